@@ -5,6 +5,8 @@ They apply to every body, so a compiled body must return results of these shapes
 
 from torch import Tensor
 
+from kernels import checks
+
 
 def attend(
     query: Tensor,
@@ -17,6 +19,7 @@ def attend(
     edges: Tensor,
     negative_slope: float,
 ) -> tuple[Tensor, Tensor]:
+    checks.check_attend("attend", query, key, trajectory, trajectory_weight, attention, indptr, indices, edges)
     nodes, channels = query.shape
     return query.new_empty(nodes, channels), query.new_empty(nodes, attention.shape[0], trajectory.shape[1])
 
@@ -52,6 +55,21 @@ def project_and_attend(
     edges: Tensor,
     negative_slope: float,
 ) -> Tensor:
+    checks.check_project_and_attend(
+        "project_and_attend",
+        x,
+        query_weight,
+        query_bias,
+        key_weight,
+        key_bias,
+        trajectory,
+        trajectory_weight,
+        attention,
+        trajectory_value,
+        indptr,
+        indices,
+        edges,
+    )
     return x.new_empty(x.shape[0], query_weight.shape[0])
 
 
@@ -94,6 +112,7 @@ def join_sides(
     norm_bias: Tensor,
     eps: float,
 ) -> Tensor:
+    checks.check_join_sides("join_sides", x, weight, bias, callers, callees, norm_weight, norm_bias)
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
@@ -120,6 +139,7 @@ def perceptron(
     weight: Tensor,
     bias: Tensor,
 ) -> Tensor:
+    checks.check_perceptron("perceptron", rows, others, positions, hidden_weight, hidden_bias, weight, bias)
     return rows.new_empty(rows.shape[0], weight.shape[0])
 
 
@@ -138,6 +158,7 @@ def perceptron_backward(
 
 
 def edge_dot(source: Tensor, target: Tensor, source_index: Tensor, target_index: Tensor) -> Tensor:
+    checks.check_edge_dot("edge_dot", source, target, source_index, target_index)
     return source.new_empty(source_index.shape[0])
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag, gelu, layer_norm, leaky_relu, leaky_relu_, linear
 
-from kernels.checks import check_ends, check_positions, check_slots
+from kernels import checks
 
 # Elements of one [edges, channels] block: 768 edges of 128 float32 channels are 384 KB. Measured flat from 512 to 1,024
 # edges, half as fast again outside (calls below, cache misses above).
@@ -30,7 +30,8 @@ def attend(
     negative_slope: float,
 ) -> tuple[Tensor, Tensor]:
     """See :func:`kernels.ops.attend`."""
-    check_slots("attend", key, trajectory, indptr, indices, edges)
+    checks.check_attend("attend", query, key, trajectory, trajectory_weight, attention, indptr, indices, edges)
+    checks.check_slots("attend", key, trajectory, indptr, indices, edges)
     targets = _targets(indptr, len(indices))
     alpha = _attention_weights(
         query, key, trajectory, trajectory_weight, attention, targets, indptr, indices, edges, negative_slope
@@ -69,7 +70,7 @@ def attend_backward(
     Returns:
         The gradients of query, key, trajectory, trajectory_weight and attention.
     """
-    check_slots("attend_backward", key, trajectory, indptr, indices, edges)
+    checks.check_slots("attend_backward", key, trajectory, indptr, indices, edges)
     heads, channels = attention.shape
     targets = _targets(indptr, len(indices))
     alpha = _attention_weights(
@@ -111,7 +112,22 @@ def project_and_attend(
     negative_slope: float,
 ) -> Tensor:
     """See :func:`kernels.ops.project_and_attend`."""
-    check_slots("project_and_attend", x, trajectory, indptr, indices, edges)
+    checks.check_project_and_attend(
+        "project_and_attend",
+        x,
+        query_weight,
+        query_bias,
+        key_weight,
+        key_bias,
+        trajectory,
+        trajectory_weight,
+        attention,
+        trajectory_value,
+        indptr,
+        indices,
+        edges,
+    )
+    checks.check_slots("project_and_attend", x, trajectory, indptr, indices, edges)
     query, key = linear(x, query_weight, query_bias), linear(x, key_weight, key_bias)
     values, sums = attend(query, key, trajectory, trajectory_weight, attention, indptr, indices, edges, negative_slope)
     return values + torch.einsum("nht,hct->nhc", sums, trajectory_value).flatten(1)
@@ -167,6 +183,7 @@ def join_sides(
     eps: float,
 ) -> Tensor:
     """See :func:`kernels.ops.join_sides`."""
+    checks.check_join_sides("join_sides", x, weight, bias, callers, callees, norm_weight, norm_bias)
     joined = linear(x, weight, bias).add_(callers).add_(callees)
     return gelu(layer_norm(joined, norm_bias.shape, norm_weight, norm_bias, eps))
 
@@ -209,6 +226,7 @@ def perceptron(
     bias: Tensor,
 ) -> Tensor:
     """See :func:`kernels.ops.perceptron`."""
+    checks.check_perceptron("perceptron", rows, others, positions, hidden_weight, hidden_bias, weight, bias)
     inputs = _side_by_side("perceptron", rows, others, positions)
     return linear(gelu(linear(inputs, hidden_weight, hidden_bias)), weight, bias)
 
@@ -244,7 +262,8 @@ def perceptron_backward(
 
 def edge_dot(source: Tensor, target: Tensor, source_index: Tensor, target_index: Tensor) -> Tensor:
     """See :func:`kernels.ops.edge_dot`."""
-    check_ends("edge_dot", source, target, source_index, target_index)
+    checks.check_edge_dot("edge_dot", source, target, source_index, target_index)
+    checks.check_ends("edge_dot", source, target, source_index, target_index)
     products = [
         source.index_select(0, i).mul_(target.index_select(0, j)).sum(1)
         for i, j in _blocks(source.shape[1], source_index, target_index)
@@ -256,7 +275,7 @@ def edge_dot_backward(
     grad: Tensor, source: Tensor, target: Tensor, source_index: Tensor, target_index: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Gradients of ``edge_dot`` for ``source`` and ``target``, from ``grad [E]``."""
-    check_ends("edge_dot_backward", source, target, source_index, target_index)
+    checks.check_ends("edge_dot_backward", source, target, source_index, target_index)
     grad_source, grad_target = _zeros(source), _zeros(target)
     for g, i, j in _blocks(source.shape[1], grad.unsqueeze(1), source_index, target_index):
         grad_source.index_add_(0, i, target.index_select(0, j).mul_(g))
@@ -353,7 +372,7 @@ def _side_by_side(op: str, rows: Tensor, others: Tensor | None, positions: Tenso
     if others is None:
         return rows
     if positions is not None:
-        check_positions(op, "positions", positions, "others", len(others))
+        checks.check_positions(op, "positions", positions, "others", len(others))
         others = others.index_select(0, positions)
     return torch.cat([rows, others], dim=1)
 

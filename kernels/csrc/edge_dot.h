@@ -16,8 +16,9 @@ void edge_dot(const tagae::EdgeDot<T>& f, T* out) {
                 Vector<T> total = {};
                 if (e + l < end) {
                     const T *a = f.source[f.source_index[e + l]], *b = f.target[f.target_index[e + l]];
-                    for (int64_t c = 0; c < columns; c += N)
-                        total += load_first(a + c, columns - c) * load_first(b + c, columns - c);
+                    int64_t c = 0;
+                    for (; c + N <= columns; c += N) total += load(a + c) * load(b + c);
+                    if (c < columns) total += load_first(a + c, columns - c) * load_first(b + c, columns - c);
                 }
                 products[l] = total;
             }

@@ -62,7 +62,7 @@ void require(bool fits, const char* what) {
 template <class T>
 class Arguments {
   public:
-    // A matrix of any row stride.
+    // A matrix of any row stride. Checked here: one device, one type of numbers.
     Rows<T> rows(const Tensor& tensor) {
         require(tensor.dim() == 2, "expected a matrix");
         const Tensor& t = keep(tensor, tensor.size(1) <= 1 || tensor.stride(1) == 1);
@@ -138,7 +138,7 @@ tagae::Attend<T> neighbourhoods(
     a.attention = from.cube(torch::stable::unsqueeze(attention, 0), attention.size(0), attention.size(1));
     a.trajectory = from.rows(trajectory);
     a.trajectory_weight = from.rows(trajectory_weight, attention.numel(), a.trajectory.columns);
-    const int64_t slots = indices.size(0);
+    const int64_t slots = indices.numel();
     a.indptr = from.offsets(indptr, nodes, slots);
     a.indices = from.indices(indices, slots);
     a.edges = from.positions(edges, slots, a.trajectory.count);
@@ -151,12 +151,13 @@ std::tuple<Tensor, Tensor> attend_as(
     const Tensor& query, const Tensor& key, const Tensor& trajectory, const Tensor& trajectory_weight,
     const Tensor& attention, const Tensor& indptr, const Tensor& indices, const Tensor& edges, double negative_slope) {
     Arguments<T> from;
+    require(query.dim() == 2 && key.dim() == 2, "expected a matrix");
     tagae::Attend<T> a = neighbourhoods(
         from, query.size(0), trajectory, trajectory_weight, attention, indptr, indices, edges, negative_slope);
     const int64_t channels = attention.numel();
     a.query = from.rows(query, query.size(0), channels);
     a.key = from.rows(key, key.size(0), channels);
-    from.positions(indices, indices.size(0), a.key.count);
+    from.positions(indices, indices.numel(), a.key.count);
     Tensor values = torch::stable::new_empty(query, {a.query.count, channels});
     Tensor sums = torch::stable::new_empty(query, {a.query.count, attention.size(0), a.trajectory.columns});
     bodies_of<T>().attend(a, data<T>(values), data<T>(sums));
@@ -174,10 +175,11 @@ Tensor project_and_attend_as(
     f.x = from.rows(x);
     f.attend = neighbourhoods(
         from, f.x.count, trajectory, trajectory_weight, attention, indptr, indices, edges, negative_slope);
-    from.positions(indices, indices.size(0), f.x.count);
+    from.positions(indices, indices.numel(), f.x.count);
     const int64_t channels = attention.numel();
     f.query = {from.rows(query_weight, channels, f.x.columns), from.vector(query_bias, channels)};
     f.key = {from.rows(key_weight, channels, f.x.columns), from.vector(key_bias, channels)};
+    require(trajectory_value.dim() == 3 && trajectory_value.size(0) == attention.size(0), "sizes do not fit");
     f.trajectory_value = from.cube(trajectory_value, channels, f.attend.trajectory.columns);
     Tensor out = torch::stable::new_empty(x, {f.x.count, channels});
     bodies_of<T>().project_and_attend(f, data<T>(out));
@@ -191,7 +193,8 @@ Tensor join_sides_as(
     Arguments<T> from;
     tagae::JoinSides<T> j{};
     j.x = from.rows(x);
-    const int64_t outputs = bias.size(0);
+    require(bias.numel() > 0, "expected outputs");
+    const int64_t outputs = bias.numel();
     j.own = {from.rows(weight, outputs, j.x.columns), from.vector(bias, outputs)};
     j.callers = from.rows(callers, j.x.count, outputs);
     j.callees = from.rows(callees, j.x.count, outputs);
@@ -212,11 +215,12 @@ Tensor perceptron_as(
     f.rows = from.rows(rows);
     f.count = f.rows.count;
     if (others) f.others = from.rows(*others);
+    require(others || !positions, "positions without others");
     if (positions)
         f.positions = from.positions(*positions, f.count, f.others.count);
     else
         require(!others || f.others.count == f.count, "sizes do not fit");
-    const int64_t hidden = hidden_bias.size(0), outputs = bias.size(0);
+    const int64_t hidden = hidden_bias.numel(), outputs = bias.numel();
     f.hidden = {from.rows(hidden_weight, hidden, f.rows.columns + f.others.columns), from.vector(hidden_bias, hidden)};
     f.output = {from.rows(weight, outputs, hidden), from.vector(bias, outputs)};
     Tensor out = torch::stable::new_empty(rows, {f.count, outputs});
@@ -231,7 +235,7 @@ Tensor edge_dot_as(
     tagae::EdgeDot<T> f{};
     f.source = from.rows(source);
     f.target = from.rows(target, target.size(0), f.source.columns);
-    f.count = source_index.size(0);
+    f.count = source_index.numel();
     f.source_index = from.positions(source_index, f.count, f.source.count);
     f.target_index = from.positions(target_index, f.count, f.target.count);
     Tensor out = torch::stable::new_empty(source, {f.count});

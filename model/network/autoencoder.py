@@ -126,7 +126,8 @@ class Autoencoder(nn.Module):
 
     def structure(self, z_source: Tensor, z_target: Tensor, source: Tensor, target: Tensor) -> Tensor:
         """Return logits ``[E]`` of calls between rows of two sets of embeddings ``[*, D]``."""
-        return ops.edge_dot(self.as_source(z_source), self.as_target(z_target), source, target) + self.sparsity
+        both = self.as_source.weight.t() @ self.as_target.weight  # <S a, T b> = <a, S^T T b>: one projection, not two
+        return ops.edge_dot(z_source, nn.functional.linear(z_target, both), source, target) + self.sparsity
 
     def _expected_nodes(self, nodes: Tensor, from_callers: Tensor, from_callees: Tensor) -> Tensor:
         past = nodes[:, NODE_PAST]
