@@ -54,7 +54,7 @@ void logits(const Prepared<T>& p, const T* query, int64_t begin, int64_t end, T*
         for (int64_t place = 0; place < width; place += WIDTH<T>) {
             int64_t head[VECTORS / GROUP];
             for (int g = 0; g < VECTORS / GROUP; ++g)
-                head[g] = least((place / N + g * GROUP) / p.layout.vectors, heads - 1) * N;  // padding adds zeros
+                head[g] = least((place / N + g * GROUP) / p.layout.vectors, heads - 1) * N;
             for_tiles(0, count, [&](int64_t slot, auto tile) __attribute__((always_inline)) {
                 constexpr int R = decltype(tile)::value;
                 const T* rows[R];
@@ -71,6 +71,7 @@ void logits(const Prepared<T>& p, const T* query, int64_t begin, int64_t end, T*
                 multiply<R, VECTORS, T>(rows, T_, p.trajectory_panels + place * T_, u);
 #pragma GCC unroll 8
                 for (int g = 0; g < VECTORS / GROUP; ++g) {
+                    if (place / N + g * GROUP >= p.layout.all_vectors()) break;  // beyond, nothing is written
 #pragma GCC unroll 8
                     for (int r = 0; r < R; ++r) {
                         Vector<T> total = {};
@@ -80,7 +81,7 @@ void logits(const Prepared<T>& p, const T* query, int64_t begin, int64_t end, T*
                             total += x * load(p.attention + place + v * N);
                         }
                         T* to = parts + (slot + r) * heads * N + head[g];
-                        store(to, whole && place / N + g * GROUP < heads * GROUP ? total : load<T>(to) + total);
+                        store(to, whole ? total : load<T>(to) + total);
                     }
                 }
             });
@@ -223,7 +224,7 @@ void project_and_attend(const tagae::ProjectAndAttend<T>& f, T* out) {
     T* keys = numbers<T>(Use::KEYS, nodes * width);
     in_parallel(nodes, BLOCK, [&](int64_t from, int64_t to) {
         for (int64_t begin = from; begin < to; begin += BLOCK)
-            project(f.x, begin, least(begin + BLOCK, to), key_panels, key_bias, width, keys + begin * width);
+            project(f.x, begin, least(begin + BLOCK, to), key_panels, key_bias, layout, keys + begin * width);
     });
     const Prepared<T> p{a, layout, {keys, nodes, width, width}, trajectory_panels, attention};
     in_parallel(nodes, BLOCK, [&](int64_t from, int64_t to) {
@@ -232,7 +233,7 @@ void project_and_attend(const tagae::ProjectAndAttend<T>& f, T* out) {
             T* query = numbers<T>(Use::QUERIES, BLOCK * width);
             T* values = numbers<T>(Use::VALUES, BLOCK * width);
             T* sums = numbers<T>(Use::SUMS, BLOCK * layout.heads * T_);
-            project(f.x, begin, end, query_panels, query_bias, width, query);
+            project(f.x, begin, end, query_panels, query_bias, layout, query);
             attend_block(p, query, begin, end, values, sums);
             for (int64_t vector = 0; vector < layout.all_vectors(); ++vector) {
                 const int64_t head = vector / layout.vectors;

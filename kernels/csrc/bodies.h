@@ -80,7 +80,7 @@ struct InstructionSet {
 extern const InstructionSet AVX2, AVX512;
 
 // Memory of this thread, by use; it is kept between calls, and grows. At least 64 bytes beyond `bytes` may be touched.
-enum class Use { PANELS, VECTORS, KEYS, QUERIES, LOGITS, TARGETS, PARTS, VALUES, SUMS, INPUTS, HIDDEN, OUTPUTS, ROWS, SIZE };
+enum class Use { PANELS, VECTORS, KEYS, QUERIES, LOGITS, TARGETS, PARTS, VALUES, SUMS, ROWS, SIZE };
 void* workspace(Use use, size_t bytes);
 
 // body(context, begin, end) for ranges that cover [0, count), on torch's threads.

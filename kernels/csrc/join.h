@@ -43,7 +43,7 @@ void join_sides(const tagae::JoinSides<T>& j, T* out) {
         T* scratch = numbers<T>(Use::ROWS, width);
         for (int64_t begin = from; begin < to; begin += BLOCK) {
             const int64_t end = least(begin + BLOCK, to);
-            project(j.x, begin, end, panels, bias, width, own);
+            project(j.x, begin, end, panels, bias, layout, own);
             for (int64_t i = begin; i < end; ++i)
                 normalize(j, own + (i - begin) * width, j.callers[i], j.callees[i], scratch, out + i * outputs);
         }

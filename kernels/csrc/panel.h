@@ -1,8 +1,7 @@
 // Products of matrices: rows of one operand, times a panel of the other.
 //
-// A panel holds WIDTH rows of a matrix side by side: panel[k * WIDTH + lane] is column k of row `lane`. Weights are
-// packed into panels to project services; services and calls are packed into panels to pass a perceptron, whose layers
-// are too narrow to fill vectors.
+// A panel holds WIDTH rows of a weight side by side: panel[k * WIDTH + lane] is column k of row `lane`. Packing costs
+// a pass over the weight at each call, about 10 us for all weights of the network, and saves any memory between calls.
 #pragma once
 
 #include "bodies.h"
@@ -83,24 +82,6 @@ TAGAE_INLINE void pack(Row row, int64_t count, int64_t columns, const T* end, T*
     }
 }
 
-// The reverse: write the first `count` lanes of a panel of `columns` as rows of `to`.
-template <class T>
-TAGAE_INLINE void unpack(const T* panel, int64_t count, int64_t columns, T* to) {
-    constexpr int N = LANES<T>;
-    for (int64_t first = 0; first < count; first += N)
-        for (int64_t k = 0; k < columns; k += N) {
-            const int64_t wide = least(N, columns - k);
-            Vector<T> block[N];
-#pragma GCC unroll 16
-            for (int i = 0; i < N; ++i)
-                block[i] = i < wide ? load(panel + (k + i) * WIDTH<T> + first) : Vector<T>{};
-            transpose<T>(block);
-#pragma GCC unroll 16
-            for (int i = 0; i < N; ++i)
-                if (first + i < count) store_first(to + (first + i) * columns + k, block[i], wide);
-        }
-}
-
 // Where the channels of H heads stand in panels: each head starts a new vector.
 template <class T>
 struct Layout {
@@ -155,27 +136,56 @@ void gather(const T* from, const Layout<T>& layout, T* to) {
             store_first(to + h * layout.channels + c, load(from + h * stride + c), layout.channels - c);
 }
 
-// to[i] = bias + weight x[i] for rows [begin, end) of x; `panels` from pack_weight, `bias` spread.
+// finish(i, v, sum) for the sums of rows [begin, end), V vectors each: `bias`, and what multiply(first, sums) adds for a
+// tile of rows that begins at `first`.
+template <int V, class T, class Multiply, class Finish>
+TAGAE_INLINE void project_panel(int64_t begin, int64_t end, const T* bias, Multiply multiply, Finish finish) {
+    for_tiles(begin, end, [&](int64_t first, auto tile) __attribute__((always_inline)) {
+        constexpr int R = decltype(tile)::value;
+        Tile<T, R, V> acc;
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+            for (int v = 0; v < V; ++v) acc[r][v] = load(bias + v * LANES<T>);
+        multiply(first, acc);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+            for (int v = 0; v < V; ++v) finish(first + r, v, acc[r][v]);
+    });
+}
+
+// body(place, Count<V>) for each panel; V is less than VECTORS where the panel has fewer.
+template <class T, class Body>
+TAGAE_INLINE void for_panels(const Layout<T>& layout, Body body) {
+    for (int64_t place = 0, left = layout.all_vectors(); left > 0; place += WIDTH<T>, left -= VECTORS)
+        if (left == 1)
+            body(place, Count<1>{});
+        else if (left == 2)
+            body(place, Count<2>{});
+        else
+            body(place, Count<VECTORS>{});
+}
+
+// to[i - begin] = bias + weight x[i] for rows [begin, end) of x; `panels` from pack_weight, `bias` spread.
 template <class T>
-void project(const Rows<T>& x, int64_t begin, int64_t end, const T* panels, const T* bias, int64_t width, T* to) {
-    for (int64_t p = 0; p < width; p += WIDTH<T>)
-        for_tiles(begin, end, [&](int64_t first, auto tile) __attribute__((always_inline)) {
-            constexpr int R = decltype(tile)::value;
+void project(
+    const Rows<T>& x, int64_t begin, int64_t end, const T* panels, const T* bias, const Layout<T>& layout, T* to) {
+    const int64_t width = layout.width();
+    for_panels(layout, [&](int64_t place, auto vectors) __attribute__((always_inline)) {
+        constexpr int V = decltype(vectors)::value;
+        const auto multiply_rows = [&](int64_t first, auto& acc) __attribute__((always_inline)) {
+            constexpr int R = sizeof(acc) / sizeof(acc[0]);
             const T* rows[R];
-            Tile<T, R, VECTORS> acc;
 #pragma GCC unroll 8
-            for (int r = 0; r < R; ++r) {
-                rows[r] = x[first + r];
-#pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; ++v) acc[r][v] = load(bias + p + v * LANES<T>);
-            }
-            multiply<R, VECTORS, T>(rows, x.columns, panels + p * x.columns, acc);
-#pragma GCC unroll 8
-            for (int r = 0; r < R; ++r)
-#pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; ++v)
-                    store(to + (first + r - begin) * width + p + v * LANES<T>, acc[r][v]);
-        });
+            for (int r = 0; r < R; ++r) rows[r] = x[first + r];
+            multiply<R, V, T>(rows, x.columns, panels + place * x.columns, acc);
+        };
+        project_panel<V, T>(
+            begin, end, bias + place, multiply_rows, [&](int64_t i, int v, Vector<T> sum) __attribute__((always_inline)) {
+                store(to + (i - begin) * width + place + v * LANES<T>, sum);
+            });
+    });
 }
 
 }  // namespace TAGAE_ISA
