@@ -1,11 +1,13 @@
-"""Time of the ``tagae::`` ops, compared with PyTorch Geometric's GATv2Conv in eager mode in the same run.
+"""Time of the ``tagae::`` ops, compared with PyTorch Geometric's GATv2Conv, eager and compiled, in the same run.
 
     python benchmarks/bench_kernels.py [--sizes 500x3000 2000x20000] [--threads 1] [--repeat 51] [--allocator stock]
 
-One JSON line per size and pass. Both contenders are a whole layer with the same weights: two projections of 128
-features, then attention of 4 heads of 32 channels over edges with 16 temporal features. GATv2Conv uses these features
-in the logits only. ``layer_ms`` also uses them in the values, which is additional work. ``attend_ms`` is the op alone.
-Before the measurement, both are compared with float64, and a large error ends the benchmark. Calls alternate, so other
+One JSON line per size and pass. All contenders are one layer with the same weights: two projections of 128 features,
+then attention of 4 heads of 32 channels over edges with 16 temporal features. ``layer_ms`` is the op
+``project_and_attend``, ``reference_ms`` its PyTorch form, ``pyg_ms`` GATv2Conv, and ``compiled_ms`` GATv2Conv through
+``torch.compile(dynamic=True)``. GATv2Conv uses the temporal features in the logits only. The op also uses them in the
+values, which is additional work. ``attend_ms`` is attention without its projections.
+Before the measurement, all are compared with float64, and a large error ends the benchmark. Calls alternate, so other
 load on the machine affects both. Times are medians in milliseconds. In-degrees follow a power law.
 
 Limitation: the contenders share the allocator and the caches, because they alternate in one process.
@@ -29,6 +31,7 @@ from torch import Tensor
 from torch_geometric.nn import GATv2Conv
 
 import kernels
+from kernels.reference import project_and_attend
 
 FEATURES, HEADS, CHANNELS, TIMES = 128, 4, 32, 16
 SLOPE = 0.2
@@ -42,18 +45,19 @@ TUNED = {
 
 
 class Layer(torch.nn.Module):
-    """A layer around ``attend`` with the weights of a GATv2Conv."""
+    """A layer of ours with the weights of a GATv2Conv."""
 
-    def __init__(self, convolution: GATv2Conv) -> None:
+    def __init__(self, convolution: GATv2Conv, op: Callable[..., Tensor]) -> None:
         super().__init__()
-        self.convolution = convolution
-        self.value_weight = torch.nn.Parameter(torch.zeros(HEADS, TIMES, CHANNELS))
+        self.convolution, self.op = convolution, op
+        self.bias = torch.nn.Parameter(torch.zeros(HEADS * CHANNELS))
+        self.value_weight = torch.nn.Parameter(torch.zeros(HEADS, CHANNELS, TIMES))
 
     def forward(self, x: Tensor, trajectory: Tensor, csr: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         c = self.convolution
-        weight, attention = c.lin_edge.weight, c.att[0]
-        values, sums = kernels.attend(c.lin_r(x), c.lin_l(x), trajectory, weight, attention, *csr, SLOPE)
-        return values + torch.einsum("nht,htc->nhc", sums, self.value_weight).flatten(1)
+        query, key, weight, attention = c.lin_r.weight, c.lin_l.weight, c.lin_edge.weight, c.att[0]
+        slots = trajectory, weight, attention, self.value_weight, *csr, SLOPE
+        return self.op(x, query, self.bias, key, self.bias, *slots)
 
 
 def graph(nodes: int, edges: int) -> tuple[Tensor, Tensor]:
@@ -67,21 +71,24 @@ def graph(nodes: int, edges: int) -> tuple[Tensor, Tensor]:
 
 
 def contenders(nodes: int, edges: int) -> dict[str, Callable[[], Tensor]]:
-    """The layer, PyG's layer and the op alone on one graph, the first two checked against float64."""
+    """All layers on one graph, checked against float64, and attention alone."""
     torch.manual_seed(0)
     edge_index, indptr = graph(nodes, edges)
     x, trajectory = torch.randn(nodes, FEATURES), torch.randn(edges, TIMES)
     convolution = GATv2Conv(FEATURES, CHANNELS, HEADS, add_self_loops=False, bias=False, edge_dim=TIMES)
-    layer = Layer(convolution)
+    layer, reference_layer = Layer(convolution, kernels.project_and_attend), Layer(convolution, project_and_attend)
+    compiled: Callable[..., Tensor] = torch.compile(convolution, dynamic=True)
     csr = indptr, edge_index[0].contiguous(), torch.arange(edges)
     calls: dict[str, Callable[[], Tensor]] = {
         "layer": lambda: layer(x, trajectory, csr),
+        "reference": lambda: reference_layer(x, trajectory, csr),
         "pyg": lambda: convolution(x, edge_index, edge_attr=trajectory),
+        "compiled": lambda: compiled(x, edge_index, edge_attr=trajectory),
     }
     with torch.inference_mode():
         results = {name: call() for name, call in calls.items()}
-        reference = copy.deepcopy(convolution).double()
-        truth = reference(x.double(), edge_index, edge_attr=trajectory.double())
+        exact = copy.deepcopy(convolution).double()
+        truth = exact(x.double(), edge_index, edge_attr=trajectory.double())
         for name, result in results.items():
             error = float((result - truth).abs().max())
             if not error <= LARGEST_ERROR:
@@ -122,9 +129,15 @@ def rows(nodes: int, edges: int, repeat: int) -> list[dict[str, object]]:
     passes = {name: partial(_forward_and_backward, calls[name]) for name in ("layer", "pyg")}
     training = medians(passes, max(5, repeat // 5))
     return [
-        {"pass": name, "nodes": nodes, "edges": edges, **taken, "vs_pyg": round(taken["pyg_ms"] / taken["layer_ms"], 2)}
+        {"pass": name, "nodes": nodes, "edges": edges, **taken, **ratios(taken)}
         for name, taken in (("inference", inference), ("forward and backward", training))
     ]
+
+
+def ratios(taken: Mapping[str, float]) -> dict[str, float]:
+    """How many times the layer is faster than each other layer."""
+    others = ("reference", "pyg", "compiled")
+    return {f"vs_{o}": round(taken[f"{o}_ms"] / taken["layer_ms"], 2) for o in others if f"{o}_ms" in taken}
 
 
 def _forward_and_backward(forward: Callable[[], Tensor]) -> None:
