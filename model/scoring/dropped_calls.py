@@ -93,16 +93,18 @@ def _shares(window: Sequence[MeshSnapshot], names: Sequence[tuple[str, str]], us
     if not names:
         return shares
     changed = np.zeros(len(names), bool)
-    row: dict[str, int] = {}
-    of: tuple[str, ...] | None = None
-    for at, snapshot in enumerate(reversed(window)):
-        if snapshot.node_ids is not of:
-            of, row = snapshot.node_ids, {name: i for i, name in enumerate(snapshot.node_ids)}
-        shares[at] = [_requests(snapshot, row.get(a, -1), row.get(b, -1)) for a, b in names]
+    at = np.zeros(0, np.int64)
+    of: MeshSnapshot | None = None  # whose calls `at` names; most snapshots share their arrays
+    for age, snapshot in enumerate(reversed(window)):
+        if of is None or snapshot.node_ids is not of.node_ids or snapshot.edge_index is not of.edge_index:
+            of, at = snapshot, _find_calls(snapshot, names)
+        there = at >= 0
+        there[there] = snapshot.edge_observed[at[there], 0]
+        shares[age, there] = snapshot.edge_features[at[there], 0]
         services = {change.service for change in snapshot.changes if change.kind not in CONTINUED}
         if services:
             changed |= [not services.isdisjoint(pair) for pair in names]
-        shares[at, changed] = np.nan
+        shares[age, changed] = np.nan
     return shares / usual
 
 
@@ -112,13 +114,15 @@ def _stays_low(shares: Array) -> BoolArray:
     return low
 
 
-def _requests(snapshot: MeshSnapshot, source: int, destination: int) -> float:
-    if source < 0 or destination < 0:
-        return np.nan
-    at = np.flatnonzero((snapshot.edge_index[0] == source) & (snapshot.edge_index[1] == destination))
-    if not len(at) or not snapshot.edge_observed[at[0], 0]:
-        return np.nan
-    return float(snapshot.edge_features[at[0], 0])
+def _find_calls(snapshot: MeshSnapshot, names: Sequence[tuple[str, str]]) -> IntArray:
+    """Return where calls between these services stand in the snapshot, ``[k]``; -1 where they do not."""
+    needed = {name for pair in names for name in pair}
+    row = {name: i for i, name in enumerate(snapshot.node_ids) if name in needed}
+    calls_them = np.zeros(len(snapshot.node_ids), bool)
+    calls_them[[row[source] for source, _ in names if source in row]] = True
+    near = np.flatnonzero(calls_them[snapshot.edge_index[0]])[::-1]  # reversed: of equal calls the first one counts
+    found = dict(zip(zip(*snapshot.edge_index[:, near].tolist(), strict=True), near.tolist(), strict=True))
+    return np.array([found.get((row.get(a, -1), row.get(b, -1)), -1) for a, b in names], np.int64)
 
 
 def _drop_strength(share: Array) -> float:
