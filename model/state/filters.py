@@ -222,8 +222,9 @@ def _levels(now: Array, short: Array, long: Array, channels: tuple[Channel, ...]
     for of_scale, (deviation, scale) in zip(level, ((now, 1), (short, SHORT_SCALE), (long, LONG_SCALE)), strict=True):
         np.multiply(deviation, present, out=of_scale, casting="same_kind")
         of_scale *= scale
-    two_sided = [c for c, channel in enumerate(channels) if channel.two_sided]
-    level[..., two_sided] = np.abs(level[..., two_sided])
+    for c, channel in enumerate(channels):
+        if channel.two_sided:
+            np.abs(level[..., c], out=level[..., c])
     return level
 
 
@@ -235,7 +236,8 @@ def _count_tail(filters: Array, deviation: Deviation, muted: BoolArray) -> None:
     """
     teaches = deviation.observed & ~muted[:, None]
     filters[EXCEED_COUNT.start :] *= np.where(teaches, np.float32(1 - 1 / TAIL_MEMORY), np.float32(1))
-    above = np.nonzero(deviation.above & teaches)
+    in_tail = deviation.above & teaches
+    above = np.unravel_index(np.flatnonzero(in_tail), in_tail.shape)  # as np.nonzero, which is slow beyond one axis
     first = tuple(axis[deviation.starts_spell(*above)] for axis in above)
     filters[EXCEED_COUNT][first] += 1
     filters[EXCEED_SUM][first] += np.minimum(deviation.level[first] - np.float32(TAIL_START), EXCESS_LIMIT)
