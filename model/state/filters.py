@@ -238,6 +238,7 @@ def _count_tail(filters: Array, deviation: Deviation, muted: BoolArray) -> None:
     filters[EXCEED_COUNT.start :] *= np.where(teaches, np.float32(1 - 1 / TAIL_MEMORY), np.float32(1))
     in_tail = deviation.above & teaches
     above = np.unravel_index(np.flatnonzero(in_tail), in_tail.shape)  # as np.nonzero, which is slow beyond one axis
-    first = tuple(axis[deviation.starts_spell(*above)] for axis in above)
+    begins = deviation.starts_spell(*above)
+    first = tuple(axis[begins] for axis in above)
     filters[EXCEED_COUNT][first] += 1
     filters[EXCEED_SUM][first] += np.minimum(deviation.level[first] - np.float32(TAIL_START), EXCESS_LIMIT)
