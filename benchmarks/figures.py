@@ -54,8 +54,9 @@ def numbers() -> str:
     )
     return (
         f"Measured on {about['cores']} shared cores without a GPU, with tuned glibc. The process has "
-        f"{about['threads']} threads, a replica {serve[0]['threads']}. The ops run in their {about['backend']} form "
-        f"(plain torch {about['torch']}). `make bench` measures again.\n\nIn process:\n\n{in_process}\n\n"
+        f"{about['threads']} threads, a replica {serve[0]['threads']}. The backend of the ops is "
+        f"`{about['backend']}`, with torch {about['torch']}. `make bench` measures again.\n\n"
+        f"In process:\n\n{in_process}\n\n"
         "Over HTTP, from POST to verdict, with one client. An empty application with the same hops is the baseline. "
         f"Throughput mode is `RAY_SERVE_THROUGHPUT_OPTIMIZED=1`:\n\n{over_http}\n\n"
         f"From bytes to a validated snapshot, one thread, median:\n\n{decode}{collect()}"

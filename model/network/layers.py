@@ -1,8 +1,9 @@
 """Graph attention over callers and callees with a temporal embedding on every call."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -25,12 +26,20 @@ class Neighbourhoods:
 
     @classmethod
     def of(cls, listener: Tensor, speaker: Tensor, attended: Tensor, num_nodes: int) -> Self:
-        """Build from the ends of E calls ``[E]`` and the mask of the attended ones."""
-        edges = torch.nonzero(attended).flatten()
-        edges = edges[torch.argsort(listener[edges], stable=True)]
-        indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=listener.device)
-        indptr[1:] = torch.cumsum(torch.bincount(listener[edges], minlength=num_nodes), 0)
-        return cls(indptr, speaker[edges], edges)
+        """Build from the ends of E calls ``[E]`` and the mask of the attended ones, all on a CPU."""
+        edges = np.flatnonzero(attended.numpy())
+        of = listener.numpy()[edges]
+        # numpy sorts numbers of 16 bits in one pass, several times faster than torch sorts.
+        edges = edges[np.argsort(of.astype(np.uint16) if num_nodes < 2**16 else of, kind="stable")]
+        indptr = np.zeros(num_nodes + 1, np.int64)
+        np.cumsum(np.bincount(of, minlength=num_nodes), out=indptr[1:])
+        return cls(torch.from_numpy(indptr), speaker[torch.from_numpy(edges)], torch.from_numpy(edges))
+
+    def to(self, device: torch.device) -> Self:
+        """Return the same neighbours on ``device``."""
+        return replace(
+            self, indptr=self.indptr.to(device), indices=self.indices.to(device), edges=self.edges.to(device)
+        )
 
 
 class Attention(nn.Module):

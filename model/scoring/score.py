@@ -131,20 +131,19 @@ def batch_tasks(tasks: Sequence[PartitionTask], device: torch.device) -> MeshGra
     """Combine parts into one graph without calls between them."""
     offsets = np.cumsum([0, *(len(task.nodes) for task in tasks)])
     index = np.concatenate([t.edge_index.astype(np.int64) + o for t, o in zip(tasks, offsets, strict=False)], axis=1)
-    edge_index = torch.from_numpy(index).to(device)
-    source, target = edge_index
+    source, target = torch.from_numpy(index)
     total = int(offsets[-1])
 
     def to_tensor(arrays: list[Array] | list[BoolArray]) -> torch.Tensor:
         # A copy, because arrays that came through shared memory are read-only and torch has no such tensors.
-        return torch.from_numpy(np.concatenate(arrays)).to(device)
+        return torch.from_numpy(np.concatenate(arrays))
 
     callers = to_tensor([t.attended_callers for t in tasks])
     callees = to_tensor([t.attended_callees for t in tasks])
     return MeshGraph(
-        to_tensor([t.nodes for t in tasks]),
-        to_tensor([t.edges for t in tasks]),
-        edge_index,
-        Neighbourhoods.of(target, source, callers, total),
-        Neighbourhoods.of(source, target, callees, total),
+        to_tensor([t.nodes for t in tasks]).to(device),
+        to_tensor([t.edges for t in tasks]).to(device),
+        torch.from_numpy(index).to(device),
+        Neighbourhoods.of(target, source, callers, total).to(device),
+        Neighbourhoods.of(source, target, callees, total).to(device),
     )
