@@ -284,6 +284,9 @@ TAGAE_EXPORT const char* tagae_register(const char* wanted) {
     if (!chosen) return nullptr;
     using torch::stable::detail::StableLibrary;
     static StableLibrary library(StableLibrary::Kind::IMPL, "tagae", "CPU", __FILE__, __LINE__);
+    static bool registered = false;
+    if (registered) return chosen;
+    registered = true;
     implement<attend_as<float>, attend_as<double>>(library, "attend");
     implement<project_and_attend_as<float>, project_and_attend_as<double>>(library, "project_and_attend");
     implement<join_sides_as<float>, join_sides_as<double>>(library, "join_sides");
