@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import shutil
 from collections.abc import Callable
 
 import pytest
@@ -24,6 +25,10 @@ from tests.kernels.kernel_cases import (
     projected_inputs,
 )
 
+INDUCTOR = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++"))), reason="inductor needs a C++ compiler"),
+]
 GRAPHS = ("no node", "one node alone", "empty graph", "isolated nodes at both ends", "ordinary")
 
 
@@ -104,7 +109,7 @@ def test_compiles_whole_and_for_every_size(device: str) -> None:
 
 # torch 2.13's inductor imports a module of torch that uses what torch has deprecated.
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=INDUCTOR)])
 def test_compiled_gradients(backend: str) -> None:
     torch._dynamo.reset()
     inputs, targets = pass_inputs(SHAPES["ordinary"])
