@@ -15,7 +15,7 @@ from torch import Tensor
 
 from model.checkpoint import Checkpoint
 from model.features import Array
-from model.network.autoencoder import C_EDGE, Autoencoder, Decoding, MeshGraph
+from model.network.autoencoder import Autoencoder, Decoding, MeshGraph
 from model.network.layers import Neighbourhoods
 from model.scoring.calibration import SeriesTail, Tail
 from model.scoring.evidence import EvidenceKind, K, page_score
@@ -156,10 +156,8 @@ def _remove_neighbours(_: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _keep_own_past(_: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    (table,) = inputs
-    kept = torch.zeros_like(table)
-    kept[:, : 2 * C_EDGE] = table[:, : 2 * C_EDGE]  # the rest comes from the services at its ends
-    return (kept,)
+    past, services, ends = inputs
+    return past, torch.zeros_like(services), ends
 
 
 def _expect_nothing(_: Any, __: Any, said: Decoding) -> Decoding:
