@@ -386,7 +386,9 @@ def _task(
     state: MeshState, nodes: Array, edges: Array, part: Partition, boundary: NDArray[np.bool_], index: int
 ) -> PartitionTask:
     rows = part.nodes
-    calls = np.concatenate([part.owned_edges, np.setdiff1d(part.edges, part.owned_edges, assume_unique=True)])
+    owned = np.zeros(len(edges), bool)
+    owned[part.owned_edges] = True
+    calls = np.concatenate([part.owned_edges, part.edges[~owned[part.edges]]])
     position = np.empty(len(state.node_ids), np.int32)
     position[rows] = np.arange(len(rows), dtype=np.int32)
     return PartitionTask(
