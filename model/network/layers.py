@@ -115,5 +115,5 @@ class Perceptron(nn.Module):
 
     def forward(self, rows: Tensor, others: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
         """Map ``rows [R, I]`` to ``[R, outputs]``. Beside each row stands its row of ``others``, at ``positions``."""
-        hidden, output = cast(list[nn.Linear], list(self.children()))
+        hidden, output = cast(nn.Linear, getattr(self, "0")), cast(nn.Linear, getattr(self, "2"))
         return ops.perceptron(rows, others, positions, hidden.weight, hidden.bias, output.weight, output.bias)
