@@ -1,5 +1,5 @@
-// Attention over the neighbours of each service, for blocks of services whose numbers stay in the cache. The logits of a
-// block are [slots, H]; there is no array of the size slots times channels.
+// Attention over the neighbours of each service, for blocks of services whose numbers stay in the cache. The logits of
+// a block are [slots, H]; there is no array of the size slots times channels.
 #pragma once
 
 #include "panel.h"
@@ -19,8 +19,8 @@ T* numbers(Use use, int64_t count) {
 
 template <class Body>
 void in_parallel(int64_t count, int64_t grain, Body body) {
-    tagae::parallel(
-        count, grain, [](void* context, int64_t begin, int64_t end) { (*static_cast<Body*>(context))(begin, end); }, &body);
+    const auto call = [](void* context, int64_t begin, int64_t end) { (*static_cast<Body*>(context))(begin, end); };
+    tagae::parallel(count, grain, call, &body);
 }
 
 // Arguments with weights packed, and rows of keys in the layout of panels. Shared by all threads.

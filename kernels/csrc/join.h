@@ -11,7 +11,8 @@ void normalize(const tagae::JoinSides<T>& j, const T* row, const T* callers, con
     const int64_t width = j.own.weight.count;
     Vector<T> total = {}, squares = {};
     for (int64_t c = 0; c < width; c += N) {
-        const Vector<T> x = load_first(row + c, width - c) + load_first(callers + c, width - c) + load_first(callees + c, width - c);
+        const Vector<T> sides = load_first(callers + c, width - c) + load_first(callees + c, width - c);
+        const Vector<T> x = load_first(row + c, width - c) + sides;
         store(scratch + c, x);
         total += x;
     }
@@ -25,7 +26,8 @@ void normalize(const tagae::JoinSides<T>& j, const T* row, const T* callers, con
     const T variance = sum<T>(squares) / T(width) + j.eps;
     const T scale = T(1) / (sizeof(T) == 4 ? T(__builtin_sqrtf(float(variance))) : T(__builtin_sqrt(double(variance))));
     for (int64_t c = 0; c < width; c += N) {
-        const Vector<T> weight = load_first(j.norm_weight + c, width - c), bias = load_first(j.norm_bias + c, width - c);
+        const Vector<T> weight = load_first(j.norm_weight + c, width - c);
+        const Vector<T> bias = load_first(j.norm_bias + c, width - c);
         store_first(out + c, gelu(load(scratch + c) * scale * weight + bias), width - c);
     }
 }

@@ -82,14 +82,16 @@ TAGAE_INLINE Vector<double> exp(Vector<double> x) {
     return x;
 }
 
-// x/2 (1 + erf(x / sqrt 2)). erf(x / sqrt 2) / x is a polynomial of x^2 between -5.6 and 5.6, fitted at Chebyshev nodes;
-// the largest error of the result is 9e-7, at 5.6. Beyond, the result is x or 0 to the last bit.
+// x/2 (1 + erf(x / sqrt 2)). Between -5.6 and 5.6, erf(x / sqrt 2) / x is a polynomial of x^2, fitted at Chebyshev
+// nodes; the largest error of the result is 9e-7, at 5.6. Beyond, the result is x or 0 to the last bit.
 TAGAE_INLINE Vector<float> gelu(Vector<float> x) {
     constexpr float LIMIT = 5.6f;
-    constexpr float FIT[] = {0.2525192201137543f,   -0.12610290944576263f, 0.09395982325077057f,  -0.0766768679022789f,
-                             0.0639745369553566f,   -0.052792202681303024f, 0.04165184497833252f,  -0.03063349984586239f,
-                             0.022699253633618355f, -0.01739904098212719f, 0.009490388445556164f, -0.002466758945956826f,
-                             0.0025316718965768814f, -0.0035849360283464193f, 0.001400932320393622f};
+    constexpr float FIT[] = {
+        0.2525192201137543f,  -0.12610290944576263f,  0.09395982325077057f,  -0.0766768679022789f,
+        0.0639745369553566f,  -0.052792202681303024f, 0.04165184497833252f,  -0.03063349984586239f,
+        0.022699253633618355f, -0.01739904098212719f, 0.009490388445556164f, -0.002466758945956826f,
+        0.0025316718965768814f, -0.0035849360283464193f, 0.001400932320393622f,
+    };
     const Vector<float> t = x * x * (2.0f / (LIMIT * LIMIT)) - 1.0f;
     Vector<float> p = broadcast(FIT[14]);
 #pragma GCC unroll 14

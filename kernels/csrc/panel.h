@@ -136,8 +136,8 @@ void gather(const T* from, const Layout<T>& layout, T* to) {
             store_first(to + h * layout.channels + c, load(from + h * stride + c), layout.channels - c);
 }
 
-// finish(i, v, sum) for the sums of rows [begin, end), V vectors each: `bias`, and what multiply(first, sums) adds for a
-// tile of rows that begins at `first`.
+// finish(i, v, sum) for the sums of rows [begin, end), V vectors each: `bias`, and what multiply(first, sums) adds for
+// a tile of rows that begins at `first`.
 template <int V, class T, class Multiply, class Finish>
 TAGAE_INLINE void project_panel(int64_t begin, int64_t end, const T* bias, Multiply multiply, Finish finish) {
     for_tiles(begin, end, [&](int64_t first, auto tile) __attribute__((always_inline)) {
@@ -181,10 +181,10 @@ void project(
             for (int r = 0; r < R; ++r) rows[r] = x[first + r];
             multiply<R, V, T>(rows, x.columns, panels + place * x.columns, acc);
         };
-        project_panel<V, T>(
-            begin, end, bias + place, multiply_rows, [&](int64_t i, int v, Vector<T> sum) __attribute__((always_inline)) {
-                store(to + (i - begin) * width + place + v * LANES<T>, sum);
-            });
+        const auto keep = [&](int64_t i, int v, Vector<T> sum) __attribute__((always_inline)) {
+            store(to + (i - begin) * width + place + v * LANES<T>, sum);
+        };
+        project_panel<V, T>(begin, end, bias + place, multiply_rows, keep);
     });
 }
 

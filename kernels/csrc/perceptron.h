@@ -27,10 +27,10 @@ void hidden_layer(
             multiply<R, V, T>(rows, f.rows.columns, panel, acc);
             multiply<R, V, T>(others, f.others.columns, panel + f.rows.columns * WIDTH<T>, acc);
         };
-        project_panel<V, T>(
-            begin, end, bias + place, multiply_rows, [&](int64_t i, int v, Vector<T> sum) __attribute__((always_inline)) {
-                store(hidden + (i - begin) * width + place + v * LANES<T>, gelu(sum));
-            });
+        const auto keep = [&](int64_t i, int v, Vector<T> sum) __attribute__((always_inline)) {
+            store(hidden + (i - begin) * width + place + v * LANES<T>, gelu(sum));
+        };
+        project_panel<V, T>(begin, end, bias + place, multiply_rows, keep);
     });
 }
 
