@@ -75,12 +75,15 @@ class Arguments {
     }
     // [H, C, T] as [H*C, T].
     Rows<T> cube(const Tensor& tensor, int64_t count, int64_t columns) {
-        require(tensor.dim() == 3 && tensor.size(2) == columns && tensor.numel() == count * columns, "sizes do not fit");
+        require(tensor.dim() == 3 && tensor.size(2) == columns, "sizes do not fit");
+        require(tensor.numel() == count * columns, "sizes do not fit");
         const Tensor& t = keep(tensor, tensor.is_contiguous());
         return {static_cast<const T*>(t.data_ptr()), count, columns, columns};
     }
     const T* vector(const Tensor& tensor, int64_t count) { return flat<T>(tensor, count, TYPE); }
-    const int64_t* indices(const Tensor& tensor, int64_t count) { return flat<int64_t>(tensor, count, ScalarType::Long); }
+    const int64_t* indices(const Tensor& tensor, int64_t count) {
+        return flat<int64_t>(tensor, count, ScalarType::Long);
+    }
     // Indices that are rows of a matrix with this many.
     const int64_t* positions(const Tensor& tensor, int64_t count, int64_t rows) {
         const int64_t* found = indices(tensor, count);
