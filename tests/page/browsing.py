@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.serve_app.running import start_command
 from tests.timing import PATIENCE_SECONDS
@@ -17,6 +18,7 @@ from tests.timing import PATIENCE_SECONDS
 CHROMIUM = ("--no-sandbox", "--disable-background-networking", "--disable-gpu", "--enable-unsafe-swiftshader")
 DRIVER = "[.WebGL-"  # prefix of a graphics driver's messages, which are not about the page
 JUDGED = "#verdict:is(.calm, .incident, .recovering, .unknown)"
+REFUSED = "Failed to load resource"  # message of a browser about each error answer, which cannot be switched off
 
 
 def describe_missing() -> str:
@@ -26,6 +28,14 @@ def describe_missing() -> str:
     if find_spec("playwright") is None or find_spec("axe_playwright_python") is None:
         return "no playwright here; pip install 'tagae[page]'"
     return ""
+
+
+IN_BROWSER = [
+    pytest.mark.page,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
+]
+"""Marks of a file with tests in a browser."""
 
 
 @contextmanager
@@ -83,6 +93,20 @@ class Tab:
             self.page.wait_for_timeout(50)
         raise AssertionError(f"not within {within:.0f} s: {what}; the page says {self.text('#verdict')!r}")
 
+    def assert_clean(self, ignored: str | tuple[str, ...] = ()) -> None:
+        """Check that the page made no complaint, except those that begin with ``ignored``, and asked no other host."""
+        assert [text for text in self.complaints if not text.startswith(ignored)] == []
+        assert self.foreign_requests == []
+
+    def assert_accessible(self) -> None:
+        """Check the page with axe, and that it does not scroll sideways."""
+        from axe_playwright_python.sync_playwright import Axe
+
+        found = Axe().run(self.page)
+        assert found.violations_count == 0, (self.page.url, found.generate_report())
+        wide = self.page.evaluate("() => [document.documentElement.scrollWidth, innerWidth]")
+        assert wide[0] <= wide[1], f"the page scrolls sideways: it is {wide[0]} of {wide[1]} pixels wide"
+
     def red(self) -> int:
         """Count pixels of the graph in the colour of an incident's path."""
         return self.pixels("#stage", lambda r, g, b: (r > 150) & (g < 60) & (b < 60))
@@ -103,6 +127,7 @@ class Tab:
 def tab(browser: Any, base: str, **options: Any) -> Iterator[Tab]:
     """Open a tab with its own storage. ``options`` of the browser context: viewport, color_scheme."""
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+    context.set_default_timeout(1000 * PATIENCE_SECONDS)
     page = context.new_page()
     one = Tab(page, base)
     page.on("console", lambda message: one.complaints.append(message.text) if is_complaint(message) else None)

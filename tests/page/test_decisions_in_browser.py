@@ -1,6 +1,5 @@
 """What a person decides on the page: confirm, false alarm, culprit, mute; with who and why."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,26 +10,13 @@ import httpx
 import pytest
 
 from serve_app.access import Scope, editing
-from serve_app.api.codec import snapshot_document
-from serve_app.simulator.mesh.topology import MeshSpec
-from tests.page.browsing import Tab, chromium, describe_missing, tab
-from tests.serve_app.running import record_simulation, start_service
-from tests.timing import PATIENCE_SECONDS
+from tests.page.browsing import IN_BROWSER, Tab, tab
+from tests.page.meshes import INCIDENT
+from tests.page.serving import push_all, serve
 
-pytestmark = [
-    pytest.mark.page,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
-]
+pytestmark = IN_BROWSER
 
-SNAPSHOTS = record_simulation(MeshSpec(services=40, seed=2), 48, fault_from=40)
 PHONE = {"width": 390, "height": 844}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +34,8 @@ def tokens(file: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def service(file: Path, tokens: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    state = ["--set", f"store.path={tmp_path_factory.mktemp('state')}", "--set", "limits.max_ahead_seconds=inf"]
-    with start_service(*state, "--port", "0", "--set", f"serve.tokens_file={file}") as (_, url):
-        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, headers=headers(tokens["alice"])) as http:
-            for snapshot in SNAPSHOTS:
-                body = json.dumps(snapshot_document(snapshot))
-                http.post("/v1/meshes/shop/snapshots", content=body).raise_for_status()
+    with serve(tmp_path_factory.mktemp("state"), {"serve.tokens_file": file}) as url:
+        push_all(url, "shop", INCIDENT, token=tokens["alice"])
         yield url
 
 
@@ -140,7 +122,7 @@ def test_a_mute_has_a_reason_and_is_removed(browser: Any, service: str, tokens: 
 
 
 def test_a_reader_sees_what_others_decided_and_no_buttons(browser: Any, service: str, tokens: dict[str, str]) -> None:
-    end = SNAPSHOTS[-1].observed_at.replace(year=SNAPSHOTS[-1].observed_at.year, month=1, day=20).isoformat()
+    end = INCIDENT[-1].observed_at.replace(month=1, day=20).isoformat()
     with httpx.Client(base_url=service, headers=headers(tokens["alice"])) as http:
         mute = http.post("/v1/meshes/shop/mutes", json={"end": end, "reason": "by hand"}).raise_for_status().json()
         with signed_in(browser, service, tokens["reader"]) as opened:
@@ -155,8 +137,6 @@ def test_a_reader_sees_what_others_decided_and_no_buttons(browser: Any, service:
 def test_the_dialog_works_by_keyboard_on_a_phone(
     browser: Any, service: str, tokens: dict[str, str], scheme: str
 ) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
     with signed_in(browser, service, tokens["alice"], viewport=PHONE, color_scheme=scheme) as opened:
         page = opened.page
         button = page.locator("#cards").get_by_role("button", name="Mute")
@@ -167,8 +147,7 @@ def test_the_dialog_works_by_keyboard_on_a_phone(
         box = page.locator("#decision").bounding_box()
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= PHONE["width"]
-        found = Axe().run(page)
-        assert found.violations_count == 0, found.generate_report()
+        opened.assert_accessible()
         page.keyboard.press("Escape")
         assert not is_open(opened)
         assert page.evaluate("document.activeElement.textContent") == "Mute", "the focus returns"

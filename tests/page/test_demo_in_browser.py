@@ -6,24 +6,14 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.page.browsing import JUDGED, Tab, chromium, describe_missing, launch_browser, show, start_demo, tab
+from tests.page.browsing import IN_BROWSER, JUDGED, Tab, launch_browser, show, start_demo, tab
 from tests.timing import PATIENCE_SECONDS
 
-pytestmark = [
-    pytest.mark.page,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
-]
+pytestmark = IN_BROWSER
 
 WITHIN_SNAPSHOTS = 2  # after the fault's start: the target for large faults
 OPEN_INCIDENT = "#verdict:is(.incident, .last_incident)"  # the demo is paused, so its data may have stopped
 LEAST_RED = 300  # pixels of a ring and an arrow
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +26,7 @@ def base() -> Iterator[str]:
 def one(browser: Any, base: str) -> Iterator[Tab]:
     with tab(browser, base) as opened:
         yield opened
-        assert opened.complaints == []
-        assert opened.foreign_requests == []
+        opened.assert_clean()
 
 
 @pytest.fixture(scope="module")
@@ -198,17 +187,11 @@ def test_everything_can_be_reached_by_keys(one: Tab, shown_incident: dict[str, A
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_accessible(browser: Any, base: str, shown_incident: dict[str, Any], scheme: str, width: int) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
     with tab(browser, base, color_scheme=scheme, viewport={"width": width, "height": 844}) as opened:
         opened.open("/demo/#mesh=demo")
         opened.page.keyboard.press("c")
         opened.page.wait_for_selector("#comparison h3")
-        found = Axe().run(opened.page)
-        assert found.violations_count == 0, found.generate_report()
-        assert opened.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"), (
-            "the page scrolls sideways"
-        )
+        opened.assert_accessible()
         assert opened.complaints == []
 
 

@@ -3,20 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 
 from serve_app.simulator.mesh.topology import MeshSpec
-from tests.page.browsing import Tab, chromium, describe_missing, tab
-from tests.page.meshes import push_all
-from tests.serve_app.running import record_simulation, start_service
-from tests.timing import PATIENCE_SECONDS
+from tests.page.browsing import IN_BROWSER, Tab, tab
+from tests.page.serving import push_all, serve
+from tests.serve_app.running import record_simulation
 
-pytestmark = [
-    pytest.mark.page,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
-]
+pytestmark = IN_BROWSER
 
 SNAPSHOTS = record_simulation(MeshSpec(services=260, seed=2), 30, fault_from=24)
 MODULE = "import(document.querySelector(`link[href$='/{}']`).href)"
@@ -45,16 +39,9 @@ STAGE = {"width": 900, "height": 460}
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service with the mesh."""
-    state = ["--set", f"store.path={tmp_path_factory.mktemp('state')}", "--set", "limits.max_ahead_seconds=inf"]
-    with start_service(*state, "--port", "0") as (_, url):
+    with serve(tmp_path_factory.mktemp("state")) as url:
         push_all(url, "shop", SNAPSHOTS)
         yield url
 
@@ -65,7 +52,7 @@ def one(browser: Any, base: str) -> Iterator[Tab]:
         opened.open("/#mesh=shop")
         opened.until(lambda: "folded" in opened.text("#graph-title"), "the graph")
         yield opened
-        assert opened.complaints == []
+        opened.assert_clean()
 
 
 def label(one: Tab) -> str:
@@ -237,11 +224,7 @@ def test_filters_are_in_the_link_and_show_a_part(one: Tab) -> None:
 
 @pytest.mark.parametrize("width", [1440, 390])
 def test_it_is_accessible(browser: Any, base: str, width: int) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
     with tab(browser, base, viewport={"width": width, "height": 844}) as opened:
         opened.open("/#mesh=shop&view=all")
         opened.until(lambda: "folded" in opened.text("#graph-title"), "the graph")
-        found = Axe().run(opened.page)
-        assert found.violations_count == 0, found.generate_report()
-        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+        opened.assert_accessible()

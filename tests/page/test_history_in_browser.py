@@ -8,39 +8,22 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.page.browsing import Tab, chromium, describe_missing, tab
-from tests.page.meshes import ALERTED, FAILING, SNAPSHOTS, push_all
-from tests.serve_app.running import start_service
+from tests.page.browsing import IN_BROWSER, Tab, tab
+from tests.page.meshes import ALERTED, FAILING, SNAPSHOTS
+from tests.page.serving import push_all, serve
 from tests.timing import PATIENCE_SECONDS
 
-pytestmark = [
-    pytest.mark.page,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
-]
+pytestmark = IN_BROWSER
 
 OVER = 90  # snapshots, after which the incident of the errors is over
 DAYS = 8  # from the first to the second time that the service fails
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service with a mesh whose service failed eight days ago, and fails now."""
-    store = tmp_path_factory.mktemp("history")
-    settings = {
-        "store.path": store,
-        "limits.max_ahead_seconds": "inf",
-        "scorer.device": "cpu",
-        "model.window_size": ALERTED + 1,  # so that only the archive has the older incident
-    }
-    chosen = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    with start_service("--port", "0", *chosen) as (_, url):
+    settings = {"model.window_size": ALERTED + 1}  # so that only the archive has the older incident
+    with serve(tmp_path_factory.mktemp("history"), settings) as url:
         push_all(url, "shop", SNAPSHOTS[:OVER])
         moved = [replace(one, observed_at=one.observed_at + timedelta(days=DAYS)) for one in SNAPSHOTS]
         push_all(url, "shop", moved[: ALERTED + 1])
@@ -61,8 +44,7 @@ def ids(base: str) -> list[str]:
 def one(browser: Any, base: str) -> Iterator[Tab]:
     with tab(browser, base) as opened:
         yield opened
-        assert opened.complaints == []
-        assert opened.foreign_requests == []
+        opened.assert_clean()
 
 
 def test_a_new_incident_shows_what_was_seen_before(one: Tab, ids: list[str]) -> None:
@@ -122,14 +104,8 @@ def test_an_archived_incident_has_a_link_and_a_report(one: Tab, base: str, ids: 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_accessible(browser: Any, base: str, ids: list[str], scheme: str, width: int) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
     with tab(browser, base, color_scheme=scheme, viewport={"width": width, "height": 844}) as opened:
         for history, shown in (("now", "#history .archived li"), (ids[0], ".card.whole .spark")):
             opened.page.goto(f"{base}/#mesh=shop&history={history}")
             opened.page.wait_for_selector(shown, timeout=1000 * PATIENCE_SECONDS)
-            found = Axe().run(opened.page)
-            assert found.violations_count == 0, found.generate_report()
-            assert opened.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"), (
-                "the page scrolls sideways"
-            )
+            opened.assert_accessible()

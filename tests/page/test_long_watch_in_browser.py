@@ -1,6 +1,5 @@
 """The page in unusual cases: tabs left open, old links, meshes that come and go, streams that are refused."""
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -9,17 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-from serve_app.api.codec import snapshot_document
 from serve_app.simulator.mesh.topology import MeshSpec
-from tests.page.browsing import Tab, chromium, describe_missing, tab
-from tests.serve_app.running import record_simulation, start_service
+from tests.page.browsing import IN_BROWSER, REFUSED, Tab, tab
+from tests.page.serving import push_all, serve
+from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS
 
-pytestmark = [
-    pytest.mark.page,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
-]
+pytestmark = IN_BROWSER
 
 FAULT_FROM, WINDOW, STREAMS = 16, 20, 2
 SNAPSHOTS = record_simulation(MeshSpec(services=40, seed=2), 50, fault_from=FAULT_FROM)
@@ -31,30 +26,19 @@ LOSE = (
     "for (const one of document.querySelectorAll('#canvas canvas'))"
     " one.getContext('webgl2')?.getExtension('WEBGL_lose_context').loseContext()"
 )
-REFUSED = "Failed to load resource"  # message of browsers about answers other than 200, which cannot be switched off
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     settings = {
-        "store.path": tmp_path_factory.mktemp("store"),
-        "limits.max_ahead_seconds": "inf",
         "model.window_size": WINDOW,
         "serve.max_streams": STREAMS,
         "serve.ingress_replicas": 1,  # the limit of streams is per replica
-        "serve.deadline_seconds": 30,
         "collector.meshes.silent.prometheus": "http://127.0.0.1:9",  # nothing listens on this port
         "collector.interval_seconds": 1,
         "collector.deadline_seconds": 1,
     }
-    given = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    with start_service(*given, "--port", "0") as (_, url):
+    with serve(tmp_path_factory.mktemp("store"), settings) as url:
         yield url
 
 
@@ -62,17 +46,12 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def one(browser: Any, base: str) -> Iterator[Tab]:
     with tab(browser, base) as opened:
         yield opened
-        assert [complaint for complaint in opened.complaints if not complaint.startswith(REFUSED)] == []
+        opened.assert_clean(REFUSED)
 
 
 def push(base: str, mesh: str, begin: int, end: int, route: str = "snapshots") -> dict[str, Any]:
     """Push snapshots of the recording, and return the last verdict."""
-    for snapshot in SNAPSHOTS[begin:end]:
-        content = json.dumps(snapshot_document(snapshot))
-        answer = httpx.post(
-            f"{base}/v1/meshes/{mesh}/{route}", content=content, timeout=PATIENCE_SECONDS
-        ).raise_for_status()
-    return answer.json() if answer.content else {}
+    return push_all(base, mesh, SNAPSHOTS[begin:end], route=route)
 
 
 def test_a_tab_left_open_offers_only_stored_snapshots(one: Tab) -> None:

@@ -7,37 +7,19 @@ import httpx
 import pytest
 
 from serve_app.web.history import instant
-from tests.live.programs import free_ports
-from tests.page.browsing import Tab, chromium, describe_missing, tab
-from tests.page.meshes import ALERTED, BEFORE, FAILING, LEAKING, NOTICED, RECOVERING, SILENT, SNAPSHOTS, push_all
-from tests.serve_app.running import start_service
+from tests.page.browsing import IN_BROWSER, Tab, tab
+from tests.page.meshes import ALERTED, BEFORE, FAILING, LEAKING, NOTICED, RECOVERING, SILENT, SNAPSHOTS
+from tests.page.serving import push_all, serve
 
-pytestmark = [
-    pytest.mark.page,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
-]
+pytestmark = IN_BROWSER
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run a service with all snapshots pushed."""
-    (port,) = free_ports(1)
-    store = tmp_path_factory.mktemp("notices")
-    with start_service(
-        "--set", f"store.path={store}", "--set", "limits.max_ahead_seconds=inf", "--port", str(port)
-    ) as (
-        _,
-        url,
-    ):
+    with serve(tmp_path_factory.mktemp("notices")) as url:
         push_all(url, "shop", SNAPSHOTS)
         yield url
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture
@@ -53,7 +35,7 @@ def look(browser: Any, base: str) -> Iterator[Callable[[int], Tab]]:
             return opened
 
         yield at
-        assert opened.complaints == []
+        opened.assert_clean()
 
 
 def verdict(base: str, index: int) -> dict[str, Any]:
@@ -153,14 +135,8 @@ def test_a_click_selects_the_service_of_a_notice(look: Callable[[int], Tab]) -> 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_accessible(browser: Any, base: str, scheme: str, width: int) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
     with tab(browser, base, color_scheme=scheme, viewport={"width": width, "height": 844}) as opened:
         opened.open("/#mesh=shop")
         opened.page.wait_for_selector(".card.notice")
         opened.page.wait_for_selector("#past-notices button")
-        found = Axe().run(opened.page)
-        assert found.violations_count == 0, found.generate_report()
-        assert opened.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"), (
-            "the page scrolls sideways"
-        )
+        opened.assert_accessible()

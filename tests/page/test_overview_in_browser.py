@@ -1,46 +1,31 @@
 """All meshes at a glance: what each line says, and that it opens its mesh."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from serve_app.api.codec import snapshot_document
 from serve_app.simulator.mesh.topology import MeshSpec
-from tests.page.browsing import Tab, chromium, describe_missing, tab
-from tests.serve_app.running import record_simulation, start_service
-from tests.timing import PATIENCE_SECONDS
+from tests.page.browsing import IN_BROWSER, Tab, tab
+from tests.page.meshes import INCIDENT
+from tests.page.serving import push_all, serve
+from tests.serve_app.running import record_simulation
 
-pytestmark = [
-    pytest.mark.page,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
-]
+pytestmark = IN_BROWSER
 
 MESHES = {  # by name: the snapshots that are pushed
     "new": record_simulation(MeshSpec(services=30, seed=1), 4),
-    "shop": record_simulation(MeshSpec(services=40, seed=2), 48, fault_from=40),
+    "shop": INCIDENT,
 }
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service with two meshes."""
-    state = ["--set", f"store.path={tmp_path_factory.mktemp('state')}", "--set", "limits.max_ahead_seconds=inf"]
-    with start_service(*state, "--port", "0") as (_, url):
-        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http:
-            for mesh, snapshots in MESHES.items():
-                for snapshot in snapshots:
-                    body = json.dumps(snapshot_document(snapshot))
-                    http.post(f"/v1/meshes/{mesh}/snapshots", content=body).raise_for_status()
+    with serve(tmp_path_factory.mktemp("state")) as url:
+        for mesh, snapshots in MESHES.items():
+            push_all(url, mesh, snapshots)
         yield url
 
 
@@ -76,11 +61,7 @@ def test_each_line_has_the_state_of_its_mesh_and_opens_it(browser: Any, base: st
 
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
 def test_it_is_accessible(browser: Any, base: str, width: int, scheme: str) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
     with tab(browser, base, viewport={"width": width, "height": 844}, color_scheme=scheme) as opened:
         opened.page.goto(f"{base}/#view=meshes")
         opened.until(lambda: opened.page.locator("#overview-rows tr").count() == len(MESHES), "both meshes are listed")
-        found = Axe().run(opened.page)
-        assert found.violations_count == 0, found.generate_report()
-        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+        opened.assert_accessible()

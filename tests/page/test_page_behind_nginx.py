@@ -9,33 +9,25 @@ from typing import Any
 import httpx
 import pytest
 
-from serve_app.api.codec import snapshot_document
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.live.nginx import Nginx
 from tests.live.programs import missing_programs
-from tests.page.browsing import Tab, chromium, describe_missing, tab
-from tests.serve_app.running import record_simulation, start_service
+from tests.page.browsing import IN_BROWSER, REFUSED, Tab, tab
+from tests.page.meshes import INCIDENT
+from tests.page.serving import push_all, serve
 from tests.timing import PATIENCE_SECONDS
 
-LACK = describe_missing() or "; ".join(missing_programs("nginx"))
-pytestmark = [pytest.mark.page, pytest.mark.timeout(300), pytest.mark.skipif(bool(LACK), reason=LACK)]
+LACK = "; ".join(missing_programs("nginx"))
+pytestmark = [*IN_BROWSER, pytest.mark.skipif(bool(LACK), reason=LACK)]
 
-SNAPSHOTS = record_simulation(MeshSpec(services=40, seed=2), 48, fault_from=40)
 PATIENCE_MS = 1000 * PATIENCE_SECONDS
-NETWORK = (
-    "net::ERR_",
-    "Failed to load resource",
-)  # message of browsers about a server that is down, which cannot be switched off
+NETWORK = ("net::ERR_", REFUSED)  # messages of browsers about a server that is down, which cannot be switched off
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run a service with an open incident; its URL without the proxy."""
-    state = ["--set", f"store.path={tmp_path_factory.mktemp('state')}", "--set", "limits.max_ahead_seconds=inf"]
-    with start_service(*state, "--port", "0") as (_, url):
-        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http:
-            for snapshot in SNAPSHOTS[:-1]:
-                http.post("/v1/meshes/shop/snapshots", content=json.dumps(snapshot_document(snapshot)))
+    with serve(tmp_path_factory.mktemp("state")) as url:
+        push_all(url, "shop", INCIDENT[:-1])
         yield url
 
 
@@ -58,15 +50,15 @@ def port_of(url: str) -> int:
     return int(url.rpartition(":")[2])
 
 
-def test_the_page_works_below_a_path(service: str, fronts: tuple[Nginx, Nginx]) -> None:
+def test_the_page_works_below_a_path(browser: Any, service: str, fronts: tuple[Nginx, Nginx]) -> None:
     inner, outer = fronts
-    with chromium() as browser, tab(browser, outer.origin) as opened:
+    with tab(browser, outer.origin) as opened:
         opened.open("/tagae")
         assert opened.page.url.startswith(outer.url), "relative links need the slash"
         opened.until(lambda: opened.page.locator("#verdict.incident").count(), "the incident shows")
         newest = httpx.get(f"{service}/v1/meshes/shop/verdict").json()
         notes = opened.text("#notes")
-        assert "affected" in notes
+        assert "severity" in notes
         say_and_read(opened, service, newest["incidents"][0]["id"])
         assert opened.complaints == []
         for away, event in ((outer, "requestfailed"), (inner, "response")):
@@ -76,9 +68,8 @@ def test_the_page_works_below_a_path(service: str, fronts: tuple[Nginx, Nginx]) 
             assert opened.text("#notes") == notes, "the last known state stays visible"
             away.start()
             opened.until(lambda: "connection lost" not in opened.text("#pulse"), "the connection is back")
-        last = json.dumps(snapshot_document(SNAPSHOTS[-1]))
-        httpx.post(f"{service}/v1/meshes/shop/snapshots", content=last).raise_for_status()
-        shown = str(len(SNAPSHOTS) - 1)
+        push_all(service, "shop", INCIDENT[-1:])
+        shown = str(len(INCIDENT) - 1)
         opened.until(lambda: opened.page.get_attribute("#scrub", "max") == shown, "the next verdict comes")
         assert [text for text in opened.complaints if not any(words in text for words in NETWORK)] == []
         assert opened.foreign_requests == []
@@ -105,15 +96,15 @@ def say_and_read(opened: Tab, service: str, incident: str) -> None:
     report.close()
 
 
-def test_a_page_of_another_site_cannot_mute(service: str, fronts: tuple[Nginx, Nginx]) -> None:
+def test_a_page_of_another_site_cannot_mute(browser: Any, service: str, fronts: tuple[Nginx, Nginx]) -> None:
     """It sends requests that browsers allow without a preflight. Another port is another site, here nginx' own page."""
-    end = SNAPSHOTS[-1].observed_at + timedelta(hours=1)
+    end = INCIDENT[-1].observed_at + timedelta(hours=1)
     mute, url = {"end": end.isoformat(), "reason": "by another site"}, f"{service}/v1/meshes/shop/mutes"
     post = """async ([url, body]) => {
         for (const type of ["", "text/plain", "application/json"])
             await fetch(url, {method: "POST", mode: "no-cors", body: new Blob([body], {type})});
     }"""
-    with chromium() as browser, tab(browser, service) as opened:
+    with tab(browser, service) as opened:
         opened.page.goto(fronts[1].origin)
         opened.page.evaluate(post, [url, json.dumps(mute)])
     assert httpx.get(url).json()["mutes"] == []

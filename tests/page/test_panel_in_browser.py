@@ -7,47 +7,30 @@ import httpx
 import pytest
 
 from serve_app.web.history import instant
-from tests.live.programs import free_ports
-from tests.page.browsing import Tab, chromium, describe_missing, tab
-from tests.page.meshes import ALERTED, BEFORE, FAILING, SILENT, SNAPSHOTS, push_all
-from tests.serve_app.running import start_service
+from tests.page.browsing import IN_BROWSER, REFUSED, Tab, tab
+from tests.page.meshes import ALERTED, BEFORE, FAILING, SILENT, SNAPSHOTS
+from tests.page.serving import push_all, serve
 
-pytestmark = [
-    pytest.mark.page,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
-]
+pytestmark = IN_BROWSER
 
 TITLE = "#panel-title"
 LOGS = "https://logs.example/search?q={namespace}%20{service}"
-REFUSED = "Failed to load resource"  # what a browser says of the panel of an unknown service
 STEP = 11  # pixels between two places of the graph that are tried
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service to which all snapshots were pushed."""
-    (port,) = free_ports(1)
-    store = tmp_path_factory.mktemp("panel")
-    settings = {"store.path": store, "limits.max_ahead_seconds": "inf", "links.logs": LOGS}
-    arguments = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    with start_service(*arguments, "--port", str(port)) as (_, url):
+    with serve(tmp_path_factory.mktemp("panel"), {"links.logs": LOGS}) as url:
         push_all(url, "shop", SNAPSHOTS)
         yield url
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture
 def one(browser: Any, base: str) -> Iterator[Tab]:
     with tab(browser, base) as opened:
         yield opened
-        assert [said for said in opened.complaints if not said.startswith(REFUSED)] == []
-        assert opened.foreign_requests == []
+        opened.assert_clean(REFUSED)
 
 
 def time(index: int) -> str:
@@ -221,16 +204,11 @@ def test_missing_telemetry_and_unknown_services_are_explained(one: Tab, base: st
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_panels_can_be_read_by_all(browser: Any, base: str, scheme: str, width: int) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
     caller = details(base, ALERTED, FAILING)["callers"][0]["service"]
     views = (f"&service={FAILING}", f"&service={calm_service(base, ALERTED)}", f"&service={FAILING}&source={caller}")
     with tab(browser, base, viewport={"width": width, "height": 844}, color_scheme=scheme) as opened:
         for view in views:
             open_at(opened, ALERTED, view)
             opened.until(lambda: opened.page.locator(".chart").count() > 0, "the charts")
-            found = Axe().run(opened.page)
-            assert found.violations_count == 0, found.generate_report()
-            wide = opened.page.evaluate("() => document.documentElement.scrollWidth")
-            assert wide <= width, f"the page is {wide} pixels wide"
+            opened.assert_accessible()
         assert opened.complaints == []

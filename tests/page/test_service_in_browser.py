@@ -1,43 +1,21 @@
 """The page of a service without the demo: it comes back after a restart, and has no controls of the demo."""
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
-from serve_app.api.codec import snapshot_document
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from tests.live.programs import free_ports
-from tests.page.browsing import chromium, describe_missing, tab
+from tests.page.browsing import IN_BROWSER, REFUSED, tab
+from tests.page.serving import push_all
 from tests.serve_app.running import kill_all, start_service
-from tests.timing import PATIENCE_SECONDS
 
-pytestmark = [
-    pytest.mark.page,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
-]
+pytestmark = IN_BROWSER
 
 SNAPSHOTS = list(Simulator(MeshSpec(services=40, seed=2), snapshots=16).snapshots())
-NETWORK = (
-    "net::ERR_",
-    "Failed to load resource",
-)  # message of browsers about a server that is down, which cannot be switched off
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as one:
-        yield one
-
-
-def push(url: str, index: int) -> None:
-    document = json.dumps(snapshot_document(SNAPSHOTS[index]))
-    httpx.post(f"{url}/v1/meshes/shop/snapshots", content=document, timeout=PATIENCE_SECONDS).raise_for_status()
+NETWORK = ("net::ERR_", REFUSED)  # messages of browsers about a server that is down, which cannot be switched off
 
 
 def test_the_page_recovers_with_the_service(browser: Any, tmp_path: Path) -> None:
@@ -47,8 +25,7 @@ def test_the_page_recovers_with_the_service(browser: Any, tmp_path: Path) -> Non
         with start_service(*arguments) as (process, url):
             opened.page.goto(url)
             opened.until(lambda: opened.text("#headline") == "No mesh yet", "an empty service says so")
-            for index in range(12):
-                push(url, index)
+            push_all(url, "shop", SNAPSHOTS[:12])
             opened.until(lambda: "No incident" in opened.text("#headline"), "the mesh shows by itself")
             assert opened.page.locator("#demo").count() == 0
             assert httpx.get(f"{url}/demo/show").status_code == 404
@@ -58,7 +35,7 @@ def test_the_page_recovers_with_the_service(browser: Any, tmp_path: Path) -> Non
         assert "No incident" in opened.text("#headline"), "the last known state stays visible"
         with start_service(*arguments) as (process, url):
             opened.until(lambda: "connection lost" not in opened.text("#pulse"), "the connection is back", 60)
-            push(url, 12)
+            push_all(url, "shop", SNAPSHOTS[12:13])
             opened.until(
                 lambda: opened.page.get_attribute("#scrub", "max") == "12",
                 "the next verdict comes, and none is missing",

@@ -1,6 +1,5 @@
 """The page of a service with tokens: sign in, look, press a button, sign out, and a removed token."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -13,28 +12,13 @@ import httpx
 import pytest
 
 from serve_app.access import Scope, editing
-from serve_app.api.codec import snapshot_document
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.live.nginx import Nginx
 from tests.live.programs import missing_programs
-from tests.page.browsing import Tab, chromium, describe_missing, tab
-from tests.serve_app.running import record_simulation, start_service
-from tests.timing import PATIENCE_SECONDS
+from tests.page.browsing import IN_BROWSER, REFUSED, Tab, tab
+from tests.page.meshes import INCIDENT
+from tests.page.serving import push_all, serve
 
-pytestmark = [
-    pytest.mark.page,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
-]
-
-SNAPSHOTS = record_simulation(MeshSpec(services=40, seed=2), 48, fault_from=40)
-REFUSED = "Failed to load resource"  # message of a browser about each error answer, which cannot be switched off
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as one:
-        yield one
+pytestmark = IN_BROWSER
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +37,8 @@ def tokens(file: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def service(file: Path, tokens: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    state = ["--set", f"store.path={tmp_path_factory.mktemp('state')}", "--set", "limits.max_ahead_seconds=inf"]
-    with start_service(*state, "--port", "0", "--set", f"serve.tokens_file={file}") as (_, url):
-        headers = {"authorization": f"Bearer {tokens['writer']}"}
-        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, headers=headers) as http:
-            for snapshot in SNAPSHOTS:
-                body = json.dumps(snapshot_document(snapshot))
-                http.post("/v1/meshes/shop/snapshots", content=body).raise_for_status()
+    with serve(tmp_path_factory.mktemp("state"), {"serve.tokens_file": file}) as url:
+        push_all(url, "shop", INCIDENT, token=tokens["writer"])
         yield url
 
 
@@ -92,11 +71,6 @@ def is_asking(opened: Tab) -> bool:
     return bool(opened.page.locator("#sign-in[open]").count())
 
 
-def console_messages(opened: Tab) -> list[str]:
-    """Return messages of the console, except those about error answers."""
-    return [text for text in opened.complaints if REFUSED not in text]
-
-
 def test_sign_in_press_a_button_and_sign_out(browser: Any, service: str, tokens: dict[str, str]) -> None:
     with tab(browser, service) as opened:
         opened.page.goto(service)
@@ -126,8 +100,7 @@ def test_sign_in_press_a_button_and_sign_out(browser: Any, service: str, tokens:
         opened.until(lambda: is_asking(opened), "the form is there again")
         assert cookie(opened) is None
         assert not opened.page.locator("#cards .card").first.is_visible(), "the page shows nothing of the mesh"
-        assert console_messages(opened) == []
-        assert opened.foreign_requests == []
+        opened.assert_clean(REFUSED)
 
 
 def test_a_reader_sees_why_there_are_no_buttons(browser: Any, service: str, tokens: dict[str, str]) -> None:

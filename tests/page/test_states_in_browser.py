@@ -10,22 +10,23 @@ import pytest
 
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
-from tests.live.programs import free_ports
-from tests.page.browsing import Tab, chromium, describe_missing, tab
-from tests.page.meshes import ALERTED, BEFORE, FAILING, RECOVERING, SILENT, SNAPSHOTS, push_all
-from tests.serve_app.running import record_simulation, start_service
+from tests.page.browsing import IN_BROWSER, REFUSED, Tab, tab
+from tests.page.meshes import ALERTED, BEFORE, FAILING, RECOVERING, SILENT, SNAPSHOTS
+from tests.page.serving import push_all, serve
+from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS
 
-pytestmark = [
-    pytest.mark.page,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
-]
+pytestmark = IN_BROWSER
 
+DEAD = "http://127.0.0.1:9"  # nothing listens on this port
+UNREACHABLE = {
+    "collector.meshes.unreachable.prometheus": DEAD,
+    "collector.meshes.nothing.prometheus": DEAD,
+    "collector.interval_seconds": 1,
+    "collector.deadline_seconds": 1,
+}
 QUICK = MeshSpec(services=30, seed=3, interval_seconds=3.0)  # data is late after nine seconds
 WARM_UP = 12  # snapshots before a mesh is scored
-REFUSED = "Failed to load resource"  # message of a browser about a mesh without a verdict, which has no stream
-DEAD = "http://127.0.0.1:9"  # nothing listens on this port
 STATES: dict[str, tuple[int, str, str, str]] = {  # by mesh: snapshots, state, headline, title
     "calm": (BEFORE + 1, "calm", "No incident", "✓ no incident · calm · TAGAE"),
     "learning": (3, "unknown", "Learning this mesh, status unknown", "? unknown: learning · learning · TAGAE"),
@@ -46,28 +47,9 @@ STATES: dict[str, tuple[int, str, str, str]] = {  # by mesh: snapshots, state, h
 WORDS = {"calm": "No incident", "incident": "Incident", "recovering": "Recovering", "unknown": "Unknown"}
 
 
-def arguments(store: Path) -> list[str]:
-    settings = {
-        "store.path": store,
-        "limits.max_ahead_seconds": "inf",
-        "collector.meshes.unreachable.prometheus": DEAD,
-        "collector.meshes.nothing.prometheus": DEAD,
-        "collector.interval_seconds": 1,
-        "collector.deadline_seconds": 1,
-    }
-    (port,) = free_ports(1)
-    return [*(word for name, value in settings.items() for word in ("--set", f"{name}={value}")), "--port", str(port)]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as one:
-        yield one
-
-
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with start_service(*arguments(tmp_path_factory.mktemp("states"))) as (_, url):
+    with serve(tmp_path_factory.mktemp("states"), UNREACHABLE) as url:
         yield url
 
 
@@ -75,8 +57,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def one(browser: Any, base: str) -> Iterator[Tab]:
     with tab(browser, base) as opened:
         yield opened
-        assert [complaint for complaint in opened.complaints if not complaint.startswith(REFUSED)] == []
-        assert opened.foreign_requests == []
+        opened.assert_clean(REFUSED)
 
 
 def assert_state(one: Tab, state: str, headline: str, title: str) -> None:
@@ -184,12 +165,12 @@ def opened_calm(one: Tab, mesh: str) -> bool:
 
 def test_a_fresh_page_knows_that_data_stopped_also_after_a_restart(browser: Any, tmp_path: Path) -> None:
     calm, failing = (record_simulation(QUICK, count, fault_from=begin) for count, begin in ((14, None), (22, 16)))
-    with start_service(*arguments(tmp_path)) as (_, url):
+    with serve(tmp_path, UNREACHABLE) as url:
         push_all(url, "quiet", calm)
         assert push_all(url, "broken", failing)["status"] == "anomalous"
         with tab(browser, url) as opened:
             wait_for_silence(opened, "quiet")
-    with start_service(*arguments(tmp_path)) as (_, url), tab(browser, url) as opened:
+    with serve(tmp_path, UNREACHABLE) as url, tab(browser, url) as opened:
         states = watch_states(opened, "quiet")
         assert_state(opened, "unknown", "No data since ", "? unknown: no data · quiet · TAGAE")
         assert "calm" not in states(), "not even briefly"
@@ -277,8 +258,6 @@ def test_controls_that_do_nothing_say_why(one: Tab, base: str) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_accessible(browser: Any, base: str, scheme: str, width: int) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
     for mesh, (count, *_) in STATES.items():
         push_all(base, f"{mesh}-{scheme}-{width}", SNAPSHOTS[:count])
     names = [*(f"{mesh}-{scheme}-{width}" for mesh in STATES), "nothing", "unreachable"]
@@ -287,6 +266,4 @@ def test_accessible(browser: Any, base: str, scheme: str, width: int) -> None:
             opened.page.goto("about:blank")
             opened.page.goto(f"{base}/#mesh={name}")
             opened.page.wait_for_selector("#state-icon:visible", timeout=1000 * PATIENCE_SECONDS)
-            found = Axe().run(opened.page)
-            assert found.violations_count == 0, (name, found.generate_report())
-            assert opened.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"), "scrolls sideways"
+            opened.assert_accessible()
