@@ -78,7 +78,7 @@ class RaisedIncident:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Whether the detector did as it should in a chapter, see :func:`judge`; ``reason`` says it in words."""
+    """Whether the detector passed a chapter, see :func:`judge`; ``reason`` says it in words."""
 
     passed: bool
     reason: str
@@ -193,7 +193,7 @@ def find_cause(raised: RaisedIncident, faults: Sequence[Fault], interval_seconds
 def judge(chapter: Chapter, raised: Sequence[RaisedIncident], interval_seconds: float) -> Judgement:
     """Judge a chapter by all alerts since the chapter before.
 
-    The detector did as it should if
+    The detector passed if
 
     - the fault raised an alert, between its start and ``GRACE_SECONDS`` after its end;
     - the strongest of these alerts has the culprit among its first three suspects when its score is highest;
