@@ -43,7 +43,7 @@ class Unit:
         if not math.isfinite(value):
             return math.nan
         scaled = value * self.factor
-        return round(scaled, self._digits(scaled))
+        return round(scaled, self._digits(scaled)) + 0.0  # no negative zero
 
     def words(self, value: float) -> str:
         """``1.2 s``, ``below 0.1%``, ``not observed``."""
