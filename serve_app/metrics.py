@@ -123,6 +123,7 @@ class MeshGauges:
         notices: number of open notices.
         made_at: when the newest verdict was made, Unix time; None if unknown.
         recovering: number of open incidents, without notices, whose services are back to normal.
+        unseen: number of open incidents, without notices, whose first suspect sends no telemetry.
         hidden: number of muted services that would be part of an incident.
         coverage: share of the services that were scored.
         interval_seconds: measured time between snapshots, s; None if unknown.
@@ -145,3 +146,4 @@ class MeshGauges:
     hidden: int = 0
     coverage: float = 1.0
     interval_seconds: float | None = None
+    unseen: int = 0

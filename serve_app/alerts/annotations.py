@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from model.verdict import Incident, Reason, Severity, Suspect, Verdict
+from model.verdict import Incident, IncidentKind, Reason, Severity, Suspect, Verdict
 from serve_app.alerts.links import Links, incident_subject
 from serve_app.api.headline import headline
 from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text
@@ -11,6 +11,7 @@ ALERT_NAME = "TagaeIncident"
 LABEL_LENGTH = 512  # characters; names in Kubernetes have at most 253
 TEXT_LENGTH = 4096
 RECOVERING = "Recovering: its services are back to normal."
+UNSEEN = "Its first suspect sends no telemetry, so its state is unknown."
 MAX_SUSPECTS, MAX_REASONS, MAX_AFFECTED, MAX_CHANGES, MAX_EVENTS = 5, 3, 20, 5, 5  # the page shows the rest
 
 
@@ -61,7 +62,7 @@ def description(mesh: str, incident: Incident, severity: Severity, verdict: Verd
     else:
         lines = [f"{severity.value.capitalize()} incident {since}"]
     if incident.recovering:
-        lines.append(RECOVERING)
+        lines.append(UNSEEN if incident.kind is IncidentKind.TELEMETRY_MISSING else RECOVERING)
     for rank, suspect in enumerate(incident.suspects[:MAX_SUSPECTS], 1):
         reasons = _telling_reasons(suspect)[:MAX_REASONS]
         why = "; ".join(reason_text(reason, suspect.service, verdict.observed_at) for reason in reasons)

@@ -93,7 +93,7 @@ class Tally:
     def __init__(self) -> None:
         self.statuses: Counter[str] = Counter()
         self.incidents: dict[str, IncidentDocument] = {}
-        self._recovering: set[str] = set()
+        self._newest: dict[str, IncidentDocument] = {}  # open incidents
         self._highest: VerdictDocument | None = None  # of the verdicts with a threshold
 
     def add(self, verdict: VerdictDocument) -> None:
@@ -101,7 +101,7 @@ class Tally:
         self.statuses[verdict.status] += 1
         if verdict.threshold and (self._highest is None or verdict.mesh_score > self._highest.mesh_score):
             self._highest = verdict
-        self._recovering = {incident.id for incident in verdict.incidents if incident.recovering}
+        self._newest = {incident.id: incident for incident in verdict.incidents}
         for incident in verdict.incidents:
             strongest = self.incidents.get(incident.id)
             if strongest is None or incident.score > strongest.score:
@@ -122,7 +122,7 @@ class Tally:
         for name in ("since (UTC)", "severity", "score", "top suspects", "headline"):
             table.add_column(name, no_wrap=name == "since (UTC)", justify="right" if name == "score" else "left")
         for incident in alerts_first[:shown]:
-            table.add_row(*_incident_row(incident, recovering=incident.id in self._recovering))
+            table.add_row(*_incident_row(incident, self._newest.get(incident.id)))
         console.print(table)
         if len(self.incidents) > shown:
             console.print(f"and {len(self.incidents) - shown} more")
@@ -153,10 +153,12 @@ def _message(error: Exception) -> str:
     return f"unexpected {type(error).__name__}: {error}. `tagae --debug COMMAND ...` shows where; please report it"
 
 
-def _incident_row(incident: IncidentDocument, *, recovering: bool) -> tuple[str, ...]:
+def _incident_row(incident: IncidentDocument, newest: IncidentDocument | None) -> tuple[str, ...]:
+    """The row of an incident; ``newest``: as of the last snapshot, if it is open then."""
+    recovers = newest is not None and newest.recovering and not newest.is_unseen
     return (
         f"{incident.since:%Y-%m-%d %H:%M}",
-        f"{incident.severity}, recovering" if recovering else incident.severity,
+        f"{incident.severity}, recovering" if recovers else incident.severity,
         f"{incident.score:.1f}",
         escape(", ".join(suspect.service for suspect in incident.suspects[:3])),
         escape(incident.headline),

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from model.verdict import Severity, Status
+from model.verdict import IncidentKind, Severity, Status
 from serve_app.metrics import MeshGauges
 from serve_app.stores.base import MeshSummary
 
@@ -67,6 +67,7 @@ def gauges(stored: MeshSummary) -> MeshGauges:
     verdict = json.loads(record.document)
     alerts = [incident for incident in verdict["incidents"] if incident["severity"] != Severity.NOTICE]
     muted = verdict.get("muted", ())  # absent in version 0.1.0
+    unseen = sum(one.get("kind") == IncidentKind.TELEMETRY_MISSING for one in alerts if one.get("recovering"))
     silence = verdict.get("silence") or {"services": 0}  # absent in version 0.1.0
     return MeshGauges(
         stored.mesh,
@@ -82,8 +83,9 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         silence["services"],
         len(verdict["incidents"]) - len(alerts),
         record.made_at,
-        sum(bool(incident.get("recovering")) for incident in alerts),
+        sum(bool(incident.get("recovering")) for incident in alerts) - unseen,
         len({service for mute in muted for service in mute["hides"]}),
         verdict.get("coverage", 1.0),
         record.interval,
+        unseen,
     )

@@ -120,6 +120,7 @@ def test_a_list_has_what_the_state_of_each_mesh_needs() -> None:
     incidents = [
         {"severity": "major", "recovering": True},
         {"severity": "minor", "recovering": False},
+        {"severity": "minor", "recovering": True, "kind": "telemetry_missing"},
         {"severity": "notice", "recovering": True},
     ]
     verdict = {
@@ -129,7 +130,8 @@ def test_a_list_has_what_the_state_of_each_mesh_needs() -> None:
     record = Record(200, json.dumps(verdict).encode(), made_at=1000.0, interval=30.0)
     row = gauges(MeshSummary("m", 3, datetime(2026, 3, 1, tzinfo=UTC), record.pack()))
     found = mesh_document(row, 1540.0, BUDGET)
-    assert (found.incidents, found.recovering, found.notices, found.silent, found.hidden) == (2, 1, 1, 4, 2)
+    assert (found.incidents, found.recovering, found.unseen, found.notices) == (3, 1, 1, 1)
+    assert (found.silent, found.hidden) == (4, 2)
     assert (found.coverage, found.mesh_score, found.threshold, found.interval_seconds) == (0.75, 5.5, 3.5, 30.0)
     assert found.alert_budget_per_day == BUDGET(200)
     assert mesh_document(gauges(MeshSummary("m", 0, None, b"")), 9.0, BUDGET).alert_budget_per_day is None

@@ -74,7 +74,7 @@ def test_the_newest_verdict_can_be_read_again(service: Service) -> None:
         "mesh_score": verdicts[-1]["mesh_score"],
         "threshold": verdicts[-1]["threshold"],
         "coverage": 1.0,
-        **dict.fromkeys(("incidents", "recovering", "notices", "silent", "hidden"), 0),
+        **dict.fromkeys(("incidents", "recovering", "unseen", "notices", "silent", "hidden"), 0),
     }
     text = service.http.get("/metrics").text
     assert 'tagae_mesh_sequence{mesh="read"} 3.0' in text

@@ -34,7 +34,9 @@ def test_an_incident_that_recovers_in_the_last_snapshot_is_marked(
     tally.add(verdict(0, "anomalous", 9.0, strongest))
     tally.add(verdict(1, "anomalous", 2.0, recovering))
     assert "major, recovering 9.0 a/web" in summary(tally, capsys)[-1]
-    tally.add(verdict(2))
+    tally.add(verdict(2, "anomalous", 2.0, recovering.model_copy(update={"kind": "telemetry_missing"})))
+    assert "major 9.0 a/web" in summary(tally, capsys)[-1], "without telemetry its state is unknown"
+    tally.add(verdict(3))
     assert "major 9.0 a/web" in summary(tally, capsys)[-1]
 
 

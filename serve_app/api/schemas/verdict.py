@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from model.verdict import Severity
+from model.verdict import IncidentKind, Severity
 from serve_app.api.schemas.base import Document, Instant, PagedServices, ServiceKey
 from serve_app.api.schemas.snapshot import SnapshotDocument, StoredChangeDocument
 
@@ -106,7 +106,9 @@ class IncidentDocument(Document):
     since: Instant
     severity: str = Field(description="`notice`, `minor`, `major` or `critical`; only rises", examples=["major"])
     recovering: bool = Field(
-        False, description="whether its services are back to normal; it ends soon, or continues if they deviate again"
+        False,
+        description="whether its services are back to normal, or send no telemetry (kind `telemetry_missing`); it ends "
+        "soon, or continues if they deviate again",
     )
     score: float
     suspects: list[SuspectDocument] = Field(description="best first")
@@ -138,6 +140,11 @@ class IncidentDocument(Document):
     def is_notice(self) -> bool:
         """Whether it raises no alert."""
         return self.severity == Severity.NOTICE
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether its first suspect sends no telemetry, so that its state is unknown."""
+        return self.recovering and self.kind == IncidentKind.TELEMETRY_MISSING
 
 
 class MuteInForceDocument(Document):

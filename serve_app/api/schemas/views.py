@@ -108,6 +108,7 @@ class MeshDocument(Document):
     coverage: float = Field(1.0, ge=0, le=1, description="share of services that were scored")
     incidents: int = Field(0, ge=0, description="open incidents that raise alerts")
     recovering: int = Field(0, ge=0, description="open incidents whose services are back to normal")
+    unseen: int = Field(0, ge=0, description="open incidents whose first suspect sends no telemetry")
     notices: int = Field(0, ge=0, description="open notices")
     silent: int = Field(0, ge=0, description="services whose telemetry is missing")
     hidden: int = Field(0, ge=0, description="muted services that would be part of an incident")

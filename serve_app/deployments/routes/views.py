@@ -211,6 +211,7 @@ def mesh_document(mesh: MeshGauges, now: float, budget: Callable[[int], float]) 
         coverage=mesh.coverage,
         incidents=mesh.incidents,
         recovering=mesh.recovering,
+        unseen=mesh.unseen,
         notices=mesh.notices,
         silent=mesh.silent,
         hidden=mesh.hidden,

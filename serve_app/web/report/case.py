@@ -25,7 +25,7 @@ class ReportedIncident:
         incident: as of ``worst``.
         ended: time of the first snapshot without it; None: it is open in the last one.
         last: time of the last snapshot with it.
-        recovering: whether its services were back to normal then.
+        newest: the incident as of then.
         hops: how it spread.
         calling: the newest snapshot up to ``worst`` with the first suspect, which may have disappeared.
     """
@@ -36,7 +36,7 @@ class ReportedIncident:
     incident: IncidentDocument
     ended: datetime | None
     last: datetime
-    recovering: bool
+    newest: IncidentDocument
     hops: tuple[Hop, ...]
     calling: MeshSnapshot
 
@@ -75,7 +75,7 @@ def find(mesh: str, moments: Sequence[Moment], incident: str | None = None) -> R
         strongest,
         moments[last + 1].verdict.observed_at if last + 1 < len(moments) else None,
         moments[last].verdict.observed_at,
-        found[-1][1].recovering,
+        found[-1][1],
         spread(calling, strongest),
         calling,
     )

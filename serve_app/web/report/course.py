@@ -51,7 +51,9 @@ def _news(before: IncidentDocument | None, now: IncidentDocument) -> list[str]:
         news.append(f"The severity rises to {now.severity}.")
     if first != (before.suspects[0].service if before.suspects else "none"):
         news.append(f"The first suspect is now {first}.")
-    if now.recovering != before.recovering:
+    if now.is_unseen and not before.is_unseen:
+        news.append("The first suspect sends no telemetry any more, so its state is unknown.")
+    elif now.recovering != before.recovering:
         news.append("Its services are back to normal." if now.recovering else "Its services deviate again.")
     return news
 

@@ -55,8 +55,8 @@ def _head(case: ReportedIncident, seen_before: str) -> str:
     incident = case.incident
     tiles = (
         ("since", f"{incident.since:%H:%M:%S}", f"{incident.since:%Y-%m-%d}, UTC"),
-        ("duration", sentences.duration(case), sentences.until(case)),
-        ("affected", f"{len(incident.affected)}", sentences.affected(incident)),
+        ("duration", sentences.duration(case), sentences.ending(case)),
+        ("affected", f"{len(incident.affected)}", sentences.affected_caption(incident)),
         ("probability", f"{case.worst.verdict.probability:.0%}", "of an incident, at the highest score"),
     )
     cells = "".join(f"<div><dt>{a}</dt><dd>{escape(b)}<small>{escape(c)}</small></dd></div>" for a, b, c in tiles)

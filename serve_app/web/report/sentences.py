@@ -8,11 +8,13 @@ from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.web.report.case import ReportedIncident
 
 
-def until(case: ReportedIncident) -> str:
+def ending(case: ReportedIncident) -> str:
     """When the incident ended, or whether it is open."""
     if case.ended:
         return f"ended by {case.ended:%H:%M:%S}"
-    return "recovering in the last snapshot" if case.recovering else "still open in the last snapshot"
+    if case.newest.is_unseen:
+        return "state unknown in the last snapshot, without telemetry"
+    return "recovering in the last snapshot" if case.newest.recovering else "still open in the last snapshot"
 
 
 def duration(case: ReportedIncident) -> str:
@@ -20,8 +22,8 @@ def duration(case: ReportedIncident) -> str:
     return span((case.ended or case.last) - case.incident.since)
 
 
-def affected(incident: IncidentDocument) -> str:
-    """What the number of affected services counts, with the share of front-door requests."""
+def affected_caption(incident: IncidentDocument) -> str:
+    """The text below the number of affected services, with the share of front-door requests."""
     services = "service" if len(incident.affected) == 1 else "services"
     share = incident.impact.front_door_share if incident.impact else None
     return services if share is None else f"{services}, {share_text(share)} of front-door requests"

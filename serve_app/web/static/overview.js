@@ -86,7 +86,11 @@ const cell = (label, ...content) => el("td", { "data-label": label }, ...content
 /** The state of a line, by the rules of the page of a mesh, with `received` as there. */
 function meshState(one, asked) {
   const received = one.age_seconds === null ? -Infinity : asked - 1000 * one.age_seconds,
-    incidents = Array.from({ length: one.incidents }, (_, i) => ({ severity: "alert", recovering: i < one.recovering })),
+    incidents = Array.from({ length: one.incidents }, (_, i) => ({
+      severity: "alert",
+      recovering: i < one.recovering + one.unseen,
+      kind: i < one.unseen ? "telemetry_missing" : "unclear",
+    })),
     muted = one.hidden ? [{ hides: [""] }] : [];
   if (!one.sequence) {
     const why = one.problem ? "failing" : "learning";

@@ -1,5 +1,5 @@
 // The state of a mesh: calm, incident, recovering or unknown. Without recent and almost complete data it is unknown.
-import { alerts } from "./severity.js";
+import { alerts, isUnseen } from "./severity.js";
 
 const LATE_INTERVALS = 3; // without a verdict, after which the state is unknown
 
@@ -33,10 +33,16 @@ export function stateOf(verdict, data) {
     state = { name: "unknown", why: "", stopped: false, isOpen: open.length > 0, isUnusual: isUnusual(verdict) },
     why = data ? obstacle(data) : "";
   if (why && why !== "asking") return { ...state, why, stopped: true };
-  if (open.length) return { ...state, name: open.every((one) => one.recovering) ? "recovering" : "incident" };
+  if (open.length) return { ...state, ...openState(open) };
   if (why) return { ...state, name: "" };
   const gap = missing(verdict);
   return gap ? { ...state, why: gap } : { ...state, name: "calm" };
+}
+
+/** The state of open incidents: recovering if all are, but unknown if one of them cannot be seen. */
+function openState(open) {
+  if (!open.every((one) => one.recovering)) return { name: "incident" };
+  return open.some(isUnseen) ? { name: "unknown", why: "silent" } : { name: "recovering" };
 }
 
 /** Why the newest verdict is no current one; empty if it is. */

@@ -1,4 +1,5 @@
 // Formats numbers and times for people. All times are UTC.
+import { isUnseen } from "./severity.js";
 
 const METRICS = {
   request_rate: ["requests", (x) => `${figures(x)}/s`],
@@ -76,8 +77,11 @@ export const capitalized = (text) => text[0].toUpperCase() + text.slice(1);
 export const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 
 /** What a recovering incident shows. */
-export const recovery = ({ suspects_at: at }) =>
-  `Recovering: quiet for the last snapshots; suspects of its strongest moment${at ? `, ${clock(at)} UTC` : ""}.`;
+export function recovery(incident) {
+  const at = incident.suspects_at ? `, ${clock(incident.suspects_at)} UTC` : "",
+    state = isUnseen(incident) ? "Its telemetry stopped" : "Recovering: quiet for the last snapshots";
+  return `${state}; suspects of its strongest moment${at}.`;
+}
 
 /** The headline that the server made; verdicts of earlier versions have none. */
 export const incidentTitle = ({ headline, suspects, affected }) => headline || `${suspects[0]?.service ?? affected[0]} deviates.`;

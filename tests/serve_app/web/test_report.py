@@ -217,6 +217,12 @@ def test_suspects_are_from_the_worst_moment_and_the_end_is_known(moments: list[M
     cut = [m for m in moments if m.verdict.observed_at <= case.last]
     assert find("shop", cut).ended is None
     assert "recovering in the last snapshot" in read(report("shop", cut, made_at=MADE))
+    (newest,) = [one for one in cut[-1].verdict.incidents if one.id == case.incident.id]
+    unseen = newest.model_copy(update={"kind": "telemetry_missing"})
+    silent = [*cut[:-1], replace(cut[-1], verdict=cut[-1].verdict.model_copy(update={"incidents": [unseen]}))]
+    assert "state unknown in the last snapshot, without telemetry" in read(report("shop", silent, made_at=MADE))
+    steps = [step.text for step in course(find("shop", silent))]
+    assert steps[-1] == "The first suspect sends no telemetry any more, so its state is unknown."
     deviating = [m for m in cut if m.verdict.observed_at <= case.worst.verdict.observed_at]
     assert "still open" in read(report("shop", deviating, made_at=MADE))
     quiet = replace(moments[-1], verdict=moments[-1].verdict.model_copy(update={"incidents": []}))
