@@ -3,7 +3,11 @@ import { halo } from "./labels.js";
 import { EVERYTHING, namespace } from "./words.js";
 
 const SMALL = 18, // radius in pixels, below which a namespace has no circle
-  NAME_HEIGHT = 10; // pixels above the line of its name
+  NAME_HEIGHT = 10, // pixels above the line of its name
+  NUMBER_RADIUS = 8, // pixels; of the number of a hop
+  APART = 36, // least pixels between two numbers
+  LEAST_NUMBERED = 80, // pixels of an arrow with a number
+  ALONG = [0.5, 0.35, 0.65]; // where on an arrow its number is
 
 /** The circle around the services of each namespace, in units of the layout; none around a namespace that is folded. */
 export function circles({ name, x, y }, shown) {
@@ -61,11 +65,24 @@ export function namespaces(pen, renderer, circled, colours) {
 }
 
 /**
- * An arrow from callee to caller, the way an incident spreads, with the number of its step if there is room.
- * @param {{x: number, y: number, radius: number}} from
- * @param {{x: number, y: number, radius: number}} to
+ * Draw the spread of an incident: an arrow for each hop, and above them the numbers of their steps where there is room.
+ * @param {{from: any, to: any, step: number}[]} hops from a callee to its caller: position and radius of both.
+ * @param {{x: number, y: number, radius: number}[]} services that no number covers.
  */
-export function hop(pen, from, to, step, colours) {
+export function arrows(pen, hops, services, colours) {
+  for (const { from, to } of hops) arrow(pen, from, to, colours);
+  const taken = services.map(({ x, y, radius }) => ({ x, y, reach: radius + NUMBER_RADIUS + 1 }));
+  for (const { from, to, step } of hops) {
+    if (Math.hypot(to.x - from.x, to.y - from.y) <= LEAST_NUMBERED) continue;
+    const spots = ALONG.map((share) => ({ x: from.x + share * (to.x - from.x), y: from.y + share * (to.y - from.y) })),
+      free = spots.find(({ x, y }) => taken.every((one) => Math.hypot(one.x - x, one.y - y) > one.reach));
+    if (!free) continue;
+    taken.push({ ...free, reach: APART });
+    number(pen, free, step, colours);
+  }
+}
+
+function arrow(pen, from, to, colours) {
   const length = Math.hypot(to.x - from.x, to.y - from.y);
   if (length < 12) return;
   const ux = (to.x - from.x) / length,
@@ -87,12 +104,12 @@ export function hop(pen, from, to, step, colours) {
   pen.lineTo(b.x - 6 * ux - 5 * uy, b.y - 6 * uy + 5 * ux);
   pen.lineTo(b.x - 6 * ux + 5 * uy, b.y - 6 * uy - 5 * ux);
   pen.fill();
-  if (length > 80) badge(pen, (a.x + b.x) / 2, (a.y + b.y) / 2, step, colours);
 }
 
-function badge(pen, x, y, step, colours) {
+function number(pen, { x, y }, step, colours) {
+  pen.fillStyle = colours.path;
   pen.beginPath();
-  pen.arc(x, y, 8, 0, 2 * Math.PI);
+  pen.arc(x, y, NUMBER_RADIUS, 0, 2 * Math.PI);
   pen.fill();
   pen.fillStyle = colours.paper;
   pen.font = "bold 11px system-ui, sans-serif";
@@ -100,28 +117,29 @@ function badge(pen, x, y, step, colours) {
   pen.fillText(String(step), x, y + 4);
 }
 
-export function ring(pen, { x, y, radius }, width, dashes, colours) {
+/** A ring around the likely origin. */
+export function ring(pen, { x, y, radius }, colours) {
   pen.strokeStyle = colours.path;
-  pen.lineWidth = width;
-  pen.setLineDash(dashes);
+  pen.lineWidth = 3;
+  pen.setLineDash([]);
   pen.beginPath();
   pen.arc(x, y, radius + 5, 0, 2 * Math.PI);
   pen.stroke();
-  pen.setLineDash([]);
 }
 
 /** The outlines of hollow services, in one stroke. */
-export function outlines(pen, places, colours) {
+export function outlines(pen, places, ink, width, dashes) {
   if (!places.length) return;
-  pen.strokeStyle = colours.hollow;
-  pen.lineWidth = 1.6;
-  pen.setLineDash([]);
+  pen.strokeStyle = ink;
+  pen.lineWidth = width;
+  pen.setLineDash(dashes);
   pen.beginPath();
   for (const { x, y, radius } of places) {
     pen.moveTo(x + radius, y);
     pen.arc(x, y, radius, 0, 2 * Math.PI);
   }
   pen.stroke();
+  pen.setLineDash([]);
 }
 
 /** The box of the name of a selected service: left, top, right, bottom. */

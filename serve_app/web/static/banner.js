@@ -42,7 +42,7 @@ export function banner(now) {
     ...(state.stopped ? lastKnownNotes(now) : []),
     ...(incident ? incidentNotes(verdict, incident) : quietNotes(verdict)),
     ...linkNotes(now),
-    ...(state.why === "silent" ? [] : silenceNotes(verdict)),
+    ...(state.why === "silent" && !incident ? [] : silenceNotes(verdict)),
     ...muteNotes(verdict),
   ];
   showNotes(notes.filter(([, text]) => text !== story));
@@ -60,9 +60,9 @@ function incidentNotes(verdict, incident) {
     impact = incident.impact?.text ?? `${plural(incident.affected.length, "service")} affected`,
     [planned] = incident.changes;
   return [
-    ["", incidentTitle(incident).includes(impact) ? incident.severity : `${incident.severity}, ${impact}`],
+    ["", incidentTitle(incident).includes(impact) ? `severity ${incident.severity}` : `severity ${incident.severity}, ${impact}`],
     planned ? ["planned", `▲ ${planned.text}`] : ["", "no deploys or changes around then"],
-    ["", `probability ${verdict.probability.toFixed(2)}`],
+    ["", `probability of an incident ${verdict.probability.toFixed(2)}`],
     ...(others > 0 ? [["", `and ${plural(others, "other incident")}`]] : []),
     ...(noticed > 0 ? [["notice", plural(noticed, "notice")]] : []),
   ];

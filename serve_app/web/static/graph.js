@@ -1,7 +1,7 @@
 // The mesh as a graph: sigma draws services and calls, a canvas above it the annotations. Around an incident or a selected
 // service, the graph has layers (layers.js); the whole mesh has the positions of the service, stretched to the stage.
 /* global Sigma, graphology */
-import { circles, hop, hover, hoverBox, namespaces, outlines, ring } from "./annotations.js";
+import { arrows, circles, hover, hoverBox, namespaces, outlines, ring } from "./annotations.js";
 import { by, colour } from "./dom.js";
 import { box, drawLabels, halo } from "./labels.js";
 import { layers } from "./layers.js";
@@ -273,8 +273,8 @@ export function graphView(on) {
   }
 
   function shade(nodes, i) {
+    if (nodes.gone[i] || isUnknown(nodes, i)) return colours.paper;
     if (isFirst(nodes.name[i])) return colours["node-bad"];
-    if (isUnknown(nodes, i)) return colours.paper;
     const deviation = nodes.deviation[i];
     if (nodes.incident[i]) return mixWithQuiet(Math.max(deviation ?? 0, 0.6 * (QUIET + BAD)), colours.node);
     // The maximum over many services is higher by chance: by one (log10) for ten services.
@@ -313,13 +313,14 @@ export function graphView(on) {
     const named = namespaces(pen, renderer, drawn.circles, colours);
     const { source, destination } = drawn.map.edges,
       { nodes } = drawn.map;
-    for (const { edge, step } of drawn.path)
-      if (places[source[edge]] && places[destination[edge]])
-        hop(pen, at(destination[edge]), at(source[edge]), step, colours);
-    outlines(pen, order.flatMap((i) => (isUnknown(nodes, i) ? [at(i)] : [])), colours);
+    const inView = drawn.path.filter(({ edge }) => places[source[edge]] && places[destination[edge]]);
+    const hops = inView.map(({ edge, step }) => ({ from: at(destination[edge]), to: at(source[edge]), step }));
+    arrows(pen, hops, order.slice(0, OBSTACLES).map(at), colours);
+    const those = (is) => order.filter(is).map(at);
+    outlines(pen, those((i) => isUnknown(nodes, i)), colours.hollow, 1.6, []);
+    outlines(pen, those((i) => nodes.gone[i]), colours.path, 2, [4, 3]);
     const first = drawn.index.get(drawn.incident?.suspects[0]?.service);
-    if (first !== undefined && places[first]) ring(pen, at(first), 3, [], colours);
-    order.forEach((i) => nodes.gone[i] && ring(pen, at(i), 2, [4, 3], colours));
+    if (first !== undefined && places[first]) ring(pen, at(first), colours);
     const kept = [...named, ...order.slice(0, OBSTACLES).map((i) => box(at(i)))],
       taken = drawLabels(pen, names(), { width, height }, kept, colours);
     if (callOrder.length) drawLabels(pen, callLabels(), { width, height }, [...taken, ...callObstacles(pen)], colours);

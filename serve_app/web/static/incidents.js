@@ -3,7 +3,7 @@ import { by, el, show } from "./dom.js";
 import { seenBefore } from "./archived.js";
 import * as feed from "./feed.js";
 import { alerts, isNotice, notices } from "./severity.js";
-import { clock, ends, feedbackText, incidentTitle, metricName, metricValue, plural, recovery, span } from "./words.js";
+import { capitalized, clock, ends, feedbackText, incidentTitle, metricName, metricValue, plural, recovery, span } from "./words.js";
 
 const SUSPECTS = 5,
   LIKELY = 0.02; // at most per incident; below this score only the first suspect is shown
@@ -14,6 +14,7 @@ const UNKNOWN = {
   silent: "No incident found among the services with telemetry.",
 };
 const NOTE_LENGTH = 1000; // limit of the service
+const NAMES = 20; // affected services that are named
 const CHARTS = 2; // of the first suspect and of the selected one
 const KEPT = 60; // cached series
 
@@ -77,7 +78,8 @@ export function incidentsView(on) {
     const first = verdict.suspects.slice(0, 3),
       { name, stopped, why, isUnusual } = drawn.state,
       text = stopped ? "Status unknown." : (UNKNOWN[why] ?? "No incident."),
-      list = name === "calm" && !isUnusual ? "Within the usual range, but first in order:" : "Most unusual now:";
+      calm = "All services are within the normal range. The highest scores:",
+      list = stopped ? "Most unusual at the last verdict:" : name === "calm" && !isUnusual ? calm : "Most unusual now:";
     if (!first.length) return el("p", { class: "affected" }, text);
     return el(
       "div",
@@ -92,7 +94,7 @@ export function incidentsView(on) {
     return el(
       "article",
       { class: `card ${incident.severity}` },
-      el("h3", {}, `${incident.severity}: ${incident.suspects[0]?.service ?? incident.affected[0] ?? incident.id}`),
+      el("h3", {}, `${capitalized(incident.severity)}: ${incident.suspects[0]?.service ?? incident.affected[0] ?? incident.id}`),
       el(
         "p",
         { class: "when" },
@@ -106,9 +108,15 @@ export function incidentsView(on) {
         .slice(0, SUSPECTS)
         .filter((one, i) => i === 0 || one.score >= LIKELY)
         .map((one, i) => suspect(one, i, incident, number)),
-      el("p", { class: "affected" }, `Affected: ${incident.affected.join(", ")}`),
       actions(incident),
+      el("p", { class: "affected" }, `Affected: ${firstNames(incident.affected)}`),
     );
+  }
+
+  /** The first names, and how many more there are. */
+  function firstNames(names) {
+    const more = names.length > NAMES ? ` and ${(names.length - NAMES).toLocaleString("en")} more` : "";
+    return names.slice(0, NAMES).join(", ") + more;
   }
 
   function noticeCard(notice) {

@@ -361,8 +361,10 @@ function draw() {
   by("mesh").value = known.mesh;
   by("live").hidden = !view.at;
   drawState();
-  const near = view.view !== "all",
-    open = incident();
+  const open = incident(),
+    hasCentre = Boolean(open ?? view.service),
+    near = hasCentre && view.view !== "all";
+  by("near").disabled = !hasCentre;
   by("near").setAttribute("aria-pressed", String(near));
   by("all").setAttribute("aria-pressed", String(!near));
   by("near").textContent = open || !view.service ? "Around the suspects" : "Around the selection";
@@ -527,7 +529,10 @@ const KEYS = {
   h: toggleHistory,
   "/": () => by("find").focus(),
   "?": () => by("keys").showModal(),
-  w: () => go(read().view === "all" ? { view: null, space: null, only: null } : { view: "all" }),
+  w: () => {
+    if (by("near").disabled) answer("There is no incident, and no service is selected. The graph shows the whole mesh.");
+    else go(read().view === "all" ? { view: null, space: null, only: null } : { view: "all" });
+  },
 };
 
 addEventListener("keydown", (event) => {

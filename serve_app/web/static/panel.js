@@ -111,7 +111,7 @@ export function panelView(on) {
   function standing(details) {
     const { state, deviation, observed_at: at } = details,
       when = `${drawn.at ? "At" : "Now,"} ${clock(at, true)} UTC`,
-      score = deviation === null ? "" : ` Anomaly score ${deviation.toFixed(1)}${deviation > 3 ? ", unusual" : ", usual"}.`;
+      score = deviation === null ? "" : ` Anomaly score ${deviation.toFixed(1)}${deviation > 3 ? ", unusual" : ", normal"}.`;
     const missing = missingText(details);
     return [
       el("p", { class: "affected" }, `${when}: ${volume(details)}.${score}`),

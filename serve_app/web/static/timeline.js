@@ -72,7 +72,7 @@ export function timelineView(on) {
         width: Math.max(200, place.clientWidth),
         height: 150,
         tzDate: (s) => uPlot.tzDate(new Date(s * 1000), "Etc/UTC"),
-        padding: [8, 8, 0, 0],
+        padding: [8, 18, 0, 0],
         series: [{}, score, threshold],
         scales: { y: { range: (_, low, high) => [0, Math.max(4, 1.08 * high)] } },
         axes: [
@@ -111,9 +111,9 @@ export function timelineView(on) {
 
   function shades(u) {
     if (!data) return;
-    for (const one of alerts(data.incidents)) band(u, ends(one.first), ends(one.last), colour("shade"));
+    for (const one of alerts(data.incidents)) band(u, ends(one.since), ends(one.last), colour("shade"));
     const thin = NOTICE_HEIGHT * (window.devicePixelRatio || 1);
-    for (const one of notices(data.incidents)) band(u, ends(one.first), ends(one.last), colour("notice"), thin);
+    for (const one of notices(data.incidents)) band(u, ends(one.since), ends(one.last), colour("notice"), thin);
     if (view.first) band(u, ...view.first.map(ends), colour("period-a"));
     if (view.second) band(u, ...view.second.map(ends), colour("period-b"));
   }
@@ -149,7 +149,7 @@ export function timelineView(on) {
       el(
         "button",
         { type: "button", "data-key": one.id, click: () => on.visit(one.id) },
-        `${clock(one.since)} to ${until(one)} ${one.severity}: ${one.service ?? one.id}`,
+        `${clock(one.since)} to ${until(one)}: ${one.severity}, ${one.service ?? one.id}`,
       );
     const newest = list.slice(-MOST_LISTED).reverse();
     show(by(id), ...newest.map((one) => el("li", {}, button(one))));
