@@ -1,0 +1,69 @@
+"""An incident of each kind: the state, the headline, the culprit and its panel."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.page.browsing import IN_BROWSER, Tab, tab
+from tests.page.scenes import SCENES
+from tests.page.serving import push_all, serve
+
+pytestmark = IN_BROWSER
+
+STATES = {"silent": "unknown", "recovering": "recovering"}  # by scene; all others are open incidents
+WORDS = {  # of the headline, by scene
+    "slow": "is slow",
+    "failing": "is failing",
+    "gone": "has disappeared",
+    "retries": "times its usual calls",
+    "overloaded": "times its usual requests",
+    "leak": "uses more memory",
+    "cpu": "uses more CPU",
+    "rerouted": "makes new calls to",
+    "silent": "sends no telemetry, so its state is unknown",
+    "recovering": "is recovering; it was failing",
+}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serve(tmp_path_factory.mktemp("kinds")) as url:
+        yield url
+
+
+@pytest.fixture
+def one(browser: Any, base: str) -> Iterator[Tab]:
+    with tab(browser, base) as opened:
+        yield opened
+        opened.assert_clean()
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_state_headline_culprit_and_panel_agree(one: Tab, base: str, name: str) -> None:
+    scene = SCENES[name]
+    verdict = push_all(base, name, scene.snapshots())
+    incident = next(found for found in verdict["incidents"] if found["severity"] != "notice")
+    culprit = incident["suspects"][0]["service"]
+    assert incident["kind"] == scene.expected
+    assert (culprit == scene.service) == scene.names_culprit
+
+    one.page.goto(
+        f"{base}/#mesh={name}&at={verdict['observed_at']}"
+    )  # a moment, which stays the same for slow machines
+    one.until(lambda: one.text("#moment").startswith("showing"), "the timeline")
+    one.until(lambda: one.page.locator("#cards .suspect").count(), "the suspects")
+    assert one.page.get_attribute("#verdict", "class").split()[0] == STATES.get(name, "incident")
+    assert WORDS[name] in one.text("#headline")
+    assert one.text("#headline").endswith(f"UTC: {incident['headline']}")
+    assert ("no telemetry" in incident["headline"]) == ("Its telemetry stopped" in one.text("#cards"))
+    assert one.text("#cards .suspect .name >> nth=0").split("\n")[1] == culprit
+    one.until(
+        lambda: f"likely origin {culprit}" in (one.page.get_attribute("#canvas", "aria-label") or ""), "the graph"
+    )
+    one.page.keyboard.press("1")
+    one.until(lambda: one.text("#panel-title") == culprit, "the panel of the culprit")
+    one.until(lambda: "Suspect, score" in one.text("#panel"), "why it is a suspect")
+    for reason in incident["suspects"][0]["reasons"]:
+        assert reason["text"] in one.text("#panel")
+    assert "Callers" in one.text("#panel")
