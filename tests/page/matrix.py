@@ -171,7 +171,7 @@ def views() -> dict[str, View]:
         "confirm": View(failing, "/#mesh=failing", lambda one: one.page.click("text=Confirm incident")),
         "report": View(failing, "/v1/meshes/failing/report"),
         "seen-before": View(push_history, "/#mesh=past"),
-        "history": View(lambda base: None, "/#mesh=past", keys("h")),
+        "history": View(push_history, "/#mesh=past", keys("h")),
         "archived": View(lambda base: None, "/#mesh=past&history=now", open_archived),
         "overview": View(push_several, "/#view=meshes"),
         "no-such-mesh": View(lambda base: None, "/#mesh=nowhere"),

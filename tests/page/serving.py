@@ -1,15 +1,12 @@
 """A service as a process, and a client that pushes snapshots to it."""
 
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from model.snapshot import MeshSnapshot
-from serve_app.api.codec import snapshot_document
+from serve_app.api.client import Client
 from tests.serve_app.running import start_service
 from tests.timing import PATIENCE_SECONDS
 
@@ -31,14 +28,14 @@ def serve(store: Path, settings: dict[str, Any] | None = None, port: int = 0) ->
 
 
 def push_all(
-    base: str, mesh: str, snapshots: Iterable[MeshSnapshot], *, token: str = "", route: str = "snapshots"
+    base: str, mesh: str, snapshots: Iterable[MeshSnapshot], *, token: str | None = None, as_baseline: bool = False
 ) -> dict[str, Any]:
-    """Push snapshots, and return the last verdict; nothing after a push to ``baseline``, which has no answer."""
-    answer = None
-    headers = {"authorization": f"Bearer {token}"} if token else {}
-    with httpx.Client(base_url=base, timeout=PATIENCE_SECONDS, headers=headers) as http:
+    """Push snapshots, and return the last verdict; a baseline has none."""
+    verdict: dict[str, Any] = {}
+    with Client(base, timeout_seconds=PATIENCE_SECONDS, patience_seconds=2 * PATIENCE_SECONDS, token=token) as client:
         for snapshot in snapshots:
-            content = json.dumps(snapshot_document(snapshot))
-            answer = http.post(f"/v1/meshes/{mesh}/{route}", content=content).raise_for_status()
-    verdict: dict[str, Any] = answer.json() if answer is not None and answer.content else {}
+            if as_baseline:
+                client.baseline(mesh, snapshot)
+            else:
+                verdict = client.push(mesh, snapshot).model_dump(mode="json")
     return verdict

@@ -57,7 +57,7 @@ def test_state_headline_culprit_and_panel_agree(one: Tab, base: str, name: str) 
     assert WORDS[name] in one.text("#headline")
     assert one.text("#headline").endswith(f"UTC: {incident['headline']}")
     assert ("no telemetry" in incident["headline"]) == ("Its telemetry stopped" in one.text("#cards"))
-    assert one.text("#cards .suspect .name >> nth=0").split("\n")[1] == culprit
+    assert one.page.locator("#cards .suspect .name").first.get_attribute("data-key").endswith(f" {culprit}")
     one.until(
         lambda: f"likely origin {culprit}" in (one.page.get_attribute("#canvas", "aria-label") or ""), "the graph"
     )
@@ -66,4 +66,4 @@ def test_state_headline_culprit_and_panel_agree(one: Tab, base: str, name: str) 
     one.until(lambda: "Suspect, score" in one.text("#panel"), "why it is a suspect")
     for reason in incident["suspects"][0]["reasons"]:
         assert reason["text"] in one.text("#panel")
-    assert "Callers" in one.text("#panel")
+    assert " caller" in one.text("#panel")

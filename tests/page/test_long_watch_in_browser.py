@@ -49,9 +49,9 @@ def one(browser: Any, base: str) -> Iterator[Tab]:
         opened.assert_clean(REFUSED)
 
 
-def push(base: str, mesh: str, begin: int, end: int, route: str = "snapshots") -> dict[str, Any]:
+def push(base: str, mesh: str, begin: int, end: int) -> dict[str, Any]:
     """Push snapshots of the recording, and return the last verdict."""
-    return push_all(base, mesh, SNAPSHOTS[begin:end], route=route)
+    return push_all(base, mesh, SNAPSHOTS[begin:end])
 
 
 def test_a_tab_left_open_offers_only_stored_snapshots(one: Tab) -> None:
@@ -82,7 +82,7 @@ def test_a_tab_left_open_offers_only_stored_snapshots(one: Tab) -> None:
 
 def test_a_mesh_shows_nothing_of_another(one: Tab) -> None:
     push(one.base, "bad", 0, ANOMALOUS)
-    push(one.base, "young", 0, 1, "baseline")
+    push_all(one.base, "young", SNAPSHOTS[:1], as_baseline=True)
     push(one.base, "brief", 0, 11)
     one.open("/#mesh=bad")
     one.page.wait_for_selector("#verdict.incident")

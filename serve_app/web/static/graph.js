@@ -6,6 +6,7 @@ import { by, colour } from "./dom.js";
 import { box, drawLabels, halo } from "./labels.js";
 import { layers } from "./layers.js";
 import { nearestCall } from "./picking.js";
+import { isUnseen } from "./severity.js";
 import { EVERYTHING, callLabel, namespace, plural, short } from "./words.js";
 import { spread } from "./spread.js";
 
@@ -268,7 +269,9 @@ export function graphView(on) {
 
   /** Whether it is unknown if a service is normal: it has no telemetry, or could not be scored. Then it is hollow. */
   function isUnknown(nodes, i) {
-    if (isFirst(nodes.name[i]) || nodes.incident[i] || nodes.gone[i]) return false;
+    if (nodes.gone[i]) return false;
+    const isOfIncident = isFirst(nodes.name[i]) || nodes.incident[i];
+    if (isOfIncident) return nodes.silent[i] && Boolean(drawn.incident && isUnseen(drawn.incident));
     return nodes.silent[i] || nodes.deviation[i] === null || drawn.map.status === "warming_up";
   }
 

@@ -2,7 +2,7 @@
 import { by, el, show } from "./dom.js";
 import { seenBefore } from "./archived.js";
 import * as feed from "./feed.js";
-import { alerts, isNotice, notices } from "./severity.js";
+import { alerts, isNotice, isUnseen, notices } from "./severity.js";
 import { capitalized, clock, ends, feedbackText, incidentTitle, metricName, metricValue, plural, recovery, span } from "./words.js";
 
 const SUSPECTS = 5,
@@ -100,7 +100,7 @@ export function incidentsView(on) {
         { class: "when" },
         `since ${clock(incident.since)} UTC (${span(age)}), ${plural(incident.affected.length, "service")} affected`,
       ),
-      incident.recovering ? el("p", { class: "recovering" }, recovery(incident)) : null,
+      incident.recovering ? el("p", { class: isUnseen(incident) ? "unseen" : "recovering" }, recovery(incident)) : null,
       earlier.found.get(incident.id) ? seenBefore(earlier.found.get(incident.id)) : null,
       ...incident.changes.slice(0, 3).map((one) => el("p", { class: "why planned" }, `▲ ${one.text}`)),
       ...incident.events.slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
