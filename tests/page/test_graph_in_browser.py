@@ -50,7 +50,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def one(browser: Any, base: str) -> Iterator[Tab]:
     with tab(browser, base) as opened:
         opened.open("/#mesh=shop")
-        opened.until(lambda: "folded" in opened.text("#graph-title"), "the graph")
+        opened.until(lambda: "260 services" in opened.text("#graph-title"), "the graph")
         yield opened
         opened.assert_clean()
 

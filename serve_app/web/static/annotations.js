@@ -7,7 +7,7 @@ const SMALL = 18, // radius in pixels, below which a namespace has no circle
   NUMBER_RADIUS = 8, // pixels; of the number of a hop
   APART = 36, // least pixels between two numbers
   LEAST_NUMBERED = 80, // pixels of an arrow with a number
-  ALONG = [0.5, 0.35, 0.65]; // where on an arrow its number is
+  ALONG = [0.5, 0.4, 0.3]; // where on an arrow its number is
 
 /** The circle around the services of each namespace, in units of the layout; none around a namespace that is folded. */
 export function circles({ name, x, y }, shown) {

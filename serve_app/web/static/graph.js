@@ -393,8 +393,9 @@ export function graphView(on) {
     if (map.collapsed.length) parts.push(`${plural(map.collapsed.length, "namespace")} drawn as one node each`);
     if (order.length < map.nodes.name.length) parts.push(`${order.length} of ${map.nodes.name.length} nodes in view`);
     place.setAttribute("aria-label", `The mesh as a graph: ${parts.join("; ")}`);
-    by("graph-title").textContent =
-      `${plural(map.services, "service")}, ${plural(map.calls, "call")}${map.collapsed.length ? `; ${plural(map.collapsed.length, "namespace")} folded, click one to open it` : ""}`;
+    const folded = order.filter((i) => map.nodes.name[i].endsWith(EVERYTHING)).length,
+      hint = folded ? `; ${plural(folded, "namespace")} folded, click one to open it` : drawn.isLayered ? `; ${order.length} in view` : "";
+    by("graph-title").textContent = `${plural(map.services, "service")}, ${plural(map.calls, "call")}${hint}`;
   }
 
   return {
