@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 
 from model.snapshot import MeshSnapshot
+from serve_app.simulator.events.faults import FaultKind
 from serve_app.simulator.mesh.topology import MeshSpec
 from tests.page.browsing import Tab, chromium, describe_missing, tab
 from tests.page.meshes import NOTICED
@@ -38,13 +39,13 @@ READY = """() => document.querySelector("#canvas[aria-label*=' and '], #overview
 SETTLED_MS = 1500  # time until nothing moves
 LATE_MS = 12_000  # time until the data of a mesh with a snapshot every 3 s is late
 DEAD = "http://127.0.0.1:9"  # nothing listens on this port
-PAST = {
-    12: "slow",
-    9: "failing",
-    8: "gone",
-    3: "failing",
-    1: "rerouted",
-}  # incidents of the history, by days before now
+PAST: dict[int, tuple[FaultKind, str]] = {  # faults of the history, by days before now; all in one mesh
+    12: ("latency_injection", "games-01/orders-db-1"),
+    9: ("error_burst", SCENES["failing"].service),
+    8: ("disappearance", "games-01/currency-1"),
+    3: ("error_burst", SCENES["failing"].service),
+    1: ("cpu_saturation", "games-01/ledger-db-1"),
+}
 SETTINGS = {
     "links.dashboard": "https://grafana.example/d/mesh?var-service={service}",
     "links.logs": "https://logs.example/search?q={service}",
@@ -97,9 +98,11 @@ def simulate(services: int, *, fails: bool = False, interval: float = INTERVAL) 
 def push_history(base: str) -> None:
     """Push incidents of several days to one mesh. One of them happens twice, and now once more."""
     httpx.delete(f"{base}/v1/meshes/past", timeout=PATIENCE_SECONDS)
-    for days, name in PAST.items():
-        push_all(base, "past", shift_to_now(SCENES[name].snapshots(), days))
-    push_all(base, "past", shift_to_now(SCENES["failing"].snapshots()))
+    now = SCENES["failing"]
+    for days, (fault, service) in PAST.items():
+        before = replace(now, fault=fault, service=service, lasts=12, ends_after=5)
+        push_all(base, "past", shift_to_now(before.snapshots(), days))
+    push_all(base, "past", shift_to_now(now.snapshots()))
 
 
 def push_several(base: str) -> None:
@@ -171,7 +174,7 @@ def views() -> dict[str, View]:
         "confirm": View(failing, "/#mesh=failing", lambda one: one.page.click("text=Confirm incident")),
         "report": View(failing, "/v1/meshes/failing/report"),
         "seen-before": View(push_history, "/#mesh=past"),
-        "history": View(push_history, "/#mesh=past", keys("h")),
+        "history": View(lambda base: None, "/#mesh=past", keys("h")),
         "archived": View(lambda base: None, "/#mesh=past&history=now", open_archived),
         "overview": View(push_several, "/#view=meshes"),
         "no-such-mesh": View(lambda base: None, "/#mesh=nowhere"),

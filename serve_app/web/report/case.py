@@ -65,7 +65,7 @@ def find(mesh: str, moments: Sequence[Moment], incident: str | None = None) -> R
             f"expected an incident of the {len(moments)} snapshots kept of mesh {mesh!r} "
             f"({', '.join(known) or 'none'}), came {chosen!r}"
         )
-    worst, strongest = max(found, key=lambda one: one[1].score)
+    worst, strongest = max(found, key=lambda one: (not one[1].recovering, one[1].score))
     last = found[-1][0]
     calling = _calling(moments[: worst + 1], strongest)
     return ReportedIncident(

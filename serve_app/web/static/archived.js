@@ -5,6 +5,7 @@ import { address } from "./link.js";
 import { clock, ends, feedbackText, figures, incidentTitle, kind, metricName, metricValue, plural, short, span } from "./words.js";
 
 const SUSPECTS = 5; // in the list
+const LIKELY = 0.02; // score of a suspect, below which only the first one is listed
 const CHARTED = 2; // suspects with charts
 const CHARTS = 2; // of each of them
 const MOST_DRAWN = 40; // services in the graph
@@ -74,7 +75,7 @@ function whole(mesh, { incident, graph, series }) {
     el("h4", {}, "Around it, at its highest score"),
     picture(incident, graph),
     el("h4", {}, "Suspects"),
-    el("ol", { class: "archived" }, ...incident.suspects.slice(0, SUSPECTS).map((one) => suspect(one, incident, series))),
+    el("ol", { class: "archived" }, ...incident.suspects.filter((one, i) => i === 0 || one.score >= LIKELY).slice(0, SUSPECTS).map((one) => suspect(one, incident, series))),
     el("p", { class: "affected" }, `Affected: ${incident.affected.join(", ") || "none"}`),
     el(
       "div",

@@ -217,7 +217,7 @@ function groups(title, counted, chosen, choose) {
               click: () => choose(name),
             },
             `${title === "By kind" ? capitalized(kind(name)) : name} `,
-            el("span", { class: "share" }, String(number)),
+            el("span", {}, String(number)),
           ),
         ),
       ),
