@@ -12,7 +12,7 @@ from serve_app.web.report.timeline import pixels, seconds, shade_incident, time_
 from serve_app.web.svg import Scale, curve, line, picture, words
 
 MOST = 5  # suspects with a card
-LEAST = 0.01  # score of a suspect with a card but without a reason
+LEAST = 0.01  # score of a suspect with a card, except the first one
 CHARTED = 3  # suspects with charts
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 340.0, 74.0, 334.0, 18.0, 74.0
 
@@ -28,9 +28,9 @@ def suspects(case: ReportedIncident) -> str:
 
 
 def listed_suspects(case: ReportedIncident) -> list[tuple[int, SuspectDocument]]:
-    """Return the first suspects worth showing, with their ranks."""
+    """Return the likely suspects, with their ranks; the first one always."""
     ranked = enumerate(case.incident.suspects, 1)
-    return [(place, one) for place, one in ranked if one.reasons or one.score >= LEAST][:MOST]
+    return [(place, one) for place, one in ranked if place == 1 or one.score >= LEAST][:MOST]
 
 
 def arrows(text: str) -> str:

@@ -66,23 +66,23 @@ export function namespaces(pen, renderer, circled, colours) {
 
 /**
  * Draw the spread of an incident: an arrow for each hop, and above them the numbers of their steps where there is room.
- * @param {{from: any, to: any, step: number}[]} hops from a callee to its caller: position and radius of both.
+ * @param {{from: any, to: any, step: number, ink: string}[]} hops from a callee to its caller: position and radius of both.
  * @param {{x: number, y: number, radius: number}[]} services that no number covers.
  */
 export function arrows(pen, hops, services, colours) {
-  for (const { from, to } of hops) arrow(pen, from, to, colours);
+  for (const { from, to, ink } of hops) arrow(pen, from, to, ink);
   const taken = services.map(({ x, y, radius }) => ({ x, y, reach: radius + NUMBER_RADIUS + 1 }));
-  for (const { from, to, step } of hops) {
+  for (const { from, to, step, ink } of hops) {
     if (Math.hypot(to.x - from.x, to.y - from.y) <= LEAST_NUMBERED) continue;
     const spots = ALONG.map((share) => ({ x: from.x + share * (to.x - from.x), y: from.y + share * (to.y - from.y) })),
       free = spots.find(({ x, y }) => taken.every((one) => Math.hypot(one.x - x, one.y - y) > one.reach));
     if (!free) continue;
     taken.push({ ...free, reach: APART });
-    number(pen, free, step, colours);
+    number(pen, free, step, ink, colours.paper);
   }
 }
 
-function arrow(pen, from, to, colours) {
+function arrow(pen, from, to, ink) {
   const length = Math.hypot(to.x - from.x, to.y - from.y);
   if (length < 12) return;
   const ux = (to.x - from.x) / length,
@@ -92,7 +92,7 @@ function arrow(pen, from, to, colours) {
     into = narrow * (to.radius + 8);
   const a = { x: from.x + ux * out, y: from.y + uy * out },
     b = { x: to.x - ux * into, y: to.y - uy * into };
-  pen.strokeStyle = pen.fillStyle = colours.path;
+  pen.strokeStyle = pen.fillStyle = ink;
   pen.lineWidth = 3;
   pen.setLineDash([]);
   pen.beginPath();
@@ -106,12 +106,12 @@ function arrow(pen, from, to, colours) {
   pen.fill();
 }
 
-function number(pen, { x, y }, step, colours) {
-  pen.fillStyle = colours.path;
+function number(pen, { x, y }, step, ink, paper) {
+  pen.fillStyle = ink;
   pen.beginPath();
   pen.arc(x, y, NUMBER_RADIUS, 0, 2 * Math.PI);
   pen.fill();
-  pen.fillStyle = colours.paper;
+  pen.fillStyle = paper;
   pen.font = "bold 11px system-ui, sans-serif";
   pen.textAlign = "center";
   pen.fillText(String(step), x, y + 4);

@@ -317,7 +317,12 @@ export function graphView(on) {
     const { source, destination } = drawn.map.edges,
       { nodes } = drawn.map;
     const inView = drawn.path.filter(({ edge }) => places[source[edge]] && places[destination[edge]]);
-    const hops = inView.map(({ edge, step }) => ({ from: at(destination[edge]), to: at(source[edge]), step }));
+    const hops = inView.map(({ edge, step }) => ({
+      from: at(destination[edge]),
+      to: at(source[edge]),
+      step,
+      ink: drawn.source && isSelectedCall(edge) ? colours.accent : colours.path,
+    }));
     arrows(pen, hops, order.slice(0, OBSTACLES).map(at), colours);
     const those = (is) => order.filter(is).map(at);
     outlines(pen, those((i) => isUnknown(nodes, i)), colours.hollow, 1.6, []);
