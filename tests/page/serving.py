@@ -32,7 +32,7 @@ def push_all(
 ) -> dict[str, Any]:
     """Push snapshots, and return the last verdict; a baseline has none."""
     verdict: dict[str, Any] = {}
-    with Client(base, timeout_seconds=PATIENCE_SECONDS, patience_seconds=2 * PATIENCE_SECONDS, token=token) as client:
+    with Client(base, timeout_seconds=PATIENCE_SECONDS, patience_seconds=5 * PATIENCE_SECONDS, token=token) as client:
         for snapshot in snapshots:
             if as_baseline:
                 client.baseline(mesh, snapshot)

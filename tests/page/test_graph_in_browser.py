@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from serve_app.simulator.mesh.topology import MeshSpec
 from tests.page.browsing import IN_BROWSER, Tab, tab
 from tests.page.serving import push_all, serve
 from tests.serve_app.running import record_simulation
+from tests.timing import PATIENCE_SECONDS
 
 pytestmark = IN_BROWSER
 
