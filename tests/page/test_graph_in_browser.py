@@ -38,6 +38,12 @@ LABELS = (
     return texts;
 }"""
 )
+HUBS = "async ([map, centre]) => (await " + MODULE.format("hubs.js") + ").groupNeighbours(map, new Set(centre))"
+SPREAD = (
+    "async ([incident, edges, names]) => (await "
+    + MODULE.format("spread.js")
+    + ").spread(incident, edges, new Map(names.map((name, i) => [name, i])))"
+)
 STAGE = {"width": 900, "height": 460}
 
 
@@ -102,6 +108,36 @@ def test_layers_never_overlap_and_say_what_has_no_room(one: Tab, width: int) -> 
         assert 0 <= y <= stage["height"]
     hidden = sum(int(one["text"].split()[1]) for one in found["rest"])
     assert hidden == count - len(places)
+
+
+def test_normal_neighbours_of_an_incident_are_one_node(one: Tab) -> None:
+    """The hub has twenty callers: one is unusual, one has a part in the incident, one is also called by the hub."""
+    names = ["hub", *(f"c{i}" for i in range(20)), "d"]
+    calls = [*((i, 0) for i in range(1, 21)), (0, 3), (0, 21)]
+    blank = {"services": 1, "unusual": 0, "incident": None, "gone": False, "silent": False, "x": 0, "y": 0}
+    drawn = a_map(names, calls)
+    drawn["nodes"] |= {column: [value] * len(names) for column, value in blank.items()}
+    drawn["nodes"]["deviation"][1], drawn["nodes"]["unusual"][1] = 5.0, 1
+    drawn["edges"] |= {"deviation": [0.0] * len(calls), "error_rate": [0.5] * len(calls)}
+    found = one.page.evaluate(HUBS, [drawn, [0, 2]])
+    assert found["nodes"]["name"] == ["hub", "c0", "c1", "c2", "d", "17 normal callers"], "a single callee stays"
+    assert found["nodes"]["hub"] == [None] * 5 + ["hub"]
+    assert found["nodes"]["services"] == [1, 1, 1, 1, 1, 17]
+    rows = set(zip(*(found["edges"][name] for name in ("source", "destination", "requests_per_second")), strict=True))
+    assert rows == {(1, 0, 1.0), (2, 0, 1.0), (3, 0, 1.0), (0, 3, 1.0), (0, 4, 1.0), (5, 0, 17.0)}
+    assert found["edges"]["error_rate"] == [0.5] * 6
+
+
+def test_the_spread_goes_to_callers_then_to_callees(one: Tab) -> None:
+    edges = a_map([], [(1, 0), (2, 1), (0, 3), (3, 4), (3, 5)])["edges"]
+    incident = {"suspects": [{"service": "s0"}], "affected": ["s1", "s2", "s3", "s4"]}
+    found = one.page.evaluate(SPREAD, [incident, edges, [f"s{i}" for i in range(6)]])
+    assert [(step["edge"], step["step"], step["isDown"]) for step in found] == [
+        (0, 1, False),
+        (1, 2, False),
+        (2, 1, True),
+        (3, 2, True),
+    ], "a service that is not affected is not reached"
 
 
 def test_an_origin_that_is_unknown_and_calls_in_circles_have_layers(one: Tab) -> None:

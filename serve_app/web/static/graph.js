@@ -4,6 +4,7 @@
 import { arrows, circles, hover, hoverBox, namespaces, outlines, ring } from "./annotations.js";
 import { by, colour } from "./dom.js";
 import { box, drawLabels, halo } from "./labels.js";
+import { groupNeighbours } from "./hubs.js";
 import { layers } from "./layers.js";
 import { nearestCall } from "./picking.js";
 import { isUnseen } from "./severity.js";
@@ -74,7 +75,7 @@ export function graphView(on) {
     place.append(overlay);
     renderer.on("afterRender", annotate);
     renderer.on("clickNode", ({ node }) =>
-      node.endsWith(EVERYTHING) ? on.expand(node.slice(0, -EVERYTHING.length)) : on.select(node),
+      node.endsWith(EVERYTHING) ? on.expand(node.slice(0, -EVERYTHING.length)) : on.select(hubOf(node) ?? node),
     );
     renderer.on("clickStage", ({ event }) => {
       const call = callAt(event);
@@ -105,11 +106,14 @@ export function graphView(on) {
     const { nodes, edges } = drawn.map,
       here = renderer.viewportToGraph({ x, y }),
       aside = renderer.viewportToGraph({ x: x + REACH_PIXELS, y }),
-      isOne = (i) => Boolean(places[i]) && !nodes.name[i].endsWith(EVERYTHING);
+      isOne = (i) => Boolean(places[i]) && !nodes.name[i].endsWith(EVERYTHING) && !nodes.hub?.[i];
     const reach = Math.hypot(aside.x - here.x, aside.y - here.y),
       isDrawn = (i) => isOne(edges.source[i]) && isOne(edges.destination[i]);
     return nearestCall(edges, places, { x: here.x, y: -here.y }, reach, isDrawn);
   }
+
+  /** The service that a group of callers or callees belongs to; null: the node is no group. */
+  const hubOf = (node) => drawn.map.nodes.hub?.[drawn.index.get(node)] ?? null;
 
   /** The service and the caller of a call. */
   function endsOf(i) {
@@ -146,8 +150,8 @@ export function graphView(on) {
       }
     }
     const before = drawn;
-    drawn = { ...next, index: new Map(next.map.nodes.name.map((name, i) => [name, i])) };
-    drawn.path = spread(next.incident, next.map.edges, drawn.index);
+    drawn = next.near ? withHubs(withIndex(next)) : withIndex(next);
+    drawn.path = spread(next.incident, drawn.map.edges, drawn.index);
     drawn.onPath = new Set(drawn.path.map(({ edge }) => edge));
     const { width, height } = renderer.getDimensions();
     arrangeAll({ width, height });
@@ -317,9 +321,9 @@ export function graphView(on) {
     const { source, destination } = drawn.map.edges,
       { nodes } = drawn.map;
     const inView = drawn.path.filter(({ edge }) => places[source[edge]] && places[destination[edge]]);
-    const hops = inView.map(({ edge, step }) => ({
-      from: at(destination[edge]),
-      to: at(source[edge]),
+    const hops = inView.map(({ edge, step, isDown }) => ({
+      from: at(isDown ? source[edge] : destination[edge]),
+      to: at(isDown ? destination[edge] : source[edge]),
       step,
       ink: drawn.source && isSelectedCall(edge) ? colours.accent : colours.path,
     }));
@@ -418,6 +422,15 @@ export function graphView(on) {
   };
 }
 
+/** What is drawn, with the position of each node by name. */
+const withIndex = (next) => ({ ...next, index: new Map(next.map.nodes.name.map((name, i) => [name, i])) });
+
+/** The same with the neighbours of hubs grouped. */
+function withHubs(next) {
+  const centre = centreOf(next);
+  return centre.size ? withIndex({ ...next, map: groupNeighbours(next.map, centre) }) : next;
+}
+
 /** The services of the incident, and the selected one, by position. */
 function centreOf({ incident, service, source, index }) {
   const names = [
@@ -428,8 +441,9 @@ function centreOf({ incident, service, source, index }) {
   return new Set(names.filter((name) => index.has(name)).map((name) => index.get(name)));
 }
 
-/** "cart", or "shop: 120 services, 3 unusual". */
-function nodeLabel({ name, services, unusual }, i) {
+/** "cart", "34 normal callers", or "shop: 120 services, 3 unusual". */
+function nodeLabel({ name, services, unusual, hub }, i) {
+  if (hub?.[i]) return name[i];
   if (!name[i].endsWith(EVERYTHING)) return short(name[i]);
   const inside = unusual[i] ? `, ${unusual[i]} unusual` : "";
   return `${namespace(name[i])}: ${plural(services[i], "service")}${inside}`;

@@ -1,34 +1,40 @@
-// How an incident spreads: from its first suspect to its callers, and on; as graph/propagation.py does for reports.
+// How an incident spreads: from its first suspect to its callers, and on; then to callees. Reports show the callers
+// (graph/propagation.py).
 
 /**
- * Breadth first against the direction of calls, through affected services only. Each service is reached by the shortest
- * path; of several, by the busiest call.
+ * Breadth first through affected services only: against the direction of calls, then along it to those that are left. Each
+ * service is reached by the shortest path; of several, by the busiest call.
  * @param {any} incident of a verdict.
  * @param {any} edges of a map: columns.
  * @param {Map<string, number>} index node position by name.
- * @returns {{edge: number, step: number}[]} steps in order; step 1 are the callers of the suspect.
+ * @returns {{edge: number, step: number, isDown: boolean}[]} callers in order, from the callers of the suspect (step 1); then callees.
  */
 export function spread(incident, edges, index) {
   const first = index.get(incident?.suspects[0]?.service);
   if (first === undefined) return [];
   const inside = new Set([first, ...incident.affected.map((name) => index.get(name))]);
-  const callers = new Map();
+  const callers = new Map(),
+    callees = new Map();
   edges.source.forEach((source, edge) => {
     const destination = edges.destination[edge];
     if (!inside.has(source) || !inside.has(destination)) return;
     callers.set(destination, [...(callers.get(destination) ?? []), edge]);
+    callees.set(source, [...(callees.get(source) ?? []), edge]);
   });
   const rate = (edge) => edges.requests_per_second[edge] ?? 0;
   const step = new Map([[first, 0]]);
   const found = [];
-  for (const callee of step.keys()) {
-    // grows as callers are reached
-    for (const edge of (callers.get(callee) ?? []).sort((a, b) => rate(b) - rate(a))) {
-      const caller = edges.source[edge];
-      if (step.has(caller)) continue;
-      step.set(caller, step.get(callee) + 1);
-      found.push({ edge, step: step.get(caller) });
+  const walk = (calls, ends, isDown) => {
+    for (const from of step.keys()) {
+      // grows as services are reached
+      for (const edge of (calls.get(from) ?? []).sort((a, b) => rate(b) - rate(a))) {
+        if (step.has(ends[edge])) continue;
+        step.set(ends[edge], step.get(from) + 1);
+        found.push({ edge, step: step.get(ends[edge]), isDown });
+      }
     }
-  }
+  };
+  walk(callers, edges.source, false);
+  walk(callees, edges.destination, true);
   return found;
 }
