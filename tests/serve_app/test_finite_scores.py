@@ -46,10 +46,10 @@ def recordings(draw: st.DrawFn) -> list[MeshSnapshot]:
         (draw(tables(len(SERVICES), NODE_METRICS, 0)), draw(tables(len(CALLS[0]), EDGE_METRICS, 1))) for _ in range(3)
     ]
     order = draw(st.lists(st.integers(0, 2), min_size=SNAPSHOTS, max_size=SNAPSHOTS))
-    at, seconds = draw(st.datetimes(datetime(2, 1, 1), datetime(2100, 1, 1))).replace(tzinfo=UTC), 0.0
+    at = draw(st.datetimes(datetime(2, 1, 1), datetime(2100, 1, 1))).replace(tzinfo=UTC)
     found = []
     for kind in order:
-        seconds += draw(st.sampled_from([1e-6, 1.0, 15.0, 86400.0, 3e9]))
+        at += timedelta(seconds=draw(st.sampled_from([1e-6, 1.0, 15.0, 86400.0, 3e9])))
         nodes, edges = kinds[kind]
         found.append(
             MeshSnapshot.create(
@@ -57,7 +57,7 @@ def recordings(draw: st.DrawFn) -> list[MeshSnapshot]:
                 edge_index=CALLS,
                 node_features=nodes,
                 edge_features=edges,
-                observed_at=at + timedelta(seconds=seconds),
+                observed_at=at,
             )
         )
     return found

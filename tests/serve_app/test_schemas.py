@@ -47,7 +47,7 @@ def test_the_verdict_has_the_fields_of_a_verdict_line() -> None:
     assert set(MeshDocument.model_fields) == {
         *("mesh", "services", "sequence", "observed_at", "status", "age_seconds", "interval_seconds", "problem"),
         *("mesh_score", "threshold", "coverage", "incidents", "recovering", "notices", "silent", "hidden"),
-        "alert_budget_per_day",
+        *("alert_budget_per_day", "unseen"),
     }
 
 
