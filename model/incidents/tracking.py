@@ -19,10 +19,8 @@ from model.incidents.mutes import ActiveMutes, Mute, patterns
 from model.snapshot import BoolArray, IntArray, PlannedChange
 from model.verdict import MuteInForce, NearbyChange, Severity, Suspect
 
-CONFIRM_SECONDS, CLEAR_SECONDS = (
-    60.0,
-    120.0,
-)  # of evidence that an alert needs, and without evidence after which it ends
+CONFIRM_SECONDS = 45.0  # of evidence that an alert needs
+CLEAR_SECONDS = 120.0  # without evidence, after which it ends
 ONSET_SECONDS, ONSET_SNAPSHOTS = 240.0, 4  # after an incident's first evidence, whichever is longer
 LONGEST_PAUSE = 1800.0  # s in which the baselines of services in an alert pause
 STRONGER = 1.3  # times the peak, for new suspects after the onset
