@@ -246,7 +246,7 @@ def test_controls_that_do_nothing_say_why(one: Tab, base: str) -> None:
     (incident, *_) = push_all(base, "asked", SNAPSHOTS[: ALERTED + 1])["incidents"]
     assert 1 < len(incident["suspects"]) < 9
     one.open("/#mesh=asked")
-    one.until(lambda: one.page.locator("#services option").count(), "the services are known")
+    one.until(lambda: incident["suspects"][0]["service"] in one.text("#headline"), "the mesh is shown")
     one.page.fill("#find", "shop/nowhere")
     one.page.press("#find", "Enter")
     one.until(lambda: one.text("#answer") == "There is no service named shop/nowhere here.", "why nothing happened")
