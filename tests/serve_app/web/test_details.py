@@ -160,8 +160,18 @@ def test_incidents_say_which_role_the_service_has_and_whether_they_are_open(watc
     assert [one.id for one in after.incidents] == [one.id for one in during.incidents]
     assert not any(one.open for one in after.incidents)
     assert after.incidents[0].headline == incident.headline, "not that it was recovering at its end"
-    calls = [read(watched_mesh, SLOW, caller.service, DURING) for caller in during.callers]
-    assert any(incident.id == one.id for call in calls for one in call.incidents), "of a caller that is affected"
+    listed = {
+        caller.service: [
+            incident.id in {one.id for one in panel.incidents}
+            for panel in (
+                read(watched_mesh, SLOW, caller.service, DURING),
+                read(watched_mesh, caller.service, index=DURING),
+            )
+        ]
+        for caller in during.callers
+    }
+    assert {name for name, (of_calls, own) in listed.items() if of_calls != own} == set(), "calls, as their caller"
+    assert {of_calls for of_calls, _ in listed.values()} == {True, False}, "of affected callers only"
 
 
 def test_earlier_incidents_come_from_the_archive(tmp_path: Any) -> None:
