@@ -95,6 +95,8 @@ LEAST_REQUESTS = 50  # requests on new calls that count in full
 LEAST_MOVED = 0.1  # of a call's usual requests, from which it counts as rerouted
 REROUTE_COUNTED = 4  # snapshots whose requests count
 REROUTE_YOUNG = 20.0  # snapshots for which a call is new to a rerouting, which may take minutes to be complete
+MOST_OF_TIME = 0.8  # of the snapshots of a mesh
+ESTABLISHED = 240.0  # snapshots after which traffic that moves to a service is no longer its roll-out
 TRAFFIC = slice(RATE, RATE + 1)
 YOUNG = 10.0  # snapshots; the learned structure judges calls that were seen less often
 
@@ -539,9 +541,13 @@ def _reroute(state: MeshState, observation: Observation, s: Surprises) -> Array:
     There is no past to compare with. The surprise is ``REROUTE_SURPRISE`` if a tenth of the caller's traffic or a third
     of a usual call moves, and that call falls beyond its usual variation. Traffic can take minutes to move, and small
     calls take minutes to make enough requests. So a call counts as new for ``REROUTE_YOUNG`` snapshots.
+
+    Canaries and replacements get their traffic in steps, each caller at its own time. So a destination is established
+    after ``ESTABLISHED`` snapshots, or if it has been there for most of the time that the mesh is known.
     """
     edge, (source, destination) = observation.edge, state.edge_index
     young = young_calls(state, observation, REROUTE_YOUNG)
+    young &= state.node_filters[SEEN, destination, RATE] >= min(ESTABLISHED, MOST_OF_TIME * state.learned)
     rerouted = np.zeros(len(state.node_ids), np.float32)
     if not young.any():
         return rerouted

@@ -16,7 +16,7 @@ from model.scoring.evidence import (
 )
 from model.snapshot import MeshSnapshot, PlannedChange
 from tests.model.evidence_cases import CART, IDLE, NEW, SEARCH, STORE, evidence_of, snapshot_with_move
-from tests.model.model_cases import CALLS, NODE, SERVICES, settled_state, snapshot, watch
+from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, watch
 
 
 def score_of(evidence: Evidence, service: int, kind: str) -> float:
@@ -61,6 +61,20 @@ def test_traffic_that_moves_to_a_new_service_is_no_rerouting() -> None:
         canary = [snapshot_with_move(0.05, index=30 + i, to=NEW) for i in range(already)]
         found = evidence_of(*canary, snapshot_with_move(0.7, index=30 + already, to=NEW))
         assert found.kinds[:, EvidenceKind.VANISHED].max() == 0
+
+
+@pytest.mark.parametrize(("minutes", "counts"), [(5, False), (20, False), (70, True)])
+def test_a_roll_out_in_steps_is_no_rerouting(minutes: int, counts: bool) -> None:
+    """Another caller uses the canary for some time before the cart's traffic moves to it."""
+    grown, calls = (*SERVICES, NEW), (*CALLS, (SEARCH, len(SERVICES)))
+    before = [snapshot(30 + i, grown, calls) for i in range(minutes * 4)]
+    edges = np.array([*[EDGE] * len(calls), EDGE])
+    edges[2, 0] *= 0.3
+    edges[-1, 0] *= 0.7
+    moved = snapshot(30 + len(before), grown, (*calls, (CART, len(SERVICES))), edges=edges)
+    found = evidence_of(*before, moved)
+    assert (score_of(found, CART, "vanished") == pytest.approx(REROUTE_SURPRISE)) == counts
+    assert counts or found.kinds[:, EvidenceKind.VANISHED].max() == 0
 
 
 def test_a_wrong_route_counts_although_a_rollout_announced_a_change() -> None:
