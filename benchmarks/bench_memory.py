@@ -19,8 +19,9 @@ import torch
 
 from model.checkpoint import load
 from serve_app.api.codec import pack_snapshot, unpack_snapshot
-from serve_app.pipeline import LocalRunner, Options, run_now
+from serve_app.pipeline import LocalRunner, Options, replayer, run_now
 from serve_app.session import MeshSteps, NextSnapshot
+from serve_app.settings import Settings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from serve_app.stores.cache import MeshCache
@@ -37,7 +38,12 @@ def measure(directory: Path, services: int, snapshots: int, every: int = EVERY) 
     simulator = Simulator(MeshSpec(services=services, seed=1), snapshots=snapshots)
     with closing(LocalStore(directory)) as store:
         checkpoint = load()
-        steps = MeshSteps(MeshRepository(store, cache), checkpoint, fit_adapter=False, keep_details=True)
+        steps = MeshSteps(
+            MeshRepository(store, cache, replayer(checkpoint, Settings())),
+            checkpoint,
+            fit_adapter=False,
+            keep_details=True,
+        )
         runner = LocalRunner(checkpoint)
         for count, snapshot in enumerate(simulator.snapshots(), 1):
             packed = pack_snapshot(snapshot)

@@ -22,7 +22,7 @@ from serve_app.api.schemas.actions import FeedbackDocument, KeptFeedbackDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import CorruptState, StoreConflict, UnknownIncident
-from serve_app.pipeline import PREPARE, STORE, Advanced, Options, StageRunner, deviations_of, run_stages
+from serve_app.pipeline import PREPARE, STORE, Advanced, Options, StageRunner, adapts, deviations_of, run_stages
 from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.cache import CachedMesh
 from serve_app.stores.record import Record
@@ -202,9 +202,7 @@ class MeshSteps:
         verdict = encode_verdict(advanced.verdict)
         document = verdict.model_dump_json().encode()
         seconds = time.perf_counter() - started
-        known = await runner.run(
-            STORE, self._store, push, known.revision, advanced, verdict, document, seconds, options
-        )
+        known = await runner.run(STORE, self._store, push, known, advanced, verdict, document, seconds, options)
         self._meshes.cache(push.mesh, known)
         return PushResult(document, advanced)
 
@@ -225,15 +223,15 @@ class MeshSteps:
     def _store(
         self,
         push: NextSnapshot,
-        revision: int,
+        known: CachedMesh,
         advanced: Advanced,
         verdict: VerdictDocument,
         document: bytes,
         seconds: float,
         options: Options,
     ) -> CachedMesh:
-        """Write the mesh after the step; ``revision`` is the one before it, ``document`` the JSON of the verdict."""
-        known = CachedMesh(advanced.mesh, revision)
+        """Write the mesh after the step; ``known`` is the one before it, ``document`` the JSON of the verdict."""
+        known = replace(known, mesh=advanced.mesh)
         if not push.counted:
             return self._meshes.replace(push.mesh, known)
         record, keep = Record(push.snapshot.num_nodes, document), options.window_size
@@ -243,7 +241,16 @@ class MeshSteps:
             interval = advanced.mesh.state.interval_seconds
             record = replace(record, deviations=details, seconds=seconds, made_at=time.time(), interval=interval)
             incidents = self._meshes.update_archive(push.mesh, verdict, record, known, keep)
-        return self._meshes.append(push.mesh, known, push.snapshot, push.packed, record, keep=keep, incidents=incidents)
+        return self._meshes.append(
+            push.mesh,
+            known,
+            push.snapshot,
+            push.packed,
+            record,
+            keep=keep,
+            incidents=incidents,
+            in_full=adapts(advanced.mesh.state.sequence, options),  # the trainer reads the full state
+        )
 
 
 def _is_repeat(snapshot: MeshSnapshot, known: CachedMesh) -> bool:

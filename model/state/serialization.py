@@ -1,14 +1,19 @@
 """A mesh's O(1) state as bytes: safetensors, with the feature schema in its header. The ring is stored separately.
 
+The memory of incidents alone has a form of its own. It is small, and the rest of a state follows from an earlier state,
+the snapshots since and the memory after each of them.
+
 The names of arrays and fields are a storage format. They stay when an attribute gets another name.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -43,13 +48,26 @@ def pack_state(state: MeshState) -> bytes:
     document["adaptation"] = _adaptation_document(state.adaptation)
     document["schema"] = SCHEMA.to_json()
     tensors = {key: np.ascontiguousarray(getattr(state, key)) for key in (*ARRAYS, *LATER_ARRAYS)}
-    tensors["scores"] = np.array(state.memory.scores, np.float64)
-    tensors["times"] = np.array(state.memory.times, np.float64)
-    tensors["withheld"] = np.array(state.memory.alerted_scores, np.float64).reshape(-1, 2)
+    tensors |= _memory_arrays(state.memory)
     for which, adapter in _adapters(state.adaptation).items():
         tensors |= {f"{which}_{key}": np.ascontiguousarray(getattr(adapter, key)) for key in CURVES}
-    tensors["document"] = np.frombuffer(json.dumps(document, default=datetime.isoformat).encode(), np.uint8)
-    return save(tensors)
+    return save(tensors | {"document": _json_array(document)})
+
+
+def pack_memory(memory: IncidentMemory) -> bytes:
+    """Serialize the memory of incidents alone."""
+    return save(_memory_arrays(memory) | {"document": _json_array(_memory_document(memory))})
+
+
+def unpack_memory(data: bytes) -> IncidentMemory:
+    """Read the bytes of :func:`pack_memory`.
+
+    Raises:
+        IncompatibleWeights: the bytes are not a memory.
+    """
+    with _refusing_other_bytes("a memory of incidents"):
+        tensors = load(data)
+        return _memory(json.loads(tensors["document"].tobytes()), tensors)
 
 
 def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
@@ -58,7 +76,7 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
     Raises:
         IncompatibleWeights: the bytes are not a state, or have another feature schema.
     """
-    try:
+    with _refusing_other_bytes(f"{len(ARRAYS)} arrays and a document"):
         tensors = load(data)
         document = json.loads(tensors["document"].tobytes())
         SCHEMA.require(FeatureSchema.from_json(document["schema"]), "saved state")
@@ -70,12 +88,17 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
         fields["memory"] = _memory(document["memory"], tensors)
         fields["adaptation"] = _adaptation(document.get("adaptation", {}), tensors)
         return MeshState(**fields, window=tuple(window))
+
+
+@contextmanager
+def _refusing_other_bytes(expected: str) -> Iterator[None]:
+    try:
+        yield
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, IncompatibleWeights):
             raise
         raise IncompatibleWeights(
-            f"saved state: expected {len(ARRAYS)} arrays and a document, came something else ({error}); delete the "
-            "mesh and let it warm up again"
+            f"saved state: expected {expected}, came something else ({error}); delete the mesh and let it warm up again"
         ) from error
 
 
@@ -103,6 +126,18 @@ def _adaptation(document: dict[str, Any], tensors: dict[str, Any]) -> Adaptation
         if which in document
     }
     return Adaptation(**adapters, rolled_back_at=after and datetime.fromisoformat(after))
+
+
+def _json_array(document: dict[str, Any]) -> NDArray[np.uint8]:
+    return np.frombuffer(json.dumps(document, default=datetime.isoformat).encode(), np.uint8)
+
+
+def _memory_arrays(memory: IncidentMemory) -> dict[str, NDArray[Any]]:
+    return {
+        "scores": np.array(memory.scores, np.float64),
+        "times": np.array(memory.times, np.float64),
+        "withheld": np.array(memory.alerted_scores, np.float64).reshape(-1, 2),
+    }
 
 
 def _memory_document(memory: IncidentMemory) -> dict[str, Any]:

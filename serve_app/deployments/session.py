@@ -51,6 +51,7 @@ from serve_app.pipeline import (
     Mesh,
     adapts,
     options,
+    replayer,
     run_stages,
 )
 from serve_app.session import MeshSteps, NextSnapshot, PushResult
@@ -98,7 +99,9 @@ class MeshSession:
             log.error("model.weights: refused, and the shipped weights are in use: %s", self._checkpoint.refused)
         self._evicted: deque[str] = deque()  # meshes that writing threads deleted to make room
         store = open_store(settings, on_evicted=self._evicted.append)
-        self._meshes = MeshRepository(store, MeshCache(settings.serve.session_memory_bytes))
+        self._meshes = MeshRepository(
+            store, MeshCache(settings.serve.session_memory_bytes), replayer(self._checkpoint, settings)
+        )
         self._options = options(settings)
         self._steps = MeshSteps(self._meshes, self._checkpoint, fit_adapter=False, keep_details=True)
         self._news = News()

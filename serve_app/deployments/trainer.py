@@ -38,10 +38,11 @@ class Trainer:
 
     def _fit(self, mesh: str) -> Candidate | None:
         started = time.perf_counter()
-        stored = self._store.load(mesh)
+        stored = self._store.load_state(mesh)
         if stored is None:  # deleted meanwhile
             return None
-        # Snapshots appended between the two reads are later than the state; the fit ignores them.
-        candidate = fit(unpack_state(stored.state, map(unpack_snapshot, self._store.window(mesh))))
+        # Snapshots after the full state are ignored. It is of the snapshot after which this fit was due.
+        window = (unpack_snapshot(packed) for _, packed in self._store.window(mesh))
+        candidate = fit(unpack_state(stored.state, window))
         log.info("mesh %s: a fit of its adapter took %.2f s", mesh, time.perf_counter() - started)
         return candidate

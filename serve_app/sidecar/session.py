@@ -23,7 +23,7 @@ from serve_app.api.codec import pack_snapshot
 from serve_app.errors import BadSettings, CorruptState, NoCapacity, Overloaded, StoreGone, UnknownMesh
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import PREDICTIONS, STAGE, STORE_GONE, MeshGauges
-from serve_app.pipeline import DECIDE, PREPARE, SCORE, MetaInput, decide, options
+from serve_app.pipeline import DECIDE, PREPARE, SCORE, MetaInput, decide, options, replayer
 from serve_app.session import MeshSteps, NextSnapshot
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
@@ -91,7 +91,9 @@ class Session:
         if self._checkpoint.refused:
             log.error("model.weights: refused, and the shipped weights are in use: %s", self._checkpoint.refused)
         self._store = LocalStore(settings.store.path)
-        self._meshes = MeshRepository(self._store, MeshCache(settings.serve.session_memory_bytes))
+        self._meshes = MeshRepository(
+            self._store, MeshCache(settings.serve.session_memory_bytes), replayer(self._checkpoint, settings)
+        )
         self._steps = MeshSteps(self._meshes, self._checkpoint, fit_adapter=True, keep_details=False)
         self._runner = ThreadRunner(self._checkpoint)
         self._pushes: set[asyncio.Task[bytes]] = set()

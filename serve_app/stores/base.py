@@ -88,7 +88,7 @@ class IncidentFilter:
 
 @dataclass(frozen=True, slots=True)
 class StoredMesh:
-    """One mesh in the store, without its window of snapshots.
+    """One mesh in the store, without its state and its window of snapshots.
 
     Attributes:
         mesh: its name.
@@ -97,7 +97,6 @@ class StoredMesh:
         sequence: number of counted snapshots; 0 if only a baseline was set.
         observed_at: time of the newest snapshot; None before the first.
         digest: content digest of the newest snapshot; empty before the first.
-        state: O(1) state, opaque.
         verdict: newest verdict, opaque; empty before the first.
     """
 
@@ -106,8 +105,24 @@ class StoredMesh:
     sequence: int
     observed_at: datetime | None
     digest: str
-    state: bytes
     verdict: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """The state of a mesh: as it was last stored in full, and what is needed to bring it up to date.
+
+    Attributes:
+        revision: of the mesh.
+        sequence: number of counted snapshots.
+        state: after ``sequence - len(steps)`` of them, opaque.
+        steps: of the snapshots since, oldest first, opaque.
+    """
+
+    revision: int
+    sequence: int
+    state: bytes
+    steps: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +142,11 @@ class NewSnapshot:
         observed_at: its time.
         snapshot: opaque.
         digest: of its content.
-        state: state of the mesh after it, opaque.
+        state: of the mesh after it; if ``is_step``, only what is needed beyond the state before it and the snapshot.
+            Opaque.
         verdict: opaque.
         incidents: to be written to the archive; each replaces the one with its id.
+        is_step: whether ``state`` is such a step. A full state replaces all steps before it.
     """
 
     sequence: int
@@ -139,6 +156,7 @@ class NewSnapshot:
     state: bytes
     verdict: bytes
     incidents: tuple[ArchivedIncident, ...] = ()
+    is_step: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +192,15 @@ class StateStore(Protocol):
         the work before it."""
 
     def load(self, mesh: str) -> StoredMesh | None:
+        """The mesh with its newest verdict, or None if nothing is stored."""
+
+    def load_state(self, mesh: str) -> StoredState | None:
         """The newest state, or None if nothing is stored."""
 
     def append(self, mesh: str, new: NewSnapshot, *, keep: int, revision: int | None = None) -> int:
-        """Count one snapshot in one transaction: append it with its verdict, replace the state, drop all snapshots but
-        the last ``keep``, write its incidents to the archive, and drop from the archive what is beyond its limit.
+        """Count one snapshot in one transaction: append it with its verdict, replace the state or add a step to it,
+        drop all snapshots but the last ``keep``, write its incidents to the archive, and drop from the archive what is
+        beyond its limit.
 
         Pass the ``revision`` that the state was computed from (0 for a new mesh), so that a baseline set in between is
         not overwritten. None compares only the sequence.
@@ -188,6 +210,7 @@ class StateStore(Protocol):
 
         Raises:
             StoreConflict: the stored sequence is not ``new.sequence - 1`` (0 = none), or the stored revision differs.
+            ValueError: ``keep`` is below 1, or a step is the first of a mesh.
         """
 
     def replace(self, mesh: str, state: bytes, *, revision: int, incidents: tuple[ArchivedIncident, ...] = ()) -> int:
@@ -208,8 +231,9 @@ class StateStore(Protocol):
         """At most ``limit`` verdicts of kept snapshots after ``since`` (None: of all), oldest first. Empty if nothing
         is stored."""
 
-    def window(self, mesh: str) -> Iterator[bytes]:
-        """Iterate over the kept snapshots, oldest first. The first ``next`` fixes the view."""
+    def window(self, mesh: str) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the kept snapshots with their sequence numbers, oldest first. The first ``next`` fixes the
+        view."""
 
     def open_incidents(self, mesh: str) -> dict[str, int]:
         """The archived incidents that are open, by id, each with the sequence with which it was written."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from model.snapshot import MeshSnapshot
+from model.state.load_adapter import Adaptation
 from model.state.mesh_state import MeshState
 from serve_app.pipeline import Mesh
 
@@ -13,11 +14,26 @@ NAME_BYTES = 80  # of one service's name: string header, characters, and slot in
 
 
 @dataclass(frozen=True, slots=True)
+class FullState:
+    """What the store has in full: the state after ``sequence`` snapshots, with this adaptation."""
+
+    sequence: int
+    adaptation: Adaptation
+
+
+@dataclass(frozen=True, slots=True)
 class CachedMesh:
-    """A mesh at one revision of the store; revision 0: nothing is stored."""
+    """A mesh at one revision of the store.
+
+    Attributes:
+        mesh: its state and plan.
+        revision: 0: nothing is stored.
+        full: the last state that was stored in full; None: nothing is stored.
+    """
 
     mesh: Mesh
     revision: int
+    full: FullState | None = None
 
 
 class MeshCache:

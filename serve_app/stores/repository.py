@@ -7,33 +7,47 @@ from typing import TypeVar
 
 from model.errors import IncompatibleWeights
 from model.snapshot import MeshSnapshot
+from model.state.history import block_length
 from model.state.mesh_state import MeshState
-from model.state.serialization import pack_state, unpack_state
+from model.state.serialization import pack_memory, pack_state, unpack_memory, unpack_state
 from serve_app.api.codec import pack_snapshot, unpack_snapshot
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.api.schemas.verdict import VerdictDocument
-from serve_app.errors import SameTimeOtherContent, StaleSnapshot, UnknownIncident, UnknownInstant, UnknownMesh
+from serve_app.errors import (
+    SameTimeOtherContent,
+    StaleSnapshot,
+    StoreConflict,
+    UnknownIncident,
+    UnknownInstant,
+    UnknownMesh,
+)
 from serve_app.metrics import MeshGauges
-from serve_app.pipeline import Mesh
+from serve_app.pipeline import Mesh, Replay
 from serve_app.stores.archive import archive, due, match, pack_document, unpack_document
 from serve_app.stores.base import ArchivedIncident, IncidentFilter, NewSnapshot, StateStore, StoredMesh
-from serve_app.stores.cache import CachedMesh, MeshCache
+from serve_app.stores.cache import CachedMesh, FullState, MeshCache
 from serve_app.stores.record import Record, StoredSnapshot, gauges
 
 T = TypeVar("T")
+MOST_STEPS = 15  # between two full states; to replay them takes as long as to score a snapshot or two
 
 
 class MeshRepository:
     """The meshes of a store, some of them in memory.
 
+    A state is stored in full now and then. In between only the memory of incidents is stored with each snapshot, and a
+    read replays the snapshots since.
+
     Args:
         store: shared by all sessions.
         cache: of this session.
+        replay: brings a state up to date, see :func:`~serve_app.pipeline.replayer`.
     """
 
-    def __init__(self, store: StateStore, cache: MeshCache) -> None:
+    def __init__(self, store: StateStore, cache: MeshCache, replay: Replay) -> None:
         self._store = store
         self._cache = cache
+        self._replay = replay
 
     def get_cached(self, mesh: str) -> CachedMesh | None:
         """A mesh from the cache, or None. Does not wait for the store."""
@@ -167,7 +181,8 @@ class MeshRepository:
         Raises:
             StoreConflict: the store has another revision.
         """
-        return CachedMesh(entry.mesh, self._store.replace(mesh, pack_state(entry.mesh.state), revision=entry.revision))
+        revision = self._store.replace(mesh, pack_state(entry.mesh.state), revision=entry.revision)
+        return _stored_in_full(entry.mesh, revision)
 
     def change_state(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> tuple[CachedMesh, T]:
         """Apply a change to a state and store it. If the change returns the same state, nothing is written.
@@ -182,7 +197,7 @@ class MeshRepository:
         entry = self.refresh(self.load_stored(mesh))
         state, result = change(entry.mesh.state)
         if state is not entry.mesh.state:
-            entry = self.replace(mesh, CachedMesh(replace(entry.mesh, state=state), entry.revision))
+            entry = self.replace(mesh, replace(entry, mesh=replace(entry.mesh, state=state)))
         return entry, result
 
     def change_incident(
@@ -211,7 +226,7 @@ class MeshRepository:
             return entry, document
         written = (replace(archived, document=pack_document(document)),)
         revision = self._store.replace(mesh, pack_state(state), revision=entry.revision, incidents=written)
-        return CachedMesh(replace(entry.mesh, state=state), revision), document
+        return _stored_in_full(replace(entry.mesh, state=state), revision), document
 
     def append(
         self,
@@ -223,18 +238,21 @@ class MeshRepository:
         *,
         keep: int,
         incidents: tuple[ArchivedIncident, ...] = (),
+        in_full: bool = False,
     ) -> CachedMesh:
         """Store a counted snapshot with its verdict; otherwise as :meth:`replace`.
 
         ``packed`` is the stored form of the snapshot. At most ``keep`` snapshots stay. The ``incidents`` are written to
-        the archive.
+        the archive. With ``in_full``, the state is stored in full even if it was so a few snapshots ago.
         """
         state = entry.mesh.state
+        is_step = not in_full and _follows(state, entry.full, keep)
+        stored = pack_memory(state.memory) if is_step else pack_state(state)
         new = NewSnapshot(
-            state.sequence, snapshot.observed_at, packed, snapshot.digest, pack_state(state), record.pack(), incidents
+            state.sequence, snapshot.observed_at, packed, snapshot.digest, stored, record.pack(), incidents, is_step
         )
         revision = self._store.append(mesh, new, keep=keep, revision=entry.revision)
-        return CachedMesh(entry.mesh, revision)
+        return replace(entry, revision=revision) if is_step else _stored_in_full(entry.mesh, revision)
 
     def update_archive(
         self, mesh: str, verdict: VerdictDocument, record: Record, entry: CachedMesh, window_size: int
@@ -314,16 +332,40 @@ class MeshRepository:
     def _load(self, mesh: str) -> CachedMesh:
         """Load a mesh from the store. If another session appends between the two reads, the revision is outdated, and
         the store refuses the next write."""
-        stored = self._store.load(mesh)
+        stored = self._store.load_state(mesh)
         if stored is None:
             return CachedMesh(Mesh(), 0)
-        window = (unpack_snapshot(packed) for packed in self._store.window(mesh))
+        begin = stored.sequence - len(stored.steps)
         try:
-            return CachedMesh(Mesh(unpack_state(stored.state, window)), stored.revision)
+            memories = list(map(unpack_memory, stored.steps))
+            window = {number: unpack_snapshot(packed) for number, packed in self._store.window(mesh)}
+            state = unpack_state(stored.state, (window[number] for number in window if number <= begin))
         except IncompatibleWeights as error:  # the schema of another version
             if not self._store.set_aside(mesh, str(error), revision=stored.revision):
                 raise
             return CachedMesh(Mesh(), 0)
+        full = FullState(begin, state.adaptation)
+        if stored.steps:
+            numbers = range(begin + 1, stored.sequence + 1)
+            if not window.keys() >= set(numbers):  # deleted, and perhaps created again, in between
+                raise StoreConflict(
+                    f"mesh {mesh!r}: expected snapshots {begin + 1} to {stored.sequence}, came others, because another "
+                    "session wrote in between; load the mesh again"
+                )
+            state = self._replay(mesh, state, zip((window[number] for number in numbers), memories, strict=True))
+        return CachedMesh(Mesh(state), stored.revision, full)
+
+
+def _stored_in_full(mesh: Mesh, revision: int) -> CachedMesh:
+    return CachedMesh(mesh, revision, FullState(mesh.state.sequence, mesh.state.adaptation))
+
+
+def _follows(state: MeshState, full: FullState | None, keep: int) -> bool:
+    """Whether a state follows from the last full one by a replay of snapshots that the store keeps, with those that the
+    replay's first block of the history needs."""
+    if full is None or state.adaptation is not full.adaptation:
+        return False
+    return state.sequence - full.sequence <= min(MOST_STEPS, keep - block_length(state.interval_seconds))
 
 
 def unknown_mesh(mesh: str) -> UnknownMesh:

@@ -3,17 +3,19 @@
 import sqlite3
 import time
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from serve_app.errors import CorruptState
+from serve_app.stores.base import StoredState
 from serve_app.stores.seal import seal, unseal
 
-LAYOUT = 3  # PRAGMA user_version; 2 seals every blob, 3 adds the archive of incidents
+LAYOUT = 4  # PRAGMA user_version; 2 seals every blob, 3 adds the archive of incidents, 4 the steps of a state
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TABLES = """
 CREATE TABLE clock (revision INTEGER NOT NULL);
-CREATE TABLE meshes (mesh TEXT PRIMARY KEY, revision INTEGER NOT NULL, sequence INTEGER NOT NULL, state BLOB NOT NULL);
+CREATE TABLE states (mesh TEXT PRIMARY KEY, revision INTEGER NOT NULL, sequence INTEGER NOT NULL, state BLOB NOT NULL);
 CREATE TABLE snapshots (
     mesh TEXT NOT NULL, sequence INTEGER NOT NULL, observed_at INTEGER NOT NULL, digest TEXT NOT NULL,
     verdict BLOB NOT NULL, snapshot BLOB NOT NULL, PRIMARY KEY (mesh, sequence));
@@ -23,6 +25,16 @@ _ASIDE = """
 CREATE TABLE meshes_aside (mesh TEXT PRIMARY KEY, why TEXT, at INTEGER, revision INTEGER, sequence INTEGER, state BLOB);
 CREATE TABLE snapshots_aside (
     mesh TEXT, sequence INTEGER, observed_at INTEGER, digest TEXT, verdict BLOB, snapshot BLOB);
+"""
+_STEPS = """
+CREATE TABLE meshes (mesh TEXT PRIMARY KEY, revision INTEGER NOT NULL, sequence INTEGER NOT NULL);
+CREATE TABLE steps (mesh TEXT NOT NULL, sequence INTEGER NOT NULL, step BLOB NOT NULL, PRIMARY KEY (mesh, sequence));
+"""
+# A row of states is what a row of meshes was up to layout 3.
+_SPLIT = f"""
+ALTER TABLE meshes RENAME TO states;
+{_STEPS}
+INSERT INTO meshes SELECT mesh, revision, sequence FROM states;
 """
 _ARCHIVE = """
 CREATE TABLE incidents (
@@ -47,14 +59,17 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
             db.execute("SELECT revision FROM clock").fetchone()
             return
         if layout == 0:
-            _run(db, _TABLES + _ASIDE + _ARCHIVE)
+            _run(db, _TABLES + _STEPS + _ASIDE + _ARCHIVE)
             # Starting from the time keeps a new file from repeating revisions of the file before it.
             db.execute("INSERT INTO clock VALUES (?)", (time.time_ns() // 1000,))
         elif layout == 1:
             _run(db, _ASIDE + _ARCHIVE)
             _seal_all(db)
+            _run(db, _SPLIT)
         elif layout == 2:
-            _run(db, _ARCHIVE)
+            _run(db, _ARCHIVE + _SPLIT)
+        elif layout == 3:
+            _run(db, _SPLIT)
         else:
             raise CorruptState(
                 f"state store {path}: expected layout {LAYOUT}, came {layout}; it was written by another version of "
@@ -74,13 +89,69 @@ def time_of(stored: int) -> datetime:
 
 
 def seal_state(mesh: str, revision: int, sequence: int, state: bytes) -> bytes:
-    """The value of the column ``state`` of ``meshes``."""
+    """The value of the column ``state`` of ``states``."""
     return seal(state, "state", mesh, revision, sequence)
 
 
 def unseal_state(mesh: str, revision: int, sequence: int, sealed: bytes) -> bytes:
     """Inverse of :func:`seal_state`; raises ``CorruptState`` if the row is damaged."""
     return unseal(sealed, "state", mesh, revision, sequence)
+
+
+def seal_step(mesh: str, sequence: int, step: bytes) -> bytes:
+    """The value of the column ``step`` of ``steps``."""
+    return seal(step, "step", mesh, sequence)
+
+
+def unseal_step(mesh: str, sequence: int, sealed: bytes) -> bytes:
+    """Inverse of :func:`seal_step`; raises ``CorruptState`` if the row is damaged."""
+    return unseal(sealed, "step", mesh, sequence)
+
+
+def put_state(db: sqlite3.Connection, mesh: str, revision: int, sequence: int, state: bytes) -> None:
+    """Store a state in full, in place of the one before and its steps."""
+    sealed = seal_state(mesh, revision, sequence, state)
+    db.execute("INSERT OR REPLACE INTO states VALUES (?, ?, ?, ?)", (mesh, revision, sequence, sealed))
+    db.execute("DELETE FROM steps WHERE mesh = ?", (mesh,))
+
+
+def put_step(db: sqlite3.Connection, mesh: str, sequence: int, step: bytes) -> None:
+    """Store a step of a state."""
+    db.execute("INSERT INTO steps VALUES (?, ?, ?)", (mesh, sequence, seal_step(mesh, sequence, step)))
+
+
+@dataclass(frozen=True, slots=True)
+class StateRows:
+    """The rows of a mesh's state, sealed: its revision and sequence, the state in full, and the steps since."""
+
+    position: tuple[int, int]
+    full: tuple[int, int, bytes] | None
+    steps: list[tuple[int, bytes]]
+
+
+def select_state(db: sqlite3.Connection, mesh: str) -> StateRows | None:
+    """Read the rows of a mesh's state; None if nothing is stored. Call it in a transaction."""
+    position = db.execute("SELECT revision, sequence FROM meshes WHERE mesh = ?", (mesh,)).fetchone()
+    if position is None:
+        return None
+    full = db.execute("SELECT revision, sequence, state FROM states WHERE mesh = ?", (mesh,)).fetchone()
+    steps = db.execute("SELECT sequence, step FROM steps WHERE mesh = ? ORDER BY sequence", (mesh,)).fetchall()
+    return StateRows(position, full, steps)
+
+
+def unseal_rows(mesh: str, rows: StateRows) -> StoredState:
+    """The state of these rows.
+
+    Raises:
+        CorruptState: a row is damaged or missing.
+    """
+    (revision, sequence), full = rows.position, rows.full
+    if full is None:
+        raise CorruptState(f"stored state {mesh}: expected it in full, came none")
+    state, numbers = unseal_state(mesh, *full), [number for number, _ in rows.steps]
+    if numbers != list(range(full[1] + 1, sequence + 1)):
+        raise CorruptState(f"stored state {mesh}: expected steps from {full[1] + 1} to {sequence}, came {numbers}")
+    return StoredState(revision, sequence, state, tuple(unseal_step(mesh, *step) for step in rows.steps))
 
 
 def seal_verdict(mesh: str, sequence: int, observed_at: int, digest: str, verdict: bytes) -> bytes:
@@ -109,11 +180,10 @@ def verify(db: sqlite3.Connection, mesh: str) -> None:
     Raises:
         CorruptState: a row is damaged, or the newest snapshot is missing.
     """
-    row = db.execute("SELECT revision, sequence, state FROM meshes WHERE mesh = ?", (mesh,)).fetchone()
-    if row is None:
+    state = select_state(db, mesh)
+    if state is None:
         return
-    unseal_state(mesh, *row)
-    newest = 0
+    expected, newest = unseal_rows(mesh, state).sequence, 0
     rows = db.execute(
         "SELECT sequence, observed_at, digest, verdict, snapshot FROM snapshots WHERE mesh = ? ORDER BY sequence",
         (mesh,),
@@ -124,8 +194,8 @@ def verify(db: sqlite3.Connection, mesh: str) -> None:
         if newest and sequence != newest + 1:
             raise CorruptState(f"stored snapshots {mesh}: expected {newest + 1} after {newest}, came {sequence}")
         newest = sequence
-    if newest != row[1]:
-        raise CorruptState(f"stored snapshots {mesh}: expected {row[1]} as the newest, came {newest}")
+    if newest != expected:
+        raise CorruptState(f"stored snapshots {mesh}: expected {expected} as the newest, came {newest}")
 
 
 def set_aside(db: sqlite3.Connection, mesh: str, why: str) -> None:
@@ -134,17 +204,17 @@ def set_aside(db: sqlite3.Connection, mesh: str, why: str) -> None:
     for table in ("meshes", "snapshots"):
         db.execute(f"DELETE FROM {table}_aside WHERE mesh = ?", (mesh,))
     db.execute(
-        "INSERT INTO meshes_aside SELECT mesh, ?, ?, revision, sequence, state FROM meshes WHERE mesh = ?",
+        "INSERT INTO meshes_aside SELECT mesh, ?, ?, revision, sequence, state FROM states WHERE mesh = ?",
         (why, time.time_ns() // 1000, mesh),
     )
     db.execute("INSERT INTO snapshots_aside SELECT * FROM snapshots WHERE mesh = ?", (mesh,))
-    for table in ("meshes", "snapshots"):
+    for table in ("meshes", "states", "steps", "snapshots"):
         db.execute(f"DELETE FROM {table} WHERE mesh = ?", (mesh,))
 
 
 def delete(db: sqlite3.Connection, mesh: str) -> bool:
     """Delete the rows of a mesh, including its archive and those set aside. Returns False if it was not stored."""
-    for table in ("snapshots", "snapshots_aside", "meshes_aside", "incidents"):
+    for table in ("states", "steps", "snapshots", "snapshots_aside", "meshes_aside", "incidents"):
         db.execute(f"DELETE FROM {table} WHERE mesh = ?", (mesh,))
     return db.execute("DELETE FROM meshes WHERE mesh = ?", (mesh,)).rowcount > 0
 
@@ -178,7 +248,7 @@ def _copy_mesh(old: sqlite3.Connection, new: sqlite3.Connection, mesh: str) -> b
         verify(old, mesh)
         new.execute("BEGIN")
         with new:
-            for table, columns in (("meshes", 4), ("snapshots", 6), ("incidents", 12)):
+            for table, columns in (("meshes", 3), ("states", 4), ("steps", 3), ("snapshots", 6), ("incidents", 12)):
                 rows = old.execute(f"SELECT * FROM {table} WHERE mesh = ?", (mesh,))
                 new.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * columns)})", rows)
     except (CorruptState, sqlite3.DatabaseError, TypeError):

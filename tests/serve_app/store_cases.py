@@ -27,3 +27,24 @@ def append(
         b"verdict %d" % sequence,
     )
     return store.append(mesh, replace(new, **changed), keep=keep, revision=revision)
+
+
+def snapshots(store: StateStore, mesh: str = "prod") -> list[bytes]:
+    """Return the kept snapshots, whose numbers must be consecutive."""
+    window = list(store.window(mesh))
+    assert [number - window[0][0] for number, _ in window] == list(range(len(window)))
+    return [snapshot for _, snapshot in window]
+
+
+def states(store: StateStore, mesh: str = "prod") -> dict[int, bytes]:
+    """Return the state in full and the steps since, each by the number of its snapshot."""
+    stored = store.load_state(mesh)
+    if stored is None:
+        return {}
+    parts = (stored.state, *stored.steps)
+    return dict(enumerate(parts, stored.sequence - len(stored.steps)))
+
+
+def is_step(sequence: int) -> bool:
+    """Return whether tests store only a step with this snapshot: two of three times."""
+    return sequence % 3 != 1

@@ -13,9 +13,9 @@ import pytest
 
 from serve_app.errors import BadMeshName, Overloaded, StoreConflict
 from serve_app.settings.base import check_mesh_name
-from serve_app.stores.base import StoredMesh, StoredVerdict
+from serve_app.stores.base import StoredMesh, StoredState, StoredVerdict
 from serve_app.stores.sqlite import FILE_NAME, LocalStore
-from tests.serve_app.store_cases import START, append, at
+from tests.serve_app.store_cases import START, append, at, is_step, snapshots, states
 
 
 @pytest.fixture
@@ -27,7 +27,8 @@ def store(tmp_path: Path) -> Any:
 def test_an_appended_snapshot_is_loaded(store: LocalStore) -> None:
     assert store.load("prod") is None
     revision = append(store, 1)
-    assert store.load("prod") == StoredMesh("prod", revision, 1, at(1), "digest 1", b"state 1", b"verdict 1")
+    assert store.load("prod") == StoredMesh("prod", revision, 1, at(1), "digest 1", b"verdict 1")
+    assert store.load_state("prod") == StoredState(revision, 1, b"state 1", ())
 
 
 def test_a_reopened_store_has_the_data(store: LocalStore, tmp_path: Path) -> None:
@@ -39,12 +40,12 @@ def test_a_reopened_store_has_the_data(store: LocalStore, tmp_path: Path) -> Non
 def test_the_ring_is_bounded_and_in_order(store: LocalStore) -> None:
     for sequence in range(1, 8):
         append(store, sequence)
-    assert list(store.window("prod")) == [b"snapshot 5", b"snapshot 6", b"snapshot 7"]
-    assert list(store.window("other")) == []
+    assert snapshots(store, "prod") == [b"snapshot 5", b"snapshot 6", b"snapshot 7"]
+    assert snapshots(store, "other") == []
     assert store.verdict_at("prod", at(5)) == StoredVerdict("digest 5", b"verdict 5")
     assert store.verdict_at("prod", at(4)) is None
     append(store, 8, keep=1)
-    assert list(store.window("prod")) == [b"snapshot 8"]
+    assert snapshots(store, "prod") == [b"snapshot 8"]
 
 
 def test_verdicts_are_read_from_a_time_on_in_pages(store: LocalStore) -> None:
@@ -64,7 +65,7 @@ def test_a_window_is_consistent_even_if_read_slowly(store: LocalStore) -> None:
     read = [next(window)]
     for sequence in (4, 5, 6):
         append(store, sequence)
-    assert [*read, *window] == [b"snapshot 1", b"snapshot 2", b"snapshot 3"]
+    assert [*read, *window] == [(1, b"snapshot 1"), (2, b"snapshot 2"), (3, b"snapshot 3")]
 
 
 @pytest.mark.parametrize("sequence", [0, 1, 2, 4])
@@ -76,12 +77,13 @@ def test_a_sequence_that_does_not_follow_is_refused(store: LocalStore, sequence:
         append(store, sequence)
     assert caught.value.details["sequence"] == 2
     assert store.load("prod") == before
-    assert list(store.window("prod")) == [b"snapshot 1", b"snapshot 2"]
+    assert snapshots(store, "prod") == [b"snapshot 1", b"snapshot 2"]
 
 
 def test_a_baseline_comes_first_or_in_between_and_is_not_lost(store: LocalStore) -> None:
     revision = store.replace("prod", b"baseline", revision=0)
-    assert store.load("prod") == StoredMesh("prod", revision, 0, None, "", b"baseline", b"")
+    assert store.load("prod") == StoredMesh("prod", revision, 0, None, "", b"")
+    assert store.load_state("prod") == StoredState(revision, 0, b"baseline", ())
     with pytest.raises(StoreConflict, match="revision 0"):
         store.replace("prod", b"another", revision=0)
     with pytest.raises(StoreConflict, match="revision 0"):
@@ -90,14 +92,34 @@ def test_a_baseline_comes_first_or_in_between_and_is_not_lost(store: LocalStore)
     store.replace("prod", b"second baseline", revision=counted)
     loaded = store.load("prod")
     assert loaded is not None
-    assert (loaded.sequence, loaded.state, loaded.verdict) == (1, b"second baseline", b"verdict 1")
+    assert (loaded.sequence, states(store), loaded.verdict) == (1, {1: b"second baseline"}, b"verdict 1")
+
+
+def test_steps_are_kept_until_the_next_full_state(store: LocalStore) -> None:
+    for sequence in range(1, 7):
+        revision = append(store, sequence, is_step=is_step(sequence), keep=4)
+        full = 1 + 3 * ((sequence - 1) // 3)
+        assert states(store) == {number: b"state %d" % number for number in range(full, sequence + 1)}
+    store.replace("prod", b"changed", revision=revision)
+    assert states(store) == {6: b"changed"}
+
+
+def test_a_step_without_a_full_state_before_it_is_refused(store: LocalStore) -> None:
+    with pytest.raises(ValueError, match="in full, came a step"):
+        append(store, 1, is_step=True)
+    assert store.load("prod") is None
+    append(store, 1)
+    append(store, 2, is_step=True)
+    store.delete("prod")
+    append(store, 1)
+    assert states(store) == {1: b"state 1"}
 
 
 def test_a_mesh_deleted_and_created_again_is_another_mesh(store: LocalStore) -> None:
     revision = append(store, 1)
     assert store.delete("prod")
     assert not store.delete("prod")
-    assert (store.load("prod"), list(store.window("prod")), store.meshes()) == (None, [], [])
+    assert (store.load("prod"), snapshots(store, "prod"), store.meshes()) == (None, [], [])
     assert append(store, 1) != revision
     with pytest.raises(StoreConflict):
         append(store, 2, revision=revision)
@@ -164,7 +186,7 @@ def _race(directory: Path, name: bytes, until: int, start: Any, won: Connection)
     start.wait()
     with closing(LocalStore(directory, busy_timeout_seconds=30)) as store:
         while True:
-            mesh = store.load("prod")
+            mesh = store.load_state("prod")
             sequence = mesh.sequence if mesh else 0
             if sequence >= until:
                 break
@@ -193,6 +215,6 @@ def test_racing_processes_never_both_advance_a_mesh(tmp_path: Path) -> None:
         ours.close()
     assert sorted(wins[0] + wins[1]) == list(range(1, until + 1))
     with closing(LocalStore(tmp_path)) as store:
-        mesh = store.load("prod")
+        mesh = store.load_state("prod")
     assert mesh is not None
     assert [i for i, name in enumerate(mesh.state.decode(), 1) if name == "a"] == wins[0]

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from serve_app.errors import CorruptState, StoreFull
-from serve_app.stores.base import StoredMesh
+from serve_app.stores.base import StoredMesh, StoredState
 from serve_app.stores.sqlite import FILE_NAME, LocalStore
-from tests.serve_app.store_cases import append, at
+from tests.serve_app.store_cases import append, at, is_step, snapshots, states
 
 
 @pytest.fixture
@@ -73,21 +73,27 @@ def test_a_store_of_the_previous_layout_is_migrated(tmp_path: Path) -> None:
         )
         old.commit()
     with closing(LocalStore(tmp_path)) as store:
-        assert store.load("prod") == StoredMesh("prod", 7, 1, at(1), "digest 1", b"state 1", b"verdict 1")
-        assert list(store.window("prod")) == [b"snapshot 1"]
-        append(store, 2)
+        assert store.load("prod") == StoredMesh("prod", 7, 1, at(1), "digest 1", b"verdict 1")
+        assert store.load_state("prod") == StoredState(7, 1, b"state 1", ())
+        assert snapshots(store) == [b"snapshot 1"]
+        append(store, 2, is_step=True)
+        assert states(store) == {1: b"state 1", 2: b"state 2"}
     assert _files_set_aside(tmp_path) == []
 
 
 @pytest.mark.parametrize(
     ("column", "read"),
     [
-        ("meshes SET state", lambda store: store.load("prod")),
+        ("states SET state", lambda store: store.load_state("prod")),
+        ("states SET sequence", lambda store: store.load_state("prod")),
+        ("steps SET step", lambda store: store.load_state("prod")),
+        ("steps SET sequence", lambda store: store.load_state("prod")),
         ("meshes SET sequence", lambda store: store.load("prod")),
+        ("meshes SET sequence", lambda store: store.load_state("prod")),
         ("snapshots SET verdict", lambda store: store.load("prod")),
         ("snapshots SET digest", lambda store: store.verdict_at("prod", at(2))),
         ("snapshots SET verdict", lambda store: store.verdicts("prod", None, 9)),
-        ("snapshots SET snapshot", lambda store: list(store.window("prod"))),
+        ("snapshots SET snapshot", lambda store: snapshots(store, "prod")),
     ],
 )
 def test_a_damaged_mesh_is_set_aside_and_other_meshes_still_work(
@@ -99,9 +105,9 @@ def test_a_damaged_mesh_is_set_aside_and_other_meshes_still_work(
 ) -> None:
     for mesh in ("prod", "other"):
         for sequence in (1, 2):
-            append(store, sequence, mesh=mesh)
+            append(store, sequence, mesh=mesh, is_step=is_step(sequence))
     with closing(sqlite3.connect(tmp_path / "stores" / FILE_NAME)) as hand:
-        hand.execute(f"UPDATE {column} = CASE typeof({column.split()[-1]}) WHEN 'integer' THEN 1 ELSE x'00' END "
+        hand.execute(f"UPDATE {column} = CASE typeof({column.split()[-1]}) WHEN 'integer' THEN 3 ELSE x'00' END "
                      "WHERE mesh = 'prod'")  # fmt: skip
         hand.commit()
     with pytest.raises(CorruptState, match=r"prod.*set aside and starts learning again") as caught:
@@ -110,7 +116,7 @@ def test_a_damaged_mesh_is_set_aside_and_other_meshes_still_work(
     assert "mesh 'prod' was set aside" in caplog.text
     assert store.load("prod") is None
     assert [(m.mesh, m.sequence) for m in store.meshes()] == [("other", 2)]
-    assert list(store.window("other")) == [b"snapshot 1", b"snapshot 2"]
+    assert snapshots(store, "other") == [b"snapshot 1", b"snapshot 2"]
     append(store, 1)
     with closing(sqlite3.connect(tmp_path / "stores" / FILE_NAME)) as hand:  # no data was deleted
         assert hand.execute("SELECT count(*) FROM snapshots_aside").fetchone() == (2,)
@@ -122,7 +128,7 @@ def test_a_mesh_is_set_aside_on_request_unless_it_has_changed(store: LocalStore)
     assert not store.set_aside("prod", "of another schema", revision=revision)
     assert store.load("prod") is not None
     assert store.set_aside("prod", "of another schema", revision=newer)
-    assert (store.load("prod"), list(store.window("prod"))) == (None, [])
+    assert (store.load("prod"), snapshots(store, "prod")) == (None, [])
 
 
 def test_a_list_of_meshes_survives_a_damaged_one(store: LocalStore, tmp_path: Path) -> None:
@@ -140,7 +146,8 @@ def test_a_truncated_or_overwritten_file_never_gives_wrong_content(tmp_path: Pat
     with closing(LocalStore(tmp_path / "whole")) as store:
         for sequence in range(1, 9):
             for mesh in ("a", "b", "c"):
-                append(store, sequence, mesh=mesh, state=b"%d" % sequence * 9_000, snapshot=b"%d" % sequence * 20_000)
+                state, snapshot = b"%d" % sequence * 9_000, b"%d" % sequence * 20_000
+                append(store, sequence, mesh=mesh, state=state, snapshot=snapshot, is_step=is_step(sequence))
         for n in range(60):  # copied while the store is open, as after a crash: a file and its log
             torn = tmp_path / f"torn{n}"
             torn.mkdir()
@@ -181,9 +188,10 @@ def _expect_whole_or_gone(directory: Path) -> None:
 
 
 def _advance_checked(store: LocalStore, mesh: str) -> None:
-    found, window = store.load(mesh), list(store.window(mesh))
+    found, window, stored = store.load(mesh), snapshots(store, mesh), states(store, mesh)
     if found is not None:
-        assert found.state == b"%d" % found.sequence * 9_000
+        assert max(stored) == found.sequence
+        assert stored == {number: b"%d" % number * 9_000 for number in stored}
         assert found.verdict == b"verdict %d" % found.sequence
         assert window[-1] == b"%d" % found.sequence * 20_000
     append(store, found.sequence + 1 if found else 1, mesh=mesh)
@@ -211,7 +219,7 @@ def _append_until_full(store: LocalStore, results: Connection) -> None:
     except StoreFull as error:
         found = store.load("prod")
         assert found is not None
-        results.send((found.sequence == sequence - 1, len(list(store.window("prod"))), sequence - 1, str(error)))
+        results.send((found.sequence == sequence - 1, len(snapshots(store, "prod")), sequence - 1, str(error)))
 
 
 def test_a_full_disk_changes_nothing_and_is_still_read(tmp_path: Path) -> None:
@@ -245,7 +253,7 @@ def test_the_files_stay_bounded(store: LocalStore, tmp_path: Path) -> None:
         return sum(p.stat().st_size for p in (tmp_path / "stores").iterdir())
 
     for sequence in range(1, 3001):
-        append(store, sequence, state=bytes(3000), snapshot=bytes(8000), keep=20)
+        append(store, sequence, state=bytes(3000), snapshot=bytes(8000), keep=20, is_step=is_step(sequence))
         if sequence == 1500:
             before = count_bytes()
     assert count_bytes() <= before * 1.02
@@ -255,7 +263,8 @@ def test_the_files_stay_bounded(store: LocalStore, tmp_path: Path) -> None:
 def _append_for_ever(directory: Path, acknowledged: Connection) -> None:
     with closing(LocalStore(directory)) as store:
         for sequence in range(1, 1_000_000):
-            append(store, sequence, state=sequence.to_bytes(8) * 40_000, snapshot=b"%d" % sequence * 10_000)
+            state, snapshot = sequence.to_bytes(8) * 40_000, b"%d" % sequence * 10_000
+            append(store, sequence, state=state, snapshot=snapshot, is_step=is_step(sequence))
             acknowledged.send(sequence)
 
 
@@ -285,6 +294,8 @@ def test_no_acknowledged_write_is_lost_when_the_writer_is_killed(tmp_path: Path,
         mesh = store.load("prod")
         assert mesh is not None
         assert mesh.sequence in (last, last + 1)  # at most one write was done but not yet acknowledged
-        assert mesh.state == mesh.sequence.to_bytes(8) * 40_000
-        assert list(store.window("prod"))[-1] == b"%d" % mesh.sequence * 10_000
+        stored = states(store)
+        assert max(stored) == mesh.sequence
+        assert stored == {number: number.to_bytes(8) * 40_000 for number in stored}
+        assert snapshots(store)[-1] == b"%d" % mesh.sequence * 10_000
         append(store, mesh.sequence + 1)

@@ -1,6 +1,7 @@
 """Meshes whose snapshots are scored and stored as in a session, but without Ray."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from model.verdict import ClusterEvent
 from serve_app.api.codec import encode_verdict, pack_snapshot
-from serve_app.pipeline import Options, advance_in_detail, deviations_of
-from serve_app.stores.cache import CachedMesh, MeshCache
+from serve_app.pipeline import Options, advance_in_detail, deviations_of, replayer
+from serve_app.settings import Settings
+from serve_app.stores.cache import MeshCache
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
 from serve_app.stores.sqlite import LocalStore
@@ -27,10 +29,10 @@ class Watched:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.store = LocalStore(path)
-        self.meshes = MeshRepository(self.store, MeshCache(2**28))
+        self._checkpoint = load()
+        self.meshes = MeshRepository(self.store, MeshCache(2**28), replayer(self._checkpoint, Settings()))
         self.viewing = Viewing(self.meshes)
         self.incidents = IncidentViews(self.meshes)
-        self._checkpoint = load()
 
     def see(
         self,
@@ -47,7 +49,7 @@ class Watched:
             document = verdict.model_dump_json().encode()
             deviations = deviations_of(step.prepared, step.calibrated, snapshot)
             record = Record(snapshot.num_nodes, document, deviations.pack(), SECONDS)
-            entry = CachedMesh(step.mesh, known.revision)
+            entry = replace(known, mesh=step.mesh)
             incidents = self.meshes.update_archive(mesh, verdict, record, entry, window)
             packed = pack_snapshot(snapshot)
             known = self.meshes.append(mesh, entry, snapshot, packed, record, keep=window, incidents=incidents)

@@ -1,0 +1,107 @@
+"""A state that is stored step by step is rebuilt bit for bit, after any snapshot."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model.checkpoint import load
+from model.snapshot import MeshSnapshot
+from model.state.serialization import pack_state
+from serve_app.actions.mutes import add_mute
+from serve_app.api.codec import pack_snapshot, unpack_snapshot
+from serve_app.api.schemas.actions import MuteDocument
+from serve_app.pipeline import LocalRunner, options, replayer, run_now
+from serve_app.session import MeshSteps, NextSnapshot
+from serve_app.settings import ModelSettings, Settings
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.scenario import plan_scenario
+from serve_app.simulator.simulator import Simulator
+from serve_app.stores.cache import CachedMesh, MeshCache
+from serve_app.stores.repository import MOST_STEPS, MeshRepository
+from serve_app.stores.sqlite import LocalStore
+
+CHECKPOINT = load()
+
+
+class Session:
+    """Steps over a store, with a cache that is lost with the session."""
+
+    def __init__(self, store: LocalStore, settings: Settings) -> None:
+        self._options = options(settings, "prod")
+        self.meshes = MeshRepository(store, MeshCache(2**28), replayer(CHECKPOINT, settings))
+        self.steps = MeshSteps(self.meshes, CHECKPOINT, fit_adapter=False, keep_details=True)
+
+    def push(self, snapshot: MeshSnapshot, *, counted: bool = True) -> bytes:
+        packed = pack_snapshot(snapshot)
+        push = NextSnapshot("prod", unpack_snapshot(packed), packed, counted)
+        return run_now(self.steps.push(push, self._options, LocalRunner(CHECKPOINT))).document
+
+
+def busy_mesh(snapshots: int) -> Iterator[MeshSnapshot]:
+    """Return a mesh with newcomers, canaries, deploys, silences, missing snapshots, a fault, and a pause."""
+    spec = MeshSpec(services=24, calls_per_service=3, seed=3, latent=0.5, silences_per_hour=20, scrape_gaps_per_day=300)
+    faults, changes = plan_scenario(
+        spec, ("error_burst",), 3, snapshots=snapshots, first=30, duration=(16, 20), quiet=(16, 20), churn_per_hour=60
+    )
+    simulator = Simulator(spec, faults, changes, snapshots)
+    for i, snapshot in enumerate(simulator.snapshots()):
+        late = timedelta(minutes=5) if i >= 90 else timedelta(0)
+        yield replace(snapshot, observed_at=snapshot.observed_at + late)
+
+
+def assert_equal(ours: CachedMesh, theirs: CachedMesh) -> None:
+    a, b = ours.mesh.state, theirs.mesh.state
+    assert pack_state(a) == pack_state(b)
+    assert [one.digest for one in a.window] == [one.digest for one in b.window]
+    assert (ours.revision, ours.full and ours.full.sequence) == (theirs.revision, theirs.full and theirs.full.sequence)
+
+
+@pytest.mark.parametrize("window", [120, 12, 10])
+def test_a_rebuilt_state_is_the_same_to_the_bit(tmp_path: Path, window: int) -> None:
+    settings = Settings(model=ModelSettings(window_size=window))
+    sizes, replayed, topologies = [], 0, set()
+    with closing(LocalStore(tmp_path)) as store:
+        session = Session(store, settings)
+        for i, snapshot in enumerate(busy_mesh(110)):
+            session.push(snapshot)
+            if i == 50:
+                end = snapshot.observed_at + timedelta(minutes=10)
+                mute = MuteDocument(services=[snapshot.node_ids[0]], end=end, reason="load test")
+                asyncio.run(session.steps.change("prod", partial(add_mute, document=mute, limits=settings.limits)))
+            if i == 70:
+                session.push(replace(snapshot, observed_at=snapshot.observed_at + timedelta(seconds=1)), counted=False)
+            ours, theirs = session.meshes.get("prod"), Session(store, settings).meshes.get("prod")
+            assert_equal(theirs, ours)
+            assert ours.full is not None
+            replayed += (steps := ours.mesh.state.sequence - ours.full.sequence) > 0
+            sizes.append(steps)
+            topologies.add(ours.mesh.state.edge_index.shape[1])
+    assert len(topologies) > 3
+    assert 0 < max(sizes) <= min(MOST_STEPS, window - 4)  # a block of the history has four snapshots
+    assert replayed > 60
+
+
+def test_a_session_that_starts_after_any_snapshot_gives_the_same_verdicts(tmp_path: Path) -> None:
+    with closing(LocalStore(tmp_path / "one")) as one, closing(LocalStore(tmp_path / "other")) as other:
+        session, settings = Session(one, Settings()), Settings()
+        for snapshot in busy_mesh(70):
+            ours, theirs = session.push(snapshot), Session(other, settings).push(snapshot)
+            assert np.array_equal(np.frombuffer(ours, np.uint8), np.frombuffer(theirs, np.uint8))
+
+
+def test_steps_are_small(tmp_path: Path) -> None:
+    with closing(LocalStore(tmp_path)) as store:
+        session = Session(store, Settings())
+        for snapshot in Simulator(MeshSpec(services=200, seed=1), snapshots=12).snapshots():
+            session.push(snapshot)
+        stored = store.load_state("prod")
+        assert stored is not None
+        assert len(stored.steps) == 11
+        assert max(map(len, stored.steps)) < len(stored.state) / 50
