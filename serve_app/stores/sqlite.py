@@ -161,8 +161,6 @@ class LocalStore:
     def append(self, mesh: str, new: NewSnapshot, *, keep: int, revision: int | None = None) -> int:
         if keep < 1:
             raise ValueError(f"keep: expected at least 1 snapshot, came {keep}")
-        if new.is_step and new.sequence == 1:
-            raise ValueError("is_step: expected the first state of a mesh in full, came a step")
         check_mesh_name(mesh)
         sequence, at = new.sequence, microseconds(new.observed_at)
 
@@ -173,6 +171,8 @@ class LocalStore:
             evicted = self._make_room(db, mesh, stored_revision)
             new_revision = _put_position(db, mesh, sequence)
             if new.is_step:
+                if not stored_revision:
+                    raise ValueError("is_step: expected the first state of a mesh in full, came a step")
                 tables.put_step(db, mesh, sequence, new.state)
             else:
                 tables.put_state(db, mesh, new_revision, sequence, new.state)

@@ -70,7 +70,7 @@ def test_a_rebuilt_state_is_the_same_to_the_bit(tmp_path: Path, window: int) -> 
     with closing(LocalStore(tmp_path)) as store:
         session = Session(store, settings)
         for i, snapshot in enumerate(busy_mesh(110)):
-            session.push(snapshot)
+            session.push(snapshot, counted=i >= 5)
             if i == 50:
                 end = snapshot.observed_at + timedelta(minutes=10)
                 mute = MuteDocument(services=[snapshot.node_ids[0]], end=end, reason="load test")

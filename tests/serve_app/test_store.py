@@ -104,6 +104,12 @@ def test_steps_are_kept_until_the_next_full_state(store: LocalStore) -> None:
     assert states(store) == {6: b"changed"}
 
 
+def test_a_step_can_follow_a_baseline(store: LocalStore) -> None:
+    revision = store.replace("prod", b"baseline", revision=0)
+    append(store, 1, revision=revision, is_step=True)
+    assert states(store) == {0: b"baseline", 1: b"state 1"}
+
+
 def test_a_step_without_a_full_state_before_it_is_refused(store: LocalStore) -> None:
     with pytest.raises(ValueError, match="in full, came a step"):
         append(store, 1, is_step=True)
