@@ -1,5 +1,6 @@
-"""How an incident spreads: from its first suspect to its callers, and on to their callers."""
+"""How an incident spreads: from its first suspect to its callers, and on; then to callees (the page: ``spread.js``)."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,24 +11,32 @@ from serve_app.api.schemas.verdict import IncidentDocument
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One call along which an incident spread, from callee to caller.
+    """One call along which an incident spread.
 
     Attributes:
-        caller: the affected service.
-        callee: the service that it calls.
-        distance: number of calls from the first suspect to the caller, from 1.
+        near: the affected service at which it was before.
+        far: the affected service that it reached.
+        distance: number of calls from the first suspect to ``far``, from 1.
+        is_down: whether ``near`` calls ``far``; else ``far`` calls ``near``.
     """
 
-    caller: str
-    callee: str
+    near: str
+    far: str
     distance: int
+    is_down: bool = False
+
+    @property
+    def call(self) -> tuple[str, str]:
+        """Caller and callee."""
+        return (self.near, self.far) if self.is_down else (self.far, self.near)
 
 
 def spread(snapshot: MeshSnapshot, incident: IncidentDocument) -> tuple[Hop, ...]:
-    """Return the calls from affected services to the first suspect, nearest first.
+    """Return the calls from the first suspect to the affected services: to callers, nearest first, then to callees.
 
-    Breadth first against the direction of calls, through affected services only. Each service is reached by the
-    shortest path; of several, by the busiest call. Empty without a suspect, or if no affected service calls it.
+    Breadth first through affected services only: against the direction of calls, then along it to those that are left.
+    Each service is reached by the shortest path; of several, by the busiest call. Empty without a suspect, or if no
+    affected service is connected with it.
 
     Args:
         snapshot: with the calls.
@@ -40,14 +49,25 @@ def spread(snapshot: MeshSnapshot, incident: IncidentDocument) -> tuple[Hop, ...
     rows = np.flatnonzero(inside[snapshot.edge_index].all(axis=0))
     rows = rows[np.argsort(-snapshot.edge_features[rows, 0], kind="stable")]  # the busiest first
     callers: dict[str, list[str]] = {}
+    callees: dict[str, list[str]] = {}
     for source, destination in snapshot.edge_index[:, rows].T.tolist():
-        callers.setdefault(snapshot.node_ids[destination], []).append(snapshot.node_ids[source])
+        caller, callee = snapshot.node_ids[source], snapshot.node_ids[destination]
+        callers.setdefault(callee, []).append(caller)
+        callees.setdefault(caller, []).append(callee)
+    up = _walk({first: 0}, callers, is_down=False)
+    reached = {first: 0, **{hop.far: hop.distance for hop in up}}
+    return (*up, *_walk(reached, callees, is_down=True))
+
+
+def _walk(reached: Mapping[str, int], calls: Mapping[str, Sequence[str]], *, is_down: bool) -> list[Hop]:
+    """Return the hops from services with known distances to all that can be reached from them."""
+    distance, at = dict(reached), 0
     hops: list[Hop] = []
-    distance, front = {first: 0}, [first]
-    for callee in front:  # grows as callers are reached
-        for caller in callers.get(callee, ()):
-            if caller not in distance:
-                distance[caller] = distance[callee] + 1
-                front.append(caller)
-                hops.append(Hop(caller, callee, distance[caller]))
-    return tuple(hops)
+    while front := [name for name, away in distance.items() if away == at]:
+        for near in front:
+            for far in calls.get(near, ()):
+                if far not in distance:
+                    distance[far] = at + 1
+                    hops.append(Hop(near, far, at + 1, is_down))
+        at += 1
+    return hops

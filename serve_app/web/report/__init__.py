@@ -1,4 +1,4 @@
-"""An incident as one file, HTML or Markdown: what is wrong, where it began, how it spreads, since when, if planned."""
+"""An incident as one file, HTML or Markdown: headline, likely origin, spread, timeline, planned changes."""
 
 from serve_app.web.report.markdown import markdown_report
 from serve_app.web.report.page import report

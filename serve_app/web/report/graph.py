@@ -65,7 +65,7 @@ def _draw(
     marks = [_arrow(name), *_spaces(spaces), *_calls(case, shown, at), *hops]
     marks += [_service(case, shown, i, at[i], float(radius[i])) for i in reversed(range(len(at)))]
     marks += _labels(shown, at, radius, width, ways)
-    reached = ", ".join(f"{hop.caller} through {hop.callee}" for hop in case.hops) or "no other service"
+    reached = ", ".join(f"{hop.far} through {hop.near}" for hop in case.hops) or "no other service"
     about = f"First suspect: {case.first or 'none'}. It reached {reached}."
     return picture(width, height, "Spread of the incident", about, name, *marks)
 
@@ -128,7 +128,7 @@ def _spaces(spaces: dict[str, tuple[float, float, float]]) -> list[str]:
 
 def _calls(case: ReportedIncident, shown: IncidentGraph, at: Floats) -> list[str]:
     """Draw the calls outside the spread; more unusual ones are thicker."""
-    names, ways = shown.layout.names, {(hop.caller, hop.callee) for hop in case.hops}
+    names, ways = shown.layout.names, {hop.call for hop in case.hops}
     marks = []
     for e in np.argsort(np.nan_to_num(shown.calls), kind="stable").tolist():
         source, destination = shown.edge_index[:, e].tolist()
@@ -149,9 +149,9 @@ def _hops(
     marks: list[str] = []
     ways: list[Box] = []
     for hop in case.hops:
-        if hop.caller not in row or hop.callee not in row:
+        if hop.near not in row or hop.far not in row:
             continue
-        a, b = row[hop.callee], row[hop.caller]
+        a, b = row[hop.near], row[hop.far]
         way = at[b] - at[a]
         way /= max(float(np.hypot(*way)), 1e-9)
         bend = np.hypot(*(at[b] - at[a])) * 0.12 * np.array([-way[1], way[0]])

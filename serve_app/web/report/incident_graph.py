@@ -69,7 +69,7 @@ def build_graph(
 def _order_services(case: ReportedIncident, scores: dict[str, float]) -> list[str]:
     """Return the first suspect, the services that it reached, then other affected ones by score, then suspects."""
     suspects = [suspect.service for suspect in case.incident.suspects[:SUSPECTS]]
-    reached = [hop.caller for hop in case.hops]
+    reached = [hop.far for hop in case.hops]
     others = sorted(case.incident.affected, key=lambda name: -np.nan_to_num(scores.get(name, 0.0)))
     return list(dict.fromkeys([*suspects[:1], *reached, *others, *suspects]))
 

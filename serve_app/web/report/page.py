@@ -119,7 +119,7 @@ def _graph_caption() -> str:
     shades = "".join(key(f"s{i}") for i in range(len(SHADES) + 1))
     return (
         f"The large ringed service is the first suspect; a dashed ring means that it disappeared. {shades} services "
-        f"and calls from normal to very unusual, {key('s-')} not scored. {key('hop')} spread from callee to caller, "
+        f"and calls from normal to very unusual, {key('s-')} not scored. {key('hop')} spread to callers and callees, "
         "numbered by distance. Small services are unaffected neighbours; discs are namespaces."
     )
 

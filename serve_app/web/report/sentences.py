@@ -31,15 +31,12 @@ def affected_caption(incident: IncidentDocument) -> str:
 
 def spread(case: ReportedIncident) -> str:
     """How far the incident spread, in a sentence."""
-    direct = [hop.caller for hop in case.hops if hop.distance == 1]
+    callers, callees = ([hop.far for hop in case.hops if hop.distance == 1 and hop.is_down == down] for down in (0, 1))
+    direct = " and ".join(filter(None, (_name_role("caller", callers), _name_role("callee", callees))))
     if not direct:
-        callees = _affected_callees(case)
-        return "No affected service calls it" + (
-            f"; it calls {_some(callees)}, which are affected." if callees else "."
-        )
-    callers = "its caller" if len(direct) == 1 else "its callers"
-    beyond = len(case.hops) - len(direct)
-    return f"It spread to {callers} {_some(direct)}" + (f", and through them to {beyond} more." if beyond else ".")
+        return "No affected service calls it or is called by it."
+    beyond = len(case.hops) - len(callers) - len(callees)
+    return f"It spread to {direct}" + (f", and through them to {beyond} more." if beyond else ".")
 
 
 def facts(case: ReportedIncident) -> list[tuple[str, str]]:
@@ -69,11 +66,9 @@ def span(time: timedelta) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def _affected_callees(case: ReportedIncident) -> list[str]:
-    """Affected services that the first suspect calls."""
-    names, affected = case.calling.node_ids, set(case.incident.affected)
-    calls = case.calling.edge_index.T[[names[i] == case.first for i in case.calling.edge_index[0].tolist()]]
-    return [names[i] for _, i in calls.tolist() if names[i] in affected and names[i] != case.first]
+def _name_role(role: str, services: Sequence[str]) -> str:
+    """Services with their role: its callers shop/web, shop/bff. Empty if there is none."""
+    return f"its {role}{'' if len(services) == 1 else 's'} {_some(services)}" if services else ""
 
 
 def _some(names: Sequence[str]) -> str:

@@ -63,7 +63,8 @@ def timeline(case: ReportedIncident, width: float = WIDE) -> str:
     marks += [curve(x, y.at(score), breaks, "score"), *flags, line(LEFT, bottom, right, bottom, "axis")]
     times = [moment.verdict.observed_at for moment in case.moments]
     for at, label in instants(times, x):
-        marks += [line(at, bottom, at, bottom + 5, "axis"), words(label, at, bottom + 18, anchor="middle")]
+        middle = min(at, width - LETTER * len(label) / 2)
+        marks += [line(at, bottom, at, bottom + 5, "axis"), words(label, middle, bottom + 18, anchor="middle")]
     about = (
         f"{len(case.moments)} snapshots from {times[0]:%Y-%m-%d %H:%M} to {times[-1]:%H:%M} UTC; scores up to "
         f"{score.max():.1f}; the incident began at {case.incident.since:%H:%M:%S}."

@@ -1,5 +1,4 @@
-// How an incident spreads: from its first suspect to its callers, and on; then to callees. Reports show the callers
-// (graph/propagation.py).
+// How an incident spreads: from its first suspect to its callers, and on; then to callees. The same as graph/propagation.py.
 
 /**
  * Breadth first through affected services only: against the direction of calls, then along it to those that are left. Each
@@ -25,14 +24,13 @@ export function spread(incident, edges, index) {
   const step = new Map([[first, 0]]);
   const found = [];
   const walk = (calls, ends, isDown) => {
-    for (const from of step.keys()) {
-      // grows as services are reached
-      for (const edge of (calls.get(from) ?? []).sort((a, b) => rate(b) - rate(a))) {
-        if (step.has(ends[edge])) continue;
-        step.set(ends[edge], step.get(from) + 1);
-        found.push({ edge, step: step.get(ends[edge]), isDown });
-      }
-    }
+    for (let at = 0, front = [first]; front.length; at++, front = [...step.keys()].filter((one) => step.get(one) === at))
+      for (const from of front)
+        for (const edge of (calls.get(from) ?? []).sort((a, b) => rate(b) - rate(a))) {
+          if (step.has(ends[edge])) continue;
+          step.set(ends[edge], at + 1);
+          found.push({ edge, step: at + 1, isDown });
+        }
   };
   walk(callers, edges.source, false);
   walk(callees, edges.destination, true);

@@ -120,7 +120,7 @@ def test_a_report_has_cause_start_and_source(moments: list[Moment]) -> None:
         case.incident.id,
         f"{len(moments)} snapshots",
         "2026-03-02 00:00:00 UTC",
-        *(hop.caller for hop in case.hops if hop.distance == 1),
+        *(hop.far for hop in case.hops if hop.distance == 1),
     ):
         assert words in text
     for change in case.incident.changes:

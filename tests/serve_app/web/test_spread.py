@@ -1,4 +1,4 @@
-"""How an incident spreads: against the direction of calls, through affected services only."""
+"""How an incident spreads: to callers, then to callees, through affected services only."""
 
 from datetime import UTC, datetime
 
@@ -38,21 +38,25 @@ def incident(*affected: str, suspects: tuple[str, ...] = ("db",)) -> IncidentDoc
     )  # fmt: skip
 
 
-def test_the_spread_follows_shortest_paths_from_callees_to_callers() -> None:
+def test_the_spread_follows_shortest_paths_to_callers_then_to_callees() -> None:
     calls = {("web", "cart"): 9.0, ("cart", "db"): 5.0, ("web", "orders"): 2.0, ("orders", "db"): 3.0}
     calls |= {("edge", "web"): 1.0, ("edge", "db"): 0.1, ("db", "disk"): 4.0}
-    found = spread(snapshot(calls), incident("web", "cart", "orders", "edge", "disk"))
+    calls |= {("web", "ads"): 1.0, ("disk", "ads"): 1.0}
+    found = spread(snapshot(calls), incident("web", "cart", "orders", "edge", "disk", "ads"))
     assert found == (
-        Hop("shop/cart", "shop/db", 1),
-        Hop("shop/orders", "shop/db", 1),
-        Hop("shop/edge", "shop/db", 1),
-        Hop("shop/web", "shop/cart", 2),
+        Hop("shop/db", "shop/cart", 1),
+        Hop("shop/db", "shop/orders", 1),
+        Hop("shop/db", "shop/edge", 1),
+        Hop("shop/cart", "shop/web", 2),
+        Hop("shop/db", "shop/disk", 1, is_down=True),
+        Hop("shop/disk", "shop/ads", 2, is_down=True),
     )
+    assert [hop.call for hop in found[:1] + found[-1:]] == [("shop/cart", "shop/db"), ("shop/disk", "shop/ads")]
 
 
 def test_the_spread_stops_at_normal_services_and_ends_in_cycles() -> None:
     calls = {("cart", "db"): 1.0, ("web", "cart"): 1.0, ("edge", "web"): 1.0, ("db", "cart"): 1.0}
-    assert spread(snapshot(calls), incident("cart", "edge")) == (Hop("shop/cart", "shop/db", 1),)
+    assert spread(snapshot(calls), incident("cart", "edge")) == (Hop("shop/db", "shop/cart", 1),)
 
 
 @pytest.mark.parametrize("suspects", [(), ("gone",)])
