@@ -24,6 +24,7 @@ from serve_app.web.history import series
 from serve_app.web.moments import Moment
 
 MOST_SHOWN = 5  # earlier incidents that resemble one
+NOTICE = SEVERITIES.index("notice")
 SAME_SUSPECTS = 0.5  # of the likely suspects of two incidents together, from which they resemble each other
 
 
@@ -141,14 +142,20 @@ class IncidentViews:
         return self._feedback(mesh).get(incident, None if archived is None else archived.feedback)
 
     def seen_before(self, mesh: str, incident: IncidentDocument) -> SeenBeforeDocument | None:
-        """The earlier incidents that resemble one: the same first suspect and kind, or mostly the same suspects."""
+        """The incidents that ended before one began and resemble it: the same first suspect and kind, or mostly the
+        same suspects. Notices only resemble notices: the notice of an incident is no incident of its own."""
         suspects = likely_suspects(incident.suspects)
         near = self._meshes.load_incidents(mesh, IncidentFilter(until=incident.since, suspects=suspects))
         same = [
             one
             for one in near
-            if (one.suspects[0] == suspects[0] and one.kind == incident.kind)
-            or len({*one.suspects} & {*suspects}) >= SAME_SUSPECTS * len({*one.suspects, *suspects})
+            if one.until is not None
+            and one.until <= incident.since
+            and (one.severity == NOTICE) == incident.is_notice
+            and (
+                (one.suspects[0] == suspects[0] and one.kind == incident.kind)
+                or len({*one.suspects} & {*suspects}) >= SAME_SUSPECTS * len({*one.suspects, *suspects})
+            )
         ]
         if not same:
             return None

@@ -202,6 +202,22 @@ def test_an_incident_that_was_seen_before_says_so(watched_mesh: Watched, snapsho
     assert detail(watched_mesh, before.incidents[0]).seen_before.text.startswith("Seen before: once, on ")  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(("severity", "ends", "times"), [(1, -1, 1), (1, 5, 0), (1, None, 0), (0, -1, 0)])
+def test_only_incidents_that_ended_before_were_seen_before(
+    watched_mesh: Watched, snapshots: list[MeshSnapshot], severity: int, ends: int | None, times: int
+) -> None:
+    """An incident often begins with a notice at the same service, which is no earlier incident."""
+    watched_mesh.see(MESH, snapshots[: END - 5])
+    (now,) = open_now(watched_mesh).incidents
+    archived = watched_mesh.meshes.load_incident(MESH, now.id)
+    until = None if ends is None else now.since + timedelta(minutes=ends)
+    before = replace(archived, id="before", since=now.since - timedelta(minutes=30), until=until, severity=severity)
+    stored = watched_mesh.meshes.load_stored(MESH)
+    watched_mesh.store.replace(MESH, stored.state, revision=stored.revision, incidents=(before,))
+    seen = detail(watched_mesh, now.id).seen_before
+    assert (seen.times if seen else 0) == times
+
+
 def test_a_false_alarm_ends_in_the_archive_too(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
     watched_mesh.see(MESH, snapshots[: BEGIN + 6])
     (incident,) = open_now(watched_mesh).incidents
