@@ -101,6 +101,29 @@ def test_an_archived_incident_has_a_link_and_a_report(one: Tab, base: str, ids: 
     assert (answer.status_code, ids[0] in answer.text) == (200, True)
 
 
+def test_an_archived_incident_gets_feedback(one: Tab, base: str, ids: list[str]) -> None:
+    def read_feedback() -> Any:
+        return httpx.get(f"{base}/v1/meshes/shop/incidents/{ids[0]}", timeout=PATIENCE_SECONDS).json()["feedback"]
+
+    one.page.goto(f"{base}/#mesh=shop&history={ids[0]}")
+    one.page.locator(".card.whole").get_by_role("button", name="It was this service").first.click()
+    one.page.locator("#decision textarea").fill("its disk was full")
+    one.page.locator("#decision-send").click()
+    one.until(lambda: f"Confirmed: {FAILING}. Note: its disk was full" in one.text(".card.whole"), "it is confirmed")
+    assert (read_feedback()["was_incident"], read_feedback()["culprit"]) == (True, FAILING)
+    assert one.page.locator(".card.whole .culprit").count() == 0, "feedback is given once"
+    one.page.get_by_role("link", name="All incidents").click()
+    one.until(lambda: "Confirmed" in one.text("#history .archived"), "the list has it")
+    one.page.go_back()
+    one.page.get_by_role("button", name="Undo").click()
+    one.page.get_by_role("button", name="False alarm").click()
+    one.page.locator("#decision-send").click()
+    one.until(lambda: "Marked as a false alarm" in one.text(".card.whole"), "it is denied")
+    one.page.get_by_role("button", name="Undo").click()
+    one.page.get_by_role("button", name="Confirm incident").wait_for()
+    assert read_feedback() is None
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_accessible(browser: Any, base: str, ids: list[str], scheme: str, width: int) -> None:

@@ -48,8 +48,9 @@ def test_each_line_has_the_state_of_its_mesh_and_opens_it(browser: Any, base: st
         assert "ncident" in row(opened, "shop")
         assert "40" in row(opened, "shop")
         assert "100%" in row(opened, "shop")
-        opened.until(lambda: "1 of 1" in row(opened, "shop"), "one alert beside the budget of one per day")
-        opened.until(lambda: "0 of 1" in row(opened, "new"), "no alert")
+        alerts = "td[data-label='Alerts in 24 h']"
+        opened.until(lambda: page.locator(f"#overview-rows {alerts}").all_inner_texts() == ["1", "0"], "the alerts")
+        assert "about 1 a day" in row(opened, "shop"), "the budget"
         assert not page.locator("#verdict").is_visible()
         page.get_by_role("link", name="shop").press("Enter")
         opened.until(lambda: page.locator("#verdict:is(.incident, .last_incident)").count(), "the mesh opens")

@@ -1,5 +1,5 @@
 // What is drawn above the graph: namespaces, the spread of an incident, its origin, missing services. Positions are pixels.
-import { halo } from "./labels.js";
+import { box, halo } from "./labels.js";
 import { EVERYTHING, namespace } from "./words.js";
 
 const SMALL = 18, // radius in pixels, below which a namespace has no circle
@@ -68,18 +68,22 @@ export function namespaces(pen, renderer, circled, colours) {
  * Draw the spread of an incident: an arrow for each hop, and above them the numbers of their steps where there is room.
  * @param {{from: any, to: any, step: number, ink: string}[]} hops from a callee to its caller: position and radius of both.
  * @param {{x: number, y: number, radius: number}[]} services that no number covers.
+ * @returns {number[][]} the boxes of the numbers: left, top, right, bottom.
  */
 export function arrows(pen, hops, services, colours) {
   for (const { from, to, ink } of hops) arrow(pen, from, to, ink);
-  const taken = services.map(({ x, y, radius }) => ({ x, y, reach: radius + NUMBER_RADIUS + 1 }));
+  const taken = services.map(({ x, y, radius }) => ({ x, y, reach: radius + NUMBER_RADIUS + 1 })),
+    boxes = [];
   for (const { from, to, step, ink } of hops) {
     if (Math.hypot(to.x - from.x, to.y - from.y) <= LEAST_NUMBERED) continue;
     const spots = ALONG.map((share) => ({ x: from.x + share * (to.x - from.x), y: from.y + share * (to.y - from.y) })),
       free = spots.find(({ x, y }) => taken.every((one) => Math.hypot(one.x - x, one.y - y) > one.reach));
     if (!free) continue;
     taken.push({ ...free, reach: APART });
+    boxes.push(box({ ...free, radius: NUMBER_RADIUS + 1 }));
     number(pen, free, step, ink, colours.paper);
   }
+  return boxes;
 }
 
 function arrow(pen, from, to, ink) {

@@ -1,8 +1,10 @@
 // One incident of the archive as it was at its highest score: facts, suspects with charts, the graph around it.
 import { el } from "./dom.js";
 import * as feed from "./feed.js";
+import { feedbackView } from "./feedback.js";
 import { address } from "./link.js";
-import { clock, ends, feedbackText, figures, incidentTitle, kind, metricName, metricValue, plural, short, span } from "./words.js";
+import { BAD, QUIET } from "./severity.js";
+import { clock, clockOrDay, ends, figures, incidentTitle, kind, metricName, metricValue, plural, short, span } from "./words.js";
 
 const SUSPECTS = 5; // in the list
 const LIKELY = 0.02; // score of a suspect, below which only the first one is listed
@@ -15,16 +17,36 @@ const WIDTH = 360,
 const COLUMN = 190,
   ROW = 34; // of the graph, pixels
 
-/** A part of the page that loads an incident once and draws it. */
-export function archivedIncident() {
+/**
+ * A part of the page that loads an incident once and draws it.
+ * @param {{ask: (question: import("./decision.js").Question) => void, changed: () => void}} on ask: opens the dialog for a
+ * decision. changed: called after feedback.
+ */
+export function archivedIncident(on) {
+  const feedback = feedbackView(on.ask);
   let loaded = { key: "", answer: null, failed: null };
 
   /** Return the incident; `redraw` is called when more of it has come. */
-  function draw(mesh, id, redraw) {
+  function draw(mesh, id, canWrite, redraw) {
     const key = `${mesh} ${id}`;
     if (loaded.key !== key) load(mesh, id, key, redraw);
     if (loaded.failed) return el("p", { class: "failed", role: "alert" }, loaded.failed);
-    return loaded.answer ? whole(mesh, loaded.answer) : el("p", { role: "status" }, "Loading the incident");
+    if (!loaded.answer) return el("p", { role: "status" }, "Loading the incident");
+    const { incident } = loaded.answer,
+      at = { mesh, canWrite, given: incident.feedback, changed: () => reload(mesh, id, redraw) };
+    return whole(mesh, loaded.answer, {
+      row: feedback.row(incident, at),
+      culpritButton: (service) => feedback.culpritButton(incident, service, at),
+    });
+  }
+
+  /** Load the incident again after feedback; the rest of it stays the same. */
+  async function reload(mesh, id, redraw) {
+    const { key, answer } = loaded,
+      incident = await feed.incidentDetail(mesh, id);
+    if (loaded.key === key && answer) loaded = { key, answer: { ...answer, incident }, failed: null };
+    on.changed();
+    redraw();
   }
 
   async function load(mesh, id, key, redraw) {
@@ -54,7 +76,8 @@ function seriesOf(service, reason) {
   return reason.destination ? [reason.destination, service] : [service, null];
 }
 
-function whole(mesh, { incident, graph, series }) {
+/** @param {{row: any[], culpritButton: (service: string) => any}} feedback what people say about it, and buttons to say it. */
+function whole(mesh, { incident, graph, series }, feedback) {
   const { scores } = incident;
   return el(
     "article",
@@ -75,11 +98,12 @@ function whole(mesh, { incident, graph, series }) {
     el("h4", {}, "Around it, at its highest score"),
     picture(incident, graph),
     el("h4", {}, "Suspects"),
-    el("ol", { class: "archived" }, ...incident.suspects.filter((one, i) => i === 0 || one.score >= LIKELY).slice(0, SUSPECTS).map((one) => suspect(one, incident, series))),
+    el("ol", { class: "archived" }, ...incident.suspects.filter((one, i) => i === 0 || one.score >= LIKELY).slice(0, SUSPECTS).map((one) => suspect(one, incident, series, feedback))),
     el("p", { class: "affected" }, `Affected: ${incident.affected.join(", ") || "none"}`),
     el(
       "div",
       { class: "actions" },
+      ...feedback.row,
       el("a", { href: feed.report(mesh, incident.id), target: "_blank", rel: "noopener" }, "Report"),
     ),
   );
@@ -95,7 +119,6 @@ function facts(incident) {
     ["impact", incident.impact?.text ?? plural(incident.affected.length, "service")],
     ["probability", `${Math.round(100 * incident.probability)}% at the highest score`],
     ["mesh", `${plural(incident.mesh_services, "service")}, ${plural(incident.mesh_calls, "call")}`],
-    ["feedback", incident.feedback ? feedbackText(incident.feedback) : "none"],
   ];
   return el("dl", { class: "facts" }, ...rows.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text))));
 }
@@ -112,7 +135,7 @@ export function seenBefore(seen) {
 /** 2026-11-17 14:05, from the id of an incident. */
 const idTime = (id) => id.replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d).*$/, "$1-$2-$3 $4:$5");
 
-function suspect(one, incident, series) {
+function suspect(one, incident, series, feedback) {
   const place = incident.suspects.indexOf(one);
   return el(
     "li",
@@ -135,6 +158,7 @@ function suspect(one, incident, series) {
       };
       return [text, chart(answer.observed_at, values, options)];
     }),
+    feedback.culpritButton(one.service),
   );
 }
 
@@ -167,7 +191,7 @@ function chart(times, values, { name, value, expected, from, until }) {
     el("rect", { class: "after", x: begin, y: 0, width: Math.max(1, end - begin), height: HEIGHT - LOW }),
     expected === null || expected === undefined ? null : el("path", { class: "expected", d: `M0 ${y(expected).toFixed(1)}H${WIDTH}` }),
     el("path", { d: line }),
-    el("text", { x: 0, y: HEIGHT - 1 }, clock(times[0])),
+    el("text", { x: 0, y: HEIGHT - 1 }, clockOrDay(times[0], times.at(-1))),
     el("text", { x: WIDTH, y: HEIGHT - 1, "text-anchor": "end" }, clock(times.at(-1))),
     el("text", { x: 2, y: 9 }, value(top / 1.1)),
   );
@@ -207,7 +231,7 @@ function picture(incident, graph) {
     const [x, y] = spot(name),
       score = deviation.get(name),
       role = name === first ? "first" : affected.has(name) ? "touched" : "near",
-      unusual = graph.vanished.includes(name) ? "gone" : score === null || score === undefined ? "hollow" : score >= 6 ? "bad" : score >= 3 ? "unusual" : "quiet";
+      unusual = graph.vanished.includes(name) ? "gone" : score === null || score === undefined ? "hollow" : score >= BAD ? "bad" : score > QUIET ? "unusual" : "quiet";
     const r = name === first ? 8 : 5;
     return [
       el("path", { class: `node ${role} ${unusual}`, d: `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0` }),

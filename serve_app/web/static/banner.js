@@ -1,9 +1,9 @@
 // The banner: the state of the mesh, and what is wrong and since when, in one sentence with notes.
 import { by, el, show } from "./dom.js";
 import { icon, iconName } from "./icons.js";
-import { alerts, isNotice, notices } from "./severity.js";
+import { alerts, isNotice, notices, worst } from "./severity.js";
 import { silentFor } from "./state.js";
-import { capitalized, clock, day, ends, incidentTitle, plural, recovery, span } from "./words.js";
+import { capitalized, clock, clockOrDay, day, ends, incidentTitle, plural, recovery, span, suspectsFirst } from "./words.js";
 
 const MOST_NAMES = 3; // muted services in the text
 const APART_SECONDS = 600; // between the time of a snapshot and of its verdict, from which the time is simulated or replayed
@@ -31,8 +31,9 @@ export function headline(state, head, story) {
 
 export const showNotes = (list) => show(by("notes"), ...list.map(([kind, text]) => el("li", { class: kind || null }, text)));
 
-/** @param {any} now `{state, verdict, incident, view, map, timeline, received, source, lost, missed, problem}`; missed: the
- * time of a link, if it is not kept; problem: the message of a failed request. */
+/** @param {any} now `{state, stateNow, verdict, newest, incident, view, map, timeline, received, source, lost, missed,
+ * problem}`; stateNow: of the newest verdict; missed: the time of a link, if it is not kept; problem: the message of a
+ * failed request. */
 export function banner(now) {
   const { state, verdict, incident, view } = now;
   const when = view.at ? `At ${clock(verdict.observed_at, true)} UTC: ` : ""; // the verdict that is shown, not the requested one
@@ -42,15 +43,24 @@ export function banner(now) {
     ...(state.stopped ? lastKnownNotes(now) : []),
     ...(incident ? incidentNotes(verdict, incident) : quietNotes(verdict)),
     ...linkNotes(now),
+    ...liveNotes(now),
     ...(state.why === "silent" && !incident ? [] : silenceNotes(verdict)),
     ...muteNotes(verdict),
   ];
   showNotes(notes.filter(([, text]) => text !== story));
 }
 
+/** What is wrong now, while a past moment without it is in view. */
+function liveNotes({ view, incident, newest, stateNow }) {
+  const live = worst(alerts(newest.incidents));
+  if (!view.at || (live && live.id === incident?.id)) return [];
+  if (live) return [["now", `Now: ${incidentTitle(live)}`]];
+  return stateNow.name === "unknown" ? [["now", "Now: status unknown."]] : [];
+}
+
 function incidentHead(verdict, incident) {
   const age = ends(verdict.observed_at) - ends(incident.since),
-    since = `Since ${clock(incident.since)} UTC (${span(age)}).`;
+    since = `Since ${clockOrDay(incident.since, verdict.observed_at)} UTC (${span(age)}).`;
   return [incidentTitle(incident), incident.recovering ? `${since} ${recovery(incident)}` : since];
 }
 
@@ -139,7 +149,10 @@ function silentNames({ services, since, names }) {
 
 function quietHead({ state, verdict, map }) {
   const { status, mesh_score, threshold, coverage, sequence, silence } = verdict;
-  const hidden = [...new Set(verdict.muted.flatMap((one) => one.hides))];
+  const hidden = suspectsFirst(
+    verdict.muted.flatMap((one) => one.hides),
+    verdict,
+  );
   if (hidden.length) {
     const more = hidden.length > MOST_NAMES ? ` and ${hidden.length - MOST_NAMES} more` : "";
     return ["No alerts, but muted services have an incident", `Muted: ${hidden.slice(0, MOST_NAMES).join(", ")}${more}.`];
@@ -153,16 +166,27 @@ function quietHead({ state, verdict, map }) {
     const scored = `${Math.floor(100 * coverage)}% of the services were scored`;
     return [`Only ${scored}, status unknown`, "No incident was found among them."];
   }
-  const services = silence
-      ? `${silence.total - silence.services} of ${plural(silence.total, "service")}`
-      : map
-        ? `All ${plural(map.services, "service")}`
-        : "All services",
-    limit = threshold === null ? "" : `, usually below ${threshold.toFixed(1)}`,
-    score = `(anomaly score ${mesh_score.toFixed(1)}${limit})`;
-  if (state.isUnusual) return ["No incident", `Some services are unusual, but no incident is open ${score}.`];
-  return ["No incident", `${services} within normal range ${score}.`];
+  const limit = threshold === null ? "" : `, usually below ${threshold.toFixed(1)}`,
+    score = `(anomaly score ${mesh_score.toFixed(1)}${limit})`,
+    unusual = map ? countUnusual(map) : 0;
+  if (state.isUnusual) {
+    const some = unusual ? `${plural(unusual, "service")} ${unusual === 1 ? "is" : "are"}` : "Some services are";
+    return ["No incident", `${some} unusual, but no incident is open ${score}.`];
+  }
+  return ["No incident", `${normalServices(silence, map, unusual)} ${score}.`];
 }
+
+/** "All 60 services within normal range", or "51 of 60 services within normal range, 1 unusual". */
+function normalServices(silence, map, unusual) {
+  const total = silence?.total ?? map?.services,
+    normal = total - (silence?.services ?? 0) - unusual;
+  if (total === undefined) return "All services within normal range";
+  if (normal === total) return `All ${plural(total, "service")} within normal range`;
+  return `${share({ services: normal, total })} within normal range${unusual ? `, ${unusual} unusual` : ""}`;
+}
+
+/** How many services with telemetry are unusual. */
+const countUnusual = ({ nodes }) => nodes.unusual.reduce((sum, count, i) => sum + (nodes.silent[i] ? 0 : count), 0);
 
 /** What was requested but is not shown. */
 function linkNotes({ verdict, view, timeline, missed, problem }) {

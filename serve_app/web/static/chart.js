@@ -1,6 +1,6 @@
 // A small chart of one metric: measured and expected values, the usual range, the moment, and a readout of one snapshot.
 import { el } from "./dom.js";
-import { clock, ends, metricName, metricValue } from "./words.js";
+import { clock, clockOrDay, ends, metricName, metricValue } from "./words.js";
 
 const WIDTH = 360,
   HEIGHT = 78,
@@ -66,7 +66,7 @@ export function chart(data, { at, cursor }, on) {
       },
       picture,
     ),
-    el("div", { class: "scale", "aria-hidden": "true" }, ...[clock(times[0]), `up to ${metricValue(metric, top)}`, clock(times.at(-1))].map((text) => el("span", {}, text))),
+    el("div", { class: "scale", "aria-hidden": "true" }, ...[clockOrDay(times[0], times.at(-1)), `up to ${metricValue(metric, top)}`, clock(times.at(-1))].map((text) => el("span", {}, text))),
   );
 }
 

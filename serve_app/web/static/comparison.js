@@ -22,7 +22,7 @@ export function periods(timeline, incident) {
   };
 }
 
-/** @param {{select: (service: string) => void}} on called by a click. */
+/** @param {{select: (service: string, source?: string | null) => void}} on called by a click. */
 export function comparisonView(on) {
   let asked = "";
   const place = by("comparison");
@@ -55,7 +55,7 @@ export function comparisonView(on) {
             {},
             el(
               "button",
-              { type: "button", "data-key": `${service} ${source} ${metric}`, click: () => on.select(service) },
+              { type: "button", "data-key": `${service} ${source} ${metric}`, click: () => on.select(service, source) },
               source ? `${source} → ${service}` : service,
             ),
           ),
@@ -88,13 +88,17 @@ export function comparisonView(on) {
 
   function title(first, second) {
     return el(
-      "h3",
-      { id: "comparison-title" },
-      "Differences: ",
-      el("span", { class: "a" }, `${clock(first[0])} to ${clock(first[1])}`),
-      " compared with ",
-      el("span", { class: "b" }, `${clock(second[0])} to ${clock(second[1])} UTC`),
-      ". Drag on the timeline to set the second period, Shift-drag to set the first.",
+      "div",
+      {},
+      el(
+        "h3",
+        { id: "comparison-title" },
+        "Differences: ",
+        el("span", { class: "a" }, `${clock(first[0])} to ${clock(first[1])}`),
+        " compared with ",
+        el("span", { class: "b" }, `${clock(second[0])} to ${clock(second[1])} UTC`),
+      ),
+      el("p", { class: "affected" }, "Drag on the timeline to set the second period, Shift-drag to set the first."),
     );
   }
 

@@ -7,12 +7,10 @@ import { box, drawLabels, halo } from "./labels.js";
 import { groupNeighbours } from "./hubs.js";
 import { layers } from "./layers.js";
 import { nearestCall } from "./picking.js";
-import { isUnseen } from "./severity.js";
+import { BAD, QUIET, isUnseen } from "./severity.js";
 import { EVERYTHING, callLabel, namespace, plural, short } from "./words.js";
 import { spread } from "./spread.js";
 
-const QUIET = 3,
-  BAD = 6; // anomaly scores (log10): below the first normal, from the second on in the strongest colour
 const CROWD = 1000; // services, above which they are drawn as points: twice as fast without a GPU, but of limited size
 const MANY = 2000; // calls, above which they are not drawn while the picture moves
 const MARGIN = 14, // pixels around the graph
@@ -20,7 +18,6 @@ const MARGIN = 14, // pixels around the graph
 const CLOSEST = 90, // most pixels between nearest neighbours
   OBSTACLES = 200, // services that names do not cover
   MORE_OBSTACLES = 600, // that labels of calls do not cover
-  BADGE = 10, // radius in pixels of the number of a step, with room around it
   REST_WIDTH = 90, // pixels of "and 12 more"
   ROOM = 48; // least pixels between the ends of a call with a label
 const STRETCH = 3; // most that the positions are stretched in one direction, to use the whole stage
@@ -153,6 +150,7 @@ export function graphView(on) {
     drawn = next.near ? withHubs(withIndex(next)) : withIndex(next);
     drawn.path = spread(next.incident, drawn.map.edges, drawn.index);
     drawn.onPath = new Set(drawn.path.map(({ edge }) => edge));
+    drawn.evidence = evidence(next.incident);
     const { width, height } = renderer.getDimensions();
     arrangeAll({ width, height });
     fill(drawn.map);
@@ -196,8 +194,8 @@ export function graphView(on) {
 
   /** The calls that are drawn: calls of the spread first, then unusual ones, then busy ones. */
   function orderCalls() {
-    const { source, destination, deviation, requests_per_second: rate } = drawn.map.edges,
-      unusual = (i) => Number(deviation[i] > QUIET),
+    const { source, destination, requests_per_second: rate } = drawn.map.edges,
+      unusual = (i) => Number(isUnusualCall(i)),
       isDrawn = (i) => places[source[i]] && places[destination[i]] && source[i] !== destination[i];
     const weigh = (i) => 2e9 * Number(drawn.onPath.has(i)) + 1e9 * unusual(i) + Math.min(1e8, rate[i] ?? 0);
     return [...source.keys()].filter(isDrawn).sort((a, b) => weigh(b) - weigh(a));
@@ -224,12 +222,9 @@ export function graphView(on) {
       zIndex: nodes.incident[i] ? 2 : nodes.deviation[i] > QUIET ? 1 : 0,
     });
     const callLooks = (i) => ({
-      size:
-        edges.deviation[i] > QUIET
-          ? 2.2
-          : Math.min(1.6, 0.5 + 0.15 * Math.log10(1 + (edges.requests_per_second[i] ?? 0))),
+      size: isUnusualCall(i) ? 2.2 : Math.min(1.6, 0.5 + 0.15 * Math.log10(1 + (edges.requests_per_second[i] ?? 0))),
       color: edgeShade(edges, i),
-      zIndex: edges.deviation[i] > QUIET ? 1 : 0,
+      zIndex: isUnusualCall(i) ? 1 : 0,
       at: i,
     });
     const drawnNames = order.toSorted((a, b) => a - b).map((i) => nodes.name[i]);
@@ -288,8 +283,19 @@ export function graphView(on) {
     return mixWithQuiet(deviation === null ? null : deviation - Math.log10(nodes.services[i]), colours.node);
   }
 
-  const edgeShade = (edges, i) =>
-    mixWithQuiet(edges.deviation[i], edges.source.length > MANY ? blend(colours.edge, colours.paper, 0.7) : colours.edge);
+  /** Whether a call is unusual, or a reason of the first suspect is about it: new calls have no score yet. */
+  const isUnusualCall = (i) => drawn.map.edges.deviation[i] > QUIET || isEvidence(i);
+
+  function isEvidence(i) {
+    if (!drawn.evidence.size) return false;
+    const { service, source } = endsOf(i);
+    return drawn.evidence.has(`${source} ${service}`);
+  }
+
+  function edgeShade(edges, i) {
+    if (isEvidence(i)) return colours["node-bad"];
+    return mixWithQuiet(edges.deviation[i], edges.source.length > MANY ? blend(colours.edge, colours.paper, 0.7) : colours.edge);
+  }
 
   function mixWithQuiet(deviation, quiet) {
     if (deviation === null || deviation <= QUIET) return quiet;
@@ -327,13 +333,14 @@ export function graphView(on) {
       step,
       ink: drawn.source && isSelectedCall(edge) ? colours.accent : colours.path,
     }));
-    arrows(pen, hops, order.slice(0, OBSTACLES).map(at), colours);
+    const obstacles = order.slice(0, OBSTACLES).map(at),
+      numbers = arrows(pen, hops, obstacles, colours);
     const those = (is) => order.filter(is).map(at);
     outlines(pen, those((i) => isUnknown(nodes, i)), colours.hollow, 1.6, []);
     outlines(pen, those((i) => nodes.gone[i]), colours.path, 2, [4, 3]);
     const first = drawn.index.get(drawn.incident?.suspects[0]?.service);
     if (first !== undefined && places[first]) ring(pen, at(first), colours);
-    const kept = [...named, ...order.slice(0, OBSTACLES).map((i) => box(at(i)))],
+    const kept = [...named, ...obstacles.map(box), ...numbers],
       taken = drawLabels(pen, names(), { width, height }, kept, colours);
     if (callOrder.length) drawLabels(pen, callLabels(), { width, height }, [...taken, ...callObstacles(pen)], colours);
     pen.font = "12px system-ui, sans-serif";
@@ -363,16 +370,10 @@ export function graphView(on) {
     }
   }
 
-  /** What labels of calls do not cover, besides names: services, steps of the spread, the name of the selection. */
+  /** What labels of calls do not cover, besides what names leave free: more services, the name of the selection. */
   function callObstacles(pen) {
-    const { source, destination } = drawn.map.edges,
-      boxes = order.slice(OBSTACLES, MORE_OBSTACLES).map((i) => box(at(i)));
-    for (const { edge } of drawn.path) {
-      if (!places[source[edge]] || !places[destination[edge]]) continue;
-      const [a, b] = [middle(source[edge]), middle(destination[edge])];
-      boxes.push(box({ x: (a.x + b.x) / 2, y: (a.y + b.y) / 2, radius: BADGE }));
-    }
-    const selected = drawn.index.get(drawn.service);
+    const boxes = order.slice(OBSTACLES, MORE_OBSTACLES).map((i) => box(at(i))),
+      selected = drawn.index.get(drawn.service);
     if (selected !== undefined && places[selected]) boxes.push(hoverBox(pen, { ...at(selected), name: drawn.service }));
     return [...boxes, ...rest.map(restBox)];
   }
@@ -429,6 +430,13 @@ const withIndex = (next) => ({ ...next, index: new Map(next.map.nodes.name.map((
 function withHubs(next) {
   const centre = centreOf(next);
   return centre.size ? withIndex({ ...next, map: groupNeighbours(next.map, centre) }) : next;
+}
+
+/** The calls that the reasons of the first suspect are about: "caller callee". */
+function evidence(incident) {
+  const [first] = incident?.suspects ?? [];
+  const calls = (first?.reasons ?? []).filter((one) => one.source || one.destination);
+  return new Set(calls.map((one) => (one.source ? `${one.source} ${first.service}` : `${first.service} ${one.destination}`)));
 }
 
 /** The services of the incident, and the selected one, by position. */

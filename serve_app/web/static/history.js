@@ -14,15 +14,25 @@ const MOST_GROUPS = 12; // services in the list
 const SEVERITIES = ["notice", "minor", "major", "critical"];
 const WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 
-/** @param {{leave: () => void}} on called to go back to the mesh. */
+/**
+ * @param {{leave: () => void, ask: (question: import("./decision.js").Question) => void, changed: () => void}} on leave:
+ * called to go back to the mesh. ask: opens the dialog for a decision. changed: called after feedback.
+ */
 export function historyView(on) {
-  const detail = archivedIncident();
-  let drawn = null, // `{mesh, history, newest}`
+  const detail = archivedIncident({ ask: on.ask, changed });
+  let drawn = null, // `{mesh, history, newest, canWrite}`
     month = null, // `{key, incidents, isCut, failed}` that is loaded
     service = null, // the service or kind that the list is limited to
     what = null;
 
-  /** @param {any} next `{mesh, history, newest}`: history is a month, a day or an id; newest: time of the newest snapshot. */
+  /** The lists show the feedback, too. */
+  function changed() {
+    month = null;
+    on.changed();
+  }
+
+  /** @param {any} next `{mesh, history, newest, canWrite}`: history is a month, a day or an id; newest: time of the newest
+   * snapshot. */
   function draw(next) {
     if (next.mesh !== drawn?.mesh) {
       month = null;
@@ -37,7 +47,7 @@ export function historyView(on) {
       isMonth = MONTH.test(history),
       isDay = DAY.test(history);
     if (!isMonth && !isDay && history !== "now") {
-      show(by("history"), bar(el("a", { href: address({ history: "now" }) }, "All incidents")), detail.draw(mesh, history, redraw));
+      show(by("history"), bar(el("a", { href: address({ history: "now" }) }, "All incidents")), detail.draw(mesh, history, drawn.canWrite, redraw));
       return;
     }
     const current = history === "now" ? newest?.slice(0, 7) : history.slice(0, 7);

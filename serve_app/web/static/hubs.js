@@ -1,9 +1,9 @@
 // Normal callers of an incident that have no part in it are one counted node, and so are callees. Else a hub fills the graph.
 
+import { QUIET } from "./severity.js";
 import { plural } from "./words.js";
 
 const FROM = 12; // nodes, from which they are one
-const QUIET = 3; // anomaly score (log10), up to which a service is normal
 
 /**
  * The map with such nodes.

@@ -2,8 +2,9 @@
 import { by, el, show } from "./dom.js";
 import { seenBefore } from "./archived.js";
 import * as feed from "./feed.js";
-import { alerts, isNotice, isUnseen, notices } from "./severity.js";
-import { capitalized, clock, ends, feedbackText, incidentTitle, metricName, metricValue, plural, recovery, span } from "./words.js";
+import { feedbackView } from "./feedback.js";
+import { alerts, isUnseen, notices } from "./severity.js";
+import { capitalized, clock, clockOrDay, ends, incidentTitle, metricName, metricValue, plural, recovery, span } from "./words.js";
 
 const SUSPECTS = 5,
   LIKELY = 0.02; // at most per incident; below this score only the first suspect is shown
@@ -13,7 +14,6 @@ const UNKNOWN = {
   unscored: "No incident found among the scored services.",
   silent: "No incident found among the services with telemetry.",
 };
-const NOTE_LENGTH = 1000; // limit of the service
 const NAMES = 20; // affected services that are named
 const CHARTS = 2; // of the first suspect and of the selected one
 const KEPT = 60; // cached series
@@ -26,11 +26,11 @@ const KEPT = 60; // cached series
  * }} on called by clicks; ask: opens the dialog for a decision.
  */
 export function incidentsView(on) {
-  const series = new Map(); // by mesh, service and caller: {until, answer}
+  const feedback = feedbackView(on.ask),
+    series = new Map(); // by mesh, service and caller: {until, answer}
   let feedbackOf = new Map(), // by incident
     feedbackMesh = null,
     earlier = { key: "", found: new Map() }, // earlier incidents that resemble the open ones, by incident
-    failed = null,
     drawn = null;
 
   /** Load the feedback on this mesh; if that fails, keep what is known. */
@@ -76,10 +76,9 @@ export function incidentsView(on) {
 
   function quiet(verdict) {
     const first = verdict.suspects.slice(0, 3),
-      { name, stopped, why, isUnusual } = drawn.state,
+      { stopped, why } = drawn.state,
       text = stopped ? "Status unknown." : (UNKNOWN[why] ?? "No incident."),
-      calm = "All services are within the normal range. The highest scores:",
-      list = stopped ? "Most unusual at the last verdict:" : name === "calm" && !isUnusual ? calm : "Most unusual now:";
+      list = stopped ? "The highest scores at the last verdict:" : "The highest scores:";
     if (!first.length) return el("p", { class: "affected" }, text);
     return el(
       "div",
@@ -98,7 +97,7 @@ export function incidentsView(on) {
       el(
         "p",
         { class: "when" },
-        `since ${clock(incident.since)} UTC (${span(age)}), ${plural(incident.affected.length, "service")} affected`,
+        `since ${clockOrDay(incident.since, verdictTime())} UTC (${span(age)}), ${plural(incident.affected.length, "service")} affected`,
       ),
       incident.recovering ? el("p", { class: isUnseen(incident) ? "unseen" : "recovering" }, recovery(incident)) : null,
       earlier.found.get(incident.id) ? seenBefore(earlier.found.get(incident.id)) : null,
@@ -127,7 +126,7 @@ export function incidentsView(on) {
       "article",
       { class: `card notice${drawn.incident === notice.id ? " linked" : ""}` },
       el("h3", {}, incidentTitle(notice)),
-      el("p", { class: "when" }, `since ${clock(notice.since)} UTC (${span(age)}); ${state}`),
+      el("p", { class: "when" }, `since ${clockOrDay(notice.since, verdictTime())} UTC (${span(age)}); ${state}`),
       ...notice.suspects.map((one) =>
         el("div", { class: "suspect" }, nameButton(one.service, notice), ...reasons(one, one === first)),
       ),
@@ -145,7 +144,7 @@ export function incidentsView(on) {
       { class: "suspect" },
       nameButton(one.service, incident, el("b", {}, `${i + 1}`), ...score),
       ...reasons(one, opened),
-      opened || drawn.service === one.service ? culpritButton(one.service, incident) : null,
+      incident && (opened || drawn.service === one.service) ? feedback.culpritButton(incident, one.service, feedbackAt(incident)) : null,
     );
   }
 
@@ -244,35 +243,20 @@ export function incidentsView(on) {
         : el("path", { class: "expected", d: `M0 ${y(reason.expected).toFixed(1)}H${width}` }),
       el("path", { d: line }),
       drawn.live ? null : el("path", { class: "at", d: `M${x(verdictTime()).toFixed(1)} 0V${height - low}` }),
-      el("text", { x: 0, y: height - 1 }, `${clock(times[0])}`),
+      el("text", { x: 0, y: height - 1 }, clockOrDay(times[0], times.at(-1))),
       el("text", { x: width, y: height - 1, "text-anchor": "end" }, clock(times.at(-1))),
       el("text", { x: 2, y: 9 }, metricValue(reason.metric, top / 1.1)),
     );
   }
 
   function actions(incident) {
-    const given = feedbackOf.get(incident.id);
-    const button = (text, key, action) =>
-      el("button", { type: "button", "data-key": `${key} ${incident.id}`, click: action }, text);
-    const row = !drawn.canWrite
-      ? [
-          el("span", { class: "said" }, given ? feedbackText(given) : ""),
-          el("span", { class: "said" }, "Your token is read-only; feedback and mutes need the write scope."),
-        ]
-      : given
-        ? [
-            el("span", { class: "said", role: "status" }, feedbackText(given)),
-            button("Undo", "undo", () => undo(incident)),
-          ]
-        : [
-            isNotice(incident) ? null : button("Confirm incident", "yes", () => confirm(incident, "")),
-            button(isNotice(incident) ? "Not useful" : "False alarm", "no", () => deny(incident)),
-          ];
     return el(
       "div",
       { class: "actions" },
-      ...row,
-      drawn.canWrite ? button("Mute", "mute", () => on.mute(incident)) : null,
+      ...feedback.row(incident, feedbackAt(incident)),
+      drawn.canWrite
+        ? el("button", { type: "button", "data-key": `mute ${incident.id}`, click: () => on.mute(incident) }, "Mute")
+        : null,
       el(
         "a",
         {
@@ -283,66 +267,13 @@ export function incidentsView(on) {
         },
         "Report",
       ),
-      failed ? el("span", { class: "failed", role: "alert" }, failed) : null,
     );
   }
 
-  /** A button that names the culprit; none for a reader, for an incident with feedback, and for a notice. */
-  function culpritButton(service, incident) {
-    if (!incident || !drawn.canWrite || feedbackOf.has(incident.id) || isNotice(incident)) return null;
-    const properties = { type: "button", class: "culprit", "data-key": `culprit ${incident.id} ${service}` };
-    return el("button", { ...properties, click: () => confirm(incident, service) }, "It was this service");
-  }
-
-  /** Ask why it was an incident. @param {string} culprit service that is chosen at first; empty: unknown. */
-  function confirm(incident, culprit) {
-    const services = [...new Set([...incident.suspects.map((one) => one.service), ...incident.affected])];
-    on.ask({
-      title: "Confirm incident",
-      about: "If you name the service that caused it, TAGAE prefers it when the same services are affected again.",
-      choices: [
-        {
-          name: "culprit",
-          label: "Caused by",
-          options: [["", "unknown"], ...services.map((one) => [one, one])],
-          value: culprit,
-        },
-      ],
-      note: { label: "Note (optional)", isRequired: false, limit: NOTE_LENGTH },
-      action: "Confirm",
-      send: (values) => give(incident, true, values),
-    });
-  }
-
-  /** Ask why an alarm was false. */
-  function deny(incident) {
-    on.ask({
-      title: isNotice(incident) ? "Not useful" : "False alarm",
-      about: "Similar deviations of these services raise no further alert.",
-      choices: [],
-      note: { label: "Why (optional)", isRequired: false, limit: NOTE_LENGTH },
-      action: isNotice(incident) ? "Mark as not useful" : "Mark as false alarm",
-      send: (values) => give(incident, false, values),
-    });
-  }
-
-  /** @param {Record<string, string>} values of the dialog. */
-  async function give(incident, wasIncident, values) {
-    failed = null;
-    const { mesh } = drawn,
-      { culprit, note } = values;
-    await feed.sendFeedback(mesh, { incident: incident.id, was_incident: wasIncident, note, ...(culprit ? { culprit } : {}) });
-    await loadFeedback(mesh);
-  }
-
-  async function undo(incident) {
-    failed = null;
-    try {
-      await feed.undoFeedback(drawn.mesh, incident.id);
-    } catch (error) {
-      failed = error.message;
-    }
-    await loadFeedback(drawn.mesh);
+  /** Where and by whom feedback on an incident is given. */
+  function feedbackAt(incident) {
+    const { mesh, canWrite } = drawn;
+    return { mesh, canWrite, given: feedbackOf.get(incident.id) ?? null, changed: () => loadFeedback(mesh) };
   }
 
   return { draw, loadFeedback };

@@ -60,7 +60,7 @@ function along({ ends: [a, b] }, wide) {
   return SHARES.map((share) => [a.x + share * (b.x - a.x) - wide / 2, a.y + share * (b.y - a.y)]);
 }
 
-/** The box around a service. */
+/** The box around a service or a number. */
 export const box = ({ x, y, radius }) => [x - radius, y - radius, x + radius, y + radius];
 
 function isFree([left, top, right, bottom], taken, width, height) {

@@ -81,7 +81,11 @@ const timeline = timelineView({
 const decision = decisionDialog();
 const mutes = mutesView(decision);
 const incidents = incidentsView({ select, ask: decision.ask, mute: mutes.mute });
-const past = historyView({ leave: () => go({ history: null }) });
+const past = historyView({
+  leave: () => go({ history: null }),
+  ask: decision.ask,
+  changed: () => incidents.loadFeedback(known.mesh),
+});
 const comparison = comparisonView({ select });
 const panel = panelView({
   select,
@@ -403,7 +407,7 @@ function draw() {
   mutes.draw({ mesh: known.mesh, verdict: known.newest, service: view.service, canWrite: session.canWrite() });
   if (known.timeline) {
     const [first, second] = [view.first?.split("~"), view.second?.split("~")];
-    timeline.draw(known.timeline, { at: view.at, first, second });
+    timeline.draw(known.timeline, { at: view.at, first, second, stopped: stateNow().stopped });
     comparison.draw({ mesh: known.mesh, first, second: second ?? periods(known.timeline, open).second });
   }
   drawDetector();
@@ -438,7 +442,7 @@ function drawHistory(history) {
   by("history").hidden = !isOpen;
   by("open-history").setAttribute("aria-pressed", String(isOpen));
   document.querySelector("main").classList.toggle("in-history", isOpen);
-  if (isOpen && known.mesh) past.draw({ mesh: known.mesh, history, newest: known.newest?.observed_at });
+  if (isOpen && known.mesh) past.draw({ mesh: known.mesh, history, newest: known.newest?.observed_at, canWrite: session.canWrite() });
   if (wasOpen && !isOpen) {
     graph.resize();
     timeline.resize();
@@ -452,7 +456,7 @@ function drawState() {
   const state = stateShown();
   drawnState = `${state.name} ${state.why}`;
   if (!state.name) return; // it is known in a moment, and must not look calm until then
-  banner({ ...known, state, incident: incident(), view: read() });
+  banner({ ...known, state, stateNow: stateNow(), incident: incident(), view: read() });
   document.querySelector("main").classList.toggle("stale", state.stopped);
   const text = state.stopped ? `last known state, ${lastKnownAt(known)} UTC` : "";
   for (const label of document.querySelectorAll(".stale-label")) label.textContent = text;

@@ -1,7 +1,7 @@
 // Mutes: what raises no alert, until when, by whom and why; and the questions that add one.
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
-import { clock, day, ends, namespace, plural } from "./words.js";
+import { clockOrDay, ends, namespace, plural, suspectsFirst } from "./words.js";
 
 const MOST_NAMES = 3,
   REASON_LENGTH = 200, // limit of the service
@@ -56,7 +56,7 @@ export function mutesView(on) {
       {},
       el("b", {}, names(mute.services)),
       el("span", {}, ` ${since}until ${time(mute.end)}${who}: ${mute.reason}`),
-      hides.length ? el("span", { class: "hides" }, ` Hides an incident of ${names(hides)}.`) : null,
+      hides.length ? el("span", { class: "hides" }, `Hides an incident of ${names(suspectsFirst(hides, drawn.verdict))}.`) : null,
       drawn.canWrite
         ? el(
             "button",
@@ -77,8 +77,7 @@ export function mutesView(on) {
 
   /** 12:40 UTC, with its date if it is another day. */
   function time(at) {
-    const today = drawn.verdict.observed_at.slice(0, 10);
-    return `${at.slice(0, 10) === today ? clock(at) : day(at)} UTC`;
+    return `${clockOrDay(at, drawn.verdict.observed_at)} UTC`;
   }
 
   async function unmute(mute) {

@@ -1,5 +1,6 @@
 // The callers or callees of a service: rate, errors and latency of their calls.
 import { el } from "./dom.js";
+import { QUIET, unusualness } from "./severity.js";
 import { count, figures, metricValue, plural } from "./words.js";
 
 /** @param {(service: string) => void} open called by a click on a row. */
@@ -25,12 +26,12 @@ function row(title, { service, requests_per_second: rate, requests, error_rate: 
   const share = errors === null ? "not observed" : `${metricValue("error_rate", errors)} of ${count(requests)}`;
   return el(
     "tr",
-    { class: deviation > 3 ? "unusual" : null },
+    { class: deviation > QUIET ? "unusual" : null },
     el(
       "td",
       {},
       el("button", { type: "button", class: "plain", "data-key": `${title} ${service}`, click: () => open(service) }, service),
-      deviation > 3 ? el("span", { class: "tag" }, " unusual") : null,
+      deviation > QUIET ? el("span", { class: "tag" }, ` ${unusualness(deviation)}`) : null,
     ),
     el("td", { class: "n" }, metricValue("requests_per_second", rate)),
     el("td", { class: "n", title: `${count(requests)} requests in ${figures(interval)} s` }, share),

@@ -4,7 +4,7 @@ import * as feed from "./feed.js";
 import { icon, iconName } from "./icons.js";
 import { isNotice } from "./severity.js";
 import { silentFor, stateOf } from "./state.js";
-import { ends, figures, plural, span } from "./words.js";
+import { ends, plural, span } from "./words.js";
 
 const DAY_MS = 86_400_000,
   COUNT_MS = 60_000, // between two counts of the alerts of a mesh
@@ -55,7 +55,8 @@ export function overviewView() {
 
   function row({ one, state }) {
     const name = iconName(state),
-      why = state.name === "unknown" ? `: ${WHY[state.why] ?? state.why}` : "";
+      isFailing = state.why === "stopped" && one.problem,
+      why = state.name === "unknown" ? `: ${isFailing ? "no data, source failing" : (WHY[state.why] ?? state.why)}` : "";
     return el(
       "tr",
       { class: state.name },
@@ -68,7 +69,8 @@ export function overviewView() {
       cell("Services", one.services.toLocaleString("en")),
       cell("Last verdict", one.age_seconds === null ? "unknown" : `${span(silentFor(state))} ago`),
       cell("Open incidents", incidentText(one)),
-      cell("Alerts in 24 h, budget", `${alertText(one.mesh)} of ${budgetText(one.alert_budget_per_day)}`),
+      cell("Alerts in 24 h", alertText(one.mesh)),
+      cell("False-alert budget", budgetText(one.alert_budget_per_day)),
       cell("Telemetry", telemetryText(one)),
     );
   }
@@ -120,7 +122,12 @@ function summary(rows) {
 const incidentText = ({ incidents, notices }) =>
   `${incidents}${notices ? ` and ${plural(notices, "notice")}` : ""}`;
 
-const budgetText = (budget) => (budget === null ? "–" : figures(budget));
+/** "about 6 a day", or "about 1 in 5 days". */
+function budgetText(budget) {
+  if (!budget) return "–";
+  const days = Math.round(1 / budget);
+  return days < 2 ? `about ${Math.round(budget).toLocaleString("en")} a day` : `about 1 in ${days} days`;
+}
 
 /** "100%", or "97%, 8 silent". */
 function telemetryText({ services, silent, coverage }) {

@@ -4,6 +4,7 @@ import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { address } from "./link.js";
 import { neighbours } from "./neighbours.js";
+import { unusualness } from "./severity.js";
 import { capitalized, clock, count, day, figures, incidentTitle, kind, metricValue, plural } from "./words.js";
 
 const PAUSE_MS = 1000; // least time between two requests
@@ -111,7 +112,7 @@ export function panelView(on) {
   function standing(details) {
     const { state, deviation, observed_at: at } = details,
       when = `${drawn.at ? "At" : "Now,"} ${clock(at, true)} UTC`,
-      score = deviation === null ? "" : ` Anomaly score ${deviation.toFixed(1)}${deviation > 3 ? ", unusual" : ", normal"}.`;
+      score = deviation === null ? "" : ` Anomaly score ${deviation.toFixed(1)}, ${unusualness(deviation)}.`;
     const missing = missingText(details);
     return [
       el("p", { class: "affected" }, `${when}: ${volume(details)}.${score}`),

@@ -1,5 +1,12 @@
 // Incidents raise alerts. Notices do not: a resource becomes short, but users do not suffer yet.
 
+/** Anomaly scores (log10) of services and calls: up to the first normal, from the second on very unusual. */
+export const QUIET = 3;
+export const BAD = 6;
+
+/** "normal", "unusual" or "very unusual". */
+export const unusualness = (score) => (score <= QUIET ? "normal" : score < BAD ? "unusual" : "very unusual");
+
 export const isNotice = ({ severity }) => severity === "notice";
 
 /** The incidents that raise an alert, worst first. */

@@ -2,7 +2,7 @@
 /* global uPlot */
 import { by, colour, el, show } from "./dom.js";
 import { alerts, notices } from "./severity.js";
-import { clock, ends, kind } from "./words.js";
+import { clock, clockOrDay, ends, kind } from "./words.js";
 
 const MOST_LISTED = 8; // incidents, notices, and planned changes, below the plot
 const NOTICE_HEIGHT = 3; // of the mark of a notice, in pixels
@@ -144,12 +144,13 @@ export function timelineView(on) {
 
   /** List the newest ones as buttons. */
   function listIncidents(id, list) {
-    const until = ({ last }) => (last === data.observed_at.at(-1) ? "now" : clock(last));
+    const until = ({ last }) => (last === data.observed_at.at(-1) && !view.stopped ? "now" : clock(last)),
+      now = data.observed_at.at(-1) ?? "";
     const button = (one) =>
       el(
         "button",
         { type: "button", "data-key": one.id, click: () => on.visit(one.id) },
-        `${clock(one.since)} to ${until(one)}: ${one.severity}, ${one.service ?? one.id}`,
+        `${clockOrDay(one.since, now)} to ${until(one)}: ${one.severity}, ${one.service ?? one.id}`,
       );
     const newest = list.slice(-MOST_LISTED).reverse();
     show(by(id), ...newest.map((one) => el("li", {}, button(one))));
@@ -172,7 +173,7 @@ export function timelineView(on) {
     by("moment").textContent = view.at
       ? `showing ${clock(view.at, true)} UTC`
       : at
-        ? `${clock(data.observed_at[0])} to ${clock(at)} UTC; click, or move the slider, to look back`
+        ? `${clockOrDay(data.observed_at[0], at)} to ${clock(at)} UTC; click, or move the slider, to look back`
         : "";
     listIncidents("past", alerts(data.incidents));
     listIncidents("past-notices", notices(data.incidents));
@@ -184,7 +185,7 @@ export function timelineView(on) {
           "li",
           {},
           el("b", {}, "▲ "),
-          `${clock(one.at)} ${kind(one.kind)} of ${one.service}${one.reason ? ` (${one.reason})` : ""}`,
+          `${clockOrDay(one.at, at)} ${kind(one.kind)} of ${one.service}${one.reason ? ` (${one.reason})` : ""}`,
         ),
       ),
     );

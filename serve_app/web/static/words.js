@@ -58,6 +58,9 @@ export function clock(at, exact = false) {
 /** 2026-03-01 03:12. */
 export const day = (at) => at.slice(0, 16).replace("T", " ");
 
+/** 03:12, or 2026-03-01 03:12 if it is not the day of `now`. Both are times of the service. */
+export const clockOrDay = (at, now) => (at.slice(0, 10) === now.slice(0, 10) ? clock(at) : day(at));
+
 export const ends = (at) => new Date(at).getTime() / 1000;
 
 /** 12 s, 4 min, 2 h 10 min, 3 days. */
@@ -87,8 +90,14 @@ export function recovery(incident) {
 export const incidentTitle = ({ headline, suspects, affected }) => headline || `${suspects[0]?.service ?? affected[0]} deviates.`;
 
 /** "Confirmed by alice: shop/cart. Note: the new release." */
-export function feedbackText({ was_incident, culprit, note, given_by }) {
+export function feedbackText({ was_incident, culprit, note, given_by, effect }) {
   const who = given_by ? ` by ${given_by}` : "",
     text = !was_incident ? `Marked as a false alarm${who}.` : culprit ? `Confirmed${who}: ${culprit}.` : `Confirmed${who}.`;
-  return note ? `${text} Note: ${note}` : text;
+  const old = effect === "recorded" ? " The incident is old, so this changes no alerts." : "";
+  return `${text}${note ? ` Note: ${note}` : ""}${old}`;
 }
+
+/** Services without repetition: the suspects of a verdict by rank, then the others. */
+export const suspectsFirst = (services, { suspects }) => [
+  ...new Set([...suspects.map((one) => one.service).filter((one) => services.includes(one)), ...services]),
+];
