@@ -6,12 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
+from serve_app.web.history import instant
 from tests.page.browsing import IN_BROWSER, REFUSED, Tab, tab
-from tests.page.meshes import ALERTED, BEFORE, FAILING, RECOVERING, SILENT, SNAPSHOTS
+from tests.page.meshes import ALERTED, BEFORE, FAILING, NOTICED, RECOVERING, SILENT, SNAPSHOTS
 from tests.page.serving import push_all, serve
 from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS
@@ -155,6 +157,23 @@ def test_data_that_stops_while_the_page_is_open_makes_the_state_unknown(one: Tab
     assert one.page.title() == "? unknown: no data · stopping · TAGAE", "the tab shows the state now"
     one.page.keyboard.press("Escape")
     one.until(lambda: one.text("#headline").startswith("No data since "), "back to now")
+
+
+def test_a_past_moment_says_what_is_wrong_now(one: Tab, base: str) -> None:
+    push_all(base, "later", SNAPSHOTS[: ALERTED + 1])
+    one.open(f"/#mesh=later&at={instant(SNAPSHOTS[BEFORE].observed_at)}")
+    one.until(lambda: one.text("#headline").endswith("UTC: No incident"), "a past moment without an incident")
+    assert one.text("#notes .now").startswith(f"Now: {FAILING} ")
+
+
+def test_without_an_incident_the_banner_counts_unusual_services(one: Tab, base: str) -> None:
+    push_all(base, "noticed", SNAPSHOTS[: NOTICED + 1])
+    nodes = httpx.get(f"{base}/v1/meshes/noticed/map", timeout=PATIENCE_SECONDS).json()["nodes"]
+    total, unusual = sum(nodes["services"]), sum(nodes["unusual"])
+    assert unusual > 0
+    one.open("/#mesh=noticed")
+    counted = f"{total - unusual} of {total} services within normal range, {unusual} unusual (anomaly score "
+    one.until(lambda: one.text("#story").startswith(counted), counted)
 
 
 def opened_calm(one: Tab, mesh: str) -> bool:

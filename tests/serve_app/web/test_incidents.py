@@ -15,6 +15,7 @@ import pytest
 
 from model.checkpoint import load
 from model.snapshot import NODE_METRICS, MeshSnapshot
+from model.state.serialization import pack_state
 from serve_app.actions.feedback import add_feedback
 from serve_app.api.schemas.actions import FeedbackDocument
 from serve_app.api.schemas.incidents import IncidentDetailDocument, IncidentsDocument
@@ -212,8 +213,8 @@ def test_only_incidents_that_ended_before_were_seen_before(
     archived = watched_mesh.meshes.load_incident(MESH, now.id)
     until = None if ends is None else now.since + timedelta(minutes=ends)
     before = replace(archived, id="before", since=now.since - timedelta(minutes=30), until=until, severity=severity)
-    stored = watched_mesh.meshes.load_stored(MESH)
-    watched_mesh.store.replace(MESH, stored.state, revision=stored.revision, incidents=(before,))
+    state, revision = pack_state(watched_mesh.meshes.load_state(MESH)), watched_mesh.meshes.load_stored(MESH).revision
+    watched_mesh.store.replace(MESH, state, revision=revision, incidents=(before,))
     seen = detail(watched_mesh, now.id).seen_before
     assert (seen.times if seen else 0) == times
 
