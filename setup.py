@@ -24,6 +24,8 @@ CSRC = Path("kernels/csrc")
 SCHEMAS = Path("kernels/schemas.py")
 OLDEST_TORCH = "0x020b000000000000ULL"  # 2.11, as in pyproject.toml
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-ffp-contract=fast", "-g0"]
+# For passes over series: products and sums round as in numpy, so both compute the same filters.
+EXACT = ["-ffp-contract=off"]
 # Per instruction set: flags, bytes of a vector, and the tile whose sums fill the registers: rows times vectors.
 BODIES = {
     "AVX512": (["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma", "-mprefer-vector-width=512"], 64, 6, 4),
@@ -93,6 +95,8 @@ def build(folder: Path, target: Path) -> None:
         macros = [f"-DTAGAE_ISA={name}", f"-DTAGAE_VECTOR_BYTES={size}"]
         tile = [f"-DTAGAE_TILE_ROWS={rows}", f"-DTAGAE_TILE_VECTORS={vectors}"]
         parts[folder / f"{name}.o"] = [*flags, *macros, *tile, "-c", str(CSRC / "bodies.cpp")]
+        table = [*macros, f"-DTAGAE_PASSES={name}_PASSES"]
+        parts[folder / f"{name}_passes.o"] = [*flags, *table, *EXACT, "-c", str(CSRC / "passes.cpp")]
     with ThreadPoolExecutor() as threads:
         list(threads.map(lambda part: compile_with(*FLAGS, *part[1], "-o", str(part[0])), parts.items()))
     linked = target.with_suffix(".new")  # a running process keeps the old file

@@ -5,6 +5,7 @@ registered for one device is more specific and takes precedence there. Everythin
 unchanged.
 """
 
+import ctypes
 import os
 
 import torch
@@ -25,6 +26,11 @@ def backend() -> str:
 def backend_reason() -> str | None:
     """Return why the reference runs; None if compiled bodies run."""
     return _BACKEND.reason
+
+
+def library() -> ctypes.CDLL | None:
+    """Return the compiled library, which also has the passes of ``passes.py``; None if the reference runs."""
+    return _BACKEND.library
 
 
 def _define() -> torch.library.Library:

@@ -8,7 +8,7 @@ import ctypes
 import hashlib
 import logging
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels.errors import UnavailableBackend
@@ -26,10 +26,12 @@ class Backend:
     Attributes:
         name: ``cpu-avx512``, ``cpu-avx2`` or ``reference``.
         reason: why it is the reference; None if compiled bodies run.
+        library: the compiled library; None: the reference runs.
     """
 
     name: str
     reason: str | None = None
+    library: ctypes.CDLL | None = field(default=None, compare=False)
 
 
 class _Unusable(Exception):
@@ -52,7 +54,8 @@ def choose_backend(setting: str | None, file: Path = FILE) -> Backend:
             "unset it to let tagae choose"
         )
     try:
-        return Backend(_register(file, setting if setting in COMPILED else ""))
+        name, library = _register(file, setting if setting in COMPILED else "")
+        return Backend(name, library=library)
     except _Unusable as reason:
         if setting:
             raise UnavailableBackend(
@@ -69,7 +72,7 @@ def schemas_digest() -> str:
     return hashlib.sha256(Path(__file__).with_name("schemas.py").read_bytes()).hexdigest()
 
 
-def _register(file: Path, wanted: str) -> str:
+def _register(file: Path, wanted: str) -> tuple[str, ctypes.CDLL]:
     """Load the library and register its bodies; ``wanted`` is the name of one backend, or empty for the best one."""
     if not file.exists():
         raise _Unusable(f"there is no {file}; install tagae where g++ or clang++ is on PATH")
@@ -86,7 +89,7 @@ def _register(file: Path, wanted: str) -> str:
     name: bytes | None = register(wanted.encode())
     if name is None:
         raise _Unusable(f"this processor does not have the instructions of {wanted or 'AVX2'}")
-    return name.decode()
+    return name.decode(), library
 
 
 def _is_whole(content: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""The schemas of ``torch.ops.tagae``. A compiled library is only used with the schemas that it was built for."""
+"""The schemas of ``torch.ops.tagae`` and of the passes. A compiled library is only used with those it was built for."""
 
 SCHEMAS = {
     "attend": (
@@ -41,4 +41,11 @@ SCHEMAS = {
     "edge_dot_backward": (
         "(Tensor grad, Tensor source, Tensor target, Tensor source_index, Tensor target_index) -> (Tensor, Tensor)"
     ),
+}
+
+# Numbers, floats and arrays in the struct of each pass, see csrc/passes.h.
+PASSES = {
+    "update_filters": (2, 0, 15),
+    "calibrate": (3, 0, 18),
+    "channel_values": (2, 2, 14),
 }

@@ -13,6 +13,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels import passes
 from model.errors import IncompatibleWeights
 from model.snapshot import LARGEST_VALUE, BoolArray, FloatArray, IntArray
 
@@ -50,10 +51,18 @@ class Channel:
 
     def inverse(self, y: float) -> float:
         """Convert back to the channel's unit; never below zero."""
+        return float(self.invert(np.asarray(y)))
+
+    def invert(self, y: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Convert an array back to the channel's unit; never below zero."""
+        y = y.astype(np.float64)
+        value: NDArray[np.float64]
         if self.transform == "log":
-            return max(float(np.exp(min(y, 60.0))) - self.offset, 0.0)
-        ratio = float(np.exp(np.clip(y, -60.0, 60.0)))
-        return float(np.clip((ratio * (1 + self.offset) - self.offset) / (1 + ratio), 0.0, 1.0))
+            value = np.maximum(np.exp(np.minimum(y, 60.0)) - self.offset, 0.0)
+        else:
+            ratio = np.exp(np.clip(y, -60.0, 60.0))
+            value = np.clip((ratio * (1 + self.offset) - self.offset) / (1 + ratio), 0.0, 1.0)
+        return value
 
 
 NODE_CHANNELS = (
@@ -75,6 +84,7 @@ EDGE_CHANNELS = (
     Channel("weight", "ratio", "log", 0.01, 0.05, 0.15, two_sided=True),
 )
 RATE, ERROR, P50, P99, CPU, MEMORY, CONNECTIONS, OWN_TIME, CPU_PER_REQUEST = range(9)
+_NODE_OFFSETS, _EDGE_OFFSETS = (np.array([c.offset for c in of], np.float32) for of in (NODE_CHANNELS, EDGE_CHANNELS))
 WEIGHT = 4  # the first four channels of a call have the names of a service's channels
 
 
@@ -164,6 +174,11 @@ def channel_values(
         edge_index: ``[2, E]``.
         interval_seconds: time over which requests were counted, s; sets the sampling noise.
     """
+    if passes.are_compiled():
+        tables = node_features, edge_features, node_observed, edge_observed
+        return ChannelValues(
+            *passes.channel_values(interval_seconds, LARGEST_VALUE, _NODE_OFFSETS, _EDGE_OFFSETS, *tables, edge_index)
+        )
     node_features = np.minimum(node_features, np.float32(LARGEST_VALUE))
     edge_features = np.minimum(edge_features, np.float32(LARGEST_VALUE))
     count = len(node_features)

@@ -1,8 +1,8 @@
 // Vectors of LANES numbers, and what the ops need of them: exp, GELU, transposition and sums across lanes.
 //
-// This file and panel.h, attend.h, perceptron.h, join.h and edge_dot.h are compiled once per instruction set, each time
-// into another namespace (TAGAE_ISA). They use no function of the standard library: the linker would keep one copy of
-// an inline function for all instruction sets, and that copy could use instructions that the processor does not have.
+// This file and those that include it are compiled once per instruction set, each time into another namespace
+// (TAGAE_ISA). They use no function of the standard library: the linker would keep one copy of an inline function for
+// all instruction sets, and that copy could use instructions that the processor does not have.
 #pragma once
 
 #include <cstddef>

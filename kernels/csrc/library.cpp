@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "bodies.h"
+#include "passes.h"
 
 using tagae::Rows;
 using torch::headeronly::ScalarType;
@@ -53,6 +54,13 @@ void parallel(int64_t count, int64_t grain, void (*body)(void*, int64_t, int64_t
 namespace {
 
 const tagae::InstructionSet* bodies = nullptr;
+const tagae::Passes* passes = nullptr;
+
+bool are_below(const int64_t* numbers, int64_t count, int64_t limit) {
+    uint64_t largest = 0;
+    for (int64_t i = 0; i < count; ++i) largest = std::max(largest, static_cast<uint64_t>(numbers[i]));
+    return !count || largest < static_cast<uint64_t>(limit);  // negative ones are large
+}
 
 void require(bool fits, const char* what) {
     if (!fits) throw std::runtime_error(std::string("tagae: ") + what);
@@ -87,9 +95,7 @@ class Arguments {
     // Indices that are rows of a matrix with this many.
     const int64_t* positions(const Tensor& tensor, int64_t count, int64_t rows) {
         const int64_t* found = indices(tensor, count);
-        uint64_t largest = 0;
-        for (int64_t i = 0; i < count; ++i) largest = std::max(largest, static_cast<uint64_t>(found[i]));
-        require(!count || largest < static_cast<uint64_t>(rows), "an index is no row");  // negative ones are large
+        require(are_below(found, count, rows), "an index is no row");
         return found;
     }
     const int64_t* offsets(const Tensor& tensor, int64_t nodes, int64_t slots) {
@@ -280,9 +286,11 @@ TAGAE_EXPORT const char* tagae_register(const char* wanted) {
     if (avx512 && (name.empty() || name == "cpu-avx512")) {
         chosen = "cpu-avx512";
         bodies = &tagae::AVX512;
+        passes = &tagae::AVX512_PASSES;
     } else if (avx2 && (name.empty() || name == "cpu-avx2")) {
         chosen = "cpu-avx2";
         bodies = &tagae::AVX2;
+        passes = &tagae::AVX2_PASSES;
     }
     if (!chosen) return nullptr;
     using torch::stable::detail::StableLibrary;
@@ -296,4 +304,23 @@ TAGAE_EXPORT const char* tagae_register(const char* wanted) {
     implement<perceptron_as<float>, perceptron_as<double>>(library, "perceptron");
     implement<edge_dot_as<float>, edge_dot_as<double>>(library, "edge_dot");
     return chosen;
+}
+
+// The passes over series, for kernels/passes.py, which checks sizes and types. 0: an index is out of range.
+
+TAGAE_EXPORT int tagae_update_filters(const tagae::FilterPass* f) {
+    passes->update_filters(*f);
+    return 1;
+}
+
+TAGAE_EXPORT int tagae_calibrate(const tagae::TailPass* f) {
+    if (!are_below(f->exposure, f->rows, f->exposures)) return 0;
+    passes->calibrate(*f);
+    return 1;
+}
+
+TAGAE_EXPORT int tagae_channel_values(const tagae::ChannelPass* f) {
+    if (!are_below(f->edge_index, 2 * f->edges, f->nodes)) return 0;
+    passes->channel_values(*f);
+    return 1;
 }

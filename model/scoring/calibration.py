@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernels import passes
 from model.features import Array
 from model.snapshot import BoolArray, IntArray
 from model.state.change_impact import (
@@ -32,7 +33,9 @@ RATE_WEIGHT = 1000.0  # weight of the shipped rate of exceedances, snapshots
 SCALE_WEIGHT = 60.0  # weight of the shipped mean excess, exceedances
 EXPLAINED_AT_MOST = 0.7  # a wrong expectation must not hide a gross deviation
 SURPRISE_LIMIT = 15.0
-EVERY = slice(None)  # channel
+_CONSTANTS = np.array(  # of the compiled pass, in the order of TailConstants in kernels/csrc/passes.h
+    [TAIL_START, TAIL_MEMORY, RATE_WEIGHT, SCALE_WEIGHT, EXPLAINED_AT_MOST, SURPRISE_LIMIT], np.float32
+)
 LEAST_EXCESSES, LEAST_OF_MESH = 50, 10  # excesses needed to fit a tail, and needed from each mesh
 
 
@@ -103,13 +106,7 @@ class Tail:
             exposure: ``[N]``; near a planned change a series' own past does not apply.
             impact: ``[4, EXPOSURES, SCALES, C]``, what planned changes did in this mesh.
         """
-        seen = np.minimum(past.seen, TAIL_MEMORY)
-        begun = self.rate[UNEXPOSED][:, None] * np.float32(RATE_WEIGHT) + past.exceed_count
-        rate = begun / (seen + np.float32(RATE_WEIGHT))
-        amid = (impact[BEGUN] + self.rate * RATE_WEIGHT) / (impact[SEEN] + RATE_WEIGHT)
-        for kind in (BESIDE, OWN):
-            rate[:, exposure == kind] = amid[kind][:, None]
-        return SeriesTail(self, past, exposure, impact, -np.log10(np.minimum(rate, np.float32(0.5))))
+        return SeriesTail(self, past, exposure, impact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,34 +115,70 @@ class SeriesTail:
 
     Attributes:
         shipped, past, exposure, impact: as in :meth:`Tail.of`.
-        start: ``[SCALES, N, C]`` surprise of a level at ``TAIL_START``.
     """
 
     shipped: Tail
     past: Deviation
     exposure: IntArray
     impact: Array
-    start: Array
 
-    def surprise(self, level: Array, channels: slice = EVERY) -> Array:
-        """Return the surprise ``-log10 p`` of levels, from 0 to 15: ``[N, c]``.
+    def calibrate(self, predicted: Array) -> tuple[Array, Array, Array]:
+        """Return the surprise of what neighbours do not explain, the surprise of the whole deviation, and the expected
+        value in transformed units, ``[N, C]`` each.
+
+        Args:
+            predicted: ``[N, C]`` deviations that the neighbours let expect, sigmas.
+        """
+        past, shipped = self.past, self.shipped
+        if passes.are_compiled():
+            return passes.calibrate(
+                _CONSTANTS,
+                shipped.rate,
+                shipped.mean_excess,
+                shipped.shape,
+                self.impact,
+                self.exposure,
+                past.level,
+                past.exceed_count,
+                past.exceed_sum,
+                past.now,
+                predicted,
+                past.expected,
+                past.spread,
+                past.seen,
+                past.observed,
+            )
+        share, start = explained_share(past.now, predicted), self._start()
+        expected = past.expected + share * past.now * past.spread
+        return self._surprise(past.level * (1 - share), start), self._surprise(past.level, start), expected
+
+    def surprise(self, level: Array) -> Array:
+        """Return the surprise ``-log10 p`` of levels ``[SCALES, N, C]``, from 0 to 15: ``[N, C]``.
 
         It is the strongest time scale's surprise, less ``log10`` of the number of scales (Bonferroni). Series without a
         measurement have surprise 0. Below the start of the tail, surprise rises linearly from 0 to the surprise of the
         start: ranks in the body carry little information, and only the tail decides.
-
-        Args:
-            level: ``[SCALES, N, c]`` of these channels.
-            channels: which channels.
         """
-        observed = self.past.observed[:, channels]
-        surprise: Array = (level * np.float32(1 / TAIL_START)).clip(0, 1) * self.start[..., channels]
+        return self._surprise(level, self._start())
+
+    def _start(self) -> Array:
+        """Return the surprise of a level at ``TAIL_START``, ``[SCALES, N, C]``."""
+        seen = np.minimum(self.past.seen, TAIL_MEMORY)
+        weighted = self.shipped.rate * np.float32(RATE_WEIGHT)
+        rate = (weighted[UNEXPOSED][:, None] + self.past.exceed_count) / (seen + np.float32(RATE_WEIGHT))
+        amid = (self.impact[BEGUN] + weighted) / (self.impact[SEEN] + RATE_WEIGHT)
+        for kind in (BESIDE, OWN):
+            rate[:, self.exposure == kind] = amid[kind][:, None]
+        start: Array = -np.log10(np.minimum(rate, np.float32(0.5)))
+        return start
+
+    def _surprise(self, level: Array, start: Array) -> Array:
+        observed = self.past.observed
+        surprise: Array = (level * np.float32(1 / TAIL_START)).clip(0, 1) * start
         surprise *= observed
         # Logarithms are slow, and few levels are in the tail.
         far = np.unravel_index(np.flatnonzero((level > TAIL_START) & observed), level.shape)
-        scale, row, place = far
-        channel = np.arange(self.start.shape[-1])[channels][place]
-        surprise[far] += self._beyond(level[far] - np.float32(TAIL_START), scale, row, channel)
+        surprise[far] += self._beyond(level[far] - np.float32(TAIL_START), *far)
         strongest: Array = surprise.max(axis=0) - np.float32(np.log10(len(surprise)))
         return strongest.clip(0, SURPRISE_LIMIT)
 

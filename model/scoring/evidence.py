@@ -27,7 +27,7 @@ from model.features import (
 )
 from model.incidents.feedback import SHORTAGE, level_shifts
 from model.incidents.tracking import DELETIONS, AlertPolicy, IncidentMemory
-from model.scoring.calibration import Tail, explained_share
+from model.scoring.calibration import Tail
 from model.scoring.dropped_calls import dropped_calls
 from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
 from model.scoring.resources import SHORTAGE_SURPRISE, Trend, shortage, trends
@@ -97,7 +97,6 @@ REROUTE_COUNTED = 4  # snapshots whose requests count
 REROUTE_YOUNG = 20.0  # snapshots for which a call is new to a rerouting, which may take minutes to be complete
 MOST_OF_TIME = 0.8  # of the snapshots of a mesh
 ESTABLISHED = 240.0  # snapshots after which traffic that moves to a service is no longer its roll-out
-TRAFFIC = slice(RATE, RATE + 1)
 YOUNG = 10.0  # snapshots; the learned structure judges calls that were seen less often
 
 
@@ -180,18 +179,9 @@ class Decoded:
 def surprises(observation: Observation, decoded: Decoded, node_tail: Tail, edge_tail: Tail) -> Surprises:
     """Compute the surprise of every series, with and without the share that neighbours explain."""
     o = observation
-    node_series = node_tail.of(o.node, o.node_exposure, o.node_impact)
-    edge_series = edge_tail.of(o.edge, o.edge_exposure, o.edge_impact)
-    node_share = explained_share(o.node.now, decoded.node_expected)
-    edge_share = explained_share(o.edge.now, decoded.edge_expected)
-    return Surprises(
-        node_series.surprise(o.node.level * (1 - node_share)),
-        edge_series.surprise(o.edge.level * (1 - edge_share)),
-        node_series.surprise(o.node.level),
-        edge_series.surprise(o.edge.level[..., TRAFFIC], TRAFFIC)[:, 0],
-        o.node.expected + node_share * o.node.now * o.node.spread,
-        o.edge.expected + edge_share * o.edge.now * o.edge.spread,
-    )
+    node = node_tail.of(o.node, o.node_exposure, o.node_impact).calibrate(decoded.node_expected)
+    edge = edge_tail.of(o.edge, o.edge_exposure, o.edge_impact).calibrate(decoded.edge_expected)
+    return Surprises(node[0], edge[0], node[1], edge[1][:, RATE], node[2], edge[2])
 
 
 def assemble_scores(

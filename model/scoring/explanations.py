@@ -152,13 +152,9 @@ def explain(
     absent = np.full((2, 1), -1)  # the column that index -1 selects, even if there are no calls
     ends = np.concatenate([state.edge_index, absent], axis=1)[:, call]
     peer = np.where(call >= 0, np.where(ends[0] == keep[:, None], ends[1], ends[0]), -1)
-    values = np.zeros((2, *series.shape), np.float32)
-    for m, k in np.argwhere(series >= 0):
-        which, edge = int(series[m, k]), int(call[m, k])
-        if which >= OWN + CALLS and edge >= 0:
-            values[:, m, k] = now[edge], usual[edge]
-        else:
-            values[:, m, k] = _values(observation, node_expected, edge_expected, int(keep[m]), edge, which)
+    observed, expected = _values(observation, node_expected, edge_expected, keep[:, None], call, series)
+    is_moved = (series >= OWN + CALLS) & (call >= 0)
+    observed[is_moved], expected[is_moved] = now[call[is_moved]], usual[call[is_moved]]
     named = sorted(set(peer[peer >= 0].tolist()))
     place = {row: i for i, row in enumerate(named)} | {-1: -1}
     peers = np.array([[place[row] for row in rows] for rows in peer.tolist()], np.int64).reshape(series.shape)
@@ -169,9 +165,10 @@ def explain(
     for m in np.flatnonzero(strength.sends_more).tolist():
         context[m] = _outgoing_calls(state, observation, int(keep[m]), float(load[m]), now, usual)
     for m, c in _scarce_resources(table, series):
-        value, expected = _values(observation, node_expected, edge_expected, int(keep[m]), -1, c)
-        context[m] = (*context.get(m, ()), Fact(SERIES[c], value, expected))
-    return Explanation(series, peers, values[0], values[1], gone_for, load, names, context)
+        rows, no_call, resource = keep[m : m + 1], np.array([-1]), np.array([c])
+        value, usually = _values(observation, node_expected, edge_expected, rows, no_call, resource)
+        context[m] = (*context.get(m, ()), Fact(SERIES[c], float(value[0]), float(usually[0])))
+    return Explanation(series, peers, observed, expected, gone_for, load, names, context)
 
 
 def _outgoing_calls(
@@ -191,9 +188,7 @@ def _outgoing_calls(
     made, due = float(now[calls].sum()), float(usual[calls].sum())
     if due <= 0 or made < MORE_CALLS * due * max(load, 1.0):
         return ()
-    rates, before = (
-        np.array([error.inverse(float(v)) for v in of[calls, ERROR]]) for of in (edge.value, edge.expected)
-    )
+    rates, before = (error.invert(of[calls, ERROR]) for of in (edge.value, edge.expected))
     more = np.where(edge.observed[calls, ERROR], rates - before, 0)
     worst = int((more * now[calls]).argmax())
     sent = Fact(SENT, made, due)
@@ -212,17 +207,36 @@ def _scarce_resources(table: _Table, series: IntArray) -> Iterator[tuple[int, in
 
 
 def _values(
-    observation: Observation, node_expected: Array, edge_expected: Array, node: int, edge: int, series: int
-) -> tuple[float, float]:
-    """Return observed and expected value of a service's own series or of a call, in the metric's unit."""
-    if OWN <= series < OWN + CALLS:
-        c = SYMPTOMS[series - OWN]
-        call = EDGE_CHANNELS[c]
-        return call.inverse(float(observation.edge.value[edge, c])), call.inverse(float(edge_expected[edge, c]))
-    c = series if series < OWN else RATE  # a vanished service has no requests
-    expected = observation.node.expected if c == RATE else node_expected  # for load, ignore what callers explain
-    channel = NODE_CHANNELS[c]
-    return channel.inverse(float(observation.node.value[node, c])), channel.inverse(float(expected[node, c]))
+    observation: Observation,
+    node_expected: Array,
+    edge_expected: Array,
+    node: IntArray,
+    edge: IntArray,
+    series: IntArray,
+) -> tuple[Array, Array]:
+    """Return observed and expected values of services' own series or of calls, in the metrics' units; 0 for series -1.
+
+    Args:
+        observation, node_expected, edge_expected: of the mesh.
+        node, edge, series: rows of services, rows of calls, and indices into ``SERIES``, of shapes that broadcast.
+    """
+    observed, expected = np.zeros(series.shape, np.float32), np.zeros(series.shape, np.float32)
+    node, edge, series = np.broadcast_arrays(node, edge, series)
+    for which in np.unique(series[series >= 0]).tolist():
+        at = series == which
+        if OWN <= which < OWN + CALLS:
+            c, rows, of, usual = SYMPTOMS[which - OWN], edge[at], observation.edge, edge_expected
+            channel = EDGE_CHANNELS[c]
+        else:
+            c, rows, of = (
+                which if which < OWN else RATE,
+                node[at],
+                observation.node,
+            )  # a vanished service has no requests
+            usual = of.expected if c == RATE else node_expected  # for load, ignore what callers explain
+            channel = NODE_CHANNELS[c]
+        observed[at], expected[at] = channel.invert(of.value[rows, c]), channel.invert(usual[rows, c])
+    return observed, expected
 
 
 def _add_calls(state: MeshState, strength: Strength, keep: IntArray, table: _Table) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from kernels import ops
 from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANNELS, Array
 from model.incidents.feedback import preference
 from model.incidents.kind import incident_kind
@@ -107,6 +108,11 @@ class MetaModel(nn.Module):
         :func:`page_nats`."""
         learned: Tensor = self.rank(inputs).squeeze(1)
         return learned + page
+
+    def incident_logit(self, inputs: Tensor) -> Tensor:
+        """Map ``[DETECT_INPUTS]`` from :func:`detect_inputs` to the logit of the probability, ``[1]``, as ``detect``
+        does, but in one op."""
+        return ops.perceptron(inputs[None], None, None, *self.detect.parameters())[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -553,7 +559,7 @@ def rank_exchange() -> Tensor:
 def probability(meta: MetaModel, evidence: Evidence, memory: IncidentMemory, level: float) -> float:
     """Return the probability that an incident is in progress, 0 to 1."""
     with torch.inference_mode():
-        logit = meta.detect(detect_inputs(evidence, memory, level))
+        logit = meta.incident_logit(detect_inputs(evidence, memory, level))
     return float(torch.sigmoid(logit))
 
 

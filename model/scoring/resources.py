@@ -100,7 +100,7 @@ def _new_highs(series: history.History, recent: int, metric: int) -> IntArray:
 
     Few are, and only these are tested further.
     """
-    highest, newest = (v.astype(np.float32) for v in (np.fmax.reduce(series[:-recent], axis=0), series[-1]))
+    highest, newest = history.highest(series[:-recent]).astype(np.float32), series[-1].astype(np.float32)
     if metric == history.CONNECTIONS:
         highest, newest = np.log(highest + 1), np.log(newest + 1)
     rows: IntArray = np.flatnonzero(newest > highest + NEW_HIGH[metric])

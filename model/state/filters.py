@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from kernels import passes
 from model.features import Array, Channel
 from model.snapshot import BoolArray, IntArray
 
@@ -36,6 +37,14 @@ TAIL_START = 2.5  # deviations above it are the tail that calibration models
 RESTED = np.array([1.0, TAIL_START / SHORT_SCALE, TAIL_START / LONG_SCALE], np.float32)
 TAIL_MEMORY = 1000  # snapshots after which old tail counts fade
 EXCESS_LIMIT = 5.0  # largest exceedance counted, sigmas
+FADE = np.float32(1 - 1 / TAIL_MEMORY)
+_CONSTANTS = np.array(  # of the compiled pass, in the order of FilterConstants in kernels/csrc/passes.h
+    [
+        *(FAST, SLOW, SHORT_RATE, LONG_RATE, PRIOR_WEIGHT, CLIP, CLIP_CONSISTENCY, BOUND, MEMORABLE, SUPPORT),
+        *(SHORT_SCALE, LONG_SCALE, LIMIT, TAIL_START, *RESTED, FADE, EXCESS_LIMIT),
+    ],
+    np.float32,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +134,15 @@ def update_filters(
         paused: ``[N]`` rows whose centres and variances do not learn from deviations either.
         channels: C channels.
     """
+    floor = np.array([c.floor**2 for c in channels], np.float32)
+    if passes.are_compiled():
+        two_sided = np.array([c.two_sided for c in channels], bool)
+        updated, now, level, expected, spread, known = passes.update_filters(
+            _CONSTANTS, floor, two_sided, filters, value, noise, measured, muted, paused
+        )
+        return _deviation(filters, value, now, level, expected, spread, known), updated
     before, filters = filters, filters.copy()
     seen = before[SEEN]
-    floor = np.array([c.floor**2 for c in channels], np.float32)
     first = measured & (seen == 0)
     if first.any():
         for slot in (CENTRE, SLOW_CENTRE):
@@ -148,21 +163,20 @@ def update_filters(
     filters[LONG] += np.where(measured, bounded - past_long, 0) * np.float32(LONG_RATE)
     filters[SEEN] += measured
     level = _levels(now, filters[SHORT], filters[LONG], channels)
-    deviation = Deviation(
-        now.astype(np.float32),
-        past_short,
-        past_long,
-        level,
-        known,
-        value,
-        expected,
-        np.where(nearer, slow_spread, spread),
-        seen,
-        before[EXCEED_COUNT],
-        before[EXCEED_SUM],
-    )
+    spread = np.where(nearer, slow_spread, spread)
+    deviation = _deviation(before, value, now.astype(np.float32), level, expected, spread, known)
     _count_tail(filters, deviation, muted)
     return deviation, filters
+
+
+def _deviation(
+    before: Array, value: Array, now: Array, level: Array, expected: Array, spread: Array, known: BoolArray
+) -> Deviation:
+    """Put together the deviation from the filters ``before`` the snapshot."""
+    past = before[SHORT], before[LONG]
+    return Deviation(
+        now, *past, level, known, value, expected, spread, before[SEEN], before[EXCEED_COUNT], before[EXCEED_SUM]
+    )
 
 
 def accept_level(filters: Array, deviation: Deviation, accepted: BoolArray) -> Array:
@@ -235,7 +249,7 @@ def _count_tail(filters: Array, deviation: Deviation, muted: BoolArray) -> None:
     make the next one normal. Rows in an open incident or near a planned change do not count.
     """
     teaches = deviation.observed & ~muted[:, None]
-    filters[EXCEED_COUNT.start :] *= np.where(teaches, np.float32(1 - 1 / TAIL_MEMORY), np.float32(1))
+    filters[EXCEED_COUNT.start :] *= np.where(teaches, FADE, np.float32(1))
     in_tail = deviation.above & teaches
     above = np.unravel_index(np.flatnonzero(in_tail), in_tail.shape)  # as np.nonzero, which is slow beyond one axis
     begins = deviation.starts_spell(*above)

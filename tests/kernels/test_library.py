@@ -71,6 +71,7 @@ def test_a_broken_library_is_logged_and_the_reference_runs(
     with caplog.at_level(logging.WARNING, logger="kernels"):
         backend = choose_backend(None, file)
     assert backend.name == "reference"
+    assert backend.library is None
     assert backend.reason is not None
     assert text in backend.reason
     assert backend.reason in caplog.text

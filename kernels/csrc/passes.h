@@ -1,0 +1,68 @@
+// What the compiled passes over series are called with. Independent of Python and of the instruction set.
+//
+// A series is one channel of a service or of a call. All arrays are contiguous; S are the time scales, C the channels.
+#pragma once
+
+#include <cstdint>
+
+namespace tagae {
+
+constexpr int SCALES = 3;
+constexpr int MOST_CHANNELS = 64;
+
+// Constants of model/state/filters.py, in this order.
+struct FilterConstants {
+    float fast, slow, short_rate, long_rate, prior_weight, clip, clip_consistency, bound, memorable, support;
+    float short_scale, long_scale, limit, tail_start, rested[SCALES], fade, excess_limit;
+};
+
+struct FilterPass {
+    int64_t rows, channels;
+    const FilterConstants* constants;
+    const float* floor;        // [C] variance
+    const uint8_t* two_sided;  // [C]
+    const float* before;       // [13, rows, C]
+    const float *value, *noise;
+    const uint8_t* measured;          // [rows, C]
+    const uint8_t *muted, *paused;    // [rows]
+    float *after, *now, *level, *expected, *spread;  // level [S, rows, C]
+    uint8_t* known;
+};
+
+// Constants of model/scoring/calibration.py, in this order.
+struct TailConstants {
+    float tail_start, tail_memory, rate_weight, scale_weight, explained_at_most, limit;
+};
+
+struct TailPass {
+    int64_t rows, channels, exposures;
+    const TailConstants* constants;
+    const float *rate, *mean_excess, *shape;  // [exposures, S, C]
+    const float* impact;                      // [4, exposures, S, C]
+    const int64_t* exposure;                  // [rows]
+    const float *level, *exceed_count, *exceed_sum;             // [S, rows, C]
+    const float *now, *predicted, *expected, *spread, *seen;    // [rows, C]
+    const uint8_t* observed;
+    float *surprise, *raw, *explained;        // [rows, C]
+};
+
+struct ChannelPass {
+    int64_t nodes, edges;
+    float interval, largest;
+    const float *node_offsets, *edge_offsets;  // [9], [5]
+    const float *node_features, *edge_features;
+    const uint8_t *node_measured, *edge_measured;
+    const int64_t* edge_index;  // [2, edges]
+    double* sums;               // [4, nodes] zeros: workspace
+    float *node, *node_noise, *edge, *edge_noise;
+    uint8_t *node_observed, *edge_observed;
+};
+
+struct Passes {
+    void (*update_filters)(const FilterPass&);
+    void (*calibrate)(const TailPass&);
+    void (*channel_values)(const ChannelPass&);
+};
+extern const Passes AVX2_PASSES, AVX512_PASSES;
+
+}  // namespace tagae

@@ -1,0 +1,211 @@
+"""Compiled passes over the series around the network: numpy arrays in, numpy arrays out.
+
+A series is one channel of a service or of a call. The definition of each pass is the numpy code of the model that calls
+it. That code runs where the library does not: :func:`are_compiled`. Filters are the same to the last bit in both, so a
+machine with the library continues the state of one without it.
+
+Shapes: N rows, C channels of a row, S = 3 time scales. Errors: ``InvalidArgument`` names the array that does not fit.
+"""
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from kernels._registry import library
+from kernels.errors import InvalidArgument
+from kernels.schemas import PASSES
+
+Floats = NDArray[np.float32]
+Flags = NDArray[np.bool_]
+Integers = NDArray[np.int64]
+SLOTS, SCALES, EXPOSURES = 13, 3, 3
+FILTER_CONSTANTS, TAIL_CONSTANTS = 19, 6
+MOST_CHANNELS = 64
+NODE_METRICS, EDGE_METRICS, NODE_CHANNELS, EDGE_CHANNELS = 7, 4, 9, 5
+
+
+def _struct(numbers: int, floats: int, arrays: int) -> type[ctypes.Structure]:
+    """Return the layout of a struct of ``csrc/passes.h``."""
+    types = [ctypes.c_int64] * numbers + [ctypes.c_float] * floats + [ctypes.c_void_p] * arrays
+    return type("Pass", (ctypes.Structure,), {"_fields_": [(f"field{i}", kind) for i, kind in enumerate(types)]})
+
+
+_STRUCTS = {name: _struct(*counts) for name, counts in PASSES.items()}
+
+
+def are_compiled() -> bool:
+    """Whether the passes can run: the library is there, and ``TAGAE_KERNELS`` permits it."""
+    return library() is not None
+
+
+def update_filters(
+    constants: Floats,
+    floor: Floats,
+    two_sided: Flags,
+    filters: Floats,
+    value: Floats,
+    noise: Floats,
+    measured: Flags,
+    muted: Flags,
+    paused: Flags,
+) -> tuple[Floats, Floats, Floats, Floats, Floats, Flags]:
+    """``update_filters`` of ``model/state/filters.py``.
+
+    Args:
+        constants: of that file, in the order of ``FilterConstants`` in ``csrc/passes.h``.
+        floor, two_sided: ``[C]`` of the channels; the floor as a variance.
+        filters: ``[13, N, C]``.
+        value, noise, measured: ``[N, C]``.
+        muted, paused: ``[N]``.
+
+    Returns:
+        Updated filters, deviations now, levels ``[S, N, C]``, expected values, spreads, and which series are known.
+    """
+    rows, channels = size = filters.shape[1:]
+    _check_channels(channels)
+    after, level = np.empty((SLOTS, *size), np.float32), np.empty((SCALES, *size), np.float32)
+    now, expected, spread = (np.empty(size, np.float32) for _ in range(3))
+    known = np.empty(size, np.bool_)
+    _run(
+        "update_filters",
+        size,
+        _fit("constants", constants, np.float32, (FILTER_CONSTANTS,)),
+        _fit("floor", floor, np.float32, (channels,)),
+        _fit("two_sided", two_sided, np.bool_, (channels,)),
+        _fit("filters", filters, np.float32, (SLOTS, *size)),
+        _fit("value", value, np.float32, size),
+        _fit("noise", noise, np.float32, size),
+        _fit("measured", measured, np.bool_, size),
+        _fit("muted", muted, np.bool_, (rows,)),
+        _fit("paused", paused, np.bool_, (rows,)),
+        *(after, now, level, expected, spread, known),
+    )
+    return after, now, level, expected, spread, known
+
+
+def calibrate(
+    constants: Floats,
+    rate: Floats,
+    mean_excess: Floats,
+    shape: Floats,
+    impact: Floats,
+    exposure: Integers,
+    level: Floats,
+    exceed_count: Floats,
+    exceed_sum: Floats,
+    now: Floats,
+    predicted: Floats,
+    expected: Floats,
+    spread: Floats,
+    seen: Floats,
+    observed: Flags,
+) -> tuple[Floats, Floats, Floats]:
+    """``SeriesTail.calibrate`` of ``model/scoring/calibration.py``.
+
+    Args:
+        constants: of that file, in the order of ``TailConstants`` in ``csrc/passes.h``.
+        rate, mean_excess, shape: ``[EXPOSURES, S, C]`` shipped tails.
+        impact: ``[4, EXPOSURES, S, C]``.
+        exposure: ``[N]``.
+        level, exceed_count, exceed_sum: ``[S, N, C]``.
+        now, predicted, expected, spread, seen, observed: ``[N, C]``.
+
+    Returns:
+        Surprise of what neighbours do not explain, raw surprise, and expected values, ``[N, C]`` each.
+    """
+    rows, channels = size = now.shape
+    _check_channels(channels)
+    tails, scales = (EXPOSURES, SCALES, channels), (SCALES, *size)
+    surprise, raw, explained = (np.empty(size, np.float32) for _ in range(3))
+    _run(
+        "calibrate",
+        (*size, EXPOSURES),
+        _fit("constants", constants, np.float32, (TAIL_CONSTANTS,)),
+        _fit("rate", rate, np.float32, tails),
+        _fit("mean_excess", mean_excess, np.float32, tails),
+        _fit("shape", shape, np.float32, tails),
+        _fit("impact", impact, np.float32, (4, *tails)),
+        _fit("exposure", exposure, np.int64, (rows,)),
+        _fit("level", level, np.float32, scales),
+        _fit("exceed_count", exceed_count, np.float32, scales),
+        _fit("exceed_sum", exceed_sum, np.float32, scales),
+        _fit("now", now, np.float32, size),
+        _fit("predicted", predicted, np.float32, size),
+        _fit("expected", expected, np.float32, size),
+        _fit("spread", spread, np.float32, size),
+        _fit("seen", seen, np.float32, size),
+        _fit("observed", observed, np.bool_, size),
+        *(surprise, raw, explained),
+    )
+    return surprise, raw, explained
+
+
+def channel_values(
+    interval_seconds: float,
+    largest: float,
+    node_offsets: Floats,
+    edge_offsets: Floats,
+    node_features: Floats,
+    edge_features: Floats,
+    node_observed: Flags,
+    edge_observed: Flags,
+    edge_index: Integers,
+) -> tuple[Floats, Flags, Floats, Floats, Flags, Floats]:
+    """``channel_values`` of ``model/features.py``, whose results are in the order of ``ChannelValues``.
+
+    Args:
+        interval_seconds: between snapshots, s.
+        largest: value; what is larger counts as this.
+        node_offsets, edge_offsets: ``[9]``, ``[5]`` of the channels.
+        node_features, node_observed: ``[N, 7]``.
+        edge_features, edge_observed: ``[E, 4]``.
+        edge_index: ``[2, E]``.
+    """
+    nodes, edges = len(node_features), len(edge_features)
+    of_nodes, of_edges = (nodes, NODE_CHANNELS), (edges, EDGE_CHANNELS)
+    node, node_noise = np.empty(of_nodes, np.float32), np.empty(of_nodes, np.float32)
+    edge, edge_noise = np.empty(of_edges, np.float32), np.empty(of_edges, np.float32)
+    node_seen, edge_seen = np.empty(of_nodes, np.bool_), np.empty(of_edges, np.bool_)
+    _run(
+        "channel_values",
+        (nodes, edges, interval_seconds, largest),
+        _fit("node_offsets", node_offsets, np.float32, (NODE_CHANNELS,)),
+        _fit("edge_offsets", edge_offsets, np.float32, (EDGE_CHANNELS,)),
+        _fit("node_features", node_features, np.float32, (nodes, NODE_METRICS)),
+        _fit("edge_features", edge_features, np.float32, (edges, EDGE_METRICS)),
+        _fit("node_observed", node_observed, np.bool_, (nodes, NODE_METRICS)),
+        _fit("edge_observed", edge_observed, np.bool_, (edges, EDGE_METRICS)),
+        _fit("edge_index", edge_index, np.int64, (2, edges)),
+        np.zeros((4, nodes)),
+        *(node, node_noise, edge, edge_noise, node_seen, edge_seen),
+    )
+    return node, node_seen, node_noise, edge, edge_seen, edge_noise
+
+
+def _run(name: str, scalars: tuple[float, ...], *arrays: NDArray[Any]) -> None:
+    found = library()
+    assert found is not None, "the caller asks are_compiled first"
+    filled = _STRUCTS[name](*scalars, *map(_address, arrays))
+    if not getattr(found, f"tagae_{name}")(ctypes.byref(filled)):
+        raise InvalidArgument(f"{name}: expected indices of rows, came one that is none; check edge_index and exposure")
+
+
+def _address(array: NDArray[Any]) -> int:
+    """Return where the numbers are. ``array.ctypes.data`` takes five times as long; a pass has twenty arrays."""
+    if array.flags.writeable and array.size:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
+    return array.ctypes.data
+
+
+def _check_channels(channels: int) -> None:
+    if not 0 < channels <= MOST_CHANNELS:
+        raise InvalidArgument(f"expected 1 to {MOST_CHANNELS} channels, came {channels}; give the array of one table")
+
+
+def _fit(name: str, array: NDArray[Any], dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return the array as the pass reads it: contiguous, of its type."""
+    if array.shape != shape:
+        raise InvalidArgument(f"{name}: expected shape {list(shape)}, came {list(array.shape)}", argument=name)
+    return np.ascontiguousarray(array, dtype)
