@@ -167,7 +167,7 @@ def replay_verdicts(
         pytest.param(
             COARSE_MS,
             (16.0, 60.0),
-            (Tolerance(0.98, 0.9, 1, 1, 0.25), Tolerance(0.95, 0.8, 3, 3, 0.5)),
+            (Tolerance(0.92, 0.9, 1, 16, 0.25), Tolerance(0.95, 0.8, 3, 3, 0.5)),
             id="Istio's buckets",
         ),
     ],
