@@ -136,7 +136,7 @@ function noticeText({ incidents }) {
 const silenceNotes = ({ silence }) => (silence ? [["", silenceText(silence)]] : []);
 
 /** "23 of 300 services". */
-const share = ({ services, total }) => `${services} of ${plural(total, "service")}`;
+const share = ({ services, total }) => `${services.toLocaleString("en")} of ${plural(total, "service")}`;
 
 /** "No telemetry from 23 of 300 services. Silent since 01:40 UTC: shop/cart, shop/pay and 21 more." */
 const silenceText = (silence) => `No telemetry from ${share(silence)}. ${silentNames(silence)}`;

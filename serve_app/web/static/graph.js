@@ -404,7 +404,9 @@ export function graphView(on) {
     if (order.length < map.nodes.name.length) parts.push(`${order.length} of ${map.nodes.name.length} nodes in view`);
     place.setAttribute("aria-label", `The mesh as a graph: ${parts.join("; ")}`);
     const folded = order.filter((i) => map.nodes.name[i].endsWith(EVERYTHING)).length,
-      hint = folded ? `; ${plural(folded, "namespace")} folded, click one to open it` : drawn.isLayered ? `; ${order.length} in view` : "";
+      isPart = drawn.isLayered || order.length < map.nodes.name.length,
+      inView = isPart ? `; ${order.length.toLocaleString("en")} in view` : "",
+      hint = folded ? `; ${plural(folded, "namespace")} folded, click one to open it` : inView;
     by("graph-title").textContent = `${plural(map.services, "service")}, ${plural(map.calls, "call")}${hint}`;
   }
 
