@@ -141,56 +141,56 @@ def explain(
     discount = np.array([CONTEXT.get(c, 1.0) for c in range(OWN)], np.float32)
     table.surprise[:, :OWN], table.worth[:, :OWN] = strength.node, strength.node * strength.node_matters * discount
     _add_calls(state, strength, keep, table)
-    now, usual = _traffic(observation, strength.young)
     gone = observation.presence.gone[keep]
-    _add_moved_calls(state, strength, keep, table, now - usual, gone)
+    _add_moved_calls(state, observation, strength, keep, table, gone)
     best = np.argsort(-table.worth, axis=1, kind="stable")[:, :MOST]
     surprise, worth = (np.take_along_axis(one, best, axis=1) for one in (table.surprise, table.worth))
     is_strong = (surprise >= LEAST_SURPRISE) & (worth >= np.maximum(LEAST, LEAST_SHARE * worth[:, :1]))
     series = np.where(is_strong, best, -1)
     call = np.where(series >= 0, np.take_along_axis(table.call, best, axis=1), -1)
-    absent = np.full((2, 1), -1)  # the column that index -1 selects, even if there are no calls
-    ends = np.concatenate([state.edge_index, absent], axis=1)[:, call]
-    peer = np.where(call >= 0, np.where(ends[0] == keep[:, None], ends[1], ends[0]), -1)
+    of_call = call >= 0
+    source, destination = state.edge_index[:, call[of_call]]
+    itself = np.broadcast_to(keep[:, None], call.shape)[of_call]
+    named, place = np.unique(np.where(source == itself, destination, source), return_inverse=True)
+    peer = np.full(call.shape, -1)
+    peer[of_call] = place
     observed, expected = _values(observation, node_expected, edge_expected, keep[:, None], call, series)
-    is_moved = (series >= OWN + CALLS) & (call >= 0)
-    observed[is_moved], expected[is_moved] = now[call[is_moved]], usual[call[is_moved]]
-    named = sorted(set(peer[peer >= 0].tolist()))
-    place = {row: i for i, row in enumerate(named)} | {-1: -1}
-    peers = np.array([[place[row] for row in rows] for rows in peer.tolist()], np.int64).reshape(series.shape)
-    names = tuple(state.node_ids[row] for row in named)
+    is_moved = of_call & (series >= OWN + CALLS)
+    observed[is_moved], expected[is_moved] = _traffic(observation, strength.young, call[is_moved])
+    names = tuple(state.node_ids[row] for row in named.tolist())
     gone_for = np.where(gone, state.node_unmeasured[keep], 0).astype(np.int64)
     load = _load(observation, keep)
     context: dict[int, tuple[Fact, ...]] = {}
     for m in np.flatnonzero(strength.sends_more).tolist():
-        context[m] = _outgoing_calls(state, observation, int(keep[m]), float(load[m]), now, usual)
+        context[m] = _outgoing_calls(state, observation, strength.young, int(keep[m]), float(load[m]))
     for m, c in _scarce_resources(table, series):
         rows, no_call, resource = keep[m : m + 1], np.array([-1]), np.array([c])
         value, usually = _values(observation, node_expected, edge_expected, rows, no_call, resource)
         context[m] = (*context.get(m, ()), Fact(SERIES[c], float(value[0]), float(usually[0])))
-    return Explanation(series, peers, observed, expected, gone_for, load, names, context)
+    return Explanation(series, peer, observed, expected, gone_for, load, names, context)
 
 
 def _outgoing_calls(
-    state: MeshState, observation: Observation, row: int, load: float, now: Array, usual: Array
+    state: MeshState, observation: Observation, young: BoolArray, row: int, load: float
 ) -> tuple[Fact, ...]:
     """Return the total of a service's calls, and the error rate of those that fail most, if it makes at least
     ``MORE_CALLS`` times as many as usual, in total and for each request.
 
     Args:
         state, observation: of the mesh.
+        young: ``[E]`` calls that are new.
         row: of the service.
         load: its requests relative to usual.
-        now, usual: of :func:`_traffic`.
     """
     edge, error = observation.edge, EDGE_CHANNELS[ERROR]
     calls = np.flatnonzero(state.edge_index[0] == row)
-    made, due = float(now[calls].sum()), float(usual[calls].sum())
+    now, usual = _traffic(observation, young, calls)
+    made, due = float(now.sum()), float(usual.sum())
     if due <= 0 or made < MORE_CALLS * due * max(load, 1.0):
         return ()
     rates, before = (error.invert(of[calls, ERROR]) for of in (edge.value, edge.expected))
     more = np.where(edge.observed[calls, ERROR], rates - before, 0)
-    worst = int((more * now[calls]).argmax())
+    worst = int((more * now).argmax())
     sent = Fact(SENT, made, due)
     if more[worst] < LEAST_FAILING:
         return (sent,)
@@ -258,16 +258,21 @@ def _add_calls(state: MeshState, strength: Strength, keep: IntArray, table: _Tab
 
 
 def _add_moved_calls(
-    state: MeshState, strength: Strength, keep: IntArray, table: _Table, more: Array, gone: BoolArray
+    state: MeshState, observation: Observation, strength: Strength, keep: IntArray, table: _Table, gone: BoolArray
 ) -> None:
     """Add disappearances and calls that are new, lost, moved or dropped, in place: of each kind the call whose traffic
     changed most."""
     table.add(np.flatnonzero(gone), VANISHED, strength.vanished[gone], strength.vanished[gone])
     table.worth[gone, RATE] = 0  # the disappearance says so already
+    moved = np.flatnonzero(~gone & (strength.vanished >= LEAST_SURPRISE)).tolist()
+    if not moved:
+        return
     source, destination = state.edge_index
+    now, usual = _traffic(observation, strength.young, slice(None))
+    more = now - usual
     makes_new = np.bincount(source[strength.young], minlength=len(state.node_ids)) > 0
     is_older = ~strength.young & makes_new[source]  # usual calls of a caller that also makes new ones
-    for m in np.flatnonzero(~gone & (strength.vanished >= LEAST_SURPRISE)).tolist():
+    for m in moved:
         worth = float(strength.vanished[m])
         for series, changed in (
             (NEW, np.where(strength.young & (destination == keep[m]), more, 0)),
@@ -280,11 +285,11 @@ def _add_moved_calls(
                 table.call[m, SERIES.index(series)] = int(changed.argmax())
 
 
-def _traffic(observation: Observation, young: BoolArray) -> tuple[Array, Array]:
-    """Return requests of each call now and usually, ``[E]`` 1/s. A new call has 0 usual requests."""
+def _traffic(observation: Observation, young: BoolArray, rows: IntArray | slice) -> tuple[Array, Array]:
+    """Return requests of these calls now and usually, 1/s. A new call has 0 usual requests."""
     offset = np.float32(EDGE_CHANNELS[RATE].offset)
-    now, usual = (np.exp(v[:, RATE]) - offset for v in (observation.edge.value, observation.edge.expected))
-    return now * observation.edge_present, np.where(young, 0, usual)
+    now, usual = (np.exp(v[rows, RATE]) - offset for v in (observation.edge.value, observation.edge.expected))
+    return now * observation.edge_present[rows], np.where(young[rows], 0, usual)
 
 
 def _load(observation: Observation, keep: IntArray) -> Array:
