@@ -4,8 +4,9 @@
 
 A random tenth of the services falls silent 20 times, for 2 to 12 snapshots, with 3 measured snapshots in between. There
 is no fault, so every alert is false. This is done for each side of the telemetry, on a simulated mesh or on a recording
-without faults. Then, on simulated meshes, ten busy services disappear, one in each run, while a tenth of the others is
-silent. Prints one JSON line for each figure; takes about two minutes.
+without faults. The same snapshots without silences show which alerts have other causes. Then, on simulated meshes, ten
+busy services disappear, one in each run, while a tenth of the others is silent. Prints one JSON line for each figure;
+takes about two minutes.
 """
 
 import argparse
@@ -129,12 +130,15 @@ def measure(checkpoint: Checkpoint, spec: MeshSpec, recording: Path | None) -> I
     longest = SETTLED + SILENCES * (LENGTHS[1] + BETWEEN)
     for reporter in Reporter:
         simulated = Simulator(spec, snapshots=longest).snapshots()
-        source = iter(RecordingReader(recording).snapshots()) if recording else simulated
+        source = islice(RecordingReader(recording).snapshots(), longest) if recording else simulated
         mesh = settle(checkpoint, islice(source, SETTLED))
-        verdicts = score_all(checkpoint, mesh, with_silences(source, reporter))
+        measured = list(source)
+        verdicts = score_all(checkpoint, mesh, with_silences(measured, reporter))
+        without = score_all(checkpoint, mesh, measured[: len(verdicts)])
         where = recording.name if recording else f"simulated, {spec.services} services"
         line = {"benchmark": "silence", "mesh": where, "reporter": reporter.value, "silences": SILENCES}
-        yield line | {"snapshots": len(verdicts), "alerts": len(alerts(verdicts))}
+        counts = {"alerts": len(alerts(verdicts)), "alerts_without_silences": len(alerts(without))}
+        yield line | {"snapshots": len(verdicts), **counts}
     if recording is None:
         mesh, culprits = settle(checkpoint, Simulator(spec, snapshots=SETTLED).snapshots()), busy_services(spec)
         found = [find_disappearance(checkpoint, mesh, spec, name, seed) for seed, name in enumerate(culprits)]
