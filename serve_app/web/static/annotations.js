@@ -65,19 +65,31 @@ export function namespaces(pen, renderer, circled, colours) {
 }
 
 /**
- * Draw the spread of an incident: an arrow for each hop, and above them the numbers of their steps where there is room.
- * @param {{from: any, to: any, step: number, ink: string}[]} hops from a callee to its caller: position and radius of both.
- * @param {{x: number, y: number, radius: number}[]} services that no number covers.
- * @returns {number[][]} the boxes of the numbers: left, top, right, bottom.
+ * Draw the spread of an incident: an arrow for each hop.
+ * @param {{from: any, to: any, ink: string}[]} hops position and radius of both services.
  */
-export function arrows(pen, hops, services, colours) {
+export function arrows(pen, hops) {
   for (const { from, to, ink } of hops) arrow(pen, from, to, ink);
+}
+
+/**
+ * Draw the numbers of the steps of the spread where there is room.
+ * @param {{from: any, to: any, step: number, ink: string}[]} hops position and radius of both services.
+ * @param {{x: number, y: number, radius: number}[]} services that no number covers.
+ * @param {number[][]} names boxes that no number covers: left, top, right, bottom.
+ * @returns {number[][]} the boxes of the numbers.
+ */
+export function steps(pen, hops, services, names, colours) {
   const taken = services.map(({ x, y, radius }) => ({ x, y, reach: radius + NUMBER_RADIUS + 1 })),
-    boxes = [];
+    boxes = [],
+    isClear = (one) => names.every((name) => one[2] <= name[0] || one[0] >= name[2] || one[3] <= name[1] || one[1] >= name[3]);
   for (const { from, to, step, ink } of hops) {
     if (Math.hypot(to.x - from.x, to.y - from.y) <= LEAST_NUMBERED) continue;
     const spots = ALONG.map((share) => ({ x: from.x + share * (to.x - from.x), y: from.y + share * (to.y - from.y) })),
-      free = spots.find(({ x, y }) => taken.every((one) => Math.hypot(one.x - x, one.y - y) > one.reach));
+      free = spots.find(
+        ({ x, y }) =>
+          taken.every((one) => Math.hypot(one.x - x, one.y - y) > one.reach) && isClear(box({ x, y, radius: NUMBER_RADIUS })),
+      );
     if (!free) continue;
     taken.push({ ...free, reach: APART });
     boxes.push(box({ ...free, radius: NUMBER_RADIUS + 1 }));

@@ -1,7 +1,7 @@
 // The mesh as a graph: sigma draws services and calls, a canvas above it the annotations. Around an incident or a selected
 // service, the graph has layers (layers.js); the whole mesh has the positions of the service, stretched to the stage.
 /* global Sigma, graphology */
-import { arrows, circles, hover, hoverBox, namespaces, outlines, ring } from "./annotations.js";
+import { arrows, circles, hover, hoverBox, namespaces, outlines, ring, steps } from "./annotations.js";
 import { by, colour } from "./dom.js";
 import { box, drawLabels, halo } from "./labels.js";
 import { groupNeighbours } from "./hubs.js";
@@ -333,16 +333,18 @@ export function graphView(on) {
       step,
       ink: drawn.source && isSelectedCall(edge) ? colours.accent : colours.path,
     }));
-    const obstacles = order.slice(0, OBSTACLES).map(at),
-      numbers = arrows(pen, hops, obstacles, colours);
+    arrows(pen, hops);
     const those = (is) => order.filter(is).map(at);
     outlines(pen, those((i) => isUnknown(nodes, i)), colours.hollow, 1.6, []);
     outlines(pen, those((i) => nodes.gone[i]), colours.path, 2, [4, 3]);
     const first = drawn.index.get(drawn.incident?.suspects[0]?.service);
     if (first !== undefined && places[first]) ring(pen, at(first), colours);
-    const kept = [...named, ...obstacles.map(box), ...numbers],
-      taken = drawLabels(pen, names(), { width, height }, kept, colours);
-    if (callOrder.length) drawLabels(pen, callLabels(), { width, height }, [...taken, ...callObstacles(pen)], colours);
+    const obstacles = order.slice(0, OBSTACLES).map(at),
+      circled = obstacles.map(box),
+      taken = drawLabels(pen, names(), { width, height }, [...circled, ...named], colours),
+      numbers = steps(pen, hops, obstacles, taken.slice(circled.length), colours),
+      kept = [...taken, ...numbers];
+    if (callOrder.length) drawLabels(pen, callLabels(), { width, height }, [...kept, ...callObstacles(pen)], colours);
     pen.font = "12px system-ui, sans-serif";
     for (const one of rest) {
       const { x, y } = renderer.graphToViewport({ x: one.x, y: -one.y });
