@@ -160,17 +160,24 @@ def test_damaged_incidents_are_left_out(store: LocalStore, tmp_path: Path, caplo
     assert store.load("prod") is not None
 
 
-def test_a_file_of_the_version_before_gets_an_archive(tmp_path: Path) -> None:
-    with closing(LocalStore(tmp_path)) as store:
-        append(store, 1)
-        before = store.load("prod")
-    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as old:  # layout 2 had no archive
-        old.executescript("DROP TABLE incidents; PRAGMA user_version = 2;")
+# Up to layout 3 the states were in the table of the meshes; layout 2 had no archive.
+TO_LAYOUT_3 = "DROP TABLE steps; DROP TABLE meshes; ALTER TABLE states RENAME TO meshes; PRAGMA user_version = 3;"
+TO_LAYOUT_2 = f"{TO_LAYOUT_3} DROP TABLE incidents; PRAGMA user_version = 2;"
+
+
+@pytest.mark.parametrize(("to_earlier_layout", "kept"), [(TO_LAYOUT_3, ["incident-1"]), (TO_LAYOUT_2, [])])
+def test_a_file_of_an_earlier_layout_is_migrated(tmp_path: Path, to_earlier_layout: str, kept: list[str]) -> None:
     with closing(LocalStore(tmp_path, archive=LIMIT)) as store:
-        assert store.load("prod") == before
-        assert found(store) == []
+        append(store, 1, incidents=(incident(1),))
+        before, state = store.load("prod"), store.load_state("prod")
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as old:
+        old.executescript(to_earlier_layout)
+    with closing(LocalStore(tmp_path, archive=LIMIT)) as store:
+        assert before is not None
+        assert (store.load("prod"), store.load_state("prod")) == (before, state)
+        assert found(store) == kept
         append(store, 2, incidents=(incident(2),))
-        assert found(store) == ["incident-2"]
+        assert found(store) == ["incident-2", *kept]
 
 
 def test_the_archive_survives_damage_elsewhere_in_the_file(tmp_path: Path) -> None:
