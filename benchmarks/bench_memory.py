@@ -18,7 +18,7 @@ import psutil
 import torch
 
 from model.checkpoint import load
-from serve_app.api.codec import pack_snapshot, unpack_snapshot
+from serve_app.api.codec import pack_snapshot
 from serve_app.pipeline import LocalRunner, Options, replayer, run_now
 from serve_app.session import MeshSteps, NextSnapshot
 from serve_app.settings import Settings
@@ -47,7 +47,7 @@ def measure(directory: Path, services: int, snapshots: int, every: int = EVERY) 
         runner = LocalRunner(checkpoint)
         for count, snapshot in enumerate(simulator.snapshots(), 1):
             packed = pack_snapshot(snapshot)
-            run_now(steps.push(NextSnapshot("memory", unpack_snapshot(packed), packed), Options(), runner))
+            run_now(steps.push(NextSnapshot("memory", packed), Options(), runner))
             if count % every == 0:
                 files = sum(path.stat().st_size for path in directory.iterdir())
                 resident = process.memory_info().rss

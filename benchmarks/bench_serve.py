@@ -1,4 +1,4 @@
-"""Time from POST to verdict over HTTP and Ray Serve, compared with an empty application with the same hops.
+"""Time from POST to verdict over HTTP and Ray Serve, for both places of scoring, compared with an empty application.
 
     python benchmarks/bench_serve.py [--snapshots 200] [--threads 1] [--modes default throughput] [--json FILE]
 
@@ -6,10 +6,12 @@ One client on loopback sends each size as JSON and as Arrow, in both modes of Se
 ``throughput`` (``RAY_SERVE_THROUGHPUT_OPTIMIZED=1``: gRPC between replicas, HTTP directly to the ingress). Serve reads
 its mode when it is imported, so each mode has its own process.
 
-Correctness first: every push is answered with 200 and the next sequence. Each push is followed by a no-op with the same
-body, so that other load affects both. The time of the pipeline in one process is measured before, on the same
-snapshots. ``above_noop`` is the cost of everything of ours. ``above_noop_and_pipeline`` is the cost of serving without
-Ray's hops and the pipeline: decoding, packing, copies to other processes, the store. Prints JSON lines.
+Correctness first: every push is answered with 200 and the next sequence. Two applications run: one that scores in the
+sessions, and one that scores on replicas (``scorer.place``). Each snapshot is pushed to one, then to the other. Each
+push is followed by a no-op with the same hops and body, so that other load affects all of them. The time of the
+pipeline in one process is measured before, on the same snapshots. ``above_noop`` is the cost of everything of ours.
+``above_noop_and_pipeline`` is the cost of serving without Ray's hops and the pipeline: decoding, packing, copies to
+other processes, the store. Prints JSON lines.
 """
 
 import argparse
@@ -23,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,16 +41,17 @@ from ray import serve
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import encode_snapshot
-from serve_app.app import LIGHT_CPUS, start, stop
+from serve_app.app import LIGHT_CPUS, application, start, stop
 from serve_app.deployments.local import QUIET
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.settings import Settings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 
-SIZES = ((60, 3.0), (500, 6.0), (2000, 10.0))
+SIZES = ((60, 3.0), (500, 6.0), (2000, 10.0), (10_000, 10.0))
 FORMATS = {"json": "application/json", "arrow": "application/vnd.apache.arrow.stream"}
 MODES = ("default", "throughput")
+PLACES = ("session", "replicas")
 PORTS = 20  # one for each ingress replica in throughput mode
 WARM_UP = 20
 
@@ -63,26 +66,28 @@ class NoopLeaf:
 
 
 class NoopSession:
-    """Makes the two calls that a session makes for a mesh of one part."""
+    """Makes the calls of a session that has its snapshots scored on replicas: one to a scorer, one to a meta-model."""
 
     def __init__(self, scorer: Any, meta: Any) -> None:
         self._scorer, self._meta = scorer, meta
 
-    async def answer(self) -> int:
+    async def answer(self, place: str) -> int:
+        if place == "session":
+            return 2
         return int(await self._scorer.answer.remote()) + int(await self._meta.answer.remote())
 
 
 @serve.ingress(noop)
 class NoopIngress:
-    """One route that reads the body, which is a round trip to Serve's proxy."""
+    """One route for each place, which reads the body: that is a round trip to Serve's proxy."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
 
-    @noop.post("/")
-    async def answer(self, request: Request) -> int:
+    @noop.post("/{place}")
+    async def answer(self, place: str, request: Request) -> int:
         await request.body()
-        return int(await self._session.answer.remote())
+        return int(await self._session.answer.remote(place))
 
 
 def deploy_noop(settings: Settings) -> None:
@@ -119,34 +124,38 @@ def pipeline_times(settings: Settings, snapshots: Sequence[MeshSnapshot]) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Fronts:
-    """Connections to the service and to the no-op."""
+    """Connections to the applications, by place of scoring, and to the no-op."""
 
-    ours: httpx.Client
+    ours: dict[str, httpx.Client]
     noop: httpx.Client
 
 
 def measure(
     fronts: Fronts, settings: Settings, size: tuple[int, float], count: int, wire: str, label: str
-) -> dict[str, Any]:
-    """Return one row."""
+) -> list[dict[str, Any]]:
+    """Return one row for each place."""
     services, calls = size
     spec = MeshSpec(services=services, calls_per_service=calls, seed=1)
     snapshots = list(Simulator(spec, snapshots=count + WARM_UP).snapshots())
     bodies = [encode_snapshot(snapshot, FORMATS[wire]) for snapshot in snapshots]
     headers = {"content-type": FORMATS[wire]}
     alone = pipeline_times(settings, snapshots)
-    path = f"/v1/meshes/bench-{services}-{wire}/snapshots"
-    pushes, noops, stages = [], [], []
+    pushes: dict[str, list[float]] = {place: [] for place in fronts.ours}
+    stages: dict[str, list[dict[str, str]]] = {place: [] for place in fronts.ours}
+    noops: dict[str, list[float]] = {place: [] for place in fronts.ours}
     for sequence, body in enumerate(bodies, 1):
-        push, response = milliseconds(partial(fronts.ours.post, path, content=body, headers=headers))
-        assert response.status_code == 200, response.text
-        assert response.json()["sequence"] == sequence, response.text
-        nothing, empty = milliseconds(partial(fronts.noop.post, "/noop/", content=body, headers=headers))
-        assert empty.status_code == 200, empty.text
-        pushes.append(push)
-        noops.append(nothing)
-        stages.append(dict(re.findall(r"(\w+);dur=([\d.]+)", response.headers["server-timing"])))
-    return {
+        for place, client in fronts.ours.items():
+            path = f"{prefix(place)}/v1/meshes/bench-{services}-{wire}-{place}/snapshots"
+            push, response = milliseconds(partial(client.post, path, content=body, headers=headers))
+            assert response.status_code == 200, response.text
+            assert response.json()["sequence"] == sequence, response.text
+            pushes[place].append(push)
+            stages[place].append(dict(re.findall(r"(\w+);dur=([\d.]+)", response.headers["server-timing"])))
+            empty = partial(fronts.noop.post, f"/noop/{place}", content=body, headers=headers)
+            nothing, answer = milliseconds(empty)
+            assert answer.json() == 2, answer.text
+            noops[place].append(nothing)
+    about = {
         "benchmark": "serve",
         "mode": label,
         "format": wire,
@@ -154,15 +163,27 @@ def measure(
         "calls": snapshots[-1].num_edges,
         "snapshots": count,
         "body_kilobytes": round(len(bodies[-1]) / 1000),
-        **summary("push", pushes[WARM_UP:]),
-        **summary("noop", noops[WARM_UP:]),
         **summary("pipeline", alone),
-        **above(pushes[WARM_UP:], noops[WARM_UP:], alone),
-        **{
-            f"stage_{name}_p50_ms": round(float(np.median([float(row[name]) for row in stages[WARM_UP:]])), 2)
-            for name in stages[-1]
-        },
     }
+    return [
+        {
+            **about,
+            "place": place,
+            **summary("push", pushes[place][WARM_UP:]),
+            **summary("noop", noops[place][WARM_UP:]),
+            **above(pushes[place][WARM_UP:], noops[place][WARM_UP:], alone),
+            **{
+                f"stage_{name}_p50_ms": round(float(np.median([float(row[name]) for row in rows[WARM_UP:]])), 2)
+                for name in rows[-1]
+            },
+        }
+        for place, rows in stages.items()
+    ]
+
+
+def prefix(place: str) -> str:
+    """Return the first word of the paths of the application that scores in a place."""
+    return "" if place == PLACES[0] else f"/{place}"
 
 
 def summary(name: str, taken: Sequence[float]) -> dict[str, float]:
@@ -181,22 +202,23 @@ def above(pushes: Sequence[float], noops: Sequence[float], alone: Sequence[float
 
 @contextmanager
 def connections(mode: str, url: str) -> Iterator[Fronts]:
-    """Connect to the proxy or, in throughput mode, directly to the replicas of both ingresses."""
-    ours = noop = url
+    """Connect to the proxy or, in throughput mode, directly to the replicas of the ingresses."""
+    ours, noop = dict.fromkeys(PLACES, url), url
     if mode == "throughput":
         first = int(os.environ["RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT"])
         direct = [f"http://127.0.0.1:{port}" for port in range(first, first + PORTS)]
-        ours = next(u for u in direct if status(u, "GET", "/healthz") == 200)
-        noop = next(u for u in direct if status(u, "POST", "/noop/") == 200)
-    with httpx.Client(base_url=ours, timeout=60) as a, httpx.Client(base_url=noop, timeout=60) as b:
-        yield Fronts(a, b)
+        ours = {p: next(u for u in direct if status(u, "GET", f"{prefix(p)}/healthz") == 200) for p in PLACES}
+        noop = next(u for u in direct if status(u, "POST", "/noop/session") == 200)
+    with ExitStack() as stack:
+        clients = {p: stack.enter_context(httpx.Client(base_url=ours[p], timeout=60)) for p in PLACES}
+        yield Fronts(clients, stack.enter_context(httpx.Client(base_url=noop, timeout=60)))
 
 
 def status(url: str, method: str, path: str) -> int:
-    """Return the status of a request, or 0 if the connection is refused."""
+    """Return the status of a request, or 0 if nothing answers."""
     try:
         return httpx.request(method, url + path, timeout=10).status_code
-    except httpx.ConnectError:
+    except httpx.TransportError:
         return 0
 
 
@@ -206,19 +228,25 @@ def run_mode(mode: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as directory:
         settings = Settings(
             model={"threads": arguments.threads},
+            scorer={"device": "cpu", "place": PLACES[0]},
             serve={"port": 0, "deadline_seconds": 30.0},
             store={"path": directory},
         )
         url = start(settings)
         try:
             deploy_noop(settings)
+            on_replicas = settings.model_copy(
+                update={"scorer": settings.scorer.model_copy(update={"place": PLACES[1], "num_cpus": LIGHT_CPUS})}
+            )
+            serve.run(application(on_replicas), name=PLACES[1], route_prefix=prefix(PLACES[1]), logging_config=QUIET)
             with connections(mode, url) as fronts:
-                health = fronts.ours.get("/readyz").json()
+                health = fronts.ours[PLACES[0]].get("/readyz").json()
                 rows = [
-                    measure(fronts, settings, size, arguments.snapshots, wire, mode)
+                    row
                     for size in SIZES
                     if size[0] in arguments.sizes
-                    for wire in FORMATS
+                    for wire in arguments.formats
+                    for row in measure(fronts, settings, size, arguments.snapshots, wire, mode)
                 ]
         finally:
             stop()
@@ -263,7 +291,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--snapshots", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--sizes", type=int, nargs="*", default=[n for n, _ in SIZES], help="numbers of services")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[60, 500, 2000], help="numbers of services")
+    parser.add_argument("--formats", nargs="*", choices=list(FORMATS), default=list(FORMATS))
     parser.add_argument("--modes", nargs="*", choices=MODES, default=MODES)
     parser.add_argument("--here", action="store_true", help="run one mode in this process")
     parser.add_argument("--json", type=Path)
@@ -272,6 +301,7 @@ def main() -> None:
         print("\n".join(json.dumps(row) for row in run_mode(arguments.modes[0], arguments)))
         return
     chosen = ["--snapshots", arguments.snapshots, "--threads", arguments.threads, "--sizes", *arguments.sizes]
+    chosen += ["--formats", *arguments.formats]
     lines = []
     for mode in arguments.modes:
         command = [sys.executable, __file__, *map(str, chosen), "--here", "--modes", mode]

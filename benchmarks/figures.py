@@ -29,7 +29,7 @@ def table(header: str, body: list[str]) -> str:
 
 def numbers() -> str:
     """The tables of speed, with the machine that they were measured on."""
-    pipeline, serve = rows("pipeline"), rows("serve")
+    pipeline, serve = rows("pipeline"), _pushes()
     about = pipeline[0]
     in_process = table(
         "| services / calls | snapshot to verdict p50 | p99 | network alone p50 |",
@@ -66,7 +66,7 @@ def numbers() -> str:
 def speed() -> str:
     """The short table for the README: in process, and over HTTP if there is a result."""
     pipeline = rows("pipeline")
-    pushed = {(r["services"], r["calls"]): r for r in rows("serve") if (r["format"], r["mode"]) == ("json", "default")}
+    pushed = {(r["services"], r["calls"]): r for r in _pushes() if (r["format"], r["mode"]) == ("json", "default")}
     return table(
         f"| services / calls; {pipeline[0]['cores']} shared cores, no GPU | snapshot to verdict, p50 / p99 "
         "| over HTTP (JSON), p50 / p99 |",
@@ -203,6 +203,11 @@ def collect() -> str:
 def _spread(row: Row, what: str) -> str:
     low, middle, high = (row[f"{what}_{figure}_ms"] for figure in ("p10", "p50", "p90"))
     return f"{middle:,.0f} ms ({low:,.0f} to {high:,.0f})"
+
+
+def _pushes() -> list[Row]:
+    """The rows of pushes to an application that scores on replicas; the recorded runs have no other."""
+    return [row for row in rows("serve") if row["place"] == "replicas"]
 
 
 def _http_row(services: int, wire: str, serve: list[dict[str, Any]]) -> str:

@@ -60,17 +60,19 @@ def build(args: Arguments) -> Application:
 
 
 def application(settings: Settings) -> Application:
-    """The application: HTTP to Ingress to MeshSession to Scorer and MetaModel. Depending on the settings it has a
-    Trainer, a Collector and a Notifier too.
+    """The application: HTTP to Ingress to MeshSession, which scores, or has replicas of Scorer and MetaModel do so.
+    Depending on the settings it has a Trainer, a Collector and a Notifier too.
 
     Raises:
         BadSettings: the settings do not fit this cluster, or others could connect to it without a login.
     """
     _require_one_node(settings)
     require_protection(serve_rules(settings), _hosts(settings), nodes=_nodes())
-    scorer = _scorer(settings).bind(settings, _device(settings))
     front = settings.serve
-    meta = _light(MetaModel, max_ongoing_requests=front.max_ongoing_requests).bind(settings)
+    scorer = meta = None
+    if _place(settings) == "replicas":
+        scorer = _scorer(settings).bind(settings, _device(settings))
+        meta = _light(MetaModel, max_ongoing_requests=front.max_ongoing_requests).bind(settings)
     beside_the_store = {front.session_resource: SHARE_OF_RESOURCE} if front.session_resource else {}
     trainer = None
     if settings.adapt.enabled:
@@ -209,6 +211,13 @@ def _device(settings: Settings) -> str:
     if settings.scorer.device != "auto":
         return settings.scorer.device
     return "cuda" if _gpus() else "cpu"
+
+
+def _place(settings: Settings) -> str:
+    """``auto`` uses replicas where they have what a session lacks: a GPU, or the CPUs of other nodes."""
+    if settings.scorer.place != "auto":
+        return settings.scorer.place
+    return "replicas" if _device(settings) == "cuda" or _nodes() > 1 else "session"
 
 
 def _why() -> str:

@@ -31,7 +31,7 @@ class Metric:
 
 
 PREDICTIONS = Metric("tagae_predictions_total", "Verdicts made, by status and weights.", ("model_version", "status"))
-PARTS_SCORED = Metric("tagae_parts_scored_total", "Partitions scored, by Scorer replica.", ("scorer",))
+PARTS_SCORED = Metric("tagae_parts_scored_total", "Partitions scored, by the replica that scored them.", ("scorer",))
 PARTS_MISSING = Metric("tagae_parts_missing_total", "Partitions that were not scored in time.")
 INFERENCE = Metric(
     "tagae_inference_duration_seconds",

@@ -6,7 +6,9 @@ Each stage is a plain function. :func:`run_stages` alone has their order; :func:
 service and the sidecar run the same stages with other runners: in threads, or on replicas that score and decide.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -142,6 +144,10 @@ class Advanced:
 class StageRunner(Protocol):
     """Runs the stages of :func:`run_stages`: in this thread, in another one, or on other replicas."""
 
+    async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run all stages of one snapshot; ``stages`` returns their coroutine, which calls this runner."""
+        ...
+
     async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function that belongs to a stage; ``stage`` is the label of its duration."""
         ...
@@ -161,6 +167,9 @@ class LocalRunner:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
 
+    async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return await stages()
+
     async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return function(*args, **kwargs)
 
@@ -169,6 +178,17 @@ class LocalRunner:
 
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
         return decide(self._checkpoint, meta_input, policy)
+
+
+class ThreadRunner(LocalRunner):
+    """Runs all stages of a snapshot in one thread of a pool: a change of threads takes longer than some stages."""
+
+    def __init__(self, checkpoint: Checkpoint, pool: Executor) -> None:
+        super().__init__(checkpoint)
+        self._pool = pool
+
+    async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return await run_in_pool(self._pool, stages)
 
 
 async def run_stages(
@@ -233,13 +253,18 @@ def advance_in_detail(
 
 
 def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits, as the stages of a :class:`LocalRunner` do not."""
+    """The result of a coroutine that never waits, as the stages of a :class:`LocalRunner` never do."""
     try:
         coroutine.send(None)
     except StopIteration as end:
         result: T = end.value
         return result
     raise RuntimeError("a stage waited, though all of them run in this thread")
+
+
+async def run_in_pool(pool: Executor, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """The result of stages that never wait, run in one thread of a pool."""
+    return await asyncio.get_running_loop().run_in_executor(pool, lambda: run_now(stages()))
 
 
 def deviations_of(prepared: PreparedSnapshot, calibrated: Calibrated, snapshot: MeshSnapshot) -> Deviations:

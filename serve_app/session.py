@@ -17,7 +17,7 @@ from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent
 from serve_app.actions.feedback import add_feedback, encode_feedback, record_feedback, withdraw_feedback
-from serve_app.api.codec import encode_verdict
+from serve_app.api.codec import encode_verdict, unpack_snapshot
 from serve_app.api.schemas.actions import FeedbackDocument, KeptFeedbackDocument, MissedDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.api.schemas.verdict import VerdictDocument
@@ -37,14 +37,12 @@ class NextSnapshot:
 
     Attributes:
         mesh: name.
-        snapshot: decoded.
-        packed: the same as the store keeps it.
+        packed: the snapshot as the store keeps it.
         counted: False for a baseline.
         events: recent Kubernetes events of the mesh, newest first.
     """
 
     mesh: str
-    snapshot: MeshSnapshot
     packed: bytes
     counted: bool = True
     events: tuple[ClusterEvent, ...] = ()
@@ -96,7 +94,15 @@ class MeshSteps:
             StaleSnapshot: it is older than the newest one.
             ServeError: it could not be scored or stored.
         """
-        return await self._step(push.mesh, lambda: self._push(push, options, runner))
+
+        async def step() -> PushResult:
+            known = self._meshes.get_cached(push.mesh)
+            after, result = await runner.run_all(lambda: self._push(push, known, options, runner))
+            if after is not None:
+                self._meshes.cache(push.mesh, after)
+            return result
+
+        return await self._step(push.mesh, step)
 
     async def change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
         """Replace the state of a mesh, and return what else ``change`` returns.
@@ -180,20 +186,23 @@ class MeshSteps:
                 self._meshes.evict(mesh)
                 return await step()
 
-    async def _push(self, push: NextSnapshot, options: Options, runner: StageRunner) -> PushResult:
+    async def _push(
+        self, push: NextSnapshot, known: CachedMesh | None, options: Options, runner: StageRunner
+    ) -> tuple[CachedMesh | None, PushResult]:
+        """The mesh to cache and the answer; None if nothing was written. ``known`` is the mesh in memory."""
         started = time.perf_counter()
-        known = self._meshes.get_cached(push.mesh)
+        snapshot = await runner.run(PREPARE, unpack_snapshot, push.packed)
         # A change of threads delays the snapshot; it is necessary only if the store must be read.
-        if known is None or _is_repeat(push.snapshot, known):
-            found = await runner.run(PREPARE, self._find, push)
+        if known is None or _is_repeat(snapshot, known):
+            found = await runner.run(PREPARE, self._find, push, snapshot)
             if isinstance(found, PushResult):
-                return found
+                return None, found
             known = found
         advanced = await run_stages(
             runner,
             self._checkpoint,
             known.mesh,
-            push.snapshot,
+            snapshot,
             options,
             counted=push.counted,
             events=push.events,
@@ -202,27 +211,29 @@ class MeshSteps:
         verdict = encode_verdict(advanced.verdict)
         document = verdict.model_dump_json().encode()
         seconds = time.perf_counter() - started
-        known = await runner.run(STORE, self._store, push, known, advanced, verdict, document, seconds, options)
-        self._meshes.cache(push.mesh, known)
-        return PushResult(document, advanced)
+        after = await runner.run(
+            STORE, self._store, push, snapshot, known, advanced, verdict, document, seconds, options
+        )
+        return after, PushResult(document, advanced)
 
-    def _find(self, push: NextSnapshot) -> CachedMesh | PushResult:
+    def _find(self, push: NextSnapshot, snapshot: MeshSnapshot) -> CachedMesh | PushResult:
         """The state before the snapshot, or the verdict if the snapshot was pushed before."""
         known = self._meshes.get(push.mesh)
         if not known.revision:
             self._meshes.check_room(push.mesh)
-        if not push.counted or not _is_repeat(push.snapshot, known):
+        if not push.counted or not _is_repeat(snapshot, known):
             return known
         # Another session may have deleted or evicted the mesh that is in memory here.
         known = self._meshes.reload(push.mesh)
         newest = known.mesh.state.observed_at
-        if newest is None or not _is_repeat(push.snapshot, known):
+        if newest is None or not _is_repeat(snapshot, known):
             return known
-        return PushResult(self._meshes.repeat_verdict(push.mesh, push.snapshot, newest.isoformat()))
+        return PushResult(self._meshes.repeat_verdict(push.mesh, snapshot, newest.isoformat()))
 
     def _store(
         self,
         push: NextSnapshot,
+        snapshot: MeshSnapshot,
         known: CachedMesh,
         advanced: Advanced,
         verdict: VerdictDocument,
@@ -234,17 +245,17 @@ class MeshSteps:
         known = replace(known, mesh=advanced.mesh)
         if not push.counted:
             return self._meshes.replace(push.mesh, known)
-        record, keep = Record(push.snapshot.num_nodes, document), options.window_size
+        record, keep = Record(snapshot.num_nodes, document), options.window_size
         incidents: tuple[ArchivedIncident, ...] = ()
         if self._keep_details:
-            details = deviations_of(advanced.prepared, advanced.calibrated, push.snapshot).pack()
+            details = deviations_of(advanced.prepared, advanced.calibrated, snapshot).pack()
             interval = advanced.mesh.state.interval_seconds
             record = replace(record, deviations=details, seconds=seconds, made_at=time.time(), interval=interval)
             incidents = self._meshes.update_archive(push.mesh, verdict, record, known, keep)
         return self._meshes.append(
             push.mesh,
             known,
-            push.snapshot,
+            snapshot,
             push.packed,
             record,
             keep=keep,

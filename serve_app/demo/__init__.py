@@ -154,4 +154,4 @@ def _print_work(console: Console, metrics: str) -> None:
     parts = {s.labels["scorer"]: s.value for s in samples if s.name == PARTS_SCORED.name}
     verdicts = sum(s.value for s in samples if s.name == PREDICTIONS.name)
     shares = ", ".join(f"{scorer} {count:.0f}" for scorer, count in sorted(parts.items()))
-    console.print(f"Parts scored by each Scorer replica: {shares}; verdicts: {verdicts:.0f}", soft_wrap=True)
+    console.print(f"Parts scored by each replica: {shares}; verdicts: {verdicts:.0f}", soft_wrap=True)

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
+from ray import serve
 
 from model.checkpoint import load_or_shipped
 from model.snapshot import MeshSnapshot
@@ -37,8 +38,10 @@ from serve_app.deployments.messages import Equipment, SnapshotAnswer
 from serve_app.deployments.news import News
 from serve_app.deployments.queries import Queries
 from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P
+from serve_app.deployments.scoring_replicas import Replicas
+from serve_app.deployments.scoring_session import InSession
 from serve_app.deployments.service_graphs import ServiceGraphs
-from serve_app.deployments.stages import RemoteRunner, Replicas
+from serve_app.deployments.stages import Place, SnapshotRunner
 from serve_app.deployments.storage import open_store
 from serve_app.errors import (
     Overloaded,
@@ -48,6 +51,7 @@ from serve_app.errors import (
 from serve_app.metrics import ADAPTERS, PARTS_MISSING, PREDICTIONS, STAGE, STORE_GONE
 from serve_app.pipeline import (
     PREPARE,
+    Advanced,
     Mesh,
     adapts,
     options,
@@ -74,7 +78,7 @@ class MeshSession:
 
     Args:
         settings: all of them.
-        scorer, meta: handles.
+        scorer, meta: handles; None: the session scores.
         trainer: handle; None: no adapter is fitted.
         notifier: handle; None: no alert is sent.
 
@@ -87,8 +91,8 @@ class MeshSession:
     def __init__(
         self,
         settings: Settings,
-        scorer: Handle[Scorer],
-        meta: Handle[MetaModel],
+        scorer: Handle[Scorer] | None = None,
+        meta: Handle[MetaModel] | None = None,
         trainer: Handle[Trainer] | None = None,
         notifier: Handle[Notifier] | None = None,
     ) -> None:
@@ -108,10 +112,16 @@ class MeshSession:
         self._queries = Queries(self._meshes, self._checkpoint, self._options, self._news)
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
-        self._replicas = Replicas(self._checkpoint, scorer, meta, settings.partition.groups)
         self._trainer, self._notifier = trainer, notifier
         self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
         self._instruments = RayInstruments()
+        self._place: Place
+        if scorer is None or meta is None:
+            replica = serve.get_replica_context().replica_id.unique_id
+            self._place = InSession(self._checkpoint, replica, settings.model.threads, self._instruments)
+        else:
+            groups = settings.partition.groups or settings.scorer.max_replicas or settings.scorer.num_replicas
+            self._place = Replicas(self._checkpoint, scorer, meta, groups)
         # Handles call these methods by name.
         self.verdict, self.verdicts, self.newer = self._queries.verdict, self._queries.verdicts, self._queries.newer
         self.graph, self.plan, self.map = self._queries.graph, self._queries.plan, self._queries.map
@@ -130,7 +140,7 @@ class MeshSession:
         self._options = options(self._settings)
 
     async def check_health(self) -> None:
-        """Serve calls this periodically: measure whether the store is there.
+        """Serve calls this periodically: measure whether the store is there, and whether the session can score.
 
         A missing store does not make the replica unhealthy: its replacement would not find the store either, and this
         replica resumes as soon as the files are back.
@@ -143,6 +153,7 @@ class MeshSession:
         except ServeError as error:
             log.warning("the store could not be checked: %s", error)
         self._instruments.set(STORE_GONE, gone)
+        await self._place.check()
 
     async def push(
         self, mesh: str, packed: bytes, expires_at: float, events: tuple[ClusterEvent, ...] = ()
@@ -160,7 +171,7 @@ class MeshSession:
             StaleSnapshot: it is older than the newest one.
             ServeError: it could not be scored or stored, or not in time.
         """
-        runner = RemoteRunner(self._replicas, mesh, expires_at)
+        runner = self._place.runner(mesh, expires_at)
         stored = await self._push(mesh, packed, runner, events=events)
         if stored.advanced is None:
             return SnapshotAnswer(stored.document)
@@ -170,7 +181,7 @@ class MeshSession:
             self._start(self._adapt(mesh, self._trainer))
         if self._notifier is not None:
             self._start(self._notify(self._notifier.accept_verdict, mesh, verdict))
-        return runner.answer(stored.document, verdict)
+        return runner.progress.answer(stored.document, verdict)
 
     async def add_metrics(self, mesh: str, points: Sequence[Point], expires_at: float) -> None:
         """Count data points of a service graph, and push the snapshot of the interval that they end. Errors as of
@@ -183,7 +194,7 @@ class MeshSession:
 
     async def baseline(self, mesh: str, packed: bytes, expires_at: float) -> None:
         """Learn baselines and calibration from a snapshot. Moves neither the mesh's clock nor its newest verdict."""
-        await self._push(mesh, packed, RemoteRunner(self._replicas, mesh, expires_at), counted=False)
+        await self._push(mesh, packed, self._place.runner(mesh, expires_at), counted=False)
 
     async def score(self, packed: Sequence[bytes], expires_at: float) -> SnapshotAnswer:
         """Score the last of several snapshots of one mesh, in order of time, against those before it. Stores nothing.
@@ -199,13 +210,12 @@ class MeshSession:
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         async with self._scores:
-            runner, mesh = RemoteRunner(self._replicas, "(not stored)", expires_at), Mesh()
-            for one in packed:
-                snapshot = await runner.run(PREPARE, unpack_snapshot, one)
-                advanced = await run_stages(runner, self._checkpoint, mesh, snapshot, self._options, fit_adapter=False)
+            runner, mesh = self._place.runner("(not stored)", expires_at), Mesh()
+            for one in packed:  # one by one, so that pushes of other meshes have their turn in between
+                advanced = await runner.run_all(partial(self._advance, runner, mesh, one))
                 mesh = advanced.mesh
             document = encode_verdict(advanced.verdict).model_dump_json().encode()
-            return runner.answer(document, advanced.verdict)
+            return runner.progress.answer(document, advanced.verdict)
 
     async def delete(self, mesh: str) -> None:
         """Delete a mesh.
@@ -278,34 +288,34 @@ class MeshSession:
         return encode_adaptation(after).model_dump_json().encode()
 
     async def ready(self, expires_at: float) -> Equipment:
-        """What the scorer works with. Raises an error if the store, a scorer or the meta-model does not answer."""
-        caller = Caller(expires_at)
-        _, equipment, _ = await asyncio.gather(
-            asyncio.to_thread(self._meshes.check),
-            caller.ask(self._replicas.scorer.equipment),
-            caller.ask(self._replicas.meta.digest),
+        """What scores. Raises an error if the store, a scorer or the meta-model does not answer."""
+        _, equipment = await asyncio.gather(
+            asyncio.to_thread(self._meshes.check), self._place.equipment(Caller(expires_at))
         )
         return equipment
+
+    async def _advance(self, runner: SnapshotRunner, mesh: Mesh, packed: bytes) -> Advanced:
+        snapshot = await runner.run(PREPARE, unpack_snapshot, packed)
+        return await run_stages(runner, self._checkpoint, mesh, snapshot, self._options, fit_adapter=False)
 
     async def _push(
         self,
         mesh: str,
         packed: bytes,
-        runner: RemoteRunner,
+        runner: SnapshotRunner,
         *,
         counted: bool = True,
         events: tuple[ClusterEvent, ...] = (),
     ) -> PushResult:
-        snapshot = await runner.run(PREPARE, unpack_snapshot, packed)
-        push = NextSnapshot(mesh, snapshot, packed, counted, events)
+        push = NextSnapshot(mesh, packed, counted, events)
         try:
             stored = await self._steps.push(push, options(self._settings, mesh), runner)
         finally:
             self._forget_evicted()
         if stored.advanced is not None:
-            for stage, duration in runner.seconds.items():
+            for stage, duration in runner.progress.seconds.items():
                 self._instruments.observe(STAGE, duration, stage=stage)
-            self._instruments.count(PARTS_MISSING, runner.missing_parts)
+            self._instruments.count(PARTS_MISSING, runner.progress.missing_parts)
             verdict = stored.advanced.verdict
             self._instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=verdict.status.value)
         return stored

@@ -69,13 +69,20 @@ class PartitionSettings(SettingsGroup):
     """How a large mesh is divided into parts."""
 
     max_services: int = Field(2000, ge=2, description="core services of one part; smaller meshes are not divided")
-    groups: int = Field(2, ge=1, description="G: concurrent scoring calls for the parts of a snapshot")
+    groups: int | None = Field(
+        None, ge=1, description="concurrent scoring calls for the parts of a snapshot; none: one per scoring replica"
+    )
     seed: int = Field(0, ge=0, description="seed of the partitioning")
 
 
 class ScorerSettings(SettingsGroup):
-    """The scoring replicas."""
+    """Where snapshots are scored, and the scoring replicas."""
 
+    place: Literal["auto", "session", "replicas"] = Field(
+        "auto",
+        description="session: in the process that holds the mesh, on its CPU; replicas: in processes of their own; "
+        "auto: replicas if there is a GPU or more than one node",
+    )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU if there is one")
     num_replicas: int = Field(2, ge=1, description="replicas")
     max_replicas: int | None = Field(None, ge=1, description="upper limit of autoscaling; none: no autoscaling")
@@ -90,6 +97,12 @@ class ScorerSettings(SettingsGroup):
         le=1,
         description="longest wait for a fuller batch; groups that arrive during a pass form the next batch anyway",
     )
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.place == "session" and self.device == "cuda":
+            raise ValueError("expected device cpu or auto with place session, which scores on the CPU, came cuda")
+        return self
 
 
 def _host_name(text: str) -> str:

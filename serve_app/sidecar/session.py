@@ -6,24 +6,18 @@ State is written before a verdict is sent, so that a process that is killed resu
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import ParamSpec, TypeVar
 
 import torch
 
-from model.checkpoint import Checkpoint, load_or_shipped
-from model.incidents.tracking import AlertPolicy, IncidentMemory
-from model.scoring.score import PartitionScore, PartitionTask, score
+from model.checkpoint import load_or_shipped
 from model.snapshot import MeshSnapshot
-from model.verdict import Verdict
 from serve_app.alerts import notifier
 from serve_app.api.codec import pack_snapshot
 from serve_app.errors import BadSettings, CorruptState, NoCapacity, Overloaded, StoreGone, UnknownMesh
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import PREDICTIONS, STAGE, STORE_GONE, MeshGauges
-from serve_app.pipeline import DECIDE, PREPARE, SCORE, MetaInput, decide, options, replayer
+from serve_app.pipeline import ThreadRunner, options, replayer
 from serve_app.session import MeshSteps, NextSnapshot
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
@@ -36,30 +30,7 @@ from serve_app.stores.repository import MeshRepository
 from serve_app.stores.sqlite import LocalStore
 
 MOST_WAITING = 16  # snapshots that wait for their turn; a mesh has one every few seconds
-P = ParamSpec("P")
-T = TypeVar("T")
 log = logging.getLogger(__name__)
-
-
-class ThreadRunner:
-    """Runs every stage in one thread, so that OpenMP's threads belong to one caller."""
-
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self._checkpoint = checkpoint
-        self._thread = ThreadPoolExecutor(1, "score")
-
-    async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(function, *args, **kwargs))
-
-    async def score(self, tasks: Sequence[PartitionTask]) -> Sequence[PartitionScore]:
-        return await self.run(SCORE, score, self._checkpoint.network, tasks)
-
-    async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
-        return await self.run(DECIDE, decide, self._checkpoint, meta_input, policy)
-
-    def close(self) -> None:
-        """Wait for what is running, and end the thread."""
-        self._thread.shutdown()
 
 
 class Session:
@@ -95,7 +66,8 @@ class Session:
             self._store, MeshCache(settings.serve.session_memory_bytes), replayer(self._checkpoint, settings)
         )
         self._steps = MeshSteps(self._meshes, self._checkpoint, fit_adapter=True, keep_details=False)
-        self._runner = ThreadRunner(self._checkpoint)
+        self._thread = ThreadPoolExecutor(1, "score")  # always the same: OpenMP keeps a pool for each thread
+        self._runner = ThreadRunner(self._checkpoint, self._thread)
         self._pushes: set[asyncio.Task[bytes]] = set()
         self._closing = False
         self._notifier: notifier.AlertDelivery | None = None
@@ -109,7 +81,7 @@ class Session:
         """Resume from the store. Returns the Unix time of the newest snapshot, or None if there is none."""
         if self._notifier is not None:
             self._delivering = asyncio.create_task(self._notifier.run())
-        found = await self._runner.run(PREPARE, self._load)
+        found = await asyncio.get_running_loop().run_in_executor(self._thread, self._load)
         if found is None:
             log.info("mesh %s: nothing is stored; learning starts from zero", self.mesh)
             return None
@@ -159,12 +131,12 @@ class Session:
         await asyncio.gather(*self._pushes, return_exceptions=True)
         if self._notifier is not None:
             await self._notifier.close()
-        self._runner.close()
+        self._thread.shutdown()
         self._store.close()
 
     async def _push(self, snapshot: MeshSnapshot) -> bytes:
         began = time.perf_counter()
-        push = NextSnapshot(self.mesh, snapshot, pack_snapshot(snapshot))
+        push = NextSnapshot(self.mesh, pack_snapshot(snapshot))
         stored = await self._steps.push(push, self._options, self._runner)
         if stored.advanced is None:
             return stored.document

@@ -1,4 +1,4 @@
-"""kill -9 under load: Scorer, MetaModel, Ingress, each MeshSession, then all. No snapshot is lost or counted twice."""
+"""kill -9 under load: each kind of replica, then all processes. No snapshot is lost or counted twice."""
 
 import re
 import threading
@@ -64,6 +64,7 @@ def run_service(settings: Settings) -> Iterator[tuple[psutil.Process, Service]]:
         "serve.deadline_seconds": settings.serve.deadline_seconds,
         "adapt.enabled": str(settings.adapt.enabled).lower(),
         "scorer.device": "cpu",
+        "scorer.place": settings.scorer.place,
     }
     command = [word for key, value in chosen.items() for word in ("--set", f"{key}={value}")]
     with (
@@ -123,11 +124,17 @@ def retries(service: Service) -> dict[str, float]:
     return {name: float(n) for name, n in re.findall(r'tagae_retries_total\{.*callee="(\w+)".*\} (\S+)', text)}
 
 
-def test_kills_neither_lose_nor_repeat_snapshots_and_verdicts_stay_correct(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "pure"), [("session", ["Ingress"]), ("replicas", ["Scorer", "MetaModel", "Ingress"])]
+)
+def test_kills_neither_lose_nor_repeat_snapshots_and_verdicts_stay_correct(
+    tmp_path: Path, place: str, pure: list[str]
+) -> None:
     settings = Settings(
         model={"weights": SHIPPED},
         serve={"deadline_seconds": 15},
         store={"path": tmp_path},
+        scorer={"place": place},
         adapt={"enabled": False},  # the expected verdicts have no adapter, but a fast machine would fit one
     )
     senders = [
@@ -140,9 +147,8 @@ def test_kills_neither_lose_nor_repeat_snapshots_and_verdicts_stay_correct(tmp_p
                 sender.start(pool, service.url, stop)
             try:
                 await_verdicts(senders, WARM_UP + 2)
-                kill_one(process, "Scorer", senders)
-                kill_one(process, "MetaModel", senders)
-                kill_one(process, "Ingress", senders)  # the gate sends dropped requests to the other one
+                for deployment in pure:  # the gate sends requests that an ingress dropped to the other one
+                    kill_one(process, deployment, senders)
                 for owner in sorted(replicas(process, "MeshSession")):  # every mesh loses its session once
                     kill_one(process, "MeshSession", senders, owner)
                 repeated = retries(service)

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -26,7 +26,7 @@ CUT = MeshSpec(services=120, namespaces=6, seed=5)
 
 
 def scored_parts(service: Service) -> Counter[str]:
-    """Return scored parts by Scorer replica, from the service's metrics. Each session counts the parts that it sent."""
+    """Return scored parts by the replica that scored them, from the service's metrics."""
     lines = re.findall(r'^tagae_parts_scored_total\{.*scorer="(.+)"\} (\S+)$', service.http.get("/metrics").text, re.M)
     parts: Counter[str] = Counter()
     for scorer, count in lines:
@@ -34,10 +34,39 @@ def scored_parts(service: Service) -> Counter[str]:
     return parts
 
 
+@contextmanager
+def beside(service: Service, name: str, **changed: dict[str, Any]) -> Iterator[Service]:
+    """Run the application once more, with new processes, the same store and changed settings."""
+    from ray import serve
+
+    from serve_app.app import application
+    from serve_app.deployments.local import QUIET
+
+    groups = {group: getattr(service.settings, group).model_copy(update=values) for group, values in changed.items()}
+    settings = service.settings.model_copy(update=groups)
+    serve.run(application(settings), name=name, route_prefix=f"/{name}", logging_config=QUIET)
+    with httpx.Client(base_url=f"{service.url}/{name}", timeout=PATIENCE_SECONDS) as http:
+        yield Service(f"{service.url}/{name}", settings, http)
+    serve.delete(name)
+
+
+@pytest.fixture(scope="module")
+def replicas(service: Service) -> Iterator[Service]:
+    """The application with scoring replicas."""
+    with beside(service, "replicas", scorer={"place": "replicas", "num_cpus": 0.1}) as running:
+        yield running
+
+
+@pytest.fixture(params=["session", "replicas"])
+def placed(service: Service, request: pytest.FixtureRequest) -> Service:
+    """The application with each place where it can score."""
+    found: Service = service if request.param == "session" else request.getfixturevalue("replicas")
+    return found
+
+
 @pytest.mark.parametrize(("name", "spec", "parts"), [("small", SMALL, 1), ("cut", CUT, 3)])
-def test_the_service_gives_the_verdicts_of_the_pipeline(
-    service: Service, name: str, spec: MeshSpec, parts: int
-) -> None:
+def test_the_service_gives_the_verdicts_of_the_pipeline(placed: Service, name: str, spec: MeshSpec, parts: int) -> None:
+    service, name = placed, f"{name}-{placed.settings.scorer.place}"
     snapshots = record_simulation(spec, 26, fault_from=18)
     before = scored_parts(service)
     verdicts = [push(service, name, snapshot) for snapshot in snapshots]
@@ -47,8 +76,17 @@ def test_the_service_gives_the_verdicts_of_the_pipeline(
     assert verdicts[-1]["incidents"]
     after = scored_parts(service)
     assert after.total() - before.total() >= parts * len(snapshots)
-    if parts > 1:  # of any mesh: after a burst, Serve may not use a replica for seconds
+    if parts > 1 and service.settings.scorer.place == "replicas":
+        # of any mesh: after a burst, Serve may not use a replica for seconds
         assert len(after) == service.settings.scorer.num_replicas
+
+
+def test_scoring_replicas_run_only_where_they_are_used(service: Service, replicas: Service) -> None:
+    from ray import serve
+
+    found = serve.status().applications
+    assert {"Scorer", "MetaModel"} & found["tagae"].deployments.keys() == set()
+    assert {"Scorer", "MetaModel"} <= found["replicas"].deployments.keys()
 
 
 def test_the_newest_verdict_can_be_read_again(service: Service) -> None:
@@ -81,12 +119,16 @@ def test_the_newest_verdict_can_be_read_again(service: Service) -> None:
     assert 'tagae_mesh_status{mesh="read",status="warming_up"} 1.0' in text
 
 
-def test_a_verdict_has_its_duration(service: Service) -> None:
+def test_a_verdict_has_its_duration(placed: Service) -> None:
     body = json.dumps(snapshot_document(record_simulation(SMALL, 1)[0]))
-    header = service.http.post("/v1/meshes/timed/snapshots", content=body).headers["server-timing"]
+    path = f"/v1/meshes/timed-{placed.settings.scorer.place}/snapshots"
+    header = placed.http.post(path, content=body).headers["server-timing"]
     stages = dict(re.findall(r"(\w+);dur=([\d.]+)", header))
     assert stages.keys() == {"decode", "lay", "score", "inference", "weigh", "combine", "store", "total"}
     assert sum(float(v) for k, v in stages.items() if k not in ("total", "inference")) <= float(stages["total"])
+    counted = placed.http.get("/metrics").text
+    assert re.search(r"^tagae_inference_duration_seconds_count\{.*\} [1-9]", counted, re.M)
+    assert re.search(r'^tagae_stage_seconds_count\{.*stage="score".*\} [1-9]', counted, re.M)
 
 
 def test_the_same_snapshot_again_counts_once(service: Service) -> None:
@@ -136,12 +178,12 @@ def test_a_deleted_mesh_starts_again(service: Service) -> None:
     assert push(service, "gone", second)["sequence"] == 1
 
 
-def test_probes_report_which_parts_work(service: Service) -> None:
+def test_probes_report_which_parts_work(placed: Service) -> None:
     for path, status in (("/healthz", "ok"), ("/readyz", "ready")):
-        body = service.http.get(path).json()
+        body = placed.http.get(path).json()
         assert (body["status"], body["device"]) == (status, "cpu")
         assert body["kernels"] in ("reference", "cpu-avx512", "cpu-avx2")
-        assert body["model"] == load(service.weights).digest
+        assert body["model"] == load(placed.weights).digest
 
 
 def kill(deployment: str, application: str) -> None:
@@ -155,13 +197,17 @@ def kill(deployment: str, application: str) -> None:
     raise AssertionError(f"no replica of {deployment}")
 
 
-@pytest.mark.parametrize("deployment", ["Scorer", "MeshSession"])
-def test_a_lost_replica_loses_no_snapshot(service: Service, deployment: str) -> None:
-    name = f"lost-{deployment.lower()}"
+@pytest.mark.parametrize(
+    ("application", "deployment"), [("tagae", "MeshSession"), ("replicas", "MeshSession"), ("replicas", "Scorer")]
+)
+def test_a_lost_replica_loses_no_snapshot(
+    service: Service, replicas: Service, application: str, deployment: str
+) -> None:
+    name, running = f"lost-{application}-{deployment}".lower(), replicas if application == "replicas" else service
     snapshots = record_simulation(CUT, 6)
-    push(service, name, snapshots[0])
-    kill(deployment, "tagae")
-    verdicts = [push(service, name, snapshot) for snapshot in snapshots[1:]]
+    push(running, name, snapshots[0])
+    kill(deployment, application)
+    verdicts = [push(running, name, snapshot) for snapshot in snapshots[1:]]
     assert [v["sequence"] for v in verdicts] == [2, 3, 4, 5, 6]
     assert {v["coverage"] for v in verdicts} == {1.0}
 
@@ -169,29 +215,16 @@ def test_a_lost_replica_loses_no_snapshot(service: Service, deployment: str) -> 
 @pytest.fixture(scope="module")
 def second(service: Service) -> Iterator[Service]:
     """The application after a restart: new processes with the same store, shortest queues and one replica of each."""
-    from ray import serve
-
-    from serve_app.app import application
-    from serve_app.deployments.local import QUIET
-
-    settings = service.settings.model_copy(
-        update={
-            "scorer": service.settings.scorer.model_copy(update={"num_replicas": 1, "num_cpus": 0.1}),
-            "serve": service.settings.serve.model_copy(
-                update={
-                    "session_replicas": 1,
-                    "max_ongoing_requests": 1,
-                    "max_queued_requests": 2,
-                    "deadline_seconds": 4.0,
-                    "score_deadline_seconds": 0.05,
-                }
-            ),
-        }
-    )
-    serve.run(application(settings), name="second", route_prefix="/second", logging_config=QUIET)
-    with httpx.Client(base_url=f"{service.url}/second", timeout=PATIENCE_SECONDS) as http:
-        yield Service(f"{service.url}/second", settings, http)
-    serve.delete("second")
+    scorer = {"place": "replicas", "num_replicas": 1, "num_cpus": 0.1}
+    shortest = {
+        "session_replicas": 1,
+        "max_ongoing_requests": 1,
+        "max_queued_requests": 2,
+        "deadline_seconds": 4.0,
+        "score_deadline_seconds": 0.05,
+    }
+    with beside(service, "second", scorer=scorer, serve=shortest) as running:
+        yield running
 
 
 def test_a_restarted_service_resumes(service: Service, second: Service) -> None:

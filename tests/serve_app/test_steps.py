@@ -15,7 +15,7 @@ from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from model.state.serialization import pack_state
 from serve_app.actions.mutes import add_mute
-from serve_app.api.codec import pack_snapshot, unpack_snapshot
+from serve_app.api.codec import pack_snapshot
 from serve_app.api.schemas.actions import MuteDocument
 from serve_app.pipeline import LocalRunner, options, replayer, run_now
 from serve_app.session import MeshSteps, NextSnapshot
@@ -40,7 +40,7 @@ class Session:
 
     def push(self, snapshot: MeshSnapshot, *, counted: bool = True) -> bytes:
         packed = pack_snapshot(snapshot)
-        push = NextSnapshot("prod", unpack_snapshot(packed), packed, counted)
+        push = NextSnapshot("prod", packed, counted)
         return run_now(self.steps.push(push, self._options, LocalRunner(CHECKPOINT))).document
 
 

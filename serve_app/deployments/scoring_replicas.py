@@ -1,0 +1,117 @@
+"""Scores snapshots on other replicas: parts by scorers, calls between parts by the meta-model, the rest in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from model.checkpoint import Checkpoint
+from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.scoring.score import PartitionScore, PartitionTask
+from model.verdict import Verdict
+from serve_app.deployments.messages import Equipment
+from serve_app.deployments.rpc import Caller, Handle, P, T, remaining_seconds
+from serve_app.deployments.scorer import Scored, Scorer, balance
+from serve_app.deployments.stages import Progress
+from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
+from serve_app.pipeline import DECIDE, SCORE, MetaInput, decide
+
+if TYPE_CHECKING:
+    from serve_app.deployments.meta import MetaModel
+
+SCORING_SHARE = 0.8  # of the time left; parts without an answer by then are left out, so that the verdict is in time
+DECIDING_SHARE = 0.8  # of the time left then
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """A :class:`~serve_app.deployments.stages.Place` beside the session.
+
+    Attributes:
+        checkpoint: the weights of the session.
+        scorer: handle.
+        meta: handle.
+        groups: of parts, scored with one call each.
+    """
+
+    checkpoint: Checkpoint
+    scorer: Handle[Scorer]
+    meta: Handle[MetaModel]
+    groups: int
+
+    def runner(self, mesh: str, expires_at: float) -> ReplicaRunner:
+        return ReplicaRunner(self, Progress(mesh, self.checkpoint.digest, expires_at))
+
+    async def check(self) -> None:
+        """Serve checks the replicas itself."""
+
+    async def equipment(self, caller: Caller) -> Equipment:
+        equipment, _ = await asyncio.gather(caller.ask(self.scorer.equipment), caller.ask(self.meta.digest))
+        return equipment
+
+
+class ReplicaRunner:
+    """A :class:`~serve_app.pipeline.StageRunner` that calls replicas.
+
+    Args:
+        replicas: that it calls.
+        progress: of its snapshot.
+    """
+
+    def __init__(self, replicas: Replicas, progress: Progress) -> None:
+        self._replicas = replicas
+        self.progress = progress
+
+    async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return await stages()
+
+    async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in a thread.
+
+        Raises:
+            DeadlineExceeded: no time is left.
+        """
+        self.progress.require_time()
+        with self.progress.measure(stage):
+            return await asyncio.to_thread(function, *args, **kwargs)
+
+    async def score(self, tasks: Sequence[PartitionTask]) -> Sequence[PartitionScore]:
+        """Have the parts scored by the scorers. A part that is not scored in time is left out of the answer.
+
+        Raises:
+            Overloaded: the queue of the scorers is full.
+        """
+        with self.progress.measure(SCORE):
+            caller = Caller(self._share_of_time(SCORING_SHARE), self.progress.retries)
+            groups = balance(tasks, self._replicas.groups)
+            calls = (caller.ask(self._replicas.scorer.score, group, caller.expires_at) for group in groups)
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+        return self.progress.accept_scores(tasks, [_outcome(answer) for answer in answers])
+
+    async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
+        """Decide here if no call crosses parts, since a call of a replica takes longer than to decide. Else have the
+        meta-model decide; if none of its replicas answers in time, decide here with the same weights."""
+        if meta_input.crossing is None:
+            return await self.run(DECIDE, decide, self._replicas.checkpoint, meta_input, policy)
+        with self.progress.measure(DECIDE):
+            try:
+                caller = Caller(self._share_of_time(DECIDING_SHARE), self.progress.retries)
+                return await caller.ask(self._replicas.meta.decide, meta_input, policy)
+            except (NoCapacity, DeadlineExceeded) as error:
+                mesh = self.progress.mesh
+                log.warning("mesh %s: the session decides, since the meta-model does not answer: %s", mesh, error)
+                return await asyncio.to_thread(decide, self._replicas.checkpoint, meta_input, policy)
+
+    def _share_of_time(self, share: float) -> float:
+        return time.time() + share * remaining_seconds(self.progress.expires_at)
+
+
+def _outcome(answer: Scored | BaseException) -> Scored | Exception:
+    if isinstance(answer, Overloaded) or (isinstance(answer, BaseException) and not isinstance(answer, Exception)):
+        raise answer
+    return answer

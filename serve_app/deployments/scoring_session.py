@@ -1,0 +1,104 @@
+"""Scores snapshots in the session that holds their mesh: all stages in one thread, without a copy or a call."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from kernels import backend
+from model.checkpoint import Checkpoint
+from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.scoring.score import PartitionScore, PartitionTask, score
+from model.verdict import Verdict
+from serve_app.deployments.messages import Equipment
+from serve_app.deployments.rpc import Caller, P, T
+from serve_app.deployments.scorer import Scored, probe, score_groups
+from serve_app.deployments.stages import Progress
+from serve_app.metrics import INFERENCE, PARTS_SCORED, Instruments
+from serve_app.pipeline import DECIDE, SCORE, MetaInput, decide, run_in_pool
+
+
+class InSession:
+    """A :class:`~serve_app.deployments.stages.Place`: this process, on its CPU.
+
+    Snapshots of all meshes wait in one queue, in order of arrival. Each mesh has one snapshot at a time under way, so
+    that none takes the turn of another.
+
+    Args:
+        checkpoint: the weights, on the CPU.
+        replica: name of this replica, for metrics.
+        threads: of one pass of the network.
+        instruments: count the passes.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, replica: str, threads: int, instruments: Instruments) -> None:
+        self.checkpoint, self.replica, self.instruments = checkpoint, replica, instruments
+        self.pool = ThreadPoolExecutor(max(1, count_cores() // threads), "score")
+        self._probe = probe(checkpoint)
+        self.pool.submit(score, checkpoint.network, self._probe).result()  # warm up, before the replica is ready
+
+    def runner(self, mesh: str, expires_at: float) -> SessionRunner:
+        return SessionRunner(self, Progress(mesh, self.checkpoint.digest, expires_at))
+
+    async def check(self) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self.pool, score, self.checkpoint.network, self._probe)
+
+    async def equipment(self, caller: Caller) -> Equipment:
+        device = next(self.checkpoint.network.parameters()).device
+        return Equipment(device.type, backend(), self.checkpoint.digest, self.checkpoint.refused)
+
+
+class SessionRunner:
+    """A :class:`~serve_app.pipeline.StageRunner` whose stages run in the thread that runs them all.
+
+    Args:
+        place: where it runs.
+        progress: of its snapshot.
+    """
+
+    def __init__(self, place: InSession, progress: Progress) -> None:
+        self._place = place
+        self.progress = progress
+
+    async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return await run_in_pool(self._place.pool, stages)
+
+    async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in this thread.
+
+        Raises:
+            DeadlineExceeded: no time is left.
+        """
+        self.progress.require_time()
+        with self.progress.measure(stage):
+            return function(*args, **kwargs)
+
+    async def score(self, tasks: Sequence[PartitionTask]) -> Sequence[PartitionScore]:
+        """Score all parts in one pass. A part that cannot be scored is left out of the answer.
+
+        Raises:
+            DeadlineExceeded: no time is left.
+        """
+        place = self._place
+        started = time.perf_counter()
+        outcomes = await self.run(SCORE, score_groups, place.checkpoint.network, [(task,) for task in tasks])
+        seconds = time.perf_counter() - started
+        model = place.checkpoint.digest
+        place.instruments.observe(INFERENCE, seconds, model_version=model)
+        groups = [one if isinstance(one, Exception) else Scored(place.replica, model, one, seconds) for one in outcomes]
+        scores = self.progress.accept_scores(tasks, groups)
+        place.instruments.count(PARTS_SCORED, len(scores), scorer=place.replica)
+        return scores
+
+    async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
+        return await self.run(DECIDE, decide, self._place.checkpoint, meta_input, policy)
+
+
+def count_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
