@@ -3,8 +3,8 @@
     python -m benchmarks.bench_recovery [--kills 30] [--seconds 300] [--meshes 5] [--seed 0] [--json FILE]
 
 ``tagae serve`` runs under a stand-in for systemd, which restarts it whenever it exits. One client per mesh pushes
-steadily. Every few seconds ``kill -9`` ends a random process: proxy, ingress, session, scorer, meta-model, controller,
-dashboard agent, raylet or gcs_server.
+steadily. Every few seconds ``kill -9`` ends a random process: proxy, ingress, session, controller, dashboard agent,
+raylet or gcs_server, and with ``--set scorer.place=replicas`` a scorer or meta-model, too.
 
 Asserted: no snapshot is lost or counted twice (the service's sequences equal the received verdicts). Reported: errors
 of callers, the longest time without a verdict after each kill, and whether the whole service was restarted.
@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--services", type=int, default=30)
     parser.add_argument("--rate", type=float, default=2.0, help="snapshots per second of each mesh")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--roles", nargs="+", default=list(ROLES), choices=list(ROLES))
+    parser.add_argument("--roles", nargs="+", choices=list(ROLES), help="default: all that run")
     parser.add_argument("--set", nargs="*", default=[], dest="settings")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
@@ -155,9 +155,10 @@ def main() -> None:
         for thread in threads:
             thread.start()
         _await_verdicts(callers, 5)
+        roles = chosen.roles or [role for role in ROLES if service.processes(role)]
         bag: list[str] = []
         for kill in range(chosen.kills):
-            bag = bag or chance.sample(chosen.roles, len(chosen.roles))
+            bag = bag or chance.sample(roles, len(roles))
             role, starts, errors = bag.pop(), len(service.starts), sum(len(c.errors) for c in callers)
             while not (there := service.processes(role)):
                 time.sleep(0.2)

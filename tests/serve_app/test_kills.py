@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 SEEDS = (3, 4, 5)
 WARM_UP = 10
+DEADLINE_SECONDS = PATIENCE_SECONDS  # longer than a replacement needs to start: the other session may be killed, too
 MOST_KILLS = 6  # more kills, until one of them interrupts a call
 
 
@@ -45,7 +46,7 @@ class Sender:
 
     def send(self, url: str, stop: threading.Event) -> None:
         """Continue from the first snapshot without a verdict, without a pause, until stopped, refused or cut off."""
-        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http, suppress(httpx.TransportError):
+        with httpx.Client(base_url=url, timeout=2 * DEADLINE_SECONDS) as http, suppress(httpx.TransportError):
             for snapshot in self.snapshots[len(self.verdicts) :]:
                 if stop.is_set():
                     return
@@ -132,7 +133,7 @@ def test_kills_neither_lose_nor_repeat_snapshots_and_verdicts_stay_correct(
 ) -> None:
     settings = Settings(
         model={"weights": SHIPPED},
-        serve={"deadline_seconds": 15},
+        serve={"deadline_seconds": DEADLINE_SECONDS},
         store={"path": tmp_path},
         scorer={"place": place},
         adapt={"enabled": False},  # the expected verdicts have no adapter, but a fast machine would fit one
@@ -164,7 +165,7 @@ def test_kills_neither_lose_nor_repeat_snapshots_and_verdicts_stay_correct(
             finally:
                 stop.set()
             for sender in senders:
-                sender.run.result(timeout=PATIENCE_SECONDS)
+                sender.run.result(timeout=2 * DEADLINE_SECONDS)
         before = [len(s.verdicts) for s in senders]
         stop.clear()
         with run_service(settings) as (process, service):
@@ -175,7 +176,7 @@ def test_kills_neither_lose_nor_repeat_snapshots_and_verdicts_stay_correct(
             finally:
                 stop.set()
             for sender in senders:
-                sender.run.result(timeout=PATIENCE_SECONDS)
+                sender.run.result(timeout=2 * DEADLINE_SECONDS)
             sequences = {row["mesh"]: row["sequence"] for row in service.http.get("/v1/meshes").json()}
     assert sequences == {s.mesh: len(s.verdicts) for s in senders}  # no gap, no snapshot counted twice
     for sender, since in zip(senders, before, strict=True):

@@ -58,15 +58,17 @@ def replicas(service: Service) -> Iterator[Service]:
 
 
 @pytest.fixture(params=["session", "replicas"])
-def placed(service: Service, request: pytest.FixtureRequest) -> Service:
+def in_either_place(service: Service, request: pytest.FixtureRequest) -> Service:
     """The application with each place where it can score."""
     found: Service = service if request.param == "session" else request.getfixturevalue("replicas")
     return found
 
 
 @pytest.mark.parametrize(("name", "spec", "parts"), [("small", SMALL, 1), ("cut", CUT, 3)])
-def test_the_service_gives_the_verdicts_of_the_pipeline(placed: Service, name: str, spec: MeshSpec, parts: int) -> None:
-    service, name = placed, f"{name}-{placed.settings.scorer.place}"
+def test_the_service_gives_the_verdicts_of_the_pipeline(
+    in_either_place: Service, name: str, spec: MeshSpec, parts: int
+) -> None:
+    service, name = in_either_place, f"{name}-{in_either_place.settings.scorer.place}"
     snapshots = record_simulation(spec, 26, fault_from=18)
     before = scored_parts(service)
     verdicts = [push(service, name, snapshot) for snapshot in snapshots]
@@ -119,14 +121,14 @@ def test_the_newest_verdict_can_be_read_again(service: Service) -> None:
     assert 'tagae_mesh_status{mesh="read",status="warming_up"} 1.0' in text
 
 
-def test_a_verdict_has_its_duration(placed: Service) -> None:
+def test_a_verdict_has_its_duration(in_either_place: Service) -> None:
     body = json.dumps(snapshot_document(record_simulation(SMALL, 1)[0]))
-    path = f"/v1/meshes/timed-{placed.settings.scorer.place}/snapshots"
-    header = placed.http.post(path, content=body).headers["server-timing"]
+    path = f"/v1/meshes/timed-{in_either_place.settings.scorer.place}/snapshots"
+    header = in_either_place.http.post(path, content=body).headers["server-timing"]
     stages = dict(re.findall(r"(\w+);dur=([\d.]+)", header))
     assert stages.keys() == {"decode", "lay", "score", "inference", "weigh", "combine", "store", "total"}
     assert sum(float(v) for k, v in stages.items() if k not in ("total", "inference")) <= float(stages["total"])
-    counted = placed.http.get("/metrics").text
+    counted = in_either_place.http.get("/metrics").text
     assert re.search(r"^tagae_inference_duration_seconds_count\{.*\} [1-9]", counted, re.M)
     assert re.search(r'^tagae_stage_seconds_count\{.*stage="score".*\} [1-9]', counted, re.M)
 
@@ -178,12 +180,12 @@ def test_a_deleted_mesh_starts_again(service: Service) -> None:
     assert push(service, "gone", second)["sequence"] == 1
 
 
-def test_probes_report_which_parts_work(placed: Service) -> None:
+def test_probes_report_which_parts_work(in_either_place: Service) -> None:
     for path, status in (("/healthz", "ok"), ("/readyz", "ready")):
-        body = placed.http.get(path).json()
+        body = in_either_place.http.get(path).json()
         assert (body["status"], body["device"]) == (status, "cpu")
         assert body["kernels"] in ("reference", "cpu-avx512", "cpu-avx2")
-        assert body["model"] == load(placed.weights).digest
+        assert body["model"] == load(in_either_place.weights).digest
 
 
 def kill(deployment: str, application: str) -> None:
