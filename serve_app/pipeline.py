@@ -25,15 +25,17 @@ from model.scoring.evidence import Decoded, Evidence, Surprises, assemble_scores
 from model.scoring.meta_model import CrossingCalls, VerdictContext, build_verdict, decode_crossing, with_crossing
 from model.scoring.score import PartitionScore, PartitionTask, edge_inputs, node_inputs, score
 from model.snapshot import IntArray, MeshSnapshot, ServicePolicy, namespace_of
-from model.state.adapter_fit import adopt, fit, remove_adapter
+from model.state.adapter_fit import adopt, fit, remove_adapter, replace_adaptation
 from model.state.filters import SLOW_CENTRE
+from model.state.load_adapter import Adaptation
 from model.state.mesh_state import MeshState, Observation, observe
 from model.verdict import ClusterEvent, Verdict
 from partitioning import Partition, PartitionPlan, plan, rebalance, topology_digest
 from serve_app.api.views import Deviations
 from serve_app.settings import Settings
 
-Steps = Iterable[tuple[MeshSnapshot, IncidentMemory]]  # counted snapshots, each with the memory after its verdict
+# Counted snapshots, each with the memory after its verdict, and with the adaptation that replaced another before it.
+Steps = Iterable[tuple[MeshSnapshot, IncidentMemory, Adaptation | None]]
 Replay = Callable[[str, MeshState, Steps], MeshState]
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -293,15 +295,17 @@ def replay(
     options: Options,
 ) -> MeshState:
     """The state after some snapshots whose verdicts are known, bit for bit as :func:`advance` left it with the same
-    options if no adapter was fitted. It does not score, so it takes a fraction of the time.
+    options if it fitted no adapter. It does not score, so it takes a fraction of the time.
 
     Args:
         checkpoint: the weights.
         state: before the first of the snapshots.
-        steps: the snapshots and memories since.
+        steps: the snapshots since.
         options: of the mesh.
     """
-    for snapshot, memory in steps:
+    for snapshot, memory, adaptation in steps:
+        if adaptation is not None:
+            state = replace_adaptation(state, adaptation)
         state = replace(_learn(checkpoint, state, snapshot, options, counted=True)[1], memory=memory)
     return state
 

@@ -22,7 +22,7 @@ from serve_app.api.schemas.actions import FeedbackDocument, KeptFeedbackDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import CorruptState, StoreConflict, UnknownIncident
-from serve_app.pipeline import PREPARE, STORE, Advanced, Options, StageRunner, adapts, deviations_of, run_stages
+from serve_app.pipeline import PREPARE, STORE, Advanced, Options, StageRunner, deviations_of, run_stages
 from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.cache import CachedMesh
 from serve_app.stores.record import Record
@@ -78,6 +78,7 @@ class MeshSteps:
         self._meshes, self._checkpoint = meshes, checkpoint
         self._fit_adapter, self._keep_details = fit_adapter, keep_details
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._compacting: set[str] = set()
 
     def lock(self, mesh: str) -> asyncio.Lock:
         """The lock of a mesh; it lives as long as someone holds or awaits it."""
@@ -103,6 +104,47 @@ class MeshSteps:
             return result
 
         return await self._step(push.mesh, step)
+
+    async def tidy(self, mesh: str, options: Options) -> None:
+        """Do what a push leaves for later: call it after the answer. The mesh and its verdicts stay the same.
+
+        Raises:
+            ServeError: the store could not be written. The next push does it then.
+        """
+        entry = self._meshes.get_cached(mesh)
+        if entry is not None and self._meshes.is_compaction_due(entry, options.window_size):
+            await self.compact(mesh)
+            await asyncio.to_thread(self._meshes.tidy)
+
+    async def compact(self, mesh: str) -> None:
+        """Store the state of a mesh in memory in full. Pushes go on meanwhile.
+
+        Raises:
+            ServeError: the store could not be written.
+        """
+        entry = self._meshes.get_cached(mesh)
+        if entry is None or mesh in self._compacting:
+            return
+        self._compacting.add(mesh)
+        try:
+            full = await asyncio.to_thread(self._meshes.compact, mesh, entry)
+        finally:
+            self._compacting.discard(mesh)
+        async with self.lock(mesh):
+            now = self._meshes.get_cached(mesh)
+            if full is not None and now is not None and now.full == entry.full:
+                self._meshes.cache(mesh, replace(now, full=full))
+
+    async def adopt(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
+        """Replace the adaptation of a mesh; otherwise as :meth:`change`. The next snapshot stores it: until then, a
+        crash leaves the one before."""
+
+        async def step() -> T:
+            known, result = await asyncio.to_thread(self._meshes.change_adaptation, mesh, change)
+            self._meshes.cache(mesh, known)
+            return result
+
+        return await self._step(mesh, step)
 
     async def change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
         """Replace the state of a mesh, and return what else ``change`` returns.
@@ -242,25 +284,19 @@ class MeshSteps:
         options: Options,
     ) -> CachedMesh:
         """Write the mesh after the step; ``known`` is the one before it, ``document`` the JSON of the verdict."""
-        known = replace(known, mesh=advanced.mesh)
         if not push.counted:
-            return self._meshes.replace(push.mesh, known)
+            return self._meshes.replace(push.mesh, replace(known, mesh=advanced.mesh))
         record, keep = Record(snapshot.num_nodes, document), options.window_size
         incidents: tuple[ArchivedIncident, ...] = ()
         if self._keep_details:
             details = deviations_of(advanced.prepared, advanced.calibrated, snapshot).pack()
             interval = advanced.mesh.state.interval_seconds
             record = replace(record, deviations=details, seconds=seconds, made_at=time.time(), interval=interval)
-            incidents = self._meshes.update_archive(push.mesh, verdict, record, known, keep)
+            incidents = self._meshes.update_archive(
+                push.mesh, verdict, record, replace(known, mesh=advanced.mesh), keep
+            )
         return self._meshes.append(
-            push.mesh,
-            known,
-            snapshot,
-            push.packed,
-            record,
-            keep=keep,
-            incidents=incidents,
-            in_full=adapts(advanced.mesh.state.sequence, options),  # the trainer reads the full state
+            push.mesh, known, advanced.mesh, snapshot, push.packed, record, keep=keep, incidents=incidents
         )
 
 

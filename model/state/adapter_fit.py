@@ -118,17 +118,31 @@ def adopt(state: MeshState, candidate: Candidate) -> MeshState:
     present = state.adaptation.adapter
     if candidate.adapter is None or candidate.compared_with != (present.fitted_at if present else None):
         return state
-    return _replace_adaptation(state, replace(state.adaptation, adapter=candidate.adapter, former=present))
+    return replace_adaptation(state, replace(state.adaptation, adapter=candidate.adapter, former=present))
 
 
 def restore_former(state: MeshState) -> MeshState:
     """Return the mesh with the former adapter, or none. The snapshots behind the present one are not used again."""
-    return _replace_adaptation(state, Adaptation(state.adaptation.former, None, state.observed_at))
+    return replace_adaptation(state, Adaptation(state.adaptation.former, None, state.observed_at))
 
 
 def remove_adapter(state: MeshState) -> MeshState:
     """Return the mesh as if it had never adapted."""
-    return _replace_adaptation(state, Adaptation())
+    return replace_adaptation(state, Adaptation())
+
+
+def replace_adaptation(state: MeshState, adaptation: Adaptation) -> MeshState:
+    """Return the mesh with another adaptation. Its filters hold latencies at usual load; they are converted from the
+    curves of the present adapter to those of the new one."""
+    node, edge = state.node_filters.copy(), state.edge_filters.copy()
+    for slot in (CENTRE, SLOW_CENTRE):
+        load = state.node_filters[slot, :, RATE]
+        for adapter, sign in ((state.adaptation.adapter, 1), (adaptation.adapter, -1)):
+            if adapter is not None:
+                of_services, of_calls = load_effect(adapter, state.node_ids, state.edge_index, load)
+                node[slot] += sign * of_services
+                edge[slot] += sign * of_calls
+    return replace(state, node_filters=node, edge_filters=edge, adaptation=adaptation)
 
 
 def quiet_snapshots(state: MeshState) -> list[int]:
@@ -142,19 +156,6 @@ def quiet_snapshots(state: MeshState) -> list[int]:
         if since > AFTERMATH and judged and (after is None or snapshot.observed_at > after):
             quiet.append(i)
     return quiet
-
-
-def _replace_adaptation(state: MeshState, adaptation: Adaptation) -> MeshState:
-    """Replace the adapter, and convert the filters from latency at usual load by the old curves to the new ones."""
-    node, edge = state.node_filters.copy(), state.edge_filters.copy()
-    for slot in (CENTRE, SLOW_CENTRE):
-        load = state.node_filters[slot, :, RATE]
-        for adapter, sign in ((state.adaptation.adapter, 1), (adaptation.adapter, -1)):
-            if adapter is not None:
-                of_services, of_calls = load_effect(adapter, state.node_ids, state.edge_index, load)
-                node[slot] += sign * of_services
-                edge[slot] += sign * of_calls
-    return replace(state, node_filters=node, edge_filters=edge, adaptation=adaptation)
 
 
 def _read_fit_data(state: MeshState, quiet: set[int]) -> FitData:

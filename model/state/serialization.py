@@ -1,7 +1,7 @@
 """A mesh's O(1) state as bytes: safetensors, with the feature schema in its header. The ring is stored separately.
 
-The memory of incidents alone has a form of its own. It is small, and the rest of a state follows from an earlier state,
-the snapshots since and the memory after each of them.
+A step is what a state has beyond the state before it and the snapshot: the memory of incidents and, if it was
+replaced in between, the adaptation. It is small.
 
 The names of arrays and fields are a storage format. They stay when an attribute gets another name.
 """
@@ -48,26 +48,30 @@ def pack_state(state: MeshState) -> bytes:
     document["adaptation"] = _adaptation_document(state.adaptation)
     document["schema"] = SCHEMA.to_json()
     tensors = {key: np.ascontiguousarray(getattr(state, key)) for key in (*ARRAYS, *LATER_ARRAYS)}
-    tensors |= _memory_arrays(state.memory)
-    for which, adapter in _adapters(state.adaptation).items():
-        tensors |= {f"{which}_{key}": np.ascontiguousarray(getattr(adapter, key)) for key in CURVES}
+    tensors |= _memory_arrays(state.memory) | _adaptation_arrays(state.adaptation)
     return save(tensors | {"document": _json_array(document)})
 
 
-def pack_memory(memory: IncidentMemory) -> bytes:
-    """Serialize the memory of incidents alone."""
-    return save(_memory_arrays(memory) | {"document": _json_array(_memory_document(memory))})
+def pack_step(memory: IncidentMemory, adaptation: Adaptation | None) -> bytes:
+    """Serialize a step; ``adaptation`` is the one that replaced the mesh's before the snapshot, if any."""
+    document, tensors = _memory_document(memory), _memory_arrays(memory)
+    if adaptation is not None:
+        document["adaptation"] = _adaptation_document(adaptation)
+        tensors |= _adaptation_arrays(adaptation)
+    return save(tensors | {"document": _json_array(document)})
 
 
-def unpack_memory(data: bytes) -> IncidentMemory:
-    """Read the bytes of :func:`pack_memory`.
+def unpack_step(data: bytes) -> tuple[IncidentMemory, Adaptation | None]:
+    """Read the bytes of :func:`pack_step`.
 
     Raises:
-        IncompatibleWeights: the bytes are not a memory.
+        IncompatibleWeights: the bytes are not a step.
     """
-    with _refusing_other_bytes("a memory of incidents"):
+    with _refusing_other_bytes("a step of a state"):
         tensors = load(data)
-        return _memory(json.loads(tensors["document"].tobytes()), tensors)
+        document = json.loads(tensors["document"].tobytes())
+        adaptation = document.get("adaptation")
+        return _memory(document, tensors), None if adaptation is None else _adaptation(adaptation, tensors)
 
 
 def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
@@ -115,6 +119,14 @@ def _adaptation_document(adaptation: Adaptation) -> dict[str, Any]:
         for which, adapter in _adapters(adaptation).items()
     }
     return adapters | {"taught_after": adaptation.rolled_back_at}
+
+
+def _adaptation_arrays(adaptation: Adaptation) -> dict[str, NDArray[Any]]:
+    return {
+        f"{which}_{key}": np.ascontiguousarray(getattr(adapter, key))
+        for which, adapter in _adapters(adaptation).items()
+        for key in CURVES
+    }
 
 
 def _adaptation(document: dict[str, Any], tensors: dict[str, Any]) -> Adaptation:

@@ -177,6 +177,7 @@ class MeshSession:
             return SnapshotAnswer(stored.document)
         verdict = stored.advanced.verdict
         self._news.notify(mesh)
+        self._start(self._tidy(mesh))
         if self._trainer is not None and adapts(stored.advanced.mesh.state.sequence, self._options):
             self._start(self._adapt(mesh, self._trainer))
         if self._notifier is not None:
@@ -355,12 +356,20 @@ class MeshSession:
         except ServeError as error:
             log.warning("the notifier could not be reached: %s", error)
 
+    async def _tidy(self, mesh: str) -> None:
+        """Do what pushes leave for later."""
+        try:
+            await self._steps.tidy(mesh, self._options)
+        except ServeError as error:  # the next push does it, or fails with the same error
+            log.warning("mesh %s: its state could not be stored in full: %s", mesh, error)
+
     async def _adapt(self, mesh: str, trainer: Handle[Trainer]) -> None:
         """Have an adapter fitted, and use it from the next snapshot on if it is better than the one in use."""
         until = time.time() + self._settings.adapt.deadline_seconds
         try:
+            await self._steps.compact(mesh)  # the trainer reads the state in full
             candidate = await Caller(until).ask(trainer.fit, mesh)
-            outcome = "too_early" if candidate is None else await self._change(mesh, partial(_adopt, candidate))
+            outcome = "too_early" if candidate is None else await self._steps.adopt(mesh, partial(_adopt, candidate))
         except Exception as error:  # no one awaits this task
             outcome = "failed"
             log.warning("mesh %s keeps its adapter: %s", mesh, error, exc_info=not isinstance(error, ServeError))

@@ -14,7 +14,7 @@ from model.checkpoint import load_or_shipped
 from model.snapshot import MeshSnapshot
 from serve_app.alerts import notifier
 from serve_app.api.codec import pack_snapshot
-from serve_app.errors import BadSettings, CorruptState, NoCapacity, Overloaded, StoreGone, UnknownMesh
+from serve_app.errors import BadSettings, CorruptState, NoCapacity, Overloaded, ServeError, StoreGone, UnknownMesh
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import PREDICTIONS, STAGE, STORE_GONE, MeshGauges
 from serve_app.pipeline import ThreadRunner, options, replayer
@@ -69,6 +69,7 @@ class Session:
         self._thread = ThreadPoolExecutor(1, "score")  # always the same: OpenMP keeps a pool for each thread
         self._runner = ThreadRunner(self._checkpoint, self._thread)
         self._pushes: set[asyncio.Task[bytes]] = set()
+        self._tidying: set[asyncio.Task[None]] = set()
         self._closing = False
         self._notifier: notifier.AlertDelivery | None = None
         self._delivering: asyncio.Task[None] | None = None
@@ -129,6 +130,7 @@ class Session:
         self._closing = True
         self.newest.end()
         await asyncio.gather(*self._pushes, return_exceptions=True)
+        await asyncio.gather(*self._tidying)
         if self._notifier is not None:
             await self._notifier.close()
         self._thread.shutdown()
@@ -144,11 +146,20 @@ class Session:
         if before is None or before.status != message.status:
             log.info("mesh %s: %s as of %s", self.mesh, message.status, _time(message))
         self.newest.put(message)
+        tidying = asyncio.create_task(self._tidy())
+        self._tidying.add(tidying)
+        tidying.add_done_callback(self._tidying.discard)
         self.instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=message.status)
         self.instruments.observe(STAGE, time.perf_counter() - began, stage="total")
         if self._notifier is not None:
             self._notifier.accept_verdict(self.mesh, verdict, notifier.utc_now())
         return stored.document
+
+    async def _tidy(self) -> None:
+        try:
+            await self._steps.tidy(self.mesh, self._options)
+        except ServeError as error:  # the next push does it, or fails with the same error
+            log.warning("mesh %s: its state could not be stored in full: %s", self.mesh, error)
 
     def _load(self) -> bytes | None:
         """Load the state of the mesh. Returns its newest verdict as JSON; None if there is none, or it is damaged."""

@@ -116,12 +116,14 @@ class StoredState:
         revision: of the mesh.
         sequence: number of counted snapshots.
         state: after ``sequence - len(steps)`` of them, opaque.
+        state_revision: of the mesh at that time.
         steps: of the snapshots since, oldest first, opaque.
     """
 
     revision: int
     sequence: int
     state: bytes
+    state_revision: int
     steps: tuple[bytes, ...]
 
 
@@ -223,6 +225,25 @@ class StateStore(Protocol):
         Raises:
             StoreConflict: the stored revision is another.
         """
+
+    def compact(self, mesh: str, state: bytes, *, sequence: int, revision: int, state_revision: int) -> bool:
+        """Store a state in full in place of the earlier one and of the steps up to it. The mesh stays the same, so its
+        revision does, too.
+
+        Args:
+            mesh: name.
+            state: after ``sequence`` snapshots, opaque.
+            sequence: of a snapshot that was stored as a step.
+            revision: of the mesh after that snapshot.
+            state_revision: of the state that is replaced.
+
+        Returns:
+            False if the store has another state in full. Then nothing is written.
+        """
+
+    def tidy(self) -> None:
+        """Do the work that writes leave for later. Call it between writes; the store works without it, in larger
+        steps."""
 
     def verdict_at(self, mesh: str, observed_at: datetime) -> StoredVerdict | None:
         """The verdict of the kept snapshot of this time, or None."""

@@ -15,10 +15,15 @@ NAME_BYTES = 80  # of one service's name: string header, characters, and slot in
 
 @dataclass(frozen=True, slots=True)
 class FullState:
-    """What the store has in full: the state after ``sequence`` snapshots, with this adaptation."""
+    """The last state that the store has in full.
+
+    Attributes:
+        sequence: number of snapshots before it.
+        revision: of the mesh at that time.
+    """
 
     sequence: int
-    adaptation: Adaptation
+    revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +34,13 @@ class CachedMesh:
         mesh: its state and plan.
         revision: 0: nothing is stored.
         full: the last state that was stored in full; None: nothing is stored.
+        adaptation: the stored one. If the state has another, the next snapshot stores it.
     """
 
     mesh: Mesh
     revision: int
     full: FullState | None = None
+    adaptation: Adaptation | None = None
 
 
 class MeshCache:

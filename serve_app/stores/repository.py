@@ -8,8 +8,9 @@ from typing import TypeVar
 from model.errors import IncompatibleWeights
 from model.snapshot import MeshSnapshot
 from model.state.history import block_length
+from model.state.load_adapter import Adaptation
 from model.state.mesh_state import MeshState
-from model.state.serialization import pack_memory, pack_state, unpack_memory, unpack_state
+from model.state.serialization import pack_state, pack_step, unpack_state, unpack_step
 from serve_app.api.codec import pack_snapshot, unpack_snapshot
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.api.schemas.verdict import VerdictDocument
@@ -29,13 +30,15 @@ from serve_app.stores.cache import CachedMesh, FullState, MeshCache
 from serve_app.stores.record import Record, StoredSnapshot, gauges
 
 T = TypeVar("T")
-MOST_STEPS = 15  # between two full states; to replay them takes as long as to score a snapshot or two
+# Steps between two full states. After half of them, a full state is due, which no verdict waits for. If there is none
+# after the last one, the next snapshot stores it. A replay of 15 takes as long as scoring a snapshot or two.
+MOST_STEPS = 30
 
 
 class MeshRepository:
     """The meshes of a store, some of them in memory.
 
-    A state is stored in full now and then. In between only the memory of incidents is stored with each snapshot, and a
+    A state is stored in full now and then, after an answer. In between only a step is stored with each snapshot, and a
     read replays the snapshots since.
 
     Args:
@@ -184,6 +187,30 @@ class MeshRepository:
         revision = self._store.replace(mesh, pack_state(entry.mesh.state), revision=entry.revision)
         return _stored_in_full(entry.mesh, revision)
 
+    def is_compaction_due(self, entry: CachedMesh, keep: int) -> bool:
+        """Whether a mesh has so many steps that its state should be stored in full; otherwise as :meth:`append`."""
+        steps = 0 if entry.full is None else entry.mesh.state.sequence - entry.full.sequence
+        return steps >= max(1, _most_steps(entry.mesh.state, keep) // 2)
+
+    def compact(self, mesh: str, entry: CachedMesh) -> FullState | None:
+        """Store the state of an entry in full in place of its steps, if it is stored as steps.
+
+        Returns:
+            For :meth:`cache`: what ``full`` of the mesh is now. None: nothing was written.
+        """
+        state, full = entry.mesh.state, entry.full
+        if full is None or full.sequence == state.sequence or state.adaptation is not entry.adaptation:
+            return None
+        packed, now = pack_state(state), FullState(state.sequence, entry.revision)
+        written = self._store.compact(
+            mesh, packed, sequence=now.sequence, revision=now.revision, state_revision=full.revision
+        )
+        return now if written else None
+
+    def tidy(self) -> None:
+        """Do the work that writes left for later."""
+        self._store.tidy()
+
     def change_state(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> tuple[CachedMesh, T]:
         """Apply a change to a state and store it. If the change returns the same state, nothing is written.
 
@@ -199,6 +226,12 @@ class MeshRepository:
         if state is not entry.mesh.state:
             entry = self.replace(mesh, replace(entry, mesh=replace(entry.mesh, state=state)))
         return entry, result
+
+    def change_adaptation(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> tuple[CachedMesh, T]:
+        """Apply a change of the adaptation. It is stored with the next snapshot; otherwise as :meth:`change_state`."""
+        entry = self.refresh(self.load_stored(mesh))
+        state, result = change(entry.mesh.state)
+        return replace(entry, mesh=replace(entry.mesh, state=state)), result
 
     def change_incident(
         self,
@@ -231,28 +264,38 @@ class MeshRepository:
     def append(
         self,
         mesh: str,
-        entry: CachedMesh,
+        before: CachedMesh,
+        after: Mesh,
         snapshot: MeshSnapshot,
         packed: bytes,
         record: Record,
         *,
         keep: int,
         incidents: tuple[ArchivedIncident, ...] = (),
-        in_full: bool = False,
     ) -> CachedMesh:
         """Store a counted snapshot with its verdict; otherwise as :meth:`replace`.
 
-        ``packed`` is the stored form of the snapshot. At most ``keep`` snapshots stay. The ``incidents`` are written to
-        the archive. With ``in_full``, the state is stored in full even if it was so a few snapshots ago.
+        Args:
+            mesh: name.
+            before: the mesh before the snapshot.
+            after: the mesh after it.
+            snapshot: decoded.
+            packed: its stored form.
+            record: its verdict.
+            keep: at most so many snapshots stay.
+            incidents: to be written to the archive.
         """
-        state = entry.mesh.state
-        is_step = not in_full and _follows(state, entry.full, keep)
-        stored = pack_memory(state.memory) if is_step else pack_state(state)
+        state, adaptation = after.state, before.mesh.state.adaptation
+        is_step = before.full is not None and _follows(state, adaptation, before.full, keep)
+        replaced = None if adaptation is before.adaptation else adaptation
+        stored = pack_step(state.memory, replaced) if is_step else pack_state(state)
         new = NewSnapshot(
             state.sequence, snapshot.observed_at, packed, snapshot.digest, stored, record.pack(), incidents, is_step
         )
-        revision = self._store.append(mesh, new, keep=keep, revision=entry.revision)
-        return replace(entry, revision=revision) if is_step else _stored_in_full(entry.mesh, revision)
+        revision = self._store.append(mesh, new, keep=keep, revision=before.revision)
+        if is_step:
+            return CachedMesh(after, revision, before.full, adaptation)
+        return _stored_in_full(after, revision)
 
     def update_archive(
         self, mesh: str, verdict: VerdictDocument, record: Record, entry: CachedMesh, window_size: int
@@ -337,35 +380,37 @@ class MeshRepository:
             return CachedMesh(Mesh(), 0)
         begin = stored.sequence - len(stored.steps)
         try:
-            memories = list(map(unpack_memory, stored.steps))
+            steps = list(map(unpack_step, stored.steps))
             window = {number: unpack_snapshot(packed) for number, packed in self._store.window(mesh)}
             state = unpack_state(stored.state, (window[number] for number in window if number <= begin))
         except IncompatibleWeights as error:  # the schema of another version
             if not self._store.set_aside(mesh, str(error), revision=stored.revision):
                 raise
             return CachedMesh(Mesh(), 0)
-        full = FullState(begin, state.adaptation)
-        if stored.steps:
+        if steps:
             numbers = range(begin + 1, stored.sequence + 1)
             if not window.keys() >= set(numbers):  # deleted, and perhaps created again, in between
                 raise StoreConflict(
                     f"mesh {mesh!r}: expected snapshots {begin + 1} to {stored.sequence}, came others, because another "
                     "session wrote in between; load the mesh again"
                 )
-            state = self._replay(mesh, state, zip((window[number] for number in numbers), memories, strict=True))
-        return CachedMesh(Mesh(state), stored.revision, full)
+            replayed = ((window[number], *step) for number, step in zip(numbers, steps, strict=True))
+            state = self._replay(mesh, state, replayed)
+        return CachedMesh(Mesh(state), stored.revision, FullState(begin, stored.state_revision), state.adaptation)
 
 
 def _stored_in_full(mesh: Mesh, revision: int) -> CachedMesh:
-    return CachedMesh(mesh, revision, FullState(mesh.state.sequence, mesh.state.adaptation))
+    return CachedMesh(mesh, revision, FullState(mesh.state.sequence, revision), mesh.state.adaptation)
 
 
-def _follows(state: MeshState, full: FullState | None, keep: int) -> bool:
-    """Whether a state follows from the last full one by a replay of snapshots that the store keeps, with those that the
-    replay's first block of the history needs."""
-    if full is None or state.adaptation is not full.adaptation:
-        return False
-    return state.sequence - full.sequence <= min(MOST_STEPS, keep - block_length(state.interval_seconds))
+def _follows(state: MeshState, adaptation: Adaptation, full: FullState, keep: int) -> bool:
+    """Whether a state follows from the last full one by a replay. ``adaptation`` is the one before the snapshot."""
+    return state.adaptation is adaptation and state.sequence - full.sequence <= _most_steps(state, keep)
+
+
+def _most_steps(state: MeshState, keep: int) -> int:
+    """How many snapshots can be replayed: the store keeps them, and those that the first block of the history needs."""
+    return min(MOST_STEPS, keep - block_length(state.interval_seconds))
 
 
 def unknown_mesh(mesh: str) -> UnknownMesh:

@@ -58,7 +58,11 @@ from serve_app.stores.tables import microseconds, time_of
 
 FILE_NAME = "state.sqlite"
 LOCK_NAME = "lock"
-_WAL_BYTES = 16 * 2**20  # to which a long write-ahead log is truncated
+_PAGE_BYTES = 2**14
+_LOG_PAGES = (
+    1000  # of the write-ahead log, from which ``tidy`` moves them into the file; a commit does so from twice as many
+)
+_WAL_BYTES = _LOG_PAGES * _PAGE_BYTES  # to which a long write-ahead log is truncated
 _FULL = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR_WRITE,
@@ -203,6 +207,18 @@ class LocalStore:
             return new_revision, evicted
 
         return self._write_mesh(change)
+
+    def compact(self, mesh: str, state: bytes, *, sequence: int, revision: int, state_revision: int) -> bool:
+        check_mesh_name(mesh)
+        with self._lock:
+            return self._commit(lambda db: tables.compact(db, mesh, state, sequence, revision, state_revision))
+
+    def tidy(self) -> None:
+        # On a separate connection, neither the lock nor another connection's write waits for the disk.
+        log_file = self._path.with_name(f"{FILE_NAME}-wal")
+        if log_file.exists() and log_file.stat().st_size >= _LOG_PAGES * _PAGE_BYTES:
+            with self._translating_errors(), closing(self._connect()) as db:
+                db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     def verdict_at(self, mesh: str, observed_at: datetime) -> StoredVerdict | None:
         check_mesh_name(mesh)
@@ -416,12 +432,13 @@ class LocalStore:
         with self._translating_errors():
             db = self._connect("rwc")
             try:
-                db.execute("PRAGMA page_size = 16384")  # affects only a new file
+                db.execute(f"PRAGMA page_size = {_PAGE_BYTES}")  # affects only a new file
                 db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # likewise; a file without it never shrinks
                 db.execute("PRAGMA journal_mode = WAL")
                 db.execute("PRAGMA synchronous = NORMAL")
                 db.execute("PRAGMA secure_delete = FAST")
                 db.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+                db.execute(f"PRAGMA wal_autocheckpoint = {2 * _LOG_PAGES}")
                 tables.prepare(db, self._path)
             except BaseException:
                 db.close()

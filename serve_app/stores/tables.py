@@ -115,6 +115,19 @@ def put_state(db: sqlite3.Connection, mesh: str, revision: int, sequence: int, s
     db.execute("DELETE FROM steps WHERE mesh = ?", (mesh,))
 
 
+def compact(db: sqlite3.Connection, mesh: str, state: bytes, sequence: int, revision: int, state_revision: int) -> bool:
+    """Store a state in full in place of the one of ``state_revision`` and of the steps up to it. Returns False if that
+    one is not stored."""
+    sealed = seal_state(mesh, revision, sequence, state)
+    changed = db.execute(
+        "UPDATE states SET revision = ?, sequence = ?, state = ? WHERE mesh = ? AND revision = ?",
+        (revision, sequence, sealed, mesh, state_revision),
+    ).rowcount
+    if changed:
+        db.execute("DELETE FROM steps WHERE mesh = ? AND sequence <= ?", (mesh, sequence))
+    return changed > 0
+
+
 def put_step(db: sqlite3.Connection, mesh: str, sequence: int, step: bytes) -> None:
     """Store a step of a state."""
     db.execute("INSERT INTO steps VALUES (?, ?, ?)", (mesh, sequence, seal_step(mesh, sequence, step)))
@@ -151,7 +164,7 @@ def unseal_rows(mesh: str, rows: StateRows) -> StoredState:
     state, numbers = unseal_state(mesh, *full), [number for number, _ in rows.steps]
     if numbers != list(range(full[1] + 1, sequence + 1)):
         raise CorruptState(f"stored state {mesh}: expected steps from {full[1] + 1} to {sequence}, came {numbers}")
-    return StoredState(revision, sequence, state, tuple(unseal_step(mesh, *step) for step in rows.steps))
+    return StoredState(revision, sequence, state, full[0], tuple(unseal_step(mesh, *step) for step in rows.steps))
 
 
 def seal_verdict(mesh: str, sequence: int, observed_at: int, digest: str, verdict: bytes) -> bytes:

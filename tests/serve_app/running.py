@@ -135,10 +135,11 @@ def assert_same(came: Any, wanted: Any, where: str = "verdict") -> None:
 
 
 def read_store(service: Service) -> dict[str, Any]:
-    """Return all stored data of each mesh: state, revision, sequence, verdict, and the snapshots of its window."""
+    """Return all stored data of each mesh except its state: revision, which every change of the state raises, sequence,
+    verdict, and the snapshots of its window. The service may store the same state in another form at any time."""
     with closing(LocalStore(service.settings.store.path)) as store:
         names = [summary.mesh for summary in store.meshes()]
-        return {name: (store.load(name), store.load_state(name), list(store.window(name))) for name in names}
+        return {name: (store.load(name), list(store.window(name))) for name in names}
 
 
 def problem(response: httpx.Response, status: int, code: str, pointer: str | None = None) -> dict[str, Any]:

@@ -13,6 +13,9 @@ import pytest
 
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
+from model.state.adapter_fit import Candidate, adopt
+from model.state.load_adapter import Adapter
+from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state
 from serve_app.actions.mutes import add_mute
 from serve_app.api.codec import pack_snapshot
@@ -43,6 +46,9 @@ class Session:
         push = NextSnapshot("prod", packed, counted)
         return run_now(self.steps.push(push, self._options, LocalRunner(CHECKPOINT))).document
 
+    def tidy(self) -> None:
+        asyncio.run(self.steps.tidy("prod", self._options))
+
 
 def busy_mesh(snapshots: int) -> Iterator[MeshSnapshot]:
     """Return a mesh with newcomers, canaries, deploys, silences, missing snapshots, a fault, and a pause."""
@@ -63,8 +69,9 @@ def assert_equal(ours: CachedMesh, theirs: CachedMesh) -> None:
     assert (ours.revision, ours.full and ours.full.sequence) == (theirs.revision, theirs.full and theirs.full.sequence)
 
 
+@pytest.mark.parametrize("tidy", [False, True])
 @pytest.mark.parametrize("window", [120, 12, 10])
-def test_a_rebuilt_state_is_the_same_to_the_bit(tmp_path: Path, window: int) -> None:
+def test_a_rebuilt_state_is_the_same_to_the_bit(tmp_path: Path, window: int, tidy: bool) -> None:
     settings = Settings(model=ModelSettings(window_size=window))
     sizes, replayed, topologies = [], 0, set()
     with closing(LocalStore(tmp_path)) as store:
@@ -77,6 +84,8 @@ def test_a_rebuilt_state_is_the_same_to_the_bit(tmp_path: Path, window: int) -> 
                 asyncio.run(session.steps.change("prod", partial(add_mute, document=mute, limits=settings.limits)))
             if i == 70:
                 session.push(replace(snapshot, observed_at=snapshot.observed_at + timedelta(seconds=1)), counted=False)
+            if tidy:
+                session.tidy()
             ours, theirs = session.meshes.get("prod"), Session(store, settings).meshes.get("prod")
             assert_equal(theirs, ours)
             assert ours.full is not None
@@ -84,8 +93,9 @@ def test_a_rebuilt_state_is_the_same_to_the_bit(tmp_path: Path, window: int) -> 
             sizes.append(steps)
             topologies.add(ours.mesh.state.edge_index.shape[1])
     assert len(topologies) > 3
-    assert 0 < max(sizes) <= min(MOST_STEPS, window - 4)  # a block of the history has four snapshots
-    assert replayed > 60
+    most = min(MOST_STEPS, window - 4)  # a block of the history has four snapshots
+    assert 0 < max(sizes) < most // 2 if tidy else most // 2 < max(sizes) <= most
+    assert replayed > (15 if tidy else 60)
 
 
 def test_a_session_that_starts_after_any_snapshot_gives_the_same_verdicts(tmp_path: Path) -> None:
@@ -94,6 +104,60 @@ def test_a_session_that_starts_after_any_snapshot_gives_the_same_verdicts(tmp_pa
         for snapshot in busy_mesh(70):
             ours, theirs = session.push(snapshot), Session(other, settings).push(snapshot)
             assert np.array_equal(np.frombuffer(ours, np.uint8), np.frombuffer(theirs, np.uint8))
+
+
+def test_a_push_waits_for_no_full_state(tmp_path: Path) -> None:
+    """A full state of some snapshots ago is stored while newer ones are pushed."""
+    with closing(LocalStore(tmp_path)) as store:
+        session, sizes = Session(store, Settings()), []
+        behind: CachedMesh | None = None
+        for i, snapshot in enumerate(busy_mesh(60)):
+            session.push(snapshot)
+            if i % 12 == 5:
+                behind = session.meshes.get("prod")
+            if i % 12 == 8 and behind is not None:
+                full = session.meshes.compact("prod", behind)
+                assert full is not None
+                session.meshes.cache("prod", replace(session.meshes.get("prod"), full=full))
+                assert session.meshes.compact("prod", behind) is None  # its predecessor is no longer there
+            ours = session.meshes.get("prod")
+            assert_equal(Session(store, Settings()).meshes.get("prod"), ours)
+            assert ours.full is not None
+            sizes.append(ours.mesh.state.sequence - ours.full.sequence)
+    assert (min(sizes[6:]), max(sizes)) == (3, 14)
+
+
+def test_an_adapter_is_stored_with_the_next_snapshot(tmp_path: Path) -> None:
+    def give(state: MeshState) -> tuple[MeshState, None]:
+        services = state.node_ids[:3]
+        assert state.observed_at is not None
+        load = np.array([[1.0, 0.0, 9.0]] * len(services), np.float32)
+        curve = np.full((len(services), 3, 2), 0.25, np.float32)
+        fitted = Adapter(services, load, curve, state.observed_at, 50, 1.0, 0.9)
+        return adopt(state, Candidate(fitted, None)), None
+
+    snapshots = list(busy_mesh(40))
+    with closing(LocalStore(tmp_path)) as store:
+        session = Session(store, Settings())
+        for snapshot in snapshots[:20]:
+            session.push(snapshot)
+        before = session.meshes.get("prod")
+        asyncio.run(session.steps.adopt("prod", give))
+        assert session.meshes.get("prod").mesh.state.adaptation.adapter is not None
+        assert session.meshes.compact("prod", session.meshes.get("prod")) is None
+        assert_equal(Session(store, Settings()).meshes.get("prod"), before)  # after a crash
+        stored = store.load_state("prod")
+        for i, snapshot in enumerate(snapshots[20:]):
+            session.push(snapshot)
+            if i == 10:
+                session.tidy()
+            ours = session.meshes.get("prod")
+            assert ours.mesh.state.adaptation.adapter is not None
+            assert_equal(Session(store, Settings()).meshes.get("prod"), ours)
+            now = store.load_state("prod")
+            assert stored is not None
+            assert now is not None
+            assert (now.state_revision == stored.state_revision) == (i < 10), "stored as a step, and in full later"
 
 
 def test_steps_are_small(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_an_appended_snapshot_is_loaded(store: LocalStore) -> None:
     assert store.load("prod") is None
     revision = append(store, 1)
     assert store.load("prod") == StoredMesh("prod", revision, 1, at(1), "digest 1", b"verdict 1")
-    assert store.load_state("prod") == StoredState(revision, 1, b"state 1", ())
+    assert store.load_state("prod") == StoredState(revision, 1, b"state 1", revision, ())
 
 
 def test_a_reopened_store_has_the_data(store: LocalStore, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_sequence_that_does_not_follow_is_refused(store: LocalStore, sequence:
 def test_a_baseline_comes_first_or_in_between_and_is_not_lost(store: LocalStore) -> None:
     revision = store.replace("prod", b"baseline", revision=0)
     assert store.load("prod") == StoredMesh("prod", revision, 0, None, "", b"")
-    assert store.load_state("prod") == StoredState(revision, 0, b"baseline", ())
+    assert store.load_state("prod") == StoredState(revision, 0, b"baseline", revision, ())
     with pytest.raises(StoreConflict, match="revision 0"):
         store.replace("prod", b"another", revision=0)
     with pytest.raises(StoreConflict, match="revision 0"):
@@ -102,6 +102,43 @@ def test_steps_are_kept_until_the_next_full_state(store: LocalStore) -> None:
         assert states(store) == {number: b"state %d" % number for number in range(full, sequence + 1)}
     store.replace("prod", b"changed", revision=revision)
     assert states(store) == {6: b"changed"}
+
+
+def test_a_full_state_takes_the_place_of_the_steps_up_to_it(store: LocalStore, tmp_path: Path) -> None:
+    base, second, third = (append(store, sequence, is_step=sequence > 1) for sequence in (1, 2, 3))
+    before = store.load("prod")
+    assert store.compact("prod", b"full", sequence=2, revision=second, state_revision=base)
+    assert store.load_state("prod") == StoredState(third, 3, b"full", second, (b"state 3",))
+    assert store.load("prod") == before
+    append(store, 4, revision=third, is_step=True)
+    with closing(LocalStore(tmp_path / "stores")) as other:
+        assert states(other) == {2: b"full", 3: b"state 3", 4: b"state 4"}
+
+
+def test_a_full_state_whose_predecessor_was_replaced_is_not_stored(store: LocalStore) -> None:
+    base, second = (append(store, sequence, is_step=sequence > 1) for sequence in (1, 2))
+    late = {"sequence": 2, "revision": second, "state_revision": base}
+    store.replace("prod", b"changed", revision=second)
+    assert not store.compact("prod", b"late", **late)
+    assert states(store) == {2: b"changed"}
+    store.delete("prod")
+    assert not store.compact("prod", b"late", **late)
+    append(store, 1)
+    append(store, 2, is_step=True)
+    assert not store.compact("prod", b"late", **late)
+    assert states(store) == {1: b"state 1", 2: b"state 2"}
+
+
+def test_the_log_is_moved_into_the_file_between_writes(store: LocalStore, tmp_path: Path) -> None:
+    log = tmp_path / "stores" / f"{FILE_NAME}-wal"
+    for sequence in range(1, 21):
+        append(store, sequence, snapshot=bytes(2**20))
+    assert log.stat().st_size > 2**24
+    store.tidy()
+    append(store, 21, snapshot=bytes(2**20))  # begins the log again, and truncates it
+    assert log.stat().st_size <= 2**24
+    store.tidy()
+    assert states(store) == {21: b"state 21"}
 
 
 def test_a_step_can_follow_a_baseline(store: LocalStore) -> None:

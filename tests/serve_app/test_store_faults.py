@@ -74,7 +74,7 @@ def test_a_store_of_the_previous_layout_is_migrated(tmp_path: Path) -> None:
         old.commit()
     with closing(LocalStore(tmp_path)) as store:
         assert store.load("prod") == StoredMesh("prod", 7, 1, at(1), "digest 1", b"verdict 1")
-        assert store.load_state("prod") == StoredState(7, 1, b"state 1", ())
+        assert store.load_state("prod") == StoredState(7, 1, b"state 1", 7, ())
         assert snapshots(store) == [b"snapshot 1"]
         append(store, 2, is_step=True)
         assert states(store) == {1: b"state 1", 2: b"state 2"}
@@ -248,23 +248,32 @@ def test_the_full_error_of_sqlite_becomes_store_full(store: LocalStore) -> None:
     assert loaded.sequence == 1
 
 
-def test_the_files_stay_bounded(store: LocalStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("tidy", "most"), [(True, 24), (False, 40)])
+def test_the_files_stay_bounded(store: LocalStore, tmp_path: Path, tidy: bool, most: int) -> None:
     def count_bytes() -> int:
         return sum(p.stat().st_size for p in (tmp_path / "stores").iterdir())
 
     for sequence in range(1, 3001):
         append(store, sequence, state=bytes(3000), snapshot=bytes(8000), keep=20, is_step=is_step(sequence))
+        if tidy:
+            store.tidy()
         if sequence == 1500:
             before = count_bytes()
     assert count_bytes() <= before * 1.02
-    assert count_bytes() < 24 * 2**20  # most of the size is the log, whose length does not depend on the meshes
+    assert count_bytes() < most * 2**20  # most of the size is the log, whose length does not depend on the meshes
 
 
 def _append_for_ever(directory: Path, acknowledged: Connection) -> None:
     with closing(LocalStore(directory)) as store:
         for sequence in range(1, 1_000_000):
             state, snapshot = sequence.to_bytes(8) * 40_000, b"%d" % sequence * 10_000
-            append(store, sequence, state=state, snapshot=snapshot, is_step=is_step(sequence))
+            revision = append(store, sequence, state=state, snapshot=snapshot, is_step=is_step(sequence))
+            if sequence % 3 == 0:  # the last step before the next full state
+                stored = store.load_state("prod")
+                assert stored is not None
+                position = {"sequence": sequence, "revision": revision, "state_revision": stored.state_revision}
+                assert store.compact("prod", state, **position)
+                store.tidy()
             acknowledged.send(sequence)
 
 

@@ -49,10 +49,11 @@ class Watched:
             document = verdict.model_dump_json().encode()
             deviations = deviations_of(step.prepared, step.calibrated, snapshot)
             record = Record(snapshot.num_nodes, document, deviations.pack(), SECONDS)
-            entry = replace(known, mesh=step.mesh)
-            incidents = self.meshes.update_archive(mesh, verdict, record, entry, window)
+            incidents = self.meshes.update_archive(mesh, verdict, record, replace(known, mesh=step.mesh), window)
             packed = pack_snapshot(snapshot)
-            known = self.meshes.append(mesh, entry, snapshot, packed, record, keep=window, incidents=incidents)
+            known = self.meshes.append(
+                mesh, known, step.mesh, snapshot, packed, record, keep=window, incidents=incidents
+            )
             self.meshes.cache(mesh, known)
             verdicts.append(msgspec.json.decode(document))
         return verdicts
