@@ -133,7 +133,7 @@ def remove_adapter(state: MeshState) -> MeshState:
 
 def replace_adaptation(state: MeshState, adaptation: Adaptation) -> MeshState:
     """Return the mesh with another adaptation. Its filters hold latencies at usual load; they are converted from the
-    curves of the present adapter to those of the new one."""
+    present adapter's curves to the new adapter's curves."""
     node, edge = state.node_filters.copy(), state.edge_filters.copy()
     for slot in (CENTRE, SLOW_CENTRE):
         load = state.node_filters[slot, :, RATE]
