@@ -1,8 +1,16 @@
-"""The ``tagae::`` torch ops: graph attention over trajectories, perceptrons, and products of edge ends."""
+"""The ``tagae::`` torch ops: graph attention over trajectories, perceptrons, and products of edge ends.
 
-from kernels._registry import backend, backend_reason
+The ops are imported when one of them is first used, and torch with them. That takes two seconds and 180 MB, which
+processes that do not score save.
+"""
+
+from typing import TYPE_CHECKING, Any
+
 from kernels.errors import InvalidArgument, KernelError, NotDifferentiable, UnavailableBackend
-from kernels.ops import attend, edge_dot, join_sides, perceptron, project_and_attend
+
+if TYPE_CHECKING:
+    from kernels._registry import backend, backend_reason
+    from kernels.ops import attend, edge_dot, join_sides, perceptron, project_and_attend
 
 __all__ = [
     "InvalidArgument",
@@ -17,3 +25,11 @@ __all__ = [
     "perceptron",
     "project_and_attend",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from kernels import _registry, ops
+
+    return getattr(_registry if name.startswith("backend") else ops, name)
