@@ -224,8 +224,12 @@ def test_all_lists_the_public_names(package: str) -> None:
     """``__all__`` has every public name that a package's own file imports, and each of its names exists."""
     module = importlib.import_module(package)
     tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    late = [node for branch in tree.body if isinstance(branch, ast.If) for node in branch.body]  # if TYPE_CHECKING
     brought = {
-        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias.asname or alias.name
+        for node in [*tree.body, *late]
+        if isinstance(node, ast.ImportFrom) and node.module != "typing"
+        for alias in node.names
     }
     assert all(hasattr(module, name) for name in module.__all__)
     assert sorted(module.__all__) == module.__all__
