@@ -260,6 +260,14 @@ def test_columns_of_bytes() -> None:
     assert len(ids) == 3
 
 
+def test_a_position_as_text_is_refused() -> None:
+    turned = with_positions(document())
+    turned["calls"]["destination"][1] = str(turned["calls"]["destination"][1])
+    with pytest.raises(InvalidDocument) as caught:
+        decode_snapshot(json.dumps(turned).encode())
+    assert problem(caught.value).pointer == "/calls/1/destination"
+
+
 def test_other_media_types_are_refused() -> None:
     with pytest.raises(UnsupportedMediaType, match="expected one of") as caught:
         decode_snapshot(b"{}", "text/csv")

@@ -5,6 +5,7 @@ calls are names or positions in ``services``; positions may also be bytes of lit
 """
 
 import math
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,13 +67,32 @@ def row_numbers(values: Sequence[float | None]) -> tuple[NDArray[np.float32], in
     return to_float32(np.where(absent, np.nan, exact)), len(exact) - int(np.count_nonzero(absent))
 
 
-def _to_float64(values: Sequence[Any]) -> NDArray[np.float64]:
-    # Arrow converts a list with nulls to an array in half the time of numpy.
-    array = pa.array(values, pa.float64())
-    exact: NDArray[np.float64] = array.to_numpy(zero_copy_only=False)
-    if np.isnan(exact).sum() != array.null_count:
+def to_int64(values: Sequence[Any]) -> NDArray[np.int64]:
+    """Whole numbers as an array.
+
+    Raises:
+        NeedsFullCheck: anything else, or a number beyond int64.
+    """
+    try:
+        return _pack("q", values)
+    except struct.error:
+        raise NeedsFullCheck from None
+
+
+def _to_float64(values: Sequence[float | None]) -> NDArray[np.float64]:
+    try:
+        nulls, exact = 0, _pack("d", values)
+    except struct.error:  # a null; Arrow converts a list with nulls in half the time of numpy
+        array = pa.array(values, pa.float64())
+        nulls, exact = array.null_count, array.to_numpy(zero_copy_only=False)
+    if np.count_nonzero(exact != exact) != nulls:
         raise NeedsFullCheck
     return exact
+
+
+def _pack(kind: str, values: Sequence[Any]) -> NDArray[Any]:
+    """Numbers as an array of a type of ``struct``, in half the time of numpy. Raises ``struct.error`` for others."""
+    return np.frombuffer(struct.pack(f"{len(values)}{kind}", *values), kind)
 
 
 def positions(ends: Sequence[Any] | bytes, place: Mapping[Any, int]) -> NDArray[np.int64]:
@@ -86,8 +106,8 @@ def positions(ends: Sequence[Any] | bytes, place: Mapping[Any, int]) -> NDArray[
     else:
         named = any(isinstance(end, str) for end in ends[:1])
         try:
-            found = np.array([place[end] for end in ends] if named else ends, np.int64)
-        except (KeyError, ValueError, OverflowError):  # a mixture of names and positions
+            found = to_int64([place[end] for end in ends] if named else ends)
+        except KeyError:
             raise NeedsFullCheck from None
     if len(found) and not 0 <= found.min() <= found.max() < len(place):
         raise NeedsFullCheck
