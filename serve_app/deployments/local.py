@@ -44,6 +44,7 @@ QUIET = LoggingConfig(enable_access_log=False, log_level="WARNING")
 # That replicas can claim together. A replica without its claim never starts; they share the real CPUs anyway.
 LEAST_CPUS = 16
 OBJECT_STORE_BYTES = 256 * 2**20
+GRPC_BYTES = 2**30  # above every limit of a body; Ray's 4 MiB are less than a mesh of 10,000 services has
 LOOPBACK_SWITCH = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 START_ATTEMPTS = 5
 TIMED_OUT = "timed out during startup"  # in Ray's error
@@ -63,6 +64,9 @@ RAY_ENVIRONMENT = {
     # Ten times a second by default, in each process: a sixth of what an idle service takes of a core.
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "1000",
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.2",
+    # Calls between proxy and replicas as gRPC instead of actor calls: a fifth less CPU for a small push.
+    "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
+    "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(GRPC_BYTES),
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve_app.deployments.gate.middlewares",
     # uvicorn would believe X-Forwarded-* of any process of this machine; serve.trusted_proxies has the trusted ones.
     "FORWARDED_ALLOW_IPS": "none",
