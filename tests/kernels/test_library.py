@@ -29,7 +29,7 @@ def run(setting: str | None, code: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def usable() -> None:
     """Skip where the library is not built, or is broken."""
-    done = run("require", "import kernels")
+    done = run("require", "import kernels.ops")
     if done.returncode:
         pytest.skip(done.stderr.strip().splitlines()[-1])
 
@@ -113,6 +113,6 @@ def test_compiled_bodies_run_where_the_processor_permits(setting: str | None) ->
 
 @pytest.mark.parametrize("setting", ["cuda", "yes"])
 def test_an_unknown_setting_stops_the_import(setting: str) -> None:
-    done = run(setting, "import kernels")
+    done = run(setting, "import kernels.ops")
     assert done.returncode == 1
     assert f"expected reference, require, cpu-avx512, cpu-avx2, or not set, came '{setting}'" in done.stderr
