@@ -26,7 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 
 SIZES = ((60, 3.0), (500, 6.0), (2000, 10.0), (10_000, 10.0))
+LARGE, FEWER = 10_000, 5  # from so many services on, a fifth of the snapshots is sent
 FORMATS = {"json": "application/json", "arrow": "application/vnd.apache.arrow.stream"}
 MODES = ("default", "throughput")
 PLACES = ("session", "replicas")
@@ -114,7 +115,8 @@ def milliseconds(do: Callable[[], Any]) -> tuple[float, Any]:
 
 def pipeline_times(settings: Settings, snapshots: Sequence[MeshSnapshot]) -> list[float]:
     """Measure the pipeline alone, in this process."""
-    checkpoint, chosen, mesh = load(), options(settings), Mesh()
+    checkpoint, mesh = load(), Mesh()
+    chosen = replace(options(settings), adapt=False)  # in the service, another process fits the adapters
     taken = []
     for snapshot in snapshots:
         milli, (_, mesh) = milliseconds(partial(advance, checkpoint, mesh, snapshot, chosen))
@@ -135,6 +137,7 @@ def measure(
 ) -> list[dict[str, Any]]:
     """Return one row for each place."""
     services, calls = size
+    count = count // FEWER if services >= LARGE else count
     spec = MeshSpec(services=services, calls_per_service=calls, seed=1)
     snapshots = list(Simulator(spec, snapshots=count + WARM_UP).snapshots())
     bodies = [encode_snapshot(snapshot, FORMATS[wire]) for snapshot in snapshots]
@@ -291,7 +294,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--snapshots", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--sizes", type=int, nargs="*", default=[60, 500, 2000], help="numbers of services")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[n for n, _ in SIZES], help="numbers of services")
     parser.add_argument("--formats", nargs="*", choices=list(FORMATS), default=list(FORMATS))
     parser.add_argument("--modes", nargs="*", choices=MODES, default=MODES)
     parser.add_argument("--here", action="store_true", help="run one mode in this process")

@@ -206,8 +206,8 @@ def _spread(row: Row, what: str) -> str:
 
 
 def _pushes() -> list[Row]:
-    """The rows of pushes to an application that scores on replicas; the recorded runs have no other."""
-    return [row for row in rows("serve") if row["place"] == "replicas"]
+    """The rows of pushes to an application that scores where it does by default."""
+    return [row for row in rows("serve") if row["place"] == "session"]
 
 
 def _http_row(services: int, wire: str, serve: list[dict[str, Any]]) -> str:
