@@ -2,8 +2,9 @@
 
     pip install --no-build-isolation .
 
-compiles ``kernels/csrc`` if a C++ compiler is on PATH, or named by CXX, and torch can be imported. The library fits all
-supported versions of torch. Otherwise tagae installs without it, and its ops run in their PyTorch form.
+compiles ``kernels/csrc`` if a C++ compiler is on PATH, or named by CXX, and torch can be imported. The library of the
+ops fits all supported versions of torch, and the library of the passes needs none. Otherwise tagae installs without
+them, and ops and passes run in their PyTorch and numpy form.
 """
 
 import hashlib
@@ -54,7 +55,7 @@ def say(text: str) -> None:
 
 
 class BuildLibrary(build_ext):
-    """Build ``kernels/libtagae.so``. It has no Python in it, so its name has no tag of a Python version."""
+    """Build a library of ``kernels``. It has no Python in it, so its name has no tag of a Python version."""
 
     def get_ext_filename(self, fullname: str) -> str:
         return f"{fullname.replace('.', os.sep)}.so"
@@ -62,7 +63,7 @@ class BuildLibrary(build_ext):
     def build_extension(self, ext: Extension) -> None:
         target = Path(self.get_ext_fullpath(ext.name))
         try:
-            build(Path(self.build_temp), target)
+            LIBRARIES[ext.name](Path(self.build_temp), target)
         except (OSError, subprocess.CalledProcessError) as error:
             target.unlink(missing_ok=True)
             detail = getattr(error, "stderr", "") or error
@@ -77,30 +78,45 @@ class Wheel(bdist_wheel):
         return "py3", "none", system
 
 
-def build(folder: Path, target: Path) -> None:
-    """Compile the parts at the same time, and link them."""
+def build_ops(folder: Path, target: Path) -> None:
+    """Build the library of the ops."""
     import torch
 
     home = Path(torch.__file__).parent
-    digest = hashlib.sha256(SCHEMAS.read_bytes()).hexdigest()
-    folder.mkdir(parents=True, exist_ok=True)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    parts = {
-        folder / "library.o": [
-            *(f'-DTAGAE_SCHEMAS="{digest}"', f"-DTORCH_TARGET_VERSION={OLDEST_TORCH}", f"-isystem{home}/include"),
-            *("-c", str(CSRC / "library.cpp")),
-        ]
-    }
+    of_torch = [f"-DTORCH_TARGET_VERSION={OLDEST_TORCH}", f"-isystem{home}/include"]
+    parts = {folder / "library.o": [*schemas(), *of_torch, "-c", str(CSRC / "library.cpp")]}
     for name, (flags, size, rows, vectors) in BODIES.items():
         macros = [f"-DTAGAE_ISA={name}", f"-DTAGAE_VECTOR_BYTES={size}"]
         tile = [f"-DTAGAE_TILE_ROWS={rows}", f"-DTAGAE_TILE_VECTORS={vectors}"]
         parts[folder / f"{name}.o"] = [*flags, *macros, *tile, "-c", str(CSRC / "bodies.cpp")]
-        table = [*macros, f"-DTAGAE_PASSES={name}_PASSES"]
-        parts[folder / f"{name}_passes.o"] = [*flags, *table, *EXACT, "-c", str(CSRC / "passes.cpp")]
+    build(parts, target, f"-L{home}/lib", "-ltorch_cpu", "-lc10")
+
+
+def build_passes(folder: Path, target: Path) -> None:
+    """Build the library of the passes."""
+    parts = {folder / "passes_library.o": [*schemas(), "-c", str(CSRC / "passes_library.cpp")]}
+    for name, (flags, size, _, _) in BODIES.items():
+        macros = [f"-DTAGAE_ISA={name}", f"-DTAGAE_VECTOR_BYTES={size}", f"-DTAGAE_PASSES={name}_PASSES"]
+        parts[folder / f"{name}_passes.o"] = [*flags, *macros, *EXACT, "-c", str(CSRC / "passes.cpp")]
+    build(parts, target)
+
+
+LIBRARIES = {"kernels.libtagae": build_ops, "kernels.libpasses": build_passes}
+
+
+def schemas() -> list[str]:
+    """The macro by which a library identifies what it was built for."""
+    return [f'-DTAGAE_SCHEMAS="{hashlib.sha256(SCHEMAS.read_bytes()).hexdigest()}"']
+
+
+def build(parts: dict[Path, list[str]], target: Path, *libraries: str) -> None:
+    """Compile the parts at the same time, and link them."""
+    for folder in {target.parent, *(part.parent for part in parts)}:
+        folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor() as threads:
         list(threads.map(lambda part: compile_with(*FLAGS, *part[1], "-o", str(part[0])), parts.items()))
     linked = target.with_suffix(".new")  # a running process keeps the old file
-    compile_with("-shared", *map(str, parts), f"-L{home}/lib", "-ltorch_cpu", "-lc10", "-o", str(linked))
+    compile_with("-shared", *map(str, parts), *libraries, "-o", str(linked))
     linked.replace(target)
 
 
@@ -111,9 +127,9 @@ def compile_with(*arguments: str) -> None:
 reason = reason_against()
 if reason:
     say(f"left out: {reason}")
-sources = sorted(map(str, CSRC.glob("*.cpp")))
-library = Extension("kernels.libtagae", sources, depends=sorted(map(str, CSRC.glob("*.h"))), optional=True)
+sources, headers = (sorted(map(str, CSRC.glob(pattern))) for pattern in ("*.cpp", "*.h"))
+libraries = [Extension(name, sources, depends=headers, optional=True) for name in LIBRARIES]
 setup(
-    ext_modules=[] if reason else [library],
+    ext_modules=[] if reason else libraries,
     cmdclass={"build_ext": BuildLibrary, "bdist_wheel": Wheel},
 )

@@ -5,13 +5,10 @@ registered for one device is more specific and takes precedence there. Everythin
 unchanged.
 """
 
-import ctypes
-import os
-
 import torch
 
 from kernels import autograd, fake, reference
-from kernels.library import choose_backend
+from kernels.library import choose_backend, read_setting
 from kernels.schemas import SCHEMAS
 
 
@@ -28,11 +25,6 @@ def backend_reason() -> str | None:
     return _BACKEND.reason
 
 
-def library() -> ctypes.CDLL | None:
-    """Return the compiled library, which also has the passes of ``passes.py``; None if the reference runs."""
-    return _BACKEND.library
-
-
 def _define() -> torch.library.Library:
     library = torch.library.Library("tagae", "DEF")  # type: ignore[no-untyped-call]
     for op, schema in SCHEMAS.items():
@@ -46,4 +38,4 @@ def _define() -> torch.library.Library:
 
 
 _LIBRARY = _define()  # kept: torch forgets the ops when their library is collected
-_BACKEND = choose_backend(os.environ.get("TAGAE_KERNELS"))
+_BACKEND = choose_backend(read_setting())

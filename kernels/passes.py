@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from kernels.errors import InvalidArgument
+from kernels.library import choose_passes, read_setting
 from kernels.schemas import PASSES
 
 Floats = NDArray[np.float32]
@@ -31,13 +32,13 @@ def _struct(numbers: int, floats: int, arrays: int) -> type[ctypes.Structure]:
     return type("Pass", (ctypes.Structure,), {"_fields_": [(f"field{i}", kind) for i, kind in enumerate(types)]})
 
 
+_BACKEND = choose_passes(read_setting())
 _STRUCTS = {name: _struct(*counts) for name, counts in PASSES.items()}
 
 
 def are_compiled() -> bool:
-    """Whether the passes can run: the library is there, and ``TAGAE_KERNELS`` permits it. The first call imports torch,
-    which the library needs."""
-    return _library() is not None
+    """Whether the passes can run: their library is there, and ``TAGAE_KERNELS`` permits it."""
+    return _BACKEND.library is not None
 
 
 def update_filters(
@@ -185,7 +186,7 @@ def channel_values(
 
 
 def _run(name: str, scalars: tuple[float, ...], *arrays: NDArray[Any]) -> None:
-    found = _library()
+    found = _BACKEND.library
     assert found is not None, "the caller asks are_compiled first"
     filled = _STRUCTS[name](*scalars, *map(_address, arrays))
     if not getattr(found, f"tagae_{name}")(ctypes.byref(filled)):
@@ -209,9 +210,3 @@ def _fit(name: str, array: NDArray[Any], dtype: DTypeLike, shape: tuple[int, ...
     if array.shape != shape:
         raise InvalidArgument(f"{name}: expected shape {list(shape)}, came {list(array.shape)}", argument=name)
     return np.ascontiguousarray(array, dtype)
-
-
-def _library() -> ctypes.CDLL | None:
-    from kernels._registry import library  # imports torch
-
-    return library()

@@ -77,7 +77,7 @@ ENVIRONMENT = (
     "serve_app/deployments/local.py",
     "serve_app/doctor/installation.py",
     "serve_app/demo/browser.py",
-    "kernels/_registry.py",
+    "kernels/library.py",
 )
 UNSAFE = {"eval", "exec", "torch.load", "torch.save"}
 UNSAFE_MODULES = {"pickle", "cPickle", "cloudpickle", "marshal", "shelve", "dill", "joblib", "dbm"}  # code in a string

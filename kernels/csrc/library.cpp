@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "bodies.h"
-#include "passes.h"
+#include "processor.h"
 
 using tagae::Rows;
 using torch::headeronly::ScalarType;
@@ -54,13 +54,6 @@ void parallel(int64_t count, int64_t grain, void (*body)(void*, int64_t, int64_t
 namespace {
 
 const tagae::InstructionSet* bodies = nullptr;
-const tagae::Passes* passes = nullptr;
-
-bool are_below(const int64_t* numbers, int64_t count, int64_t limit) {
-    uint64_t largest = 0;
-    for (int64_t i = 0; i < count; ++i) largest = std::max(largest, static_cast<uint64_t>(numbers[i]));
-    return !count || largest < static_cast<uint64_t>(limit);  // negative ones are large
-}
 
 void require(bool fits, const char* what) {
     if (!fits) throw std::runtime_error(std::string("tagae: ") + what);
@@ -95,7 +88,7 @@ class Arguments {
     // Indices that are rows of a matrix with this many.
     const int64_t* positions(const Tensor& tensor, int64_t count, int64_t rows) {
         const int64_t* found = indices(tensor, count);
-        require(are_below(found, count, rows), "an index is no row");
+        require(tagae::are_below(found, count, rows), "an index is no row");
         return found;
     }
     const int64_t* offsets(const Tensor& tensor, int64_t nodes, int64_t slots) {
@@ -270,29 +263,15 @@ void implement(torch::stable::detail::StableLibrary& library, const char* op) {
 
 }  // namespace
 
-#define TAGAE_EXPORT extern "C" __attribute__((visibility("default")))
-
 // Identifies the schemas that this library was built for.
 TAGAE_EXPORT const char* tagae_schemas() { return TAGAE_SCHEMAS; }
 
 // Register the bodies for the best instruction set of this processor, or for the `wanted` one if that is not empty.
 // Returns its name; nullptr if there is none, and then nothing is registered.
 TAGAE_EXPORT const char* tagae_register(const char* wanted) {
-    const std::string name = wanted;
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
-    const char* chosen = nullptr;
-    if (avx512 && (name.empty() || name == "cpu-avx512")) {
-        chosen = "cpu-avx512";
-        bodies = &tagae::AVX512;
-        passes = &tagae::AVX512_PASSES;
-    } else if (avx2 && (name.empty() || name == "cpu-avx2")) {
-        chosen = "cpu-avx2";
-        bodies = &tagae::AVX2;
-        passes = &tagae::AVX2_PASSES;
-    }
+    const char* chosen = tagae::choose_instructions(wanted);
     if (!chosen) return nullptr;
+    bodies = chosen == tagae::AVX512_NAME ? &tagae::AVX512 : &tagae::AVX2;
     using torch::stable::detail::StableLibrary;
     static StableLibrary library(StableLibrary::Kind::IMPL, "tagae", "CPU", __FILE__, __LINE__);
     static bool registered = false;
@@ -304,23 +283,4 @@ TAGAE_EXPORT const char* tagae_register(const char* wanted) {
     implement<perceptron_as<float>, perceptron_as<double>>(library, "perceptron");
     implement<edge_dot_as<float>, edge_dot_as<double>>(library, "edge_dot");
     return chosen;
-}
-
-// The passes over series, for kernels/passes.py, which checks sizes and types. 0: an index is out of range.
-
-TAGAE_EXPORT int tagae_update_filters(const tagae::FilterPass* f) {
-    passes->update_filters(*f);
-    return 1;
-}
-
-TAGAE_EXPORT int tagae_calibrate(const tagae::TailPass* f) {
-    if (!are_below(f->exposure, f->rows, f->exposures)) return 0;
-    passes->calibrate(*f);
-    return 1;
-}
-
-TAGAE_EXPORT int tagae_channel_values(const tagae::ChannelPass* f) {
-    if (!are_below(f->edge_index, 2 * f->edges, f->nodes)) return 0;
-    passes->channel_values(*f);
-    return 1;
 }
