@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from dataclasses import dataclass, fields
+from threading import RLock
 
 import numpy as np
 
@@ -44,7 +45,7 @@ class CachedMesh:
 
 
 class MeshCache:
-    """Meshes up to a budget of bytes. Evicts the least recently used first.
+    """Meshes up to a budget of bytes. Evicts the least recently used first. Threads may share it.
 
     Args:
         budget_bytes: of all meshes together. The newest entry always stays.
@@ -54,6 +55,7 @@ class MeshCache:
         self._budget = budget_bytes
         self._entries: OrderedDict[str, tuple[CachedMesh, int]] = OrderedDict()
         self._bytes = 0
+        self._lock = RLock()
 
     @property
     def bytes(self) -> int:
@@ -62,25 +64,27 @@ class MeshCache:
 
     def get(self, name: str) -> CachedMesh | None:
         """The entry of a mesh, or None."""
-        try:
+        with self._lock:
+            if name not in self._entries:
+                return None
             self._entries.move_to_end(name)
             return self._entries[name][0]
-        except KeyError:  # absent, or evicted just now: readers run in other threads
-            return None
 
     def put(self, name: str, entry: CachedMesh) -> None:
         """Add or replace a mesh, and evict others if necessary."""
-        self.drop(name)
         size = size_bytes(entry.mesh)
-        self._entries[name] = entry, size
-        self._bytes += size
-        while self._bytes > self._budget and len(self._entries) > 1:
-            self.drop(next(iter(self._entries)))
+        with self._lock:
+            self.drop(name)
+            self._entries[name] = entry, size
+            self._bytes += size
+            while self._bytes > self._budget and len(self._entries) > 1:
+                self.drop(next(iter(self._entries)))
 
     def drop(self, name: str) -> None:
         """Remove a mesh if it is there."""
-        _, size = self._entries.pop(name, (None, 0))
-        self._bytes -= size
+        with self._lock:
+            _, size = self._entries.pop(name, (None, 0))
+            self._bytes -= size
 
 
 def size_bytes(mesh: Mesh) -> int:

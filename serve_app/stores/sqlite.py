@@ -59,9 +59,8 @@ from serve_app.stores.tables import microseconds, time_of
 FILE_NAME = "state.sqlite"
 LOCK_NAME = "lock"
 _PAGE_BYTES = 2**14
-_LOG_PAGES = (
-    1000  # of the write-ahead log, from which ``tidy`` moves them into the file; a commit does so from twice as many
-)
+# Of the write-ahead log: ``tidy`` moves more pages than these into the file, a commit twice as many.
+_LOG_PAGES = 1000
 _WAL_BYTES = _LOG_PAGES * _PAGE_BYTES  # to which a long write-ahead log is truncated
 _FULL = {
     sqlite3.SQLITE_FULL,
@@ -215,8 +214,11 @@ class LocalStore:
 
     def tidy(self) -> None:
         # On a separate connection, neither the lock nor another connection's write waits for the disk.
-        log_file = self._path.with_name(f"{FILE_NAME}-wal")
-        if log_file.exists() and log_file.stat().st_size >= _LOG_PAGES * _PAGE_BYTES:
+        try:
+            log_bytes = self._path.with_name(f"{FILE_NAME}-wal").stat().st_size
+        except FileNotFoundError:  # the next write reports it
+            return
+        if log_bytes > _WAL_BYTES:  # a truncated log has just this size
             with self._translating_errors(), closing(self._connect()) as db:
                 db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 

@@ -1,9 +1,12 @@
 """Decisions of the deployments, without Ray."""
 
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -101,6 +104,32 @@ def test_the_cache_drops_the_least_recently_used() -> None:
     cache.drop("c")
     cache.drop("c")
     assert cache.bytes == 0
+
+
+def test_threads_read_the_cache_while_it_evicts() -> None:
+    names, entry, done = [str(i) for i in range(40)], CachedMesh(Mesh(), 1), Event()
+    cache = MeshCache(10 * size_bytes(entry.mesh))
+
+    def read() -> None:
+        while not done.is_set():
+            for name in names:
+                cache.get(name)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            reading = [pool.submit(read) for _ in range(2)]
+            try:
+                for name in 500 * names:
+                    cache.put(name, entry)
+            finally:
+                done.set()
+            for one in reading:
+                one.result()
+    finally:
+        sys.setswitchinterval(interval)
+    assert cache.bytes == 10 * size_bytes(entry.mesh)
 
 
 def test_a_record_is_loaded_unchanged() -> None:

@@ -141,6 +141,31 @@ def test_the_log_is_moved_into_the_file_between_writes(store: LocalStore, tmp_pa
     assert states(store) == {21: b"state 21"}
 
 
+def test_a_short_log_is_left_alone(store: LocalStore, tmp_path: Path) -> None:
+    """A log that was once long keeps the size to which it was truncated."""
+    file = tmp_path / "stores" / FILE_NAME
+    for sequence in range(1, 21):
+        append(store, sequence, snapshot=bytes(2**20))
+    store.tidy()
+    append(store, 21, snapshot=bytes(2**20))
+    before = file.read_bytes()
+    for sequence in range(22, 25):
+        append(store, sequence)
+        store.tidy()
+    assert file.read_bytes() == before, "nothing was moved"
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    assert file.read_bytes() != before, "though there was something to move"
+
+
+def test_a_store_without_its_files_is_not_tidied(store: LocalStore, tmp_path: Path) -> None:
+    append(store, 1)
+    for path in (tmp_path / "stores").glob(f"{FILE_NAME}*"):
+        path.rename(tmp_path / path.name)
+    store.tidy()
+    assert not list((tmp_path / "stores").glob(f"{FILE_NAME}*"))
+
+
 def test_a_step_can_follow_a_baseline(store: LocalStore) -> None:
     revision = store.replace("prod", b"baseline", revision=0)
     append(store, 1, revision=revision, is_step=True)
