@@ -1,6 +1,6 @@
 """Speed of the page in a real Chromium, and the cost of ten open pages for the service.
 
-    python -m benchmarks.bench_page [--views 7] [--pushes 200] [--json FILE]
+    python -m benchmarks.bench_page [--measures view payload] [--views 7] [--pushes 200] [--json FILE]
 
 Prints JSON lines. ``view``: seconds from opening the address to the verdict and to the drawn graph, for 500 services
 with an empty cache. ``interaction``: frames per second while the graph of 5,000 services is dragged and zoomed, with
@@ -38,6 +38,7 @@ from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from tests.page.browsing import JUDGED, Tab, chromium, describe_missing, tab
 
+MEASURES = ("view", "payload", "cost", "interaction")  # cost measures pushes, too
 MESH, PAGES, INTERVAL = "bench", 10, 15.0
 KNOWN = 30  # snapshots before the measurement
 BLOCK, PAUSE = 20, 0.5  # pushes of a block, and s between two pushes, so that pages finish one before the next
@@ -112,6 +113,14 @@ class Pusher:
         self.pushed += 1
         assert answer.raise_for_status().json()["sequence"] == self.pushed
         return took
+
+
+def push_known(url: str, services: int) -> Pusher:
+    """Push the snapshots before the measurement."""
+    push = Pusher(url, services)
+    for _ in range(KNOWN):
+        push()
+    return push
 
 
 def view(browser: Any, url: str, views: int) -> dict[str, Any]:
@@ -260,6 +269,7 @@ def quantile(values: list[float], q: float) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--measures", nargs="+", choices=MEASURES, default=MEASURES)
     parser.add_argument("--views", type=int, default=7)
     parser.add_argument("--pushes", type=int, default=200)
     parser.add_argument("--json", type=Path)
@@ -269,18 +279,18 @@ def main() -> None:
     about = {"cores": os.cpu_count(), "machine": platform.machine(), "load": round(os.getloadavg()[0], 2)}
     found: list[dict[str, Any]] = []
     with service() as url, chromium() as browser:
-        push = Pusher(url, 500)
-        for _ in range(KNOWN):
-            push()
-        found.append({"measure": "view", "services": 500, **view(browser, url, arguments.views)})
-        found.append({"measure": "payload", **payload(browser, url)})
-        costs, pushed = cost(url, push, arguments.pushes)
-        found += [{"measure": "cost", "services": 500, **costs}, {"measure": "push", "services": 500, **pushed}]
-        httpx.delete(f"{url}/v1/meshes/{MESH}").raise_for_status()
-        push = Pusher(url, 5000)
-        for _ in range(KNOWN):
-            push()
-        found.append({"measure": "interaction", "services": 5000, **interaction(browser, url)})
+        push = push_known(url, 500)
+        if "view" in arguments.measures:
+            found.append({"measure": "view", "services": 500, **view(browser, url, arguments.views)})
+        if "payload" in arguments.measures:
+            found.append({"measure": "payload", **payload(browser, url)})
+        if "cost" in arguments.measures:
+            costs, pushed = cost(url, push, arguments.pushes)
+            found += [{"measure": "cost", "services": 500, **costs}, {"measure": "push", "services": 500, **pushed}]
+        if "interaction" in arguments.measures:
+            httpx.delete(f"{url}/v1/meshes/{MESH}").raise_for_status()
+            push_known(url, 5000)
+            found.append({"measure": "interaction", "services": 5000, **interaction(browser, url)})
     lines = [json.dumps({**row, **about}) for row in found]
     print("\n".join(lines))
     if arguments.json:

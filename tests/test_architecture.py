@@ -40,6 +40,7 @@ HTTP = tuple(
         "connections.py",
         "gate.py",
         "http.py",
+        "page_files.py",
         "problems.py",
         "remote_control.py",
         "routes/",
@@ -63,7 +64,12 @@ ROOMS = {  # allowed imports; a folder ends with a slash
         "serve_app/collect/prometheus/",
         "serve_app/collect/kubernetes/",
     ),
-    "pyarrow": ("serve_app/recordings/", "serve_app/api/codec/arrow", "serve_app/api/codec/columns.py"),
+    "pyarrow": (
+        "serve_app/recordings/",
+        "serve_app/api/codec/arrow",
+        "serve_app/api/codec/columns.py",
+        "serve_app/web/assets.py",  # for its Brotli
+    ),
     "pymetis": ("partitioning/",),
     "typer": ("serve_app/cli/",),
     "mcp": ("serve_app/cli/mcp/",),

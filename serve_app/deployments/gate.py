@@ -11,6 +11,7 @@ cannot be done away from the replicas:
 * A request that a dying replica dropped is sent again to another one, until its deadline. All requests may be repeated:
   a snapshot is counted once, and the other routes set a state that is the same when set twice.
 * The client gets an answer by the deadline in any case.
+* The files of the page are sent from here (:mod:`serve_app.deployments.page_files`).
 
 Serve calls :func:`middlewares` in each process that listens (``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH``).
 """
@@ -29,6 +30,7 @@ from serve_app.deployments import connections
 from serve_app.deployments.admission import Admission, RequestKind, Ticket
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.local import handed_settings
+from serve_app.deployments.page_files import PageFiles
 from serve_app.deployments.problems import MEDIA_TYPE, problem_response
 from serve_app.deployments.rpc import RECEIVED, RETRY_AFTER_SECONDS
 from serve_app.errors import (
@@ -44,6 +46,7 @@ from serve_app.errors import (
 from serve_app.metrics import FAILED_LOGINS, REFUSALS, Instruments
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
+from serve_app.web import assets
 
 GRACE_SECONDS = 5.0  # before the rate of a body is checked
 GRACE_SPREAD = 2.0  # a random factor of the grace, so that clients that came together are not all cut off together
@@ -90,7 +93,7 @@ class Gate:
     """
 
     def __init__(self, app: ASGIApp, settings: Settings, access: Access, instruments: Instruments) -> None:
-        self._app, self._access, self._instruments = app, access, instruments
+        self._app, self._access, self._instruments = PageFiles(app), access, instruments
         self._front, self._most_body = settings.serve, settings.limits.max_body_bytes
         self._admission = Admission(settings.serve.deadline_seconds)
         self._buffered = 0  # bytes of bodies in memory
@@ -303,6 +306,7 @@ def middlewares() -> list[Middleware]:
     settings = handed_settings()
     connections.install(settings.serve)
     access = Access(serve_rules(settings))
+    assets.files()  # compresses them now, not during the first request
     return [Middleware(Gate, settings=settings, access=access, instruments=RayInstruments())]
 
 

@@ -20,6 +20,7 @@ from serve_app.deployments.rpc import RECEIVED
 from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
+from serve_app.web.assets import CACHE_PERMANENTLY, files
 from tests.timing import TIME_FACTOR
 
 PUSH = "/v1/meshes/shop/snapshots"
@@ -371,4 +372,31 @@ def test_a_forbidden_request_is_refused_before_its_body_is_read() -> None:
         peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: evil.example\r\ncontent-length: 4000\r\n\r\n".encode())
         status, _, body = peer.answer()
         assert (status, is_problem(body, "wrong-host")) == (421, True)
+        assert behind.requests == []
+
+
+# files of the page
+
+
+def test_files_of_the_page_are_answered_without_the_application() -> None:
+    digest, found = files()
+    with gate(ok) as (port, behind):
+        peer = Peer(port)
+        status, headers, body = peer.get(f"/static/{digest}/main.js", "accept-encoding: br\r\n")
+        assert (status, headers["content-encoding"], body) == (200, "br", found["main.js"].brotli)
+        assert headers["cache-control"] == CACHE_PERMANENTLY["cache-control"]
+        assert behind.requests == []
+        assert peer.get(f"/static/{digest}/nothing.js")[0] == 200, "the application answers, here with 200 for any path"
+        assert peer.get(f"/static/{'0' * 16}/main.js")[0] == 200
+        assert [path for path, _, _ in behind.requests] == [
+            f"/static/{digest}/nothing.js",
+            f"/static/{'0' * 16}/main.js",
+        ]
+
+
+def test_a_file_of_the_page_is_refused_for_another_host() -> None:
+    with gate(ok) as (port, behind):
+        peer = Peer(port)
+        peer.send(f"GET /static/{files()[0]}/main.js HTTP/1.1\r\nhost: evil.example\r\n\r\n".encode())
+        assert peer.answer()[0] == 421
         assert behind.requests == []

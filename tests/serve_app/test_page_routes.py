@@ -234,6 +234,28 @@ def test_a_client_without_gzip_gets_plain_bytes(service: Service) -> None:
     assert gzip.decompress(packed) == found["main.js"].plain
 
 
+def test_a_file_has_the_coding_that_the_client_accepts(service: Service) -> None:
+    digest, found = files()
+    path = f"/static/{digest}/main.js"
+    for accepted, coding, content in (
+        ("gzip, deflate, br, zstd", "br", found["main.js"].brotli),
+        ("br;q=1.0, gzip;q=0.5", "br", found["main.js"].brotli),
+        ("gzip, br;q=0", "gzip", found["main.js"].zipped),
+        ("brotli, GZIP", "gzip", found["main.js"].zipped),
+    ):
+        with service.http.stream("GET", path, headers={"accept-encoding": accepted}) as response:
+            assert response.headers["content-encoding"] == coding, accepted
+            assert b"".join(response.iter_raw()) == content, accepted
+
+
+def test_files_pass_the_same_checks_as_all_requests(service: Service) -> None:
+    path = f"/static/{files()[0]}/main.js"
+    problem(service.http.get(path, headers={"host": "evil.example"}), 421, "wrong-host")
+    for method in ("HEAD", "POST"):
+        assert service.http.request(method, path).status_code == 405
+    assert service.http.get(path).headers["server-timing"].startswith("total;dur=")
+
+
 def raw(service: Service, path: str) -> Iterator[bytes]:
     with service.http.stream("GET", path, headers={"accept-encoding": "gzip"}) as response:
         yield from response.iter_raw()

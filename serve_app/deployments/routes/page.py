@@ -11,8 +11,9 @@ from starlette.exceptions import HTTPException
 from serve_app.api.schemas.base import Instant
 from serve_app.deployments.access_control import access_of, principal_of
 from serve_app.deployments.http import MeshName
+from serve_app.deployments.page_files import file_response, permanent_response
 from serve_app.deployments.routes.dependencies import UseStreams, errors_of_mesh
-from serve_app.deployments.routes.responses import describe_text, file_response
+from serve_app.deployments.routes.responses import describe_text
 from serve_app.deployments.streams import EVENTS
 from serve_app.web import assets
 
@@ -22,16 +23,16 @@ router = APIRouter()
 @router.get("/", include_in_schema=False)
 async def page(request: Request) -> Response:
     """The page."""
-    return file_response(assets.page(), request, assets.HEADERS)
+    return file_response(assets.page(), request.headers, assets.HEADERS)
 
 
 @router.get("/static/{digest}/{name:path}", include_in_schema=False)
 async def static_file(digest: str, name: str, request: Request) -> Response:
-    """A file of the page."""
-    known, found = assets.files()
-    if digest != known or name not in found:
+    """A file of the page. The gate answers first, where there is one."""
+    file = assets.find_file(f"/static/{digest}/{name}")
+    if file is None:
         raise HTTPException(404, "no such file; reload the page")
-    return file_response(found[name], request, assets.CACHE_PERMANENTLY)
+    return permanent_response(file, request.headers)
 
 
 @router.get(

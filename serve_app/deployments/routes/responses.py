@@ -3,23 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import Response
 
 from serve_app.api.codec import ARROW, JSON, MESSAGEPACK
-from serve_app.web.assets import File
 
 
 def json_response(document: bytes, headers: Mapping[str, str] | None = None) -> Response:
     """A JSON document that is encoded already."""
     return Response(document, headers=headers, media_type=JSON)
-
-
-def file_response(file: File, request: Request, headers: Mapping[str, str]) -> Response:
-    """A compressed file; it is sent uncompressed to clients that do not accept gzip."""
-    headers = {**headers, "vary": "accept-encoding"}
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(file.zipped, headers={**headers, "content-encoding": "gzip"}, media_type=file.media_type)
-    return Response(file.plain, headers=headers, media_type=file.media_type)
 
 
 def describe_body(document: str) -> dict[str, Any]:

@@ -27,8 +27,9 @@ from serve_app.deployments import problems
 from serve_app.deployments.access_control import principal_of
 from serve_app.deployments.health import PROBE_SECONDS
 from serve_app.deployments.http import MeshName
+from serve_app.deployments.page_files import file_response
 from serve_app.deployments.routes.dependencies import BUSY, OF_A_MESH, At, UseBackend, errors_of_mesh
-from serve_app.deployments.routes.responses import file_response, json_response
+from serve_app.deployments.routes.responses import json_response
 from serve_app.errors import InvalidParameter, ServeError, UnknownInstant
 from serve_app.metrics import MeshGauges
 from serve_app.settings.base import check_mesh_name
@@ -119,7 +120,7 @@ async def mesh_map(
     incident or is in `expand`."""
     names = [name for name in expand.split(",") if name][:MOST_EXPANDED]
     zipped = await backend.ask(backend.session_of(mesh).map, mesh, at, names)
-    return file_response(File(zipped, "application/json"), request, {})
+    return file_response(File(zipped, "application/json"), request.headers, {})
 
 
 @router.get("/v1/meshes/{mesh}/services", response_model=ServicesDocument, responses=errors_of_mesh())

@@ -22,6 +22,7 @@ import { namespace } from "./words.js";
 
 const MAP_PAUSE_MS = 400; // least time between two maps
 const RETRY_MS = 2000; // before a failed request is repeated
+const RECENT_MS = 2000; // a list of meshes that came within this time tells the age of what the stream sends first
 const MESHES_MS = 15000; // between two requests for the list of meshes
 const RANKS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"];
 
@@ -33,7 +34,7 @@ const known = {
   mapOf: "",
   verdict: null,
   received: null, // when the newest verdict was made: see state.js
-  settled: false, // whether the list of meshes came after the stream began, so that what the stream sends now is new
+  dated: null, // sequence of the newest verdict whose age is known, from a list that came with the stream or later; null: none came
   live: false,
   lost: false,
   missed: null,
@@ -42,10 +43,12 @@ const known = {
   source: undefined, // see state.js
 };
 let listed = { meshes: [], asked: 0 }; // the list of meshes, and when it came
-let leave = null, // ends the stream of the mesh, if there is one
+let listing = null, // the request for the list that is under way
+  leave = null, // ends the stream of the mesh, if there is one
   mapDue = 0,
   mapUnderWay = false,
   timelineUnderWay = false,
+  hasLibraries = false, // whether the libraries of the graph and the timeline have run
   drawnState = ""; // name and reason of the state that is drawn
 
 /** Select a service or the calls to it from one caller; null: nothing. The focus goes to their panel. */
@@ -136,7 +139,7 @@ function forget(mesh) {
     missed: null,
     problem: null,
     received: null,
-    settled: false,
+    dated: null,
   });
   drawnState = "";
   document.querySelector("main").classList.add("waiting");
@@ -150,7 +153,7 @@ function enter(mesh) {
   headline(null, "Connecting", "");
   leave = feed.follow(mesh, {
     on: (verdict) => {
-      if (known.settled && !(verdict.sequence <= known.newest?.sequence)) known.received = Date.now();
+      if (known.dated !== null && verdict.sequence > Math.max(known.dated, known.newest?.sequence ?? 0)) known.received = Date.now();
       addVerdict(verdict);
     },
     lost: () => {
@@ -158,14 +161,33 @@ function enter(mesh) {
       tick();
     },
     back: () => {
-      known.lost = known.settled = false; // what comes first may be old: the list of meshes tells its age
-      list();
+      if (known.lost) refresh(mesh);
+      known.lost = false;
+      if (Date.now() - listed.asked > RECENT_MS) {
+        known.dated = null; // what comes first may be old: the list of meshes tells its age
+        list();
+      }
       tick();
     },
     refused: list,
   });
-  incidents.loadFeedback(mesh);
+  refresh(mesh);
+}
+
+/** Load what neither the stream nor the list of meshes tells. What the state depends on comes first. */
+function refresh(mesh) {
+  feed.source(mesh).then(
+    (source) => mesh === known.mesh && setSource(source),
+    () => mesh === known.mesh && setSource(null),
+  );
+  incidents.loadFeedback(mesh); // other people give feedback, too
   mutes.load(mesh);
+  feed.health().then(
+    (health) => {
+      known.health = health;
+    },
+    () => {},
+  );
 }
 
 function addVerdict(verdict) {
@@ -236,7 +258,14 @@ async function fetchMap() {
   draw(); // repeats a request that failed
 }
 
-async function list() {
+/** Ask for the list of meshes, unless a request is under way. */
+function list() {
+  listing ??= loadList().finally(() => {
+    listing = null;
+  });
+}
+
+async function loadList() {
   if (session.isAsking()) return;
   const seen = known.newest?.sequence ?? 0; // before the answer, which may be older than what comes meanwhile
   let found = [];
@@ -269,24 +298,13 @@ async function list() {
     return;
   }
   if (mesh !== known.mesh || !leave || here.sequence < seen) enter(mesh); // fewer: the mesh was deleted and created again
-  if (here.sequence >= (known.newest?.sequence ?? 0))
-    known.received = here.age_seconds === null ? -Infinity : Date.now() - 1000 * here.age_seconds;
-  known.settled = true;
+  const newest = known.newest?.sequence ?? 0;
+  if (here.sequence >= newest) known.received = here.age_seconds === null ? -Infinity : Date.now() - 1000 * here.age_seconds;
+  else if (known.dated === null) known.received = Date.now(); // the newest one was made after the list
+  known.dated = here.sequence;
   // The stream may be refused, or broken without noticing it.
-  if (here.sequence > seen) feed.verdict(mesh).then((verdict) => mesh === known.mesh && addVerdict(verdict), showFailure);
+  if (here.sequence > newest) feed.verdict(mesh).then((verdict) => mesh === known.mesh && addVerdict(verdict), showFailure);
   if (known.newest) fetchTimeline();
-  feed.health().then(
-    (health) => {
-      known.health = health;
-    },
-    () => {},
-  );
-  feed.source(mesh).then(
-    (source) => mesh === known.mesh && setSource(source),
-    () => mesh === known.mesh && setSource(null),
-  );
-  if (known.verdict?.incidents.length) incidents.loadFeedback(mesh); // other people give feedback, too
-  mutes.load(mesh);
 }
 
 function setSource(source) {
@@ -325,10 +343,16 @@ function showUnknown(mesh) {
   );
 }
 
+/** Ask again for all that the stream does not send. */
+function update() {
+  list();
+  if (leave) refresh(known.mesh);
+}
+
 /** Start with the view of the address. */
 function begin() {
-  if (read().mesh) enter(read().mesh); // no need to wait for the list
   list();
+  if (read().mesh) enter(read().mesh); // no need to wait for the list
 }
 
 /** Forget all data, and ask for a token. */
@@ -372,7 +396,7 @@ function draw() {
   by("near").setAttribute("aria-pressed", String(near));
   by("all").setAttribute("aria-pressed", String(!near));
   by("near").textContent = open || !view.service ? "Around the suspects" : "Around the selection";
-  if (known.map) {
+  if (known.map && hasLibraries) {
     drawFilters(known.map, view);
     graph.draw({
       mesh: known.mesh,
@@ -405,7 +429,7 @@ function draw() {
     newest: known.newest.observed_at,
   });
   mutes.draw({ mesh: known.mesh, verdict: known.newest, service: view.service, canWrite: session.canWrite() });
-  if (known.timeline) {
+  if (known.timeline && hasLibraries) {
     const [first, second] = [view.first?.split("~"), view.second?.split("~")];
     timeline.draw(known.timeline, { at: view.at, first, second, stopped: stateNow().stopped });
     comparison.draw({ mesh: known.mesh, first, second: second ?? periods(known.timeline, open).second });
@@ -556,6 +580,10 @@ addEventListener("keydown", (event) => {
   answer("");
   action();
 });
+addEventListener("DOMContentLoaded", () => {
+  hasLibraries = true; // the page runs them after this module, so that the verdict does not wait for them
+  draw();
+});
 addEventListener("view", () => {
   const { mesh, at } = read();
   if (session.isAsking()) return;
@@ -611,7 +639,7 @@ by("theme").addEventListener("click", () => {
 
 const preferred = localStorage.getItem("theme");
 theme(preferred ? preferred === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
-session.refresh().then(draw);
 begin();
-setInterval(list, MESHES_MS);
+session.refresh().then(draw);
+setInterval(update, MESHES_MS);
 setInterval(tick, 1000);
