@@ -48,8 +48,9 @@ function openState(open) {
 /** Why the newest verdict is no current one; empty if it is. */
 function obstacle(data) {
   if (data.received === null || data.source === undefined) return "asking";
-  const isLoading = data.timeline === null && !data.lost && !data.problem; // the interval decides what is late
-  if (isLate(data)) return isLoading ? "asking" : "stopped";
+  // The interval decides what is late, and the timeline has it.
+  if (data.timeline === null && data.interval === undefined && !data.lost && !data.problem) return "asking";
+  if (isLate(data)) return "stopped";
   return data.source?.problem ? "failing" : "";
 }
 
