@@ -41,7 +41,7 @@ class Trainer:
         stored = self._store.load_state(mesh)
         if stored is None:  # deleted meanwhile
             return None
-        # Snapshots after the full state are ignored. The session stored it before it asked for the fit.
+        # Snapshots after the full state are ignored. It is at most some snapshots old.
         window = (unpack_snapshot(packed) for _, packed in self._store.window(mesh))
         candidate = fit(unpack_state(stored.state, window))
         log.info("mesh %s: a fit of its adapter took %.2f s", mesh, time.perf_counter() - started)

@@ -130,7 +130,7 @@ class Session:
         self._closing = True
         self.newest.end()
         await asyncio.gather(*self._pushes, return_exceptions=True)
-        await asyncio.gather(*self._tidying)
+        await asyncio.gather(*self._tidying, return_exceptions=True)
         if self._notifier is not None:
             await self._notifier.close()
         self._thread.shutdown()

@@ -312,7 +312,8 @@ class MeshRepository:
         wanted = due(verdict, self._store.open_incidents(mesh), window_size)
         if not wanted:
             return ()
-        records = self.load_records(mesh, None, window_size) if entry.revision else []
+        # Empty if another session has deleted the mesh: the write then raises StoreConflict, and the mesh starts again.
+        records = [Record.unpack(verdict) for verdict in self._store.verdicts(mesh, None, window_size)]
         scored = match(entry.mesh.state.window, [*records, record])
         found = (archive(one, scored, verdict.sequence, self._store.incident(mesh, one)) for one in wanted)
         return tuple(one for one in found if one is not None)

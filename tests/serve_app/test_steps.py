@@ -1,11 +1,13 @@
 """A state that is stored step by step is rebuilt bit for bit, after any snapshot."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +160,18 @@ def test_an_adapter_is_stored_with_the_next_snapshot(tmp_path: Path) -> None:
             assert stored is not None
             assert now is not None
             assert (now.state_revision == stored.state_revision) == (i < 10), "stored as a step, and in full later"
+
+
+def test_a_mesh_that_another_session_deleted_during_an_incident_starts_again(tmp_path: Path) -> None:
+    with closing(LocalStore(tmp_path)) as store:
+        session, other = Session(store, Settings()), Session(store, Settings())
+        snapshots = busy_mesh(110)
+        for snapshot in snapshots:
+            if json.loads(session.push(snapshot))["incidents"]:
+                break
+        other.meshes.delete("prod")
+        sequences = [json.loads(session.push(snapshot))["sequence"] for snapshot in islice(snapshots, 3)]
+        assert sequences == [1, 2, 3]
 
 
 def test_steps_are_small(tmp_path: Path) -> None:
