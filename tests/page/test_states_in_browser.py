@@ -207,6 +207,23 @@ def test_a_fresh_page_knows_that_data_stopped_also_after_a_restart(browser: Any,
         assert is_stale(opened)
 
 
+def test_a_mesh_is_not_calm_before_its_interval_is_known(one: Tab, base: str) -> None:
+    """The timeline may come after the age of the verdict. 20 s are late for 5 s between snapshots, but not for 15 s."""
+    one.open("/")
+    names = one.page.evaluate(
+        """async () => {
+            const path = document.querySelector("script[src*='/main.js']").src.replace("main.js", "state.js"),
+                { stateOf } = await import(path),
+                verdict = { incidents: [], muted: [], status: "normal", coverage: 1, threshold: null },
+                data = { received: Date.now() - 20000, source: null, lost: false, problem: null },
+                at = (seconds) => new Date(1000 * seconds).toISOString(),
+                times = (gap) => ({ observed_at: [0, gap, 2 * gap].map(at) });
+            return [null, times(5), times(15)].map((timeline) => stateOf(verdict, { ...data, timeline }).name);
+        }"""
+    )
+    assert names == ["", "unknown", "calm"]
+
+
 def wait_for_silence(one: Tab, mesh: str) -> None:
     """Load the page again and again until it says from the start that data stopped."""
 

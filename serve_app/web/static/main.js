@@ -43,7 +43,7 @@ const known = {
   source: undefined, // see state.js
 };
 let listed = { meshes: [], asked: 0 }; // the list of meshes, and when it came
-let listing = null, // the request for the list that is under way
+let listsUnderWay = 0, // requests for the list
   leave = null, // ends the stream of the mesh, if there is one
   mapDue = 0,
   mapUnderWay = false,
@@ -165,7 +165,7 @@ function enter(mesh) {
       known.lost = false;
       if (Date.now() - listed.asked > RECENT_MS) {
         known.dated = null; // what comes first may be old: the list of meshes tells its age
-        list();
+        if (!listsUnderWay) list();
       }
       tick();
     },
@@ -258,11 +258,10 @@ async function fetchMap() {
   draw(); // repeats a request that failed
 }
 
-/** Ask for the list of meshes, unless a request is under way. */
+/** Ask for the list of meshes. A request that hangs delays no other. */
 function list() {
-  listing ??= loadList().finally(() => {
-    listing = null;
-  });
+  listsUnderWay++;
+  loadList().finally(() => listsUnderWay--);
 }
 
 async function loadList() {
