@@ -23,7 +23,7 @@ from model.incidents.mutes import ActiveMutes, active_mutes
 from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.scoring.evidence import Decoded, Evidence, Surprises, assemble_scores, gather, surprises, young_calls
 from model.scoring.meta_model import CrossingCalls, VerdictContext, build_verdict, decode_crossing, with_crossing
-from model.scoring.score import PartitionScore, PartitionTask, edge_inputs, node_inputs, score
+from model.scoring.score import PartitionScore, PartitionTask, edge_inputs, node_inputs, score, whole_mesh
 from model.snapshot import IntArray, MeshSnapshot, ServicePolicy, namespace_of
 from model.state.adapter_fit import adopt, fit, remove_adapter, replace_adaptation
 from model.state.filters import SLOW_CENTRE
@@ -439,6 +439,8 @@ def _plan(mesh: Mesh, state: MeshState, options: Options) -> PartitionPlan:
 
 def _tasks(state: MeshState, observation: Observation, cut: PartitionPlan) -> tuple[PartitionTask, ...]:
     """One task for each part: its rows of the inputs, which are computed for the whole mesh."""
+    if len(cut.parts) == 1:
+        return (whole_mesh(state, observation),)
     nodes, edges = node_inputs(observation), edge_inputs(observation)
     boundary = np.zeros(len(state.node_ids), bool)
     boundary[state.edge_index[:, cut.crossing]] = True

@@ -81,9 +81,11 @@ def trends(state: MeshState) -> tuple[Trend, ...]:
     """Return the steady rises of memory and connections in a mesh, the newest of each series."""
     block = history.block_length(state.interval_seconds) * state.interval_seconds
     found: dict[tuple[int, int], Trend] = {}
+    highest = [history.highest(state.node_history[:-recent]) for recent in RECENT]
     for metric in (history.MEMORY, history.CONNECTIONS):
-        for recent in RECENT:
-            for row in _new_highs(state.node_history[:, :, metric], recent, metric).tolist():
+        newest = state.node_history[-1, :, metric].astype(np.float32)
+        for recent, older in zip(RECENT, highest, strict=True):
+            for row in _new_highs(older[:, metric].astype(np.float32), newest, metric).tolist():
                 past = state.node_history[:, row].astype(np.float32)
                 series = _series_to_test(past, metric)
                 slopes = _rise(series[:-recent], series[-recent:], metric, block)
@@ -95,16 +97,17 @@ def trends(state: MeshState) -> tuple[Trend, ...]:
     return tuple(found.values())
 
 
-def _new_highs(series: history.History, recent: int, metric: int) -> IntArray:
-    """Return the rows of ``[BLOCKS, N]`` whose newest block is a new high above all blocks before the ``recent`` ones.
+def _new_highs(highest: Array, newest: Array, metric: int) -> IntArray:
+    """Return the rows whose newest block is a new high above the highest of the older blocks, ``[N]`` each.
 
     Few are, and only these are tested further.
     """
-    highest, newest = history.highest(series[:-recent]).astype(np.float32), series[-1].astype(np.float32)
+    rows: IntArray = np.flatnonzero(newest > highest)
     if metric == history.CONNECTIONS:
-        highest, newest = np.log(highest + 1), np.log(newest + 1)
-    rows: IntArray = np.flatnonzero(newest > highest + NEW_HIGH[metric])
-    return rows
+        highest, newest = np.log(highest[rows] + 1), np.log(newest[rows] + 1)
+    else:
+        highest, newest = highest[rows], newest[rows]
+    return rows[newest > highest + NEW_HIGH[metric]]
 
 
 def _series_to_test(past: Array, metric: int) -> Array:

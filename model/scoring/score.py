@@ -130,13 +130,16 @@ def score(network: Autoencoder, tasks: Sequence[PartitionTask]) -> list[Partitio
 def batch_tasks(tasks: Sequence[PartitionTask], device: torch.device) -> MeshGraph:
     """Combine parts into one graph without calls between them."""
     offsets = np.cumsum([0, *(len(task.nodes) for task in tasks)])
-    index = np.concatenate([t.edge_index.astype(np.int64) + o for t, o in zip(tasks, offsets, strict=False)], axis=1)
+    index = np.concatenate(
+        [np.add(t.edge_index, o, dtype=np.int64) for t, o in zip(tasks, offsets, strict=False)], axis=1
+    )
     source, target = torch.from_numpy(index)
     total = int(offsets[-1])
 
     def to_tensor(arrays: list[Array] | list[BoolArray]) -> torch.Tensor:
-        # A copy, because arrays that came through shared memory are read-only and torch has no such tensors.
-        return torch.from_numpy(np.concatenate(arrays))
+        # Arrays that came through shared memory are read-only. Torch has no such tensors, so these are copied.
+        alone = len(arrays) == 1 and arrays[0].flags.writeable
+        return torch.from_numpy(arrays[0] if alone else np.concatenate(arrays))
 
     callers = to_tensor([t.attended_callers for t in tasks])
     callees = to_tensor([t.attended_callees for t in tasks])

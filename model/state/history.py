@@ -16,7 +16,7 @@ BLOCK_SECONDS = 120.0
 BLOCKS = 40
 METRICS = (0, 5, 6)  # of a snapshot: request rate, memory, connections
 MOST = 60_000.0  # requests/s or connections; half precision ends soon after
-INFINITY_BITS = 0x7C00  # of half precision; above it are the bits of what is not a number
+INFINITY_BITS = np.uint16(0x7C00)  # of half precision; above it are the bits of what is not a number
 REQUESTS, MEMORY, CONNECTIONS = range(len(METRICS))
 
 
@@ -31,13 +31,15 @@ def block_length(interval_seconds: float) -> int:
 
 
 def highest(blocks: History) -> History:
-    """Return the largest value of each series, ``[N]`` of ``[blocks, N]``; not a number where none was measured.
+    """Return the largest value of each series, ``[...]`` of ``[blocks, ...]``; not a number where none was measured.
 
-    Values from 0 up have the order of their bits, and to compare these is far faster in half precision.
+    Values from 0 up have the order of their bits, and to compare these is far faster in half precision. A shift that
+    makes infinity the largest number of 16 bits moves what is not a number beyond it, to the smallest ones.
     """
-    bits = blocks.view(np.int16) & np.int16(0x7FFF)  # without the sign of a zero
-    known = np.where(bits > INFINITY_BITS, np.int16(-1), bits).max(axis=0, initial=-1)
-    return np.where(known < 0, np.float16(np.nan), known.view(np.float16))
+    shift = np.uint16(0xFFFF) - INFINITY_BITS
+    bits = (blocks.view(np.uint16) & np.uint16(0x7FFF)) + shift  # without the sign of a zero
+    largest = bits.max(axis=0, initial=0)
+    return np.where(largest < shift, np.float16(np.nan), (largest - shift).view(np.float16))
 
 
 def append_block(history: History, node_ids: Sequence[str], snapshots: Sequence[MeshSnapshot]) -> History:
