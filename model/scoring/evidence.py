@@ -349,7 +349,9 @@ def excess(kinds: Array, level: Array | float) -> Array:
 
     All symptoms are reduced by the same share, because the page score of scaled symptoms is the scaled page score.
     """
-    share = 1 - (level - MARGIN) / np.maximum(page_score(kinds), level - MARGIN)
+    # A level below 0, of snapshots that are years apart, permits no symptom at all.
+    score, permitted = page_score(kinds), np.maximum(level - MARGIN, 0)
+    share = np.where(score > permitted, 1 - permitted / np.where(score > permitted, score, 1), 0)
     over: Array = symptoms(kinds) * share[:, None].astype(np.float32)
     return over
 

@@ -16,7 +16,7 @@ from model.incidents.feedback import (
     preference,
 )
 from model.incidents.tracking import REMEMBERED, IncidentMemory, OpenIncident
-from model.scoring.evidence import MARGIN, EvidenceKind, K, apply_level_shifts, excess, page_score
+from model.scoring.evidence import MARGIN, EvidenceKind, K, apply_level_shifts, excess, page_score, symptoms
 from model.verdict import Severity
 from tests.model.model_cases import at
 
@@ -96,6 +96,12 @@ def test_another_symptom_raises_alerts_as_before() -> None:
     assert page((0.0, 9.0, 0.0), memory, "shop/pay") < LEVEL
     for other in ((5.1, 0.0, 0.0), (0.0, 0.0, 5.1)):
         assert page(other, memory, "shop/pay") > LEVEL
+
+
+def test_below_level_zero_no_symptom_is_permitted() -> None:
+    """Levels are below 0 when snapshots are years apart: chance then reaches every score within the budget."""
+    kinds = np.concatenate([showing((0.0, 0.0, 0.0)), showing((4.0, 0.0, 2.0))])
+    np.testing.assert_array_equal(excess(kinds, np.array([-3.5, -3.5], np.float32)), symptoms(kinds))
 
 
 def test_missed_incidents_lower_the_level_up_to_a_bound() -> None:
