@@ -4,9 +4,14 @@
 
 One JSON line per size and pass. All contenders are one layer with the same weights: two projections of 128 features,
 then attention of 4 heads of 32 channels over edges with 16 temporal features. ``layer_ms`` is the op
-``project_and_attend``, ``reference_ms`` its PyTorch form, ``pyg_ms`` GATv2Conv, and ``compiled_ms`` GATv2Conv through
-``torch.compile(dynamic=True)``. GATv2Conv uses the temporal features in the logits only. The op also uses them in the
-values, which is additional work. ``attend_ms`` is attention without its projections.
+``project_and_attend``, and ``reference_ms`` its PyTorch form. The others are GATv2Conv: eager (``pyg_ms``), through
+``torch.compile(dynamic=True)`` (``compiled_ms``), through AOTInductor (``aot_ms``), and through ONNX Runtime
+(``onnx_ms``, if onnx, onnxscript and onnxruntime are installed). GATv2Conv uses the temporal features in the logits
+only. The op also uses them in the values, which is additional work. ``attend_ms`` is attention without its projections.
+DGL is no contender: it has no build for the versions of torch that TAGAE supports.
+
+``network_ms`` is the shipped network over a mesh of that size, and ``peak_share`` its multiply-adds at the speed of the
+fastest product of matrices (oneDNN, 512 x 512 x 512, in the same run), divided by its time.
 Before the measurement, all are compared with float64, and a large error ends the benchmark. Calls alternate, so other
 load on the machine affects both. Times are medians in milliseconds. In-degrees follow a power law.
 
@@ -20,21 +25,33 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 import torch_geometric
 from torch import Tensor
+from torch._inductor import aoti_compile_and_package, aoti_load_package
 from torch_geometric.nn import GATv2Conv
 
 import kernels
 from kernels.reference import project_and_attend
+from model.checkpoint import load
+from model.scoring.score import batch_tasks
+from serve_app.pipeline import Mesh, Options, prepare
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 
 FEATURES, HEADS, CHANNELS, TIMES = 128, 4, 32, 16
 SLOPE = 0.2
+SIZES = ["60x180", "500x3000", "2000x20000", "10000x100000"]
+SIDE = 512
+# Multiply-adds of the shipped network.
+PER_SERVICE, PER_CALL, PER_ATTENDED_CALL = 105_600, 2_700, 3_800
 LARGEST_ERROR = 1e-5  # against float64, for values of order 1
 # By default glibc returns large blocks to the kernel after each op, which makes plain torch several times slower.
 TUNED = {
@@ -79,11 +96,13 @@ def contenders(nodes: int, edges: int) -> dict[str, Callable[[], Tensor]]:
     layer, reference_layer = Layer(convolution, kernels.project_and_attend), Layer(convolution, project_and_attend)
     compiled: Callable[..., Tensor] = torch.compile(convolution, dynamic=True)
     csr = indptr, edge_index[0].contiguous(), torch.arange(edges)
+    inputs = x, edge_index, trajectory
     calls: dict[str, Callable[[], Tensor]] = {
         "layer": lambda: layer(x, trajectory, csr),
         "reference": lambda: reference_layer(x, trajectory, csr),
         "pyg": lambda: convolution(x, edge_index, edge_attr=trajectory),
         "compiled": lambda: compiled(x, edge_index, edge_attr=trajectory),
+        **exports(convolution, inputs),
     }
     with torch.inference_mode():
         results = {name: call() for name, call in calls.items()}
@@ -99,6 +118,58 @@ def contenders(nodes: int, edges: int) -> dict[str, Callable[[], Tensor]]:
     weight, attention = convolution.lin_edge.weight, convolution.att[0]
     calls["attend"] = lambda: kernels.attend(query, key, trajectory, weight, attention, *csr, SLOPE)[0]
     return calls
+
+
+def exports(convolution: GATv2Conv, inputs: tuple[Tensor, ...]) -> dict[str, Callable[[], Tensor]]:
+    """The exported forms of a GATv2Conv, for these sizes."""
+
+    class Positional(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = convolution
+
+        def forward(self, x: Tensor, edge_index: Tensor, trajectory: Tensor) -> Tensor:
+            result: Tensor = self.convolution(x, edge_index, edge_attr=trajectory)
+            return result
+
+    with torch.inference_mode(), tempfile.TemporaryDirectory() as folder:
+        program = torch.export.export(Positional(), inputs)
+        package = aoti_compile_and_package(program, package_path=f"{folder}/layer.pt2")
+        aot: Callable[..., Tensor] = aoti_load_package(package)
+        found = {"aot": lambda: aot(*inputs)}
+        if all(find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime")):
+            found["onnx"] = onnx_session(program, inputs, f"{folder}/layer.onnx")
+    return found
+
+
+def onnx_session(program: torch.export.ExportedProgram, inputs: tuple[Tensor, ...], path: str) -> Callable[[], Tensor]:
+    """A layer in ONNX Runtime, with as many threads as torch."""
+    import onnxruntime
+
+    torch.onnx.export(program, inputs, path, verbose=False)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    named = {one.name: tensor.numpy() for one, tensor in zip(session.get_inputs(), inputs, strict=True)}
+    return lambda: torch.from_numpy(session.run(None, named)[0])
+
+
+def network(nodes: int, edges: int) -> tuple[Callable[[], object], float]:
+    """The shipped network over a simulated mesh in one part, and its multiply-adds."""
+    checkpoint = load()
+    spec = MeshSpec(services=nodes, calls_per_service=edges / nodes, seed=1)
+    [snapshot] = Simulator(spec, snapshots=1).snapshots()
+    tasks = prepare(checkpoint, Mesh(), snapshot, Options(max_services=nodes)).tasks
+    graph = batch_tasks(tasks, torch.device("cpu"))
+    attended = (len(graph.callers.indices) + len(graph.callees.indices)) / 2
+    multiply_adds = nodes * PER_SERVICE + graph.edge_index.shape[1] * PER_CALL + attended * PER_ATTENDED_CALL
+    return lambda: checkpoint.network(graph), multiply_adds
+
+
+def fastest_product() -> Callable[[], Tensor]:
+    """A product of 512 x 512 matrices with oneDNN, the fastest there is on a CPU."""
+    x, weight = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
+    return lambda: torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
 
 
 def decoder(nodes: int, edges: int) -> dict[str, Callable[[], Tensor]]:
@@ -125,18 +196,22 @@ def rows(nodes: int, edges: int, repeat: int) -> list[dict[str, object]]:
     """Measure inference, and forward with backward, for one size."""
     calls = contenders(nodes, edges)
     with torch.inference_mode():
+        whole, multiply_adds = network(nodes, edges)
         inference = medians(calls | decoder(nodes, edges), repeat)
+        # In turns of their own: after another contender's pass, the first rows are not in the cache.
+        alone = medians({"network": whole}, repeat) | medians({"product": fastest_product()}, repeat)
+        alone["peak_share"] = round(multiply_adds / SIDE**3 * alone["product_ms"] / alone["network_ms"], 3)
     passes = {name: partial(_forward_and_backward, calls[name]) for name in ("layer", "pyg")}
     training = medians(passes, max(5, repeat // 5))
     return [
-        {"pass": name, "nodes": nodes, "edges": edges, **taken, **ratios(taken)}
-        for name, taken in (("inference", inference), ("forward and backward", training))
+        {"pass": "inference", "nodes": nodes, "edges": edges, **inference, **ratios(inference), **alone},
+        {"pass": "forward and backward", "nodes": nodes, "edges": edges, **training, **ratios(training)},
     ]
 
 
 def ratios(taken: Mapping[str, float]) -> dict[str, float]:
     """How many times the layer is faster than each other layer."""
-    others = ("reference", "pyg", "compiled")
+    others = ("reference", "pyg", "compiled", "aot", "onnx")
     return {f"vs_{o}": round(taken[f"{o}_ms"] / taken["layer_ms"], 2) for o in others if f"{o}_ms" in taken}
 
 
@@ -162,7 +237,9 @@ def conditions(allocator: str) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", nargs="+", default=["100x400", "500x3000", "1000x8000", "2000x20000"], metavar="NxE")
+    parser.add_argument(
+        "--sizes", nargs="+", default=["60x180", "500x3000", "2000x20000", "10000x100000"], metavar="NxE"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=51)
     parser.add_argument("--allocator", choices=["tuned", "stock"], default="tuned")
