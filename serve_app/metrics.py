@@ -39,6 +39,15 @@ INFERENCE = Metric(
     ("model_version",),
     SECONDS,
 )
+BATCH_SIZE = Metric(
+    "tagae_batch_groups",
+    "Groups of partitions in one pass of a scoring replica.",
+    buckets=(1, 2, 3, 4, 6, 8, 12, 16, 32, 64),
+)
+BATCH_WAIT = Metric("tagae_batch_wait_seconds", "Time that a group of partitions waited for its pass.", buckets=SECONDS)
+GROUPS_WAITING = Metric(
+    "tagae_groups_waiting", "Groups of partitions that wait for their pass, by scoring replica.", gauge=True
+)
 STAGE = Metric("tagae_stage_seconds", "Duration of each stage from snapshot to verdict.", ("stage",), SECONDS)
 REFUSALS = Metric("tagae_refusals_total", "Requests answered with an error, by code of the problem.", ("code",))
 FAILED_LOGINS = Metric(
@@ -85,6 +94,9 @@ METRICS = (
     PARTS_SCORED,
     PARTS_MISSING,
     INFERENCE,
+    BATCH_SIZE,
+    BATCH_WAIT,
+    GROUPS_WAITING,
     STAGE,
     REFUSALS,
     STORE_GONE,

@@ -17,11 +17,12 @@ from model.checkpoint import Checkpoint, load_or_shipped
 from model.network.autoencoder import Autoencoder
 from model.scoring.score import PartitionScore, PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from serve_app.deployments.batching import Load, batch_limits
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.messages import Equipment
 from serve_app.deployments.rpc import remaining_seconds
 from serve_app.errors import DeadlineExceeded, NoCapacity
-from serve_app.metrics import INFERENCE, PARTS_SCORED
+from serve_app.metrics import BATCH_SIZE, BATCH_WAIT, GROUPS_WAITING, INFERENCE, PARTS_SCORED
 from serve_app.pipeline import Mesh, Options, prepare
 from serve_app.settings import ScorerSettings, Settings
 
@@ -44,6 +45,21 @@ class Scored:
     model: str
     scores: Scores
     seconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WaitingGroup:
+    """A group that waits for its pass.
+
+    Attributes:
+        group: its parts.
+        expires_at: deadline, Unix time.
+        arrived_at: of the monotonic clock, s.
+    """
+
+    group: Group
+    expires_at: float
+    arrived_at: float
 
 
 class Scorer:
@@ -70,10 +86,10 @@ class Scorer:
         self._thread.submit(
             score, self._checkpoint.network, self._probe
         ).result()  # warm up, before the replica is ready
+        self._load = Load()
+        self._waiting: set[WaitingGroup] = set()
         self._batched = serve.batch(
-            self._score_batch,
-            max_batch_size=settings.scorer.max_batch_size,
-            batch_wait_timeout_s=settings.scorer.batch_wait_seconds,
+            self._score_batch, max_batch_size=settings.scorer.max_batch_size, batch_wait_timeout_s=0.0
         )
 
     async def check_health(self) -> None:
@@ -81,10 +97,9 @@ class Scorer:
         await self._in_thread(score, self._checkpoint.network, self._probe)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Change batch size and wait, while running: fields of ``ScorerSettings``."""
+        """Change the limits of batches, while running: fields of ``ScorerSettings``."""
         self._settings = ScorerSettings.model_validate({**self._settings.model_dump(), **user_config})
-        self._batched.set_max_batch_size(self._settings.max_batch_size)
-        self._batched.set_batch_wait_timeout_s(self._settings.batch_wait_seconds)
+        self._follow_load()
 
     async def equipment(self) -> Equipment:
         """The device, kernels and weights of this replica."""
@@ -97,21 +112,48 @@ class Scorer:
         Raises:
             DeadlineExceeded: its turn came after ``expires_at`` (Unix time).
         """
-        outcome: Scored | Exception = await self._batched((group, expires_at))
+        request = WaitingGroup(group, expires_at, time.monotonic())
+        self._load = self._load.arrive(request.arrived_at, _work(group))
+        self._follow_load()
+        try:
+            self._set_waiting(self._waiting | {request})
+            outcome: Scored | Exception = await self._batched(request)
+        finally:  # also if the caller is gone
+            self._set_waiting(self._waiting - {request})
         if isinstance(outcome, Exception):
             raise outcome
         self._instruments.count(PARTS_SCORED, len(group), scorer=self._replica)
         return outcome
 
-    async def _score_batch(self, requests: list[tuple[Group, float]]) -> list[Scored | Exception]:
+    async def _score_batch(self, requests: list[WaitingGroup]) -> list[Scored | Exception]:
         """One outcome for each request. Errors are returned, since raising one would fail the whole batch."""
-        in_time = [remaining_seconds(expires_at) > 0 for _, expires_at in requests]
-        live = [group for (group, _), alive in zip(requests, in_time, strict=True) if alive]
+        self._set_waiting(self._waiting - set(requests))
+        for request in requests:
+            self._instruments.observe(BATCH_WAIT, time.monotonic() - request.arrived_at)
+        in_time = [remaining_seconds(request.expires_at) > 0 for request in requests]
+        live = [request.group for request, alive in zip(requests, in_time, strict=True) if alive]
         started = time.perf_counter()
         outcomes = iter(await self._in_thread(score_groups, self._checkpoint.network, live))
         seconds = time.perf_counter() - started
         self._instruments.observe(INFERENCE, seconds, model_version=self._checkpoint.digest)
+        self._instruments.observe(BATCH_SIZE, len(live))
+        if live:
+            self._load = self._load.finish(sum(map(_work, live)), seconds)
         return [self._result(next(outcomes), seconds) if alive else _late() for alive in in_time]
+
+    def _follow_load(self) -> None:
+        """Set wait and size of the next batch."""
+        chosen = self._settings
+        wait, size = batch_limits(
+            self._load, chosen.latency_target_ms / 1000, chosen.batch_wait_seconds, chosen.max_batch_size
+        )
+        self._batched.set_batch_wait_timeout_s(wait)
+        if size != self._batched.get_max_batch_size():
+            self._batched.set_max_batch_size(size)
+
+    def _set_waiting(self, requests: set[WaitingGroup]) -> None:
+        self._waiting = requests
+        self._instruments.set(GROUPS_WAITING, len(requests))
 
     def _result(self, outcome: Scores | Exception, seconds: float) -> Scored | Exception:
         return (
@@ -122,6 +164,11 @@ class Scorer:
 
     async def _in_thread(self, function: Any, *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+
+def _work(group: Group) -> int:
+    """Services and calls of a group."""
+    return sum(len(task.nodes) + len(task.edges) for task in group)
 
 
 def _late() -> DeadlineExceeded:

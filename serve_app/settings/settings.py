@@ -90,12 +90,18 @@ class ScorerSettings(SettingsGroup):
         0.5, ge=0, description="CPUs reserved per replica; below 1 so that all deployments fit on two cores"
     )
     num_gpus: float = Field(0.5, ge=0, le=1, description="GPUs reserved per replica, if the device is cuda")
-    max_batch_size: int = Field(8, ge=1, description="groups of parts, from any meshes, that are scored in one pass")
+    latency_target_ms: float = Field(
+        35.0, gt=0, description="time from the arrival of parts at a replica to their scores that batches keep to, ms"
+    )
+    max_batch_size: int = Field(
+        8, ge=1, description="upper limit of a batch: groups of parts, from any meshes, that are scored in one pass"
+    )
     batch_wait_seconds: float = Field(
-        0.0,
+        0.01,
         ge=0,
         le=1,
-        description="longest wait for a fuller batch; groups that arrive during a pass form the next batch anyway",
+        description="upper limit of the wait for a fuller batch; a replica waits only if groups arrive so fast that it "
+        "saves time, and groups that arrive during a pass form the next batch anyway; 0: it never waits",
     )
 
     @model_validator(mode="after")

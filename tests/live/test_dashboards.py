@@ -53,6 +53,7 @@ def settings(folder: Path, metrics_port: int, **urls: str) -> str:
         serve.metrics_port = {metrics_port}
         store.path = "{folder / "state"}"
         scorer.device = "cpu"
+        scorer.place = "replicas"  # a panel shows their batches
         [collector]
         interval_seconds = 1
         behind_seconds = 1
