@@ -86,7 +86,7 @@ class Scorer:
         self._thread.submit(
             score, self._checkpoint.network, self._probe
         ).result()  # warm up, before the replica is ready
-        self._load = Load()
+        self._load, self._batch_size = Load(), settings.scorer.max_batch_size
         self._waiting: set[WaitingGroup] = set()
         self._batched = serve.batch(
             self._score_batch, max_batch_size=settings.scorer.max_batch_size, batch_wait_timeout_s=0.0
@@ -148,8 +148,9 @@ class Scorer:
             self._load, chosen.latency_target_ms / 1000, chosen.batch_wait_seconds, chosen.max_batch_size
         )
         self._batched.set_batch_wait_timeout_s(wait)
-        if size != self._batched.get_max_batch_size():
+        if size != self._batch_size:
             self._batched.set_max_batch_size(size)
+            self._batch_size = size
 
     def _set_waiting(self, requests: set[WaitingGroup]) -> None:
         self._waiting = requests
