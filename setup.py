@@ -5,6 +5,9 @@
 compiles ``kernels/csrc`` if a C++ compiler is on PATH, or named by CXX, and torch can be imported. The library of the
 ops fits all supported versions of torch, and the library of the passes needs none. Otherwise tagae installs without
 them, and ops and passes run in their PyTorch and numpy form.
+
+The library for GPUs is built too if nvcc is on PATH, or named by NVCC, and torch is a build with CUDA. With
+TAGAE_BUILD_CUDA=1 it is also built beside a torch without CUDA, for use with another one.
 """
 
 import hashlib
@@ -32,11 +35,19 @@ BODIES = {
     "AVX512": (["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma", "-mprefer-vector-width=512"], 64, 6, 4),
     "AVX2": (["-mavx2", "-mfma"], 32, 6, 2),
 }
+# Machine code for A100 and H100, and PTX that the driver compiles for newer GPUs.
+GPUS = ["-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=[sm_90,compute_90]"]
+CUDA_FLAGS = ["-std=c++17", "-O3", "--cudart=static", "-Xcompiler=-fPIC,-fvisibility=hidden", *GPUS]
 
 
 def find_compiler() -> str | None:
     """The C++ compiler: CXX, else g++ or clang++ of PATH."""
     return next(filter(None, map(shutil.which, [os.environ.get("CXX", ""), "g++", "clang++"])), None)
+
+
+def find_cuda_compiler() -> str | None:
+    """NVCC, else nvcc of PATH."""
+    return next(filter(None, map(shutil.which, [os.environ.get("NVCC", ""), "nvcc"])), None)
 
 
 def reason_against() -> str | None:
@@ -48,6 +59,15 @@ def reason_against() -> str | None:
     if find_compiler() is None:
         return "no C++ compiler was found; put g++ or clang++ on PATH"
     return None
+
+
+def reason_against_cuda() -> str | None:
+    """Why the library for GPUs cannot be built here, or has no use; None if it can."""
+    import torch
+
+    if not torch.version.cuda and os.environ.get("TAGAE_BUILD_CUDA") != "1":
+        return "this torch has no CUDA; set TAGAE_BUILD_CUDA=1 to build the library nevertheless"
+    return None if find_cuda_compiler() else "nvcc was not found; put it on PATH"
 
 
 def say(text: str) -> None:
@@ -80,28 +100,36 @@ class Wheel(bdist_wheel):
 
 def build_ops(folder: Path, target: Path) -> None:
     """Build the library of the ops."""
-    import torch
-
-    home = Path(torch.__file__).parent
-    of_torch = [f"-DTORCH_TARGET_VERSION={OLDEST_TORCH}", f"-isystem{home}/include"]
-    parts = {folder / "library.o": [*schemas(), *of_torch, "-c", str(CSRC / "library.cpp")]}
+    parts = {folder / "library.o": compile_host(*schemas(), *headers_of_torch(), CSRC / "library.cpp")}
     for name, (flags, size, rows, vectors) in BODIES.items():
         macros = [f"-DTAGAE_ISA={name}", f"-DTAGAE_VECTOR_BYTES={size}"]
         tile = [f"-DTAGAE_TILE_ROWS={rows}", f"-DTAGAE_TILE_VECTORS={vectors}"]
-        parts[folder / f"{name}.o"] = [*flags, *macros, *tile, "-c", str(CSRC / "bodies.cpp")]
-    build(parts, target, f"-L{home}/lib", "-ltorch_cpu", "-lc10")
+        parts[folder / f"{name}.o"] = compile_host(*flags, *macros, *tile, CSRC / "bodies.cpp")
+    build(parts, link_host(*libraries_of_torch()), target)
 
 
 def build_passes(folder: Path, target: Path) -> None:
     """Build the library of the passes."""
-    parts = {folder / "passes_library.o": [*schemas(), "-c", str(CSRC / "passes_library.cpp")]}
+    parts = {folder / "passes_library.o": compile_host(*schemas(), CSRC / "passes_library.cpp")}
     for name, (flags, size, _, _) in BODIES.items():
         macros = [f"-DTAGAE_ISA={name}", f"-DTAGAE_VECTOR_BYTES={size}", f"-DTAGAE_PASSES={name}_PASSES"]
-        parts[folder / f"{name}_passes.o"] = [*flags, *macros, *EXACT, "-c", str(CSRC / "passes.cpp")]
-    build(parts, target)
+        parts[folder / f"{name}_passes.o"] = compile_host(*flags, *macros, *EXACT, CSRC / "passes.cpp")
+    build(parts, link_host(), target)
 
 
-LIBRARIES = {"kernels.libtagae": build_ops, "kernels.libpasses": build_passes}
+def build_cuda(folder: Path, target: Path) -> None:
+    """Build the library of the ops for GPUs."""
+    host = f"-ccbin={find_compiler()}"
+    parts = {
+        folder / "cuda_library.o": compile_host(*schemas(), *headers_of_torch(), CSRC / "cuda/library.cpp"),
+        folder / "cuda_device.o": compile_host(*headers_of_torch(), CSRC / "cuda/device.cpp"),
+        folder / "cuda_bodies.o": [str(find_cuda_compiler()), host, *CUDA_FLAGS, "-c", str(CSRC / "cuda/bodies.cu")],
+    }
+    link = [str(find_cuda_compiler()), host, *CUDA_FLAGS, "-shared", "-ldl", *libraries_of_torch()]
+    build(parts, link, target)
+
+
+LIBRARIES = {"kernels.libtagae": build_ops, "kernels.libpasses": build_passes, "kernels.libtagae_cuda": build_cuda}
 
 
 def schemas() -> list[str]:
@@ -109,27 +137,57 @@ def schemas() -> list[str]:
     return [f'-DTAGAE_SCHEMAS="{hashlib.sha256(SCHEMAS.read_bytes()).hexdigest()}"']
 
 
-def build(parts: dict[Path, list[str]], target: Path, *libraries: str) -> None:
+def headers_of_torch() -> list[str]:
+    import torch
+
+    return [f"-DTORCH_TARGET_VERSION={OLDEST_TORCH}", f"-isystem{Path(torch.__file__).parent}/include"]
+
+
+def libraries_of_torch() -> list[str]:
+    import torch
+
+    return [f"-L{Path(torch.__file__).parent}/lib", "-ltorch_cpu", "-lc10"]
+
+
+def compile_host(*arguments: object) -> list[str]:
+    """The command that compiles one file of C++."""
+    return [str(find_compiler()), *FLAGS, "-c", *map(str, arguments)]
+
+
+def link_host(*libraries: str) -> list[str]:
+    return [str(find_compiler()), "-shared", *libraries]
+
+
+def build(parts: dict[Path, list[str]], link: list[str], target: Path) -> None:
     """Compile the parts at the same time, and link them."""
     for folder in {target.parent, *(part.parent for part in parts)}:
         folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor() as threads:
-        list(threads.map(lambda part: compile_with(*FLAGS, *part[1], "-o", str(part[0])), parts.items()))
+        list(threads.map(lambda part: run([*part[1], "-o", str(part[0])]), parts.items()))
     linked = target.with_suffix(".new")  # a running process keeps the old file
-    compile_with("-shared", *map(str, parts), *libraries, "-o", str(linked))
+    compiler, *rest = link
+    run([compiler, *map(str, parts), *rest, "-o", str(linked)])
     linked.replace(target)
 
 
-def compile_with(*arguments: str) -> None:
-    subprocess.run([str(find_compiler()), *arguments], check=True, capture_output=True, text=True)
+def run(command: list[str]) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True)
 
 
-reason = reason_against()
-if reason:
-    say(f"left out: {reason}")
-sources, headers = (sorted(map(str, CSRC.glob(pattern))) for pattern in ("*.cpp", "*.h"))
-libraries = [Extension(name, sources, depends=headers, optional=True) for name in LIBRARIES]
-setup(
-    ext_modules=[] if reason else libraries,
-    cmdclass={"build_ext": BuildLibrary, "bdist_wheel": Wheel},
+def choose_libraries() -> list[str]:
+    """The names of the libraries that can be built here."""
+    reason = reason_against()
+    if reason:
+        say(f"left out: {reason}")
+        return []
+    reason = reason_against_cuda()
+    if reason:
+        say(f"those for GPUs are left out: {reason}")
+    return [name for name in LIBRARIES if name != "kernels.libtagae_cuda" or not reason]
+
+
+sources, headers = (
+    sorted(str(path) for path in CSRC.rglob("*") if path.suffix in of) for of in ({".cpp", ".cu"}, {".h"})
 )
+libraries = [Extension(name, sources, depends=headers, optional=True) for name in choose_libraries()]
+setup(ext_modules=libraries, cmdclass={"build_ext": BuildLibrary, "bdist_wheel": Wheel})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kernels.errors import InvalidArgument, KernelError, NotDifferentiable, UnavailableBackend
 
 if TYPE_CHECKING:
-    from kernels._registry import backend, backend_reason
+    from kernels._registry import backend, backend_reason, load_cuda
     from kernels.ops import attend, edge_dot, join_sides, perceptron, project_and_attend
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "backend_reason",
     "edge_dot",
     "join_sides",
+    "load_cuda",
     "perceptron",
     "project_and_attend",
 ]
@@ -32,4 +33,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from kernels import _registry, ops
 
-    return getattr(_registry if name.startswith("backend") else ops, name)
+    return getattr(_registry if hasattr(_registry, name) else ops, name)

@@ -8,21 +8,39 @@ unchanged.
 import torch
 
 from kernels import autograd, fake, reference
-from kernels.library import choose_backend, read_setting
+from kernels.library import REFERENCE, Backend, choose_backend, choose_cuda, read_setting
 from kernels.schemas import SCHEMAS
 
 
-def backend() -> str:
-    """Return which bodies run on a CPU: ``cpu-avx512``, ``cpu-avx2``, or ``reference``, the PyTorch form.
+def backend(device: str = "cpu") -> str:
+    """Return which bodies run on a ``device``: ``cpu-avx512``, ``cpu-avx2``, ``cuda``, or ``reference``, the PyTorch
+    form.
 
     Health and every benchmark report it.
     """
-    return _BACKEND.name
+    return _BACKENDS[device].name
 
 
-def backend_reason() -> str | None:
-    """Return why the reference runs; None if compiled bodies run."""
-    return _BACKEND.reason
+def backend_reason(device: str = "cpu") -> str | None:
+    """Return why the reference runs on a ``device``; None if compiled bodies run."""
+    return _BACKENDS[device].reason
+
+
+def load_cuda() -> None:
+    """Register the compiled bodies for a GPU in this process, if torch sees a GPU and they pass a check on it.
+
+    The check starts a process and takes some seconds, so it is done only once. Processes that use only the CPU do not
+    call this, and leave CUDA alone.
+
+    Raises:
+        UnavailableBackend: ``TAGAE_KERNELS=require``, and they cannot run.
+    """
+    if _BACKENDS["cuda"] is not _NOT_LOADED:
+        return
+    if torch.cuda.is_available():
+        _BACKENDS["cuda"] = choose_cuda(read_setting())
+    else:
+        _BACKENDS["cuda"] = Backend(REFERENCE, "torch sees no GPU")
 
 
 def _define() -> torch.library.Library:
@@ -38,4 +56,5 @@ def _define() -> torch.library.Library:
 
 
 _LIBRARY = _define()  # kept: torch forgets the ops when their library is collected
-_BACKEND = choose_backend(read_setting())
+_NOT_LOADED = Backend(REFERENCE, "load_cuda() was not called")
+_BACKENDS = {"cpu": choose_backend(read_setting()), "cuda": _NOT_LOADED}  # by kind of device

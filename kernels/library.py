@@ -8,7 +8,11 @@ import ctypes
 import hashlib
 import logging
 import os
+import signal
 import struct
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,17 +20,19 @@ from kernels.errors import UnavailableBackend
 
 FILE = Path(__file__).with_name("libtagae.so")
 PASSES_FILE = Path(__file__).with_name("libpasses.so")
+CUDA_FILE = Path(__file__).with_name("libtagae_cuda.so")
 REFERENCE = "reference"
 COMPILED = ("cpu-avx512", "cpu-avx2")
+CHECK_SECONDS = 180.0  # torch's import takes most of it on a slow disk
 LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What runs on a CPU.
+    """What runs on one kind of device.
 
     Attributes:
-        name: ``cpu-avx512``, ``cpu-avx2`` or ``reference``.
+        name: ``cpu-avx512``, ``cpu-avx2``, ``cuda`` or ``reference``.
         reason: why it is the reference; None if compiled code runs.
         library: the compiled library; None: the reference runs.
     """
@@ -38,6 +44,30 @@ class Backend:
 
 class _Unusable(Exception):
     """Says why the library cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Library:
+    """A file and its conditions.
+
+    Attributes:
+        file: the library.
+        function: of the library; it takes one of ``names``, or an empty text for the best, and returns what it chose.
+        names: what ``TAGAE_KERNELS`` may choose from.
+        compiler: builds it.
+        missing: why the function chooses nothing, with the name that it was asked for.
+        check: raises :class:`_Unusable` before the file is loaded.
+    """
+
+    file: Path
+    function: str
+    names: tuple[str, ...]
+    compiler: str
+    missing: str
+    check: Callable[[Path], None] | None = None
+
+
+_NO_INSTRUCTIONS = "this processor does not have the instructions of {}"
 
 
 def read_setting() -> str | None:
@@ -54,15 +84,44 @@ def choose_backend(setting: str | None, file: Path = FILE) -> Backend:
     Raises:
         UnavailableBackend: the setting requires compiled code that cannot run here, or it is unknown.
     """
-    return _choose("tagae_register", setting, file)
+    return _choose(_Library(file, "tagae_register", COMPILED, "g++ or clang++", _NO_INSTRUCTIONS), setting)
 
 
 def choose_passes(setting: str | None, file: Path = PASSES_FILE) -> Backend:
     """Choose the compiled passes; otherwise as :func:`choose_backend`."""
-    return _choose("tagae_choose", setting, file)
+    return _choose(_Library(file, "tagae_choose", COMPILED, "g++ or clang++", _NO_INSTRUCTIONS), setting)
 
 
-def _choose(function: str, setting: str | None, file: Path) -> Backend:
+def choose_cuda(setting: str | None, file: Path = CUDA_FILE, device: str = "cuda") -> Backend:
+    """Register the compiled bodies for a GPU, if a process that tries them finds no error; otherwise as
+    :func:`choose_backend`.
+
+    An access out of bounds makes CUDA unusable for its whole process. So bodies are checked in another process first.
+    Settings that choose an instruction set of the CPU permit these bodies too.
+
+    Args:
+        device: that the check uses.
+    """
+
+    def check(library: Path) -> None:
+        _check_apart(library, device)
+
+    return _choose(_Library(file, "tagae_register", (), "nvcc", "this torch has no CUDA", check), setting)
+
+
+def register_unchecked(file: Path) -> None:
+    """Register the bodies of a library for a GPU in this process, without the check in another one.
+
+    Raises:
+        UnavailableBackend: the library cannot be loaded.
+    """
+    try:
+        _load(_Library(file, "tagae_register", (), "nvcc", "this torch has no CUDA"), "")
+    except _Unusable as reason:
+        raise UnavailableBackend(f"{reason}") from reason
+
+
+def _choose(library: _Library, setting: str | None) -> Backend:
     if setting == REFERENCE:
         return Backend(REFERENCE, "TAGAE_KERNELS=reference")
     if setting and setting != "require" and setting not in COMPILED:
@@ -70,17 +129,18 @@ def _choose(function: str, setting: str | None, file: Path) -> Backend:
             f"TAGAE_KERNELS: expected reference, require, {', '.join(COMPILED)}, or not set, came {setting!r}; "
             "unset it to let tagae choose"
         )
+    is_named = setting in library.names
     try:
-        name, library = _load(file, function, setting if setting in COMPILED else "")
-        return Backend(name, library=library)
+        name, loaded = _load(library, setting if setting and is_named else "")
+        return Backend(name, library=loaded)
     except _Unusable as reason:
-        if setting:
+        if setting == "require" or is_named:
             raise UnavailableBackend(
                 f"TAGAE_KERNELS={setting}: expected a compiled library, came none: {reason}; or unset TAGAE_KERNELS, "
                 "so that the PyTorch or numpy form runs"
             ) from reason
-        if file.exists():
-            LOG.warning("the PyTorch or numpy form runs, several times slower than compiled code: %s", reason)
+        if library.file.exists():
+            LOG.warning("the PyTorch or numpy form runs instead of compiled code, and is slower: %s", reason)
         return Backend(REFERENCE, str(reason))
 
 
@@ -89,15 +149,18 @@ def schemas_digest() -> str:
     return hashlib.sha256(Path(__file__).with_name("schemas.py").read_bytes()).hexdigest()
 
 
-def _load(file: Path, function: str, wanted: str) -> tuple[str, ctypes.CDLL]:
-    """Load a library, and have it choose an instruction set; ``wanted`` is the name of one, or empty for the best."""
+def _load(library: _Library, wanted: str) -> tuple[str, ctypes.CDLL]:
+    """Load a library, and have it choose what runs; ``wanted`` is the name of that, or empty for the best."""
+    file = library.file
     if not file.exists():
-        raise _Unusable(f"there is no {file}; install tagae where g++ or clang++ is on PATH")
+        raise _Unusable(f"there is no {file}; install tagae where {library.compiler} is on PATH")
     if not _is_whole(file.read_bytes()):
         raise _Unusable(f"{file} cannot be loaded (it is cut off, or no library); install tagae again")
+    if library.check:
+        library.check(file)
     try:
-        library = ctypes.CDLL(str(file))
-        schemas, choose = library.tagae_schemas, getattr(library, function)
+        loaded = ctypes.CDLL(str(file))
+        schemas, choose = loaded.tagae_schemas, getattr(loaded, library.function)
     except (OSError, AttributeError) as error:
         raise _Unusable(f"{file} cannot be loaded ({error}); install tagae again") from error
     schemas.restype = choose.restype = ctypes.c_char_p
@@ -105,8 +168,25 @@ def _load(file: Path, function: str, wanted: str) -> tuple[str, ctypes.CDLL]:
         raise _Unusable(f"{file} was built for other schemas of the ops; install tagae again")
     name: bytes | None = choose(wanted.encode())
     if name is None:
-        raise _Unusable(f"this processor does not have the instructions of {wanted or 'AVX2'}")
-    return name.decode(), library
+        raise _Unusable(library.missing.format(wanted or "AVX2"))
+    return name.decode(), loaded
+
+
+def _check_apart(file: Path, device: str) -> None:
+    """Try a library in another process, see ``selfcheck.py``. That imports from where this process does."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TAGAE_KERNELS": REFERENCE}
+    command = [sys.executable, "-P", "-m", "kernels.selfcheck", str(file), device]
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=CHECK_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise _Unusable(f"the check of {file} took longer than {CHECK_SECONDS:.0f} s") from error
+    if done.returncode < 0:
+        raise _Unusable(f"the check of {file} ended with {signal.Signals(-done.returncode).name}")
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        raise _Unusable(f"the check of {file} failed: {said[-1]}")
 
 
 def _is_whole(content: bytes) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -122,6 +123,26 @@ def test_the_content_of_the_wheel(wheel: Path) -> None:
 def test_the_wheel_has_the_compiled_ops_for_every_python(wheel: Path) -> None:
     assert {"kernels/libtagae.so", "kernels/libpasses.so"} <= set(names(wheel))
     assert wheel.name.split("-")[2:4] == ["py3", "none"]
+
+
+@pytest.mark.skipif(not LIBRARY.exists() or not shutil.which("nvcc"), reason="needs g++ and nvcc")
+def test_with_nvcc_the_wheel_has_the_ops_for_gpus(tmp_path: Path) -> None:
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if tracked.returncode:
+        pytest.skip("not a git checkout")
+    files = [name for name in tracked.stdout.decode().split("\0") if name]
+    built = build(files, tmp_path / "source", tmp_path / "wheel", os.environ | {"TAGAE_BUILD_CUDA": "1"})
+    assert "kernels/libtagae_cuda.so" in names(built)
+    with zipfile.ZipFile(built) as archive:
+        file = archive.extract("kernels/libtagae_cuda.so", tmp_path)
+    code = f"import kernels.ops, kernels.library as k; k.register_unchecked(k.Path({file!r})); print('registered')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "registered" in done.stdout or "this torch has no CUDA" in done.stderr, done.stderr
+    if shutil.which("cuobjdump"):
+        parts = subprocess.run(
+            ["cuobjdump", "--list-elf", "--list-ptx", file], capture_output=True, text=True, check=True
+        ).stdout
+        assert all(part in parts for part in ("sm_80.cubin", "sm_90.cubin", "sm_90.ptx")), parts
 
 
 def test_without_a_compiler_the_wheel_is_plain_python(tmp_path: Path) -> None:

@@ -4,6 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#ifdef __CUDACC__
+#define TAGAE_ANYWHERE __host__ __device__  // for kernels too
+#else
+#define TAGAE_ANYWHERE
+#endif
+
 namespace tagae {
 
 // A matrix whose rows are `stride` numbers apart.
@@ -12,7 +18,7 @@ struct Rows {
     const T* data = nullptr;
     int64_t count = 0, columns = 0, stride = 0;
 
-    __attribute__((always_inline)) const T* operator[](int64_t i) const { return data + i * stride; }
+    TAGAE_ANYWHERE __attribute__((always_inline)) const T* operator[](int64_t i) const { return data + i * stride; }
     __attribute__((always_inline)) const T* end() const { return count ? data + (count - 1) * stride + columns : data; }
 };
 
@@ -21,6 +27,7 @@ template <class T>
 struct Attend {
     Rows<T> query, key, trajectory, trajectory_weight, attention;
     const int64_t *indptr, *indices, *edges;
+    int64_t slots;  // the length of indices and edges
     T negative_slope;
 };
 

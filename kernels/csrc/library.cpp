@@ -1,27 +1,16 @@
 // The ops for torch: checks what the bodies rely on, allocates results, and registers the bodies for CPU tensors.
 //
 // Uses torch's stable ABI only, so that one build serves all versions of torch from 2.11 on and all versions of Python.
-// Errors here are short. kernels/ops.py says which argument is wrong, and how.
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
-
 #include <array>
 #include <cstdlib>
 #include <memory>
 #include <new>
 #include <optional>
-#include <stdexcept>
-#include <string>
 #include <tuple>
-#include <vector>
 
-#include "bodies.h"
-#include "processor.h"
+#include "arguments.h"
 
-using tagae::Rows;
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
+using tagae::Rows, tagae::Tensor, tagae::data, tagae::implement, tagae::neighbourhoods, tagae::require;
 
 namespace tagae {
 
@@ -55,68 +44,8 @@ namespace {
 
 const tagae::InstructionSet* bodies = nullptr;
 
-void require(bool fits, const char* what) {
-    if (!fits) throw std::runtime_error(std::string("tagae: ") + what);
-}
-
-// Tensors of one op: made contiguous where they have to be, and kept while their data is used.
 template <class T>
-class Arguments {
-  public:
-    // A matrix of any row stride. Checked here: one device, one type of numbers.
-    Rows<T> rows(const Tensor& tensor) {
-        require(tensor.dim() == 2, "expected a matrix");
-        const Tensor& t = keep(tensor, tensor.size(1) <= 1 || tensor.stride(1) == 1);
-        return {static_cast<const T*>(t.data_ptr()), t.size(0), t.size(1), t.stride(0)};
-    }
-    Rows<T> rows(const Tensor& tensor, int64_t count, int64_t columns) {
-        const Rows<T> found = rows(tensor);
-        require(found.count == count && found.columns == columns, "sizes do not fit");
-        return found;
-    }
-    // [H, C, T] as [H*C, T].
-    Rows<T> cube(const Tensor& tensor, int64_t count, int64_t columns) {
-        require(tensor.dim() == 3 && tensor.size(2) == columns, "sizes do not fit");
-        require(tensor.numel() == count * columns, "sizes do not fit");
-        const Tensor& t = keep(tensor, tensor.is_contiguous());
-        return {static_cast<const T*>(t.data_ptr()), count, columns, columns};
-    }
-    const T* vector(const Tensor& tensor, int64_t count) { return flat<T>(tensor, count, TYPE); }
-    const int64_t* indices(const Tensor& tensor, int64_t count) {
-        return flat<int64_t>(tensor, count, ScalarType::Long);
-    }
-    // Indices that are rows of a matrix with this many.
-    const int64_t* positions(const Tensor& tensor, int64_t count, int64_t rows) {
-        const int64_t* found = indices(tensor, count);
-        require(tagae::are_below(found, count, rows), "an index is no row");
-        return found;
-    }
-    const int64_t* offsets(const Tensor& tensor, int64_t nodes, int64_t slots) {
-        const int64_t* found = indices(tensor, nodes + 1);
-        bool fits = found[0] == 0 && found[nodes] == slots;
-        for (int64_t i = 0; i < nodes; ++i) fits &= found[i] <= found[i + 1];
-        require(fits, "indptr are no offsets");
-        return found;
-    }
-
-  private:
-    static constexpr ScalarType TYPE = sizeof(T) == 4 ? ScalarType::Float : ScalarType::Double;
-
-    template <class N>
-    const N* flat(const Tensor& tensor, int64_t count, ScalarType type) {
-        require(tensor.dim() == 1 && tensor.size(0) == count, "sizes do not fit");
-        return static_cast<const N*>(keep(tensor, tensor.is_contiguous(), type).data_ptr());
-    }
-    Tensor keep(const Tensor& tensor, bool usable, ScalarType type = TYPE) {
-        require(tensor.scalar_type() == type, "types do not fit");
-        require(tensor.is_cpu(), "expected CPU tensors");
-        if (usable) return tensor;
-        copies_.push_back(torch::stable::contiguous(tensor));
-        return copies_.back();
-    }
-
-    std::vector<Tensor> copies_;
-};
+using Arguments = tagae::Arguments<T, tagae::Cpu>;
 
 template <class T>
 const tagae::Bodies<T>& bodies_of() {
@@ -124,28 +53,6 @@ const tagae::Bodies<T>& bodies_of() {
         return bodies->floats;
     else
         return bodies->doubles;
-}
-
-template <class T>
-T* data(const Tensor& tensor) {
-    return static_cast<T*>(tensor.data_ptr());
-}
-
-template <class T>
-tagae::Attend<T> neighbourhoods(
-    Arguments<T>& from, int64_t nodes, const Tensor& trajectory, const Tensor& trajectory_weight,
-    const Tensor& attention, const Tensor& indptr, const Tensor& indices, const Tensor& edges, double negative_slope) {
-    require(attention.dim() == 2 && attention.numel() && trajectory_weight.numel(), "sizes do not fit");
-    tagae::Attend<T> a{};
-    a.attention = from.cube(torch::stable::unsqueeze(attention, 0), attention.size(0), attention.size(1));
-    a.trajectory = from.rows(trajectory);
-    a.trajectory_weight = from.rows(trajectory_weight, attention.numel(), a.trajectory.columns);
-    const int64_t slots = indices.numel();
-    a.indptr = from.offsets(indptr, nodes, slots);
-    a.indices = from.indices(indices, slots);
-    a.edges = from.positions(edges, slots, a.trajectory.count);
-    a.negative_slope = static_cast<T>(negative_slope);
-    return a;
 }
 
 template <class T>
@@ -245,22 +152,6 @@ Tensor edge_dot_as(
     return out;
 }
 
-// One op for both types of numbers, by its first argument.
-template <auto FLOATS, auto DOUBLES>
-struct Typed;
-template <class R, class... Rest, R (*FLOATS)(const Tensor&, Rest...), R (*DOUBLES)(const Tensor&, Rest...)>
-struct Typed<FLOATS, DOUBLES> {
-    static R call(const Tensor& first, Rest... rest) {
-        return first.scalar_type() == ScalarType::Float ? FLOATS(first, rest...) : DOUBLES(first, rest...);
-    }
-};
-
-template <auto FLOATS, auto DOUBLES>
-void implement(torch::stable::detail::StableLibrary& library, const char* op) {
-    constexpr auto call = Typed<FLOATS, DOUBLES>::call;
-    library.impl(op, torch::stable::detail::boxer<std::remove_pointer_t<decltype(call)>, call>::boxed_fn);
-}
-
 }  // namespace
 
 // Identifies the schemas that this library was built for.
@@ -273,7 +164,7 @@ TAGAE_EXPORT const char* tagae_register(const char* wanted) {
     if (!chosen) return nullptr;
     bodies = chosen == tagae::AVX512_NAME ? &tagae::AVX512 : &tagae::AVX2;
     using torch::stable::detail::StableLibrary;
-    static StableLibrary library(StableLibrary::Kind::IMPL, "tagae", "CPU", __FILE__, __LINE__);
+    static StableLibrary library(StableLibrary::Kind::IMPL, "tagae", tagae::Cpu::KEY, __FILE__, __LINE__);
     static bool registered = false;
     if (registered) return chosen;
     registered = true;

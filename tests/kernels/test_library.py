@@ -11,7 +11,7 @@ import torch
 
 import kernels
 from kernels import library
-from kernels.library import COMPILED, Backend, choose_backend
+from kernels.library import COMPILED, CUDA_FILE, Backend, choose_backend, choose_cuda
 
 
 def run(setting: str | None, code: str) -> subprocess.CompletedProcess[str]:
@@ -116,3 +116,51 @@ def test_an_unknown_setting_stops_the_import(setting: str) -> None:
     done = run(setting, "import kernels.ops")
     assert done.returncode == 1
     assert f"expected reference, require, cpu-avx512, cpu-avx2, or not set, came '{setting}'" in done.stderr
+
+
+def test_without_a_library_for_gpus_the_reference_runs(tmp_path: Path) -> None:
+    for setting in (None, "", "cpu-avx2"):
+        backend = choose_cuda(setting, tmp_path / "libtagae_cuda.so")
+        assert backend.name == "reference"
+        assert backend.reason is not None
+        assert "install tagae where nvcc is on PATH" in backend.reason
+    with pytest.raises(kernels.UnavailableBackend, match="nvcc is on PATH"):
+        choose_cuda("require", tmp_path / "libtagae_cuda.so")
+
+
+def test_the_reference_can_be_required_on_a_gpu() -> None:
+    assert choose_cuda("reference") == Backend("reference", "TAGAE_KERNELS=reference")
+
+
+def test_a_broken_library_for_gpus_is_not_tried(tmp_path: Path) -> None:
+    file = tmp_path / "libtagae_cuda.so"
+    file.write_bytes(b"this is no library")
+    assert "cut off, or no library" in str(choose_cuda(None, file).reason)
+
+
+@pytest.mark.skipif(not CUDA_FILE.exists(), reason="the library is not built here")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_the_check_says_so() -> None:
+    """The other process is a real one."""
+    assert str(choose_cuda(None).reason).endswith("failed: torch sees no GPU")
+
+
+@pytest.mark.skipif(not CUDA_FILE.exists(), reason="the library is not built here")
+@pytest.mark.skipif(torch.version.cuda is not None, reason="this torch has CUDA")
+def test_beside_a_torch_without_cuda_the_library_says_so() -> None:
+    code = "import kernels.ops; import kernels.library as k; k.register_unchecked(k.CUDA_FILE)"
+    assert "this torch has no CUDA" in run(None, code).stderr
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_process_without_a_gpu_uses_the_reference() -> None:
+    code = (
+        "import kernels\n"
+        "print(kernels.backend('cuda'), kernels.backend_reason('cuda'))\n"
+        "kernels.load_cuda()\n"
+        "print(kernels.backend('cuda'), kernels.backend_reason('cuda'))"
+    )
+    assert run(None, code).stdout.splitlines() == [
+        "reference load_cuda() was not called",
+        "reference torch sees no GPU",
+    ]
