@@ -9,9 +9,14 @@
 #   docker run --read-only --tmpfs /tmp --tmpfs /home/ray:uid=1000,gid=1000 --shm-size 1g -v tagae:/var/lib/tagae \
 #     --cap-drop ALL --security-opt no-new-privileges -p 127.0.0.1:8000:8000 tagae:cpu
 ARG BASE=python:3.11-slim
+ARG CUDA=nvidia/cuda:13.0.1-devel-ubuntu24.04
+
+FROM ${CUDA} AS cuda
+# Only its compiler is used, to build the ops for GPUs. No file of it comes into an image.
 
 FROM ${BASE} AS libraries
-# Compiles the network's ops (kernels/csrc). The images that run have no compiler.
+# Compiles the network's ops (kernels/csrc). The images that run have no compiler. If the ops for GPUs cannot be compiled,
+# the build continues, and the image runs their PyTorch form; `tagae doctor` shows it.
 RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/tagae
@@ -40,7 +45,8 @@ COPY kernels kernels
 COPY partitioning partitioning
 COPY model model
 COPY serve_app serve_app
-RUN pip install --no-deps --no-build-isolation . && pip check && pip uninstall --yes pip
+RUN --mount=type=bind,from=cuda,source=/usr/local/cuda-13.0,target=/usr/local/cuda-13.0 NVCC=/usr/local/cuda-13.0/bin/nvcc \
+    pip install --no-deps --no-build-isolation . && pip check && pip uninstall --yes pip
 
 FROM ${BASE} AS runtime
 # wget is what KubeRay's probes call. Nothing is installed or compiled in a running container, so pip is not there.

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Build and push both images for a release, and write manifests that name them by digest.
 #   images.sh IMAGE    IMAGE: name of the images in a registry, without a tag, such as registry.example/team/tagae
-#   BASE=python:3.11-slim   TORCH_INDEX_URL=   as in Dockerfile
+#   BASE=python:3.11-slim   CUDA=nvidia/cuda:13.0.1-devel-ubuntu24.04   TORCH_INDEX_URL=   as in Dockerfile
 # Writes dist/images.json (base and built images with digests), dist/cluster.yaml and dist/sidecar.yaml.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 image=${1:?"expected the name of the image, such as: make images IMAGE=registry.example/team/tagae"}
 base=${BASE:-python:3.11-slim}
+cuda=${CUDA:-nvidia/cuda:13.0.1-devel-ubuntu24.04}
 command -v docker >/dev/null || { echo "images.sh: expected docker on PATH, found none" >&2; exit 1; }
 
 digest_of() { # of an image in a registry
@@ -17,12 +18,14 @@ digest_of() { # of an image in a registry
 }
 
 base_digest=$(digest_of "$base")
+cuda_digest=$(digest_of "$cuda")
 mkdir -p dist
 cp cluster.yaml dist/cluster.yaml
 cp deploy/sidecar/sidecar.yaml dist/sidecar.yaml
 entries=
 for target in cpu gpu; do
     docker buildx build --target "$target" --build-arg "BASE=${base%%@*}@$base_digest" \
+        --build-arg "CUDA=${cuda%%@*}@$cuda_digest" \
         --build-arg "TORCH_INDEX_URL=${TORCH_INDEX_URL:-}" --provenance=true --sbom=true -t "$image:$target" --push .
     digest=$(digest_of "$image:$target")
     sed -i "s|image: tagae:$target\$|image: $image@$digest|" dist/cluster.yaml dist/sidecar.yaml

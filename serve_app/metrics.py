@@ -86,6 +86,24 @@ STORE_GONE = Metric(
     "1 while the files of the state store are missing, so that nothing can be read or stored.",
     gauge=True,
 )
+GPU_MEMORY_PEAK = Metric(
+    "tagae_gpu_memory_peak_bytes",
+    "Most memory that tensors of a scorer used on its GPU since it started.",
+    ("device",),
+    gauge=True,
+)
+GPU_MEMORY_RESERVED = Metric(
+    "tagae_gpu_memory_reserved_bytes",
+    "Memory of the GPU that a scorer holds, in use or kept for later.",
+    ("device",),
+    gauge=True,
+)
+GPU_MEMORY_FRAGMENTED = Metric(
+    "tagae_gpu_memory_fragmented_ratio",
+    "Share of the reserved memory that lies unused between tensors.",
+    ("device",),
+    gauge=True,
+)
 NOTICES = (NOTICES_SENT, NOTICES_FAILED, NOTICES_DROPPED, NOTICES_WAITING)
 METRICS = (
     ADAPTERS,
@@ -101,6 +119,9 @@ METRICS = (
     REFUSALS,
     STORE_GONE,
     FAILED_LOGINS,
+    GPU_MEMORY_PEAK,
+    GPU_MEMORY_RESERVED,
+    GPU_MEMORY_FRAGMENTED,
     *NOTICES,
 )
 

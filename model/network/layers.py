@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from kernels import ops
+from model.network.transfer import to_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,8 @@ class Neighbourhoods:
 
     def to(self, device: torch.device) -> Self:
         """Return the same neighbours on ``device``."""
-        return replace(
-            self, indptr=self.indptr.to(device), indices=self.indices.to(device), edges=self.edges.to(device)
-        )
+        indptr, indices, edges = (to_device(t, device) for t in (self.indptr, self.indices, self.edges))
+        return replace(self, indptr=indptr, indices=indices, edges=edges)
 
 
 class Attention(nn.Module):

@@ -13,6 +13,7 @@ import torch
 from model.features import Array
 from model.network.autoencoder import Autoencoder, MeshGraph
 from model.network.layers import Neighbourhoods
+from model.network.transfer import to_arrays, to_device
 from model.snapshot import BoolArray, IntArray
 from model.state.mesh_state import MeshState, Observation
 
@@ -106,10 +107,10 @@ def score(network: Autoencoder, tasks: Sequence[PartitionTask]) -> list[Partitio
     graph = batch_tasks(tasks, next(network.parameters()).device)
     with torch.inference_mode():
         decoding = network(graph)
-        node_expected = torch.sinh(decoding.node_expected).cpu().numpy()
-        edge_expected = torch.sinh(decoding.edge_expected).cpu().numpy()
-        structure, logit = decoding.structure.cpu().numpy(), decoding.root_cause_logit.cpu().numpy()
-        embeddings = decoding.embeddings.cpu().numpy()
+        expected = torch.sinh(decoding.node_expected), torch.sinh(decoding.edge_expected)
+        node_expected, edge_expected, structure, logit, embeddings = to_arrays(
+            [*expected, decoding.structure, decoding.root_cause_logit, decoding.embeddings]
+        )
     scores, node, edge = [], 0, 0
     for task in tasks:
         core, owned = slice(node, node + task.core), slice(edge, edge + task.owned)
@@ -144,9 +145,9 @@ def batch_tasks(tasks: Sequence[PartitionTask], device: torch.device) -> MeshGra
     callers = to_tensor([t.attended_callers for t in tasks])
     callees = to_tensor([t.attended_callees for t in tasks])
     return MeshGraph(
-        to_tensor([t.nodes for t in tasks]).to(device),
-        to_tensor([t.edges for t in tasks]).to(device),
-        torch.from_numpy(index).to(device),
+        to_device(to_tensor([t.nodes for t in tasks]), device),
+        to_device(to_tensor([t.edges for t in tasks]), device),
+        to_device(torch.from_numpy(index), device),
         Neighbourhoods.of(target, source, callers, total).to(device),
         Neighbourhoods.of(source, target, callees, total).to(device),
     )

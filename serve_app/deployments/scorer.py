@@ -2,7 +2,9 @@
 
 import asyncio
 import heapq
+import logging
 import time
+import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from model.network.autoencoder import Autoencoder
 from model.scoring.score import PartitionScore, PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.deployments.batching import Load, batch_limits
+from serve_app.deployments.gpu import measure_memory, prepare_gpu
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.messages import Equipment
 from serve_app.deployments.rpc import remaining_seconds
@@ -26,6 +29,7 @@ from serve_app.metrics import BATCH_SIZE, BATCH_WAIT, GROUPS_WAITING, INFERENCE,
 from serve_app.pipeline import Mesh, Options, prepare
 from serve_app.settings import ScorerSettings, Settings
 
+LOG = logging.getLogger(__name__)
 Group = tuple[PartitionTask, ...]
 Scores = tuple[PartitionScore, ...]
 
@@ -77,7 +81,9 @@ class Scorer:
     def __init__(self, settings: Settings, device: str) -> None:
         torch.set_num_threads(settings.model.threads)
         self._settings = settings.scorer
-        self._checkpoint = load_or_shipped(settings.model.weights, find_device(device))
+        self._device = find_device(device)
+        prepare_gpu(self._device)
+        self._checkpoint = load_or_shipped(settings.model.weights, self._device)
         self._probe = probe(self._checkpoint)
         self._replica: str = serve.get_replica_context().replica_id.unique_id
         self._instruments = RayInstruments()
@@ -103,8 +109,8 @@ class Scorer:
 
     async def equipment(self) -> Equipment:
         """The device, kernels and weights of this replica."""
-        device = next(self._checkpoint.network.parameters()).device
-        return Equipment(device.type, backend(), self._checkpoint.digest, self._checkpoint.refused)
+        kind = self._device.type
+        return Equipment(kind, backend(kind), self._checkpoint.digest, self._checkpoint.refused)
 
     async def score(self, group: Group, expires_at: float) -> Scored:
         """Score a group of parts, in one pass with other groups that wait.
@@ -136,6 +142,7 @@ class Scorer:
         outcomes = iter(await self._in_thread(score_groups, self._checkpoint.network, live))
         seconds = time.perf_counter() - started
         self._instruments.observe(INFERENCE, seconds, model_version=self._checkpoint.digest)
+        measure_memory(self._device, self._instruments)
         self._instruments.observe(BATCH_SIZE, len(live))
         if live:
             self._load = self._load.finish(sum(map(_work, live)), seconds)
@@ -192,16 +199,27 @@ def balance(tasks: Sequence[PartitionTask], count: int) -> list[Group]:
 
 
 def score_groups(network: Autoencoder, groups: Sequence[Group]) -> list[Scores | Exception]:
-    """Score all groups in one pass. If that fails, score each alone, so that a bad group affects no other."""
+    """Score all groups in one pass. If that fails, score each half alone: it needs less memory, and in the end a bad
+    group affects no other."""
     if not groups:
         return []
+    scores = _score_together(network, groups)
+    if not isinstance(scores, Exception):
+        return scores
+    if len(groups) == 1:
+        return [scores]
+    LOG.warning("a pass over %d groups of parts failed, so each half is scored alone: %s", len(groups), scores)
+    middle = len(groups) // 2
+    return [*score_groups(network, groups[:middle]), *score_groups(network, groups[middle:])]
+
+
+def _score_together(network: Autoencoder, groups: Sequence[Group]) -> list[Scores | Exception] | Exception:
     try:
         scores = iter(score(network, [task for group in groups for task in group]))
         return [tuple(next(scores) for _ in group) for group in groups]
     except Exception as error:
-        if len(groups) == 1:
-            return [error]
-        return [outcome for group in groups for outcome in score_groups(network, [group])]
+        traceback.clear_frames(error.__traceback__)  # they hold the tensors of this pass, while the next needs memory
+        return error
 
 
 def find_device(device: str) -> torch.device:

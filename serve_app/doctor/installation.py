@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-from kernels import backend, backend_reason
+from kernels import backend, backend_reason, load_cuda
 from model.checkpoint import SHIPPED, load
 from model.errors import IncompatibleWeights
 from serve_app.access import is_loopback
@@ -105,8 +105,7 @@ def _names(_: Settings) -> Iterator[Finding]:
 
 
 def _network(settings: Settings) -> Iterator[Finding]:
-    reason = backend_reason()
-    yield Finding("kernels", "ok", f"{backend()}: {reason}" if reason else backend())
+    yield Finding("kernels", "ok", _describe_kernels("cpu"))
     path = settings.model.weights or SHIPPED
     try:
         checkpoint = load(path)
@@ -123,6 +122,14 @@ def _device(settings: Settings) -> Iterator[Finding]:
     found = f"{torch.cuda.get_device_name() if there else 'no CUDA device'}; scorer.device is {settings.scorer.device}"
     remedy = "set scorer.device to auto or cpu, or run on a machine with a GPU"
     yield _finding("device", found, there or settings.scorer.device != "cuda", "problem", remedy)
+    if there:
+        load_cuda()
+        yield Finding("kernels on the GPU", "ok", _describe_kernels("cuda"))
+
+
+def _describe_kernels(device: str) -> str:
+    reason = backend_reason(device)
+    return f"{backend(device)}: {reason}" if reason else backend(device)
 
 
 def _machine(settings: Settings) -> Iterator[Finding]:

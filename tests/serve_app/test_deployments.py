@@ -1,6 +1,7 @@
 """Decisions of the deployments, without Ray."""
 
 import json
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,10 +13,13 @@ import numpy as np
 import pytest
 import torch
 
+import kernels
 from model.checkpoint import load
+from model.network.autoencoder import Autoencoder, Decoding, MeshGraph
 from model.scoring.score import PartitionTask, score
 from model.state.mesh_state import MeshState
 from serve_app.app import nested
+from serve_app.deployments.gpu import measure_memory, prepare_gpu
 from serve_app.deployments.routes.views import mesh_document
 from serve_app.deployments.scorer import balance, find_device, probe, score_groups
 from serve_app.errors import NoCapacity
@@ -77,12 +81,67 @@ def test_a_bad_group_does_not_fail_the_others(weights: Path) -> None:
     assert score_groups(checkpoint.network, []) == []
 
 
+class OfLittleMemory(Autoencoder):
+    """A network that runs out of memory above a number of services."""
+
+    def __init__(self, network: Autoencoder, most: int) -> None:
+        super().__init__(network.config)
+        self.load_state_dict(network.state_dict())
+        self.most = most
+        self.sizes: list[int] = []
+
+    def forward(self, graph: MeshGraph) -> Decoding:
+        self.sizes.append(len(graph.nodes))
+        if len(graph.nodes) > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return super().forward(graph)
+
+
+def test_a_pass_that_runs_out_of_memory_is_halved(weights: Path, caplog: pytest.LogCaptureFixture) -> None:
+    checkpoint = load(weights)
+    group = probe(checkpoint)  # two services
+    network = OfLittleMemory(checkpoint.network, most=5)
+    outcomes = score_groups(network, [group] * 8)
+    assert network.sizes == [16, 8, 4, 4, 8, 4, 4]
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
+    assert "a pass over 8 groups of parts failed, so each half is scored alone: CUDA out of memory" in caplog.text
+    alone = score(checkpoint.network, group)[0]
+    for outcome in outcomes:
+        assert not isinstance(outcome, Exception)
+        np.testing.assert_allclose(outcome[0].node_expected, alone.node_expected, atol=1e-6)
+    outcomes = score_groups(OfLittleMemory(checkpoint.network, most=1), [group] * 2)
+    assert [type(outcome) for outcome in outcomes] == [torch.OutOfMemoryError] * 2
+
+
 def test_a_configured_device_that_is_absent_is_refused() -> None:
     assert find_device("cpu") == torch.device("cpu")
     if torch.cuda.is_available():
         pytest.skip("this machine has a CUDA device")
     with pytest.raises(NoCapacity, match=r"scorer\.device"):
         find_device("cuda")
+
+
+def test_a_scorer_on_a_cpu_leaves_gpus_alone() -> None:
+    instruments = PrometheusInstruments()
+    before = kernels.backend_reason("cuda"), torch.cuda.is_initialized()
+    prepare_gpu(torch.device("cpu"))
+    measure_memory(torch.device("cpu"), instruments)
+    assert (kernels.backend_reason("cuda"), torch.cuda.is_initialized()) == before
+    assert b"tagae_gpu_memory_peak_bytes{" not in instruments.text([], [])
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_scorer_on_a_gpu_gives_the_scores_of_a_cpu(weights: Path) -> None:
+    device, instruments = torch.device("cuda"), PrometheusInstruments()
+    prepare_gpu(device)
+    here, there = load(weights), load(weights, device)
+    for ours, theirs in zip(score(there.network, probe(here)), score(here.network, probe(here)), strict=True):
+        for name in ("node_expected", "edge_expected", "structure", "root_cause_logit", "embeddings"):
+            np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-4, atol=1e-4)
+    measure_memory(device, instruments)
+    (peak,) = re.findall(rb'tagae_gpu_memory_peak_bytes{device="cuda"} (\S+)', instruments.text([], []))
+    assert float(peak) > 0
 
 
 def test_the_cache_drops_the_least_recently_used() -> None:

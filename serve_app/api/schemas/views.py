@@ -169,7 +169,9 @@ class HealthDocument(Document):
     status: str = Field(examples=["ok"])
     version: str = Field(examples=["0.1.0"])
     device: str | None = Field(None, description="of the scorers: `cpu` or `cuda`", examples=["cpu"])
-    kernels: str | None = Field(None, description="`cpu-avx512`, `cpu-avx2` or `reference`: the network's ops")
+    kernels: str | None = Field(
+        None, description="`cpu-avx512`, `cpu-avx2`, `cuda` or `reference`: the network's ops on this device"
+    )
     model: str | None = Field(None, description="digest of the weights")
     refused: str | None = Field(
         None, description="why the service uses the shipped weights instead of the configured ones"
