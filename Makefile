@@ -101,7 +101,7 @@ sbom: .venv-supply/.stamp  ## write the list of installed packages, CycloneDX JS
 images:  ## build both images, from the current digest of the base image; TORCH_INDEX_URL=... for torch's CPU build
 	@deploy/images.sh $(IMAGE)
 
-.venv/.stamp: pyproject.toml setup.py constraints.txt requirements-test.lock kernels/schemas.py $(wildcard kernels/csrc/*)
+.venv/.stamp: pyproject.toml setup.py constraints.txt requirements-test.lock kernels/schemas.py $(wildcard kernels/csrc/* kernels/csrc/cuda/*)
 	@test -n "$(PYTHON)" || { echo "make: expected Python 3.11 or 3.12 on PATH, found none; give one: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@echo "setting up .venv with $$($(PYTHON) --version)" && date +%s > .setup-began && $(PYTHON) -m venv .venv \
 		&& $(BIN)/pip install $(QUIET) --require-hashes --no-deps -r requirements-test.lock \
