@@ -27,6 +27,7 @@ from serve_app.deployments.trainer import Trainer
 from serve_app.errors import BadSettings, NoCapacity
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
+from serve_app.stores.opening import check_store
 
 __all__ = ["NAME", "Arguments", "application", "build", "start", "stop"]
 
@@ -64,9 +65,11 @@ def application(settings: Settings) -> Application:
     Depending on the settings it has a Trainer, a Collector and a Notifier too.
 
     Raises:
-        BadSettings: the settings do not fit this cluster, or others could connect to it without a login.
+        BadSettings: the settings do not fit this cluster, the store needs a package that is not installed, or others
+            could connect to it without a login.
     """
     _require_one_node(settings)
+    check_store(settings.store)
     require_protection(serve_rules(settings), _hosts(settings), nodes=_nodes())
     front = settings.serve
     scorer = meta = None

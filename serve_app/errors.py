@@ -26,7 +26,7 @@
     ├── NoCapacity               no replica is ready to do the work
     ├── CorruptState             stored bytes that cannot be read back
     ├── StoreFull                no space to write
-    ├── StoreGone                the store's files were deleted or replaced while they were in use
+    ├── StoreGone                the store's files or server are gone, or were replaced while in use
     ├── BadRecording             a recording folder that cannot be read or written
     ├── NoTelemetry              a mesh's Prometheus does not answer, or lacks data
     ├── BadVerdicts              a file of verdicts that cannot be read or belongs to another recording
@@ -167,7 +167,10 @@ class StoreFull(ServeError):
 
 
 class StoreGone(ServeError):
-    """The store's files were deleted or replaced while the service had them open; nothing can be read or stored."""
+    """The store's files were deleted or replaced while the service had them open, or its Redis is away or was emptied.
+
+    Nothing can be read or stored. ``details["stored"]`` is ``unknown`` if the write may have been stored: repeat it.
+    """
 
 
 class BadRecording(ServeError):
@@ -257,7 +260,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     ModelError: Answer(500, "model-error", "The model refused its input"),
     ServeError: Answer(500, "serve-error", "The service failed"),
     NoCapacity: Answer(503, "no-capacity", "No replica is ready to do the work"),
-    StoreGone: Answer(503, "store-gone", "The files of the state store are missing"),
+    StoreGone: Answer(503, "store-gone", "The state store is not there"),
     DeadlineExceeded: Answer(504, "deadline-exceeded", "The answer was not ready in time"),
     StoreFull: Answer(507, "store-full", "There is no space to store the snapshot"),
 }

@@ -83,7 +83,7 @@ NOTICES_WAITING = Metric(
 )
 STORE_GONE = Metric(
     "tagae_store_gone",
-    "1 while the files of the state store are missing, so that nothing can be read or stored.",
+    "1 while the state store is not there (no files, no answer), so that nothing can be read or stored.",
     gauge=True,
 )
 GPU_MEMORY_PEAK = Metric(

@@ -71,6 +71,7 @@ ROOMS = {  # allowed imports; a folder ends with a slash
         "serve_app/web/assets.py",  # for its Brotli
     ),
     "pymetis": ("partitioning/",),
+    "redis": ("serve_app/stores/", "serve_app/doctor/redis.py"),
     "typer": ("serve_app/cli/",),
     "mcp": ("serve_app/cli/mcp/",),
     "grpc": ("serve_app/sidecar/",),

@@ -20,6 +20,7 @@ from serve_app.cli import (
     serve,
     sidecar,
     simulate,
+    store,
     token,
     train,
 )
@@ -91,6 +92,7 @@ app.command("train")(train.train)
 app.command("doctor")(doctor.doctor)
 app.command("mcp")(mcp.mcp)
 app.add_typer(configure.app, name="config")
+app.add_typer(store.app, name="store")
 app.add_typer(token.app, name="token")
 
 

@@ -6,11 +6,11 @@ from datetime import timedelta
 import ray
 
 from serve_app.settings import Settings
-from serve_app.stores.base import ArchiveLimit, MeshLimit
-from serve_app.stores.sqlite import LocalStore
+from serve_app.stores import opening
+from serve_app.stores.base import ArchiveLimit, MeshLimit, StateStore
 
 
-def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = None) -> LocalStore:
+def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = None) -> StateStore:
     """Open the store of ``settings.store`` with the limits of ``settings.limits`` and ``settings.archive``.
 
     The name of Ray's session identifies the run: a replica that Serve restarts does not make an empty store if the
@@ -21,11 +21,12 @@ def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = No
         on_evicted: called with the name of a mesh that was deleted to make room for another, in the thread that wrote.
 
     Raises:
+        BadSettings: the client of Redis is not installed.
         CorruptState, StoreFull, StoreGone: it cannot be opened.
     """
     limits = settings.limits
-    return LocalStore(
-        settings.store.path,
+    return opening.open_store(
+        settings.store,
         limit=MeshLimit(limits.max_meshes, limits.evict_idle_seconds),
         archive=ArchiveLimit(timedelta(days=settings.archive.keep_days), settings.archive.max_bytes),
         on_evicted=on_evicted,

@@ -22,12 +22,17 @@ from serve_app.errors import BadSettings
 from serve_app.settings import Settings, sources
 from serve_app.settings import load as load_settings
 from serve_app.settings.access import serve_rules
+from serve_app.stores.opening import check_store
 from serve_app.stores.sqlite import FILE_NAME
 
 Outcome = Literal["ok", "warning", "problem"]
 PACKAGES = ("serve_app", "model", "partitioning", "kernels")
 LIBRARIES = ("ray", "numpy", "pymetis", "pyarrow", "msgspec", "pydantic", "safetensors", "networkx", "fastapi")
-EXTRAS = {"torch-geometric": "only for to_pyg()", "metis": "only if METIS comes from the system"}
+EXTRAS = {
+    "torch-geometric": "only for to_pyg()",
+    "metis": "only if METIS comes from the system",
+    "redis": "only for store.kind redis",
+}
 LEAST_FREE_BYTES = 2**30  # a mesh of 2,000 services and 20,000 calls keeps about 100 MB
 LEAST_SHARED_BYTES = 256 * 2**20  # Ray's object store on one machine
 
@@ -145,6 +150,16 @@ def _machine(settings: Settings) -> Iterator[Finding]:
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
+    if settings.store.kind == "redis":
+        try:
+            check_store(settings.store)
+        except BadSettings as error:
+            yield Finding("store", "problem", str(error), "pip install 'tagae[redis]'")
+            return
+        from serve_app.doctor.redis import check_redis  # needs the client
+
+        yield from check_redis(settings.store)
+        return
     place = settings.store.path
     above = next(p for p in (place, *place.parents) if p.exists())
     writable = above.is_dir() and os.access(above, os.W_OK)

@@ -30,6 +30,7 @@ from pydantic_settings import (
 from serve_app.access.hosts import parse_host_port
 from serve_app.access.tokens import Scope
 from serve_app.errors import BadSettings
+from serve_app.net.redis_url import parse_redis_url
 from serve_app.settings.alerting import AlertSettings, NotifySettings
 from serve_app.settings.base import Location, SettingsGroup
 from serve_app.settings.collector import CollectorSettings
@@ -210,11 +211,49 @@ def _state_directory() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "tagae"
 
 
+def _redis_url(url: str) -> str:
+    parse_redis_url(url)  # raises ValueError
+    return url
+
+
 class StoreSettings(SettingsGroup):
     """Where the state of meshes is stored."""
 
-    kind: Literal["local"] = Field("local", description="local: a directory on one node")
+    kind: Literal["local", "redis"] = Field(
+        "local", description="local: a directory on one node; redis: a Redis or Valkey, which several nodes can share"
+    )
     path: Location = Field(default_factory=_state_directory, description="directory of the local store")
+    url: Annotated[str, AfterValidator(_redis_url)] | None = Field(
+        None, description="of the Redis: redis://, rediss:// (TLS), unix://, redis+sentinel://, redis+cluster://"
+    )
+    username: str = Field("", description="user name for the Redis; empty: its default user")
+    password_file: Location | None = Field(
+        None, description="file with the password for the Redis; read again for each connection"
+    )
+    ca_file: Location | None = Field(
+        None, description="certificates to trust (PEM) for TLS to the Redis; none: the system's"
+    )
+    key_prefix: str = Field(
+        "tagae",
+        pattern="^[a-z0-9][a-z0-9_-]{0,30}$",
+        description="first part of all keys in the Redis; services with different prefixes can share one",
+    )
+    timeout_seconds: float = Field(
+        2.0, gt=0, description="how long a call waits for the Redis, with all reconnects, before it fails"
+    )
+    expire_seconds: float | None = Field(
+        None,
+        ge=1,
+        description="time without a write after which the Redis deletes a mesh with its archive; none: never",
+    )
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.kind == "redis" and self.url is None:
+            raise ValueError("expected url too with kind redis, such as redis://127.0.0.1:6379/0, came none")
+        if self.username and not self.password_file:
+            raise ValueError("username: expected password_file too, came none")
+        return self
 
 
 class ArchiveSettings(SettingsGroup):

@@ -25,9 +25,9 @@ from serve_app.sidecar.generated import verdicts_pb2
 from serve_app.sidecar.messages import verdict_message
 from serve_app.sidecar.newest import Newest
 from serve_app.stores.cache import MeshCache
+from serve_app.stores.opening import open_store
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
-from serve_app.stores.sqlite import LocalStore
 
 MOST_WAITING = 16  # snapshots that wait for their turn; a mesh has one every few seconds
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Session:
         self._checkpoint = load_or_shipped(settings.model.weights)
         if self._checkpoint.refused:
             log.error("model.weights: refused, and the shipped weights are in use: %s", self._checkpoint.refused)
-        self._store = LocalStore(settings.store.path)
+        self._store = open_store(settings.store)
         self._meshes = MeshRepository(
             self._store, MeshCache(settings.serve.session_memory_bytes), replayer(self._checkpoint, settings)
         )

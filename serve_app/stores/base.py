@@ -171,6 +171,32 @@ class MeshSummary:
     verdict: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class WindowRow:
+    """A kept snapshot with its verdict; for the fields see :class:`NewSnapshot`."""
+
+    sequence: int
+    observed_at: datetime
+    digest: str
+    verdict: bytes
+    snapshot: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WholeMesh:
+    """All that a store has of a mesh, to copy it into another store.
+
+    Attributes:
+        state: with its revisions.
+        window: the kept snapshots, oldest first.
+        incidents: of the archive, with details, in order of id.
+    """
+
+    state: StoredState
+    window: tuple[WindowRow, ...]
+    incidents: tuple[ArchivedIncident, ...]
+
+
 class StateStore(Protocol):
     """State of meshes, stored before the verdict is sent. Blobs are opaque bytes.
 
@@ -181,11 +207,12 @@ class StateStore(Protocol):
         Overloaded: the store stayed busy.
         CorruptState: something cannot be read. If ``details["mesh"]`` is set, that mesh was set aside, and the next
             call finds it new.
-        StoreGone: the store's files were deleted or replaced. Acknowledged writes are in those files; no further write
-            is acknowledged.
+        StoreGone: the store's files were deleted or replaced, or its server does not answer or has lost its data.
+            Acknowledged writes are in those files; no further write is acknowledged. If ``details["stored"]`` is
+            ``unknown``, this write may have been stored: repeating it is safe.
 
     Every write also raises:
-        StoreFull: the disk is full; nothing changed.
+        StoreFull: the disk or the memory is full; nothing changed.
         TooManyMeshes: the write would create a mesh beyond the store's limit.
     """
 
@@ -274,3 +301,16 @@ class StateStore(Protocol):
 
     def delete(self, mesh: str) -> bool:
         """Delete a mesh with its archive. Returns False if nothing was stored."""
+
+    def read_whole(self, mesh: str) -> WholeMesh | None:
+        """All that is stored of a mesh, in one view; None if nothing is stored. Leaves out damaged incidents."""
+
+    def write_whole(self, mesh: str, whole: WholeMesh, *, replace: bool = False) -> None:
+        """Store a mesh that was read from another store, with its revisions, in one transaction. Limits do not apply.
+
+        Raises:
+            StoreConflict: the mesh is stored here already, and not to be replaced.
+        """
+
+    def close(self) -> None:
+        """Release files and connections; the store cannot be used afterwards."""

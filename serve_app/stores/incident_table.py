@@ -5,18 +5,15 @@ archive of a mesh shares its transactions: an incident is in the archive if, and
 stored.
 """
 
-import logging
 import sqlite3
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from serve_app.errors import CorruptState
 from serve_app.stores.base import ArchivedIncident, ArchiveLimit, IncidentFilter
-from serve_app.stores.seal import seal, unseal
-from serve_app.stores.tables import microseconds, time_of
+from serve_app.stores.incident_rows import incident_row, join_names, read_row
+from serve_app.stores.rows import microseconds
 
-log = logging.getLogger(__name__)
 _COLUMNS = "id, since, until, sequence, severity, kind, suspects, services, document"
 
 
@@ -24,7 +21,7 @@ def write(db: sqlite3.Connection, mesh: str, incidents: Iterable[ArchivedInciden
     """Add incidents to the archive of a mesh, or replace them."""
     db.executemany(
         "INSERT OR REPLACE INTO incidents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [_row(mesh, incident) for incident in incidents],
+        [incident_row(mesh, incident) for incident in incidents],
     )
 
 
@@ -60,10 +57,10 @@ def read_some(db: sqlite3.Connection, mesh: str, wanted: IncidentFilter) -> list
         conditions.append(("(until IS NULL OR until > ?)", (microseconds(wanted.since),)))
     if wanted.until is not None:
         conditions.append(("since < ?", (microseconds(wanted.until),)))
-    conditions += [("instr(services, ?)", (_join([service]),)) for service in wanted.services]
+    conditions += [("instr(services, ?)", (join_names([service]),)) for service in wanted.services]
     if wanted.suspects is not None:
         any_of = " OR ".join("instr(suspects, ?)" for _ in wanted.suspects) or "0"
-        conditions.append((f"({any_of})", tuple(_join([suspect]) for suspect in wanted.suspects)))
+        conditions.append((f"({any_of})", tuple(join_names([suspect]) for suspect in wanted.suspects)))
     if wanted.kind is not None:
         conditions.append(("kind = ?", (wanted.kind,)))
     if wanted.severity is not None:
@@ -75,59 +72,17 @@ def read_some(db: sqlite3.Connection, mesh: str, wanted: IncidentFilter) -> list
     rows = db.execute(
         f"SELECT {_COLUMNS} FROM incidents WHERE {where} ORDER BY since DESC, id DESC LIMIT ?", (*values, wanted.limit)
     )
-    return [incident for row in rows if (incident := _incident(mesh, *row)) is not None]
+    return [incident for row in rows if (incident := read_row(mesh, *row)) is not None]
 
 
 def read_one(db: sqlite3.Connection, mesh: str, incident: str) -> ArchivedIncident | None:
     """An incident with its details; None if there is none, or it is damaged."""
     query = f"SELECT {_COLUMNS}, details FROM incidents WHERE mesh = ? AND id = ?"
     row = db.execute(query, (mesh, incident)).fetchone()
-    return None if row is None else _incident(mesh, *row)
+    return None if row is None else read_row(mesh, *row)
 
 
-def _row(mesh: str, one: ArchivedIncident) -> tuple[Any, ...]:
-    since, until = microseconds(one.since), None if one.until is None else microseconds(one.until)
-    suspects, services = _join(one.suspects), _join(one.services)
-    columns = (one.id, since, until, one.sequence, one.severity, one.kind, suspects, services)
-    document = seal(one.document, "incident", mesh, *columns)
-    details = seal(one.details, "details", mesh, one.id, one.sequence)
-    size = (
-        len(document) + len(details) + sum(len(text.encode()) for text in (mesh, one.id, one.kind, suspects, services))
-    )
-    return (mesh, *columns, size, document, details)
-
-
-def _incident(
-    mesh: str,
-    name: str,
-    since: int,
-    until: int | None,
-    sequence: int,
-    severity: int,
-    kind: str,
-    suspects: str,
-    services: str,
-    document: bytes,
-    details: bytes | None = None,
-) -> ArchivedIncident | None:
-    columns = (name, since, until, sequence, severity, kind, suspects, services)
-    try:
-        unsealed = unseal(document, "incident", mesh, *columns)
-        inside = b"" if details is None else unseal(details, "details", mesh, name, sequence)
-    except CorruptState as error:
-        log.error("archive of mesh %r: incident %r is damaged and left out: %s", mesh, name, error)
-        return None
-    began = time_of(since)
-    ended = None if until is None else time_of(until)
-    return ArchivedIncident(
-        name, began, ended, sequence, severity, kind, _split(suspects), _split(services), unsealed, inside
-    )
-
-
-def _join(names: Iterable[str]) -> str:
-    """Names with a line break before and after each, so that a whole name can be found in the text."""
-    return "".join(f"\n{name}" for name in names) + "\n"
-
-
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(text.split("\n")[1:-1])
+def read_all(db: sqlite3.Connection, mesh: str) -> tuple[ArchivedIncident, ...]:
+    """All incidents with their details, in order of id, without damaged ones."""
+    found = db.execute(f"SELECT {_COLUMNS}, details FROM incidents WHERE mesh = ? ORDER BY id", (mesh,))
+    return tuple(incident for row in found if (incident := read_row(mesh, *row)) is not None)

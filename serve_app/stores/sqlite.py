@@ -38,9 +38,9 @@ from threading import Lock
 from typing import TypeVar
 from urllib.parse import quote
 
-from serve_app.errors import CorruptState, Overloaded, StoreConflict, StoreFull, StoreGone, TooManyMeshes
+from serve_app.errors import CorruptState, Overloaded, StoreFull, StoreGone
 from serve_app.settings.base import check_mesh_name
-from serve_app.stores import incident_table, tables
+from serve_app.stores import incident_table, rows, tables
 from serve_app.stores.base import (
     ArchivedIncident,
     ArchiveLimit,
@@ -51,10 +51,12 @@ from serve_app.stores.base import (
     StoredMesh,
     StoredState,
     StoredVerdict,
+    WholeMesh,
 )
 from serve_app.stores.presence import MARKER_NAME, StoreFiles, find_files, read_last_run, write_last_run
+from serve_app.stores.refusals import conflict, too_many_meshes
 from serve_app.stores.reserve import RESERVE_BYTES, Reserve
-from serve_app.stores.tables import microseconds, time_of
+from serve_app.stores.rows import microseconds, time_of
 
 FILE_NAME = "state.sqlite"
 LOCK_NAME = "lock"
@@ -147,7 +149,7 @@ class LocalStore:
         revision, sequence, at, digest, verdict = row
         if sequence:
             with self._setting_aside_damage(mesh):
-                verdict = tables.unseal_verdict(mesh, sequence, at or 0, digest or "", verdict or b"")
+                verdict = rows.unseal_verdict(mesh, sequence, at or 0, digest or "", verdict or b"")
         return StoredMesh(mesh, revision, sequence, _time(at), digest or "", verdict or b"")
 
     def load_state(self, mesh: str) -> StoredState | None:
@@ -155,11 +157,11 @@ class LocalStore:
         with self._read() as db:
             db.execute("BEGIN")  # one view for all rows
             with db:
-                rows = tables.select_state(db, mesh)
-        if rows is None:
+                found = tables.select_state(db, mesh)
+        if found is None:
             return None
         with self._setting_aside_damage(mesh):
-            return tables.unseal_rows(mesh, rows)
+            return tables.unseal_rows(mesh, found)
 
     def append(self, mesh: str, new: NewSnapshot, *, keep: int, revision: int | None = None) -> int:
         if keep < 1:
@@ -170,7 +172,7 @@ class LocalStore:
         def change(db: sqlite3.Connection) -> tuple[int, str | None]:
             stored_sequence, stored_revision = _position(db, mesh)
             if stored_sequence != sequence - 1 or revision not in (None, stored_revision):
-                raise _conflict(mesh, f"snapshot {sequence}", revision, stored_sequence, stored_revision)
+                raise conflict(mesh, f"snapshot {sequence}", revision, stored_sequence, stored_revision)
             evicted = self._make_room(db, mesh, stored_revision)
             new_revision = _put_position(db, mesh, sequence)
             if new.is_step:
@@ -179,8 +181,8 @@ class LocalStore:
                 tables.put_step(db, mesh, sequence, new.state)
             else:
                 tables.put_state(db, mesh, new_revision, sequence, new.state)
-            verdict = tables.seal_verdict(mesh, sequence, at, new.digest, new.verdict)
-            snapshot = tables.seal_snapshot(mesh, sequence, new.snapshot)
+            verdict = rows.seal_verdict(mesh, sequence, at, new.digest, new.verdict)
+            snapshot = rows.seal_snapshot(mesh, sequence, new.snapshot)
             row = (mesh, sequence, at, new.digest, verdict, snapshot)
             db.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?, ?)", row)
             db.execute("DELETE FROM snapshots WHERE mesh = ? AND sequence <= ?", (mesh, sequence - keep))
@@ -198,7 +200,7 @@ class LocalStore:
         def change(db: sqlite3.Connection) -> tuple[int, str | None]:
             stored_sequence, stored_revision = _position(db, mesh)
             if stored_revision != revision:
-                raise _conflict(mesh, "a baseline", revision, stored_sequence, stored_revision)
+                raise conflict(mesh, "a baseline", revision, stored_sequence, stored_revision)
             evicted = self._make_room(db, mesh, stored_revision)
             incident_table.write(db, mesh, incidents)
             new_revision = _put_position(db, mesh, stored_sequence)
@@ -235,20 +237,20 @@ class LocalStore:
         sequence, digest, verdict = row
         with self._setting_aside_damage(mesh):
             return StoredVerdict(
-                digest, tables.unseal_verdict(mesh, sequence, microseconds(observed_at), digest, verdict)
+                digest, rows.unseal_verdict(mesh, sequence, microseconds(observed_at), digest, verdict)
             )
 
     def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
         check_mesh_name(mesh)
         after = _BEGINNING if since is None else microseconds(since)
         with self._read() as db:
-            rows = db.execute(
+            found = db.execute(
                 "SELECT sequence, observed_at, digest, verdict FROM snapshots WHERE mesh = ? AND observed_at > ? "
                 "ORDER BY sequence LIMIT ?",
                 (mesh, after, limit),
             ).fetchall()
         with self._setting_aside_damage(mesh):
-            return [tables.unseal_verdict(mesh, *row) for row in rows]
+            return [rows.unseal_verdict(mesh, *row) for row in found]
 
     def window(self, mesh: str) -> Iterator[tuple[int, bytes]]:
         check_mesh_name(mesh)
@@ -261,8 +263,8 @@ class LocalStore:
             if not self._has_its_files():
                 self._reopen_replaced()
         with self._setting_aside_damage(mesh), self._noticing_gone(), closing(self._connect()) as db:
-            rows = db.execute("SELECT sequence, snapshot FROM snapshots WHERE mesh = ? ORDER BY sequence", (mesh,))
-            yield from ((sequence, tables.unseal_snapshot(mesh, sequence, snapshot)) for sequence, snapshot in rows)
+            found = db.execute("SELECT sequence, snapshot FROM snapshots WHERE mesh = ? ORDER BY sequence", (mesh,))
+            yield from ((sequence, rows.unseal_snapshot(mesh, sequence, snapshot)) for sequence, snapshot in found)
 
     def open_incidents(self, mesh: str) -> dict[str, int]:
         check_mesh_name(mesh)
@@ -281,11 +283,11 @@ class LocalStore:
 
     def meshes(self) -> list[MeshSummary]:
         with self._read() as db:
-            rows = db.execute(
+            found = db.execute(
                 "SELECT m.mesh, m.sequence, s.observed_at, s.digest, s.verdict "
                 f"FROM meshes AS m {_NEWEST} ORDER BY m.mesh"
             ).fetchall()
-        return [summary for row in rows if (summary := self._summary(*row)) is not None]
+        return [summary for row in found if (summary := self._summary(*row)) is not None]
 
     def _summary(
         self, mesh: str, sequence: int, at: int | None, digest: str | None, verdict: bytes | None
@@ -295,7 +297,7 @@ class LocalStore:
             return MeshSummary(mesh, 0, None, b"")
         try:
             with self._setting_aside_damage(mesh):
-                unsealed = tables.unseal_verdict(mesh, sequence, at or 0, digest or "", verdict or b"")
+                unsealed = rows.unseal_verdict(mesh, sequence, at or 0, digest or "", verdict or b"")
         except CorruptState:  # logged when it was set aside
             return None
         return MeshSummary(mesh, sequence, _time(at), unsealed)
@@ -330,6 +332,33 @@ class LocalStore:
                     self._shrink()
             self._reserve.restore()
         return deleted
+
+    def read_whole(self, mesh: str) -> WholeMesh | None:
+        check_mesh_name(mesh)
+        with self._read() as db:
+            db.execute("BEGIN")  # one view for all rows
+            with db:
+                state, window = tables.select_state(db, mesh), tables.select_window(db, mesh)
+                incidents = incident_table.read_all(db, mesh)
+        if state is None:
+            return None
+        with self._setting_aside_damage(mesh):
+            read = tables.unseal_rows(mesh, state)
+            return WholeMesh(read, tuple(tables.unseal_window_row(mesh, row) for row in window), incidents)
+
+    def write_whole(self, mesh: str, whole: WholeMesh, *, replace: bool = False) -> None:
+        check_mesh_name(mesh)
+
+        def change(db: sqlite3.Connection) -> None:
+            if (stored := _position(db, mesh))[1]:
+                if not replace:
+                    raise conflict(mesh, "a copy", 0, *stored)
+                tables.delete(db, mesh)
+            tables.insert_whole(db, mesh, whole)
+            incident_table.write(db, mesh, whole.incidents)
+
+        with self._lock:
+            self._commit(change)
 
     def _make_room(self, db: sqlite3.Connection, mesh: str, stored_revision: int) -> str | None:
         """Make room for ``mesh``. Returns the name of the mesh that was deleted for it, if any."""
@@ -709,12 +738,7 @@ def _find_room(db: sqlite3.Connection, mesh: str, limit: MeshLimit) -> str | Non
         name, revision = db.execute("SELECT mesh, min(revision) FROM meshes").fetchone()
         if time.time() - revision / 1e6 >= limit.evict_idle_seconds:
             return str(name)
-    idle = "set limits.evict_idle_seconds" if limit.evict_idle_seconds is None else "lower limits.evict_idle_seconds"
-    raise TooManyMeshes(
-        f"mesh {mesh!r}: expected at most {limit.max_meshes} meshes in the store, came another one; nothing was "
-        f"changed; delete unused meshes (DELETE /v1/meshes/NAME), raise limits.max_meshes, or {idle} so that "
-        "idle meshes make room"
-    )
+    raise too_many_meshes(mesh, limit)
 
 
 def _put_position(db: sqlite3.Connection, mesh: str, sequence: int) -> int:
@@ -723,16 +747,6 @@ def _put_position(db: sqlite3.Connection, mesh: str, sequence: int) -> int:
     (revision,) = db.execute("SELECT revision FROM clock").fetchone()
     db.execute("INSERT OR REPLACE INTO meshes VALUES (?, ?, ?)", (mesh, revision, sequence))
     return int(revision)
-
-
-def _conflict(mesh: str, what: str, revision: int | None, stored_sequence: int, stored_revision: int) -> StoreConflict:
-    given = "" if revision is None else f" made from revision {revision}"
-    return StoreConflict(
-        f"mesh {mesh!r}: {what}{given} does not follow the stored sequence {stored_sequence}, revision "
-        f"{stored_revision}; load the mesh again and repeat",
-        sequence=stored_sequence,
-        revision=stored_revision,
-    )
 
 
 def _time(at: int | None) -> datetime | None:

@@ -4,15 +4,13 @@ import sqlite3
 import time
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from serve_app.errors import CorruptState
-from serve_app.stores.base import StoredState
-from serve_app.stores.seal import seal, unseal
+from serve_app.stores import rows
+from serve_app.stores.base import StoredState, WholeMesh, WindowRow
 
 LAYOUT = 4  # PRAGMA user_version; 2 seals every blob, 3 adds the archive of incidents, 4 the steps of a state
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TABLES = """
 CREATE TABLE clock (revision INTEGER NOT NULL);
 CREATE TABLE states (mesh TEXT PRIMARY KEY, revision INTEGER NOT NULL, sequence INTEGER NOT NULL, state BLOB NOT NULL);
@@ -78,39 +76,9 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
         db.execute(f"PRAGMA user_version = {LAYOUT}")
 
 
-def microseconds(instant: datetime) -> int:
-    """The stored form of a time: µs since 1970."""
-    return (instant - _EPOCH) // timedelta(microseconds=1)
-
-
-def time_of(stored: int) -> datetime:
-    """Inverse of :func:`microseconds`."""
-    return _EPOCH + timedelta(microseconds=stored)
-
-
-def seal_state(mesh: str, revision: int, sequence: int, state: bytes) -> bytes:
-    """The value of the column ``state`` of ``states``."""
-    return seal(state, "state", mesh, revision, sequence)
-
-
-def unseal_state(mesh: str, revision: int, sequence: int, sealed: bytes) -> bytes:
-    """Inverse of :func:`seal_state`; raises ``CorruptState`` if the row is damaged."""
-    return unseal(sealed, "state", mesh, revision, sequence)
-
-
-def seal_step(mesh: str, sequence: int, step: bytes) -> bytes:
-    """The value of the column ``step`` of ``steps``."""
-    return seal(step, "step", mesh, sequence)
-
-
-def unseal_step(mesh: str, sequence: int, sealed: bytes) -> bytes:
-    """Inverse of :func:`seal_step`; raises ``CorruptState`` if the row is damaged."""
-    return unseal(sealed, "step", mesh, sequence)
-
-
 def put_state(db: sqlite3.Connection, mesh: str, revision: int, sequence: int, state: bytes) -> None:
     """Store a state in full, in place of the one before and its steps."""
-    sealed = seal_state(mesh, revision, sequence, state)
+    sealed = rows.seal_state(mesh, revision, sequence, state)
     db.execute("INSERT OR REPLACE INTO states VALUES (?, ?, ?, ?)", (mesh, revision, sequence, sealed))
     db.execute("DELETE FROM steps WHERE mesh = ?", (mesh,))
 
@@ -118,7 +86,7 @@ def put_state(db: sqlite3.Connection, mesh: str, revision: int, sequence: int, s
 def compact(db: sqlite3.Connection, mesh: str, state: bytes, sequence: int, revision: int, state_revision: int) -> bool:
     """Store a state in full in place of the one of ``state_revision`` and of the steps up to it. Returns False if that
     one is not stored."""
-    sealed = seal_state(mesh, revision, sequence, state)
+    sealed = rows.seal_state(mesh, revision, sequence, state)
     changed = db.execute(
         "UPDATE states SET revision = ?, sequence = ?, state = ? WHERE mesh = ? AND revision = ?",
         (revision, sequence, sealed, mesh, state_revision),
@@ -130,7 +98,7 @@ def compact(db: sqlite3.Connection, mesh: str, state: bytes, sequence: int, revi
 
 def put_step(db: sqlite3.Connection, mesh: str, sequence: int, step: bytes) -> None:
     """Store a step of a state."""
-    db.execute("INSERT INTO steps VALUES (?, ?, ?)", (mesh, sequence, seal_step(mesh, sequence, step)))
+    db.execute("INSERT INTO steps VALUES (?, ?, ?)", (mesh, sequence, rows.seal_step(mesh, sequence, step)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,39 +120,59 @@ def select_state(db: sqlite3.Connection, mesh: str) -> StateRows | None:
     return StateRows(position, full, steps)
 
 
-def unseal_rows(mesh: str, rows: StateRows) -> StoredState:
+def unseal_rows(mesh: str, found: StateRows) -> StoredState:
     """The state of these rows.
 
     Raises:
         CorruptState: a row is damaged or missing.
     """
-    (revision, sequence), full = rows.position, rows.full
+    (revision, sequence), full = found.position, found.full
     if full is None:
         raise CorruptState(f"stored state {mesh}: expected it in full, came none")
-    state, numbers = unseal_state(mesh, *full), [number for number, _ in rows.steps]
-    if numbers != list(range(full[1] + 1, sequence + 1)):
-        raise CorruptState(f"stored state {mesh}: expected steps from {full[1] + 1} to {sequence}, came {numbers}")
-    return StoredState(revision, sequence, state, full[0], tuple(unseal_step(mesh, *step) for step in rows.steps))
+    state = rows.unseal_state(mesh, *full)
+    rows.check_steps(mesh, full[1], sequence, [number for number, _ in found.steps])
+    return StoredState(revision, sequence, state, full[0], tuple(rows.unseal_step(mesh, *step) for step in found.steps))
 
 
-def seal_verdict(mesh: str, sequence: int, observed_at: int, digest: str, verdict: bytes) -> bytes:
-    """The value of the column ``verdict`` of ``snapshots``; the checksum covers the time, µs, and the digest too."""
-    return seal(verdict, "verdict", mesh, sequence, observed_at, digest)
+SealedRow = tuple[int, int, str, bytes, bytes]  # sequence, time in µs, digest, verdict, snapshot
 
 
-def unseal_verdict(mesh: str, sequence: int, observed_at: int, digest: str, sealed: bytes) -> bytes:
-    """Inverse of :func:`seal_verdict`; raises ``CorruptState`` if the row is damaged."""
-    return unseal(sealed, "verdict", mesh, sequence, observed_at, digest)
+def select_window(db: sqlite3.Connection, mesh: str) -> list[SealedRow]:
+    """Read the kept snapshots with their verdicts, oldest first."""
+    return db.execute(
+        "SELECT sequence, observed_at, digest, verdict, snapshot FROM snapshots WHERE mesh = ? ORDER BY sequence",
+        (mesh,),
+    ).fetchall()
 
 
-def seal_snapshot(mesh: str, sequence: int, snapshot: bytes) -> bytes:
-    """The value of the column ``snapshot`` of ``snapshots``."""
-    return seal(snapshot, "snapshot", mesh, sequence)
+def unseal_window_row(mesh: str, row: SealedRow) -> WindowRow:
+    """The snapshot of such a row; raises ``CorruptState`` if it is damaged."""
+    sequence, at, digest, verdict, snapshot = row
+    return WindowRow(
+        sequence,
+        rows.time_of(at),
+        digest,
+        rows.unseal_verdict(mesh, sequence, at, digest, verdict),
+        rows.unseal_snapshot(mesh, sequence, snapshot),
+    )
 
 
-def unseal_snapshot(mesh: str, sequence: int, sealed: bytes) -> bytes:
-    """Inverse of :func:`seal_snapshot`; raises ``CorruptState`` if the row is damaged."""
-    return unseal(sealed, "snapshot", mesh, sequence)
+def insert_whole(db: sqlite3.Connection, mesh: str, whole: WholeMesh) -> None:
+    """Insert a mesh that is not stored, except for its archive, with the revisions that it has."""
+    state = whole.state
+    db.execute("UPDATE clock SET revision = max(revision, ?)", (state.revision,))
+    db.execute("INSERT INTO meshes VALUES (?, ?, ?)", (mesh, state.revision, state.sequence))
+    begin = state.sequence - len(state.steps)
+    put_state(db, mesh, state.state_revision, begin, state.state)
+    for number, step in enumerate(state.steps, begin + 1):
+        put_step(db, mesh, number, step)
+    for one in whole.window:
+        at = rows.microseconds(one.observed_at)
+        verdict = rows.seal_verdict(mesh, one.sequence, at, one.digest, one.verdict)
+        snapshot = rows.seal_snapshot(mesh, one.sequence, one.snapshot)
+        db.execute(
+            "INSERT INTO snapshots VALUES (?, ?, ?, ?, ?, ?)", (mesh, one.sequence, at, one.digest, verdict, snapshot)
+        )
 
 
 def verify(db: sqlite3.Connection, mesh: str) -> None:
@@ -196,19 +184,8 @@ def verify(db: sqlite3.Connection, mesh: str) -> None:
     state = select_state(db, mesh)
     if state is None:
         return
-    expected, newest = unseal_rows(mesh, state).sequence, 0
-    rows = db.execute(
-        "SELECT sequence, observed_at, digest, verdict, snapshot FROM snapshots WHERE mesh = ? ORDER BY sequence",
-        (mesh,),
-    )
-    for sequence, observed_at, digest, verdict, snapshot in rows:
-        unseal_verdict(mesh, sequence, observed_at, digest, verdict)
-        unseal_snapshot(mesh, sequence, snapshot)
-        if newest and sequence != newest + 1:
-            raise CorruptState(f"stored snapshots {mesh}: expected {newest + 1} after {newest}, came {sequence}")
-        newest = sequence
-    if newest != expected:
-        raise CorruptState(f"stored snapshots {mesh}: expected {expected} as the newest, came {newest}")
+    sequence = unseal_rows(mesh, state).sequence
+    rows.check_window(mesh, sequence, [unseal_window_row(mesh, row).sequence for row in select_window(db, mesh)])
 
 
 def set_aside(db: sqlite3.Connection, mesh: str, why: str) -> None:
@@ -262,15 +239,15 @@ def _copy_mesh(old: sqlite3.Connection, new: sqlite3.Connection, mesh: str) -> b
         new.execute("BEGIN")
         with new:
             for table, columns in (("meshes", 3), ("states", 4), ("steps", 3), ("snapshots", 6), ("incidents", 12)):
-                rows = old.execute(f"SELECT * FROM {table} WHERE mesh = ?", (mesh,))
-                new.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * columns)})", rows)
+                found = old.execute(f"SELECT * FROM {table} WHERE mesh = ?", (mesh,))
+                new.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * columns)})", found)
     except (CorruptState, sqlite3.DatabaseError, TypeError):
         return False
     return True
 
 
 def _seal_all(db: sqlite3.Connection) -> None:
-    for name, count, function in (("s", 4, seal_state), ("v", 5, seal_verdict), ("p", 3, seal_snapshot)):
+    for name, count, function in (("s", 4, rows.seal_state), ("v", 5, rows.seal_verdict), ("p", 3, rows.seal_snapshot)):
         db.create_function(f"seal_{name}", count, function, deterministic=True)
     db.execute("UPDATE meshes SET state = seal_s(mesh, revision, sequence, state)")
     db.execute(

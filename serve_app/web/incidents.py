@@ -19,7 +19,7 @@ from serve_app.stores.archive import SEVERITIES, Details, likely_suspects, unpac
 from serve_app.stores.base import IncidentFilter
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
-from serve_app.stores.tables import microseconds
+from serve_app.stores.rows import microseconds
 from serve_app.web.history import series
 from serve_app.web.moments import Moment
 

@@ -19,6 +19,7 @@ PACKAGES = {  # of Debian and similar systems
     "promtool": "prometheus",
     "prometheus-alertmanager": "prometheus-alertmanager",
     "redis-server": "redis-server",
+    "valkey-server": "valkey-server",
     "nginx": "nginx",
 }
 
@@ -117,6 +118,10 @@ class Program:
             if time.monotonic() > until:
                 raise NotReady(f"{self.name} was not ready within {within:g} s: {self._last_words()}")
             time.sleep(0.05)
+
+    def send(self, number: int) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
 
     def kill(self) -> None:
         """Kill it, as if its node lost power."""

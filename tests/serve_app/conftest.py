@@ -1,7 +1,9 @@
 """One service for all tests that need Ray, because its start takes about ten seconds."""
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import numpy as np
@@ -13,9 +15,13 @@ from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.network.autoencoder import Autoencoder, AutoencoderConfig
 from model.scoring.calibration import Tail
 from model.scoring.meta_model import MetaModel
-from serve_app.settings import Settings
+from serve_app.settings import Settings, StoreSettings
+from tests.live.programs import missing_programs
 from tests.serve_app.running import Service
 from tests.timing import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from tests.live.redis import RedisProgram
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +37,29 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("weights") / "tagae.safetensors"
     save(Checkpoint(Autoencoder(AutoencoderConfig()).eval(), MetaModel().eval(), node_tail, edge_tail), path)
     return path
+
+
+@pytest.fixture(scope="session")
+def redis_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator["RedisProgram"]:
+    """A Redis for all tests of stores; each has its own keys."""
+    from tests.live.redis import PROGRAM, RedisProgram
+
+    if missing := missing_programs(PROGRAM):
+        pytest.skip(f"not here: {'; '.join(missing)}")
+    program = RedisProgram(tmp_path_factory.mktemp("redis"))
+    try:
+        yield program
+    finally:
+        program.end()
+
+
+@pytest.fixture(params=["local", "redis"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
+    """Settings of an empty store of each kind."""
+    if request.param == "local":
+        return StoreSettings(path=tmp_path / "stores")
+    program: RedisProgram = request.getfixturevalue("redis_program")
+    return program.settings(key_prefix=f"t-{uuid.uuid4().hex[:12]}", timeout_seconds=PATIENCE_SECONDS)
 
 
 @pytest.fixture(scope="session")

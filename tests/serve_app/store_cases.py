@@ -4,9 +4,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from serve_app.stores.base import NewSnapshot, StateStore
+from serve_app.stores.base import ArchivedIncident, ArchiveLimit, IncidentFilter, NewSnapshot, StateStore
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
+LIMIT = ArchiveLimit(timedelta(days=90), 2**20)
 
 
 def at(sequence: int) -> datetime:
@@ -48,3 +49,25 @@ def states(store: StateStore, mesh: str = "prod") -> dict[int, bytes]:
 def is_step(sequence: int) -> bool:
     """Return whether tests store only a step with this snapshot: two of three times."""
     return sequence % 3 != 1
+
+
+def incident(number: int, until: datetime | None = None, **changed: object) -> ArchivedIncident:
+    """An incident that began with snapshot ``number``."""
+    made = ArchivedIncident(
+        id=f"incident-{number}",
+        since=at(number),
+        until=until,
+        sequence=number,
+        severity=1,
+        kind="slow",
+        suspects=("shop/cart",),
+        services=("shop/cart", "shop/web"),
+        document=b"document %d" % number,
+        details=b"details %d" % number,
+    )
+    return replace(made, **changed)  # type: ignore[arg-type]
+
+
+def found(store: StateStore, mesh: str = "prod", **wanted: object) -> list[str]:
+    """Return the ids of the archived incidents that match."""
+    return [one.id for one in store.incidents(mesh, IncidentFilter(**wanted))]  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from serve_app.cli import app
+from serve_app.errors import BadSettings
+from serve_app.settings import StoreSettings
+from serve_app.stores.opening import open_store
 
 
 def doctor(*options: str) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -71,6 +75,16 @@ def test_a_taken_port_and_a_broken_state_file_are_warnings(tmp_path: Path) -> No
     assert found["port"]["outcome"] == found["state"]["outcome"] == "warning"
     assert "move it away" in found["state"]["remedy"]
     assert (tmp_path / "state.sqlite").read_bytes() == b"no database", "the doctor changes nothing"
+
+
+def test_a_missing_client_of_redis_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "redis", None)  # as if it were not installed
+    code, found = doctor("--set", "store.kind=redis", "--set", "store.url=redis://127.0.0.1/0")
+    assert (code, found["store"]["outcome"]) == (1, "problem")
+    assert "expected the Python client of Redis" in found["store"]["found"]
+    assert found["store"]["remedy"] == "pip install 'tagae[redis]'"
+    with pytest.raises(BadSettings, match=r"tagae\[redis\]"):
+        open_store(StoreSettings(kind="redis", url="redis://127.0.0.1/0"))
 
 
 def test_the_table_reads_like_a_list() -> None:

@@ -1,55 +1,32 @@
-"""The archive of incidents in the store: filters and pages, its limits, damage, old files, the death of its writer."""
+"""The archive of incidents in every store: filters and pages, its limits, the death of its writer."""
 
 import multiprocessing
 import os
 import random
 import signal
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import pytest
 
 from serve_app.errors import StoreConflict
-from serve_app.stores.base import ArchivedIncident, ArchiveLimit, IncidentFilter
-from serve_app.stores.sqlite import FILE_NAME, LocalStore
-from tests.serve_app.store_cases import START, append, at
-
-LIMIT = ArchiveLimit(timedelta(days=90), 2**20)
+from serve_app.settings import StoreSettings
+from serve_app.stores.base import IncidentFilter, StateStore
+from serve_app.stores.incident_rows import incident_row
+from serve_app.stores.opening import open_store
+from serve_app.stores.sqlite import FILE_NAME
+from tests.serve_app.store_cases import LIMIT, START, append, at, found, incident
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[LocalStore]:
-    with closing(LocalStore(tmp_path, archive=LIMIT)) as opened:
+def store(place: StoreSettings) -> Iterator[StateStore]:
+    with closing(open_store(place, archive=LIMIT)) as opened:
         yield opened
 
 
-def incident(number: int, until: datetime | None = None, **changed: object) -> ArchivedIncident:
-    """An incident that began with snapshot ``number``."""
-    made = ArchivedIncident(
-        id=f"incident-{number}",
-        since=at(number),
-        until=until,
-        sequence=number,
-        severity=1,
-        kind="slow",
-        suspects=("shop/cart",),
-        services=("shop/cart", "shop/web"),
-        document=b"document %d" % number,
-        details=b"details %d" % number,
-    )
-    return replace(made, **changed)  # type: ignore[arg-type]
-
-
-def found(store: LocalStore, mesh: str = "prod", **wanted: object) -> list[str]:
-    return [one.id for one in store.incidents(mesh, IncidentFilter(**wanted))]  # type: ignore[arg-type]
-
-
-def test_an_incident_is_written_with_its_snapshot_or_not_at_all(store: LocalStore) -> None:
+def test_an_incident_is_written_with_its_snapshot_or_not_at_all(store: StateStore) -> None:
     append(store, 1, incidents=(incident(1),))
     with pytest.raises(StoreConflict):
         append(store, 1, incidents=(incident(2),))
@@ -62,7 +39,7 @@ def test_an_incident_is_written_with_its_snapshot_or_not_at_all(store: LocalStor
     assert (store.incident("prod", "incident-2"), store.incident("other", "incident-1")) == (None, None)
 
 
-def test_incidents_are_found_by_time_service_kind_and_severity(store: LocalStore) -> None:
+def test_incidents_are_found_by_time_service_kind_and_severity(store: StateStore) -> None:
     append(store, 1, incidents=(incident(1, until=at(4)), incident(3, kind="gone", severity=3)))
     append(store, 2, incidents=(incident(5, until=at(9), services=("shop/cart-2",), suspects=("shop/cart-2",)),))
     append(store, 1, mesh="other", incidents=(incident(7),))
@@ -81,7 +58,7 @@ def test_incidents_are_found_by_time_service_kind_and_severity(store: LocalStore
     assert found(store, kind="gone") == found(store, severity=3) == ["incident-3"]
 
 
-def test_pages_have_each_incident_once(store: LocalStore) -> None:
+def test_pages_have_each_incident_once(store: StateStore) -> None:
     same = [incident(number, since=at(1), until=at(9)) for number in range(5)]
     append(store, 1, incidents=(*same, *(incident(number, until=at(9)) for number in range(5, 12))))
     pages, before = [], None
@@ -92,7 +69,7 @@ def test_pages_have_each_incident_once(store: LocalStore) -> None:
     assert len(set(pages)) == 12
 
 
-def test_a_deleted_mesh_has_no_archive_and_one_set_aside_keeps_it(store: LocalStore) -> None:
+def test_a_deleted_mesh_has_no_archive_and_one_set_aside_keeps_it(store: StateStore) -> None:
     revision = append(store, 1, incidents=(incident(1),))
     assert store.set_aside("prod", "of another schema", revision=revision)
     assert found(store) == ["incident-1"]
@@ -102,7 +79,7 @@ def test_a_deleted_mesh_has_no_archive_and_one_set_aside_keeps_it(store: LocalSt
     assert found(store) == []
 
 
-def test_incidents_are_kept_for_a_time_by_the_clock_of_the_mesh(store: LocalStore) -> None:
+def test_incidents_are_kept_for_a_time_by_the_clock_of_the_mesh(store: StateStore) -> None:
     def come(sequence: int, days: float) -> None:
         append(store, sequence, observed_at=START + timedelta(days=days))
 
@@ -113,16 +90,15 @@ def test_incidents_are_kept_for_a_time_by_the_clock_of_the_mesh(store: LocalStor
     assert found(store) == ["incident-2"]  # it is open
 
 
-def test_the_archive_stays_within_its_bytes_over_ten_thousand_incidents(store: LocalStore, tmp_path: Path) -> None:
+def test_the_archive_stays_within_its_bytes_over_ten_thousand_incidents(
+    store: StateStore, place: StoreSettings
+) -> None:
     choose = random.Random(0)
 
     def count_bytes() -> int:
-        texts = "length(mesh) + length(id) + length(kind) + length(suspects) + length(services)"
-        with closing(sqlite3.connect(tmp_path / FILE_NAME)) as hand:
-            (size,) = hand.execute(
-                f"SELECT sum(length(document) + length(details) + {texts}) FROM incidents"
-            ).fetchone()
-        return int(size)
+        whole = store.read_whole("prod")
+        assert whole is not None
+        return sum(incident_row("prod", one)[9] for one in whole.incidents)
 
     largest = 0
     for number in range(1, 10_001):
@@ -137,62 +113,19 @@ def test_the_archive_stays_within_its_bytes_over_ten_thousand_incidents(store: L
     assert all(one.sequence > 9_990 for one in kept if one.severity < 3)  # these found room, the others made room,
     assert min(severe) > 9_000  # and the oldest of the severe ones
     assert len(severe) > 150
-    assert (tmp_path / FILE_NAME).stat().st_size < 4 * LIMIT.max_bytes
+    if place.kind == "local":
+        assert (place.path / FILE_NAME).stat().st_size < 4 * LIMIT.max_bytes
 
 
-def test_an_open_incident_stays_when_others_make_room(store: LocalStore) -> None:
+def test_an_open_incident_stays_when_others_make_room(store: StateStore) -> None:
     append(store, 1, incidents=(incident(1, severity=0, details=bytes(2**19)),))
     for number in range(2, 10):
         append(store, number, incidents=(incident(number, until=at(10), severity=3, details=bytes(2**18)),))
     assert found(store) == ["incident-9", "incident-1"]
 
 
-def test_damaged_incidents_are_left_out(store: LocalStore, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    append(store, 1, incidents=tuple(incident(number) for number in range(1, 5)))
-    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as hand:
-        hand.execute("UPDATE incidents SET document = x'00' WHERE id = 'incident-1'")
-        hand.execute("UPDATE incidents SET kind = 'gone' WHERE id = 'incident-2'")
-        hand.execute("UPDATE incidents SET details = x'00' WHERE id = 'incident-3'")
-        hand.commit()
-    assert found(store) == ["incident-4", "incident-3"]
-    assert [store.incident("prod", f"incident-{number}") for number in (1, 2, 3)] == [None, None, None]
-    assert "incident 'incident-1' is damaged" in caplog.text
-    assert store.load("prod") is not None
-
-
-# Up to layout 3 the states were in the table of the meshes; layout 2 had no archive.
-TO_LAYOUT_3 = "DROP TABLE steps; DROP TABLE meshes; ALTER TABLE states RENAME TO meshes; PRAGMA user_version = 3;"
-TO_LAYOUT_2 = f"{TO_LAYOUT_3} DROP TABLE incidents; PRAGMA user_version = 2;"
-
-
-@pytest.mark.parametrize(("to_earlier_layout", "kept"), [(TO_LAYOUT_3, ["incident-1"]), (TO_LAYOUT_2, [])])
-def test_a_file_of_an_earlier_layout_is_migrated(tmp_path: Path, to_earlier_layout: str, kept: list[str]) -> None:
-    with closing(LocalStore(tmp_path, archive=LIMIT)) as store:
-        append(store, 1, incidents=(incident(1),))
-        before, state = store.load("prod"), store.load_state("prod")
-    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as old:
-        old.executescript(to_earlier_layout)
-    with closing(LocalStore(tmp_path, archive=LIMIT)) as store:
-        assert before is not None
-        assert (store.load("prod"), store.load_state("prod")) == (before, state)
-        assert found(store) == kept
-        append(store, 2, incidents=(incident(2),))
-        assert found(store) == ["incident-2", *kept]
-
-
-def test_the_archive_survives_damage_elsewhere_in_the_file(tmp_path: Path) -> None:
-    with closing(LocalStore(tmp_path, archive=LIMIT)) as store:
-        append(store, 1, incidents=(incident(1),))
-    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as hand:
-        hand.executescript("DROP TABLE clock")  # what a file lacks is damage: its meshes move to a new file
-    with closing(LocalStore(tmp_path, archive=LIMIT)) as store:
-        assert store.incident("prod", "incident-1") == incident(1)
-        append(store, 2)
-    assert list(tmp_path.glob(f"{FILE_NAME}.corrupt-*"))
-
-
-def _archive_for_ever(directory: Path, acknowledged: Connection) -> None:
-    with closing(LocalStore(directory, archive=LIMIT)) as store:
+def _archive_for_ever(place: StoreSettings, acknowledged: Connection) -> None:
+    with closing(open_store(place, archive=LIMIT)) as store:
         append(store, 1, incidents=(incident(1),))
         for sequence in range(2, 1_000_000):
             opened = incident(sequence, details=b"%d" % sequence * 5_000)
@@ -201,10 +134,10 @@ def _archive_for_ever(directory: Path, acknowledged: Connection) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_is_lost_or_doubled_when_the_writer_is_killed(tmp_path: Path, seed: int) -> None:
+def test_nothing_is_lost_or_doubled_when_the_writer_is_killed(place: StoreSettings, seed: int) -> None:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    writer = context.Process(target=_archive_for_ever, args=(tmp_path, theirs))
+    writer = context.Process(target=_archive_for_ever, args=(place, theirs))
     writer.start()
     theirs.close()
     stop, last = random.Random(seed).randint(5, 60), 0
@@ -221,7 +154,7 @@ def test_nothing_is_lost_or_doubled_when_the_writer_is_killed(tmp_path: Path, se
         writer.kill()
         writer.join()
         ours.close()
-    with closing(LocalStore(tmp_path, archive=LIMIT)) as store:
+    with closing(open_store(place, archive=LIMIT)) as store:
         mesh = store.load("prod")
         assert mesh is not None
         assert mesh.sequence in (last, last + 1)  # at most one was written and not yet acknowledged

@@ -126,7 +126,11 @@ def test_settings_are_frozen() -> None:
         ({"alert": {"confirm_snapshots": 9}}, ["alert", "override", "at most window_snapshots (4)", "9"]),
         ({"collector": {"meshes": {"My Shop": {"prometheus": "http://p"}}}}, ["collector.meshes.My Shop", "rename"]),
         ({"alert": {"meshes": {"Shop": {}}}}, ["alert.meshes.Shop", "mesh name", "rename"]),
-        ({"store": {"kind": "redis"}}, ["store.kind", "'local'", "'redis'"]),
+        ({"store": {"kind": "etcd"}}, ["store.kind", "'local' or 'redis'", "'etcd'"]),
+        ({"store": {"kind": "redis"}}, ["store", "expected url too with kind redis"]),
+        ({"store": {"url": "http://127.0.0.1"}}, ["store.url", "expected redis://", "http://127.0.0.1"]),
+        ({"store": {"url": "redis://me:secret@here"}}, ["store.url", "store.password_file", "redis://...@here"]),
+        ({"store": {"username": "me"}}, ["store", "password_file too"]),
         ({"serve": {"port": 70000}, "limits": {"max_calls": -1}}, ["serve.port", "limits.max_calls"]),
     ],
 )

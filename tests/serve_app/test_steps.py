@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,13 +23,14 @@ from serve_app.api.codec import pack_snapshot
 from serve_app.api.schemas.actions import MuteDocument
 from serve_app.pipeline import LocalRunner, options, replayer, run_now
 from serve_app.session import MeshSteps, NextSnapshot
-from serve_app.settings import ModelSettings, Settings
+from serve_app.settings import ModelSettings, Settings, StoreSettings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.scenario import plan_scenario
 from serve_app.simulator.simulator import Simulator
+from serve_app.stores.base import StateStore
 from serve_app.stores.cache import CachedMesh, MeshCache
+from serve_app.stores.opening import open_store
 from serve_app.stores.repository import MOST_STEPS, MeshRepository
-from serve_app.stores.sqlite import LocalStore
 
 CHECKPOINT = load()
 
@@ -38,18 +38,18 @@ CHECKPOINT = load()
 class Session:
     """Steps over a store, with a cache that is lost with the session."""
 
-    def __init__(self, store: LocalStore, settings: Settings) -> None:
-        self._options = options(settings, "prod")
+    def __init__(self, store: StateStore, settings: Settings, mesh: str = "prod") -> None:
+        self._mesh, self._options = mesh, options(settings, mesh)
         self.meshes = MeshRepository(store, MeshCache(2**28), replayer(CHECKPOINT, settings))
         self.steps = MeshSteps(self.meshes, CHECKPOINT, fit_adapter=False, keep_details=True)
 
     def push(self, snapshot: MeshSnapshot, *, counted: bool = True) -> bytes:
         packed = pack_snapshot(snapshot)
-        push = NextSnapshot("prod", packed, counted)
+        push = NextSnapshot(self._mesh, packed, counted)
         return run_now(self.steps.push(push, self._options, LocalRunner(CHECKPOINT))).document
 
     def tidy(self) -> None:
-        asyncio.run(self.steps.tidy("prod", self._options))
+        asyncio.run(self.steps.tidy(self._mesh, self._options))
 
 
 def busy_mesh(snapshots: int) -> Iterator[MeshSnapshot]:
@@ -73,10 +73,10 @@ def assert_equal(ours: CachedMesh, theirs: CachedMesh) -> None:
 
 @pytest.mark.parametrize("tidy", [False, True])
 @pytest.mark.parametrize("window", [120, 12, 10])
-def test_a_rebuilt_state_is_the_same_to_the_bit(tmp_path: Path, window: int, tidy: bool) -> None:
+def test_a_rebuilt_state_is_the_same_to_the_bit(place: StoreSettings, window: int, tidy: bool) -> None:
     settings = Settings(model=ModelSettings(window_size=window))
     sizes, replayed, topologies = [], 0, set()
-    with closing(LocalStore(tmp_path)) as store:
+    with closing(open_store(place)) as store:
         session = Session(store, settings)
         for i, snapshot in enumerate(busy_mesh(110)):
             session.push(snapshot, counted=i >= 5)
@@ -100,17 +100,17 @@ def test_a_rebuilt_state_is_the_same_to_the_bit(tmp_path: Path, window: int, tid
     assert replayed > (15 if tidy else 60)
 
 
-def test_a_session_that_starts_after_any_snapshot_gives_the_same_verdicts(tmp_path: Path) -> None:
-    with closing(LocalStore(tmp_path / "one")) as one, closing(LocalStore(tmp_path / "other")) as other:
+def test_a_session_that_starts_after_any_snapshot_gives_the_same_verdicts(place: StoreSettings) -> None:
+    with closing(open_store(place)) as one, closing(open_store(place)) as other:
         session, settings = Session(one, Settings()), Settings()
         for snapshot in busy_mesh(70):
-            ours, theirs = session.push(snapshot), Session(other, settings).push(snapshot)
+            ours, theirs = session.push(snapshot), Session(other, settings, mesh="other").push(snapshot)
             assert np.array_equal(np.frombuffer(ours, np.uint8), np.frombuffer(theirs, np.uint8))
 
 
-def test_a_push_waits_for_no_full_state(tmp_path: Path) -> None:
+def test_a_push_waits_for_no_full_state(place: StoreSettings) -> None:
     """A full state of some snapshots ago is stored while newer ones are pushed."""
-    with closing(LocalStore(tmp_path)) as store:
+    with closing(open_store(place)) as store:
         session, sizes = Session(store, Settings()), []
         behind: CachedMesh | None = None
         for i, snapshot in enumerate(busy_mesh(60)):
@@ -129,7 +129,7 @@ def test_a_push_waits_for_no_full_state(tmp_path: Path) -> None:
     assert (min(sizes[6:]), max(sizes)) == (3, 14)
 
 
-def test_an_adapter_is_stored_with_the_next_snapshot(tmp_path: Path) -> None:
+def test_an_adapter_is_stored_with_the_next_snapshot(place: StoreSettings) -> None:
     def give(state: MeshState) -> tuple[MeshState, None]:
         services = state.node_ids[:3]
         assert state.observed_at is not None
@@ -139,7 +139,7 @@ def test_an_adapter_is_stored_with_the_next_snapshot(tmp_path: Path) -> None:
         return adopt(state, Candidate(fitted, None)), None
 
     snapshots = list(busy_mesh(40))
-    with closing(LocalStore(tmp_path)) as store:
+    with closing(open_store(place)) as store:
         session = Session(store, Settings())
         for snapshot in snapshots[:20]:
             session.push(snapshot)
@@ -162,8 +162,8 @@ def test_an_adapter_is_stored_with_the_next_snapshot(tmp_path: Path) -> None:
             assert (now.state_revision == stored.state_revision) == (i < 10), "stored as a step, and in full later"
 
 
-def test_a_mesh_that_another_session_deleted_during_an_incident_starts_again(tmp_path: Path) -> None:
-    with closing(LocalStore(tmp_path)) as store:
+def test_a_mesh_that_another_session_deleted_during_an_incident_starts_again(place: StoreSettings) -> None:
+    with closing(open_store(place)) as store:
         session, other = Session(store, Settings()), Session(store, Settings())
         snapshots = busy_mesh(110)
         for snapshot in snapshots:
@@ -174,8 +174,8 @@ def test_a_mesh_that_another_session_deleted_during_an_incident_starts_again(tmp
         assert sequences == [1, 2, 3]
 
 
-def test_steps_are_small(tmp_path: Path) -> None:
-    with closing(LocalStore(tmp_path)) as store:
+def test_steps_are_small(place: StoreSettings) -> None:
+    with closing(open_store(place)) as store:
         session = Session(store, Settings())
         for snapshot in Simulator(MeshSpec(services=200, seed=1), snapshots=12).snapshots():
             session.push(snapshot)

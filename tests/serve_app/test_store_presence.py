@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from serve_app.errors import StoreGone
-from serve_app.stores import tables
+from serve_app.stores import rows
 from serve_app.stores.presence import MARKER_NAME, SUFFIXES, find_files
 from serve_app.stores.sqlite import FILE_NAME, LocalStore
 from tests.serve_app.store_cases import append, at
@@ -151,7 +151,7 @@ def test_a_write_into_deleted_files_is_not_acknowledged(
     append(store, 1)
     deleted: list[int] = []
 
-    sealed = tables.seal_snapshot
+    sealed = rows.seal_snapshot
 
     def delete_inside(mesh: str, sequence: int, snapshot: bytes) -> bytes:
         """Run within the transaction."""
@@ -159,7 +159,7 @@ def test_a_write_into_deleted_files_is_not_acknowledged(
         deleted.append(sequence)
         return sealed(mesh, sequence, snapshot)
 
-    monkeypatch.setattr(tables, "seal_snapshot", delete_inside)
+    monkeypatch.setattr(rows, "seal_snapshot", delete_inside)
     with pytest.raises(StoreGone):
         append(store, 2)
     assert deleted == [2]

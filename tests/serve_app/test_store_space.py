@@ -1,18 +1,16 @@
-"""A store without room: a full disk on which meshes can still be deleted, and the limit on the number of meshes."""
+"""A local store without room: a full disk on which meshes can still be deleted."""
 
-import multiprocessing
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from serve_app.errors import StoreFull, TooManyMeshes
+from serve_app.errors import StoreFull
 from serve_app.stores.base import MeshLimit
 from serve_app.stores.reserve import FILE_NAME, RESERVE_BYTES
 from serve_app.stores.sqlite import LocalStore
@@ -159,68 +157,6 @@ def test_a_deletion_also_deletes_data_that_was_set_aside(tmp_path: Path) -> None
             assert store._connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
 
 
-# The number of meshes.
-
-
-def test_a_mesh_beyond_the_limit_is_refused_and_changes_nothing(tmp_path: Path) -> None:
-    with closing(LocalStore(tmp_path, limit=MeshLimit(2))) as store:
-        append(store, 1, mesh="a")
-        store.replace("b", b"baseline", revision=0)
-        creations: list[Callable[[], Any]] = [
-            lambda: append(store, 1, mesh="c"),
-            lambda: store.replace("c", b"baseline", revision=0),
-            lambda: store.check_room("c"),
-        ]
-        for create in creations:
-            with pytest.raises(
-                TooManyMeshes, match=r"'c'.*at most 2 .*DELETE .*limits\.max_meshes.*evict_idle_seconds"
-            ):
-                create()
-        assert [one.mesh for one in store.meshes()] == ["a", "b"]
-        append(store, 2, mesh="a")  # existing meshes still accept snapshots
-        append(store, 1, mesh="b")
-        store.check_room("a")
-        store.delete("a")
-        store.check_room("c")
-        append(store, 1, mesh="c")
-
-
-def test_a_limit_below_the_number_of_stored_meshes_refuses_new_meshes_only(tmp_path: Path) -> None:
-    with closing(LocalStore(tmp_path)) as store:
-        for mesh in ("a", "b", "c"):
-            append(store, 1, mesh=mesh)
-    with closing(LocalStore(tmp_path, limit=MeshLimit(1))) as store:
-        append(store, 2, mesh="c")
-        with pytest.raises(TooManyMeshes):
-            append(store, 1, mesh="d")
-
-
-def test_the_mesh_that_was_idle_longest_is_evicted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    evicted: list[str] = []
-    with closing(LocalStore(tmp_path, limit=MeshLimit(3, 1e-6), on_evicted=evicted.append)) as store:
-        for mesh in ("a", "b", "c"):
-            append(store, 1, mesh=mesh)
-        append(store, 2, mesh="a")
-        append(store, 1, mesh="d")
-        assert evicted == ["b"]
-        assert [one.mesh for one in store.meshes()] == ["a", "c", "d"]
-        assert list(store.window("b")) == []
-        assert "'b' was idle" in caplog.text
-        append(store, 1, mesh="b")  # as a new mesh
-        assert evicted == ["b", "c"]
-
-
-def test_a_mesh_that_was_idle_too_briefly_stays(tmp_path: Path) -> None:
-    with closing(LocalStore(tmp_path, limit=MeshLimit(1, 3600.0))) as store:
-        append(store, 1, mesh="a")
-        with pytest.raises(TooManyMeshes, match=r"lower limits\.evict_idle_seconds"):
-            append(store, 1, mesh="b")
-        # Its last write was two hours ago: a revision is the time of the write, µs.
-        store._connection.execute("UPDATE meshes SET revision = revision - 7200 * 1000000")
-        append(store, 1, mesh="b")
-        assert [one.mesh for one in store.meshes()] == ["b"]
-
-
 def test_a_refused_snapshot_evicts_nothing(tmp_path: Path) -> None:
     evicted: list[str] = []
     with closing(LocalStore(tmp_path, limit=MeshLimit(1, 1e-6), on_evicted=evicted.append)) as store:
@@ -231,34 +167,3 @@ def test_a_refused_snapshot_evicts_nothing(tmp_path: Path) -> None:
         with pytest.raises(StoreFull):
             append(store, 1, mesh="b", snapshot=os.urandom(10**6))
         assert (evicted, [one.mesh for one in store.meshes()]) == ([], ["a"])
-
-
-def _create_meshes(directory: Path, prefix: str, start: Any, results: Connection) -> None:
-    created = 0
-    with closing(LocalStore(directory, limit=MeshLimit(25), busy_timeout_seconds=60)) as store:
-        start.wait()
-        for number in range(25):
-            try:
-                append(store, 1, mesh=f"{prefix}-{number}")
-                created += 1
-            except TooManyMeshes:
-                break
-    results.send(created)
-
-
-def test_two_sessions_that_create_meshes_at_once_stay_within_the_limit(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    start, pipes = context.Barrier(2), [context.Pipe(duplex=False) for _ in range(2)]
-    processes = [
-        context.Process(target=_create_meshes, args=(tmp_path, prefix, start, theirs))
-        for prefix, (_, theirs) in zip("ab", pipes, strict=True)
-    ]
-    for process, (_, theirs) in zip(processes, pipes, strict=True):
-        process.start()
-        theirs.close()
-    created = [ours.recv() for ours, _ in pipes]
-    for process, (ours, _) in zip(processes, pipes, strict=True):
-        process.join()
-        ours.close()
-    with closing(LocalStore(tmp_path)) as store:
-        assert len(store.meshes()) == sum(created) == 25

@@ -1,0 +1,72 @@
+"""``tagae store``: copies meshes between stores."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from serve_app.cli.configure import Assignments, ConfigFile, overrides
+from serve_app.cli.console import print_note, progress
+
+if TYPE_CHECKING:
+    from serve_app.settings import StoreSettings
+
+Place = "directory of a local store, or URL of a Redis"
+
+app = typer.Typer(no_args_is_help=True, help="Copy meshes between stores.")
+
+
+@app.callback()
+def _store() -> None:
+    """Copy meshes between stores."""
+
+
+@app.command()
+def copy(
+    source: Annotated[str, typer.Option("--from", metavar="STORE", help=f"Where the meshes are: {Place}.")],
+    target: Annotated[str, typer.Option("--to", metavar="STORE", help=f"Where to copy them: {Place}.")],
+    mesh: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A mesh to copy. Repeatable. Default: all.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace meshes that the target has.")] = False,
+    config: ConfigFile = None,
+    settings: Assignments = None,
+) -> None:
+    """Copy meshes from one store to another: state, window, verdicts, archive of incidents, and revisions.
+
+    Stop the service first. Each copy is compared with its source. Limits on meshes and archives do not apply here, and
+    the state of notifications is not in the store. The other settings of `store`, such as password_file and
+    key_prefix, apply to a Redis.
+
+    \b
+    Example:
+      tagae store copy --from ~/.local/state/tagae --to redis://127.0.0.1:6379/0
+      tagae store copy --from redis://127.0.0.1:6379/0 --to backup --mesh shop --set store.password_file=redis.password
+    """
+    from serve_app.stores.copying import choose_meshes, copy_meshes
+    from serve_app.stores.opening import open_store
+    from serve_app.stores.sqlite import FILE_NAME
+
+    begin, end = (_settings_of(place, config, settings) for place in (source, target))
+    if begin.kind == "local" and not (begin.path / FILE_NAME).exists():
+        raise typer.BadParameter(f"expected a directory with {FILE_NAME}, came {source}", param_hint="--from")
+    if begin == end:
+        raise typer.BadParameter(f"expected another store than --from, came {target}", param_hint="--to")
+    with closing(open_store(begin)) as reading, closing(open_store(end)) as writing:
+        names = choose_meshes(reading, writing, mesh or (), overwrite=overwrite)
+        copied = copy_meshes(reading, writing, names, overwrite=overwrite)
+        for one in progress(copied, "copy", len(names)):
+            typer.echo(
+                f"{one.mesh}\tsequence {one.sequence}\trevision {one.revision}\t{one.snapshots} snapshots\t"
+                f"{one.incidents} incidents"
+            )
+    print_note(f"copied and compared {len(names)} mesh{'' if len(names) == 1 else 'es'} to {target}")
+
+
+def _settings_of(place: str, config: Path | None, settings: list[str] | None) -> "StoreSettings":
+    """Settings of the store at this place."""
+    from serve_app.settings import load
+
+    kind, name = ("redis", "store.url") if "://" in place else ("local", "store.path")
+    return load(config, overrides(settings, kind=("store.kind", kind), place=(name, place))).store

@@ -1,0 +1,84 @@
+"""Copies meshes from one store to another, with their revisions."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from serve_app.errors import CorruptState, StoreConflict, UnknownMesh
+from serve_app.stores.base import StateStore, WholeMesh
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedMesh:
+    """A mesh that was copied.
+
+    Attributes:
+        mesh: name.
+        revision: in both stores.
+        sequence: number of counted snapshots.
+        snapshots: how many are kept.
+        incidents: in the archive.
+    """
+
+    mesh: str
+    revision: int
+    sequence: int
+    snapshots: int
+    incidents: int
+
+
+def choose_meshes(source: StateStore, target: StateStore, names: Iterable[str], *, overwrite: bool) -> list[str]:
+    """The meshes to copy: these, or all if no name is given. Writes nothing.
+
+    Raises:
+        UnknownMesh: the source has no mesh of this name.
+        StoreConflict: the target has some of them, and they are not to be overwritten.
+    """
+    stored = [one.mesh for one in source.meshes()]
+    wanted = list(dict.fromkeys(names)) or stored
+    unknown = sorted(set(wanted) - set(stored))
+    if unknown:
+        raise UnknownMesh(
+            f"expected meshes of the source ({', '.join(stored) or 'it has none'}), came {', '.join(unknown)}; correct "
+            "the names"
+        )
+    known = [] if overwrite else [mesh for mesh in wanted if target.load(mesh) is not None]
+    if known:
+        raise StoreConflict(
+            f"expected a target without the meshes to copy, came one with {', '.join(known)}; nothing was copied; "
+            "choose other meshes (--mesh), or replace them (--overwrite)"
+        )
+    return wanted
+
+
+def copy_meshes(
+    source: StateStore, target: StateStore, meshes: Iterable[str], *, overwrite: bool
+) -> Iterator[CopiedMesh]:
+    """Copy meshes one by one, and compare each copy with what was read.
+
+    Raises:
+        StoreConflict: the target has a mesh that is not to be overwritten, or a mesh changed meanwhile.
+        CorruptState: a mesh cannot be read, or its copy differs.
+        ServeError: a store cannot be used.
+    """
+    for mesh in meshes:
+        whole = source.read_whole(mesh)
+        if whole is None:  # deleted meanwhile
+            continue
+        target.write_whole(mesh, whole, replace=overwrite)
+        if target.read_whole(mesh) != whole:
+            raise CorruptState(
+                f"mesh {mesh!r}: expected a copy that equals revision {whole.state.revision} of the source, came "
+                "another one; stop what writes to the target, and copy it again with --overwrite"
+            )
+        now = source.load(mesh)
+        if now is None or now.revision != whole.state.revision:
+            raise StoreConflict(
+                f"mesh {mesh!r}: expected revision {whole.state.revision} in the source after the copy too, came "
+                f"{now.revision if now else 'no mesh'}; stop the service that writes to it, and copy it again with "
+                "--overwrite"
+            )
+        yield _summarize(mesh, whole)
+
+
+def _summarize(mesh: str, whole: WholeMesh) -> CopiedMesh:
+    return CopiedMesh(mesh, whole.state.revision, whole.state.sequence, len(whole.window), len(whole.incidents))

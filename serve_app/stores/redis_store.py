@@ -1,0 +1,519 @@
+"""A state store in a Redis or Valkey, which sessions on several nodes can share.
+
+Each write is one Lua script on the server, so that compare-and-set and all changes are one step. The keys of a mesh
+have its name in braces: in a Redis Cluster they are on one node. README.md lists them.
+
+Lost answers: each write has a name of its own, which the script stores with the new revision. If a connection breaks,
+the outcome is unknown, and the write is sent again under the same name. The server answers again if it was stored. If
+another writer was faster, the answer is ``StoreConflict``, and the session loads the mesh.
+
+Lost data: the store has an id. A process remembers it. When a mesh is missing, the process compares the id, and raises
+``StoreGone`` if the server was emptied or replaced. It would otherwise start every mesh from the beginning.
+
+The number of meshes is limited in a second step, because the list of meshes is on another node of a Cluster: a name is
+reserved first. Reservations that no write followed are dropped when the store is full.
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, cast
+
+from serve_app.errors import CorruptState, StoreGone
+from serve_app.settings import StoreSettings
+from serve_app.settings.base import check_mesh_name
+from serve_app.stores import rows
+from serve_app.stores.base import (
+    ArchivedIncident,
+    ArchiveLimit,
+    IncidentFilter,
+    MeshLimit,
+    MeshSummary,
+    NewSnapshot,
+    StoredMesh,
+    StoredState,
+    StoredVerdict,
+    WholeMesh,
+)
+from serve_app.stores.redis_rows import (
+    pack_incidents,
+    pack_verdict,
+    seal_state,
+    unpack_incident,
+    unpack_verdict,
+    unpack_whole,
+    unseal_state,
+)
+from serve_app.stores.redis_scripts import load_scripts
+from serve_app.stores.redis_server import Client, RedisServer
+from serve_app.stores.refusals import conflict, too_many_meshes
+from serve_app.stores.rows import microseconds
+
+KEYS = (  # of a mesh, in the order of the scripts
+    *("position", "state", "steps", "snapshots", "verdicts", "times"),
+    *("incidents", "details", "open", "ends", "sizes"),
+    *("last", "aside", "aside-snapshots", "aside-verdicts"),
+)
+_STORE = "STORE"  # no mesh has capital letters in its name
+LEAST_VERSION = (6, 2)  # of Redis; every Valkey is newer
+_RESERVED_SECONDS = 300.0  # longer than any write
+_RETRY_SECONDS = 5.0
+_DONE, _OTHER_STORE = 1, -1
+log = logging.getLogger(__name__)
+
+
+class RedisStore:
+    """A :class:`~serve_app.stores.base.StateStore` in the Redis of ``store.url``. It connects with the first call.
+
+    Args:
+        settings: of the store.
+        limit: how many meshes it may hold; None: any number.
+        archive: what the archive of each mesh keeps; None: everything.
+        on_evicted: called with the name of a mesh that was deleted to make room for another, in the writing thread.
+            Unlike in a local store, this happens before the write. If that fails, the idle mesh is deleted all the
+            same.
+    """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        *,
+        limit: MeshLimit | None = None,
+        archive: ArchiveLimit | None = None,
+        on_evicted: Callable[[str], None] | None = None,
+    ) -> None:
+        self._server = RedisServer(settings)
+        self._prefix = settings.key_prefix
+        self._expire_ms = "" if settings.expire_seconds is None else round(settings.expire_seconds * 1e3)
+        self._limit, self._archive, self._on_evicted = limit, archive, on_evicted
+        self._id: bytes | None = None
+        self._is_lost = False
+        self._scripts = load_scripts()
+
+    def close(self) -> None:
+        self._server.close()
+
+    def check_room(self, mesh: str) -> None:
+        check_mesh_name(mesh)
+        if self._limit is not None and not self._ask("load", mesh):
+            count = self._command("HLEN", self._store_keys()[1])
+            if count >= self._limit.max_meshes:
+                self._find_idle(mesh, self._limit)
+
+    def load(self, mesh: str) -> StoredMesh | None:
+        check_mesh_name(mesh)
+        found = self._ask("load", mesh)
+        if not found:
+            self._check_identity()
+            return None
+        sequence, revision = int(found[0]), int(found[1])
+        if not sequence:
+            return StoredMesh(mesh, revision, 0, None, "", b"")
+        with self._setting_aside_damage(mesh):
+            at, digest, verdict = unpack_verdict(mesh, sequence, found[2])
+        return StoredMesh(mesh, revision, sequence, at, digest, verdict)
+
+    def load_state(self, mesh: str) -> StoredState | None:
+        check_mesh_name(mesh)
+        found = self._ask("load_state", mesh)
+        if not found:
+            self._check_identity()
+            return None
+        with self._setting_aside_damage(mesh):
+            return unseal_state(mesh, *found)
+
+    def append(self, mesh: str, new: NewSnapshot, *, keep: int, revision: int | None = None) -> int:
+        if keep < 1:
+            raise ValueError(f"keep: expected at least 1 snapshot, came {keep}")
+        check_mesh_name(mesh)
+        sequence, at = new.sequence, microseconds(new.observed_at)
+        is_new = sequence == 1 and not revision and not self._ask("load", mesh)
+        if is_new and new.is_step:
+            raise ValueError("is_step: expected the first state of a mesh in full, came a step")
+        if is_new:
+            self._reserve(mesh)
+        writer = _name_write()
+        verdict = pack_verdict(mesh, sequence, at, new.digest, new.verdict)
+        limits: tuple[int | str, ...] = ("", "")
+        if self._archive is not None:
+            limits = (at - round(self._archive.keep.total_seconds() * 1e6), self._archive.max_bytes)
+        answer = self._write(
+            "append",
+            mesh,
+            writer,
+            sequence,
+            "" if revision is None else revision,
+            keep,
+            self._expire_ms,
+            int(new.is_step),
+            rows.seal_step(mesh, sequence, new.state) if new.is_step else seal_state(mesh, writer, sequence, new.state),
+            rows.seal_snapshot(mesh, sequence, new.snapshot),
+            verdict,
+            at,
+            *limits,
+            *pack_incidents(mesh, new.incidents),
+        )
+        return self._finish(mesh, f"snapshot {sequence}", revision, answer, is_new=is_new)
+
+    def replace(self, mesh: str, state: bytes, *, revision: int, incidents: tuple[ArchivedIncident, ...] = ()) -> int:
+        check_mesh_name(mesh)
+        found = self._ask("load", mesh)
+        is_new = not revision and not found
+        if is_new:
+            self._reserve(mesh)
+        writer, sequence = _name_write(), int(found[0]) if found else 0
+        sealed = seal_state(mesh, writer, sequence, state)
+        packed = pack_incidents(mesh, incidents)
+        answer = self._write("replace", mesh, writer, revision, self._expire_ms, sealed, *packed)
+        return self._finish(mesh, "a baseline", revision, answer, is_new=is_new)
+
+    def compact(self, mesh: str, state: bytes, *, sequence: int, revision: int, state_revision: int) -> bool:
+        check_mesh_name(mesh)
+        writer = _name_write()
+        sealed = seal_state(mesh, writer, sequence, state)
+        return bool(self._write("compact", mesh, writer, sequence, revision, state_revision, sealed) == _DONE)
+
+    def tidy(self) -> None:
+        """Nothing: the server writes its log itself."""
+
+    def verdict_at(self, mesh: str, observed_at: datetime) -> StoredVerdict | None:
+        check_mesh_name(mesh)
+        at = microseconds(observed_at)
+        for _, found, digest, verdict in reversed(self._read_verdicts(mesh, at, at, -1)):
+            if found == observed_at:  # beyond the year 2255, the server rounds times
+                return StoredVerdict(digest, verdict)
+        return None
+
+    def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
+        check_mesh_name(mesh)
+        after = "-inf" if since is None else f"({microseconds(since)}"
+        return [verdict for *_, verdict in self._read_verdicts(mesh, after, "+inf", limit)]
+
+    def _read_verdicts(
+        self, mesh: str, begin: str | int, end: str | int, limit: int
+    ) -> list[tuple[int, datetime, str, bytes]]:
+        found = self._ask("verdicts", mesh, begin, end, limit)
+        if not found:
+            self._check_identity()
+        with self._setting_aside_damage(mesh):
+            return [
+                (int(number), *unpack_verdict(mesh, int(number), row))
+                for number, row in zip(found[::2], found[1::2], strict=True)
+            ]
+
+    def window(self, mesh: str) -> Iterator[tuple[int, bytes]]:
+        check_mesh_name(mesh)
+        return self._window(mesh)
+
+    def _window(self, mesh: str) -> Iterator[tuple[int, bytes]]:
+        # One answer is one consistent view, however long the reader takes.
+        key = self._keys(mesh)[KEYS.index("snapshots")]
+        kept: dict[bytes, bytes] = self._command("HGETALL", key)
+        if not kept:
+            self._check_identity()
+        with self._setting_aside_damage(mesh):
+            for number in sorted(map(int, kept)):
+                yield number, rows.unseal_snapshot(mesh, number, kept.pop(b"%d" % number))
+
+    def open_incidents(self, mesh: str) -> dict[str, int]:
+        check_mesh_name(mesh)
+        key = self._keys(mesh)[KEYS.index("open")]
+        found: dict[bytes, bytes] = self._command("HGETALL", key)
+        return {name.decode(): int(sequence) for name, sequence in found.items()}
+
+    def incidents(self, mesh: str, wanted: IncidentFilter) -> list[ArchivedIncident]:
+        check_mesh_name(mesh)
+        key = self._keys(mesh)[KEYS.index("incidents")]
+        packed: list[bytes] = self._command("HVALS", key)
+        read = (unpack_incident(mesh, one) for one in packed)
+        found = [one for one in read if one is not None and _matches(one, wanted)]
+        found.sort(key=lambda one: (one.since, one.id), reverse=True)
+        return found[: wanted.limit]
+
+    def incident(self, mesh: str, incident: str) -> ArchivedIncident | None:
+        check_mesh_name(mesh)
+        (row, details) = self._ask("incident", mesh, incident)
+        return None if row is None else unpack_incident(mesh, row, details)
+
+    def meshes(self) -> list[MeshSummary]:
+        names = [name.decode() for name in sorted(self._entries())]
+        found = []
+        for name, (sequence, verdict) in zip(names, self._read_newest(names), strict=True):
+            if sequence == 0:
+                found.append(MeshSummary(name, 0, None, b""))
+            elif sequence is not None and (summary := self._summary(name, sequence, verdict)) is not None:
+                found.append(summary)
+        return found
+
+    def _read_newest(self, names: list[str]) -> list[tuple[int | None, bytes]]:
+        """Sequence and newest verdict of meshes, in two round trips; None for a mesh that is not stored."""
+
+        def ask(client: Client) -> list[tuple[int | None, bytes]]:
+            with client.pipeline(transaction=False) as pipeline:
+                for name in names:
+                    pipeline.hget(self._keys(name)[0], "sequence")
+                found = pipeline.execute()
+                for name, sequence in zip(names, found, strict=True):
+                    pipeline.hget(self._keys(name)[KEYS.index("verdicts")], sequence or "0")
+                verdicts = pipeline.execute()
+            return [
+                (None if sequence is None else int(sequence), verdict or b"")
+                for sequence, verdict in zip(found, verdicts, strict=True)
+            ]
+
+        return self._server.call(ask) if names else []
+
+    def _summary(self, mesh: str, sequence: int, row: bytes) -> MeshSummary | None:
+        """The summary of one mesh; None if it had to be set aside, so that the others are still listed."""
+        try:
+            at, _, verdict = unpack_verdict(mesh, sequence, row)
+        except CorruptState:  # damaged, or overwritten between the two reads
+            try:
+                stored = self.load(mesh)
+            except CorruptState:  # logged when it was set aside
+                return None
+            if stored is None:
+                return None
+            return MeshSummary(mesh, stored.sequence, stored.observed_at, stored.verdict)
+        return MeshSummary(mesh, sequence, at, verdict)
+
+    def set_aside(self, mesh: str, why: str, *, revision: int) -> bool:
+        check_mesh_name(mesh)
+        entry = self._entries().get(mesh.encode())
+        changed = bool(self._write("set_aside", mesh, _name_write(), revision, why) == _DONE)
+        if changed:
+            self._release(mesh, entry)
+            log.error("state store %s: mesh %r was set aside and starts learning again: %s", self.name, mesh, why)
+        return changed
+
+    def delete(self, mesh: str) -> bool:
+        check_mesh_name(mesh)
+        return self._delete(mesh, "")
+
+    def _delete(self, mesh: str, revision: int | str) -> bool:
+        entry = self._entries().get(mesh.encode())
+        deleted = bool(self._write("delete", mesh, _name_write(), revision) == _DONE)
+        if deleted:
+            self._release(mesh, entry)
+        return deleted
+
+    def read_whole(self, mesh: str) -> WholeMesh | None:
+        check_mesh_name(mesh)
+        found = self._ask("read_whole", mesh)
+        if not found:
+            self._check_identity()
+            return None
+        with self._setting_aside_damage(mesh):
+            return unpack_whole(mesh, *found)
+
+    def write_whole(self, mesh: str, whole: WholeMesh, *, replace: bool = False) -> None:
+        check_mesh_name(mesh)
+        self._reserve(mesh, is_limited=False)
+        writer, state = _name_write(), whole.state
+        begin = state.sequence - len(state.steps)
+        steps = [
+            part
+            for number, step in enumerate(state.steps, begin + 1)
+            for part in (number, rows.seal_step(mesh, number, step))
+        ]
+        window: list[Any] = []
+        for one in whole.window:
+            at = microseconds(one.observed_at)
+            verdict = pack_verdict(mesh, one.sequence, at, one.digest, one.verdict)
+            snapshot = rows.seal_snapshot(mesh, one.sequence, one.snapshot)
+            window += one.sequence, at, verdict, snapshot
+        answer = self._write(
+            "write_whole",
+            mesh,
+            writer,
+            int(replace),
+            self._expire_ms,
+            state.sequence,
+            state.revision,
+            whole.window[0].sequence if whole.window else 1,
+            begin,
+            state.state_revision,
+            seal_state(mesh, writer, begin, state.state),
+            len(state.steps),
+            *steps,
+            len(whole.window),
+            *window,
+            *pack_incidents(mesh, whole.incidents),
+        )
+        self._finish(mesh, "a copy", 0, answer, is_new=True)
+
+    @property
+    def name(self) -> str:
+        """The URL."""
+        return self._server.name
+
+    def _finish(self, mesh: str, what: str, revision: int | None, answer: list[Any], *, is_new: bool) -> int:
+        """The new revision, or the error of a refused write."""
+        outcome, *details = answer
+        if outcome == _DONE:
+            if is_new:  # the entry may have been dropped if this process was paused for long
+                self._reserve(mesh, is_limited=False)
+            return int(details[0])
+        self._check_identity()
+        stored_sequence, stored_revision = map(int, details)
+        if revision and 0 < stored_revision < revision:
+            log.error(
+                "state store %s: mesh %r is at revision %d, but %d was acknowledged: the Redis has lost writes, as "
+                "after a power failure or a failover; the mesh continues from what is left",
+                self.name, mesh, stored_revision, revision,
+            )  # fmt: skip
+        raise conflict(mesh, what, revision, stored_sequence, stored_revision)
+
+    def _reserve(self, mesh: str, *, is_limited: bool = True) -> None:
+        """Enter a mesh in the list of meshes; an idle one may have to make room."""
+        limit = self._limit if is_limited else None
+        most = "" if limit is None else limit.max_meshes
+        while True:
+            self._check_known()
+            outcome = self._of_the_store("reserve", mesh, _name_write(), most, self._id, is_write=True)
+            if outcome == _DONE:
+                return
+            if outcome == _OTHER_STORE or limit is None:
+                self._check_identity()
+                continue
+            idle = self._find_idle(mesh, limit)
+            if idle is not None and self._delete(*idle):
+                log.warning("state store %s: mesh %r was idle and was deleted to make room", self.name, idle[0])
+                if self._on_evicted is not None:
+                    self._on_evicted(idle[0])
+
+    def _find_idle(self, mesh: str, limit: MeshLimit) -> tuple[str, int] | None:
+        """The idle mesh that a new one may replace, with its revision; None if there is room now.
+
+        Raises:
+            TooManyMeshes: the store is full, and no mesh has been idle for long enough.
+        """
+        entries = self._entries()
+        names = [name.decode() for name in entries]
+
+        def ask(client: Client) -> list[bytes | None]:
+            with client.pipeline(transaction=False) as pipeline:
+                for name in names:
+                    pipeline.hget(self._keys(name)[0], "revision")
+                return list(pipeline.execute())
+
+        found = dict(zip(names, self._server.call(ask), strict=True))
+        unused = [name for name in names if found[name] is None and _is_old(entries[name.encode()])]
+        for name in unused:
+            self._release(name, entries[name.encode()])
+        if unused:
+            return None
+        revisions = {name: int(revision) for name, revision in found.items() if revision is not None}
+        if limit.evict_idle_seconds is not None and revisions:  # a revision is the time of its write, µs
+            name = min(revisions, key=lambda one: revisions[one])
+            if time.time() - revisions[name] / 1e6 >= limit.evict_idle_seconds:
+                return name, revisions[name]
+        raise too_many_meshes(mesh, limit)
+
+    def _entries(self) -> dict[bytes, bytes]:
+        """The list of meshes: names, each with the time and the writer of its reservation."""
+        found: dict[bytes, bytes] = self._command("HGETALL", self._store_keys()[1])
+        if not found:
+            self._check_identity()
+        return found
+
+    def _release(self, mesh: str, entry: bytes | None) -> None:
+        if entry is not None:
+            self._of_the_store("release", mesh, entry, is_write=True)
+
+    def _check_known(self) -> None:
+        """Remember the id of the store before the first call."""
+        if self._id is None:
+            self._check_identity()
+
+    def _check_identity(self) -> None:
+        """Check that the server has the data that this process has seen.
+
+        Raises:
+            StoreGone: it was emptied or replaced.
+        """
+        made = uuid.uuid4().hex.encode() if self._id is None else b""
+        found = self._of_the_store("identify", made, is_write=True)
+        if self._id is None:
+            self._id = found
+        if found == self._id:
+            if self._is_lost:
+                self._is_lost = False
+                log.warning("state store %s: its data is back and in use again", self.name)
+            return
+        error = StoreGone(
+            f"state store {self.name}: expected the data of store {self._id.decode()}, came "
+            f"{f'the data of store {found.decode()}' if found else 'none'}; the Redis was emptied or replaced, and "
+            "nothing can be read or stored; restore its data, or restart the service to continue without it",
+            retry_after_seconds=_RETRY_SECONDS,
+        )
+        if not self._is_lost:
+            self._is_lost = True
+            log.error("%s", error)
+        raise error
+
+    def _ask(self, script: str, mesh: str, *arguments: Any) -> Any:
+        self._check_known()
+        return self._server.call(lambda client: self._scripts[script].run(client, self._keys(mesh), arguments))
+
+    def _command(self, name: str, key: str) -> Any:
+        self._check_known()
+        return self._server.call(lambda client: cast(Any, client).execute_command(name, key))
+
+    def _write(self, script: str, mesh: str, *arguments: Any) -> Any:
+        self._check_known()
+        run = self._scripts[script].run
+        return self._server.call(lambda client: run(client, self._keys(mesh), arguments), is_write=True)
+
+    def _of_the_store(self, script: str, *arguments: Any, is_write: bool) -> Any:
+        run = self._scripts[script].run
+        return self._server.call(lambda client: run(client, self._store_keys(), arguments), is_write=is_write)
+
+    def _keys(self, mesh: str) -> list[str]:
+        return [f"{self._prefix}:{{{mesh}}}:{name}" for name in KEYS]
+
+    def _store_keys(self) -> list[str]:
+        return [f"{self._prefix}:{{{_STORE}}}:{name}" for name in ("id", "meshes")]
+
+    @contextmanager
+    def _setting_aside_damage(self, mesh: str) -> Iterator[None]:
+        """Set a mesh aside if its rows turn out to be damaged, and raise the error again."""
+        try:
+            yield
+        except CorruptState as error:
+            found = self._ask("read_whole", mesh)
+            if found:
+                try:
+                    unpack_whole(mesh, *found)  # another process may have set it aside already
+                except CorruptState:
+                    self.set_aside(mesh, str(error), revision=int(found[1]))
+            raise CorruptState(
+                f"state store {self.name}: {error}; the mesh was set aside and starts learning again with its next "
+                "snapshot",
+                mesh=mesh,
+            ) from error
+
+
+def _name_write() -> str:
+    """A name of a write that no other has."""
+    return uuid.uuid4().hex
+
+
+def _is_old(entry: bytes) -> bool:
+    """Whether a mesh was reserved so long ago that its first write must have failed."""
+    return time.time() - int(entry.split()[0]) > _RESERVED_SECONDS
+
+
+def _matches(one: ArchivedIncident, wanted: IncidentFilter) -> bool:
+    return (
+        (wanted.since is None or one.until is None or one.until > wanted.since)
+        and (wanted.until is None or one.since < wanted.until)
+        and set(wanted.services) <= set(one.services)
+        and (wanted.suspects is None or not set(wanted.suspects).isdisjoint(one.suspects))
+        and wanted.kind in (None, one.kind)
+        and wanted.severity in (None, one.severity)
+        and (wanted.before is None or (one.since, one.id) < wanted.before)
+    )

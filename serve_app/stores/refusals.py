@@ -1,0 +1,32 @@
+"""Refusals that every store words alike."""
+
+from serve_app.errors import StoreConflict, TooManyMeshes
+from serve_app.stores.base import MeshLimit
+
+
+def conflict(mesh: str, what: str, revision: int | None, stored_sequence: int, stored_revision: int) -> StoreConflict:
+    """The error for a write that does not follow what is stored.
+
+    Args:
+        mesh: name.
+        what: was to be written.
+        revision: from which it was computed; None: unknown.
+        stored_sequence, stored_revision: what is stored; 0 for nothing.
+    """
+    given = "" if revision is None else f" made from revision {revision}"
+    return StoreConflict(
+        f"mesh {mesh!r}: {what}{given} does not follow the stored sequence {stored_sequence}, revision "
+        f"{stored_revision}; load the mesh again and repeat",
+        sequence=stored_sequence,
+        revision=stored_revision,
+    )
+
+
+def too_many_meshes(mesh: str, limit: MeshLimit) -> TooManyMeshes:
+    """The error for a new mesh in a store that is full."""
+    idle = "set limits.evict_idle_seconds" if limit.evict_idle_seconds is None else "lower limits.evict_idle_seconds"
+    return TooManyMeshes(
+        f"mesh {mesh!r}: expected at most {limit.max_meshes} meshes in the store, came another one; nothing was "
+        f"changed; delete unused meshes (DELETE /v1/meshes/NAME), raise limits.max_meshes, or {idle} so that "
+        "idle meshes make room"
+    )
