@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels import backend
+from kernels import backend, load_cuda
 from model.checkpoint import Checkpoint, load
 from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.scoring.score import PartitionScore, PartitionTask
@@ -106,13 +106,15 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     device = torch.device(arguments.device)
+    if device.type == "cuda":
+        load_cuda()
     check_cut(device)
     about = {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "cores": os.cpu_count(),
         "threads": arguments.threads,
         "malloc_tuned": "MALLOC_TOP_PAD_" in os.environ,
-        "backend": backend(),
+        "backend": backend(device.type),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "load_before": round(os.getloadavg()[0], 2),

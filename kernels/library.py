@@ -174,7 +174,8 @@ def _load(library: _Library, wanted: str) -> tuple[str, ctypes.CDLL]:
 
 def _check_apart(file: Path, device: str) -> None:
     """Try a library in another process, see ``selfcheck.py``. That imports from where this process does."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TAGAE_KERNELS": REFERENCE}
+    path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+    environment = os.environ | {"PYTHONPATH": path, "TAGAE_KERNELS": REFERENCE}
     command = [sys.executable, "-P", "-m", "kernels.selfcheck", str(file), device]
     try:
         done = subprocess.run(

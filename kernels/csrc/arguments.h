@@ -7,6 +7,7 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -90,12 +91,17 @@ class Arguments {
     Tensor keep(const Tensor& tensor, bool usable, ScalarType type = TYPE) {
         require(tensor.scalar_type() == type, "types do not fit");
         require(Place::has(tensor), "expected tensors on the device of this library");
+        if constexpr (!Place::READS_INDICES) {  // there may be several GPUs
+            if (!device_) device_ = tensor.get_device_index();
+            require(*device_ == tensor.get_device_index(), "expected tensors on one device");
+        }
         if (usable) return tensor;
         copies_.push_back(torch::stable::contiguous(tensor));
         return copies_.back();
     }
 
     std::vector<Tensor> copies_;
+    std::optional<int32_t> device_;
 };
 
 template <class T>

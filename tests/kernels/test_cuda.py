@@ -68,6 +68,13 @@ def test_a_wrong_index_spoils_only_its_row() -> None:
 
 
 @pytest.mark.usefixtures("bodies")
+def test_tensors_of_another_device_are_named() -> None:
+    source, index = torch.ones(3, 4, device="cuda"), torch.zeros(2, dtype=torch.int64)
+    with pytest.raises(kernels.InvalidArgument, match="source_index: expected device cuda:0"):
+        kernels.edge_dot(source, source, index, index.cuda())
+
+
+@pytest.mark.usefixtures("bodies")
 def test_another_stream() -> None:
     """The bodies run on torch's current stream."""
     source, index = torch.randn(1000, 64, device="cuda"), torch.arange(1000, device="cuda")

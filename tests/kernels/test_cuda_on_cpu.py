@@ -103,8 +103,12 @@ def test_bodies_that_pass_the_check_are_registered(tmp_path: Path) -> None:
             lambda text: text.replace("if (lane == 0) out[e] = total;", "out[e + (int64_t(1) << 50)] = total;"),
             "ended with SIGSEGV",
         ),
+        (
+            lambda text: text.replace("totals[warp] = total;\n        __syncthreads();", "totals[warp] = total;"),
+            "came nan",
+        ),
     ],
-    ids=["wrong result", "illegal access"],
+    ids=["wrong result", "illegal access", "no barrier"],
 )
 def test_bodies_that_fail_the_check_do_not_run(
     wrong: Callable[[str], str], text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
