@@ -1,12 +1,13 @@
 """Goodput, latencies and rejections under overload.
 
-    python -m benchmarks.bench_overload [--services 60 500] [--clients 1 8 32 128 400] [--seconds 20] [--rounds 3]
-        [--json FILE]
+    python -m benchmarks.bench_overload [--services 60 500] [--formats json arrow] [--clients 1 8 32 128 400]
+        [--seconds 10] [--rounds 2] [--json FILE]
 
-Each client pushes snapshots of its own mesh (JSON) in a closed loop over one connection, and waits after a 429 as long
-as the answer says. A prober requests Serve's own health route twice a second. Measurement begins after ``--settle``
-seconds, in which the service adapts, and lasts ``--seconds``. All numbers of clients take turns, several rounds long,
-each time with a new service. Goodput is the median of the rounds; the other figures are of all rounds together.
+Each client pushes snapshots of its own mesh in a closed loop over one connection, and waits after a 429 as long as the
+answer says. With Arrow only 32 clients are measured. A prober requests Serve's own health route twice a second.
+Measurement begins after ``--settle`` seconds, in which the service adapts, and lasts ``--seconds``. All numbers of
+clients take turns, several rounds long, each time with a new service. Goodput is the median of the rounds; the other
+figures are of all rounds together.
 
 Asserted: no 504, no connection error, no status but 200 and 429.
 """
@@ -14,26 +15,29 @@ Asserted: no 504, no connection error, no status but 200 and 429.
 import argparse
 import asyncio
 import json
+import struct
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from serve_app.api.codec import snapshot_document
+from serve_app.api.codec import encode_snapshot
 from serve_app.app import start, stop
 from serve_app.settings import Settings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
-TIME = "2026-01-01T00:00:00+00:00"
+FORMATS = {"json": "application/json", "arrow": "application/vnd.apache.arrow.stream"}
+ARROW_CLIENTS = 32
 
 
 @dataclass(slots=True)
@@ -78,16 +82,48 @@ class Connection:
         self._reader = self._writer = None
 
 
-async def push(connection: Connection, mesh: str, body: str, figures: Figures, times: tuple[float, float]) -> None:
+@dataclass(frozen=True, slots=True)
+class Body:
+    """An encoded snapshot, whose time can be changed in place.
+
+    Attributes:
+        form: ``json`` or ``arrow``.
+        content: the first snapshot.
+    """
+
+    form: str
+    content: bytes
+
+    @classmethod
+    def of(cls, services: int, form: str) -> "Body":
+        """Encode a snapshot of a simulated mesh."""
+        degree = 3.0 if services < 500 else 6.0
+        [snapshot] = Simulator(MeshSpec(services=services, calls_per_service=degree, seed=1), snapshots=1).snapshots()
+        body = cls(form, encode_snapshot(replace(snapshot, observed_at=BEGINNING), FORMATS[form]))
+        assert body._stamp(BEGINNING) in body.content
+        return body
+
+    def head(self, mesh: str) -> bytes:
+        """Return the first lines of a request that pushes it."""
+        lines = f"POST /v1/meshes/{mesh}/snapshots HTTP/1.1", "host: 127.0.0.1", f"content-type: {FORMATS[self.form]}"
+        return "".join(f"{line}\r\n" for line in lines).encode()
+
+    def at(self, sequence: int) -> bytes:
+        """Return the content of a later snapshot."""
+        later = BEGINNING + timedelta(seconds=15 * sequence)
+        return self.content.replace(self._stamp(BEGINNING), self._stamp(later), 1)
+
+    def _stamp(self, time: datetime) -> bytes:
+        # Arrow has microseconds since 1970; the others have text.
+        return struct.pack("<q", round(time.timestamp() * 1e6)) if self.form == "arrow" else time.isoformat().encode()
+
+
+async def push(connection: Connection, mesh: str, body: Body, figures: Figures, times: tuple[float, float]) -> None:
     """Push until the end of the measurement."""
-    head = (
-        f"POST /v1/meshes/{mesh}/snapshots HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n".encode()
-    )
     sequence = 0
     began, ends = times
     while (now := time.monotonic()) < ends:
-        at = (BEGINNING + timedelta(seconds=15 * sequence)).isoformat()
-        status, wait = await connection.request(head, body.replace(TIME, at, 1).encode())
+        status, wait = await connection.request(body.head(mesh), body.at(sequence))
         done = time.monotonic()
         if began <= now:
             figures.statuses[status] += 1
@@ -107,7 +143,7 @@ async def probe(connection: Connection, figures: Figures, times: tuple[float, fl
         await asyncio.sleep(0.5)
 
 
-async def load(url: str, clients: int, body: str, name: str, settle: float, seconds: float) -> Figures:
+async def load(url: str, clients: int, body: Body, name: str, settle: float, seconds: float) -> Figures:
     """Run all clients of one level at once."""
     host, port = url.removeprefix("http://").split(":")
     figures, began = Figures(), time.monotonic() + settle
@@ -120,7 +156,7 @@ async def load(url: str, clients: int, body: str, name: str, settle: float, seco
     return figures
 
 
-def serve_load(clients: int, body: str, settle: float, seconds: float) -> Figures:
+def serve_load(clients: int, body: Body, settle: float, seconds: float) -> Figures:
     """Run all clients of one level against a new service."""
     with tempfile.TemporaryDirectory() as folder:
         url = start(
@@ -134,7 +170,7 @@ def serve_load(clients: int, body: str, settle: float, seconds: float) -> Figure
     return figures
 
 
-def summary(services: int, clients: int, rounds: Sequence[Figures], seconds: float) -> dict[str, Any]:
+def summary(services: int, form: str, clients: int, rounds: Sequence[Figures], seconds: float) -> dict[str, Any]:
     """The line of one level."""
     accepted, rejected, hops = (
         [duration for one in rounds for duration in getattr(one, name)] for name in ("accepted", "rejected", "hops")
@@ -143,6 +179,7 @@ def summary(services: int, clients: int, rounds: Sequence[Figures], seconds: flo
     return {
         "bench": "overload",
         "services": services,
+        "format": form,
         "clients": clients,
         "rounds": len(rounds),
         "goodput_per_second": round(median(len(one.accepted) for one in rounds) / seconds, 2),
@@ -161,24 +198,24 @@ def main() -> None:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--services", type=int, nargs="+", default=[60, 500])
+    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32, 128, 400])
-    parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--settle", type=float, default=15)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--settle", type=float, default=10)
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
     lines: list[dict[str, Any]] = []
-    for services in chosen.services:
-        degree = 3.0 if services < 500 else 6.0
-        [snapshot] = Simulator(MeshSpec(services=services, calls_per_service=degree, seed=1), snapshots=1).snapshots()
-        body = json.dumps({**snapshot_document(snapshot), "observed_at": TIME})
-        rounds: dict[int, list[Figures]] = {clients: [] for clients in chosen.clients}
+    for services, form in product(chosen.services, chosen.formats):
+        body = Body.of(services, form)
+        rounds: dict[int, list[Figures]] = {n: [] for n in (chosen.clients if form == "json" else [ARROW_CLIENTS])}
         for _ in range(chosen.rounds):
             for clients, figures in rounds.items():
                 figures.append(serve_load(clients, body, chosen.settle, chosen.seconds))
-                print(f"{services} services, {clients} clients: {len(figures[-1].accepted)} accepted", flush=True)
+                accepted = len(figures[-1].accepted)
+                print(f"{services} services, {form}, {clients} clients: {accepted} accepted", flush=True)
         for clients, figures in rounds.items():
-            lines.append(summary(services, clients, figures, chosen.seconds))
+            lines.append(summary(services, form, clients, figures, chosen.seconds))
             print(json.dumps(lines[-1]), flush=True)
     if chosen.json:
         chosen.json.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")

@@ -19,19 +19,15 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.bench_overload import BEGINNING, TIME, Connection
-from serve_app.api.codec import snapshot_document
+from benchmarks.bench_overload import Body, Connection
 from serve_app.app import start, stop
 from serve_app.settings import Settings
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 
 MESH = "steady"
 SETTLE_SECONDS = 3.0  # for all connections to open
@@ -86,17 +82,13 @@ async def idle(host: str, port: int) -> None:
         writer.close()
 
 
-async def steady(host: str, port: int, body: str, sequence: int, pace: float, seconds: float) -> list[float]:
+async def steady(host: str, port: int, body: Body, sequence: int, pace: float, seconds: float) -> list[float]:
     """Push at a steady pace and return the durations in s."""
     taken: list[float] = []
     connection, ends = Connection(host, port), time.monotonic() + seconds
-    head = (
-        f"POST /v1/meshes/{MESH}/snapshots HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n".encode()
-    )
     while time.monotonic() < ends:
-        at = (BEGINNING + timedelta(seconds=15 * (sequence + len(taken)))).isoformat()
         began = time.monotonic()
-        status, _ = await connection.request(head, body.replace(TIME, at, 1).encode())
+        status, _ = await connection.request(body.head(MESH), body.at(sequence + len(taken)))
         assert status == 200, status
         taken.append(time.monotonic() - began)
         await asyncio.sleep(max(0.0, 1 / pace - taken[-1]))
@@ -134,7 +126,7 @@ def crowd(host: str, port: int, slow: int, streams: int, idles: int, seconds: fl
     return seen
 
 
-async def compare(url: str, body: str, process: ProcessPoolExecutor, chosen: argparse.Namespace) -> dict[str, object]:
+async def compare(url: str, body: Body, process: ProcessPoolExecutor, chosen: argparse.Namespace) -> dict[str, object]:
     """Alternate rounds without and with the other connections."""
     host, _, port_text = url.removeprefix("http://").partition(":")
     port, sequence = int(port_text), 0
@@ -187,8 +179,7 @@ def main() -> None:
     parser.add_argument("--pace", type=float, default=5.0, help="pushes per second")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
-    [snapshot] = Simulator(MeshSpec(services=60, seed=1), snapshots=1).snapshots()
-    body = json.dumps({**snapshot_document(snapshot), "observed_at": TIME})
+    body = Body.of(60, "json")
     with tempfile.TemporaryDirectory() as folder:
         url = start(Settings(serve={"port": 0}, store={"path": folder}, scorer={"device": "cpu"}))
         try:

@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.ablation.variants import FULL, VARIANTS
 from benchmarks.detection.plan import LOUD, OURS
+from benchmarks.pictures import draw_speed, draw_throughput
 
 Row = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]
@@ -121,18 +122,50 @@ def page() -> str:
 def overload() -> str:
     """Goodput, latencies and rejections, by clients."""
     body = [
-        f"| {row['services']} | {row['clients']} | {row['goodput_per_second']:.1f} "
+        f"| {row['services']} | {row['format']} | {row['clients']} | {row['goodput_per_second']:.1f} "
         f"| {_ms(row['accepted_p50_seconds'])} / {_ms(row['accepted_p99_seconds'])} | {row['rejections']} "
         f"| {_ms(row['rejected_p95_seconds'])} | {_ms(row['hop_p50_seconds'])} |"
         for row in rows("overload")
     ]
     header = (
-        "| services | clients | verdicts/s | accepted, p50 / p99 | rejections | rejected, p95 | empty request, p50 |"
+        "| services | body | clients | verdicts/s | accepted, p50 / p99 | rejections | rejected, p95 "
+        "| empty request, p50 |"
     )
     return (
         "Each client has its own mesh, runs in a closed loop, and waits as long as a 429 says. Clients and service "
-        "share 2 cores. Verdicts per second are the median of three rounds "
+        "share 2 cores. Verdicts per second are the median of the rounds "
         f"(`python -m benchmarks.bench_overload`):\n\n{table(header, body)}"
+    )
+
+
+def kernels() -> str:
+    """A layer beside its contenders, and the network beside the peak of the processor."""
+    found = rows("kernels")
+    inference = [r for r in found if r["pass"] == "inference"]
+    training = {r["nodes"]: r for r in found if r["pass"] != "inference"}
+    layers = ("layer", "reference", "pyg", "compiled", "aot", "onnx")
+    body = [
+        f"| {r['nodes']:,} / {r['edges']:,} | "
+        + " | ".join(f"{r[f'{name}_ms']:.2f}" if f"{name}_ms" in r else "–" for name in layers)
+        + f" | {training[r['nodes']]['layer_ms']:.1f} | {training[r['nodes']]['pyg_ms']:.1f} |"
+        for r in inference
+    ]
+    header = (
+        "| nodes / edges | our layer | its reference | PyG eager | `torch.compile` | AOTInductor | ONNX Runtime "
+        "| our layer with backward | PyG with backward |"
+    )
+    shares = [
+        f"| {r['nodes']:,} / {r['edges']:,} | {r['network_ms']:.2f} | {r['peak_share']:.2f} "
+        f"| {r['vs_pyg']:.1f} | {r['vs_compiled']:.1f} |"
+        for r in inference
+    ]
+    about = (
+        "| services / calls | the network, ms | share of the peak | our layer against PyG eager "
+        "| against `torch.compile` |"
+    )
+    return (
+        f"Milliseconds, {inference[0]['threads']} thread, `{inference[0]['backend']}`, torch {inference[0]['torch']}, "
+        f"PyG {inference[0]['pyg']}:\n\n{table(header, body)}\n\n{table(about, shares)}"
     )
 
 
@@ -535,6 +568,7 @@ def tables() -> list[tuple[Path, str, str]]:
         (docs / "operations.md", "overload", overload()),
         (docs / "operations.md", "slow clients", slow_clients()),
         (docs / "operations.md", "recovery", recovery()),
+        (log, "kernels", kernels()),
         (log, "adaptation", adaptation()),
         (log, "evaluation set", evaluation_set()),
     ]
@@ -562,6 +596,10 @@ def insert_table(text: str, name: str, table: str) -> str:
 def main() -> None:
     for path, name, text in tables():
         path.write_text(insert_table(path.read_text(), name, text))
+    pictures = ROOT / "docs" / "pictures"
+    inference = [r for r in rows("kernels") if r["pass"] == "inference"]
+    draw_speed(inference, rows("pipeline"), _pushes(), pictures / "speed.png")
+    draw_throughput(rows("overload"), pictures / "throughput.png")
 
 
 if __name__ == "__main__":
