@@ -80,13 +80,13 @@ def load_effect(adapter: Adapter, node_ids: Sequence[str], edge_index: IntArray,
         node_ids, edge_index: services and calls of the mesh.
         load: ``[N]`` request rate of each service, as the channel has it.
     """
-    row = {name: i for i, name in enumerate(adapter.services)}
-    place = np.fromiter((row.get(name, -1) for name in node_ids), np.int64, len(node_ids))
+    rows = dict(zip(node_ids, range(len(node_ids)), strict=True))
+    place = np.array([rows.get(name, -1) for name in adapter.services], np.int64)
     here = np.flatnonzero(place >= 0)
-    everyones = np.full(len(row), 0, np.float32)
-    everyones[place[here]] = load[here]
+    everyones = np.zeros(len(place), np.float32)
+    everyones[here] = load[place[here]]
     node = np.zeros((len(node_ids), len(NODE_CHANNELS)), np.float32)
-    node[here[:, None], LATENCIES] = adapter.rise(everyones)[place[here]]
+    node[place[here][:, None], LATENCIES] = adapter.rise(everyones)[here]
     edge = np.zeros((edge_index.shape[1], len(EDGE_CHANNELS)), np.float32)
-    edge[:, CALL_LATENCIES] = node[edge_index[1]][:, CALL_LATENCIES]
+    edge[:, CALL_LATENCIES] = node[:, CALL_LATENCIES][edge_index[1]]
     return node, edge
