@@ -129,12 +129,12 @@ def train_network(
     data: list[Example] = []
     of_root_cause, _ = _teachers(runs)
     counts = []
-    for index, (found, count) in enumerate(each(partial(_read, config=network.config, every=options.every), runs)):
+    for index, (found, count) in enumerate(each(partial(read_run, config=network.config, every=options.every), runs)):
         data += [e for e in found if e.culprit < 0 or index in of_root_cause]
         counts.append(count)
         progress("reading runs", index + 1, len(runs))
     with _flush_denormals():
-        losses = _train_network(network, data, options, progress)
+        losses = fit_network(network, data, options, progress)
     of_nodes, of_edges = (Tail.of_meshes(each_mesh) for each_mesh in zip(*counts, strict=True))
     return Checkpoint(network.eval(), MetaModel().eval(), of_nodes, of_edges, 0.0, provenance), losses
 
@@ -182,7 +182,7 @@ def _teachers(runs: Sequence[TrainingRun]) -> tuple[set[int], set[int]]:
     return set(faulty[::2]), set(faulty[1::2])
 
 
-def _read(
+def read_run(
     run: TrainingRun, config: AutoencoderConfig, every: int
 ) -> tuple[list[Example], tuple[TailCounts, TailCounts]]:
     """Return the examples of a run, and its exceedances of services and calls."""
@@ -199,7 +199,7 @@ def _read(
     return found, tails
 
 
-def _train_network(
+def fit_network(
     network: Autoencoder, data: list[Example], options: TrainingOptions, progress: Progress
 ) -> dict[str, list[float]]:
     """Run Adam over shuffled batches.
@@ -217,7 +217,7 @@ def _train_network(
     for step, rows in enumerate(islice(batches, options.steps), 1):
         batch = [data[i] for i in rows]
         graph = batch_tasks([e.task for e in batch], torch.device("cpu"))
-        losses = _losses(network, graph, batch)
+        losses = losses_of(network, graph, batch)
         optimiser.zero_grad()
         torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -229,7 +229,7 @@ def _train_network(
     return history
 
 
-def _losses(network: Autoencoder, graph: MeshGraph, batch: list[Example]) -> dict[str, Tensor]:
+def losses_of(network: Autoencoder, graph: MeshGraph, batch: list[Example]) -> dict[str, Tensor]:
     """Return the losses: expectation and structure on normal snapshots, root cause on faulty ones."""
     decoding: Decoding = network(graph)
     sizes = torch.tensor([len(e.task.nodes) for e in batch])
