@@ -159,8 +159,8 @@ def network(nodes: int, edges: int) -> tuple[Callable[[], object], float]:
     checkpoint = load()
     spec = MeshSpec(services=nodes, calls_per_service=edges / nodes, seed=1)
     [snapshot] = Simulator(spec, snapshots=1).snapshots()
-    tasks = prepare(checkpoint, Mesh(), snapshot, Options(max_services=nodes)).tasks
-    graph = batch_tasks(tasks, torch.device("cpu"))
+    task = prepare(checkpoint, Mesh(), snapshot, Options()).whole
+    graph = batch_tasks([task], torch.device("cpu"))
     attended = (len(graph.callers.indices) + len(graph.callees.indices)) / 2
     multiply_adds = nodes * PER_SERVICE + graph.edge_index.shape[1] * PER_CALL + attended * PER_ATTENDED_CALL
     return lambda: checkpoint.network(graph), multiply_adds

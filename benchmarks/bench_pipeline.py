@@ -23,9 +23,9 @@ import torch
 from kernels import backend, load_cuda
 from model.checkpoint import Checkpoint, load
 from model.incidents.tracking import AlertPolicy, IncidentMemory
-from model.scoring.score import PartitionScore, PartitionTask
+from model.scoring.score import PartitionScore
 from model.verdict import Verdict
-from serve_app.pipeline import LocalRunner, Mesh, MetaInput, Options, advance, run_now, run_stages
+from serve_app.pipeline import LocalRunner, Mesh, MetaInput, Options, PreparedSnapshot, advance, run_now, run_stages
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 
@@ -46,9 +46,9 @@ class TimedRunner(LocalRunner):
         with self._measure(stage):
             return function(*args, **kwargs)
 
-    async def score(self, tasks: Sequence[PartitionTask]) -> Sequence[PartitionScore]:
+    async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]:
         with self._measure("score"):
-            return await super().score(tasks)
+            return await super().score(prepared)
 
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
         with self._measure("combine"):

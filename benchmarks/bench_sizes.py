@@ -77,7 +77,7 @@ def judge(network: Autoencoder, unseen: Sequence[Example]) -> dict[str, float]:
 def network_times(networks: dict[str, Autoencoder]) -> dict[str, float]:
     """Return the median duration of a pass of each network, ms. They take turns."""
     [snapshot] = Simulator(MeshSpec(services=2000, calls_per_service=10, seed=1), snapshots=1).snapshots()
-    graph = batch_tasks(prepare(load(), Mesh(), snapshot, Options()).tasks, torch.device("cpu"))
+    graph = batch_tasks([prepare(load(), Mesh(), snapshot, Options()).whole], torch.device("cpu"))
     taken: dict[str, list[float]] = {name: [] for name in networks}
     with torch.inference_mode():
         for _ in range(REPEAT):

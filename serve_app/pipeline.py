@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.checkpoint import Checkpoint
-from model.features import RATE, Array
+from model.features import RATE
 from model.incidents.context import add_context
 from model.incidents.impact import add_impact
 from model.incidents.mutes import ActiveMutes, active_mutes
 from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.network.autoencoder import Autoencoder
 from model.scoring.evidence import Decoded, Evidence, Surprises, assemble_scores, gather, surprises, young_calls
 from model.scoring.meta_model import CrossingCalls, VerdictContext, build_verdict, decode_crossing, with_crossing
-from model.scoring.score import PartitionScore, PartitionTask, edge_inputs, node_inputs, score, whole_mesh
+from model.scoring.score import PartitionScore, PartitionTask, score, whole_mesh
 from model.snapshot import IntArray, MeshSnapshot, ServicePolicy, namespace_of
 from model.state.adapter_fit import adopt, fit, remove_adapter, replace_adaptation
 from model.state.filters import SLOW_CENTRE
@@ -101,17 +102,17 @@ class Mesh:
 
 @dataclass(frozen=True, slots=True)
 class PreparedSnapshot:
-    """A snapshot that was observed and cut into tasks for scoring.
+    """A snapshot that was observed, ready for scoring.
 
     Attributes:
         mesh: state and plan that include the snapshot.
         observation: the snapshot against the mesh's past.
-        tasks: one for each part of the plan.
+        whole: the task of the uncut mesh; :func:`cut_tasks` cuts it by the plan.
     """
 
     mesh: Mesh
     observation: Observation
-    tasks: tuple[PartitionTask, ...]
+    whole: PartitionTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +155,8 @@ class StageRunner(Protocol):
         """Call a function that belongs to a stage; ``stage`` is the label of its duration."""
         ...
 
-    async def score(self, tasks: Sequence[PartitionTask]) -> Sequence[PartitionScore]:
-        """Score the parts. Parts that cannot be scored are left out."""
+    async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]:
+        """Score the parts of the plan. Parts that cannot be scored are left out."""
         ...
 
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
@@ -175,8 +176,8 @@ class LocalRunner:
     async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return function(*args, **kwargs)
 
-    async def score(self, tasks: Sequence[PartitionTask]) -> Sequence[PartitionScore]:
-        return score(self._checkpoint.network, tasks)
+    async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]:
+        return score_whole(self._checkpoint.network, prepared)
 
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
         return decide(self._checkpoint, meta_input, policy)
@@ -220,7 +221,7 @@ async def run_stages(
         OutOfOrder: the snapshot is not newer than the last one counted.
     """
     prepared = await runner.run(PREPARE, prepare, checkpoint, mesh, snapshot, options, counted=counted)
-    scores = await runner.score(prepared.tasks)
+    scores = await runner.score(prepared)
     calibrated, meta_input = await runner.run(GATHER, _gather, checkpoint, prepared, scores, snapshot, options)
     verdict, memory = await runner.decide(meta_input, options.policy)
     window = prepared.mesh.state.window
@@ -282,10 +283,44 @@ def adapts(sequence: int, options: Options) -> bool:
 def prepare(
     checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True
 ) -> PreparedSnapshot:
-    """Deviations of the whole mesh, its plan, and one task per part."""
+    """Deviations of the whole mesh, its plan, and the inputs of the network."""
     observation, state = _learn(checkpoint, mesh.state, snapshot, options, counted=counted)
     cut = _plan(mesh, state, options)
-    return PreparedSnapshot(Mesh(state, cut), observation, _tasks(state, observation, cut))
+    return PreparedSnapshot(Mesh(state, cut), observation, whole_mesh(state, observation))
+
+
+def score_whole(network: Autoencoder, prepared: PreparedSnapshot) -> tuple[PartitionScore, ...]:
+    """Score all parts in one pass over the uncut mesh.
+
+    A part has all services that its core depends on, so this gives the same scores as the tasks of the parts, whose
+    shared services are computed several times.
+    """
+    cut, whole = _plan_of(prepared), prepared.whole
+    if len(cut.parts) == 1:
+        return tuple(score(network, [whole]))
+    between = _between_parts(prepared)
+    (found,) = score(network, [replace(whole, boundary=np.flatnonzero(between))])
+    place = np.cumsum(between) - 1  # row of each such service in the embeddings
+    return tuple(
+        PartitionScore(
+            index,
+            found.node_expected[part.core],
+            found.edge_expected[part.owned_edges],
+            found.structure[part.owned_edges],
+            found.root_cause_logit[part.core],
+            found.embeddings[place[part.core[between[part.core]]]],
+        )
+        for index, part in enumerate(cut.parts)
+    )
+
+
+def cut_tasks(prepared: PreparedSnapshot) -> tuple[PartitionTask, ...]:
+    """One task for each part of the plan, with the services that its core depends on."""
+    cut = _plan_of(prepared)
+    if len(cut.parts) == 1:
+        return (prepared.whole,)
+    between = _between_parts(prepared)
+    return tuple(_task(prepared, part, between, index) for index, part in enumerate(cut.parts))
 
 
 def replay(
@@ -337,8 +372,7 @@ def _learn(
 
 def calibrate(checkpoint: Checkpoint, prepared: PreparedSnapshot, scores: Sequence[PartitionScore]) -> Calibrated:
     """Join the scores of the parts that answered, and calibrate each series against its own past."""
-    state, cut = prepared.mesh.state, prepared.mesh.plan
-    assert cut is not None  # prepare made it
+    state, cut = prepared.mesh.state, _plan_of(prepared)
     decoded = assemble_scores(
         state,
         [(cut.parts[s.part].core, cut.parts[s.part].owned_edges, s) for s in scores],
@@ -352,8 +386,7 @@ def build_meta_input(
     checkpoint: Checkpoint, prepared: PreparedSnapshot, calibrated: Calibrated, snapshot: MeshSnapshot, options: Options
 ) -> MetaInput:
     """Gather the evidence for :func:`decide` from calibrated scores."""
-    state, cut = prepared.mesh.state, prepared.mesh.plan
-    assert cut is not None  # prepare made it
+    state, cut = prepared.mesh.state, _plan_of(prepared)
     answered = {s.part for s in calibrated.scores}
     evidence = gather(state, prepared.observation, calibrated.decoded, calibrated.surprise, options.policy)
     size = len(state.node_ids), state.interval_seconds
@@ -437,48 +470,51 @@ def _plan(mesh: Mesh, state: MeshState, options: Options) -> PartitionPlan:
     return rebalance(mesh.plan, kept, *topology, weight, *attended, options.max_services, options.partition_seed)
 
 
-def _tasks(state: MeshState, observation: Observation, cut: PartitionPlan) -> tuple[PartitionTask, ...]:
-    """One task for each part: its rows of the inputs, which are computed for the whole mesh."""
-    if len(cut.parts) == 1:
-        return (whole_mesh(state, observation),)
-    nodes, edges = node_inputs(observation), edge_inputs(observation)
-    boundary = np.zeros(len(state.node_ids), bool)
-    boundary[state.edge_index[:, cut.crossing]] = True
-    return tuple(_task(state, nodes, edges, part, boundary, index) for index, part in enumerate(cut.parts))
+def _plan_of(prepared: PreparedSnapshot) -> PartitionPlan:
+    cut = prepared.mesh.plan
+    assert cut is not None  # prepare made it
+    return cut
 
 
-def _task(
-    state: MeshState, nodes: Array, edges: Array, part: Partition, boundary: NDArray[np.bool_], index: int
-) -> PartitionTask:
+def _between_parts(prepared: PreparedSnapshot) -> NDArray[np.bool_]:
+    """Which services have a call to or from another part."""
+    state = prepared.mesh.state
+    between = np.zeros(len(state.node_ids), bool)
+    between[state.edge_index[:, _plan_of(prepared).crossing]] = True
+    return between
+
+
+def _task(prepared: PreparedSnapshot, part: Partition, between: NDArray[np.bool_], index: int) -> PartitionTask:
+    state, whole = prepared.mesh.state, prepared.whole
     rows = part.nodes
-    owned = np.zeros(len(edges), bool)
+    owned = np.zeros(len(whole.edges), bool)
     owned[part.owned_edges] = True
     calls = np.concatenate([part.owned_edges, part.edges[~owned[part.edges]]])
     position = np.empty(len(state.node_ids), np.int32)
     position[rows] = np.arange(len(rows), dtype=np.int32)
     return PartitionTask(
-        nodes[rows],
-        edges[calls],
+        whole.nodes[rows],
+        whole.edges[calls],
         position[state.edge_index[:, calls]],
         state.attended_callers[calls],
         state.attended_callees[calls],
         len(part.core),
         len(part.owned_edges),
-        np.flatnonzero(boundary[part.core]),
+        np.flatnonzero(between[part.core]),
         index,
     )
 
 
 def _crossing(prepared: PreparedSnapshot, scores: Sequence[PartitionScore], evidence: Evidence) -> CrossingCalls | None:
     """Calls between parts that answered, with the embeddings of both ends."""
-    state, cut = prepared.mesh.state, prepared.mesh.plan
-    assert cut is not None  # prepare made it
+    state, cut = prepared.mesh.state, _plan_of(prepared)
     if not len(cut.crossing) or not scores:
         return None
-    place = np.full(len(state.node_ids), -1)
+    place, between = np.full(len(state.node_ids), -1), _between_parts(prepared)
     offset = 0
     for s in scores:
-        rows: IntArray = cut.parts[s.part].core[prepared.tasks[s.part].boundary]
+        core = cut.parts[s.part].core
+        rows: IntArray = core[between[core]]
         place[rows] = offset + np.arange(len(rows))
         offset += len(rows)
     ends = place[state.edge_index[:, cut.crossing]]

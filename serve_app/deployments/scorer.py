@@ -245,4 +245,4 @@ def probe(checkpoint: Checkpoint) -> Group:
         edge_features=[[1.0] * len(EDGE_METRICS)],
         observed_at=datetime.fromtimestamp(0, UTC),
     )
-    return prepare(checkpoint, Mesh(), snapshot, Options()).tasks
+    return (prepare(checkpoint, Mesh(), snapshot, Options()).whole,)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from model.checkpoint import Checkpoint
 from model.incidents.tracking import AlertPolicy, IncidentMemory
-from model.scoring.score import PartitionScore, PartitionTask
+from model.scoring.score import PartitionScore
 from model.verdict import Verdict
 from serve_app.deployments.messages import Equipment
 from serve_app.deployments.rpc import Caller, Handle, P, T, remaining_seconds
 from serve_app.deployments.scorer import Scored, Scorer, balance
 from serve_app.deployments.stages import Progress
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
-from serve_app.pipeline import DECIDE, SCORE, MetaInput, decide
+from serve_app.pipeline import DECIDE, PREPARE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide
 
 if TYPE_CHECKING:
     from serve_app.deployments.meta import MetaModel
@@ -80,18 +80,19 @@ class ReplicaRunner:
         with self.progress.measure(stage):
             return await asyncio.to_thread(function, *args, **kwargs)
 
-    async def score(self, tasks: Sequence[PartitionTask]) -> Sequence[PartitionScore]:
+    async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]:
         """Have the parts scored by the scorers. A part that is not scored in time is left out of the answer.
 
         Raises:
             Overloaded: the queue of the scorers is full.
         """
+        tasks = await self.run(PREPARE, cut_tasks, prepared)
         with self.progress.measure(SCORE):
             caller = Caller(self._share_of_time(SCORING_SHARE), self.progress.retries)
             groups = balance(tasks, self._replicas.groups)
             calls = (caller.ask(self._replicas.scorer.score, group, caller.expires_at) for group in groups)
             answers = await asyncio.gather(*calls, return_exceptions=True)
-        return self.progress.accept_scores(tasks, [_outcome(answer) for answer in answers])
+        return self.progress.accept_scores(len(tasks), [_outcome(answer) for answer in answers])
 
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
         """Decide here if no call crosses parts, since a call of a replica takes longer than to decide. Else have the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -12,14 +13,17 @@ from typing import Any
 from kernels import backend
 from model.checkpoint import Checkpoint
 from model.incidents.tracking import AlertPolicy, IncidentMemory
-from model.scoring.score import PartitionScore, PartitionTask, score
+from model.network.autoencoder import Autoencoder
+from model.scoring.score import PartitionScore, score
 from model.verdict import Verdict
 from serve_app.deployments.messages import Equipment
 from serve_app.deployments.rpc import Caller, P, T
-from serve_app.deployments.scorer import Scored, probe, score_groups
+from serve_app.deployments.scorer import Scored, Scores, probe, score_groups
 from serve_app.deployments.stages import Progress
 from serve_app.metrics import INFERENCE, PARTS_SCORED, Instruments
-from serve_app.pipeline import DECIDE, SCORE, MetaInput, decide, run_in_pool
+from serve_app.pipeline import DECIDE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide, run_in_pool, score_whole
+
+log = logging.getLogger(__name__)
 
 
 class InSession:
@@ -78,7 +82,7 @@ class SessionRunner:
         with self.progress.measure(stage):
             return function(*args, **kwargs)
 
-    async def score(self, tasks: Sequence[PartitionTask]) -> Sequence[PartitionScore]:
+    async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]:
         """Score all parts in one pass. A part that cannot be scored is left out of the answer.
 
         Raises:
@@ -86,17 +90,29 @@ class SessionRunner:
         """
         place = self._place
         started = time.perf_counter()
-        outcomes = await self.run(SCORE, score_groups, place.checkpoint.network, [(task,) for task in tasks])
+        outcomes = await self.run(SCORE, score_parts, place.checkpoint.network, prepared)
         seconds = time.perf_counter() - started
         model = place.checkpoint.digest
         place.instruments.observe(INFERENCE, seconds, model_version=model)
         groups = [one if isinstance(one, Exception) else Scored(place.replica, model, one, seconds) for one in outcomes]
-        scores = self.progress.accept_scores(tasks, groups)
+        scores = self.progress.accept_scores(len(outcomes), groups)
         place.instruments.count(PARTS_SCORED, len(scores), scorer=place.replica)
         return scores
 
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
         return await self.run(DECIDE, decide, self._place.checkpoint, meta_input, policy)
+
+
+def score_parts(network: Autoencoder, prepared: PreparedSnapshot) -> list[Scores | Exception]:
+    """Score the parts in one pass over the uncut mesh. If that fails, score them apart, which needs less memory."""
+    try:
+        return [(one,) for one in score_whole(network, prepared)]
+    except Exception as error:
+        tasks = cut_tasks(prepared)
+        if len(tasks) == 1:
+            return [error]
+        log.warning("a pass over an uncut mesh failed, so its %d parts are scored apart: %s", len(tasks), error)
+        return score_groups(network, [(task,) for task in tasks])
 
 
 def count_cores() -> int:

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from model.incidents.tracking import AlertPolicy, IncidentMemory
-from model.scoring.score import PartitionScore, PartitionTask
+from model.scoring.score import PartitionScore
 from model.verdict import Verdict
 from serve_app.deployments.messages import Equipment, SnapshotAnswer
 from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, Caller, P, T, remaining_seconds
 from serve_app.deployments.scorer import Scored
 from serve_app.errors import DeadlineExceeded, ServeError
-from serve_app.pipeline import MetaInput
+from serve_app.pipeline import MetaInput, PreparedSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class SnapshotRunner(Protocol):
 
     async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T: ...
     async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
-    async def score(self, tasks: Sequence[PartitionTask]) -> Sequence[PartitionScore]: ...
+    async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]: ...
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]: ...
 
 
@@ -71,17 +71,15 @@ class Progress:
         self.seconds: dict[str, float] = {}
         self.missing_parts = 0
 
-    def accept_scores(
-        self, tasks: Sequence[PartitionTask], groups: Sequence[Scored | Exception]
-    ) -> list[PartitionScore]:
-        """The usable scores, in the order of the parts. The other parts count as missing."""
+    def accept_scores(self, parts: int, groups: Sequence[Scored | Exception]) -> list[PartitionScore]:
+        """The usable scores, in the order of the parts. The others of the ``parts`` count as missing."""
         self._scored = [group for group in groups if isinstance(group, Scored) and self._has_our_weights(group)]
         for group in groups:
             if isinstance(group, Exception):
                 is_unknown = not isinstance(group, ServeError)
                 log.warning("mesh %s: a group of parts was not scored: %s", self.mesh, group, exc_info=is_unknown)
         scores = sorted((score for group in self._scored for score in group.scores), key=lambda score: score.part)
-        self.missing_parts = len(tasks) - len(scores)
+        self.missing_parts = parts - len(scores)
         return scores
 
     def answer(self, document: bytes, verdict: Verdict) -> SnapshotAnswer:

@@ -75,7 +75,7 @@ def last(checkpoint: Checkpoint, snapshots: list[MeshSnapshot]) -> tuple[Prepare
     for snapshot in snapshots[:-1]:
         mesh = advance(checkpoint, mesh, snapshot, OPTIONS)[1]
     laid = prepare(checkpoint, mesh, snapshots[-1], OPTIONS)
-    (scores,) = score_parts(checkpoint.network, laid.tasks)
+    (scores,) = score_parts(checkpoint.network, [laid.whole])
     return (
         laid,
         scores,
@@ -97,7 +97,7 @@ def test_removed_inputs_have_no_effect(shop: tuple[list[MeshSnapshot], Fault]) -
     assert kinds(results["without_edges"][2].evidence, "error", "error_raw") > 3, "other services keep their inputs"
     mute = results["without_network"][1]
     assert not any(values.any() for values in (mute.node_expected, mute.edge_expected, mute.root_cause_logit))
-    (task,) = laid.tasks
+    task = laid.whole
     for name, changed in (
         ("without_h_t", replace(task, edges=1 - task.edges)),
         ("without_graph", replace(task, nodes=np.concatenate([task.nodes[:1] + 5, task.nodes[1:]]))),

@@ -22,11 +22,14 @@ from serve_app.app import nested
 from serve_app.deployments.gpu import measure_memory, prepare_gpu
 from serve_app.deployments.routes.views import mesh_document
 from serve_app.deployments.scorer import balance, find_device, probe, score_groups
+from serve_app.deployments.scoring_session import score_parts
 from serve_app.errors import NoCapacity
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import PARTS_SCORED, STAGE
-from serve_app.pipeline import Mesh
+from serve_app.pipeline import Mesh, Options, cut_tasks, prepare
 from serve_app.settings import Settings
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 from serve_app.stores.base import MeshSummary
 from serve_app.stores.cache import CachedMesh, MeshCache, size_bytes
 from serve_app.stores.record import Record, gauges
@@ -111,6 +114,23 @@ def test_a_pass_that_runs_out_of_memory_is_halved(weights: Path, caplog: pytest.
         np.testing.assert_allclose(outcome[0].node_expected, alone.node_expected, atol=1e-6)
     outcomes = score_groups(OfLittleMemory(checkpoint.network, most=1), [group] * 2)
     assert [type(outcome) for outcome in outcomes] == [torch.OutOfMemoryError] * 2
+
+
+def test_an_uncut_mesh_that_takes_too_much_memory_is_scored_in_parts(
+    weights: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint = load(weights)
+    [snapshot] = Simulator(MeshSpec(services=120, namespaces=4, seed=3), snapshots=1).snapshots()
+    prepared = prepare(checkpoint, Mesh(), snapshot, Options(max_services=40))
+    sizes = [len(task.nodes) for task in cut_tasks(prepared)]
+    whole = OfLittleMemory(checkpoint.network, most=120)
+    assert [type(outcome) for outcome in score_parts(whole, prepared)] == [tuple] * len(sizes)
+    assert whole.sizes == [120]
+    parts = OfLittleMemory(checkpoint.network, most=max(sizes) - 1)
+    failed = [isinstance(outcome, Exception) for outcome in score_parts(parts, prepared)]
+    assert failed == [size == max(sizes) for size in sizes]
+    assert not all(failed)
+    assert "scored apart" in caplog.text
 
 
 def test_a_configured_device_that_is_absent_is_refused() -> None:

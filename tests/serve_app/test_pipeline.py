@@ -28,8 +28,10 @@ from serve_app.pipeline import (
     build_meta_input,
     calibrate,
     commit,
+    cut_tasks,
     decide,
     prepare,
+    score_whole,
 )
 from serve_app.simulator.events.faults import Fault, candidates
 from serve_app.simulator.events.operations import BenignChange
@@ -142,7 +144,7 @@ def score_in_parts(checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, o
     laid = prepare(checkpoint, mesh, snapshot, options)
     state, cut = laid.mesh.state, laid.mesh.plan
     assert cut is not None
-    scores = [score(checkpoint.network, [replace(task, boundary=np.arange(task.core))])[0] for task in laid.tasks]
+    scores = [score(checkpoint.network, [replace(task, boundary=np.arange(task.core))])[0] for task in cut_tasks(laid)]
     embeddings = np.full((len(state.node_ids), checkpoint.network.config.embedding), np.nan, np.float32)
     for scored in scores:
         embeddings[cut.parts[scored.part].core] = scored.embeddings
@@ -157,13 +159,24 @@ def structure_between(checkpoint: Checkpoint, embeddings: np.ndarray, ends: np.n
     return decode_crossing(checkpoint.network, CrossingCalls(embeddings, ends, ends, np.ones(ends.shape[1], bool)))
 
 
+def asked_scores(scored: Scored) -> list[PartitionScore]:
+    """Return the scores with the embeddings that a replica is asked for."""
+    tasks = cut_tasks(scored.laid)
+    return [replace(s, embeddings=s.embeddings[task.boundary]) for s, task in zip(scored.scores, tasks, strict=True)]
+
+
+def check_same_scores(came: Sequence[PartitionScore], wanted: Sequence[PartitionScore]) -> None:
+    """Check that one pass over the uncut mesh and passes over its parts give the same."""
+    for one, other in zip(came, wanted, strict=True):
+        assert one.part == other.part
+        for name in ("node_expected", "edge_expected", "root_cause_logit", "embeddings"):
+            np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=TOLERANCE, rtol=TOLERANCE)
+
+
 def decide_and_commit(
     checkpoint: Checkpoint, scored: Scored, snapshot: MeshSnapshot, options: Options
 ) -> tuple[Verdict, Mesh]:
-    asked = [
-        replace(s, embeddings=s.embeddings[task.boundary])
-        for s, task in zip(scored.scores, scored.laid.tasks, strict=True)
-    ]
+    asked = asked_scores(scored)
     case = build_meta_input(checkpoint, scored.laid, calibrate(checkpoint, scored.laid, asked), snapshot, options)
     verdict, memory = decide(checkpoint, case, options.policy)
     return verdict, commit(scored.laid.mesh, memory, counted=True)
@@ -181,6 +194,7 @@ def check_cut_equals_whole(
         )
         np.testing.assert_allclose(parts.embeddings, whole.embeddings, atol=TOLERANCE, rtol=TOLERANCE)
         np.testing.assert_allclose(parts.structure, whole.structure, atol=5 * TOLERANCE, rtol=5 * TOLERANCE)
+        check_same_scores(score_whole(checkpoint.network, parts.laid), asked_scores(parts))
         expected, one = decide_and_commit(checkpoint, whole, snapshot, WHOLE)
         verdict, other = decide_and_commit(checkpoint, parts, snapshot, cut)
         check_same([verdict], [expected], TOLERANCE)
@@ -297,7 +311,7 @@ def test_a_part_without_an_answer_is_named_and_the_verdict_is_not_normal(checkpo
     snapshots = snapshots_of(MeshSpec(services=200, namespaces=5, seed=12), 16)
     _, mesh = run(checkpoint, snapshots[:-1], CUT)
     laid = prepare(checkpoint, mesh, snapshots[-1], CUT)
-    answers = [s for s in score(checkpoint.network, laid.tasks) if s.part != 1]
+    answers = [s for s in score(checkpoint.network, cut_tasks(laid)) if s.part != 1]
     verdict, _ = decide(
         checkpoint,
         build_meta_input(checkpoint, laid, calibrate(checkpoint, laid, answers), snapshots[-1], CUT),
@@ -327,7 +341,7 @@ def test_an_open_incident_is_reported_even_if_a_part_is_missing(checkpoint: Chec
     )
     assert verdict.status is Status.ANOMALOUS
     assert verdict.coverage == 0
-    assert len(verdict.missing_parts) == len(laid.tasks)
+    assert len(verdict.missing_parts) == len(cut_tasks(laid))
     assert [i.id for i in verdict.incidents] == [i.id for i in before.state.memory.open]
 
 

@@ -10,7 +10,7 @@ from model.snapshot import MeshSnapshot
 from model.verdict import Suspect
 from serve_app.api.codec import encode_verdict
 from serve_app.api.views import Deviations, graph_document
-from serve_app.pipeline import Mesh, Options, PreparedSnapshot, advance, calibrate, deviations_of, prepare
+from serve_app.pipeline import Mesh, Options, PreparedSnapshot, advance, calibrate, cut_tasks, deviations_of, prepare
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 
@@ -40,13 +40,13 @@ def test_each_service_and_call_keeps_its_score_in_any_order() -> None:
         _, mesh = advance(checkpoint, mesh, snapshot, OPTIONS)
 
     def find_deviations(laid: PreparedSnapshot, snapshot: MeshSnapshot, lost: int | None = None) -> Deviations:
-        scores = [s for s in score(checkpoint.network, laid.tasks) if s.part != lost]
+        scores = [s for s in score(checkpoint.network, cut_tasks(laid)) if s.part != lost]
         return deviations_of(laid, calibrate(checkpoint, laid, scores), snapshot)
 
     shuffled = _reorder(newest, drop=7)
     laid = prepare(checkpoint, mesh, shuffled, OPTIONS)
     table = {name: i for i, name in enumerate(laid.mesh.state.node_ids)}
-    whole = calibrate(checkpoint, laid, score(checkpoint.network, laid.tasks))
+    whole = calibrate(checkpoint, laid, score(checkpoint.network, cut_tasks(laid)))
     deviations = find_deviations(laid, shuffled)
     rows = [table[name] for name in shuffled.node_ids]
     np.testing.assert_array_equal(deviations.services, whole.surprise.node.max(axis=1)[rows])
