@@ -520,8 +520,9 @@ def _crossing(prepared: PreparedSnapshot, scores: Sequence[PartitionScore], evid
     ends = place[state.edge_index[:, cut.crossing]]
     known = (ends >= 0).all(axis=0)
     calls = cut.crossing[known]
-    row = {name: i for i, name in enumerate(evidence.names)}
-    candidate = np.fromiter((row.get(name, -1) for name in state.node_ids), np.int64, len(state.node_ids))
+    row = dict(zip(state.node_ids, range(len(state.node_ids)), strict=True))
+    candidate = np.full(len(state.node_ids), -1)
+    candidate[[row[name] for name in evidence.names]] = np.arange(len(evidence.names))
     return CrossingCalls(
         np.concatenate([s.embeddings for s in scores]),
         ends[:, known],
