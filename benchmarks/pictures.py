@@ -9,6 +9,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 Row = Mapping[str, Any]
 LAYERS = {
@@ -45,11 +47,7 @@ def draw_speed(kernels: Sequence[Row], pipeline: Sequence[Row], serve: Sequence[
     right.set(title="from snapshot to verdict, median", xlabel="services", ylabel="ms")
     for axes in (left, right):
         axes.set(xscale="log", yscale="log")
-        axes.legend(frameon=False, fontsize=8)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    figure.savefig(path)
-    plt.close(figure)
+    _save(figure, path)
 
 
 def draw_throughput(overload: Sequence[Row], path: Path) -> None:
@@ -67,14 +65,23 @@ def draw_throughput(overload: Sequence[Row], path: Path) -> None:
         for row, x, y in zip(levels, at, p99, strict=True):
             axes.annotate(str(row["clients"]), (x, y), textcoords="offset points", xytext=(4, 4), fontsize=8)
     axes.set(xscale="log", yscale="log", xlabel="verdicts per second; the numbers are clients", ylabel="ms")
-    axes.legend(frameon=False, fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    figure.savefig(path)
-    plt.close(figure)
+    _save(figure, path)
 
 
 def _line(axes: Axes, points: Mapping[float, float], label: str, *, bold: bool = False, dashed: bool = False) -> None:
     at = sorted(points)
     width, style, marker = 2.5 if bold else 1.2, "--" if dashed else "-", "" if dashed else "o"
     axes.plot(at, [points[x] for x in at], label=label, markersize=4, linewidth=width, linestyle=style, marker=marker)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+            axis.set_minor_formatter(NullFormatter())
+        axes.legend(frameon=False, fontsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path)
+    plt.close(figure)
