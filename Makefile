@@ -52,7 +52,7 @@ check-page: $(LINT)/node_modules/.stamp  ## check lint and types of the page's s
 bench: .venv/.stamp  ## measure the figures, into benchmarks/results, README and docs; installs the Prometheus and the Chromium they need
 	bash tests/live/install.sh $(BIN) && bash tests/page/install.sh $(BIN)
 	for name in kernels partitioning decode pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done
-	for name in overload slow_clients recovery collect page; do $(BIN)/python -m benchmarks.bench_$$name --json benchmarks/results/$$name.jsonl || exit 1; done
+	for name in store overload slow_clients recovery collect page; do $(BIN)/python -m benchmarks.bench_$$name --json benchmarks/results/$$name.jsonl || exit 1; done
 	$(BIN)/python -m benchmarks.figures
 
 openapi: .venv/.stamp  ## write the golden OpenAPI document

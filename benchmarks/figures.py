@@ -99,6 +99,20 @@ def memory() -> str:
     )
 
 
+def store() -> str:
+    """A push with the state in a Redis against one with the state in SQLite."""
+    header = "| services / calls | SQLite, p50 / p90 | Redis, p50 / p90 | ratio of p50 |"
+    body = [
+        f"| {r['services']:,} / {r['calls']:,} | {r['sqlite_p50_ms']:.1f} / {r['sqlite_p90_ms']:.1f} ms "
+        f"| {r['redis_p50_ms']:.1f} / {r['redis_p90_ms']:.1f} ms | {r['ratio_p50']:.2f} |"
+        for r in rows("store")
+    ]
+    return (
+        "A push without HTTP, from the packed snapshot to the stored verdict, into both stores in turn on one machine. "
+        f"The Redis writes an append-only file (`python -m benchmarks.bench_store`):\n\n{table(header, body)}"
+    )
+
+
 def page() -> str:
     """Speed of the page in the browser, and its cost for the service."""
     found = {row["measure"]: row for row in rows("page")}
@@ -573,6 +587,8 @@ def tables() -> list[tuple[Path, str, str]]:
         (log, "evaluation set", evaluation_set()),
     ]
     results = ROOT / "benchmarks" / "results"
+    if (results / "store.jsonl").exists():  # made by `python -m benchmarks.bench_store`
+        found.append((docs / "operations.md", "store", store()))
     if (results / "page.jsonl").exists():  # made by `python -m benchmarks.bench_page`
         found.append((docs / "operations.md", "page", page()))
     if (results / "detection.jsonl").exists():  # made by `make evaluate`, in half an hour

@@ -83,7 +83,7 @@ class RedisServer:
         self._why = ""
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; the next call opens new ones."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
@@ -114,7 +114,8 @@ class RedisServer:
                 if time.monotonic() + pause >= until:
                     raise self._note_failure(str(error) or type(error).__name__, may_be_stored=is_write) from error
                 time.sleep(pause)
-            except RedisError as error:
+            except RedisError as error:  # an answer, though a refusal
+                self._note_success()
                 raise self._translate(error) from error
             else:
                 self._note_success()
@@ -145,6 +146,8 @@ class RedisServer:
             first, self._why = self._failures == 1, why
             wait = _RECONNECT.seconds(self._failures)
             self._next_attempt = time.monotonic() + wait
+        if self._address.kind == "cluster":  # its client knows only the nodes that it found: begin again with the URL
+            self.close()
         error = self._absence(why, wait, **({"stored": "unknown"} if may_be_stored else {}))
         if first:
             log.error("%s", error)

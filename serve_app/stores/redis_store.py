@@ -282,23 +282,24 @@ class RedisStore:
 
     def set_aside(self, mesh: str, why: str, *, revision: int) -> bool:
         check_mesh_name(mesh)
-        entry = self._entries().get(mesh.encode())
-        changed = bool(self._write("set_aside", mesh, _name_write(), revision, why) == _DONE)
+        changed = self._remove("set_aside", mesh, revision, why)
         if changed:
-            self._release(mesh, entry)
             log.error("state store %s: mesh %r was set aside and starts learning again: %s", self.name, mesh, why)
         return changed
 
     def delete(self, mesh: str) -> bool:
         check_mesh_name(mesh)
-        return self._delete(mesh, "")
+        return self._remove("delete", mesh, "")
 
-    def _delete(self, mesh: str, revision: int | str) -> bool:
-        entry = self._entries().get(mesh.encode())
-        deleted = bool(self._write("delete", mesh, _name_write(), revision) == _DONE)
-        if deleted:
+    def _remove(self, script: str, mesh: str, *arguments: Any) -> bool:
+        """Run a script that ends a mesh, and take the mesh off the list. Returns False if the script refuses."""
+        entry = self._command("HGET", self._store_keys()[1], mesh)
+        if self._write(script, mesh, _name_write(), *arguments) != _DONE:
+            self._check_identity()
+            return False
+        if entry is not None:
             self._release(mesh, entry)
-        return deleted
+        return True
 
     def read_whole(self, mesh: str) -> WholeMesh | None:
         check_mesh_name(mesh)
@@ -380,7 +381,7 @@ class RedisStore:
                 self._check_identity()
                 continue
             idle = self._find_idle(mesh, limit)
-            if idle is not None and self._delete(*idle):
+            if idle is not None and self._remove("delete", *idle):
                 log.warning("state store %s: mesh %r was idle and was deleted to make room", self.name, idle[0])
                 if self._on_evicted is not None:
                     self._on_evicted(idle[0])
@@ -420,9 +421,8 @@ class RedisStore:
             self._check_identity()
         return found
 
-    def _release(self, mesh: str, entry: bytes | None) -> None:
-        if entry is not None:
-            self._of_the_store("release", mesh, entry, is_write=True)
+    def _release(self, mesh: str, entry: bytes) -> None:
+        self._of_the_store("release", mesh, entry, is_write=True)
 
     def _check_known(self) -> None:
         """Remember the id of the store before the first call."""
@@ -459,9 +459,9 @@ class RedisStore:
         self._check_known()
         return self._server.call(lambda client: self._scripts[script].run(client, self._keys(mesh), arguments))
 
-    def _command(self, name: str, key: str) -> Any:
+    def _command(self, *words: str) -> Any:
         self._check_known()
-        return self._server.call(lambda client: cast(Any, client).execute_command(name, key))
+        return self._server.call(lambda client: cast(Any, client).execute_command(*words))
 
     def _write(self, script: str, mesh: str, *arguments: Any) -> Any:
         self._check_known()

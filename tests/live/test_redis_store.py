@@ -328,6 +328,52 @@ def test_a_full_redis_changes_nothing_and_is_still_read(tmp_path: Path) -> None:
         append(store, 1, mesh="new")
 
 
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MB."""
+    mount = shutil.which("mount")
+    if mount is None or os.geteuid() != 0:
+        pytest.skip("only root may mount a small file system")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = subprocess.run([mount, "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], capture_output=True)
+    if made.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {made.stderr.decode()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_redis_with_a_full_disk_refuses_writes_until_there_is_space(disk: Path) -> None:
+    ballast = disk / "ballast"
+    ballast.write_bytes(bytes(2**20))
+    with run(disk / "redis", "--auto-aof-rewrite-percentage", "0") as program:
+        with closing(open_store(program.settings())) as store:
+            kept = fill(store)
+            assert kept > 3
+            stored = store.load("large")
+            assert stored is not None
+            assert stored.sequence == kept
+            assert {one.outcome for one in check_redis(program.settings()) if one.subject == "persistence"} == {
+                "problem"
+            }
+            ballast.unlink()
+            assert eventually(lambda: _accepts(store, kept + 1))  # the Redis tries again every second
+        program.kill()
+        program.start()
+        with closing(open_store(program.settings())) as store:
+            assert len(snapshots(store, "large")) == kept + 1
+
+
+def _accepts(store: Any, sequence: int) -> bool:
+    try:
+        append(store, sequence, mesh="large", keep=1000, snapshot=b"small")
+    except StoreFull:
+        return False
+    return True
+
+
 def test_an_emptied_redis_is_503_until_its_data_is_back(program: RedisProgram) -> None:
     with closing(open_store(program.settings(timeout_seconds=PATIENCE_SECONDS))) as store:
         revision = append(store, 1, incidents=(incident(1),))

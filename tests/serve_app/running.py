@@ -25,7 +25,7 @@ from serve_app.settings import Settings
 from serve_app.simulator.events.faults import Fault, candidates
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
-from serve_app.stores.sqlite import LocalStore
+from serve_app.stores.opening import open_store
 from tests.serve_app.collect.prometheus.standin import Request
 from tests.timing import PATIENCE_SECONDS
 
@@ -137,7 +137,7 @@ def assert_same(came: Any, wanted: Any, where: str = "verdict") -> None:
 def read_store(service: Service) -> dict[str, Any]:
     """Return all stored data of each mesh except its state: revision, which every change of the state raises, sequence,
     verdict, and the snapshots of its window. The service may store the same state in another form at any time."""
-    with closing(LocalStore(service.settings.store.path)) as store:
+    with closing(open_store(service.settings.store)) as store:
         names = [summary.mesh for summary in store.meshes()]
         return {name: (store.load(name), list(store.window(name))) for name in names}
 

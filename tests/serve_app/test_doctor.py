@@ -13,6 +13,7 @@ from serve_app.cli import app
 from serve_app.errors import BadSettings
 from serve_app.settings import StoreSettings
 from serve_app.stores.opening import open_store
+from tests.live.redis import RedisProgram
 
 
 def doctor(*options: str) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -85,6 +86,12 @@ def test_a_missing_client_of_redis_is_named_with_its_extra(monkeypatch: pytest.M
     assert found["store"]["remedy"] == "pip install 'tagae[redis]'"
     with pytest.raises(BadSettings, match=r"tagae\[redis\]"):
         open_store(StoreSettings(kind="redis", url="redis://127.0.0.1/0"))
+
+
+def test_the_doctor_accepts_a_safe_redis(redis_program: RedisProgram) -> None:
+    _, found = doctor("--set", "store.kind=redis", "--set", f"store.url={redis_program.url}", "--set", "serve.port=0")
+    assert {found[subject]["outcome"] for subject in ("store", "persistence", "memory")} == {"ok"}
+    assert found["persistence"]["found"].startswith("append-only file, appendfsync everysec")
 
 
 def test_the_table_reads_like_a_list() -> None:
