@@ -1,11 +1,12 @@
 """A push with the state in a Redis against one with the state in SQLite.
 
-    python -m benchmarks.bench_store [--snapshots 200] [--json FILE]
+    python -m benchmarks.bench_store [--snapshots 200] [--fsync everysec always] [--json FILE]
 
 Each snapshot of a simulated mesh is pushed with the steps of a session into both stores, in turn. So a busy machine
-slows both alike. The Redis is a child process on this machine, with an append-only file (everysec); it needs
+slows both alike. The Redis is a child process on this machine, with an append-only file; it needs
 ``redis-server`` or ``valkey-server`` on PATH. A push is measured without HTTP, from the packed snapshot to the stored
-verdict. What follows the answer (a full state now and then) is not counted. Prints a JSON line for each size: ms.
+verdict. What follows the answer (a full state now and then) is not counted. Prints a JSON line for each size
+and each value of ``appendfsync``: ms.
 """
 
 import argparse
@@ -55,13 +56,15 @@ class Pushes:
         return document
 
 
-def measure(services: int, calls: float, snapshots: int, program: RedisProgram, folder: Path) -> dict[str, object]:
+def measure(
+    services: int, calls: float, snapshots: int, fsync: str, program: RedisProgram, folder: Path
+) -> dict[str, object]:
     """Return one row for one size."""
     simulator = Simulator(MeshSpec(services=services, calls_per_service=calls, seed=1), snapshots=snapshots)
-    prefix = f"bench-{services}"
+    prefix = f"bench-{services}-{fsync}"
     with (
         closing(open_store(StoreSettings(path=folder / prefix))) as local,
-        closing(open_store(program.settings(key_prefix=prefix))) as shared,
+        closing(open_store(program.settings(key_prefix=prefix, timeout_seconds=60))) as shared,
     ):
         sqlite, redis = Pushes(local), Pushes(shared)
         for i, snapshot in enumerate(simulator.snapshots()):
@@ -75,6 +78,7 @@ def measure(services: int, calls: float, snapshots: int, program: RedisProgram, 
         "benchmark": "store",
         "services": services,
         "calls": snapshot.num_edges,
+        "appendfsync": fsync,
         "snapshots": snapshots - WARM_UP,
         "stored_kib": size,
         **{f"{name}_p50_ms": round(float(np.median(taken)), 2) for name, taken in times.items()},
@@ -87,19 +91,21 @@ def measure(services: int, calls: float, snapshots: int, program: RedisProgram, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--snapshots", type=int, default=200)
+    parser.add_argument("--fsync", nargs="+", default=["everysec", "always"])
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        program = RedisProgram(folder / "redis")
-        try:
-            for services, calls in SIZES:
-                rows.append(measure(services, calls, arguments.snapshots, program, folder))
-                print(json.dumps(rows[-1]), flush=True)
-        finally:
-            program.end()
+        for fsync in arguments.fsync:
+            program = RedisProgram(folder / fsync, "--appendfsync", fsync)
+            try:
+                for services, calls in SIZES:
+                    rows.append(measure(services, calls, arguments.snapshots, fsync, program, folder))
+                    print(json.dumps(rows[-1]), flush=True)
+            finally:
+                program.end()
     if arguments.json:
         arguments.json.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
 

@@ -101,9 +101,10 @@ def memory() -> str:
 
 def store() -> str:
     """A push with the state in a Redis against one with the state in SQLite."""
-    header = "| services / calls | SQLite, p50 / p90 | Redis, p50 / p90 | ratio of p50 |"
+    header = "| services / calls | `appendfsync` | SQLite, p50 / p90 | Redis, p50 / p90 | ratio of p50 |"
     body = [
-        f"| {r['services']:,} / {r['calls']:,} | {r['sqlite_p50_ms']:.1f} / {r['sqlite_p90_ms']:.1f} ms "
+        f"| {r['services']:,} / {r['calls']:,} | {r['appendfsync']} "
+        f"| {r['sqlite_p50_ms']:.1f} / {r['sqlite_p90_ms']:.1f} ms "
         f"| {r['redis_p50_ms']:.1f} / {r['redis_p90_ms']:.1f} ms | {r['ratio_p50']:.2f} |"
         for r in rows("store")
     ]

@@ -68,7 +68,8 @@ def _persistence(found: dict[str, Any], subject: str) -> Finding:
         return Finding(subject, "warning", text, remedy)
     if sync not in _SAFE_SYNC:
         return Finding(subject, "warning", f"{text}: a power failure loses up to half a minute of verdicts", _AOF)
-    lost = "" if sync == "always" else ": a power failure loses up to one or two seconds of verdicts"
+    lost = ": a power failure, or a kill while its disk is slow, loses up to two seconds of verdicts"
+    lost = "" if sync == "always" else lost
     return Finding(subject, "ok", text + lost)
 
 

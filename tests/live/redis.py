@@ -14,7 +14,10 @@ PROGRAM = next((name for name in ("redis-server", "valkey-server") if find_progr
 
 
 class RedisProgram:
-    """A Redis that writes every change to its log, on a free port. Started at once.
+    """A Redis on a free port that has each change on the disk before it answers. Started at once.
+
+    With ``everysec`` it keeps answered changes in memory for up to two seconds while the disk is slow, so that a test
+    that kills it would depend on the disk.
 
     Args:
         folder: for its data and its output.
@@ -41,7 +44,7 @@ class RedisProgram:
         """Start it with the data in its folder, and wait until it answers."""
         program = find_program(PROGRAM)
         assert program is not None
-        defaults = ("--save", "", "--appendonly", "yes", "--appendfsync", "everysec")
+        defaults = ("--save", "", "--appendonly", "yes", "--appendfsync", "always")
         places = ("--bind", LOOPBACK, "--port", str(self.port), "--dir", str(self.folder))
         if self._config is None:
             command = [program, *places, *defaults, *self._options]

@@ -91,7 +91,7 @@ def test_a_missing_client_of_redis_is_named_with_its_extra(monkeypatch: pytest.M
 def test_the_doctor_accepts_a_safe_redis(redis_program: RedisProgram) -> None:
     _, found = doctor("--set", "store.kind=redis", "--set", f"store.url={redis_program.url}", "--set", "serve.port=0")
     assert {found[subject]["outcome"] for subject in ("store", "persistence", "memory")} == {"ok"}
-    assert found["persistence"]["found"].startswith("append-only file, appendfsync everysec")
+    assert found["persistence"]["found"].startswith("append-only file, appendfsync always")
 
 
 def test_the_table_reads_like_a_list() -> None:
