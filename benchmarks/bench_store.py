@@ -5,8 +5,8 @@
 Each snapshot of a simulated mesh is pushed with the steps of a session into both stores, in turn. So a busy machine
 slows both alike. The Redis is a child process on this machine, with an append-only file; it needs
 ``redis-server`` or ``valkey-server`` on PATH. A push is measured without HTTP, from the packed snapshot to the stored
-verdict. What follows the answer (a full state now and then) is not counted. Prints a JSON line for each size
-and each value of ``appendfsync``: ms.
+verdict. What follows the answer (a full state now and then) is not counted. Prints a JSON line for each size and each
+value of ``appendfsync``: ms, and the memory of the mesh in the Redis. It has its whole window after 120 snapshots.
 """
 
 import argparse
@@ -72,7 +72,8 @@ def measure(
             pair = (sqlite, redis) if i % 2 else (redis, sqlite)
             verdicts = [one.push(packed) for one in pair]
             assert verdicts[0] == verdicts[1]
-        size = sum(map(len, (packed, *local.verdicts("mesh", None, 1)))) // 1024
+        with closing(program.client()) as hand:
+            held = sum(hand.memory_usage(key, samples=0) for key in hand.scan_iter(f"{prefix}:*"))
     times = {name: 1e3 * np.array(one.seconds[WARM_UP:]) for name, one in (("sqlite", sqlite), ("redis", redis))}
     return {
         "benchmark": "store",
@@ -80,7 +81,7 @@ def measure(
         "calls": snapshot.num_edges,
         "appendfsync": fsync,
         "snapshots": snapshots - WARM_UP,
-        "stored_kib": size,
+        "redis_mib": round(held / 2**20, 1),
         **{f"{name}_p50_ms": round(float(np.median(taken)), 2) for name, taken in times.items()},
         **{f"{name}_p90_ms": round(float(np.percentile(taken, 90)), 2) for name, taken in times.items()},
         "ratio_p50": round(float(np.median(times["redis"]) / np.median(times["sqlite"])), 2),
