@@ -189,6 +189,26 @@ def kernels() -> str:
     )
 
 
+def sizes() -> str:
+    """Losses of networks of other sizes on unseen meshes, mean of the seeds, and the time of a pass."""
+    found = rows("sizes")
+    body = []
+    for size in dict.fromkeys(row["size"] for row in found):
+        of_size = [row for row in found if row["size"] == size]
+        spreads = " | ".join(
+            f"{min(values):.4f} to {max(values):.4f}"
+            for name in ("expectation", "structure", "root_cause", "first")
+            for values in [[row[name] for row in of_size]]
+        )
+        body.append(f"| {size} | {of_size[0]['network_ms']:.1f} ms | {spreads} |")
+    header = (
+        "| hidden / embedding / heads / trajectory | network, 2,000 / 20,000 | loss of expectations | of structure "
+        "| of root causes | root cause first |"
+    )
+    seeds = len({row["seed"] for row in found})
+    return f"`python -m benchmarks.bench_sizes`, smallest and largest of {seeds} seeds:\n\n{table(header, body)}"
+
+
 def slow_clients() -> str:
     """Pushes beside clients that hold connections."""
     [row] = rows("slow_clients")
@@ -589,6 +609,7 @@ def tables() -> list[tuple[Path, str, str]]:
         (docs / "operations.md", "slow clients", slow_clients()),
         (docs / "operations.md", "recovery", recovery()),
         (log, "kernels", kernels()),
+        (log, "sizes", sizes()),
         (log, "adaptation", adaptation()),
         (log, "evaluation set", evaluation_set()),
     ]
