@@ -49,7 +49,7 @@ check-page: $(LINT)/node_modules/.stamp  ## check lint and types of the page's s
 	$(LINT)/node_modules/.bin/eslint --config $(LINT)/eslint.config.js --max-warnings 0 'serve_app/web/static/*.js' 'serve_app/demo/web/*.js'
 	$(LINT)/node_modules/.bin/tsc --project $(LINT)
 
-bench: .venv/.stamp  ## measure the figures, into benchmarks/results, README and docs; installs the Prometheus and the Chromium they need
+bench: .venv/.stamp  ## measure the figures, in about half an hour, into benchmarks/results, README and docs; installs the Prometheus and the Chromium they need
 	bash tests/live/install.sh $(BIN) && bash tests/page/install.sh $(BIN)
 	for name in kernels partitioning decode pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done
 	for name in store overload slow_clients recovery collect page; do $(BIN)/python -m benchmarks.bench_$$name --json benchmarks/results/$$name.jsonl || exit 1; done
