@@ -47,16 +47,21 @@ class Sender:
         self.run = pool.submit(self.send, url, stop)
 
     def send(self, url: str, stop: threading.Event) -> None:
-        """Continue from the first snapshot without a verdict, without a pause, until stopped, refused or cut off."""
+        """Continue from the first snapshot without a verdict, without a pause, until stopped, refused or cut off.
+
+        A busy machine may answer 429: then it waits as long as the answer says, and sends the snapshot again.
+        """
         with httpx.Client(base_url=url, timeout=2 * DEADLINE_SECONDS) as http, suppress(httpx.TransportError):
-            for snapshot in self.snapshots[len(self.verdicts) :]:
-                if stop.is_set():
-                    return
+            while len(self.verdicts) < len(self.snapshots) and not stop.is_set():
+                snapshot = self.snapshots[len(self.verdicts)]
                 response = http.post(f"/v1/meshes/{self.mesh}/snapshots", content=encode_snapshot(snapshot))
-                if response.status_code != 200:
+                if response.status_code == 429:
+                    stop.wait(float(response.headers["retry-after"]))
+                elif response.status_code != 200:
                     self.refusals.append(f"{len(self.verdicts)}: {response.text}")
                     return
-                self.verdicts.append(response.json())
+                else:
+                    self.verdicts.append(response.json())
 
 
 @contextmanager
