@@ -255,7 +255,7 @@ def _require_one_node(settings: Settings) -> None:
     pinned = settings.serve.session_resource and settings.serve.session_replicas == 1
     if settings.store.kind == "local" and nodes > 1 and not pinned:
         raise BadSettings(
-            f"store.kind: expected one node, since a local store is a directory of one, came {nodes}; run on one node, "
-            "or set serve.session_replicas to 1 and serve.session_resource to a custom Ray resource that only the node "
-            "with the directory has"
+            f"store.kind: expected one node, since a local store is a directory of one, came {nodes}; set "
+            "store.kind to redis, which several nodes share, or serve.session_replicas to 1 and serve.session_resource "
+            "to a custom Ray resource that only the node with the directory has"
         )
