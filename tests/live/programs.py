@@ -1,13 +1,15 @@
 """Real programs as child processes of a test: find them, start them, wait for them, end them."""
 
+import os
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 
 import httpx
 
@@ -77,14 +79,21 @@ def own_share(seconds: float = 2.0) -> float:
 
 
 class Program:
-    """A child process whose output goes to a file."""
+    """A child process whose output goes to a file. ``environment`` is added to the test's own."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.name = name
         self._log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=Path.cwd()
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=Path.cwd(),
+                env={**os.environ, **environment},
             )
 
     @property
