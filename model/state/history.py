@@ -16,7 +16,7 @@ BLOCK_SECONDS = 120.0
 BLOCKS = 40
 METRICS = (0, 5, 6)  # of a snapshot: request rate, memory, connections
 MOST = 60_000.0  # requests/s or connections; half precision ends soon after
-INFINITY_BITS = np.uint16(0x7C00)  # of half precision; above it are the bits of what is not a number
+INFINITY_BITS = np.uint16(0x7C00)  # of half precision; above it are the bits of NaN
 REQUESTS, MEMORY, CONNECTIONS = range(len(METRICS))
 
 

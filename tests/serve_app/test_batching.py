@@ -9,7 +9,7 @@ FIXED, EACH, WORK = 0.002, 0.0002, 240  # s, s, services and calls: one core and
 TARGET, LONGEST, LARGEST = 0.035, 0.01, 8
 
 
-def measured(gap: float, sizes: list[int], fixed: float = FIXED, each: float = EACH) -> Load:
+def load_after(gap: float, sizes: list[int], fixed: float = FIXED, each: float = EACH) -> Load:
     """Load after groups at equal gaps, and passes over as many of them as ``sizes`` say."""
     load = Load()
     for i in range(200):
@@ -24,13 +24,13 @@ def test_before_any_measurement_nothing_waits() -> None:
 
 
 def test_the_cost_of_a_pass_is_estimated_from_passes_of_different_sizes() -> None:
-    fixed, each = measured(0.001, [1, 4, 2, 8, 3, 5] * 20).pass_costs()
+    fixed, each = load_after(0.001, [1, 4, 2, 8, 3, 5] * 20).pass_costs()
     assert fixed == pytest.approx(FIXED, rel=0.02)
     assert each == pytest.approx(EACH, rel=0.02)
 
 
 def test_without_different_sizes_no_fixed_cost_is_assumed() -> None:
-    fixed, each = measured(0.001, [1] * 50).pass_costs()
+    fixed, each = load_after(0.001, [1] * 50).pass_costs()
     assert fixed == pytest.approx(0.0, abs=1e-9)
     assert each == pytest.approx(FIXED + EACH)
 
@@ -39,20 +39,20 @@ def test_without_different_sizes_no_fixed_cost_is_assumed() -> None:
 def test_a_pass_waits_only_if_a_group_is_likely_to_come_sooner_than_its_own_pass_would_cost(
     gap: float, waits: bool
 ) -> None:
-    wait, _ = batch_limits(measured(gap, [1, 4, 2, 8] * 20), TARGET, LONGEST, LARGEST)
+    wait, _ = batch_limits(load_after(gap, [1, 4, 2, 8] * 20), TARGET, LONGEST, LARGEST)
     assert (wait > 0) == waits
     assert wait <= FIXED * 1.02
 
 
 def test_the_limit_of_the_wait_holds_and_zero_turns_it_off() -> None:
-    load = measured(0.0001, [1, 4, 2, 8] * 20)
+    load = load_after(0.0001, [1, 4, 2, 8] * 20)
     assert batch_limits(load, TARGET, 0.0005, LARGEST)[0] == 0.0005
     assert batch_limits(load, TARGET, 0.0, LARGEST)[0] == 0.0
 
 
 @pytest.mark.parametrize(("each", "size"), [(0.0002, 8), (0.006, 5), (0.02, 1), (0.2, 1)])
 def test_a_batch_is_no_larger_than_the_target_permits(each: float, size: int) -> None:
-    load = measured(0.001, [1, 4, 2, 8] * 20, each=each)
+    load = load_after(0.001, [1, 4, 2, 8] * 20, each=each)
     wait, found = batch_limits(load, TARGET, LONGEST, LARGEST)
     assert found == size
     if size == 1:
@@ -60,7 +60,7 @@ def test_a_batch_is_no_larger_than_the_target_permits(each: float, size: int) ->
 
 
 def test_the_limits_follow_a_change() -> None:
-    load = measured(0.001, [1, 4, 2, 8] * 20, each=0.02)
+    load = load_after(0.001, [1, 4, 2, 8] * 20, each=0.02)
     assert batch_limits(load, TARGET, LONGEST, LARGEST)[1] == 1
     for size in [1, 4, 2, 8] * 40:  # smaller meshes, or a faster machine
         load = load.finish(size * WORK, FIXED + size * EACH)

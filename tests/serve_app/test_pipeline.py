@@ -160,7 +160,7 @@ def structure_between(checkpoint: Checkpoint, embeddings: np.ndarray, ends: np.n
 
 
 def asked_scores(scored: Scored) -> list[PartitionScore]:
-    """Return the scores with the embeddings that a replica is asked for."""
+    """Return the scores with the embeddings that a replica returns."""
     tasks = cut_tasks(scored.laid)
     return [replace(s, embeddings=s.embeddings[task.boundary]) for s, task in zip(scored.scores, tasks, strict=True)]
 
