@@ -15,7 +15,7 @@ from itertools import groupby
 
 from serve_app.alerts.alert import Alert, AlertState, LabelSet
 from serve_app.alerts.payloads import encode_alerts
-from serve_app.alerts.state_file import StateFile
+from serve_app.alerts.saved_state import SavedState
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
 from serve_app.net.http import HttpSender, Reply
 
@@ -59,7 +59,7 @@ class Replica:
 
     Args:
         sender: for ``.../api/v2/alerts``.
-        state_file: holds the alerts.
+        saved: holds the alerts.
         timing: when to post.
         instruments: counters.
         clock: UTC now.
@@ -70,13 +70,13 @@ class Replica:
     def __init__(
         self,
         sender: HttpSender,
-        state_file: StateFile,
+        saved: SavedState,
         timing: PostTiming,
         instruments: Instruments,
         clock: Callable[[], datetime],
     ) -> None:
         self.sender = sender
-        self._state_file = state_file
+        self._saved = saved
         self._timing = timing
         self._instruments = instruments
         self._clock = clock
@@ -86,7 +86,7 @@ class Replica:
 
     def count_waiting(self) -> int:
         """How many alerts it has not acknowledged in their current state."""
-        return sum(map(self._is_news, current_alerts(self._state_file.published, self._clock(), self._timing.lapse)))
+        return sum(map(self._is_news, current_alerts(self._saved.published, self._clock(), self._timing.lapse)))
 
     def knows_end(self, alert: Alert) -> bool:
         """Whether it certainly knows that an alert ended: it acknowledged the alert long enough after the end."""
@@ -101,7 +101,7 @@ class Replica:
 
     async def send(self) -> Reply | None:
         """Post what is due. Returns None if nothing is."""
-        current = current_alerts(self._state_file.published, self._clock(), self._timing.lapse)
+        current = current_alerts(self._saved.published, self._clock(), self._timing.lapse)
         alerts = [alert for alert in current if not self.knows_end(alert)]
         self._forget_others(alerts)
         if not alerts:
@@ -161,7 +161,7 @@ class Replica:
 
     def _forget_others(self, alerts: Iterable[Alert]) -> None:
         """Forget alerts that lapsed or are gone, so that they count as new if they come back."""
-        keys = {alert.label_set for alert in (*alerts, *self._state_file.published.ended)}
+        keys = {alert.label_set for alert in (*alerts, *self._saved.published.ended)}
         self._acknowledgements = {key: known for key, known in self._acknowledgements.items() if key in keys}
         self._refused = {key: alert for key, alert in self._refused.items() if key in keys}
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from serve_app.alerts.alert import IncidentEvent
-from serve_app.alerts.state_file import StateFile
+from serve_app.alerts.saved_state import SavedState
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
 from serve_app.net.http import HttpSender, Reply
 
@@ -40,7 +40,7 @@ class EventReceiver(Protocol):
     Attributes:
         sender: for its URL.
         kind: label of the counters.
-        key: its name in the state file.
+        key: its name in the saved state.
     """
 
     sender: HttpSender
@@ -56,19 +56,19 @@ class EventQueue:
 
     Args:
         receiver: gets the events.
-        state_file: holds the events.
+        saved: holds the events.
         instruments: counters.
     """
 
-    def __init__(self, receiver: EventReceiver, state_file: StateFile, instruments: Instruments) -> None:
+    def __init__(self, receiver: EventReceiver, saved: SavedState, instruments: Instruments) -> None:
         self.sender, self.kind, self.key = receiver.sender, receiver.kind, receiver.key
         self._receiver = receiver
-        self._state_file = state_file
+        self._saved = saved
         self._instruments = instruments
 
     def count_waiting(self) -> int:
         """How many events it has not acknowledged."""
-        return len(self._state_file.published.events.get(self.key, ()))
+        return len(self._saved.published.events.get(self.key, ()))
 
     def next_in(self) -> float:
         """Infinite: only a new event is a reason to send."""
@@ -76,7 +76,7 @@ class EventQueue:
 
     async def send(self) -> Reply | None:
         """Deliver the oldest event. Returns None if none waits. An event that is refused is not retried."""
-        queue = self._state_file.published.events.get(self.key, ())
+        queue = self._saved.published.events.get(self.key, ())
         if not queue:
             return None
         event = queue[0]
@@ -90,5 +90,5 @@ class EventQueue:
             return reply
         else:
             self._instruments.count(NOTICES_SENT, receiver=self.kind)
-        self._state_file.acknowledge(self.key, event.id)
+        self._saved.acknowledge(self.key, event.id)
         return Reply(status=reply.status)

@@ -1,8 +1,8 @@
 """Sends incidents to people: verdicts in, alerts and events out.
 
-    accept_verdict(mesh, verdict) -> state -> file -> a send loop for each Alertmanager, webhook and Grafana
+    accept_verdict(mesh, verdict) -> state -> storage -> a send loop for each Alertmanager, webhook and Grafana
 
-``accept_verdict`` only computes. :meth:`AlertDelivery.run` writes the file and sends, each endpoint independently.
+``accept_verdict`` only computes. :meth:`AlertDelivery.run` stores and sends, each endpoint independently.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from model.verdict import Verdict
 from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
@@ -20,8 +19,9 @@ from serve_app.alerts.event_queue import EventQueue, EventReceiver, QueueLimits
 from serve_app.alerts.grafana import PATH as GRAFANA_PATH
 from serve_app.alerts.grafana import Grafana
 from serve_app.alerts.links import Links
+from serve_app.alerts.saved_state import SavedState
 from serve_app.alerts.send_loop import Receiver, SendLoop
-from serve_app.alerts.state_file import StateFile
+from serve_app.alerts.storage import AlertStorage
 from serve_app.alerts.transitions import resolve_all, transition
 from serve_app.alerts.webhook import KIND as WEBHOOK
 from serve_app.alerts.webhook import Webhook, WebhookReceiver
@@ -31,7 +31,6 @@ from serve_app.net.endpoint import Endpoint
 from serve_app.net.http import HttpSender
 from serve_app.settings import Settings
 
-DIRECTORY = "notify"
 FORGET_AFTER = timedelta(hours=24)  # without a verdict; the alerts of the mesh are then resolved
 MAX_ENDED = 2000  # resolved alerts that wait for replicas that are down
 MEASURE_SECONDS = 2.0  # Ray drops a gauge that was not set for two of its reports, 20 s
@@ -85,34 +84,30 @@ def receivers(settings: Settings) -> Receivers:
     )
 
 
-def directory(settings: Settings) -> Path:
-    """The directory of the state file."""
-    return settings.notify.path or settings.store.path / DIRECTORY
-
-
 class AlertDelivery:
     """Sends the alerts and events of one process. Use it from one event loop.
 
     Args:
         to: where to send, and how.
-        directory: for the state file, which outlives the process. No other process may use it.
+        storage: for the state, which outlives the process.
         instruments: counters.
         clock: UTC now.
 
     Raises:
-        BadSettings: the directory cannot be written, or certificates cannot be read.
+        BadSettings: the storage cannot be written, or certificates cannot be read.
+        StoreGone: the storage is away.
     """
 
     def __init__(
-        self, to: Receivers, directory: Path, instruments: Instruments, clock: Callable[[], datetime] = utc_now
+        self, to: Receivers, storage: AlertStorage, instruments: Instruments, clock: Callable[[], datetime] = utc_now
     ) -> None:
         self._to = to
         self._instruments = instruments
         self._clock = clock
         self._began = clock()
-        self._state_file = StateFile(directory, instruments)
+        self._saved = SavedState(storage, instruments)
         self._replicas = [
-            Replica(HttpSender(one, to.deadline_seconds), self._state_file, to.timing, instruments, clock)
+            Replica(HttpSender(one, to.deadline_seconds), self._saved, to.timing, instruments, clock)
             for one in to.alertmanagers
         ]
         events: list[EventReceiver] = [
@@ -120,10 +115,10 @@ class AlertDelivery:
         ]
         if to.grafana is not None:
             events.append(Grafana(HttpSender(to.grafana, to.deadline_seconds)))
-        self._queues = [EventQueue(one, self._state_file, instruments) for one in events]
+        self._queues = [EventQueue(one, self._saved, instruments) for one in events]
         self._receivers: list[Receiver] = [*self._replicas, *self._queues]
         self._loops = [
-            SendLoop(receiver, self._state_file.subscribe(), to.backoff, instruments) for receiver in self._receivers
+            SendLoop(receiver, self._saved.subscribe(), to.backoff, instruments) for receiver in self._receivers
         ]
         self._closing = asyncio.Event()
         self._ended = asyncio.Event()
@@ -132,7 +127,7 @@ class AlertDelivery:
 
     def accept_verdict(self, mesh: str, verdict: Verdict, now: datetime) -> None:
         """Update the alerts of a mesh from its newest verdict; returns at once. ``now`` is UTC."""
-        before = self._state_file.state.meshes.get(mesh, MeshAlerts())
+        before = self._saved.state.meshes.get(mesh, MeshAlerts())
         sent = verdict if self._to.notices else replace(verdict, incidents=verdict.alerts)
         self._apply(mesh, transition(before, mesh, sent, now, self._to.links), now)
 
@@ -142,7 +137,7 @@ class AlertDelivery:
 
     def firing_alerts(self, mesh: str) -> tuple[Alert, ...]:
         """The alerts that fire for a mesh."""
-        alerts = self._state_file.state.meshes.get(mesh, MeshAlerts())
+        alerts = self._saved.state.meshes.get(mesh, MeshAlerts())
         return tuple(incident.alert for incident in alerts.open)
 
     def count_waiting(self) -> dict[str, int]:
@@ -153,22 +148,26 @@ class AlertDelivery:
         return found
 
     async def run(self) -> None:
-        """Deliver until :meth:`close`, then for ``drain_seconds`` more. Cancelling ends delivery at once."""
+        """Deliver until :meth:`close`, then for ``drain_seconds`` more. Cancelling ends delivery at once, and so does
+        another process that takes over the storage."""
         if self._closing.is_set():
             return
         self._running = True
+        saving = asyncio.create_task(self._saved.run())
+        closing = asyncio.create_task(self._closing.wait())
         background = [
-            asyncio.create_task(self._state_file.run()),
+            saving,
+            closing,
             asyncio.create_task(self._tidy_regularly()),
             asyncio.create_task(self._measure()),
         ]
         sending = [asyncio.create_task(loop.run()) for loop in self._loops]
         try:
-            await self._closing.wait()
-            await self._state_file.publish()
+            await asyncio.wait({saving, closing}, return_when=asyncio.FIRST_COMPLETED)
+            await self._saved.publish()
             for loop in self._loops:
                 loop.close()
-            if sending:
+            if sending and not self._saved.is_taken_over:
                 await asyncio.wait(sending, timeout=self._to.drain_seconds)
         finally:
             for task in (*background, *sending):
@@ -187,19 +186,19 @@ class AlertDelivery:
             await self._shut_down()
 
     async def _shut_down(self) -> None:
-        await self._state_file.flush()
+        await self._saved.flush()
         for receiver in self._receivers:
             await receiver.sender.close()
 
     def _apply(self, mesh: str, change: Transition, now: datetime) -> None:
-        state = self._state_file.state.apply(mesh, change, [queue.key for queue in self._queues])
+        state = self._saved.state.apply(mesh, change, [queue.key for queue in self._queues])
         has_news = bool(change.ended or change.events)
-        self._state_file.update(self._trim(state, now) if has_news else state, write=has_news)
+        self._saved.update(self._trim(state, now) if has_news else state, write=has_news)
 
     def _resolve_all(self, mesh: str, now: datetime, why: str) -> None:
-        if alerts := self._state_file.state.meshes.get(mesh):
+        if alerts := self._saved.state.meshes.get(mesh):
             self._apply(mesh, resolve_all(alerts, mesh, now, self._to.links, why), now)
-            self._state_file.update(self._state_file.state.without(mesh))
+            self._saved.update(self._saved.state.without(mesh))
 
     async def _tidy_regularly(self) -> None:
         while True:
@@ -212,14 +211,14 @@ class AlertDelivery:
     def _tidy(self) -> None:
         """Resolve silent meshes, drop what needs no delivery, and save the state while alerts fire."""
         now = self._clock()
-        for mesh, alerts in self._state_file.state.meshes.items():
+        for mesh, alerts in self._saved.state.meshes.items():
             if now - max(alerts.at or self._began, self._began) > FORGET_AFTER:
                 log.warning("mesh %s: no verdict for %s; its alerts are resolved", mesh, FORGET_AFTER)
                 self._resolve_all(mesh, now, "mesh_silent")
-        before = self._state_file.state
+        before = self._saved.state
         state = self._trim(before, now)
         if state != before or any(True for _ in state.firing_alerts()):
-            self._state_file.update(state)
+            self._saved.update(state)
 
     async def _measure(self) -> None:
         """Set the gauge again and again: Ray drops a gauge that is not set, and with it any alert on the gauge."""

@@ -1,21 +1,25 @@
-"""Notifier: verdicts in, alerts and events out. One replica, since the state of alerts is in one file."""
+"""Notifier: verdicts in, alerts and events out. One replica, since the state of alerts has one owner."""
 
 import asyncio
 import logging
 from datetime import UTC, datetime
 
 from model.verdict import Verdict
-from serve_app.alerts import notifier
+from serve_app.alerts.notifier import AlertDelivery, receivers
+from serve_app.alerts.storage import open_storage
 from serve_app.deployments.instruments import RayInstruments
+from serve_app.errors import StoreGone
 from serve_app.settings import Settings
 
+RETRY_SECONDS = 1.0
 log = logging.getLogger(__name__)
 
 
 class Notifier:
     """Notifies Alertmanagers and webhooks.
 
-    A lost verdict does no harm: an alert is a state, and the next verdict has the same state.
+    A lost verdict does no harm: an alert is a state, and the next verdict has the same state. While a Redis with the
+    state of alerts is away at the start, verdicts are refused, because open incidents would be reported again.
 
     Args:
         settings: its ``notify`` and ``store``.
@@ -25,30 +29,57 @@ class Notifier:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._notifier = notifier.AlertDelivery(
-            notifier.receivers(settings), notifier.directory(settings), RayInstruments()
-        )
+        self._receivers, self._storage = receivers(settings), open_storage(settings)
+        self._delivery = self._open()
         self._delivering: asyncio.Task[None] | None = None
 
     async def check_health(self) -> None:
         """Serve calls this every second, and first before the replica is ready: delivery starts then.
 
         Raises:
-            RuntimeError: delivery has ended, which is a bug.
+            RuntimeError: delivery has ended, because another notifier has taken over or by a bug. Serve then replaces
+                the replica if it still needs it.
         """
         if self._delivering is None:
-            self._delivering = asyncio.create_task(self._notifier.run())
+            self._delivering = asyncio.create_task(self._deliver())
         if self._delivering.done():
             raise RuntimeError("delivery of alerts has ended")
 
     async def accept_verdict(self, mesh: str, verdict: Verdict) -> None:
-        """Update the alerts of a mesh from its newest verdict."""
-        self._notifier.accept_verdict(mesh, verdict, datetime.now(UTC))
+        """Update the alerts of a mesh from its newest verdict.
+
+        Raises:
+            StoreGone: the state of alerts could not be read yet.
+        """
+        self._ready().accept_verdict(mesh, verdict, datetime.now(UTC))
 
     async def forget_mesh(self, mesh: str) -> None:
-        """Resolve the alerts of a mesh that was deleted."""
-        self._notifier.forget_mesh(mesh, datetime.now(UTC))
+        """Resolve the alerts of a mesh that was deleted. Errors as of :meth:`accept_verdict`."""
+        self._ready().forget_mesh(mesh, datetime.now(UTC))
 
     async def __del__(self) -> None:  # Serve awaits it when a replica ends
         """Deliver waiting alerts, within their deadline."""
-        await self._notifier.close()
+        if self._delivery is not None:
+            await self._delivery.close()
+
+    def _ready(self) -> AlertDelivery:
+        if self._delivery is None:
+            raise StoreGone(
+                "notifier: expected the state of alerts, came none: the Redis has been away since the start; the next "
+                "verdict has the same alerts"
+            )
+        return self._delivery
+
+    def _open(self) -> AlertDelivery | None:
+        """The delivery with the stored state; None while the Redis is away."""
+        try:
+            return AlertDelivery(self._receivers, self._storage, RayInstruments())
+        except StoreGone as error:
+            log.warning("alerts wait for the store: %s", error)
+            return None
+
+    async def _deliver(self) -> None:
+        while self._delivery is None:
+            await asyncio.sleep(RETRY_SECONDS)
+            self._delivery = await asyncio.to_thread(self._open)
+        await self._delivery.run()

@@ -13,6 +13,7 @@ import torch
 from model.checkpoint import load_or_shipped
 from model.snapshot import MeshSnapshot
 from serve_app.alerts import notifier
+from serve_app.alerts.storage import open_file
 from serve_app.api.codec import pack_snapshot
 from serve_app.errors import BadSettings, CorruptState, NoCapacity, Overloaded, ServeError, StoreGone, UnknownMesh
 from serve_app.exporter import PrometheusInstruments
@@ -74,9 +75,7 @@ class Session:
         self._notifier: notifier.AlertDelivery | None = None
         self._delivering: asyncio.Task[None] | None = None
         if settings.notify.alertmanagers or settings.notify.webhooks:
-            self._notifier = notifier.AlertDelivery(
-                notifier.receivers(settings), notifier.directory(settings), self.instruments
-            )
+            self._notifier = notifier.AlertDelivery(notifier.receivers(settings), open_file(settings), self.instruments)
 
     async def begin(self) -> float | None:
         """Resume from the store. Returns the Unix time of the newest snapshot, or None if there is none."""

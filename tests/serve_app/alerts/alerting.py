@@ -19,6 +19,7 @@ from model.verdict import Incident, LimitForecast, NearbyChange, Reason, Severit
 from serve_app.alerts.alertmanager import PostTiming
 from serve_app.alerts.links import Links
 from serve_app.alerts.notifier import AlertDelivery, Receivers
+from serve_app.alerts.storage import FileStorage
 from serve_app.alerts.webhook import WebhookReceiver
 from serve_app.exporter import PrometheusInstruments
 from serve_app.net.backoff import Backoff
@@ -220,7 +221,7 @@ async def start_notifier(
 ) -> AsyncIterator[tuple[AlertDelivery, PrometheusInstruments]]:
     """Run a notifier, and close it at the end."""
     instruments = PrometheusInstruments()
-    notifier = AlertDelivery(to, directory, instruments, clock)
+    notifier = AlertDelivery(to, FileStorage(directory), instruments, clock)
     running = asyncio.create_task(notifier.run())
     try:
         yield notifier, instruments

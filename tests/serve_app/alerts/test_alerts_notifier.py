@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from serve_app.alerts import state_file
+from serve_app.alerts import saved_state
 from serve_app.alerts.alert import AlertState
 from serve_app.alerts.notifier import FORGET_AFTER, AlertDelivery
 from serve_app.alerts.notifier import receivers as configured
 from serve_app.alerts.payloads import decode_state, encode_state
+from serve_app.alerts.storage import FILE_NAME, FileStorage
 from serve_app.errors import BadSettings, CorruptState
 from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import Settings
@@ -41,7 +42,7 @@ async def test_nothing_is_lost_from_one_process_to_the_next(tmp_path: Path) -> N
         async with start_notifier(to, tmp_path) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
             await hook.until(lambda requests: len(requests) >= 1)  # sent only after it was written
-            first = decode_state((tmp_path / state_file.FILE_NAME).read_bytes())
+            first = decode_state((tmp_path / FILE_NAME).read_bytes())
         async with start_notifier(to, tmp_path) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a", "new/name", severity="major")), NOW)
         assert len({alert.labels["incident"] for alert in first.firing_alerts()}) == 2
@@ -68,7 +69,7 @@ async def test_no_notification_before_the_state_is_written(tmp_path: Path) -> No
     kept: list[bool] = []
 
     def behaviour(request: Request) -> int:
-        kept.append(request.json["id"] in (tmp_path / state_file.FILE_NAME).read_text())
+        kept.append(request.json["id"] in (tmp_path / FILE_NAME).read_text())
         return 200
 
     async with (
@@ -98,24 +99,24 @@ async def test_closing_ends_without_an_answer(tmp_path: Path) -> None:
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await hook.until(lambda requests: len(requests) == 1)
         assert notifier.count_waiting() == {"alertmanager": 1, "webhook": 1}
-    book = decode_state((tmp_path / state_file.FILE_NAME).read_bytes())
+    book = decode_state((tmp_path / FILE_NAME).read_bytes())
     assert sum(map(len, book.events.values())) == 1
 
 
 async def test_a_notifier_that_never_ran_keeps_its_verdicts(tmp_path: Path) -> None:
-    notifier = AlertDelivery(receivers(), tmp_path, PrometheusInstruments(), lambda: NOW)
+    notifier = AlertDelivery(receivers(), FileStorage(tmp_path), PrometheusInstruments(), lambda: NOW)
     notifier.accept_verdict("shop", verdict(incident("a")), NOW)
     assert [alert.labels["incident"] for alert in notifier.firing_alerts("shop")] == ["a"]
     await notifier.close()
     await notifier.run()  # it is closed
-    again = AlertDelivery(receivers(), tmp_path, PrometheusInstruments(), lambda: NOW)
+    again = AlertDelivery(receivers(), FileStorage(tmp_path), PrometheusInstruments(), lambda: NOW)
     assert again.firing_alerts("shop") == notifier.firing_alerts("shop")
 
 
 def test_without_notices_only_alerts_are_sent(tmp_path: Path) -> None:
     for sends, expected in ((True, ["a", "n"]), (False, ["a"])):
         to = receivers(notices=sends)
-        notifier = AlertDelivery(to, tmp_path / str(sends), PrometheusInstruments(), lambda: NOW)
+        notifier = AlertDelivery(to, FileStorage(tmp_path / str(sends)), PrometheusInstruments(), lambda: NOW)
         notifier.accept_verdict("shop", verdict(incident("a", "pay/bank"), notice("n")), NOW)
         assert [alert.labels["incident"] for alert in notifier.firing_alerts("shop")] == expected
 
@@ -142,14 +143,14 @@ async def test_a_mesh_that_is_deleted_or_silent_is_resolved(tmp_path: Path) -> N
     ids=range(7),
 )
 async def test_a_damaged_file_is_moved_aside(content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / state_file.FILE_NAME).write_bytes(content)
-    notifier = AlertDelivery(receivers(), tmp_path, PrometheusInstruments(), lambda: NOW)
+    (tmp_path / FILE_NAME).write_bytes(content)
+    notifier = AlertDelivery(receivers(), FileStorage(tmp_path), PrometheusInstruments(), lambda: NOW)
     assert notifier.firing_alerts("shop") == ()
     (aside,) = tmp_path.glob("*.corrupt-*")
     assert aside.read_bytes() == content
     assert str(aside) in caplog.text
     await notifier.close()
-    assert decode_state((tmp_path / state_file.FILE_NAME).read_bytes()) == AlertState()
+    assert decode_state((tmp_path / FILE_NAME).read_bytes()) == AlertState()
 
 
 def test_times_without_a_zone_are_refused() -> None:
@@ -167,19 +168,19 @@ async def test_a_disk_that_refuses_prevents_no_notification(tmp_path: Path, capl
             instruments,
         ),
     ):
-        blocked = tmp_path / f"{state_file.FILE_NAME}.new"
+        blocked = tmp_path / f"{FILE_NAME}.new"
         blocked.mkdir()  # so that no file can be written there
         notifier.accept_verdict("shop", verdict(incident("a")), NOW)
         await hook.until(lambda requests: len(requests) == 1)
         assert metric_value(instruments, "tagae_notices_failed_total", receiver="state", reason="unwritable") >= 1
         blocked.rmdir()
-        await eventually(lambda: (tmp_path / state_file.FILE_NAME).exists())  # as soon as there is room again
+        await eventually(lambda: (tmp_path / FILE_NAME).exists())  # as soon as there is room again
     assert "still sent" in caplog.text
 
 
 async def test_a_disk_that_hangs_delays_no_notification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_file, "PATIENCE_SECONDS", 0.05)
-    fresh = tmp_path / f"{state_file.FILE_NAME}.new"
+    monkeypatch.setattr(saved_state, "PATIENCE_SECONDS", 0.05)
+    fresh = tmp_path / f"{FILE_NAME}.new"
     os.mkfifo(fresh)  # opened for writing, it hangs until a reader opens it
     async with start_endpoints(200) as (hook,):
         to = receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=often())
@@ -189,17 +190,15 @@ async def test_a_disk_that_hangs_delays_no_notification(tmp_path: Path, monkeypa
             assert metric_value(instruments, "tagae_notices_failed_total", receiver="state") >= 1
             reader = os.open(fresh, os.O_RDONLY | os.O_NONBLOCK)
             fresh.unlink()
-            await eventually(lambda: (tmp_path / state_file.FILE_NAME).exists())
+            await eventually(lambda: (tmp_path / FILE_NAME).exists())
             os.close(reader)
-    assert [
-        a.labels["incident"] for a in decode_state((tmp_path / state_file.FILE_NAME).read_bytes()).firing_alerts()
-    ] == ["a"]
+    assert [a.labels["incident"] for a in decode_state((tmp_path / FILE_NAME).read_bytes()).firing_alerts()] == ["a"]
 
 
 def test_a_directory_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadSettings, match=r"notify: expected a directory.*notify\.path"):
-        AlertDelivery(receivers(), tmp_path / "file", PrometheusInstruments())
+        AlertDelivery(receivers(), FileStorage(tmp_path / "file"), PrometheusInstruments())
 
 
 def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
@@ -209,7 +208,7 @@ def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
             Settings.model_validate({"notify": {"webhooks": [{"url": "https://x", "ca_file": str(tmp_path / name)}]}})
         )
         with pytest.raises(BadSettings, match=f"ca_file.*{name}"):
-            AlertDelivery(to, tmp_path, PrometheusInstruments())
+            AlertDelivery(to, FileStorage(tmp_path), PrometheusInstruments())
 
 
 async def test_the_number_of_waiting_notifications_is_a_gauge(tmp_path: Path) -> None:

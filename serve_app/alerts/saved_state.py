@@ -1,87 +1,43 @@
-"""The alert state of a process, in memory and in one small file.
+"""The alert state of a process, in memory and in its storage.
 
-The file is written before anything is sent. So an event keeps its id and an alert its labels, however often the process
-dies in between. The file is replaced as a whole (written to a new file, synced, renamed): a crash leaves the old
-content or the new content, never a mixture.
+The state is stored before anything is sent. So an event keeps its id and an alert its labels, however often the process
+dies in between.
 """
 
 import asyncio
 import logging
-import os
 from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
 
 from serve_app.alerts.alert import AlertState, IncidentEvent
-from serve_app.alerts.payloads import decode_state, encode_state
-from serve_app.errors import BadSettings, CorruptState
+from serve_app.alerts.storage import AlertStorage
+from serve_app.errors import StoreConflict
 from serve_app.metrics import NOTICES_FAILED, Instruments
 
-FILE_NAME = "notifications.json"
-PATIENCE_SECONDS = 2.0  # for a disk that hangs; then notifications are sent without being saved first
+PATIENCE_SECONDS = 2.0  # for a storage that hangs; then notifications are sent without being saved first
 log = logging.getLogger(__name__)
 
 
-def read(directory: Path) -> AlertState:
-    """Read the state. Returns an empty one if there is no file, or if the file is damaged: it is then renamed.
-
-    Raises:
-        BadSettings: the directory cannot be created, read or written.
-    """
-    path = directory / FILE_NAME
-    try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        content = path.read_bytes() if path.exists() else None
-        if not os.access(directory, os.W_OK):
-            raise PermissionError(f"no permission to write {directory}")
-        return AlertState() if content is None else decode_state(content)
-    except CorruptState as error:
-        aside = path.with_name(f"{FILE_NAME}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
-        path.rename(aside)
-        log.error("%s; renamed to %s; the next verdict sends open incidents again", error, aside)
-        return AlertState()
-    except OSError as error:
-        raise BadSettings(f"notify: expected a directory to write in, came {error}; correct notify.path") from error
-
-
-def write(directory: Path, state: AlertState) -> None:
-    """Replace the file.
-
-    Raises:
-        OSError: nothing changed.
-    """
-    path, new = directory / FILE_NAME, directory / f"{FILE_NAME}.new"
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(encode_state(state))
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    folder = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-class StateFile:
+class SavedState:
     """The state of one process. Use it from one event loop.
 
     Args:
-        directory: for the file.
+        storage: of this process alone.
         instruments: counters.
 
     Attributes:
         state: current.
-        published: the last state that was saved, or that the disk failed to save; senders send this one.
+        published: the last state that was saved, or that could not be saved; senders send this one.
+        is_taken_over: whether another process owns the storage. Nothing is published any more.
 
     Raises:
-        BadSettings: the directory cannot be used.
+        BadSettings, StoreGone: the storage cannot be read.
     """
 
-    def __init__(self, directory: Path, instruments: Instruments) -> None:
-        self.state = self.published = read(directory)
+    def __init__(self, storage: AlertStorage, instruments: Instruments) -> None:
+        self.state = self.published = storage.read()
+        self.is_taken_over = False
         self._instruments = instruments
-        self._directory = directory
+        self._storage = storage
         self._changed = asyncio.Event()
         self._is_write_due = False
         self._publish_lock = asyncio.Lock()
@@ -106,8 +62,8 @@ class StateFile:
         self.update(_remove_event(self.state, webhook, event))
 
     async def run(self) -> None:
-        """Save and publish changes until cancelled."""
-        while True:
+        """Save and publish changes, until cancelled or taken over."""
+        while not self.is_taken_over:
             await self._changed.wait()
             await self.publish()
 
@@ -118,6 +74,8 @@ class StateFile:
             state, is_write_due, self._is_write_due = self.state, self._is_write_due, False
             if is_write_due:
                 await self._write(state)
+            if self.is_taken_over:
+                return
             # Events that were acknowledged during the write must not come back.
             self.published = replace(state, events=_select_pending(state, self.state))
             for news in self._subscribers:
@@ -134,11 +92,14 @@ class StateFile:
             await asyncio.wait({self._write_task}, timeout=PATIENCE_SECONDS)
             if self._write_task.done():
                 return
-        self._record_failure(f"no answer from the disk within {PATIENCE_SECONDS:g} s")
+        self._record_failure(f"no answer from the storage within {PATIENCE_SECONDS:g} s")
 
     async def _try_write(self, state: AlertState) -> None:
         try:
-            await asyncio.to_thread(write, self._directory, state)
+            await asyncio.to_thread(self._storage.write, state)
+        except StoreConflict as error:
+            self.is_taken_over = True
+            log.error("another process sends the notifications from now on: %s", error)
         except Exception as error:  # no failure may keep notifications from being sent
             self._record_failure(error)
 
