@@ -1,4 +1,4 @@
-"""Where the state of notifications is stored: in a file of one node, or in the Redis of the store."""
+"""Where the state of notifications is stored: in a file of one node, or in the Redis of the store (``stores``)."""
 
 import logging
 import os
@@ -9,10 +9,9 @@ from typing import Protocol
 from serve_app.alerts.alert import AlertState
 from serve_app.alerts.payloads import decode_state, encode_state
 from serve_app.errors import BadSettings, CorruptState
-from serve_app.settings import Settings, StoreSettings
+from serve_app.settings import Settings
 
 FILE_NAME = "notifications.json"
-DOCUMENT = "notifications"  # in a Redis
 DIRECTORY = "notify"
 log = logging.getLogger(__name__)
 
@@ -35,13 +34,6 @@ class AlertStorage(Protocol):
             StoreConflict: another process has taken over. Send nothing more.
             OSError, ServeError: nothing changed, or that is not known.
         """
-
-
-def open_storage(settings: Settings) -> AlertStorage:
-    """The storage of the service: in its Redis, unless ``notify.path`` names a directory."""
-    if settings.store.kind == "redis" and settings.notify.path is None:
-        return RedisStorage(settings.store)
-    return open_file(settings)
 
 
 def open_file(settings: Settings) -> "FileStorage":
@@ -88,33 +80,3 @@ class FileStorage:
             os.fsync(folder)
         finally:
             os.close(folder)
-
-
-class RedisStorage:
-    """A value in the Redis of the store. The last process that has read it is the only one that can write it.
-
-    So a notifier that Serve starts on another node continues where the lost one was. If the lost one still runs,
-    without a connection to Ray, its next write fails and it sends nothing more.
-
-    Args:
-        settings: of the store.
-    """
-
-    def __init__(self, settings: StoreSettings) -> None:
-        from serve_app.stores.redis_document import RedisDocument  # the client of Redis is an extra
-
-        self._document = RedisDocument(settings, DOCUMENT)
-
-    def read(self) -> AlertState:
-        content = self._document.claim()
-        if not content:
-            return AlertState()
-        try:
-            return decode_state(content)
-        except CorruptState as error:
-            self._document.set_aside(content)
-            log.error("%s; set aside in %s; the next verdict sends open incidents again", error, self._document.name)
-            return AlertState()
-
-    def write(self, state: AlertState) -> None:
-        self._document.write(encode_state(state))

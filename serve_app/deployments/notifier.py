@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 from model.verdict import Verdict
 from serve_app.alerts.notifier import AlertDelivery, receivers
-from serve_app.alerts.storage import open_storage
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.errors import StoreGone
 from serve_app.settings import Settings
+from serve_app.stores.opening import open_alert_storage
 
 RETRY_SECONDS = 1.0
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class Notifier:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._receivers, self._storage = receivers(settings), open_storage(settings)
+        self._receivers, self._storage = receivers(settings), open_alert_storage(settings)
         self._delivery = self._open()
         self._delivering: asyncio.Task[None] | None = None
 

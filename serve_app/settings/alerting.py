@@ -125,7 +125,8 @@ class NotifySettings(SettingsGroup):
         None, description="former name of links.dashboard, which wins; none of both: the page at external_url"
     )
     path: Location | None = Field(
-        None, description="directory for the state of notifications; none: notify, in store.path"
+        None,
+        description="directory for the state of notifications; none: the Redis of the store, or notify in store.path",
     )
     deadline_seconds: float = Field(10.0, gt=0, description="deadline of one request")
     resend_seconds: float = Field(60.0, gt=0, le=120, description="time between two posts of an unchanged alert")

@@ -1,9 +1,10 @@
-"""Opens the store that the settings name."""
+"""Opens the stores that the settings name."""
 
 from collections.abc import Callable
 
+from serve_app.alerts.storage import AlertStorage, open_file
 from serve_app.errors import BadSettings
-from serve_app.settings import StoreSettings
+from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.base import ArchiveLimit, MeshLimit, StateStore
 from serve_app.stores.sqlite import LocalStore
 
@@ -44,3 +45,17 @@ def open_store(
 
         return RedisStore(settings, limit=limit, archive=archive, on_evicted=on_evicted)
     return LocalStore(settings.path, limit=limit, archive=archive, on_evicted=on_evicted, run=run)
+
+
+def open_alert_storage(settings: Settings) -> AlertStorage:
+    """Where the service stores the state of notifications: in its Redis, unless ``notify.path`` names a directory.
+
+    Raises:
+        BadSettings: the client of Redis is not installed.
+    """
+    if settings.store.kind == "local" or settings.notify.path is not None:
+        return open_file(settings)
+    check_store(settings.store)
+    from serve_app.stores.redis_alerts import RedisAlertStorage
+
+    return RedisAlertStorage(settings.store)

@@ -26,6 +26,7 @@ from serve_app.stores.record import Record
 from tests.live.programs import Program, missing_programs
 from tests.live.ray_nodes import Nodes, run_nodes
 from tests.live.redis import PROGRAM, RedisProgram
+from tests.serve_app.collect.prometheus.standin import Request, start_server, url_of
 from tests.serve_app.running import Service, assert_same, expected, record_simulation
 from tests.serve_app.test_kills import await_that
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
@@ -77,6 +78,7 @@ class Cluster:
             "store": {"kind": "redis", "url": chosen.store.url},
             "scorer": {"device": "cpu", "place": chosen.scorer.place},
             "adapt": {"enabled": chosen.adapt.enabled},
+            "notify": {"webhooks": [{"url": one.url} for one in chosen.notify.webhooks]},
         }
         self.nodes.deploy(arguments, {"MeshSession": sessions})
 
@@ -114,15 +116,49 @@ class Cluster:
         self.await_verdicts()
 
 
+@dataclass
+class Webhook:
+    """A receiver that stores the events that it receives. An event may come again, under the same id."""
+
+    events: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __call__(self, request: Request) -> None:
+        event = json.loads(request.body)
+        self.events[event["id"]] = event
+        request.send(200, b"{}")
+
+    def starts(self) -> list[tuple[str, str]]:
+        """Mesh and id of each incident that opened, once for each event."""
+        return [
+            (event["mesh"], event["incident"]["id"])
+            for event in list(self.events.values())
+            if event["event"] == "opened"
+        ]
+
+    def knows(self, senders: Sequence[Sender]) -> bool:
+        """Whether it got the start of each incident that is open by the newest verdicts."""
+        now_open = {
+            (sender.mesh, incident["id"]) for sender in senders for incident in sender.verdicts[-1]["incidents"]
+        }
+        return bool(now_open) and now_open <= set(self.starts())
+
+
 @contextmanager
-def run_under_load(folder: Path, place: str) -> Iterator[Cluster]:
-    """Run two nodes with a session each, and a head; at the end, check what the service answered and stored."""
+def run_under_load(folder: Path, place: str, webhook: str = "") -> Iterator[Cluster]:
+    """Run two nodes with a session each, and a head; at the end, check what the service answered and stored.
+
+    Args:
+        folder: for logs and the data of the Redis.
+        place: where snapshots are scored.
+        webhook: URL that receives incidents; empty: none.
+    """
     redis = RedisProgram(folder / "redis")
     settings = Settings(
         model={"weights": SHIPPED},
         store={"kind": "redis", "url": redis.url},
         scorer={"device": "cpu", "place": place},
         adapt={"enabled": False},  # the expected verdicts have no adapter
+        notify={"webhooks": [{"url": webhook}] if webhook else []},
     )
     senders = [
         Sender(f"mesh-{seed}", record_simulation(MeshSpec(services=30, seed=seed), LENGTH, fault_from=30))
@@ -130,7 +166,8 @@ def run_under_load(folder: Path, place: str) -> Iterator[Cluster]:
     ]
     stop = threading.Event()
     try:
-        with run_nodes(folder / "nodes", 2, TAGAE_SERVE__ALLOW_ANONYMOUS="true") as nodes:
+        environment = {"TAGAE_SERVE__ALLOW_ANONYMOUS": "true", "XDG_STATE_HOME": str(folder / "state")}
+        with run_nodes(folder / "nodes", 2, **environment) as nodes:
             cluster = Cluster(nodes, settings, senders)
             cluster.deploy(sessions=2)
             with ThreadPoolExecutor(len(senders)) as pool:
@@ -187,3 +224,22 @@ def test_nodes_and_sessions_come_and_go_under_load(tmp_path: Path) -> None:
             cluster.deploy(sessions)
             cluster.await_replicas("MeshSession", sessions)
             cluster.await_verdicts()
+
+
+def test_a_notifier_that_is_lost_continues_on_another_node(tmp_path: Path) -> None:
+    webhook = Webhook()
+    with start_server(webhook) as server, run_under_load(tmp_path, place="session", webhook=url_of(server)) as cluster:
+        await_that(lambda: webhook.knows(cluster.senders), "the start of each open incident", 4 * CLIENT_SECONDS)
+        before = cluster.nodes.replicas("Notifier")
+        (node,) = [one for one in cluster.nodes.workers if before[one.pid]]
+        cluster.lose(node)
+        cluster.await_replicas("Notifier", 1)
+        cluster.await_verdicts(20)
+        await_that(lambda: webhook.knows(cluster.senders), "the start of each open incident", 4 * CLIENT_SECONDS)
+    assert not (tmp_path / "state").exists(), "no node has a file of its own"
+    opened = webhook.starts()
+    assert len(set(opened)) == len(opened), "no incident opened twice"
+    numbers: dict[tuple[str, str], list[int]] = {}
+    for event in webhook.events.values():
+        numbers.setdefault((event["mesh"], event["incident"]["id"]), []).append(event["sequence"])
+    assert all(sorted(found) == list(range(1, len(found) + 1)) for found in numbers.values()), "no event is lost"

@@ -1,0 +1,140 @@
+"""The state of alerts outlives its process, in each storage; a Redis has one writer."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_app.alerts.alert import AlertState
+from serve_app.alerts.notifier import AlertDelivery
+from serve_app.alerts.storage import AlertStorage, FileStorage
+from serve_app.errors import StoreConflict, StoreGone
+from serve_app.exporter import PrometheusInstruments
+from serve_app.settings import Settings, StoreSettings
+from serve_app.stores.opening import open_alert_storage
+from serve_app.stores.redis_alerts import RedisAlertStorage
+from serve_app.stores.redis_server import RedisServer
+from tests.serve_app.alerts.alerting import (
+    NOW,
+    PATIENT,
+    incident,
+    metric_value,
+    often,
+    receivers,
+    start_endpoints,
+    verdict,
+)
+
+
+def storage_at(place: StoreSettings) -> AlertStorage:
+    """A storage as a process opens it."""
+    return open_alert_storage(Settings(store=place))
+
+
+def redis_at(place: StoreSettings) -> RedisAlertStorage:
+    """The same, for tests of a Redis alone."""
+    if place.kind != "redis":
+        pytest.skip("a file has no second writer: its directory belongs to one process")
+    return RedisAlertStorage(place)
+
+
+def delivery(storage: AlertStorage, **more: Any) -> AlertDelivery:
+    return AlertDelivery(receivers(**more), storage, PrometheusInstruments(), lambda: NOW)
+
+
+async def test_the_next_process_continues(place: StoreSettings) -> None:
+    first = delivery(storage_at(place))
+    first.accept_verdict("shop", verdict(incident("a")), NOW)
+    await first.close()
+    second = delivery(storage_at(place))
+    assert [alert.labels["incident"] for alert in second.firing_alerts("shop")] == ["a"]
+
+
+def test_an_empty_storage_has_an_empty_state(place: StoreSettings) -> None:
+    assert storage_at(place).read() == AlertState()
+
+
+def test_a_directory_in_the_settings_is_used_with_any_store(place: StoreSettings, tmp_path: Path) -> None:
+    assert isinstance(open_alert_storage(Settings(store=place, notify={"path": tmp_path})), FileStorage)
+
+
+async def test_a_process_that_was_taken_over_sends_nothing_more(
+    place: StoreSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = redis_at(place)
+    async with start_endpoints(200) as (hook,):
+        more = {"webhooks": [hook], "deadline_seconds": PATIENT}
+        first = delivery(storage, **more)
+        running = asyncio.create_task(first.run())
+        first.accept_verdict("shop", verdict(incident("a")), NOW)
+        await hook.until(lambda requests: len(requests) == 1)
+        take_over(place, storage)
+        first.accept_verdict("shop", verdict(), NOW)
+        await running  # it ends by itself
+        assert [request.json["event"] for request in hook.requests] == ["opened"]
+        second = delivery(redis_at(place), **more)
+        running = asyncio.create_task(second.run())
+        second.accept_verdict("shop", verdict(), NOW)
+        await hook.until(lambda requests: len(requests) >= 2)
+        await second.close()
+        await running
+    events = [(request.json["event"], request.json["incident"]["id"]) for request in hook.requests]
+    assert list(dict.fromkeys(events)) == [("opened", "a"), ("resolved", "a")]
+    assert len({request.json["id"] for request in hook.requests}) == 2
+    assert "another process sends the notifications" in caplog.text
+
+
+def take_over(place: StoreSettings, storage: RedisAlertStorage) -> None:
+    """Take over as another process does: from here on, ``storage`` cannot write."""
+    assert redis_at(place).read().meshes["shop"].open
+    with pytest.raises(StoreConflict, match="taken over"):
+        storage.write(AlertState())
+
+
+async def test_a_process_with_an_open_alert_notices_the_takeover_without_a_verdict(place: StoreSettings) -> None:
+    storage = redis_at(place)
+    async with start_endpoints(200) as (manager,):
+        first = delivery(storage, alertmanagers=[manager], deadline_seconds=PATIENT, timing=often())
+        running = asyncio.create_task(first.run())
+        first.accept_verdict("shop", verdict(incident("a")), NOW)
+        await manager.until(lambda requests: len(requests) >= 1)
+        redis_at(place).read()
+        await running
+
+
+def test_a_damaged_state_is_set_aside(place: StoreSettings, caplog: pytest.LogCaptureFixture) -> None:
+    storage = redis_at(place)
+    storage.read()
+    damaged = RedisAlertStorage(place)
+    damaged.read()
+    damaged._write("value", b"{")
+    with caplog.at_level(logging.ERROR):
+        assert storage.read() == AlertState()
+    assert "set aside" in caplog.text
+    storage.write(AlertState())
+    assert RedisAlertStorage(place).read() == AlertState()
+
+
+def test_a_redis_that_lost_the_state_is_named(place: StoreSettings) -> None:
+    storage = redis_at(place)
+    with pytest.raises(StoreGone, match="emptied or replaced"):
+        storage.write(AlertState())
+
+
+async def test_a_redis_that_is_away_delays_no_notification(place: StoreSettings) -> None:
+    storage = redis_at(place)
+    instruments = PrometheusInstruments()
+    async with start_endpoints(200) as (hook,):
+        to = receivers(webhooks=[hook], deadline_seconds=PATIENT)
+        sending = AlertDelivery(to, storage, instruments, lambda: NOW)
+        storage.close()
+        away = place.model_copy(update={"url": "redis://127.0.0.1:1/0", "timeout_seconds": 0.1})
+        storage._server = RedisServer(away)
+        running = asyncio.create_task(sending.run())
+        sending.accept_verdict("shop", verdict(incident("a")), NOW)
+        await hook.until(lambda requests: len(requests) == 1)
+        await sending.close()
+        await running
+    assert metric_value(instruments, "tagae_notices_failed_total", receiver="state", reason="unwritable") >= 1
