@@ -140,6 +140,11 @@ class AlertDelivery:
         alerts = self._saved.state.meshes.get(mesh, MeshAlerts())
         return tuple(incident.alert for incident in alerts.open)
 
+    @property
+    def is_taken_over(self) -> bool:
+        """Whether :meth:`run` ended because another process owns the storage."""
+        return self._saved.is_taken_over
+
     def count_waiting(self) -> dict[str, int]:
         """How many alerts and events are not acknowledged yet, by kind of receiver."""
         found = dict.fromkeys((ALERTMANAGER, WEBHOOK), 0)

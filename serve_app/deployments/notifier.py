@@ -18,8 +18,9 @@ log = logging.getLogger(__name__)
 class Notifier:
     """Notifies Alertmanagers and webhooks.
 
-    A lost verdict does no harm: an alert is a state, and the next verdict has the same state. While a Redis with the
-    state of alerts is away at the start, verdicts are refused, because open incidents would be reported again.
+    A lost verdict does no harm: an alert is a state, and the next verdict has the same state. So a verdict is refused
+    while the state of alerts is not here: if the Redis is away at the start, or after another notifier has taken over.
+    The refused verdict takes it back. Thus of two clusters, as during an upgrade, the one with the traffic sends.
 
     Args:
         settings: its ``notify`` and ``store``.
@@ -31,14 +32,14 @@ class Notifier:
     def __init__(self, settings: Settings) -> None:
         self._receivers, self._storage = receivers(settings), open_alert_storage(settings)
         self._delivery = self._open()
+        self._verdict_came = asyncio.Event()
         self._delivering: asyncio.Task[None] | None = None
 
     async def check_health(self) -> None:
         """Serve calls this every second, and first before the replica is ready: delivery starts then.
 
         Raises:
-            RuntimeError: delivery has ended, because another notifier has taken over or by a bug. Serve then replaces
-                the replica if it still needs it.
+            RuntimeError: delivery has ended, which is a bug.
         """
         if self._delivering is None:
             self._delivering = asyncio.create_task(self._deliver())
@@ -49,7 +50,7 @@ class Notifier:
         """Update the alerts of a mesh from its newest verdict.
 
         Raises:
-            StoreGone: the state of alerts could not be read yet.
+            StoreGone: the state of alerts is not here yet; the next verdict has the same alerts.
         """
         self._ready().accept_verdict(mesh, verdict, datetime.now(UTC))
 
@@ -64,9 +65,10 @@ class Notifier:
 
     def _ready(self) -> AlertDelivery:
         if self._delivery is None:
+            self._verdict_came.set()
             raise StoreGone(
-                "notifier: expected the state of alerts, came none: the Redis has been away since the start; the next "
-                "verdict has the same alerts"
+                "notifier: expected the state of alerts, came none: the Redis is away, or another notifier had taken "
+                "over; the next verdict has the same alerts"
             )
         return self._delivery
 
@@ -79,7 +81,13 @@ class Notifier:
             return None
 
     async def _deliver(self) -> None:
-        while self._delivery is None:
-            await asyncio.sleep(RETRY_SECONDS)
-            self._delivery = await asyncio.to_thread(self._open)
-        await self._delivery.run()
+        while True:
+            while self._delivery is None:
+                await asyncio.sleep(RETRY_SECONDS)
+                self._delivery = await asyncio.to_thread(self._open)
+            await self._delivery.run()
+            if not self._delivery.is_taken_over:
+                return
+            self._delivery = None
+            self._verdict_came.clear()
+            await self._verdict_came.wait()

@@ -2,14 +2,17 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from model.verdict import Verdict
 from serve_app.alerts.alert import AlertState
 from serve_app.alerts.notifier import AlertDelivery
 from serve_app.alerts.storage import AlertStorage, FileStorage
+from serve_app.deployments.notifier import Notifier
 from serve_app.errors import StoreConflict, StoreGone
 from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import Settings, StoreSettings
@@ -19,6 +22,8 @@ from serve_app.stores.redis_server import RedisServer
 from tests.serve_app.alerts.alerting import (
     NOW,
     PATIENT,
+    WITHIN,
+    Request,
     incident,
     metric_value,
     often,
@@ -138,3 +143,43 @@ async def test_a_redis_that_is_away_delays_no_notification(place: StoreSettings)
         await sending.close()
         await running
     assert metric_value(instruments, "tagae_notices_failed_total", receiver="state", reason="unwritable") >= 1
+
+
+async def test_of_two_notifiers_the_one_that_gets_verdicts_sends(place: StoreSettings) -> None:
+    """As during an upgrade with a second cluster: it starts, and takes over, before the traffic moves to it."""
+    redis_at(place)
+    async with start_endpoints(200) as (hook,):
+        settings = Settings(store=place, notify={"webhooks": [{"url": f"{hook.url}/hook"}], "resend_seconds": 0.05})
+        old = Notifier(settings)
+        await old.check_health()
+        await deliver(old, verdict(incident("a")))
+        await hook.until(lambda requests: len(distinct(requests)) == 1)
+        new = Notifier(settings)
+        await new.check_health()
+        await deliver(old, verdict(incident("a"), incident("b", "pay/bank")))
+        await hook.until(lambda requests: len(distinct(requests)) == 2)
+        await deliver(new, verdict(incident("b", "pay/bank")))
+        await hook.until(lambda requests: len(distinct(requests)) == 3)
+        for one in (old, new):
+            await one.check_health()
+            await one.__del__()
+    assert distinct(hook.requests) == [("opened", "a"), ("opened", "b"), ("resolved", "a")]
+
+
+async def deliver(notifier: Notifier, one: Verdict) -> None:
+    """Send the same verdict, as each snapshot has the same alerts, until the notifier has stored it."""
+    async with asyncio.timeout(WITHIN):
+        while True:
+            with suppress(StoreGone):
+                await notifier.accept_verdict("shop", one)
+                assert notifier._delivery is not None
+                await notifier._delivery._saved.publish()
+                if not notifier._delivery.is_taken_over:
+                    return
+            await asyncio.sleep(0.01)
+
+
+def distinct(requests: list[Request]) -> list[tuple[str, str]]:
+    """Kind and incident of each event. One that was delivered just before a takeover comes again, with the same id."""
+    events = {request.json["id"]: request.json for request in requests}
+    return [(event["event"], event["incident"]["id"]) for event in events.values()]
