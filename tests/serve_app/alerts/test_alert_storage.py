@@ -3,16 +3,18 @@
 import asyncio
 import logging
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from model.verdict import Verdict
+from serve_app.alerts import saved_state
 from serve_app.alerts.alert import AlertState
 from serve_app.alerts.notifier import AlertDelivery
+from serve_app.alerts.owner import Owner
 from serve_app.alerts.storage import AlertStorage, FileStorage
-from serve_app.deployments.notifier import Notifier
 from serve_app.errors import StoreConflict, StoreGone
 from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import Settings, StoreSettings
@@ -145,36 +147,39 @@ async def test_a_redis_that_is_away_delays_no_notification(place: StoreSettings)
     assert metric_value(instruments, "tagae_notices_failed_total", receiver="state", reason="unwritable") >= 1
 
 
-async def test_of_two_notifiers_the_one_that_gets_verdicts_sends(place: StoreSettings) -> None:
+async def test_of_two_notifiers_the_one_that_gets_verdicts_sends(
+    place: StoreSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As during an upgrade with a second cluster: it starts, and takes over, before the traffic moves to it."""
     redis_at(place)
+    monkeypatch.setattr(saved_state, "PATIENCE_SECONDS", WITHIN)  # a slow machine must not send before it has saved
     async with start_endpoints(200) as (hook,):
-        settings = Settings(store=place, notify={"webhooks": [{"url": f"{hook.url}/hook"}], "resend_seconds": 0.05})
-        old = Notifier(settings)
-        await old.check_health()
+        more = {"webhooks": [hook], "deadline_seconds": PATIENT, "timing": often()}
+        old = Owner(partial(delivery, redis_at(place), **more))
+        tasks = [asyncio.create_task(old.run())]
         await deliver(old, verdict(incident("a")))
         await hook.until(lambda requests: len(distinct(requests)) == 1)
-        new = Notifier(settings)
-        await new.check_health()
+        new = Owner(partial(delivery, redis_at(place), **more))
+        tasks.append(asyncio.create_task(new.run()))
         await deliver(old, verdict(incident("a"), incident("b", "pay/bank")))
         await hook.until(lambda requests: len(distinct(requests)) == 2)
         await deliver(new, verdict(incident("b", "pay/bank")))
         await hook.until(lambda requests: len(distinct(requests)) == 3)
-        for one in (old, new):
-            await one.check_health()
-            await one.__del__()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     assert distinct(hook.requests) == [("opened", "a"), ("opened", "b"), ("resolved", "a")]
 
 
-async def deliver(notifier: Notifier, one: Verdict) -> None:
-    """Send the same verdict, as each snapshot has the same alerts, until the notifier has stored it."""
+async def deliver(owner: Owner, one: Verdict) -> None:
+    """Send the same verdict, as each snapshot has the same alerts, until it is stored."""
     async with asyncio.timeout(WITHIN):
         while True:
             with suppress(StoreGone):
-                await notifier.accept_verdict("shop", one)
-                assert notifier._delivery is not None
-                await notifier._delivery._saved.publish()
-                if not notifier._delivery.is_taken_over:
+                sending = owner.delivery()
+                sending.accept_verdict("shop", one, NOW)
+                await sending._saved.publish()
+                if not sending.is_taken_over:
                     return
             await asyncio.sleep(0.01)
 
