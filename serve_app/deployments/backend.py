@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from fastapi import Request
 
 from serve_app.collect.loop import CollectorState
-from serve_app.deployments.rpc import RECEIVED, Caller, Handle, P, T, received_at, with_session
+from serve_app.deployments.deadline import Deadline, seconds_since
+from serve_app.deployments.rpc import RECEIVED, Caller, Handle, P, T, with_session
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
 
@@ -41,15 +41,15 @@ class Backend:
         """
         return with_session(self.sessions, check_mesh_name(mesh))
 
-    def expires_at(self, request: Request | None = None) -> float:
-        """The deadline of a request that has just arrived, Unix time. With ``request``: counted from when the gate had
-        received all of it."""
-        now = time.time()
-        return min(now, received_at(request.headers.get(RECEIVED), now) if request else now) + self._deadline_seconds
+    def deadline(self, request: Request | None = None) -> Deadline:
+        """The deadline of a request that has just arrived. With ``request``: counted from when the gate had received
+        all of it, if the gate is on this machine."""
+        waited = seconds_since(request.headers.get(RECEIVED)) if request else 0.0
+        return Deadline.after(self._deadline_seconds - waited)
 
     async def ask(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a method of a handle within the usual deadline; errors as of :meth:`Caller.ask`."""
-        return await Caller(self.expires_at()).ask(method, *args, **kwargs)
+        return await Caller(self.deadline()).ask(method, *args, **kwargs)
 
     async def collector_states(self, seconds: float | None = None) -> list[CollectorState]:
         """The state of each collected mesh. Returns an empty list if no collector runs.
@@ -60,4 +60,4 @@ class Backend:
         if self._collector is None:
             return []
         seconds = self._deadline_seconds if seconds is None else seconds
-        return await Caller(time.time() + seconds).ask(self._collector.states)
+        return await Caller(Deadline.after(seconds)).ask(self._collector.states)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from serve_app.api.codec import pack_snapshot
 from serve_app.collect.kubernetes.watch import EventWatch, WatchState
 from serve_app.collect.loop import CollectorState, MeshCollector, Push, poll_schedule
 from serve_app.collect.prometheus.detect import MeshSource
+from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.rpc import Caller, Handle, with_session
 from serve_app.errors import ServeError, UnknownMesh
 from serve_app.settings import CollectorSettings, MeshSettings, Settings
@@ -76,8 +76,8 @@ class Collector:
 
         async def push(snapshot: MeshSnapshot) -> None:
             events = watch.find(frozenset(snapshot.node_ids), source.workload_services) if watch else ()
-            caller = Caller(time.time() + self._deadline_seconds)
-            answer = await caller.ask(session.push, mesh, pack_snapshot(snapshot), caller.expires_at, events)
+            caller = Caller(Deadline.after(self._deadline_seconds))
+            answer = await caller.ask(session.push, mesh, pack_snapshot(snapshot), caller.deadline, events)
             log.debug("mesh %s: %s is %s", mesh, snapshot.observed_at, answer.status)
 
         return push
@@ -89,7 +89,7 @@ class Collector:
 
     async def _newest(self, mesh: str) -> float | None:
         """Unix time of the newest snapshot of the session; None if there is none, or the session does not answer."""
-        caller = Caller(time.time() + self._deadline_seconds)
+        caller = Caller(Deadline.after(self._deadline_seconds))
         try:
             verdict = await caller.ask(with_session(self._sessions, mesh).verdict, mesh)
         except UnknownMesh:

@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from serve_app.access import Access
 from serve_app.deployments import connections
 from serve_app.deployments.admission import Admission, RequestKind, Ticket
+from serve_app.deployments.deadline import mark_time
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.local import handed_settings
 from serve_app.deployments.page_files import PageFiles
@@ -233,7 +234,7 @@ class Gate:
     ) -> None:
         """Send the request to the replicas, again if one dropped it, until it is answered or the deadline passes."""
         headers = [(name, value) for name, value in scope["headers"] if name != RECEIVED.encode()]
-        scope = {**scope, "headers": [*headers, (RECEIVED.encode(), f"{time.time():.6f}".encode())]}
+        scope = {**scope, "headers": [*headers, (RECEIVED.encode(), mark_time().encode())]}
         until = time.monotonic() + SLACK * seconds
         try:
             async with asyncio.timeout_at(asyncio.get_running_loop().time() + SLACK * seconds):

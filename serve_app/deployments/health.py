@@ -52,8 +52,8 @@ class Health:
         """Ask the scorers; probes that come at the same time share the call."""
 
         async def ask() -> Equipment:
-            caller = Caller(self._backend.expires_at())
-            found = await caller.ask(self._backend.sessions.ready, caller.expires_at)
+            caller = Caller(self._backend.deadline())
+            found = await caller.ask(self._backend.sessions.ready, caller.deadline)
             self._equipment, self._answered_at = found, time.monotonic()
             return found
 

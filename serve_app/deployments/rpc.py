@@ -5,7 +5,6 @@ to another replica at once. If there is none, the call waits for the replacement
 """
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, ParamSpec, TypeVar
@@ -13,6 +12,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
 
+from serve_app.deployments.deadline import Deadline
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
 
 P = ParamSpec("P")
@@ -20,23 +20,9 @@ T = TypeVar("T")
 # A handle of a deployment, typed as the deployed class, so that mypy checks names and arguments of remote methods.
 # Pass its methods to :meth:`Caller.ask`; they cannot be called directly.
 Handle = Annotated[T, "deployment handle"]
-RECEIVED = "x-tagae-received"  # header that the gate adds: when it had received the whole request, Unix time
+RECEIVED = "x-tagae-received"  # header that the gate adds: when it had received the whole request
 RETRY_AFTER_SECONDS = 1.0
 PAUSE_SECONDS = 0.25  # between repeats after the first; a replacement takes seconds
-
-
-def remaining_seconds(expires_at: float) -> float:
-    """Seconds until a deadline, 0 once it has passed. Deadlines are Unix times: nodes of a cluster agree within ms."""
-    return max(0.0, expires_at - time.time())
-
-
-def received_at(header: str | None, now: float) -> float:
-    """The time that the gate wrote into its header, or ``now`` if the value cannot be the gate's."""
-    try:
-        received = float(header or now)
-    except ValueError:
-        return now
-    return received if now - 60.0 < received < now else now
 
 
 def with_session(handle: T, session_id: str) -> T:
@@ -50,12 +36,12 @@ class Caller:
     """Calls methods of other deployments until a deadline.
 
     Args:
-        expires_at: deadline, Unix time. Remote work that is still running then is cancelled.
+        deadline: remote work that is still running then is cancelled.
         retries: calls that were repeated because a replica died are counted here, by deployment.
     """
 
-    def __init__(self, expires_at: float, retries: Counter[str] | None = None) -> None:
-        self.expires_at = expires_at
+    def __init__(self, deadline: Deadline, retries: Counter[str] | None = None) -> None:
+        self.deadline = deadline
         self.retries: Counter[str] = Counter() if retries is None else retries
 
     async def ask(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -71,10 +57,10 @@ class Caller:
         pause = 0.0
         while True:
             try:
-                answer: T = await _answer(remote, self.expires_at, *args, **kwargs)
+                answer: T = await _answer(remote, self.deadline, *args, **kwargs)
                 return answer
             except (RayActorError, DeploymentUnavailableError) as error:
-                if remaining_seconds(self.expires_at) <= pause:
+                if self.deadline.remaining_seconds <= pause:
                     raise NoCapacity(
                         f"{remote.deployment_name}: no replica could answer ({type(error).__name__}); try again, and "
                         "look at `serve status` if it lasts",
@@ -85,10 +71,10 @@ class Caller:
             pause = PAUSE_SECONDS
 
 
-async def _answer(method: Any, expires_at: float, *args: Any, **kwargs: Any) -> Any:
+async def _answer(method: Any, deadline: Deadline, *args: Any, **kwargs: Any) -> Any:
     response = method.remote(*args, **kwargs)
     try:
-        async with asyncio.timeout(remaining_seconds(expires_at)):
+        async with asyncio.timeout(deadline.remaining_seconds):
             return await response
     except (TimeoutError, RequestCancelledError):
         response.cancel()

@@ -20,10 +20,10 @@ from model.network.autoencoder import Autoencoder
 from model.scoring.score import PartitionScore, PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.deployments.batching import Load, batch_limits
+from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.gpu import measure_memory, prepare_gpu
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.messages import Equipment
-from serve_app.deployments.rpc import remaining_seconds
 from serve_app.errors import DeadlineExceeded, NoCapacity
 from serve_app.metrics import BATCH_SIZE, BATCH_WAIT, GROUPS_WAITING, INFERENCE, PARTS_SCORED
 from serve_app.pipeline import Mesh, Options, prepare
@@ -57,12 +57,12 @@ class WaitingGroup:
 
     Attributes:
         group: its parts.
-        expires_at: deadline, Unix time.
+        deadline: after which it is not scored.
         arrived_at: of the monotonic clock, s.
     """
 
     group: Group
-    expires_at: float
+    deadline: Deadline
     arrived_at: float
 
 
@@ -112,13 +112,13 @@ class Scorer:
         kind = self._device.type
         return Equipment(kind, backend(kind), self._checkpoint.digest, self._checkpoint.refused)
 
-    async def score(self, group: Group, expires_at: float) -> Scored:
+    async def score(self, group: Group, deadline: Deadline) -> Scored:
         """Score a group of parts, in one pass with other groups that wait.
 
         Raises:
-            DeadlineExceeded: its turn came after ``expires_at`` (Unix time).
+            DeadlineExceeded: its turn came after the deadline.
         """
-        request = WaitingGroup(group, expires_at, time.monotonic())
+        request = WaitingGroup(group, deadline, time.monotonic())
         self._load = self._load.arrive(request.arrived_at, _work(group))
         self._follow_load()
         try:
@@ -136,7 +136,7 @@ class Scorer:
         self._set_waiting(self._waiting - set(requests))
         for request in requests:
             self._instruments.observe(BATCH_WAIT, time.monotonic() - request.arrived_at)
-        in_time = [remaining_seconds(request.expires_at) > 0 for request in requests]
+        in_time = [request.deadline.remaining_seconds > 0 for request in requests]
         live = [request.group for request, alive in zip(requests, in_time, strict=True) if alive]
         started = time.perf_counter()
         outcomes = iter(await self._in_thread(score_groups, self._checkpoint.network, live))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,9 @@ from model.checkpoint import Checkpoint
 from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.scoring.score import PartitionScore
 from model.verdict import Verdict
+from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.messages import Equipment
-from serve_app.deployments.rpc import Caller, Handle, P, T, remaining_seconds
+from serve_app.deployments.rpc import Caller, Handle, P, T
 from serve_app.deployments.scorer import Scored, Scorer, balance
 from serve_app.deployments.stages import Progress
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
@@ -44,8 +44,8 @@ class Replicas:
     meta: Handle[MetaModel]
     groups: int
 
-    def runner(self, mesh: str, expires_at: float) -> ReplicaRunner:
-        return ReplicaRunner(self, Progress(mesh, self.checkpoint.digest, expires_at))
+    def runner(self, mesh: str, deadline: Deadline) -> ReplicaRunner:
+        return ReplicaRunner(self, Progress(mesh, self.checkpoint.digest, deadline))
 
     async def check(self) -> None:
         """Serve checks the replicas itself."""
@@ -88,9 +88,9 @@ class ReplicaRunner:
         """
         tasks = await self.run(PREPARE, cut_tasks, prepared)
         with self.progress.measure(SCORE):
-            caller = Caller(self._share_of_time(SCORING_SHARE), self.progress.retries)
+            caller = Caller(self.progress.deadline.share(SCORING_SHARE), self.progress.retries)
             groups = balance(tasks, self._replicas.groups)
-            calls = (caller.ask(self._replicas.scorer.score, group, caller.expires_at) for group in groups)
+            calls = (caller.ask(self._replicas.scorer.score, group, caller.deadline) for group in groups)
             answers = await asyncio.gather(*calls, return_exceptions=True)
         return self.progress.accept_scores(len(tasks), [_outcome(answer) for answer in answers])
 
@@ -101,15 +101,12 @@ class ReplicaRunner:
             return await self.run(DECIDE, decide, self._replicas.checkpoint, meta_input, policy)
         with self.progress.measure(DECIDE):
             try:
-                caller = Caller(self._share_of_time(DECIDING_SHARE), self.progress.retries)
+                caller = Caller(self.progress.deadline.share(DECIDING_SHARE), self.progress.retries)
                 return await caller.ask(self._replicas.meta.decide, meta_input, policy)
             except (NoCapacity, DeadlineExceeded) as error:
                 mesh = self.progress.mesh
                 log.warning("mesh %s: the session decides, since the meta-model does not answer: %s", mesh, error)
                 return await asyncio.to_thread(decide, self._replicas.checkpoint, meta_input, policy)
-
-    def _share_of_time(self, share: float) -> float:
-        return time.time() + share * remaining_seconds(self.progress.expires_at)
 
 
 def _outcome(answer: Scored | BaseException) -> Scored | Exception:

@@ -16,6 +16,7 @@ from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.network.autoencoder import Autoencoder
 from model.scoring.score import PartitionScore, score
 from model.verdict import Verdict
+from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.messages import Equipment
 from serve_app.deployments.rpc import Caller, P, T
 from serve_app.deployments.scorer import Scored, Scores, probe, score_groups
@@ -45,8 +46,8 @@ class InSession:
         self._probe = probe(checkpoint)
         self.pool.submit(score, checkpoint.network, self._probe).result()  # warm up, before the replica is ready
 
-    def runner(self, mesh: str, expires_at: float) -> SessionRunner:
-        return SessionRunner(self, Progress(mesh, self.checkpoint.digest, expires_at))
+    def runner(self, mesh: str, deadline: Deadline) -> SessionRunner:
+        return SessionRunner(self, Progress(mesh, self.checkpoint.digest, deadline))
 
     async def check(self) -> None:
         loop = asyncio.get_running_loop()

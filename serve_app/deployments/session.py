@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
@@ -33,6 +32,7 @@ from serve_app.api.schemas.actions import (
     MuteDocument,
 )
 from serve_app.collect.otlp.decode import Point
+from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.messages import Equipment, SnapshotAnswer
 from serve_app.deployments.news import News
@@ -156,14 +156,14 @@ class MeshSession:
         await self._place.check()
 
     async def push(
-        self, mesh: str, packed: bytes, expires_at: float, events: tuple[ClusterEvent, ...] = ()
+        self, mesh: str, packed: bytes, deadline: Deadline, events: tuple[ClusterEvent, ...] = ()
     ) -> SnapshotAnswer:
         """Compute the verdict of a snapshot and store both. A failed push changes nothing.
 
         Args:
             mesh: name.
             packed: the snapshot as the store keeps it.
-            expires_at: deadline, Unix time.
+            deadline: after which nothing is stored.
             events: recent Kubernetes events of the mesh, newest first; shown with incidents.
 
         Raises:
@@ -171,7 +171,7 @@ class MeshSession:
             StaleSnapshot: it is older than the newest one.
             ServeError: it could not be scored or stored, or not in time.
         """
-        runner = self._place.runner(mesh, expires_at)
+        runner = self._place.runner(mesh, deadline)
         stored = await self._push(mesh, packed, runner, events=events)
         if stored.advanced is None:
             return SnapshotAnswer(stored.document)
@@ -184,20 +184,20 @@ class MeshSession:
             self._start(self._notify(self._notifier.accept_verdict, mesh, verdict))
         return runner.progress.answer(stored.document, verdict)
 
-    async def add_metrics(self, mesh: str, points: Sequence[Point], expires_at: float) -> None:
+    async def add_metrics(self, mesh: str, points: Sequence[Point], deadline: Deadline) -> None:
         """Count data points of a service graph, and push the snapshot of the interval that they end. Errors as of
         :meth:`push` and :meth:`ServiceGraphs.add`."""
 
         async def push(snapshot: MeshSnapshot) -> None:
-            await self.push(mesh, pack_snapshot(snapshot), expires_at)
+            await self.push(mesh, pack_snapshot(snapshot), deadline)
 
         await self._service_graphs.add(mesh, points, push)
 
-    async def baseline(self, mesh: str, packed: bytes, expires_at: float) -> None:
+    async def baseline(self, mesh: str, packed: bytes, deadline: Deadline) -> None:
         """Learn baselines and calibration from a snapshot. Moves neither the mesh's clock nor its newest verdict."""
-        await self._push(mesh, packed, self._place.runner(mesh, expires_at), counted=False)
+        await self._push(mesh, packed, self._place.runner(mesh, deadline), counted=False)
 
-    async def score(self, packed: Sequence[bytes], expires_at: float) -> SnapshotAnswer:
+    async def score(self, packed: Sequence[bytes], deadline: Deadline) -> SnapshotAnswer:
         """Score the last of several snapshots of one mesh, in order of time, against those before it. Stores nothing.
 
         Raises:
@@ -211,7 +211,7 @@ class MeshSession:
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         async with self._scores:
-            runner, mesh = self._place.runner("(not stored)", expires_at), Mesh()
+            runner, mesh = self._place.runner("(not stored)", deadline), Mesh()
             for one in packed:  # one by one, so that pushes of other meshes have their turn in between
                 advanced = await runner.run_all(partial(self._advance, runner, mesh, one))
                 mesh = advanced.mesh
@@ -288,10 +288,10 @@ class MeshSession:
         self._instruments.count(ADAPTERS, outcome="rolled_back")
         return encode_adaptation(after).model_dump_json().encode()
 
-    async def ready(self, expires_at: float) -> Equipment:
+    async def ready(self, deadline: Deadline) -> Equipment:
         """What scores. Raises an error if the store, a scorer or the meta-model does not answer."""
         _, equipment = await asyncio.gather(
-            asyncio.to_thread(self._meshes.check), self._place.equipment(Caller(expires_at))
+            asyncio.to_thread(self._meshes.check), self._place.equipment(Caller(deadline))
         )
         return equipment
 
@@ -352,7 +352,7 @@ class MeshSession:
     async def _notify(self, method: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> None:
         """Call the notifier. If it cannot be reached now, it gets the same state with the next verdict."""
         try:
-            await Caller(time.time() + self._settings.serve.deadline_seconds).ask(method, *args, **kwargs)
+            await Caller(Deadline.after(self._settings.serve.deadline_seconds)).ask(method, *args, **kwargs)
         except ServeError as error:
             log.warning("the notifier could not be reached: %s", error)
 
@@ -365,10 +365,10 @@ class MeshSession:
 
     async def _adapt(self, mesh: str, trainer: Handle[Trainer]) -> None:
         """Have an adapter fitted, and use it from the next snapshot on if it is better than the one in use."""
-        until = time.time() + self._settings.adapt.deadline_seconds
+        deadline = Deadline.after(self._settings.adapt.deadline_seconds)
         try:
             await self._steps.compact(mesh)  # the trainer reads the state in full
-            candidate = await Caller(until).ask(trainer.fit, mesh)
+            candidate = await Caller(deadline).ask(trainer.fit, mesh)
             outcome = "too_early" if candidate is None else await self._steps.adopt(mesh, partial(_adopt, candidate))
         except Exception as error:  # no one awaits this task
             outcome = "failed"

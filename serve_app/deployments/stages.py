@@ -12,8 +12,9 @@ from typing import Any, Protocol
 from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.scoring.score import PartitionScore
 from model.verdict import Verdict
+from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.messages import Equipment, SnapshotAnswer
-from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, Caller, P, T, remaining_seconds
+from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, Caller, P, T
 from serve_app.deployments.scorer import Scored
 from serve_app.errors import DeadlineExceeded, ServeError
 from serve_app.pipeline import MetaInput, PreparedSnapshot
@@ -39,8 +40,8 @@ class SnapshotRunner(Protocol):
 class Place(Protocol):
     """Where a session has its snapshots scored."""
 
-    def runner(self, mesh: str, expires_at: float) -> SnapshotRunner:
-        """A runner for one snapshot of a mesh; ``expires_at`` is the deadline, Unix time."""
+    def runner(self, mesh: str, deadline: Deadline) -> SnapshotRunner:
+        """A runner for one snapshot of a mesh."""
 
     async def check(self) -> None:
         """Raise an error if this session can score no longer."""
@@ -55,7 +56,7 @@ class Progress:
     Args:
         mesh: name, for messages.
         model: digest of the session's weights.
-        expires_at: deadline, Unix time.
+        deadline: after which no stage begins.
 
     Attributes:
         seconds: duration of each stage.
@@ -63,8 +64,8 @@ class Progress:
         retries: calls repeated because a replica died, by deployment.
     """
 
-    def __init__(self, mesh: str, model: str, expires_at: float) -> None:
-        self.mesh, self.expires_at = mesh, expires_at
+    def __init__(self, mesh: str, model: str, deadline: Deadline) -> None:
+        self.mesh, self.deadline = mesh, deadline
         self._model = model
         self._scored: list[Scored] = []
         self.retries: Counter[str] = Counter()
@@ -100,7 +101,7 @@ class Progress:
 
     def require_time(self) -> None:
         """Raise ``DeadlineExceeded`` if no time is left."""
-        if remaining_seconds(self.expires_at) <= 0:
+        if self.deadline.remaining_seconds <= 0:
             raise DeadlineExceeded(
                 f"mesh {self.mesh!r}: the deadline passed before the verdict was ready; nothing was changed; try "
                 "again, or raise serve.deadline_seconds",

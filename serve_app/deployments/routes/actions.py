@@ -37,7 +37,7 @@ router = APIRouter()
 async def add_feedback(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Give feedback on an incident: confirm it, reject it as a false alarm, name its cause, or report one that was
     missed. It applies from the next snapshot on and replaces earlier feedback on the same incident."""
-    caller, session = Caller(backend.expires_at()), backend.session_of(mesh)
+    caller, session = Caller(backend.deadline()), backend.session_of(mesh)
     document = await read_feedback(request, backend.settings.limits)
     return json_response(await caller.ask(session.add_feedback, mesh, document, principal_of(request).name))
 
@@ -75,7 +75,7 @@ async def withdraw_feedback(
 async def add_mute(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Mute some services or the whole mesh for a while: they raise no alerts. They are still scored and can be suspects
     in incidents of other services. Repeating the same request does not add a second mute."""
-    caller, session = Caller(backend.expires_at()), backend.session_of(mesh)
+    caller, session = Caller(backend.deadline()), backend.session_of(mesh)
     document = await read_mute(request, backend.settings.limits)
     return json_response(await caller.ask(session.add_mute, mesh, document, principal_of(request).name))
 
@@ -115,7 +115,7 @@ async def adaptation(mesh: MeshName, backend: UseBackend) -> Response:
 async def roll_back(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Roll back the adapter in use. From the next snapshot on, the previous adapter is used, or none. Data that the
     removed adapter was fitted on is not used again, so the same adapter does not come back."""
-    caller, session = Caller(backend.expires_at()), backend.session_of(mesh)
+    caller, session = Caller(backend.deadline()), backend.session_of(mesh)
     await read_nothing(request, backend.settings.limits)
     found = await caller.ask(session.adaptation, mesh)
     adapter = AdaptationDocument.model_validate_json(found).adapter

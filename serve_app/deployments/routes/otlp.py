@@ -32,8 +32,8 @@ async def take_metrics(mesh: MeshName, request: Request, backend: UseBackend) ->
     """Take metrics of a service graph from an OpenTelemetry collector (OTLP over HTTP, `ExportMetricsServiceRequest`).
     When an interval ends, its rates become a snapshot of the mesh. Other metrics are ignored and counted in the
     answer."""
-    caller, session = Caller(backend.expires_at(request)), backend.session_of(mesh)
+    caller, session = Caller(backend.deadline(request)), backend.session_of(mesh)
     points, ignored, media_type = await read_metrics(request, backend.settings.limits, datetime.now(UTC))
     if points:
-        await caller.ask(session.add_metrics, mesh, points, caller.expires_at)
+        await caller.ask(session.add_metrics, mesh, points, caller.deadline)
     return Response(encode_response(media_type, ignored), media_type=media_type)

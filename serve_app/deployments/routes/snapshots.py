@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.deployments import problems
 from serve_app.deployments.bodies import read_snapshot, read_snapshots
+from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.http import MeshName, timing
 from serve_app.deployments.messages import SnapshotAnswer
 from serve_app.deployments.routes.dependencies import BUSY, OF_A_MESH, WITH_A_BODY, UseBackend
@@ -38,11 +39,11 @@ router = APIRouter()
 )
 async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Push one snapshot and get its verdict. Repeating the same snapshot returns the same verdict; it counts once."""
-    caller, started = Caller(backend.expires_at(request)), time.perf_counter()
+    caller, started = Caller(backend.deadline(request)), time.perf_counter()
     session = backend.session_of(mesh)
     packed = await read_snapshot(request, backend.settings.limits, now=datetime.now(UTC))
     decoded = time.perf_counter() - started
-    answer = await caller.ask(session.push, mesh, packed, caller.expires_at)
+    answer = await caller.ask(session.push, mesh, packed, caller.deadline)
     instruments: PrometheusInstruments = request.app.state.instruments
     _count_retries(instruments, caller.retries)
     seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
@@ -59,9 +60,9 @@ async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Respons
 )
 async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Learn baselines and calibration from a snapshot. It can have any time and does not move the mesh's clock."""
-    caller, session = Caller(backend.expires_at(request)), backend.session_of(mesh)
+    caller, session = Caller(backend.deadline(request)), backend.session_of(mesh)
     packed = await read_snapshot(request, backend.settings.limits)
-    await caller.ask(session.baseline, mesh, packed, caller.expires_at)
+    await caller.ask(session.baseline, mesh, packed, caller.deadline)
     return Response(status_code=204)
 
 
@@ -74,10 +75,10 @@ async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Res
 async def score(request: Request, backend: UseBackend) -> Response:
     """Score the last of 10 to 120 snapshots of one mesh against those before it. Nothing is stored."""
     started = time.perf_counter()
-    caller = Caller(time.time() + backend.settings.serve.score_deadline_seconds)
+    caller = Caller(Deadline.after(backend.settings.serve.score_deadline_seconds))
     packed = await read_snapshots(request, backend.settings.limits, fewest=backend.settings.model.warm_up_snapshots)
     decoded = time.perf_counter() - started
-    answer = await caller.ask(backend.sessions.score, packed, caller.expires_at)
+    answer = await caller.ask(backend.sessions.score, packed, caller.deadline)
     seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
     return json_response(answer.verdict, {"server-timing": timing(seconds)})
 
