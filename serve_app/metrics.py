@@ -86,6 +86,19 @@ STORE_GONE = Metric(
     "1 while the state store is not there (no files, no answer), so that nothing can be read or stored.",
     gauge=True,
 )
+MESHES_FOUND = Metric(
+    "tagae_session_lookups_total",
+    "Snapshots by where their mesh was: hit (in the memory of the session), miss (read from the store, or new).",
+    ("outcome",),
+)
+MESHES_EVICTED = Metric(
+    "tagae_session_evictions_total", "Meshes dropped from the memory of a session, because others are worth more there."
+)
+MESH_LOAD = Metric("tagae_session_load_seconds", "Duration of reading a mesh from the store.", buckets=SECONDS)
+MESHES_HELD = Metric("tagae_session_meshes", "Meshes in the memory of a session.", gauge=True)
+MESHES_HELD_BYTES = Metric(
+    "tagae_session_memory_bytes", "Memory of the meshes and weights that a session holds.", gauge=True
+)
 GPU_MEMORY_PEAK = Metric(
     "tagae_gpu_memory_peak_bytes",
     "Most memory that tensors of a scorer used on its GPU since it started.",
@@ -118,6 +131,11 @@ METRICS = (
     STAGE,
     REFUSALS,
     STORE_GONE,
+    MESHES_FOUND,
+    MESHES_EVICTED,
+    MESH_LOAD,
+    MESHES_HELD,
+    MESHES_HELD_BYTES,
     FAILED_LOGINS,
     GPU_MEMORY_PEAK,
     GPU_MEMORY_RESERVED,

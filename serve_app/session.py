@@ -97,7 +97,7 @@ class MeshSteps:
         """
 
         async def step() -> PushResult:
-            known = self._meshes.get_cached(push.mesh)
+            known = self._meshes.find_cached(push.mesh)
             after, result = await runner.run_all(lambda: self._push(push, known, options, runner))
             if after is not None:
                 self._meshes.cache(push.mesh, after)

@@ -48,7 +48,7 @@ from serve_app.errors import (
     ServeError,
     StoreGone,
 )
-from serve_app.metrics import ADAPTERS, PARTS_MISSING, PREDICTIONS, STAGE, STORE_GONE
+from serve_app.metrics import ADAPTERS, MESHES_HELD, MESHES_HELD_BYTES, PARTS_MISSING, PREDICTIONS, STAGE, STORE_GONE
 from serve_app.pipeline import (
     PREPARE,
     Advanced,
@@ -103,9 +103,11 @@ class MeshSession:
             log.error("model.weights: refused, and the shipped weights are in use: %s", self._checkpoint.refused)
         self._evicted: deque[str] = deque()  # meshes that writing threads deleted to make room
         store = open_store(settings, on_evicted=self._evicted.append)
-        self._meshes = MeshRepository(
-            store, MeshCache(settings.serve.session_memory_bytes), replayer(self._checkpoint, settings)
+        self._instruments = RayInstruments()
+        cache = MeshCache(
+            settings.serve.session_memory_bytes, lambda mesh: settings.priority(mesh).weight, self._instruments
         )
+        self._meshes = MeshRepository(store, cache, replayer(self._checkpoint, settings), self._instruments)
         self._options = options(settings)
         self._steps = MeshSteps(self._meshes, self._checkpoint, fit_adapter=False, keep_details=True)
         self._news = News()
@@ -114,7 +116,6 @@ class MeshSession:
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
         self._trainer, self._notifier = trainer, notifier
         self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
-        self._instruments = RayInstruments()
         self._place: Place
         if scorer is None or meta is None:
             replica = serve.get_replica_context().replica_id.unique_id
@@ -140,7 +141,8 @@ class MeshSession:
         self._options = options(self._settings)
 
     async def check_health(self) -> None:
-        """Serve calls this periodically: measure whether the store is there, and whether the session can score.
+        """Serve calls this periodically: measure whether the store is there, what is in memory, and whether the session
+        can score.
 
         A missing store does not make the replica unhealthy: its replacement would not find the store either, and this
         replica resumes as soon as the files are back.
@@ -153,6 +155,9 @@ class MeshSession:
         except ServeError as error:
             log.warning("the store could not be checked: %s", error)
         self._instruments.set(STORE_GONE, gone)
+        meshes, size = self._meshes.memory
+        self._instruments.set(MESHES_HELD, meshes)
+        self._instruments.set(MESHES_HELD_BYTES, size)
         await self._place.check()
 
     async def push(

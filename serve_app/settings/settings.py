@@ -32,9 +32,10 @@ from serve_app.access.tokens import Scope
 from serve_app.errors import BadSettings
 from serve_app.net.redis_url import parse_redis_url
 from serve_app.settings.alerting import AlertSettings, NotifySettings
-from serve_app.settings.base import Location, SettingsGroup
+from serve_app.settings.base import Location, MeshName, SettingsGroup
 from serve_app.settings.collector import CollectorSettings
 from serve_app.settings.links import LinkSettings
+from serve_app.settings.meshes import Priority, ServedMeshSettings
 
 PREFIX = "TAGAE_"
 PLAIN_NAMES = {
@@ -162,7 +163,9 @@ class ServeSettings(SettingsGroup):
         None, description="custom Ray resource of the node with the local store, on a cluster of several nodes"
     )
     session_memory_bytes: int = Field(
-        512 * 2**20, ge=0, description="memory for meshes per session replica; the others stay in the store"
+        512 * 2**20,
+        ge=0,
+        description="memory for meshes per session replica; others are read from the store for each snapshot",
     )
     tokens_file: Location | None = Field(
         None,
@@ -361,6 +364,13 @@ class Settings(BaseSettings):
     notify: NotifySettings = Field(default_factory=NotifySettings)
     links: LinkSettings = Field(default_factory=LinkSettings)
     sidecar: SidecarSettings = Field(default_factory=SidecarSettings)
+    meshes: dict[MeshName, ServedMeshSettings] = Field(
+        default_factory=dict, description="settings of single meshes, by name"
+    )
+
+    def priority(self, mesh: str) -> Priority:
+        """The priority of a mesh, by its name."""
+        return self.meshes[mesh].priority if mesh in self.meshes else Priority.NORMAL
 
     @classmethod
     def settings_customise_sources(

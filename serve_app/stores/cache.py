@@ -1,6 +1,17 @@
-"""The meshes that a session holds in memory. The store is authoritative; losing an entry costs a read."""
+"""The meshes that a session holds in memory, up to a budget. The store is authoritative; losing an entry costs a read.
 
-from collections import OrderedDict
+Which meshes stay: each has a value, the time that memory saves per second and byte. That is the time to load it,
+weighted by its priority, times how often it is used, divided by its size. A mesh is used once per interval of its
+snapshots; one whose snapshots stop is worth less the longer it waits (:func:`keep_value`).
+
+Meshes that push in turn, more than fit, are the usual case. Dropping the least recently used one would then always drop
+the one whose turn is next, so that every snapshot had to wait for the store. Here, meshes of equal value do not
+displace each other: those in memory stay there, and only the others are read from the store.
+"""
+
+import math
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from threading import RLock
 
@@ -9,9 +20,19 @@ import numpy as np
 from model.snapshot import MeshSnapshot
 from model.state.load_adapter import Adaptation
 from model.state.mesh_state import MeshState
+from serve_app.metrics import MESHES_EVICTED, MESHES_FOUND, Instruments
 from serve_app.pipeline import Mesh
 
 NAME_BYTES = 80  # of one service's name: string header, characters, and slot in a tuple
+ARRAY_BYTES = 128  # of an array beside its values
+SNAPSHOT_BYTES = 512  # of a snapshot beside its arrays: object, time, digest
+SCORE_BYTES = 64  # of a past mesh score with its time: two numbers and their slots
+# Time to load a mesh from a local store: for each snapshot of its window, and for its bytes. Full windows of meshes of
+# 60, 500 and 2,000 services take 11, 24 and 67 ms. Of other stores only the ratios matter.
+LOAD_SECONDS_PER_SNAPSHOT = 7e-5
+LOAD_SECONDS_PER_BYTE = 2e-9
+PATIENCE_INTERVALS = 3.0  # for which a mesh without a new snapshot is expected to send one
+MARGIN = 1.1  # by which a mesh must be worth more to displace another; smaller differences come and go
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +57,52 @@ class CachedMesh:
         revision: 0: nothing is stored.
         full: the last state that was stored in full; None: nothing is stored.
         adaptation: the stored one. If the state has another, the next snapshot stores it.
+        was_loaded: whether it was read from the store for the step under way.
     """
 
     mesh: Mesh
     revision: int
     full: FullState | None = None
     adaptation: Adaptation | None = None
+    was_loaded: bool = False
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the store has all of it."""
+        return self.adaptation is None or self.adaptation is self.mesh.state.adaptation
+
+
+@dataclass(slots=True)
+class _Held:
+    """An entry of the cache: the mesh, its bytes, its weight by priority, when it came and was last used (s)."""
+
+    entry: CachedMesh
+    size: int
+    weight: float
+    entered: float
+    used: float
 
 
 class MeshCache:
-    """Meshes up to a budget of bytes. Evicts the least recently used first. Threads may share it.
+    """Meshes up to a budget of bytes. Threads may share it.
 
     Args:
-        budget_bytes: of all meshes together. The newest entry always stays.
+        budget_bytes: of all meshes together. The last mesh stays in any case, and so does one that the store does not
+            have completely.
+        weigh: how much more than others a mesh is worth, by name; must be above 0.
+        instruments: count what is found and evicted.
+        clock: s, of a monotonic clock.
     """
 
-    def __init__(self, budget_bytes: int) -> None:
-        self._budget = budget_bytes
-        self._entries: OrderedDict[str, tuple[CachedMesh, int]] = OrderedDict()
+    def __init__(
+        self,
+        budget_bytes: int,
+        weigh: Callable[[str], float] = lambda name: 1.0,
+        instruments: Instruments | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._budget, self._weigh, self._instruments, self._clock = budget_bytes, weigh, instruments, clock
+        self._entries: dict[str, _Held] = {}
         self._bytes = 0
         self._lock = RLock()
 
@@ -62,36 +111,91 @@ class MeshCache:
         """Current size."""
         return self._bytes
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def get(self, name: str) -> CachedMesh | None:
         """The entry of a mesh, or None."""
         with self._lock:
-            if name not in self._entries:
-                return None
-            self._entries.move_to_end(name)
-            return self._entries[name][0]
+            held = self._entries.get(name)
+            return None if held is None else held.entry
+
+    def find(self, name: str) -> CachedMesh | None:
+        """As :meth:`get`, for a snapshot of the mesh: counts whether it was there."""
+        entry = self.get(name)
+        if self._instruments is not None:
+            self._instruments.count(MESHES_FOUND, outcome="miss" if entry is None else "hit")
+        return entry
 
     def put(self, name: str, entry: CachedMesh) -> None:
-        """Add or replace a mesh, and evict others if necessary."""
-        size = size_bytes(entry.mesh)
+        """Add or replace a mesh, and evict the meshes of the least value while they are beyond the budget. This mesh
+        may be among them."""
+        size, now = size_bytes(entry.mesh), self._clock()
         with self._lock:
-            self.drop(name)
-            self._entries[name] = entry, size
-            self._bytes += size
+            before = self._entries.get(name)
+            entered = before.entered if before else now
+            self._bytes += size - (before.size if before else 0)
+            self._entries[name] = _Held(entry, size, self._weigh(name), entered, now)
             while self._bytes > self._budget and len(self._entries) > 1:
-                self.drop(next(iter(self._entries)))
+                worst = self._find_worst(None if before else name, now)
+                if worst is None:
+                    break
+                self.drop(worst)
+                if self._instruments is not None:
+                    self._instruments.count(MESHES_EVICTED)
 
     def drop(self, name: str) -> None:
         """Remove a mesh if it is there."""
         with self._lock:
-            _, size = self._entries.pop(name, (None, 0))
-            self._bytes -= size
+            held = self._entries.pop(name, None)
+            if held is not None:
+                self._bytes -= held.size
+
+    def _find_worst(self, newcomer: str | None, now: float) -> str | None:
+        """The mesh of the least value; of equal ones, the one that came last. None: nothing may be dropped."""
+        worst, least = None, (math.inf, 0.0)
+        for name, held in self._entries.items():
+            if not held.entry.is_stored:
+                continue
+            margin = 1.0 if name == newcomer else MARGIN
+            value = margin * held.weight * keep_value(held.entry.mesh.state, held.size, now - held.used)
+            if (value, -held.entered) < least:
+                worst, least = name, (value, -held.entered)
+        return worst
+
+
+def keep_value(state: MeshState, size: int, idle_seconds: float) -> float:
+    """Time that keeping a mesh in memory saves, per second and byte.
+
+    Args:
+        state: of the mesh.
+        size: its bytes.
+        idle_seconds: since its last use.
+    """
+    interval = max(state.interval_seconds, 1.0)
+    wait = interval if idle_seconds <= PATIENCE_INTERVALS * interval else idle_seconds
+    loading = LOAD_SECONDS_PER_SNAPSHOT * (1 + len(state.window)) + LOAD_SECONDS_PER_BYTE * size
+    return loading / (max(size, 1) * wait)
 
 
 def size_bytes(mesh: Mesh) -> int:
-    """Memory of a mesh's arrays and names. Arrays that its snapshots share count once."""
+    """Memory of a mesh: arrays, names, and the objects that hold them. Arrays that its snapshots share count once."""
     state = mesh.state
     held: list[MeshState | MeshSnapshot] = [state, *state.window]
-    values = [getattr(owner, f.name) for owner in held for f in fields(owner)]
-    arrays = {id(value): value.nbytes for value in values if isinstance(value, np.ndarray)}
+    arrays = {
+        id(value): value.nbytes + ARRAY_BYTES
+        for owner in held
+        for value in (getattr(owner, name) for name in _FIELDS[type(owner)])
+        if isinstance(value, np.ndarray)
+    }
     names = {id(owner.node_ids): len(owner.node_ids) for owner in held}
-    return sum(arrays.values()) + NAME_BYTES * sum(names.values())
+    scores = len(state.memory.scores) + len(state.memory.alerted_scores)
+    return (
+        sum(arrays.values())
+        + NAME_BYTES * sum(names.values())
+        + SNAPSHOT_BYTES * len(state.window)
+        + SCORE_BYTES * scores
+    )
+
+
+_FIELDS = {owner: tuple(f.name for f in fields(owner)) for owner in (MeshState, MeshSnapshot)}

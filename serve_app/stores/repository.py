@@ -1,6 +1,7 @@
 """Access to stored meshes through a cache. The store is authoritative."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
@@ -22,7 +23,7 @@ from serve_app.errors import (
     UnknownInstant,
     UnknownMesh,
 )
-from serve_app.metrics import MeshGauges
+from serve_app.metrics import MESH_LOAD, Instruments, MeshGauges
 from serve_app.pipeline import Mesh, Replay
 from serve_app.stores.archive import archive, due, match, pack_document, unpack_document
 from serve_app.stores.base import ArchivedIncident, IncidentFilter, NewSnapshot, StateStore, StoredMesh
@@ -33,6 +34,7 @@ T = TypeVar("T")
 # Steps between two full states. After half of them, a full state is due, which no verdict waits for. If there is none
 # after the last one, the next snapshot stores it. A replay of 15 takes as long as scoring a snapshot or two.
 MOST_STEPS = 30
+FEW_STEPS = 4  # a mesh that is read for each snapshot is stored in full after so many
 
 
 class MeshRepository:
@@ -45,20 +47,33 @@ class MeshRepository:
         store: shared by all sessions.
         cache: of this session.
         replay: brings a state up to date, see :func:`~serve_app.pipeline.replayer`.
+        instruments: measure reads of the store.
     """
 
-    def __init__(self, store: StateStore, cache: MeshCache, replay: Replay) -> None:
+    def __init__(
+        self, store: StateStore, cache: MeshCache, replay: Replay, instruments: Instruments | None = None
+    ) -> None:
         self._store = store
         self._cache = cache
         self._replay = replay
+        self._instruments = instruments
 
     def get_cached(self, mesh: str) -> CachedMesh | None:
         """A mesh from the cache, or None. Does not wait for the store."""
         return self._cache.get(mesh)
 
+    def find_cached(self, mesh: str) -> CachedMesh | None:
+        """As :meth:`get_cached`, for a snapshot of the mesh: it counts as a hit or a miss."""
+        return self._cache.find(mesh)
+
     def get(self, mesh: str) -> CachedMesh:
         """A mesh from the cache, else from the store; revision 0 if nothing is stored."""
         return self._cache.get(mesh) or self._load(mesh)
+
+    @property
+    def memory(self) -> tuple[int, int]:
+        """How many meshes are in memory, and their bytes."""
+        return len(self._cache), self._cache.bytes
 
     def cache(self, mesh: str, entry: CachedMesh) -> None:
         """Put a mesh that was just written into the cache. Call it from the event loop, as :meth:`evict`."""
@@ -286,7 +301,7 @@ class MeshRepository:
             incidents: to be written to the archive.
         """
         state, adaptation = after.state, before.mesh.state.adaptation
-        is_step = before.full is not None and _follows(state, adaptation, before.full, keep)
+        is_step = before.full is not None and _follows(state, adaptation, before.full, keep) and not _is_costly(before)
         replaced = None if adaptation is before.adaptation else adaptation
         stored = pack_step(state.memory, replaced) if is_step else pack_state(state)
         new = NewSnapshot(
@@ -376,13 +391,20 @@ class MeshRepository:
     def _load(self, mesh: str) -> CachedMesh:
         """Load a mesh from the store. If another session appends between the two reads, the revision is outdated, and
         the store refuses the next write."""
+        started = time.perf_counter()
+        entry = self._read(mesh)
+        if entry.revision and self._instruments is not None:
+            self._instruments.observe(MESH_LOAD, time.perf_counter() - started)
+        return entry
+
+    def _read(self, mesh: str) -> CachedMesh:
         stored = self._store.load_state(mesh)
         if stored is None:
             return CachedMesh(Mesh(), 0)
         begin = stored.sequence - len(stored.steps)
         try:
             steps = list(map(unpack_step, stored.steps))
-            window = {number: unpack_snapshot(packed) for number, packed in self._store.window(mesh)}
+            window = dict(_unpack_window(self._store.window(mesh)))
             state = unpack_state(stored.state, (window[number] for number in window if number <= begin))
         except IncompatibleWeights as error:  # the schema of another version
             if not self._store.set_aside(mesh, str(error), revision=stored.revision):
@@ -397,7 +419,21 @@ class MeshRepository:
                 )
             replayed = ((window[number], *step) for number, step in zip(numbers, steps, strict=True))
             state = self._replay(mesh, state, replayed)
-        return CachedMesh(Mesh(state), stored.revision, FullState(begin, stored.state_revision), state.adaptation)
+        full = FullState(begin, stored.state_revision)
+        return CachedMesh(Mesh(state), stored.revision, full, state.adaptation, was_loaded=True)
+
+
+def _unpack_window(packed: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, MeshSnapshot]]:
+    """The snapshots with their numbers. Equal names and topologies are stored once, as in a state that grew here."""
+    before: MeshSnapshot | None = None
+    for number, one in packed:
+        before = unpack_snapshot(one, before)
+        yield number, before
+
+
+def _is_costly(entry: CachedMesh) -> bool:
+    """Whether a mesh was read from the store, and had so many steps that the next read should have fewer."""
+    return entry.was_loaded and entry.full is not None and entry.mesh.state.sequence - entry.full.sequence >= FEW_STEPS
 
 
 def _stored_in_full(mesh: Mesh, revision: int) -> CachedMesh:

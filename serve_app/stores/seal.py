@@ -1,4 +1,4 @@
-"""Checksums of stored blobs, so that damaged bytes are never used.
+"""The stored form of blobs: compressed, with a checksum, so that damaged bytes are never used.
 
 CRC-32 (zlib) finds every burst of up to 32 bits and all but one in 4e9 other changes. It takes 0.08 ms for 250 KB;
 BLAKE2b takes 0.41 ms. The checksum covers the key of the row, so that a blob in the wrong row is found as well. It is
@@ -8,13 +8,15 @@ no protection against an attacker.
 import zlib
 
 from serve_app.errors import CorruptState
+from serve_app.stores.compression import compress, decompress
 
 _SIZE = 4  # bytes
 
 
 def seal(blob: bytes, *key: object) -> bytes:
-    """Prefix a blob with the checksum of its row's key and its bytes."""
-    return _sum(blob, key) + blob
+    """Compress a blob, and prefix it with the checksum of its row's key and its bytes."""
+    packed = compress(blob)
+    return _sum(packed, key) + packed
 
 
 def unseal(sealed: bytes, *key: object) -> bytes:
@@ -23,13 +25,13 @@ def unseal(sealed: bytes, *key: object) -> bytes:
     Raises:
         CorruptState: the checksum differs.
     """
-    blob = sealed[_SIZE:]
-    if len(sealed) < _SIZE or sealed[:_SIZE] != _sum(blob, key):
+    packed = sealed[_SIZE:]
+    if len(sealed) < _SIZE or sealed[:_SIZE] != _sum(packed, key):
         raise CorruptState(
-            f"stored {' '.join(map(str, key))}: expected the bytes that were written, came {len(blob)} bytes with "
+            f"stored {' '.join(map(str, key))}: expected the bytes that were written, came {len(packed)} bytes with "
             "another checksum"
         )
-    return blob
+    return decompress(packed)
 
 
 def _sum(blob: bytes, key: tuple[object, ...]) -> bytes:

@@ -10,7 +10,8 @@ from serve_app.errors import CorruptState
 from serve_app.stores import rows
 from serve_app.stores.base import StoredState, WholeMesh, WindowRow
 
-LAYOUT = 4  # PRAGMA user_version; 2 seals every blob, 3 adds the archive of incidents, 4 the steps of a state
+# PRAGMA user_version; 2 seals every blob, 3 adds the archive of incidents, 4 the steps of a state, 5 compresses blobs.
+LAYOUT = 5
 _TABLES = """
 CREATE TABLE clock (revision INTEGER NOT NULL);
 CREATE TABLE states (mesh TEXT PRIMARY KEY, revision INTEGER NOT NULL, sequence INTEGER NOT NULL, state BLOB NOT NULL);
@@ -68,7 +69,7 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
             _run(db, _ARCHIVE + _SPLIT)
         elif layout == 3:
             _run(db, _SPLIT)
-        else:
+        elif layout != 4:  # only blobs that are written from now on are compressed
             raise CorruptState(
                 f"state store {path}: expected layout {LAYOUT}, came {layout}; it was written by another version of "
                 "tagae: use that version or another directory"

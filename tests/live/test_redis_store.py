@@ -29,7 +29,7 @@ from serve_app.stores.redis_store import RedisStore
 from tests.live.programs import LOOPBACK, free_ports, missing_programs
 from tests.live.redis import PROGRAM, RedisProgram
 from tests.serve_app.running import eventually, problem, start_service
-from tests.serve_app.store_cases import append, at, found, incident, is_step, snapshots, states
+from tests.serve_app.store_cases import append, at, found, incident, is_step, random_bytes, snapshots, states
 from tests.serve_app.test_steps import Session, busy_mesh
 from tests.serve_app.test_store_service import document, push
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
@@ -64,7 +64,7 @@ def _append_for_ever(place: StoreSettings, acknowledged: Connection) -> None:
     with closing(open_store(place)) as store:
         revision = 0
         for sequence in range(1, 1_000_000):
-            state, snapshot = sequence.to_bytes(8) * 40_000, b"%d" % sequence * 10_000
+            state, snapshot = random_bytes(sequence, 320_000), random_bytes(-sequence, 40_000)
             opened, ended = incident(sequence), incident(sequence - 1, until=at(sequence))
             revision = append(
                 store,
@@ -86,8 +86,8 @@ def _check_content(place: StoreSettings, last: int) -> None:
         assert mesh.sequence in (last, last + 1)  # at most one write was done but not yet acknowledged
         stored = states(store)
         assert max(stored) == mesh.sequence
-        assert stored == {number: number.to_bytes(8) * 40_000 for number in stored}
-        assert snapshots(store)[-1] == b"%d" % mesh.sequence * 10_000
+        assert stored == {number: random_bytes(number, 320_000) for number in stored}
+        assert snapshots(store)[-1] == random_bytes(-mesh.sequence, 40_000)
         assert store.open_incidents("prod") == {f"incident-{mesh.sequence}": mesh.sequence}
         kept = [one.id for one in store.incidents("prod", IncidentFilter(limit=10**6))]
         assert kept == [f"incident-{n}" for n in range(mesh.sequence, 0, -1)]
@@ -316,7 +316,7 @@ def test_a_full_redis_changes_nothing_and_is_still_read(tmp_path: Path) -> None:
         assert stored is not None
         assert stored.sequence == len(snapshots(store, "large")) == len(store.verdicts("large", None, 9999)) == kept
         for refused in (
-            lambda: append(store, 2, mesh="other", snapshot=bytes(10**6)),
+            lambda: append(store, 2, mesh="other", snapshot=random_bytes(2, 10**6)),
             lambda: append(store, 1, mesh="new"),
             lambda: store.replace("large", b"state", revision=stored.revision),
         ):
@@ -324,7 +324,7 @@ def test_a_full_redis_changes_nothing_and_is_still_read(tmp_path: Path) -> None:
                 refused()
         assert [one.mesh for one in store.meshes()] == ["large", "other"]
         assert store.delete("large")
-        append(store, 2, mesh="other", snapshot=bytes(10**6))
+        append(store, 2, mesh="other", snapshot=random_bytes(2, 10**6))
         append(store, 1, mesh="new")
 
 

@@ -1,5 +1,6 @@
 """A store's content in tests."""
 
+import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,6 +14,11 @@ LIMIT = ArchiveLimit(timedelta(days=90), 2**20)
 def at(sequence: int) -> datetime:
     """Return the time of a snapshot."""
     return START + timedelta(seconds=15 * sequence, microseconds=sequence)
+
+
+def random_bytes(seed: int, count: int) -> bytes:
+    """Return bytes that a store cannot compress."""
+    return random.Random(seed).randbytes(count)
 
 
 def append(

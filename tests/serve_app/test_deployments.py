@@ -17,7 +17,6 @@ import kernels
 from model.checkpoint import load
 from model.network.autoencoder import Autoencoder, Decoding, MeshGraph
 from model.scoring.score import PartitionTask, score
-from model.state.mesh_state import MeshState
 from serve_app.app import nested
 from serve_app.deployments.gpu import measure_memory, prepare_gpu
 from serve_app.deployments.routes.views import mesh_document
@@ -162,27 +161,6 @@ def test_a_scorer_on_a_gpu_gives_the_scores_of_a_cpu(weights: Path) -> None:
     measure_memory(device, instruments)
     (peak,) = re.findall(rb'tagae_gpu_memory_peak_bytes{device="cuda"} (\S+)', instruments.text([], []))
     assert float(peak) > 0
-
-
-def test_the_cache_drops_the_least_recently_used() -> None:
-    def mesh(services: int) -> CachedMesh:
-        return CachedMesh(Mesh(MeshState(node_absent=np.zeros(services, np.int32))), 1)
-
-    one = size_bytes(mesh(1000).mesh)
-    cache = MeshCache(2 * one)
-    cache.put("a", mesh(1000))
-    cache.put("b", mesh(1000))
-    assert cache.get("a") is not None
-    cache.put("c", mesh(1000))
-    assert cache.get("b") is None
-    assert cache.get("a") is not None
-    assert cache.bytes == 2 * one
-    cache.put("c", mesh(9000))  # an item larger than the budget stays alone
-    assert cache.get("a") is None
-    assert cache.get("c") is not None
-    cache.drop("c")
-    cache.drop("c")
-    assert cache.bytes == 0
 
 
 def test_threads_read_the_cache_while_it_evicts() -> None:

@@ -21,6 +21,7 @@ from model.state.serialization import pack_state
 from serve_app.actions.mutes import add_mute
 from serve_app.api.codec import pack_snapshot
 from serve_app.api.schemas.actions import MuteDocument
+from serve_app.exporter import PrometheusInstruments
 from serve_app.pipeline import LocalRunner, options, replayer, run_now
 from serve_app.session import MeshSteps, NextSnapshot
 from serve_app.settings import ModelSettings, Settings, StoreSettings
@@ -30,7 +31,7 @@ from serve_app.simulator.simulator import Simulator
 from serve_app.stores.base import StateStore
 from serve_app.stores.cache import CachedMesh, MeshCache
 from serve_app.stores.opening import open_store
-from serve_app.stores.repository import MOST_STEPS, MeshRepository
+from serve_app.stores.repository import FEW_STEPS, MOST_STEPS, MeshRepository
 
 CHECKPOINT = load()
 
@@ -38,18 +39,27 @@ CHECKPOINT = load()
 class Session:
     """Steps over a store, with a cache that is lost with the session."""
 
-    def __init__(self, store: StateStore, settings: Settings, mesh: str = "prod") -> None:
-        self._mesh, self._options = mesh, options(settings, mesh)
-        self.meshes = MeshRepository(store, MeshCache(2**28), replayer(CHECKPOINT, settings))
+    def __init__(
+        self,
+        store: StateStore,
+        settings: Settings,
+        mesh: str = "prod",
+        *,
+        instruments: PrometheusInstruments | None = None,
+        budget: int = 2**28,
+    ) -> None:
+        self.mesh, self._options = mesh, options(settings, mesh)
+        cache = MeshCache(budget, instruments=instruments)
+        self.meshes = MeshRepository(store, cache, replayer(CHECKPOINT, settings), instruments)
         self.steps = MeshSteps(self.meshes, CHECKPOINT, fit_adapter=False, keep_details=True)
 
     def push(self, snapshot: MeshSnapshot, *, counted: bool = True) -> bytes:
         packed = pack_snapshot(snapshot)
-        push = NextSnapshot(self._mesh, packed, counted)
+        push = NextSnapshot(self.mesh, packed, counted)
         return run_now(self.steps.push(push, self._options, LocalRunner(CHECKPOINT))).document
 
     def tidy(self) -> None:
-        asyncio.run(self.steps.tidy(self._mesh, self._options))
+        asyncio.run(self.steps.tidy(self.mesh, self._options))
 
 
 def busy_mesh(snapshots: int) -> Iterator[MeshSnapshot]:
@@ -183,3 +193,38 @@ def test_steps_are_small(place: StoreSettings) -> None:
         assert stored is not None
         assert len(stored.steps) == 11
         assert max(map(len, stored.steps)) < len(stored.state) / 50
+
+
+def test_meshes_that_do_not_fit_into_memory_continue_with_the_same_bits(place: StoreSettings) -> None:
+    """Three meshes push in turn. One session holds all of them, the other one of them at a time."""
+    with closing(open_store(place)) as one, closing(open_store(place)) as other:
+        settings, instruments = Settings(), PrometheusInstruments()
+        names = ("a", "b", "c")
+        roomy = [Session(one, settings, name) for name in names]
+        tight = Session(other, settings, instruments=instruments, budget=1)
+        snapshots = list(busy_mesh(60))
+        for snapshot in snapshots:
+            for ours, name in zip(roomy, names, strict=True):
+                tight.mesh = f"tight-{name}"
+                assert tight.push(snapshot) == ours.push(snapshot)
+        text = instruments.text().decode()
+        for ours, name in zip(roomy, names, strict=True):
+            a, b = ours.meshes.get(name).mesh.state, tight.meshes.get(f"tight-{name}").mesh.state
+            assert pack_state(a) == pack_state(b)
+            assert [snapshot.digest for snapshot in a.window] == [snapshot.digest for snapshot in b.window]
+        again = len(snapshots) - 1
+        assert tight.meshes.memory[0] == 1
+        assert f'tagae_session_lookups_total{{outcome="hit"}} {again}.0' in text  # the first mesh stays, see cache.py
+        assert f'tagae_session_lookups_total{{outcome="miss"}} {2 * again + 3}.0' in text
+        assert f"tagae_session_load_seconds_count {2 * again}.0" in text
+
+
+def test_a_mesh_that_is_read_for_each_snapshot_is_soon_stored_in_full(place: StoreSettings) -> None:
+    with closing(open_store(place)) as store:
+        steps = []
+        for snapshot in busy_mesh(30):
+            Session(store, Settings()).push(snapshot)
+            stored = store.load_state("prod")
+            assert stored is not None
+            steps.append(len(stored.steps))
+        assert max(steps) == FEW_STEPS

@@ -17,7 +17,7 @@ import pytest
 from serve_app.errors import CorruptState, StoreFull
 from serve_app.stores.base import StoredMesh, StoredState
 from serve_app.stores.sqlite import FILE_NAME, LocalStore
-from tests.serve_app.store_cases import append, at, is_step, snapshots, states
+from tests.serve_app.store_cases import append, at, is_step, random_bytes, snapshots, states
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def _append_until_full(store: LocalStore, results: Connection) -> None:
     sequence = 1
     try:
         while sequence < 1000:
-            append(store, sequence, keep=1000, snapshot=bytes(100_000))
+            append(store, sequence, keep=1000, snapshot=random_bytes(sequence, 100_000))
             sequence += 1
     except StoreFull as error:
         found = store.load("prod")
@@ -242,7 +242,7 @@ def test_the_full_error_of_sqlite_becomes_store_full(store: LocalStore) -> None:
     append(store, 1)
     store._connection.execute("PRAGMA max_page_count = 20")
     with pytest.raises(StoreFull, match="nothing was changed"):
-        append(store, 2, snapshot=bytes(10**6))
+        append(store, 2, snapshot=random_bytes(2, 10**6))
     loaded = store.load("prod")
     assert loaded is not None
     assert loaded.sequence == 1
@@ -254,7 +254,8 @@ def test_the_files_stay_bounded(store: LocalStore, tmp_path: Path, tidy: bool, m
         return sum(p.stat().st_size for p in (tmp_path / "stores").iterdir())
 
     for sequence in range(1, 3001):
-        append(store, sequence, state=bytes(3000), snapshot=bytes(8000), keep=20, is_step=is_step(sequence))
+        state, snapshot = random_bytes(sequence, 3000), random_bytes(-sequence, 8000)
+        append(store, sequence, state=state, snapshot=snapshot, keep=20, is_step=is_step(sequence))
         if tidy:
             store.tidy()
         if sequence == 1500:
@@ -266,7 +267,7 @@ def test_the_files_stay_bounded(store: LocalStore, tmp_path: Path, tidy: bool, m
 def _append_for_ever(directory: Path, acknowledged: Connection) -> None:
     with closing(LocalStore(directory)) as store:
         for sequence in range(1, 1_000_000):
-            state, snapshot = sequence.to_bytes(8) * 40_000, b"%d" % sequence * 10_000
+            state, snapshot = random_bytes(sequence, 320_000), random_bytes(-sequence, 40_000)
             revision = append(store, sequence, state=state, snapshot=snapshot, is_step=is_step(sequence))
             if sequence % 3 == 0:  # the last step before the next full state
                 stored = store.load_state("prod")
@@ -305,6 +306,6 @@ def test_no_acknowledged_write_is_lost_when_the_writer_is_killed(tmp_path: Path,
         assert mesh.sequence in (last, last + 1)  # at most one write was done but not yet acknowledged
         stored = states(store)
         assert max(stored) == mesh.sequence
-        assert stored == {number: number.to_bytes(8) * 40_000 for number in stored}
-        assert snapshots(store)[-1] == b"%d" % mesh.sequence * 10_000
+        assert stored == {number: random_bytes(number, 320_000) for number in stored}
+        assert snapshots(store)[-1] == random_bytes(-mesh.sequence, 40_000)
         append(store, mesh.sequence + 1)

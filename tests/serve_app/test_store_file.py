@@ -9,7 +9,7 @@ import pytest
 
 from serve_app.errors import Overloaded
 from serve_app.stores.sqlite import FILE_NAME, LocalStore
-from tests.serve_app.store_cases import append, states
+from tests.serve_app.store_cases import append, random_bytes, states
 
 
 @pytest.fixture
@@ -21,10 +21,10 @@ def store(tmp_path: Path) -> Any:
 def test_the_log_is_moved_into_the_file_between_writes(store: LocalStore, tmp_path: Path) -> None:
     log = tmp_path / "stores" / f"{FILE_NAME}-wal"
     for sequence in range(1, 21):
-        append(store, sequence, snapshot=bytes(2**20))
+        append(store, sequence, snapshot=random_bytes(sequence, 2**20))
     assert log.stat().st_size > 2**24
     store.tidy()
-    append(store, 21, snapshot=bytes(2**20))  # begins the log again, and truncates it
+    append(store, 21, snapshot=random_bytes(21, 2**20))  # begins the log again, and truncates it
     assert log.stat().st_size <= 2**24
     store.tidy()
     assert states(store) == {21: b"state 21"}
@@ -34,9 +34,9 @@ def test_a_short_log_is_left_alone(store: LocalStore, tmp_path: Path) -> None:
     """A log that was once long keeps the size to which it was truncated."""
     file = tmp_path / "stores" / FILE_NAME
     for sequence in range(1, 21):
-        append(store, sequence, snapshot=bytes(2**20))
+        append(store, sequence, snapshot=random_bytes(sequence, 2**20))
     store.tidy()
-    append(store, 21, snapshot=bytes(2**20))
+    append(store, 21, snapshot=random_bytes(21, 2**20))
     before = file.read_bytes()
     for sequence in range(22, 25):
         append(store, sequence)

@@ -37,8 +37,12 @@ def pack_snapshot(snapshot: MeshSnapshot) -> bytes:
     return bytes(safetensors.numpy.save(arrays, metadata))
 
 
-def unpack_snapshot(packed: bytes) -> MeshSnapshot:
+def unpack_snapshot(packed: bytes, last: MeshSnapshot | None = None) -> MeshSnapshot:
     """Read what :func:`pack_snapshot` wrote.
+
+    Args:
+        packed: the bytes.
+        last: a snapshot of the same mesh. If it has the same services and calls, they are shared.
 
     Raises:
         CorruptState: other bytes.
@@ -49,12 +53,23 @@ def unpack_snapshot(packed: bytes) -> MeshSnapshot:
         metadata = header.get("__metadata__", {})
         if metadata.get("format") != PACKED_FORMAT:
             raise ValueError(f"format {metadata.get('format')!r}")
+        ids, index = tuple(json.loads(metadata["node_ids"])), arrays["edge_index"]
+        nodes, edges = arrays["node_features"], arrays["edge_features"]
+        at = datetime.fromisoformat(metadata["observed_at"])
+        changes = [PlannedChange(*change) for change in json.loads(metadata["changes"])]
+        policies = [policy(*one) for one in json.loads(metadata.get("policies", "[]"))]
+        if last is not None and ids == last.node_ids:
+            if np.array_equal(index, last.edge_index):
+                return last.at(at, nodes, edges, changes, policies)
+            ids = last.node_ids
         return MeshSnapshot.create(
-            node_ids=json.loads(metadata["node_ids"]),
-            observed_at=datetime.fromisoformat(metadata["observed_at"]),
-            changes=[PlannedChange(*change) for change in json.loads(metadata["changes"])],
-            policies=[policy(*one) for one in json.loads(metadata.get("policies", "[]"))],
-            **{name: arrays[name] for name in ("edge_index", "node_features", "edge_features")},
+            node_ids=ids,
+            edge_index=index,
+            node_features=nodes,
+            edge_features=edges,
+            observed_at=at,
+            changes=changes,
+            policies=policies,
         )
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise CorruptState(

@@ -1,0 +1,128 @@
+"""Which meshes a session keeps in memory."""
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+
+from model.state.load_adapter import Adaptation
+from model.state.mesh_state import MeshState
+from serve_app.exporter import PrometheusInstruments
+from serve_app.pipeline import Mesh
+from serve_app.settings.meshes import Priority
+from serve_app.stores.cache import CachedMesh, MeshCache, size_bytes
+
+
+@dataclass(slots=True)
+class Clock:
+    """A clock that stands still until it is set."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(slots=True)
+class Fleet:
+    """Meshes that push in turn."""
+
+    cache: MeshCache
+    clock: Clock
+    hits: dict[str, int] = field(default_factory=dict)
+
+    def push(self, *names: str, interval: float = 15.0, size: int = 1000) -> None:
+        for name in names:
+            self.clock.now += interval / len(names)
+            self.hits[name] = self.hits.get(name, 0) + (self.cache.find(name) is not None)
+            self.cache.put(name, mesh(size, interval))
+
+
+def mesh(services: int, interval: float = 15.0) -> CachedMesh:
+    state = MeshState(node_absent=np.zeros(services, np.int32), interval_seconds=interval)
+    return CachedMesh(Mesh(state), 1, adaptation=state.adaptation)
+
+
+def fleet(room: float, weigh: dict[str, float] | None = None) -> Fleet:
+    clock, one = Clock(), size_bytes(mesh(1000).mesh)
+    return Fleet(MeshCache(round(room * one), lambda name: (weigh or {}).get(name, 1.0), clock=clock), clock)
+
+
+def names(count: int) -> list[str]:
+    return [f"m{number}" for number in range(count)]
+
+
+def test_meshes_that_push_in_turn_do_not_displace_each_other() -> None:
+    ours = fleet(8)
+    for _ in range(20):
+        ours.push(*names(10))
+    assert sum(hits == 19 for hits in ours.hits.values()) >= 8  # each of these was read from the store once
+    assert ours.cache.bytes <= 8 * size_bytes(mesh(1000).mesh)
+
+
+def test_a_mesh_whose_snapshots_stop_makes_room() -> None:
+    ours = fleet(4)
+    ours.push(*names(5))
+    for _ in range(10):
+        ours.push("m1", "m2", "m3", "m4")
+    assert ours.cache.get("m0") is None
+    assert all(ours.cache.get(name) is not None for name in ("m1", "m2", "m3", "m4"))
+
+
+def test_a_mesh_that_pushes_more_often_stays() -> None:
+    ours = fleet(1)
+    for _ in range(5):
+        ours.push("slow", interval=60)
+        ours.push("fast", interval=15)
+    assert ours.cache.get("fast") is not None
+    assert ours.hits == {"slow": 0, "fast": 4}
+
+
+def test_a_mesh_of_higher_priority_stays() -> None:
+    ours = fleet(2, {"vital": Priority.HIGH.weight, "spare": Priority.LOW.weight})
+    for _ in range(5):
+        ours.push("spare", "m0", "m1", "vital")
+    assert ours.cache.get("vital") is not None
+    assert ours.cache.get("spare") is None
+
+
+def test_a_mesh_that_is_cheap_to_read_for_its_size_goes_first() -> None:
+    large, one = (size_bytes(mesh(size).mesh) for size in (9000, 1000))
+    ours = fleet(large / one + 2.5)
+    ours.push("large", size=9000)
+    ours.push(*names(3))
+    assert ours.cache.get("large") is None
+    assert all(ours.cache.get(name) is not None for name in names(3))
+
+
+def test_the_last_mesh_stays_although_it_is_beyond_the_budget() -> None:
+    ours = fleet(0.5)
+    ours.push("m0")
+    assert ours.cache.get("m0") is not None
+    ours.cache.drop("m0")
+    ours.cache.drop("m0")
+    assert (ours.cache.bytes, len(ours.cache)) == (0, 0)
+
+
+def test_what_the_store_does_not_have_is_not_dropped() -> None:
+    ours, new = fleet(1), mesh(1000)
+    changed = replace(new.mesh.state, adaptation=Adaptation(rolled_back_at=datetime.now(UTC) - timedelta(days=1)))
+    ours.cache.put("changed", replace(new, mesh=Mesh(changed)))
+    for _ in range(3):
+        ours.push("m0")
+    assert ours.cache.get("changed") is not None
+    ours.cache.put("changed", replace(new, mesh=Mesh(changed), adaptation=changed.adaptation))  # a snapshot stored it
+    ours.push("m0")
+    assert len(ours.cache) == 1
+
+
+def test_hits_misses_and_evictions_are_counted() -> None:
+    instruments, one = PrometheusInstruments(), size_bytes(mesh(1000).mesh)
+    cache = MeshCache(one, instruments=instruments)
+    for name in ("a", "a", "b"):
+        cache.find(name)
+        cache.put(name, mesh(1000))
+    text = instruments.text().decode()
+    assert 'tagae_session_lookups_total{outcome="hit"} 1.0' in text
+    assert 'tagae_session_lookups_total{outcome="miss"} 2.0' in text
+    assert "tagae_session_evictions_total 1.0" in text
