@@ -215,10 +215,14 @@ def _processes() -> Iterator[tuple[psutil.Process, str]]:
         yield process, found[1] if found else os.path.basename(line.split()[0])
 
 
-def counters(port: int) -> dict[str, float]:
-    """The counters of meshes in memory, summed over sessions, as Ray exports them."""
+def scrape(port: int) -> str:
+    """Our metrics as Ray exports them."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        text = answer.read().decode()
+        return str(answer.read().decode())
+
+
+def counters(text: str) -> dict[str, float]:
+    """The counters of meshes in memory, summed over sessions."""
     found: defaultdict[str, float] = defaultdict(float)
     for name, labels, value in re.findall(
         r"^ray_tagae_(session_(?:lookups|evictions)_total|shed_total)(\{.*\})? (\S+)$", text, re.M
@@ -273,13 +277,15 @@ async def _run(
         push_all(url, kinds, chosen.meshes, form, chosen.interval, (began, began + chosen.seconds))
     )
     await asyncio.sleep(chosen.settle)
-    before, counted_before = usage(), await asyncio.to_thread(counters, port)
+    before, counted_before = usage(), counters(await asyncio.to_thread(scrape, port))
     await asyncio.sleep(chosen.seconds)
     after, resident = usage(), memory()
     figures = await pushing
-    await asyncio.sleep(10)  # Ray exports counters every few seconds
-    counted = await asyncio.to_thread(counters, port)
-    return figures, shares(before, after), resident, {n: v - counted_before.get(n, 0.0) for n, v in counted.items()}
+    await asyncio.sleep(10)  # Ray exports metrics every few seconds
+    text = await asyncio.to_thread(scrape, port)
+    counted = {name: value - counted_before.get(name, 0.0) for name, value in counters(text).items()}
+    held = [float(size) / MIB for size in re.findall(r"^ray_tagae_session_memory_bytes\{.*\} (\S+)$", text, re.M)]
+    return figures, shares(before, after), {**resident, "meshes_mib": sorted(map(round, held))}, counted
 
 
 def main() -> None:

@@ -67,6 +67,7 @@ ROOMS = {  # allowed imports; a folder ends with a slash
     "pyarrow": (
         "serve_app/recordings/",
         "serve_app/api/codec/arrow",
+        "serve_app/stores/compression.py",
         "serve_app/api/codec/columns.py",
         "serve_app/web/assets.py",  # for its Brotli
     ),

@@ -1,4 +1,4 @@
-"""Stored blobs are compressed; blobs of earlier versions are read as they are."""
+"""Stored blobs are compressed, and uncompressed blobs of earlier versions stay readable."""
 
 import sqlite3
 from contextlib import closing
