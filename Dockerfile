@@ -55,7 +55,7 @@ RUN apt-get update && apt-get upgrade -y && apt-get install -y --no-install-reco
     && useradd --create-home --uid 1000 ray && install -d -o ray -g ray /var/lib/tagae
 # One thread a process, and an allocator that keeps its blocks (see Makefile).
 ENV PATH=/opt/tagae/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 RAY_USAGE_STATS_ENABLED=0 OMP_NUM_THREADS=1 \
-    MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=4294967296 MALLOC_TOP_PAD_=268435456 \
+    MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=4294967296 MALLOC_TOP_PAD_=268435456 MALLOC_ARENA_MAX=1 \
     HOME=/home/ray XDG_STATE_HOME=/var/lib RAY_TMPDIR=/tmp MPLCONFIGDIR=/tmp/matplotlib
 WORKDIR /home/ray
 EXPOSE 8000

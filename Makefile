@@ -15,6 +15,7 @@ export OMP_NUM_THREADS ?= 1
 export MALLOC_MMAP_MAX_ ?= 0
 export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
+export MALLOC_ARENA_MAX ?= 1
 
 .PHONY: audit check-page images lock sbom evaluate generalize ablations evaluation-set help setup demo mesh test test-live test-page screenshots check bench openapi proto fuzz rules train clean
 .DEFAULT_GOAL := help

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partitioning.graph import BoolArray, FloatArray, IntArray, check_limit, check_mesh, stable_order
-from partitioning.halo import closure
+from partitioning.halo import AttendedCalls
 from partitioning.quality import Quality, measure
 from partitioning.strategies import by_namespace
 
@@ -88,27 +88,35 @@ def plan(
     check_limit(limit, seed)
     check_mesh(namespaces, edge_index, edge_weight, attended_callers, attended_callees)
     part_of = by_namespace(namespaces, edge_index, edge_weight, limit, seed)
-    return assemble(part_of, namespaces, edge_index, edge_weight, attended_callers, attended_callees)
+    digest = topology_digest(namespaces, edge_index, attended_callers, attended_callees)
+    return assemble(part_of, edge_index, edge_weight, attended_callers, attended_callees, digest)
 
 
 def assemble(
     part_of: IntArray,
-    namespaces: IntArray,
     edge_index: IntArray,
     edge_weight: FloatArray,
     attended_callers: BoolArray,
     attended_callees: BoolArray,
+    digest: str,
 ) -> PartitionPlan:
-    """Build the plan of a given assignment of services to parts 0..P-1, none empty; other arguments as in
-    :func:`plan`."""
+    """Build the plan of a given assignment of services to parts 0..P-1, none empty. It takes time in proportion to the
+    calls that all parts read together.
+
+    Args:
+        part_of: int64 ``[N]``.
+        edge_index: this and the next three as in :func:`plan`.
+        edge_weight: ``[E]``.
+        attended_callers: bool ``[E]``.
+        attended_callees: bool ``[E]``.
+        digest: :func:`topology_digest` of the mesh.
+    """
     source, destination = edge_index
     count = int(part_of.max()) + 1 if len(part_of) else 0
     cores = _groups(part_of, count)
     owned = _groups(part_of[source], count)
-    parts = tuple(
-        _part(core, edges, edge_index, attended_callers, attended_callees, len(part_of))
-        for core, edges in zip(cores, owned, strict=True)
-    )
+    attended = AttendedCalls.of(len(part_of), edge_index, attended_callers, attended_callees)
+    parts = tuple(_part(core, edges, attended) for core, edges in zip(cores, owned, strict=True))
     crossing = np.flatnonzero(part_of[source] != part_of[destination])
     quality = measure(
         crossing,
@@ -117,7 +125,6 @@ def assemble(
         [len(part.halo) for part in parts],
         [len(part.edges) for part in parts],
     )
-    digest = topology_digest(namespaces, edge_index, attended_callers, attended_callees)
     return PartitionPlan(parts, _frozen(part_of), _frozen(crossing), digest, quality, quality)
 
 
@@ -141,22 +148,15 @@ def topology_digest(
     return h.hexdigest()
 
 
-def _part(
-    core: IntArray,
-    owned_edges: IntArray,
-    edge_index: IntArray,
-    attended_callers: BoolArray,
-    attended_callees: BoolArray,
-    num_nodes: int,
-) -> Partition:
-    inside = np.zeros(num_nodes, dtype=np.bool_)
-    inside[core] = True
-    nodes, edges = closure(inside, edge_index, attended_callers, attended_callees, LAYERS)
+def _part(core: IntArray, owned_edges: IntArray, attended: AttendedCalls) -> Partition:
+    nodes, edges = attended.closure(core, LAYERS)
     # An unattended call is still scored, from the features of both its ends.
-    nodes[edge_index[1, owned_edges]] = True
+    nodes[attended.edge_index[1, owned_edges]] = True
     edges[owned_edges] = True
-    halo = np.flatnonzero(nodes & ~inside)
-    return Partition(_frozen(core), _frozen(halo), _frozen(np.flatnonzero(edges)), _frozen(owned_edges))
+    nodes[core] = False
+    return Partition(
+        _frozen(core), _frozen(np.flatnonzero(nodes)), _frozen(np.flatnonzero(edges)), _frozen(owned_edges)
+    )
 
 
 def _groups(labels: IntArray, count: int) -> list[IntArray]:

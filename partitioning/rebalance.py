@@ -49,7 +49,9 @@ def rebalance(
     mesh = (namespaces, edge_index, edge_weight, attended_callers, attended_callees)
     check_mesh(*mesh)
     _check_kept(kept, len(namespaces), len(old.part_of))
-    if _unchanged(old, kept, topology_digest(namespaces, edge_index, attended_callers, attended_callees), limit):
+    attended = (attended_callers, attended_callees)
+    digest = topology_digest(namespaces, edge_index, *attended)
+    if _unchanged(old, kept, digest, limit):
         return old
     survivors = kept >= 0
     if len(namespaces) <= limit or not survivors.any():
@@ -58,7 +60,7 @@ def rebalance(
     part_of[survivors] = old.part_of[kept[survivors]]
     part_of = _place_new(part_of, namespaces, edge_index, edge_weight, limit, seed)
     part_of = _cut_large(part_of, edge_index, edge_weight, limit, seed)
-    local = assemble(np.unique(part_of, return_inverse=True)[1], *mesh)
+    local = assemble(np.unique(part_of, return_inverse=True)[1], edge_index, edge_weight, *attended, digest)
     if not local.quality.clearly_worse_than(old.fresh_quality, factor):
         return replace(local, fresh_quality=old.fresh_quality)
     fresh = plan(*mesh, limit=limit, seed=seed)

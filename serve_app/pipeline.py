@@ -31,7 +31,7 @@ from model.state.filters import SLOW_CENTRE
 from model.state.load_adapter import Adaptation
 from model.state.mesh_state import MeshState, Observation, observe
 from model.verdict import ClusterEvent, Verdict
-from partitioning import Partition, PartitionPlan, plan, rebalance, topology_digest
+from partitioning import Partition, PartitionPlan, plan, rebalance
 from serve_app.api.views import Deviations
 from serve_app.settings import Settings
 
@@ -456,18 +456,25 @@ def _plan(mesh: Mesh, state: MeshState, options: Options) -> PartitionPlan:
     """The same plan if the topology has not changed; else a plan with local changes."""
     if mesh.plan is not None and state.edge_index is mesh.state.edge_index and state.node_ids is mesh.state.node_ids:
         return mesh.plan
-    names = {n: i for i, n in enumerate(dict.fromkeys(namespace_of(name) for name in state.node_ids))}
-    namespaces = np.fromiter((names[namespace_of(name)] for name in state.node_ids), np.int64, len(state.node_ids))
-    topology = (namespaces, state.edge_index)
-    attended = (state.attended_callers, state.attended_callees)
-    if mesh.plan is not None and mesh.plan.digest == topology_digest(*topology, *attended):
-        return mesh.plan
+    spaces = list(map(namespace_of, state.node_ids))
+    number = {name: i for i, name in enumerate(dict.fromkeys(spaces))}
+    namespaces = np.fromiter(map(number.__getitem__, spaces), np.int64, len(spaces))
     weight = np.exp(state.edge_filters[SLOW_CENTRE, :, RATE].astype(np.float64))
-    if mesh.plan is None or len(state.node_ids) <= options.max_services:
-        return plan(*topology, weight, *attended, options.max_services, options.partition_seed)
-    row = {name: i for i, name in enumerate(mesh.state.node_ids)}
-    kept = np.fromiter((row.get(name, -1) for name in state.node_ids), np.int64, len(state.node_ids))
-    return rebalance(mesh.plan, kept, *topology, weight, *attended, options.max_services, options.partition_seed)
+    topology = (namespaces, state.edge_index, weight, state.attended_callers, state.attended_callees)
+    if mesh.plan is None:
+        return plan(*topology, options.max_services, options.partition_seed)
+    kept = _positions(mesh.state.node_ids, state.node_ids)
+    return rebalance(mesh.plan, kept, *topology, options.max_services, options.partition_seed)
+
+
+def _positions(before: Sequence[str], names: Sequence[str]) -> IntArray:
+    """Where each service stood ``before``, ``[N]``; -1 if it is new."""
+    kept = np.arange(len(names))
+    if names[: len(before)] == before:  # as long as no service is forgotten; far faster than by name
+        kept[len(before) :] = -1
+        return kept
+    row = {name: i for i, name in enumerate(before)}
+    return np.fromiter((row.get(name, -1) for name in names), np.int64, len(names))
 
 
 def _plan_of(prepared: PreparedSnapshot) -> PartitionPlan:

@@ -108,7 +108,7 @@ def test_the_state_directory_is_the_one_of_the_service(monkeypatch: pytest.Monke
 def test_the_allocator_has_the_settings_of_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     exported = dict(re.findall(r"^export (\w+) \?= (\S+)$", makefile, re.MULTILINE))
-    assert len(exported) == 4
+    assert len(exported) == 5
     assert exported.items() <= ENVIRONMENT.items()
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from kernels import ops
 from model.network.transfer import to_device
+from model.ordering import stable_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ class Neighbourhoods:
         edges = np.flatnonzero(attended.numpy())
         of = listener.numpy()[edges]
         # numpy sorts numbers of 16 bits in one pass, several times faster than torch sorts.
-        edges = edges[np.argsort(of.astype(np.uint16) if num_nodes < 2**16 else of, kind="stable")]
+        in_one_pass = num_nodes < 2**16
+        edges = edges[np.argsort(of.astype(np.uint16), kind="stable") if in_one_pass else stable_order(of, num_nodes)]
         indptr = np.zeros(num_nodes + 1, np.int64)
         np.cumsum(np.bincount(of, minlength=num_nodes), out=indptr[1:])
         return cls(torch.from_numpy(indptr), speaker[torch.from_numpy(edges)], torch.from_numpy(edges))

@@ -5,7 +5,7 @@ fraction within a snapshot or two and stay there. A retired service or a canary 
 minutes, goes to another service, or follows a planned change.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -94,10 +94,12 @@ def _shares(window: Sequence[MeshSnapshot], names: Sequence[tuple[str, str]], us
         return shares
     changed = np.zeros(len(names), bool)
     at = np.zeros(0, np.int64)
+    row: dict[str, int] = {}
     of: MeshSnapshot | None = None  # whose calls `at` names; most snapshots share their arrays
     for age, snapshot in enumerate(reversed(window)):
         if of is None or snapshot.node_ids is not of.node_ids or snapshot.edge_index is not of.edge_index:
-            of, at = snapshot, _find_calls(snapshot, names)
+            row = _find_rows(snapshot.node_ids, {name for pair in names for name in pair}, row)
+            of, at = snapshot, _find_calls(snapshot, names, row)
         there = at >= 0
         there[there] = snapshot.edge_observed[at[there], 0]
         shares[age, there] = snapshot.edge_features[at[there], 0]
@@ -114,10 +116,18 @@ def _stays_low(shares: Array) -> BoolArray:
     return low
 
 
-def _find_calls(snapshot: MeshSnapshot, names: Sequence[tuple[str, str]]) -> IntArray:
-    """Return where calls between these services stand in the snapshot, ``[k]``; -1 where they do not."""
-    needed = {name for pair in names for name in pair}
-    row = {name: i for i, name in enumerate(snapshot.node_ids) if name in needed}
+def _find_rows(node_ids: Sequence[str], needed: Collection[str], near: Mapping[str, int]) -> dict[str, int]:
+    """Return where the needed services stand among ``node_ids``. ``near`` is where they stood in the snapshot after,
+    which is still true of most: only if not, all names are read."""
+    row = {name: i for name, i in near.items() if i < len(node_ids) and node_ids[i] == name}
+    if len(row) < len(needed):
+        row = {name: i for i, name in enumerate(node_ids) if name in needed}
+    return row
+
+
+def _find_calls(snapshot: MeshSnapshot, names: Sequence[tuple[str, str]], row: Mapping[str, int]) -> IntArray:
+    """Return where calls between these services stand in the snapshot, ``[k]``; -1 where they do not. ``row`` is where
+    the services stand."""
     calls_them = np.zeros(len(snapshot.node_ids), bool)
     calls_them[[row[source] for source, _ in names if source in row]] = True
     near = np.flatnonzero(calls_them[snapshot.edge_index[0]])[::-1]  # reversed: of equal calls the first one counts

@@ -601,10 +601,12 @@ def _unlikely_calls(state: MeshState, observation: Observation, decoded: Decoded
 def young_calls(state: MeshState, observation: Observation, snapshots: float = YOUNG) -> BoolArray:
     """Return which calls ``[E]`` were seen less often than ``snapshots``, between services that were known for
     ``YOUNG`` snapshots before. The learned structure judges those below ``YOUNG``."""
-    age = state.edge_filters[SEEN, :, RATE]
-    young: BoolArray = observation.edge_present & (age < snapshots)
-    known_for = state.node_filters[SEEN, :, RATE]
-    young[young] = (known_for[state.edge_index[:, young]] >= age[young] + YOUNG).all(axis=0)
+    age, known_for = state.edge_filters[SEEN, :, RATE], state.node_filters[SEEN, :, RATE].copy()
+    rows = np.flatnonzero(observation.edge_present & (age < snapshots))
+    source, destination = state.edge_index[:, rows]
+    least = age[rows] + YOUNG
+    young = np.zeros(len(age), bool)
+    young[rows] = (known_for[source] >= least) & (known_for[destination] >= least)
     return young
 
 

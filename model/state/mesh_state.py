@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from model.errors import OutOfOrder
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, OWN_TIME, RATE, Array, ChannelValues, channel_values
 from model.incidents.tracking import IncidentMemory
+from model.ordering import falling_order, stable_order
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, namespace_of
 from model.state.change_impact import UNEXPOSED, exposures, no_impact, settled_series, update_impact
 from model.state.filters import (
@@ -251,11 +252,12 @@ def _align_rows(state: MeshState, snapshot: MeshSnapshot, window_size: int) -> t
     known = state.edge_index[0] * width + state.edge_index[1]
     ends = node_rows[snapshot.edge_index]
     keys = ends[0] * width + ends[1]
-    order = np.argsort(known)
-    place = np.searchsorted(known, keys, sorter=order)
+    order = stable_order(known, width * width)
+    ordered = known[order]
+    place = np.searchsorted(ordered, keys)
     found = np.zeros(len(keys), bool)
     inside = place < len(known)
-    found[inside] = known[order[place[inside]]] == keys[inside]
+    found[inside] = ordered[place[inside]] == keys[inside]
     edge_rows = np.empty(len(keys), np.int64)
     edge_rows[found] = order[place[found]]
     edge_rows[~found] = len(known) + np.arange((~found).sum())
@@ -380,7 +382,9 @@ def _start_rows(state: MeshState, values: ChannelValues, neighbours: int) -> Mes
 def _foreign(node_ids: Sequence[str], edge_index: IntArray) -> BoolArray:
     """Return which calls go from one namespace to another."""
     number: dict[str, int] = {}
-    namespace = np.array([number.setdefault(namespace_of(name), len(number)) for name in node_ids], np.int64)
+    namespace = np.fromiter(
+        (number.setdefault(space, len(number)) for space in map(namespace_of, node_ids)), np.int64, len(node_ids)
+    )
     foreign: BoolArray = namespace[edge_index[0]] != namespace[edge_index[1]]
     return foreign
 
@@ -430,7 +434,8 @@ def strongest(traffic: Array, group: IntArray, most: int) -> BoolArray:
     sizes = np.bincount(group) if len(group) else np.zeros(0, np.int64)
     if not len(sizes) or sizes.max() <= most:
         return marked
-    order = np.lexsort((-traffic, group))
+    order = falling_order(traffic)
+    order = order[stable_order(group[order], len(sizes))]
     start = np.cumsum(sizes) - sizes
     rank = np.empty(len(group), np.int64)
     rank[order] = np.arange(len(group)) - start[group[order]]

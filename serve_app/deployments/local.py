@@ -77,6 +77,9 @@ WORKER_ENVIRONMENT = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(4 * 2**30),
     "MALLOC_TOP_PAD_": str(256 * 2**20),
+    # By default each thread has a heap of its own, and what one frees, no other can use: a session with a mesh of
+    # 10,000 services held 1,409 instead of 1,000 MiB.
+    "MALLOC_ARENA_MAX": "1",
 }
 KILL_SECONDS = 5.0  # for killed processes to be gone
 POLL_SECONDS = 0.1

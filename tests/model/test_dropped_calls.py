@@ -44,6 +44,15 @@ def test_calls_that_a_busy_caller_suddenly_drops_are_evidence_against_their_dest
     )
 
 
+def test_services_and_calls_may_stand_elsewhere_in_each_snapshot() -> None:
+    rng = np.random.default_rng(0)
+    moved = [
+        one.take(rng.permutation(one.num_nodes), rng.permutation(one.num_edges))
+        for one in (with_share(FIRST + i, 0.15) for i in range(LASTS + 2))
+    ]
+    assert surprise_of(evidence_of(*moved)) == DROPPED_SURPRISE
+
+
 def test_a_fall_counts_only_if_it_lasts_and_is_deep() -> None:
     assert surprise_of(evidence_of(*(with_share(FIRST + i, 0.15) for i in range(LASTS - 1)))) == 0
     assert surprise_of(evidence_of(*(with_share(FIRST + i, 0.55) for i in range(LASTS + 2)))) == 0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning import InvalidGraph, PartitionPlan, rebalance
+from partitioning import InvalidGraph, Partition, PartitionPlan, rebalance
 from tests.partitioning.meshes import Mesh, check_same, check_valid, meshes, random_mesh
 
 
@@ -86,6 +86,24 @@ def test_churn_moves_no_service_that_stays(seed: int) -> None:
     check_valid(after, made, 300)
     assert np.array_equal(made.part_of[: left.num_nodes], old.part_of[kept])
     assert made.fresh_quality == old.fresh_quality
+
+
+def test_a_new_service_changes_only_the_few_parts_that_read_it() -> None:
+    mesh = random_mesh(10_000, 60_000, spaces=200, seed=3, inside=0.97, attended=0.1)
+    old = mesh.plan(limit=250)
+    caller, callee = old.parts[0].core[:2].tolist()
+    after = grow(mesh, [int(mesh.namespaces[caller])], [(caller, 10_000), (10_000, callee)])
+    made = carry(old, kept_after(mesh, 1), after, 250)
+    assert np.array_equal(made.part_of[:10_000], old.part_of)
+    changed = [
+        index
+        for index, (now, before) in enumerate(zip(made.parts, old.parts, strict=True))
+        if not all(np.array_equal(getattr(now, name), getattr(before, name)) for name in Partition.__slots__)
+    ]
+    reading = [index for index, part in enumerate(made.parts) if (part.edges >= mesh.num_edges).any()]
+    assert changed == reading
+    assert len(old.parts) > 40
+    assert len(changed) < 10
 
 
 def test_new_service_joins_its_traffic_then_its_namespace() -> None:

@@ -13,7 +13,7 @@ from model.features import RATE
 from model.scoring.evidence import assemble_scores
 from model.scoring.meta_model import CrossingCalls, decode_crossing
 from model.scoring.score import PartitionScore, score
-from model.snapshot import MeshSnapshot, PlannedChange
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange
 from model.state.adapter_fit import Candidate, adopt
 from model.state.filters import CENTRE
 from model.state.load_adapter import Adapter
@@ -290,6 +290,32 @@ def test_a_new_call_between_parts_has_the_same_score(checkpoint: Checkpoint) -> 
     assert mesh.plan is not None
     young = np.arange(first.num_edges, mesh.state.edge_index.shape[1])
     assert np.isin(young, mesh.plan.crossing).sum() > 10
+
+
+def with_failing(snapshot: MeshSnapshot, service: int) -> MeshSnapshot:
+    """Return the snapshot in which 60% of the requests of a service fail, as it and its callers measure."""
+    nodes, edges = snapshot.node_features.copy(), snapshot.edge_features.copy()
+    nodes[service, NODE_METRICS.index("error_rate")] = 0.6
+    edges[snapshot.edge_index[1] == service, EDGE_METRICS.index("error_rate")] = 0.6
+    return replace(snapshot, node_features=nodes, edge_features=edges)
+
+
+@pytest.mark.timeout(300)
+def test_a_service_with_5000_callers_has_the_same_verdict_cut_and_whole(checkpoint: Checkpoint) -> None:
+    spec = MeshSpec(services=10_000, namespaces=300, seed=1)
+    snapshots = snapshots_of(spec, 15)
+    first, rng = snapshots[0], np.random.default_rng(0)
+    hub = int(np.bincount(first.edge_index[1]).argmax())
+    strangers = np.setdiff1d(np.arange(10_000), [hub, *first.edge_index[0, first.edge_index[1] == hub]])
+    callers = rng.choice(strangers, 5000, replace=False)
+    crowded = [with_calls(s, np.stack([callers, np.full(5000, hub)])) for s in snapshots]
+    crowded[-4:] = [with_failing(s, hub) for s in crowded[-4:]]
+    options = Options(max_services=1000)
+    verdicts, mesh = check_cut_equals_whole(checkpoint, crowded, options)
+    assert mesh.plan is not None
+    assert len(mesh.plan.parts) > 10
+    assert verdicts[-1].status is Status.ANOMALOUS
+    assert verdicts[-1].suspects[0].service == first.node_ids[hub]
 
 
 @pytest.mark.slow

@@ -1,0 +1,26 @@
+"""Orders of many numbers. numpy sorts plain integers with vector instructions, ten times faster than a stable argsort,
+so a number and its position are packed into one integer."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.features import Array
+from model.snapshot import IntArray
+
+
+def stable_order(keys: NDArray[np.integer], bound: int) -> IntArray:
+    """``np.argsort(keys, kind="stable")`` of integers ``[n]`` from 0 to below ``bound``."""
+    bits = len(keys).bit_length()
+    if bound.bit_length() + bits > 63:
+        return np.argsort(keys, kind="stable")
+    packed = np.sort((keys.astype(np.int64) << bits) | np.arange(len(keys), dtype=np.int64))
+    order: IntArray = packed & ((1 << bits) - 1)
+    return order
+
+
+def falling_order(values: Array) -> IntArray:
+    """``np.argsort(-values, kind="stable")`` of float32 ``[n]`` without NaN: the largest first, of equal ones the
+    earlier."""
+    bits = (0 - values.astype(np.float32)).view(np.int32).astype(np.int64)  # 0 - x: zeros have one sign
+    rising = np.where(bits < 0, bits ^ 0x7FFFFFFF, bits) + 2**31  # the bits of negative numbers fall
+    return stable_order(rising, 2**32)
