@@ -50,6 +50,12 @@ GROUPS_WAITING = Metric(
 )
 STAGE = Metric("tagae_stage_seconds", "Duration of each stage from snapshot to verdict.", ("stage",), SECONDS)
 REFUSALS = Metric("tagae_refusals_total", "Requests answered with an error, by code of the problem.", ("code",))
+SNAPSHOTS_DROPPED = Metric(
+    "tagae_snapshots_dropped_total",
+    "Snapshots without a verdict because the service was too busy, by priority of the mesh and reason: overload (429), "
+    "deadline (504).",
+    ("priority", "reason"),
+)
 FAILED_LOGINS = Metric(
     "tagae_failed_logins_total",
     "Requests with a wrong token, by reason: malformed, unknown, expired.",
@@ -130,6 +136,7 @@ METRICS = (
     GROUPS_WAITING,
     STAGE,
     REFUSALS,
+    SNAPSHOTS_DROPPED,
     STORE_GONE,
     MESHES_FOUND,
     MESHES_EVICTED,

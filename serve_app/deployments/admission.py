@@ -71,13 +71,14 @@ class Admission:
     _kinds: Counter[RequestKind] = field(default_factory=Counter)
     _meshes: Counter[str] = field(default_factory=Counter)
     _asked: dict[str, float] = field(default_factory=dict)  # by mesh: when it last asked, the longest ago first
+    _turned_away: dict[str, float] = field(default_factory=dict)  # those refused since they were last admitted
     _shrunk: float = -math.inf
     _refused: float = 0.0  # lately, decaying
     _finished: float = 0.0  # likewise
     _decayed: float = -math.inf
 
-    def has_room(self, kind: RequestKind, mesh: str, now: float) -> bool:
-        """Whether a request would be admitted now. False: the client has to come back later, and counts as refused.
+    def fits(self, kind: RequestKind, mesh: str, now: float) -> bool:
+        """Whether a request would be admitted now.
 
         A mesh gets at most its fair share of the limit, so that one client cannot starve the meshes of others. Meshes
         that were refused lately count too: they will ask again.
@@ -87,18 +88,23 @@ class Admission:
             mesh: name; empty if it is about no mesh.
             now: s of a monotonic clock.
         """
-        self._decay(now)
         is_free = self._kinds.total() < self.limit * SHARES[kind] or self._kinds[kind] < RESERVED[kind]
         is_fair = kind is RequestKind.READ or self._meshes[mesh] < self._fair_share(mesh, now)
-        if is_free and is_fair:
-            return True
+        return is_free and is_fair
+
+    def refuse(self, mesh: str, now: float) -> None:
+        """Count a request that is not admitted: its client comes back after :meth:`retry_after_seconds`."""
+        self._decay(now)
         self._refused += 1
-        return False
+        self._turned_away.pop(mesh, None)
+        self._turned_away[mesh] = now
+        _forget(self._turned_away, now)
 
     def admit(self, kind: RequestKind, mesh: str, now: float) -> Ticket | None:
-        """A ticket, or None if there is no room. Arguments as in :meth:`has_room`."""
-        if not self.has_room(kind, mesh, now):
+        """A ticket, or None if there is no room. Arguments as in :meth:`fits`."""
+        if not self.fits(kind, mesh, now):
             return None
+        self._turned_away.pop(mesh, None)
         self._kinds[kind] += 1
         if kind is not RequestKind.READ:
             self._meshes[mesh] += 1
@@ -126,12 +132,12 @@ class Admission:
     def retry_after_seconds(self) -> float:
         """When a refused client should come back, at random, so that refused clients do not come back all at once.
 
-        On average it is the time in which every mesh that asked lately can be served once: a client that comes back
-        sooner is most likely refused again, and each refusal takes time from the work. Clients of one mesh count by
-        their refusals.
+        On average it is the time in which every mesh that was refused lately can be served once: a client that comes
+        back sooner is most likely refused again, and each refusal takes time from the work. Clients of one mesh count
+        by their refusals.
         """
         served_per_second = max(self._finished * math.log(2), 1.0)  # the count halves each second
-        turn = max(len(self._asked) / served_per_second, 0.5 + self._refused / max(self._finished, 1.0))
+        turn = max(len(self._turned_away) / served_per_second, 0.5 + self._refused / max(self._finished, 1.0))
         longest = max(1.0, min(LONGEST_WAIT_SECONDS, 1.5 * turn))
         return random.uniform(max(1.0, longest / 3), longest)
 
@@ -139,8 +145,7 @@ class Admission:
         """Requests of one mesh that may be under way; two, so that the next snapshot is there when one is done."""
         self._asked.pop(mesh, None)
         self._asked[mesh] = now
-        while now - self._asked[first := next(iter(self._asked))] > LONGEST_WAIT_SECONDS:
-            del self._asked[first]
+        _forget(self._asked, now)
         return max(2.0, self.limit / len(self._asked))
 
     def _decay(self, now: float) -> None:
@@ -149,3 +154,9 @@ class Admission:
             self._decayed = now
         factor = 0.5 ** (now - self._decayed)
         self._refused, self._finished, self._decayed = self._refused * factor, self._finished * factor, now
+
+
+def _forget(times: dict[str, float], now: float) -> None:
+    """Drop the first entries that are too old."""
+    while times and now - times[first := next(iter(times))] > LONGEST_WAIT_SECONDS:
+        del times[first]

@@ -7,7 +7,8 @@ cannot be done away from the replicas:
 * A body is read here, within a time and at a minimum rate, and passed on whole. A slow client holds a connection, never
   a slot of a replica.
 * A request is admitted or refused (:mod:`serve_app.deployments.admission`): before its body is read if there is no
-  room, and again when the body has arrived. Health routes are always admitted.
+  room, and again when the body has arrived. A snapshot can wait a moment for room, by the priority of its mesh
+  (:mod:`serve_app.deployments.waiting_room`). Health routes are always admitted.
 * A request that a dying replica dropped is sent again to another one, until its deadline. All requests may be repeated:
   a snapshot is counted once, and the other routes set a state that is the same when set twice.
 * The client gets an answer by the deadline in any case.
@@ -34,6 +35,7 @@ from serve_app.deployments.local import handed_settings
 from serve_app.deployments.page_files import PageFiles
 from serve_app.deployments.problems import MEDIA_TYPE, problem_response
 from serve_app.deployments.rpc import RECEIVED, RETRY_AFTER_SECONDS
+from serve_app.deployments.waiting_room import WaitingRoom
 from serve_app.errors import (
     DeadlineExceeded,
     DocumentTooLarge,
@@ -44,9 +46,10 @@ from serve_app.errors import (
     SlowRequest,
     answer,
 )
-from serve_app.metrics import FAILED_LOGINS, REFUSALS, Instruments
+from serve_app.metrics import FAILED_LOGINS, REFUSALS, SNAPSHOTS_DROPPED, Instruments
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
+from serve_app.settings.meshes import Priority
 from serve_app.web import assets
 
 GRACE_SECONDS = 5.0  # before the rate of a body is checked
@@ -65,6 +68,7 @@ POSTS = {
     "baseline": RequestKind.BASELINE,
     "otlp/v1/metrics": RequestKind.PUSH,
 }  # to a mesh; all others are actions of a person on the page
+DROPS = {429: "overload", 504: "deadline"}  # by the status of the answer to a snapshot
 STARTING = b"/-/routes"  # Serve's 404 names it while the service is starting
 
 
@@ -76,11 +80,13 @@ class Request:
         kind: None: no limit applies.
         mesh: name in the path, or empty.
         deadline_seconds: None: it has no deadline.
+        priority: of its mesh.
     """
 
     kind: RequestKind | None
     mesh: str
     deadline_seconds: float | None
+    priority: Priority = Priority.NORMAL
 
 
 class Gate:
@@ -96,7 +102,9 @@ class Gate:
     def __init__(self, app: ASGIApp, settings: Settings, access: Access, instruments: Instruments) -> None:
         self._app, self._access, self._instruments = PageFiles(app), access, instruments
         self._front, self._most_body = settings.serve, settings.limits.max_body_bytes
+        self._priority = settings.priority
         self._admission = Admission(settings.serve.deadline_seconds)
+        self._room = WaitingRoom(self._admission)
         self._buffered = 0  # bytes of bodies in memory
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -140,18 +148,35 @@ class Gate:
         if request.deadline_seconds is None:
             await self._app(scope, receive, send)
             return
-        if request.kind and not self._admission.has_room(request.kind, request.mesh, time.monotonic()):
+        try:
+            await self._admit_and_send(request, request.deadline_seconds, scope, receive, send)
+        except ServeError as error:
+            self._count_drop(request, answer(error).status)
+            raise
+        self._count_drop(request, send.status)
+
+    async def _admit_and_send(
+        self, request: Request, seconds: float, scope: Scope, receive: Receive, send: "Answered"
+    ) -> None:
+        if request.kind and not self._room.is_open(request.kind, request.mesh, request.priority):
             raise self._overloaded()
         body = await self._body(scope, receive)
         try:
-            ticket = self._admit(request)
+            arrived = time.monotonic()
+            ticket = await self._admit(request)
             try:
-                await self._send_within(request.deadline_seconds, scope, body, receive, send)
+                waited = time.monotonic() - arrived
+                await self._send_within(seconds - waited, scope, body, receive, send)
             finally:
                 if ticket:
-                    self._admission.finish(ticket, time.monotonic())
+                    self._room.leave(ticket)
         finally:
             self._buffered -= len(body)
+
+    def _count_drop(self, request: Request, status: int) -> None:
+        """Count a snapshot that gets no verdict because the service is too busy."""
+        if request.kind is RequestKind.PUSH and status in DROPS:
+            self._instruments.count(SNAPSHOTS_DROPPED, priority=request.priority.value, reason=DROPS[status])
 
     def _request(self, scope: Scope) -> Request:
         path, live = scope["path"], self._front.deadline_seconds
@@ -164,12 +189,12 @@ class Gate:
         found = MESH.fullmatch(path)
         if found is None or scope["method"] != "POST":
             return Request(RequestKind.READ, "", live)
-        return Request(POSTS.get(found[2], RequestKind.READ), found[1], live)
+        return Request(POSTS.get(found[2], RequestKind.READ), found[1], live, self._priority(found[1]))
 
-    def _admit(self, request: Request) -> Ticket | None:
+    async def _admit(self, request: Request) -> Ticket | None:
         if request.kind is None:
             return None
-        ticket = self._admission.admit(request.kind, request.mesh, time.monotonic())
+        ticket = await self._room.enter(request.kind, request.mesh, request.priority)
         if ticket is None:
             raise self._overloaded()
         return ticket
@@ -261,15 +286,17 @@ class Gate:
 
 
 class Answered:
-    """A ``send`` that knows whether an answer has begun."""
+    """A ``send`` that knows whether an answer has begun, and with which status (0 before)."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.has_begun = False
+        self.status = 0
 
     async def __call__(self, message: Message) -> None:
         """Send it on."""
         self.has_begun = True
+        self.status = message.get("status", self.status)
         await self._send(message)
 
 

@@ -44,6 +44,7 @@ MAY_BE_EMPTY = {
     "tagae_gpu_memory_fragmented_ratio",
     "ray_serve_deployment_error_counter_total",
     "tagae_parts_missing_total",
+    "tagae_snapshots_dropped_total",
     "tagae_session_evictions_total",
     "tagae_session_load_seconds_bucket",
     "tagae_retries_total",

@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
 from serve_app.web.assets import CACHE_PERMANENTLY, files
+from tests.serve_app.running import eventually
 from tests.timing import TIME_FACTOR
 
 PUSH = "/v1/meshes/shop/snapshots"
@@ -36,6 +38,7 @@ class Behind:
     behave: Behave
     requests: list[tuple[str, bytes, dict[str, str]]] = field(default_factory=list)
     release: threading.Event = field(default_factory=threading.Event)
+    instruments: PrometheusInstruments = field(default_factory=lambda: PrometheusInstruments(replica="test"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -70,7 +73,8 @@ async def wait(behind: Behind, _: Scope, __: Receive, send: Send) -> None:
 @contextmanager
 def gate(behave: Behave, **front: Any) -> Iterator[tuple[int, Behind]]:
     """A server on a free loopback port, and the application behind its gate."""
-    settings = Settings(serve=front, limits={"max_body_bytes": 4096})
+    meshes = {"vital": {"priority": "high"}, "spare": {"priority": "low"}}
+    settings = Settings(serve=front, limits={"max_body_bytes": 4096}, meshes=meshes)
     behind = Behind(behave)
     table = dict(uvicorn.config.HTTP_PROTOCOLS)
     connections.install(settings.serve)
@@ -78,7 +82,7 @@ def gate(behave: Behave, **front: Any) -> Iterator[tuple[int, Behind]]:
         listening.bind(("127.0.0.1", 0))
         listening.listen(2048)
         config = uvicorn.Config(
-            Gate(behind, settings, Access(serve_rules(settings)), PrometheusInstruments(replica="test")),
+            Gate(behind, settings, Access(serve_rules(settings)), behind.instruments),
             lifespan="off",
             log_config=None,
         )
@@ -238,7 +242,7 @@ def test_connections_are_limited_in_total_and_for_each_client() -> None:
                 peer.socket.close()
 
 
-def test_too_many_pushes_are_refused_at_once_and_health_routes_never() -> None:
+def test_too_many_pushes_are_refused_and_health_routes_never() -> None:
     with gate(wait) as (port, behind):
         peers = [Peer(port) for _ in range(40)]
         for i, peer in enumerate(peers):
@@ -261,9 +265,43 @@ def test_too_many_pushes_are_refused_at_once_and_health_routes_never() -> None:
         assert [peer.answer()[0] for peer in peers[:8]] == [200] * 8
 
 
+def push(port: int, mesh: str) -> Peer:
+    peer = Peer(port)
+    head = f"POST /v1/meshes/{mesh}/snapshots HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n"
+    peer.send(head.encode() + b"{}")
+    return peer
+
+
+def dropped(behind: Behind, priority: str, reason: str) -> float:
+    """How many snapshots were counted as dropped."""
+    for line in behind.instruments.text().decode().splitlines():
+        if line.startswith("tagae_snapshots_dropped_total{") and priority in line and reason in line:
+            return float(line.split()[-1])
+    return 0.0
+
+
+def test_under_overload_the_mesh_of_low_priority_is_refused_and_counted() -> None:
+    with gate(wait, deadline_seconds=600) as (port, behind):
+        under_way = [push(port, f"m{i}") for i in range(8)]
+        assert eventually(lambda: len(behind.requests) == 8)
+        low = [push(port, "spare") for _ in range(8)]  # as many as can wait
+        others = [push(port, "m9"), push(port, "vital")]
+        assert eventually(lambda: dropped(behind, "low", "overload") == 2)
+        behind.release.set()
+        assert {peer.answer()[0] for peer in (*under_way, *others)} == {200}
+        assert Counter(peer.answer()[0] for peer in low) == {200: 6, 429: 2}
+        assert dropped(behind, "normal", "overload") == dropped(behind, "high", "overload") == 0
+
+
+def test_a_snapshot_beyond_its_deadline_is_counted() -> None:
+    with gate(wait, deadline_seconds=0.05) as (port, behind):
+        assert push(port, "vital").answer()[0] == 504
+        assert dropped(behind, "high", "deadline") == 1
+
+
 def refused_early(port: int, body_bytes: int) -> Peer:
     """Return a client whose push was refused before its body was sent, because all places are taken."""
-    for i in range(8):  # the initial limit is 8
+    for i in range(16):  # the initial limit is 8, and as many can wait
         Peer(port).send(
             f"POST /v1/meshes/m{i}/snapshots HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{{}}".encode()
         )

@@ -1,0 +1,188 @@
+"""Snapshots that wait for room."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from serve_app.deployments.admission import LEAST, Admission, RequestKind, Ticket
+from serve_app.deployments.waiting_room import WaitingRoom
+from serve_app.settings.meshes import Priority
+
+LONG = 36_000.0  # a deadline, s: nothing waits too long while the tests run
+
+
+def enter(room: WaitingRoom, mesh: str, priority: Priority = Priority.NORMAL) -> "asyncio.Task[Ticket | None]":
+    return asyncio.create_task(room.enter(RequestKind.PUSH, mesh, priority))
+
+
+async def fill(room: WaitingRoom, count: int) -> list[Ticket]:
+    tickets = [await room.enter(RequestKind.PUSH, f"first-{i}", Priority.NORMAL) for i in range(count)]
+    return [ticket for ticket in tickets if ticket is not None]
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def order_of(done: list[str], mesh: str, task: "asyncio.Task[Ticket | None]") -> None:
+    task.add_done_callback(lambda ended: done.append(mesh if ended.result() else f"no {mesh}"))
+
+
+def test_the_highest_priority_has_the_next_turn_and_of_one_priority_the_oldest() -> None:
+    async def run() -> list[str]:
+        room, done = WaitingRoom(Admission(LONG, limit=8)), list[str]()
+        tickets = await fill(room, 8)
+        for mesh, priority in (("low", "low"), ("a", "normal"), ("high", "high"), ("b", "normal")):
+            order_of(done, mesh, enter(room, mesh, Priority(priority)))
+            await settle()
+        for ticket in tickets[:4]:
+            room.leave(ticket)
+            await settle()
+        return done
+
+    assert asyncio.run(run()) == ["high", "a", "b", "low"]
+
+
+def test_a_full_room_refuses_the_lowest_priority() -> None:
+    async def run() -> list[str]:
+        room, done = WaitingRoom(Admission(LONG, limit=4)), list[str]()
+        tickets = await fill(room, 4)
+        for mesh, priority in (("low", "low"), ("a", "normal"), ("b", "normal"), ("c", "normal"), ("d", "high")):
+            order_of(done, mesh, enter(room, mesh, Priority(priority)))
+            await settle()
+        assert done == ["no low"]
+        assert room.is_open(RequestKind.PUSH, "e", Priority.HIGH)
+        assert not room.is_open(RequestKind.PUSH, "e", Priority.NORMAL)
+        assert not room.is_open(RequestKind.PUSH, "e", Priority.LOW)
+        order_of(done, "f", enter(room, "f", Priority.LOW))
+        await settle()
+        assert done == ["no low", "no f"]
+        for ticket in tickets:
+            room.leave(ticket)
+        await settle()
+        return done
+
+    assert asyncio.run(run()) == ["no low", "no f", "d", "a", "b", "c"]
+
+
+def test_a_snapshot_does_not_wait_longer_than_a_tenth_of_the_deadline() -> None:
+    async def run() -> tuple[Ticket | None, bool]:
+        room = WaitingRoom(Admission(0.1, limit=4))
+        tickets = await fill(room, 4)
+        refused = await room.enter(RequestKind.PUSH, "late", Priority.HIGH)
+        room.leave(tickets[0])
+        return refused, await room.enter(RequestKind.PUSH, "next", Priority.LOW) is not None
+
+    assert asyncio.run(run()) == (None, True)
+
+
+def test_reads_do_not_wait() -> None:
+    async def run() -> Ticket | None:
+        room = WaitingRoom(Admission(LONG))
+        while await room.enter(RequestKind.READ, "", Priority.NORMAL):
+            pass
+        return await room.enter(RequestKind.SCORE, "", Priority.NORMAL)
+
+    assert asyncio.run(run()) is not None  # a place is reserved for it
+
+
+def test_a_client_that_leaves_while_it_waits_takes_no_room() -> None:
+    async def run() -> None:
+        admission = Admission(LONG, limit=4)
+        room = WaitingRoom(admission)
+        tickets = await fill(room, 4)
+        gone, stays = enter(room, "gone"), enter(room, "stays")
+        await settle()
+        gone.cancel()
+        room.leave(tickets[0])  # in the same moment
+        await settle()
+        ticket = await stays
+        assert ticket is not None
+        for one in (*tickets[1:], ticket):
+            room.leave(one)
+        assert [await room.enter(RequestKind.PUSH, f"m{i}", Priority.NORMAL) is not None for i in range(4)] == [
+            True
+        ] * 4
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("seconds_each", [0.035, 0.045])
+def test_under_overload_low_meshes_are_refused_first(seconds_each: float) -> None:
+    """Two servers and 60 clients, a third of each priority, which push again half a second after each answer."""
+
+    async def run() -> tuple[Counter[Priority], Counter[Priority]]:
+        loop = asyncio.get_running_loop()
+        clock = Clock(loop)
+        room, servers = WaitingRoom(Admission(5.0), clock), asyncio.Semaphore(2)
+        served, refused = Counter[Priority](), Counter[Priority]()
+
+        async def push(number: int) -> None:
+            priority = list(Priority)[number % 3]
+            await asyncio.sleep(0.01 * number)
+            while loop.time() < 60:
+                await asyncio.sleep(0.5)
+                ticket = await room.enter(RequestKind.PUSH, f"m{number}", priority)
+                if ticket is None:
+                    refused[priority] += 1
+                    continue
+                async with servers:
+                    await asyncio.sleep(seconds_each)
+                room.leave(ticket)
+                served[priority] += 1
+
+        await asyncio.gather(*map(push, range(60)))
+        return served, refused
+
+    with SimulatedLoop() as loop:
+        served, refused = loop.run_until_complete(run())
+    assert served.total() > 0.8 * 60 * min(2 / seconds_each, 60 / 0.5)
+    assert refused[Priority.LOW] > 0
+    assert refused[Priority.HIGH] <= refused[Priority.NORMAL] <= refused[Priority.LOW]
+    assert refused[Priority.HIGH] < 0.2 * refused[Priority.LOW]
+    assert served[Priority.HIGH] > served[Priority.LOW]
+
+
+class Clock:
+    """The time of a loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def __call__(self) -> float:
+        return self._loop.time()
+
+
+class SimulatedLoop(asyncio.SelectorEventLoop):
+    """A loop whose time jumps to the next event instead of waiting for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 0.0
+
+    def time(self) -> float:
+        return self._now
+
+    def _run_once(self) -> None:
+        if not self._ready and self._scheduled:  # type: ignore[attr-defined]
+            self._now = max(self._now, self._scheduled[0]._when)  # type: ignore[attr-defined]
+        super()._run_once()  # type: ignore[misc]
+
+    def __enter__(self) -> "SimulatedLoop":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def test_as_many_can_wait_as_may_be_under_way() -> None:
+    async def run() -> int:
+        room = WaitingRoom(Admission(LONG, limit=LEAST))
+        await fill(room, LEAST)
+        tasks = [enter(room, f"m{i}") for i in range(10)]
+        await settle()
+        return sum(not task.done() for task in tasks)
+
+    assert asyncio.run(run()) == LEAST
