@@ -8,13 +8,14 @@ A candidate is fitted on the older part of these snapshots. It must beat the ada
 by service; the other services keep their curves. Everything here is deterministic.
 """
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.features import RATE, channel_values
+from model.features import RATE, Array, channel_values
 from model.incidents.mutes import matches
 from model.snapshot import BoolArray, IntArray, MeshSnapshot
 from model.state.filters import CENTRE, FAST, SLOW_CENTRE
@@ -34,6 +35,7 @@ OUTLIER = 1.5  # distance of load from its median, logarithms, beyond which it i
 STEEPEST = 3.0  # slope and bend at most
 LEAST_RISE = 0.05  # from lowest to highest load; flatter curves are dropped
 MOST_SERVICES = 64  # with curves: 4 KB with their names
+BLOCK = 2048  # services that are fitted at once
 
 Floats = NDArray[np.float64]
 
@@ -74,31 +76,43 @@ class FitData:
         return known
 
 
-def fit(state: MeshState) -> Candidate | None:
+def fit(state: MeshState, window: Iterable[MeshSnapshot] | None = None) -> Candidate | None:
     """Fit an adapter to the last snapshots of a mesh.
 
     The fit is a ridge regression of latency on load, each less its running mean, towards the curve in use. A window
     with constant load changes nothing, however long ago the peaks were.
 
+    Args:
+        state: of the mesh.
+        window: the snapshots, oldest first; None: the ones in the state. Each is read once and not held in memory.
+
     Returns:
         The candidate. None if there are too few usable snapshots.
     """
-    quiet = quiet_snapshots(state)
+    row = {name: i for i, name in enumerate(state.node_ids)}
+    readings = [
+        read_latencies(snapshot, row, state.interval_seconds)
+        for snapshot in (state.window if window is None else window)
+    ]
+    quiet = quiet_snapshots(state, [reading.observed_at for reading in readings])
     if len(quiet) < FEWEST or state.observed_at is None:
         return None
-    lessons = _read_fit_data(state, set(quiet))
-    present = _current_curves(state, lessons)
+    teaches = find_teaching(state, readings, quiet)
     held_out = quiet[len(quiet) - int(HELD_OUT * len(quiet))]
-    proposed, before, after = _fit_curves(lessons, present, held_out)
+    of_blocks = [
+        _fit_block(state, readings, teaches, slice(first, first + BLOCK), held_out)
+        for first in range(0, len(row), BLOCK)
+    ]
+    present, load, proposed, before, after, tests = (np.concatenate(one) for one in zip(*of_blocks, strict=True))
     better = after < (1 - MARGIN) * before
     adapter = state.adaptation.adapter
     beaten = adapter.fitted_at if adapter else None
     if not better.any():
         return Candidate(None, beaten)
-    tested = max(float(lessons.known[held_out:, better].sum()), 1.0)
+    tested = max(float(tests[better].sum()), 1.0)
     loss = float(before[better].sum()) / tested, float(after[better].sum()) / tested
-    load = np.where(better[:, None], _widen_load(lessons, present.load), present.load)
-    curve = np.where(better[:, None, None], proposed, present.curve)
+    load = np.where(better[:, None], load[:, 1], load[:, 0])
+    curve = np.where(better[:, None, None], proposed, present)
     kept = _strongest_rows(load, curve)
     if not len(kept):
         return Candidate(None, beaten)
@@ -145,42 +159,42 @@ def replace_adaptation(state: MeshState, adaptation: Adaptation) -> MeshState:
     return replace(state, node_filters=node, edge_filters=edge, adaptation=adaptation)
 
 
-def quiet_snapshots(state: MeshState) -> list[int]:
-    """Return the positions in the ring of the snapshots that a fit can use."""
+def quiet_snapshots(state: MeshState, times: Sequence[datetime]) -> list[int]:
+    """Return the positions of the snapshots that a fit can use, of all with these ``times``, oldest first."""
     alerted = {at for at, _ in state.memory.alerted_scores}
     after = state.adaptation.rolled_back_at
     quiet, since = [], AFTERMATH + 1
-    for i, snapshot in enumerate(state.window):
-        since = 0 if snapshot.observed_at.timestamp() in alerted else since + 1
-        judged = state.observed_at is not None and snapshot.observed_at <= state.observed_at
-        if since > AFTERMATH and judged and (after is None or snapshot.observed_at > after):
+    for i, at in enumerate(times):
+        since = 0 if at.timestamp() in alerted else since + 1
+        judged = state.observed_at is not None and at <= state.observed_at
+        if since > AFTERMATH and judged and (after is None or at > after):
             quiet.append(i)
     return quiet
 
 
-def _read_fit_data(state: MeshState, quiet: set[int]) -> FitData:
-    """Return the ring on the rows of the mesh's services."""
-    row = {name: i for i, name in enumerate(state.node_ids)}
-    shape = (len(state.window), len(row))
-    load, latency = np.zeros(shape), np.zeros((*shape, len(LATENCIES)))
-    teaches, observed = np.zeros(shape, bool), np.zeros(latency.shape, bool)
-    changed = np.full(len(row), -CHANGING - 1)
-    for t, snapshot in enumerate(state.window):
-        changed[[row[c.service] for c in snapshot.changes if c.service in row]] = t
-        rows = np.fromiter((row.get(name, -1) for name in snapshot.node_ids), np.int64, snapshot.num_nodes)
-        known = rows >= 0
-        values = _values(snapshot, state.interval_seconds)
-        load[t, rows[known]], latency[t, rows[known]] = values[0][known], values[1][known]
-        observed[t, rows[known]] = values[2][known]
-        teaches[t] = (t - changed > CHANGING) & (t in quiet)
-    for service, last in state.memory.last_hidden.items():
-        until = sum(snapshot.observed_at <= last for snapshot in state.window)
-        teaches[: until + AFTERMATH, matches((service,), state.node_ids)] = False
-    usual = np.array([np.median(load[teaches[:, n], n]) if teaches[:, n].any() else 0.0 for n in range(shape[1])])
-    return FitData(load, latency, teaches & (np.abs(load - usual) < OUTLIER), observed)
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a fit reads of a snapshot, on the rows of the mesh's N services; 0 for services that it does not have.
+
+    Attributes:
+        observed_at: its time.
+        load: float32 ``[N]`` request rate, as the channel has it.
+        latency: float32 ``[N, 3]``, likewise.
+        observed: bool ``[N, 3]``.
+        changed: rows of the services with a planned change.
+    """
+
+    observed_at: datetime
+    load: Array
+    latency: Array
+    observed: BoolArray
+    changed: list[int]
 
 
-def _values(snapshot: MeshSnapshot, interval_seconds: float) -> tuple[Floats, Floats, BoolArray]:
+def read_latencies(snapshot: MeshSnapshot, row: Mapping[str, int], interval_seconds: float) -> Reading:
+    """Read the loads and latencies of a snapshot; ``row`` is the row of each service of the mesh."""
+    rows = np.fromiter((row.get(name, -1) for name in snapshot.node_ids), np.int64, snapshot.num_nodes)
+    known = rows >= 0
     values = channel_values(
         snapshot.node_features,
         snapshot.node_observed,
@@ -189,8 +203,54 @@ def _values(snapshot: MeshSnapshot, interval_seconds: float) -> tuple[Floats, Fl
         snapshot.edge_index,
         interval_seconds,
     )
-    observed = values.node_observed[:, LATENCIES] & values.node_observed[:, [RATE]]
-    return values.node[:, RATE].astype(np.float64), values.node[:, LATENCIES].astype(np.float64), observed
+    load, latency = np.zeros(len(row), np.float32), np.zeros((len(row), len(LATENCIES)), np.float32)
+    observed = np.zeros(latency.shape, bool)
+    load[rows[known]] = values.node[known, RATE]
+    latency[rows[known]] = values.node[known][:, LATENCIES]
+    seen = values.node_observed[:, LATENCIES] & values.node_observed[:, [RATE]]
+    observed[rows[known]] = seen[known]
+    changed = [row[change.service] for change in snapshot.changes if change.service in row]
+    return Reading(snapshot.observed_at, load, latency, observed, changed)
+
+
+def find_teaching(state: MeshState, readings: Sequence[Reading], quiet: Collection[int]) -> BoolArray:
+    """Return whether each of T snapshots is used for each service, ``[T, N]``; ``quiet`` are positions of usable
+    snapshots."""
+    teaches = np.zeros((len(readings), len(state.node_ids)), bool)
+    changed = np.full(len(state.node_ids), -CHANGING - 1)
+    usable = set(quiet)
+    for t, reading in enumerate(readings):
+        changed[reading.changed] = t
+        teaches[t] = (t - changed > CHANGING) & (t in usable)
+    for service, last in state.memory.last_hidden.items():
+        until = sum(reading.observed_at <= last for reading in readings)
+        teaches[: until + AFTERMATH, matches((service,), state.node_ids)] = False
+    return teaches
+
+
+def _fit_block(
+    state: MeshState, readings: Sequence[Reading], teaches: BoolArray, rows: slice, held_out: int
+) -> tuple[Floats, Floats, Floats, Floats, Floats, IntArray]:
+    """Fit the services ``rows``, each for itself. All at once would need gigabytes in a mesh of 100,000 services.
+
+    Returns:
+        Of n services: curves in use ``[n, 3, 2]``; loads ``[n, 2, 3]`` of these and of the proposed ones; proposed
+        curves ``[n, 3, 2]``; squared deviations ``[n]`` of both, as of :func:`_fit_curves`; how many values they sum.
+    """
+    lessons = _fit_data(readings, teaches[:, rows], rows)
+    present = _current_curves(state, lessons, rows)
+    proposed, before, after = _fit_curves(lessons, present, held_out)
+    load = np.stack([present.load, _widen_load(lessons, present.load)], axis=1)
+    return present.curve, load, proposed, before, after, lessons.known[held_out:].sum(axis=(0, 2))
+
+
+def _fit_data(readings: Sequence[Reading], teaches: BoolArray, rows: slice) -> FitData:
+    """Return the values of the services ``rows``; ``teaches`` is of these."""
+    load = np.array([reading.load[rows] for reading in readings], np.float64)
+    latency = np.array([reading.latency[rows] for reading in readings], np.float64)
+    observed = np.array([reading.observed[rows] for reading in readings])
+    usual = np.array([np.median(load[of, n]) if of.any() else 0.0 for n, of in enumerate(teaches.T)])
+    return FitData(load, latency, teaches & (np.abs(load - usual) < OUTLIER), observed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,15 +261,16 @@ class Curves:
     curve: Floats
 
 
-def _current_curves(state: MeshState, lessons: FitData) -> Curves:
-    """Return the curves in use; flat ones around the usual load for services without one."""
-    load = np.zeros((len(state.node_ids), 3))
+def _current_curves(state: MeshState, lessons: FitData, rows: slice) -> Curves:
+    """Return the curves in use of the services ``rows``; flat ones around the usual load for services without one."""
+    names = state.node_ids[rows]
+    load = np.zeros((len(names), 3))
     for n in range(len(load)):
         seen = lessons.load[lessons.teaches[:, n], n]
         load[n] = np.median(seen) if len(seen) else 0.0
     curve = np.zeros((len(load), len(LATENCIES), 2))
     adapter = state.adaptation.adapter
-    row = {name: i for i, name in enumerate(state.node_ids)}
+    row = {name: i for i, name in enumerate(names)}
     for a, name in enumerate(adapter.services if adapter else ()):
         if adapter is not None and name in row:
             load[row[name]], curve[row[name]] = adapter.load[a], adapter.curve[a]

@@ -6,6 +6,7 @@ any picture shows, and a window of them is small compared to its snapshots.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -80,10 +81,25 @@ class Deviations:
         return cls(values[: snapshot.num_nodes], values[snapshot.num_nodes :])
 
 
-def graph_document(snapshot: MeshSnapshot, deviations: Deviations, verdict: VerdictDocument) -> GraphDocument:
-    """A snapshot's services and calls, each with its result in the verdict."""
+def graph_document(
+    snapshot: MeshSnapshot, deviations: Deviations, verdict: VerdictDocument, around: Collection[str] | None = None
+) -> GraphDocument:
+    """A snapshot's services and calls, each with its result in the verdict.
+
+    Args:
+        snapshot: of the mesh.
+        deviations: of its services and calls.
+        verdict: on it.
+        around: only these services, their callers, the services that they call, and these calls; None: all.
+    """
     suspicion = {suspect.service: suspect.score for suspect in verdict.suspects}
     incident = {service: i.id for i in reversed(verdict.incidents) for service in _touched(i)}
+    vanished = (suspicion.keys() | incident.keys()) - set(snapshot.node_ids)
+    if around is not None:
+        vanished &= set(around)
+        services, calls = _find_neighbours(snapshot, around)
+        snapshot = snapshot.take(services, calls)
+        deviations = Deviations(deviations.services[services], deviations.calls[calls])
     document = snapshot_document(snapshot)
     for name, service, deviation in zip(
         snapshot.node_ids, document["services"], _null_nan(deviations.services), strict=True
@@ -91,14 +107,27 @@ def graph_document(snapshot: MeshSnapshot, deviations: Deviations, verdict: Verd
         service |= {"deviation": deviation, "suspicion": suspicion.get(name), "incident": incident.get(name)}
     for call, deviation in zip(document["calls"], _null_nan(deviations.calls), strict=True):
         call["deviation"] = deviation
-    vanished = sorted((suspicion.keys() | incident.keys()) - set(snapshot.node_ids))
     return GraphDocument(
         observed_at=verdict.observed_at,
         status=verdict.status,
         services=document["services"],
         calls=document["calls"],
-        vanished=vanished,
+        vanished=sorted(vanished),
     )
+
+
+def incident_services(verdict: VerdictDocument) -> set[str]:
+    """The suspected and affected services of the open incidents."""
+    return {service for incident in verdict.incidents for service in _touched(incident)}
+
+
+def _find_neighbours(snapshot: MeshSnapshot, names: Collection[str]) -> tuple[IntArray, IntArray]:
+    """Rows of these services with their callers and callees, and of the calls from or to these services."""
+    wanted = set(names)
+    near = np.fromiter((name in wanted for name in snapshot.node_ids), bool, snapshot.num_nodes)
+    calls = np.flatnonzero(near[snapshot.edge_index].any(axis=0))
+    near[snapshot.edge_index[:, calls]] = True
+    return np.flatnonzero(near), calls
 
 
 def plan_document(plan: PartitionPlan, state: MeshState, *, members: bool) -> PlanDocument:

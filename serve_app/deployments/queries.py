@@ -15,6 +15,7 @@ from serve_app.alerts.links import Links
 from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
 from serve_app.api.views import model_document, plan_document
 from serve_app.deployments.news import News
+from serve_app.errors import InvalidParameter
 from serve_app.metrics import MeshGauges
 from serve_app.pipeline import Options, plan_of
 from serve_app.stores.base import IncidentFilter
@@ -28,6 +29,7 @@ from serve_app.web.report import markdown_report, report
 from serve_app.web.report.case import find
 
 Period = tuple[datetime, datetime]
+MOST_IN_GRAPH = 20_000  # services of a whole graph: some 40 MB of JSON
 T = TypeVar("T")
 
 
@@ -87,8 +89,18 @@ class Queries:
         return await asyncio.to_thread(self._plan, mesh, members)
 
     async def graph(self, mesh: str, at: datetime | None = None) -> StoredSnapshot:
-        """The newest snapshot, or the one of an instant, with its verdict. Errors as of :meth:`verdict`."""
-        return await asyncio.to_thread(self._meshes.load_snapshot, mesh, at)
+        """The newest snapshot, or the one of an instant, with its verdict.
+
+        Raises:
+            UnknownMesh, UnknownInstant: there is none.
+            InvalidParameter: it has too many services.
+        """
+        return await asyncio.to_thread(self._graph, mesh, at)
+
+    async def graph_around(self, mesh: str, at: datetime | None, service: str | None) -> bytes:
+        """A service with its callers and callees, as JSON; None: the services of all open incidents. Errors as of
+        :meth:`graph`; also ``InvalidParameter`` if there is no such service."""
+        return await self._view(self._viewing.graph, mesh, at, service)
 
     async def map(self, mesh: str, at: datetime | None, expand: Sequence[str]) -> bytes:
         """The map of the mesh, gzipped JSON; ``expand``: namespaces of a large mesh to show by service."""
@@ -226,6 +238,15 @@ class Queries:
 
     async def _view(self, look: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._view_thread, look, *args)
+
+    def _graph(self, mesh: str, at: datetime | None) -> StoredSnapshot:
+        services = self._meshes.load_record(mesh, at).services
+        if services > MOST_IN_GRAPH:
+            raise InvalidParameter(
+                f"graph: expected service or incidents=true for a mesh of more than {MOST_IN_GRAPH} services, came "
+                f"neither for {services}; name a service, ask for the services of the open incidents, or read the map",
+            )
+        return self._meshes.load_snapshot(mesh, at)
 
     def _plan(self, name: str, members: bool) -> bytes:
         mesh = self._meshes.refresh(self._meshes.load_stored(name)).mesh

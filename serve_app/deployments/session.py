@@ -125,7 +125,8 @@ class MeshSession:
             self._place = Replicas(self._checkpoint, scorer, meta, groups)
         # Handles call these methods by name.
         self.verdict, self.verdicts, self.newer = self._queries.verdict, self._queries.verdicts, self._queries.newer
-        self.graph, self.plan, self.map = self._queries.graph, self._queries.plan, self._queries.map
+        self.graph, self.graph_around = self._queries.graph, self._queries.graph_around
+        self.plan, self.map = self._queries.plan, self._queries.map
         self.timeline, self.series = self._queries.timeline, self._queries.series
         self.comparison, self.report = self._queries.comparison, self._queries.report
         self.incidents, self.incident = self._queries.incidents, self._queries.incident

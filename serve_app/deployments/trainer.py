@@ -43,6 +43,6 @@ class Trainer:
             return None
         # Snapshots after the full state are ignored. It is at most some snapshots old.
         window = (unpack_snapshot(packed) for _, packed in self._store.window(mesh))
-        candidate = fit(unpack_state(stored.state, window))
+        candidate = fit(unpack_state(stored.state), window)
         log.info("mesh %s: a fit of its adapter took %.2f s", mesh, time.perf_counter() - started)
         return candidate

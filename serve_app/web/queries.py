@@ -16,7 +16,8 @@ from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState
 from serve_app.alerts.links import Links
 from serve_app.api.schemas.verdict import VerdictDocument
-from serve_app.api.views import Deviations
+from serve_app.api.views import Deviations, graph_document, incident_services
+from serve_app.errors import InvalidParameter
 from serve_app.stores.base import IncidentFilter
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository, unknown_instant, unknown_mesh
@@ -56,6 +57,28 @@ class Viewing:
     def __init__(self, meshes: MeshRepository) -> None:
         self._meshes = meshes
         self._caches: OrderedDict[str, _Cache] = OrderedDict()
+
+    def graph(self, mesh: str, at: datetime | None, service: str | None) -> bytes:
+        """Return JSON of a service with its callers and callees, at the newest snapshot or at a given time. None: of
+        all services of the open incidents.
+
+        Raises:
+            UnknownMesh, UnknownInstant: there is no such mesh or snapshot.
+            InvalidParameter: the snapshot does not have the service, and the verdict does not miss it.
+        """
+        stored = self._meshes.load_stored(mesh)
+        at = at or stored.observed_at
+        assert at is not None  # a mesh with a verdict
+        moment = self._moment(mesh, self._meshes.refresh(stored).mesh.state, at)
+        around = incident_services(moment.verdict) if service is None else {service}
+        document = graph_document(moment.snapshot, moment.deviations, moment.verdict, around)
+        if service is not None and not document.services and service not in document.vanished:
+            raise InvalidParameter(
+                f"service: expected a service of the snapshot of {at.isoformat()}, came {service!r}; correct the name, "
+                "or find it with the route services",
+                pointer="/service",
+            )
+        return document.model_dump_json().encode()
 
     def timeline(self, mesh: str, since: datetime | None, limit: int) -> bytes:
         """Return JSON of the verdicts later than ``since``, as columns.

@@ -1,13 +1,15 @@
 """Adapters: what they explain, what they learn from, and when they are replaced."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
+from weakref import ref
 
 import numpy as np
 import pytest
 
 from model.features import NODE_CHANNELS, OWN_TIME, P50, P99, RATE
 from model.snapshot import MeshSnapshot, PlannedChange
+from model.state import adapter_fit
 from model.state.adapter_fit import FEWEST, Candidate, adopt, fit, quiet_snapshots, remove_adapter, restore_former
 from model.state.load_adapter import LATENCIES, Adapter, load_effect
 from model.state.mesh_state import MeshState
@@ -117,6 +119,42 @@ def test_fitting_finds_the_curve_and_lowers_the_loss() -> None:
     np.testing.assert_array_equal(again.adapter.curve, candidate.adapter.curve)
 
 
+def test_services_fitted_in_blocks_have_the_same_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = known(day(120))
+    at_once = fit(state)
+    monkeypatch.setattr(adapter_fit, "BLOCK", 2)
+    in_blocks = fit(state)
+    assert at_once is not None
+    assert in_blocks is not None
+    assert at_once.adapter is not None
+    assert in_blocks.adapter is not None
+    for field in fields(Adapter):
+        np.testing.assert_array_equal(getattr(in_blocks.adapter, field.name), getattr(at_once.adapter, field.name))
+
+
+def test_a_fit_holds_one_snapshot_at_a_time() -> None:
+    state = known(day(120))
+    given: list[ref[MeshSnapshot]] = []
+    most = 0
+
+    def read() -> Iterator[MeshSnapshot]:
+        nonlocal most
+        for one in state.window:
+            copy = replace(one)
+            given.append(ref(copy))
+            yield copy
+            del copy
+            most = max(most, sum(one() is not None for one in given))
+
+    candidate, expected = fit(replace(state, window=()), read()), fit(state)
+    assert candidate is not None
+    assert expected is not None
+    assert candidate.adapter is not None
+    assert expected.adapter is not None
+    np.testing.assert_array_equal(candidate.adapter.curve, expected.adapter.curve)
+    assert 1 <= most <= 2
+
+
 def test_a_second_candidate_must_beat_the_first() -> None:
     state = known(day(120))
     first = fit(state)
@@ -155,7 +193,7 @@ def test_a_leak_is_not_learned_as_an_effect_of_load() -> None:
 
 def test_snapshots_with_alerts_are_not_learned_from() -> None:
     state = alerted(known(day(120)), 40, 41, 42)
-    assert set(range(120)) - set(quiet_snapshots(state)) == set(range(40, 51)), (
+    assert set(range(120)) - set(quiet_snapshots(state, [s.observed_at for s in state.window])) == set(range(40, 51)), (
         "snapshots just after an alert are not learned from either"
     )
     wild = list(day(120))

@@ -249,6 +249,17 @@ def test_the_ring_holds_the_last_snapshots_and_shares_equal_parts() -> None:
     assert state.sequence == 9
 
 
+def test_the_ring_stores_each_name_once_while_services_come_and_go() -> None:
+    def fresh(count: int, index: int) -> MeshSnapshot:
+        return snapshot(index, [f"shop/service-{i}" for i in range(count)], [])
+
+    _, state = watch([fresh(count, i) for i, count in enumerate((5, 6, 5, 7))])
+    texts = {id(name) for kept in state.window for name in kept.node_ids} | set(map(id, state.node_ids))
+    assert len(texts) == 7
+    assert [len(kept.node_ids) for kept in state.window] == [5, 6, 5, 7]
+    assert all(kept.node_ids == fresh(len(kept.node_ids), 0).node_ids for kept in state.window)
+
+
 def test_a_warm_up_sets_baselines_but_not_clock_and_ring() -> None:
     rng = np.random.default_rng(0)
     state = MeshState()

@@ -116,6 +116,28 @@ def test_the_graph_is_the_newest_snapshot_with_its_scores(
     assert most_unusual["deviation"] > 2
 
 
+def test_a_graph_can_be_limited_to_the_surroundings_of_a_service_or_of_the_incidents(
+    service: Service, watched_verdicts: list[dict[str, Any]]
+) -> None:
+    whole = service.http.get("/v1/meshes/watched/graph").json()
+    incident = watched_verdicts[-1]["incidents"][0]
+    touched = {*incident["affected"], *(suspect["service"] for suspect in incident["suspects"])}
+    culprit = incident["suspects"][0]["service"]
+    for wanted, names in (({"service": culprit}, {culprit}), ({"incidents": "true"}, touched)):
+        graph = service.http.get("/v1/meshes/watched/graph", params=wanted).json()
+        calls = [call for call in whole["calls"] if names & {call["source"], call["destination"]}]
+        around = names | {call[end] for call in calls for end in ("source", "destination")}
+        assert graph["calls"] == calls
+        assert graph["services"] == [s for s in whole["services"] if f"{s['namespace']}/{s['name']}" in around]
+        assert 0 < len(graph["services"]) < len(whole["services"])
+        assert {name: graph[name] for name in ("observed_at", "status")} == {
+            name: whole[name] for name in ("observed_at", "status")
+        }
+    unknown = service.http.get("/v1/meshes/watched/graph", params={"service": "no/such"})
+    assert unknown.status_code == 422
+    assert "came 'no/such'" in unknown.json()["detail"]
+
+
 def test_the_graph_survives_a_baseline_after_it(service: Service) -> None:
     snapshots = record_simulation(SMALL, 4)
     for snapshot in snapshots[:3]:

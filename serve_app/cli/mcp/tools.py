@@ -86,9 +86,7 @@ class ReadTools:
         `requests_per_second` per second; `p50_latency` and `p99_latency` in seconds; `error_rate`, `cpu_utilization`
         and `memory_utilization` 0 to 1; `deviation` is the anomaly score. Without `at`: the newest snapshot.
         """
-        found = self._read(mesh, "graph", at=at)
-        if service is not None:
-            found = _neighbourhood(found, service)
+        found = self._read(mesh, "graph", at=at, service=service)
         return fit({**found, "services": _most_unusual(found["services"]), "calls": _most_unusual(found["calls"])})
 
     def series(self, mesh: str, service: AskedService, source: AskedService | None = None) -> list[str]:
@@ -195,11 +193,3 @@ def _translate(tool: Callable[..., list[str]]) -> Callable[..., list[str]]:
 def _most_unusual(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Services or calls, the largest anomaly score first, the ones without a score last."""
     return sorted(rows, key=lambda row: -1.0 if row["deviation"] is None else row["deviation"], reverse=True)
-
-
-def _neighbourhood(graph: dict[str, Any], service: str) -> dict[str, Any]:
-    """The part of a graph with a service, its callers and the services it calls."""
-    calls = [call for call in graph["calls"] if service in (call["source"], call["destination"])]
-    names = {service} | {call[end] for call in calls for end in ("source", "destination")}
-    services = [row for row in graph["services"] if f"{row['namespace']}/{row['name']}" in names]
-    return {**graph, "services": services, "calls": calls, "vanished": sorted(names & set(graph["vanished"]))}

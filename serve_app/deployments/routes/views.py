@@ -88,8 +88,21 @@ async def plan(
 
 
 @router.get("/v1/meshes/{mesh}/graph", response_model=GraphDocument, responses=errors_of_mesh(UnknownInstant))
-async def graph(mesh: MeshName, backend: UseBackend, at: At = None) -> Response:
-    """The services and calls of the newest or a kept snapshot, with their metrics and how unusual each one is."""
+async def graph(
+    mesh: MeshName,
+    backend: UseBackend,
+    at: At = None,
+    service: Annotated[
+        AskedService | None, Query(description="only this service, its callers and the services that it calls")
+    ] = None,
+    incidents: Annotated[
+        bool, Query(description="only the services of open incidents, their callers and the services that they call")
+    ] = False,
+) -> Response:
+    """The services and calls of the newest or a kept snapshot, with their metrics and how unusual each one is. Of more
+    than 20,000 services, only the surroundings of a service or of the open incidents."""
+    if service is not None or incidents:
+        return json_response(await backend.ask(backend.session_of(mesh).graph_around, mesh, at, service))
     return json_response(await asyncio.to_thread(_graph, await backend.ask(backend.session_of(mesh).graph, mesh, at)))
 
 

@@ -15,10 +15,12 @@ from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import unpack_snapshot
 from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.api.schemas.views import GraphDocument
 from serve_app.api.views import Deviations
+from serve_app.deployments import queries as session_queries
 from serve_app.deployments.news import News
 from serve_app.deployments.queries import Queries
-from serve_app.errors import UnknownInstant, UnknownMesh
+from serve_app.errors import InvalidParameter, UnknownInstant, UnknownMesh
 from serve_app.pipeline import Options
 from serve_app.simulator.events.faults import Fault, candidates
 from serve_app.simulator.events.operations import BenignChange
@@ -171,6 +173,31 @@ def test_ten_pages_cost_as_much_as_one(watched_mesh: Watched, monkeypatch: pytes
     watched_mesh.see(MESH, recording(13)[12:])
     assert set(asyncio.run(ten())) != {maps[0]}
     assert len(made) == 2
+
+
+def test_of_a_large_mesh_only_the_surroundings_of_a_service_are_returned(
+    watched_mesh: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = recording(1)[0]
+    watched_mesh.see(MESH, [snapshot])
+    queries = Queries(watched_mesh.meshes, load(), Options(), News())
+    monkeypatch.setattr(session_queries, "MOST_IN_GRAPH", snapshot.num_nodes)
+    whole = asyncio.run(queries.graph(MESH))
+    assert unpack_snapshot(whole.snapshot).num_nodes == snapshot.num_nodes
+    monkeypatch.setattr(session_queries, "MOST_IN_GRAPH", snapshot.num_nodes - 1)
+    with pytest.raises(InvalidParameter, match=r"service or incidents=true .* of more than 39 services"):
+        asyncio.run(queries.graph(MESH))
+    source, destination = snapshot.edge_index
+    one = int(source[0])
+    part = GraphDocument.model_validate_json(
+        asyncio.run(queries.graph_around(MESH, snapshot.observed_at, snapshot.node_ids[one]))
+    )
+    assert len(part.calls) == ((source == one) | (destination == one)).sum()
+    assert GraphDocument.model_validate_json(asyncio.run(queries.graph_around(MESH, None, None))).services == [], (
+        "no incident is open"
+    )
+    with pytest.raises(InvalidParameter, match="came 'no/such'"):
+        asyncio.run(queries.graph_around(MESH, None, "no/such"))
 
 
 def test_cached_maps_and_layouts_are_limited(watched_mesh: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
