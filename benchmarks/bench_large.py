@@ -46,6 +46,7 @@ MESH = "large"
 ROUTES = {
     "map": "/map",
     "graph": "/graph",
+    "graph of incidents": "/graph?incidents=true",
     "plan": "/plan",
     "services": "/services?text=a&limit=100",
     "timeline": "/timeline",
