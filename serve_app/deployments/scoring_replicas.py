@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from model.verdict import Verdict
 from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.messages import Equipment
 from serve_app.deployments.rpc import Caller, Handle, P, T
-from serve_app.deployments.scorer import Scored, Scorer, balance
+from serve_app.deployments.scorer import Group, Scored, Scorer, balance, score_groups
 from serve_app.deployments.stages import Progress
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
 from serve_app.pipeline import DECIDE, PREPARE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide
@@ -92,21 +93,44 @@ class ReplicaRunner:
             groups = balance(tasks, self._replicas.groups)
             calls = (caller.ask(self._replicas.scorer.score, group, caller.deadline) for group in groups)
             answers = await asyncio.gather(*calls, return_exceptions=True)
-        return self.progress.accept_scores(len(tasks), [_outcome(answer) for answer in answers])
+            outcomes = [_outcome(answer) for answer in answers]
+            same = await asyncio.gather(*map(self._score_again, groups, outcomes))
+        return self.progress.accept_scores(len(tasks), same)
 
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
         """Decide here if no call crosses parts, since a call of a replica takes longer than to decide. Else have the
-        meta-model decide; if none of its replicas answers in time, decide here with the same weights."""
+        meta-model decide; if none of its replicas answers in time, or it has other weights, decide here."""
         if meta_input.crossing is None:
             return await self.run(DECIDE, decide, self._replicas.checkpoint, meta_input, policy)
         with self.progress.measure(DECIDE):
             try:
                 caller = Caller(self.progress.deadline.share(DECIDING_SHARE), self.progress.retries)
-                return await caller.ask(self._replicas.meta.decide, meta_input, policy)
+                decided = await caller.ask(self._replicas.meta.decide, meta_input, policy)
+                if decided[0].model_digest == self._replicas.checkpoint.digest:
+                    return decided
+                why = f"it has other weights, {decided[0].model_digest}"
             except (NoCapacity, DeadlineExceeded) as error:
-                mesh = self.progress.mesh
-                log.warning("mesh %s: the session decides, since the meta-model does not answer: %s", mesh, error)
-                return await asyncio.to_thread(decide, self._replicas.checkpoint, meta_input, policy)
+                why = f"it does not answer: {error}"
+            log.warning("mesh %s: the session decides in place of the meta-model: %s", self.progress.mesh, why)
+            return await asyncio.to_thread(decide, self._replicas.checkpoint, meta_input, policy)
+
+    async def _score_again(self, group: Group, outcome: Scored | Exception) -> Scored | Exception:
+        """The scores of a group. If its scorer has other weights, as while new ones are rolled out, the group is scored
+        here."""
+        checkpoint = self._replicas.checkpoint
+        if isinstance(outcome, Exception) or outcome.model == checkpoint.digest:
+            return outcome
+        log.warning(
+            "mesh %s: the session scores in place of scorer %s, which has other weights, %s",
+            self.progress.mesh,
+            outcome.replica,
+            outcome.model,
+        )
+        started = time.perf_counter()
+        (scores,) = await asyncio.to_thread(score_groups, checkpoint.network, [group])
+        if isinstance(scores, Exception):
+            return scores
+        return Scored(outcome.replica, checkpoint.digest, scores, time.perf_counter() - started)
 
 
 def _outcome(answer: Scored | BaseException) -> Scored | Exception:

@@ -1,0 +1,90 @@
+"""A session whose scorers and meta-model have other weights, as while new ones are rolled out."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from model.checkpoint import Checkpoint, load
+from serve_app.api.codec import encode_verdict
+from serve_app.deployments.deadline import Deadline
+from serve_app.deployments.scorer import Group, Scored, score_groups
+from serve_app.deployments.scoring_replicas import Replicas
+from serve_app.pipeline import Mesh, Options, advance, decide, run_stages
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
+from tests.serve_app.running import assert_same
+from tests.timing import PATIENCE_SECONDS
+
+OPTIONS = Options(max_services=20)
+
+
+class Response:
+    """The answer of a handle."""
+
+    def __init__(self, answer: Awaitable[Any]) -> None:
+        self._answer = answer
+
+    def __await__(self) -> Any:
+        return self._answer.__await__()
+
+    def cancel(self) -> None:
+        """Nothing waits."""
+
+
+class Method:
+    """A method of a handle, in this process."""
+
+    deployment_name = "stand-in"
+
+    def __init__(self, function: Callable[..., Awaitable[Any]]) -> None:
+        self._function = function
+
+    def remote(self, *arguments: Any) -> Response:
+        return Response(self._function(*arguments))
+
+
+class Scorer:
+    """A scorer and a meta-model with weights of their own."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        self.score, self.decide = Method(self._score), Method(self._decide)
+
+    async def _score(self, group: Group, deadline: Deadline) -> Scored:
+        assert deadline.remaining_seconds > 0
+        (scores,) = score_groups(self._checkpoint.network, [group])
+        assert not isinstance(scores, Exception)
+        return Scored("scorer-1", self._checkpoint.digest, scores, 0.0)
+
+    async def _decide(self, *arguments: Any) -> Any:
+        return decide(self._checkpoint, *arguments)
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+async def test_a_verdict_has_the_weights_of_its_session(
+    weights: Path, is_same: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, others = load(weights), load(weights)
+    if not is_same:
+        with torch.no_grad():
+            for parameter in others.network.parameters():
+                parameter.mul_(2.0)
+        others = replace(others, digest="other")
+    place: Any = Scorer(others)
+    replicas = Replicas(ours, place, place, groups=2)
+    mesh, local = Mesh(), Mesh()
+    for snapshot in Simulator(MeshSpec(services=60, namespaces=4, seed=3), snapshots=12).snapshots():
+        runner = replicas.runner("shop", Deadline.after(PATIENCE_SECONDS))
+        advanced = await run_stages(runner, ours, mesh, snapshot, OPTIONS, fit_adapter=False)
+        mesh = advanced.mesh
+        wanted, local = advance(ours, local, snapshot, OPTIONS)
+        assert runner.progress.missing_parts == 0
+        assert advanced.verdict.model_digest == ours.digest
+        came, expected = (encode_verdict(one).model_dump(mode="json") for one in (advanced.verdict, wanted))
+        assert_same(came, expected)
+    assert ("the session scores in place of scorer scorer-1" in caplog.text) is not is_same
+    assert ("the session decides in place of the meta-model: it has other weights" in caplog.text) is not is_same
