@@ -21,11 +21,12 @@ from serve_app.deployments.ingress import Ingress
 from serve_app.deployments.meta import MetaModel
 from serve_app.deployments.notifier import Notifier
 from serve_app.deployments.rpc import RETRY_AFTER_SECONDS
+from serve_app.deployments.scaling import follow_requests
 from serve_app.deployments.scorer import Scorer
 from serve_app.deployments.session import MeshSession
 from serve_app.deployments.trainer import Trainer
 from serve_app.errors import BadSettings, NoCapacity
-from serve_app.settings import Settings
+from serve_app.settings import ServeSettings, Settings
 from serve_app.settings.access import serve_rules
 from serve_app.stores.opening import check_store
 
@@ -75,7 +76,9 @@ def application(settings: Settings) -> Application:
     scorer = meta = None
     if _place(settings) == "replicas":
         scorer = _scorer(settings).bind(settings, _device(settings))
-        meta = _light(MetaModel, max_ongoing_requests=front.max_ongoing_requests).bind(settings)
+        meta = _light(MetaModel, max_ongoing_requests=front.max_ongoing_requests, **_meta_replicas(settings)).bind(
+            settings
+        )
     beside_the_store = {front.session_resource: SHARE_OF_RESOURCE} if front.session_resource else {}
     trainer = None
     if settings.adapt.enabled:
@@ -85,25 +88,27 @@ def application(settings: Settings) -> Application:
     notifier = None
     if settings.notify.alertmanagers or settings.notify.webhooks:
         notifier = _light(Notifier, beside_the_store, max_ongoing_requests=front.max_ongoing_requests).bind(settings)
+    ingresses = front.max_ingress_replicas or front.ingress_replicas
     session = _light(
         MeshSession,
         beside_the_store,
-        num_replicas=front.session_replicas,
-        max_ongoing_requests=front.max_ongoing_requests + front.ingress_replicas * front.max_streams,
+        **_replicas(front, front.session_replicas, front.max_session_replicas),
+        max_ongoing_requests=front.max_ongoing_requests + ingresses * front.max_streams,
         max_queued_requests=front.max_queued_requests,
         graceful_shutdown_timeout_s=GRACE_SECONDS,
         request_router_config=RequestRouterConfig(request_router_class=STICKY),
     ).bind(settings, scorer, meta, trainer, notifier)
     collector = None
     if settings.collector.meshes:
-        collector = _light(Collector, max_ongoing_requests=front.max_ongoing_requests).bind(settings, session)
+        collector = _light(
+            Collector, num_replicas=settings.collector.replicas, max_ongoing_requests=front.max_ongoing_requests
+        ).bind(settings, session)
     # More than the sessions take and queue, so that a refused client gets our error.
-    passing = (
-        front.session_replicas * front.max_ongoing_requests + front.max_queued_requests + front.max_streams + READS
-    )
+    sessions = front.max_session_replicas or front.session_replicas
+    passing = sessions * front.max_ongoing_requests + front.max_queued_requests + front.max_streams + READS
     return _light(
         Ingress,
-        num_replicas=front.ingress_replicas,
+        **_replicas(front, front.ingress_replicas, front.max_ingress_replicas),
         max_ongoing_requests=passing,
         max_queued_requests=passing,
         graceful_shutdown_timeout_s=GRACE_SECONDS,
@@ -199,6 +204,28 @@ def _scorer(settings: Settings) -> Deployment:
     )
 
 
+def _meta_replicas(settings: Settings) -> dict[str, Any]:
+    chosen, front = settings.scorer, settings.serve
+    if not chosen.max_meta_replicas:
+        return {"num_replicas": chosen.meta_replicas}
+    return {
+        "autoscaling_config": {
+            "min_replicas": min(chosen.meta_replicas, chosen.max_meta_replicas),
+            "max_replicas": chosen.max_meta_replicas,
+            "target_ongoing_requests": front.target_requests,
+            "upscale_delay_s": front.upscale_seconds,
+            "downscale_delay_s": front.downscale_seconds,
+        }
+    }
+
+
+def _replicas(front: ServeSettings, fewest: int, most: int | None) -> dict[str, Any]:
+    if most is None:
+        return {"num_replicas": fewest}
+    chosen = follow_requests(fewest, most, front.target_requests, front.upscale_seconds, front.downscale_seconds)
+    return {"autoscaling_config": chosen}
+
+
 def _light(cls: Any, resources: Mapping[str, float] | None = None, **options: Any) -> Deployment:
     return serve.deployment(
         cls,
@@ -251,8 +278,14 @@ def _hosts(settings: Settings) -> list[str]:
 
 def _require_one_node(settings: Settings) -> None:
     """A local store is a directory of one node. In a larger cluster, one replica on that node must own it."""
+    if settings.store.kind == "local" and settings.collector.replicas > 1:
+        raise BadSettings(
+            f"collector.replicas: expected 1 with a local store, came {settings.collector.replicas}; set store.kind to "
+            "redis, where collectors have their leases"
+        )
     nodes = _nodes()
-    pinned = settings.serve.session_resource and settings.serve.session_replicas == 1
+    most = settings.serve.max_session_replicas or settings.serve.session_replicas
+    pinned = settings.serve.session_resource and most == 1
     if settings.store.kind == "local" and nodes > 1 and not pinned:
         raise BadSettings(
             f"store.kind: expected one node, since a local store is a directory of one, came {nodes}; set "

@@ -61,6 +61,7 @@ ROOMS = {  # allowed imports; a folder ends with a slash
         "serve_app/web/",
         "serve_app/deployments/routes/login.py",
         "serve_app/deployments/streams.py",
+        "serve_app/collect/loop.py",
         "serve_app/collect/prometheus/",
         "serve_app/collect/kubernetes/",
     ),

@@ -12,16 +12,29 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, Self
+
+import msgspec
 
 from model.snapshot import MeshSnapshot
 from serve_app.collect.kubernetes.watch import WatchState
 from serve_app.collect.prometheus.source import Poll
-from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded, SameTimeOtherContent, ServeError, StaleSnapshot
+from serve_app.errors import (
+    DeadlineExceeded,
+    NoCapacity,
+    Overloaded,
+    SameTimeOtherContent,
+    ServeError,
+    StaleSnapshot,
+    StoreConflict,
+    StoreFull,
+    StoreGone,
+)
 from serve_app.settings import CollectorSettings
 
 log = logging.getLogger(__name__)
-RETRYABLE = (Overloaded, NoCapacity, DeadlineExceeded)  # errors of a push after which the same push may succeed
+# Errors of a push after which the same push may succeed.
+RETRYABLE = (Overloaded, NoCapacity, DeadlineExceeded, StoreGone, StoreFull, StoreConflict)
 ALREADY_PUSHED = (StaleSnapshot, SameTimeOtherContent)  # another client pushed this instant or a later one
 
 Push = Callable[[MeshSnapshot], Awaitable[None]]
@@ -115,6 +128,15 @@ class CollectorState:
     problem: str = ""
     events: WatchState | None = None
 
+    @classmethod
+    def unpack(cls, packed: bytes) -> Self:
+        """A state that was packed by :meth:`pack`."""
+        return msgspec.json.decode(packed, type=cls)
+
+    def pack(self) -> bytes:
+        """The state for other collectors, JSON."""
+        return msgspec.json.encode(self)
+
     def count(self, outcome: str, amount: int = 1) -> "CollectorState":
         """The state with ``amount`` more polls of this outcome."""
         return replace(self, polls={**self.polls, outcome: self.polls.get(outcome, 0) + amount})
@@ -147,20 +169,29 @@ class MeshCollector:
         source: source of its snapshots.
         push: sends a snapshot to the service; raises the service's error if it is refused.
         schedule: when to poll.
+        is_owner: whether this process collects the mesh now; another one may.
     """
 
-    def __init__(self, mesh: str, source: PollSource, push: Push, schedule: PollSchedule) -> None:
-        self._source, self._push, self.schedule = source, push, schedule
+    def __init__(
+        self,
+        mesh: str,
+        source: PollSource,
+        push: Push,
+        schedule: PollSchedule,
+        is_owner: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._source, self._push, self.schedule, self._is_owner = source, push, schedule, is_owner
         self._pending: MeshSnapshot | None = None  # not accepted yet
         self.state = CollectorState(mesh)
 
     def begin(self, done: float | None) -> None:
         """Continue after the instant ``done``, Unix time; None starts with the newest instant."""
+        self._pending = None
         self.state = replace(self.state, done=done)
 
     async def run(self) -> None:
-        """Poll and push until cancelled."""
-        while True:
+        """Poll and push until cancelled, or until another process collects the mesh."""
+        while self._is_owner():
             try:
                 await self.tick(time.time())
             except Exception as error:  # a bug must not end the loop
@@ -205,6 +236,8 @@ class MeshCollector:
         self._pending = (
             snapshot  # each planned change is reported in one snapshot only, so keep it until it is accepted
         )
+        if not self._is_owner():  # the poll took so long
+            return False
         try:
             await self._push(snapshot)
         except RETRYABLE as error:

@@ -13,11 +13,13 @@ from model.snapshot import MeshSnapshot
 from serve_app.api.codec import pack_snapshot
 from serve_app.collect.kubernetes.watch import EventWatch, WatchState
 from serve_app.collect.loop import CollectorState, MeshCollector, Push, poll_schedule
+from serve_app.collect.ownership import Ownership
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.deployments.deadline import Deadline
-from serve_app.deployments.rpc import Caller, Handle, with_session
+from serve_app.deployments.rpc import PAUSE_SECONDS, Caller, Handle, with_session
 from serve_app.errors import ServeError, UnknownMesh
 from serve_app.settings import CollectorSettings, MeshSettings, Settings
+from serve_app.stores.opening import open_leases
 
 if TYPE_CHECKING:  # the collector needs no torch
     from serve_app.deployments.session import MeshSession
@@ -26,11 +28,11 @@ log = logging.getLogger(__name__)
 
 
 class Collector:
-    """Collects all meshes in one replica. Each mesh has a loop of its own, and waits for its own Prometheus only. A
-    second loop watches the Events of its cluster if the settings name one.
+    """Collects the meshes that it owns: all, unless there are other replicas. Each mesh has a loop of its own, and
+    waits for its own Prometheus only. A second loop watches the Events of its cluster if the settings name one.
 
     Args:
-        settings: its ``collector``, and ``serve.deadline_seconds`` for a push.
+        settings: its ``collector``, its ``store`` for the leases, and ``serve.deadline_seconds`` for a push.
         sessions: handle of the sessions.
     """
 
@@ -43,7 +45,8 @@ class Collector:
             for name, mesh in collector.meshes.items()
             if mesh.kubernetes
         }
-        self._loops = [self._loop(name, mesh, collector) for name, mesh in collector.meshes.items()]
+        self._ownership = Ownership(collector.meshes, open_leases(settings.store), self._note)
+        self._loops = {name: self._loop(name, mesh, collector) for name, mesh in collector.meshes.items()}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def check_health(self) -> None:
@@ -53,15 +56,27 @@ class Collector:
             RuntimeError: a loop has ended, which is a bug.
         """
         if not self._tasks:
-            self._tasks = {asyncio.create_task(self._collect(one)) for one in self._loops}
+            self._tasks = {asyncio.create_task(self._collect(one)) for one in self._loops.values()}
+            self._tasks.add(asyncio.create_task(self._ownership.run()))
             self._tasks |= {asyncio.create_task(watch.run()) for watch in self._watches.values()}
         ended = [task for task in self._tasks if task.done()]
         if ended:
             raise RuntimeError(f"collecting a mesh has ended: {ended[0].exception()!r}")
 
     async def states(self) -> list[CollectorState]:
-        """The state of each collected mesh."""
-        return [replace(one.state, events=self._watch_state(one.state.mesh)) for one in self._loops]
+        """The state of each collected mesh, as its owner said it last."""
+        notes = {mesh: self._ownership.note_of(mesh) for mesh in self._loops}
+        return [self._state(mesh) if note is None else CollectorState.unpack(note) for mesh, note in notes.items()]
+
+    async def __del__(self) -> None:  # Serve awaits it when a replica ends
+        """Leave the meshes to other replicas."""
+        await self._ownership.end()
+
+    def _state(self, mesh: str) -> CollectorState:
+        return replace(self._loops[mesh].state, events=self._watch_state(mesh))
+
+    def _note(self, mesh: str) -> bytes:
+        return self._state(mesh).pack()
 
     def _watch_state(self, mesh: str) -> WatchState | None:
         watch = self._watches.get(mesh)
@@ -69,7 +84,13 @@ class Collector:
 
     def _loop(self, name: str, mesh: MeshSettings, collector: CollectorSettings) -> MeshCollector:
         source = MeshSource(mesh, collector)
-        return MeshCollector(name, source, self._push_of(name, source), poll_schedule(name, collector))
+        return MeshCollector(
+            name,
+            source,
+            self._push_of(name, source),
+            poll_schedule(name, collector),
+            lambda: self._ownership.owns(name),
+        )
 
     def _push_of(self, mesh: str, source: MeshSource) -> Push:
         session, watch = with_session(self._sessions, mesh), self._watches.get(mesh)
@@ -83,18 +104,24 @@ class Collector:
         return push
 
     async def _collect(self, one: MeshCollector) -> None:
-        """Collect a mesh, from the newest snapshot of the service on."""
-        one.begin(await self._newest(one.state.mesh))
-        await one.run()
+        """Collect a mesh while this replica owns it, from the newest snapshot of the service on."""
+        mesh = one.state.mesh
+        while True:
+            await self._ownership.wait_for(mesh)
+            one.begin(await self._newest(mesh))
+            await one.run()
 
     async def _newest(self, mesh: str) -> float | None:
-        """Unix time of the newest snapshot of the session; None if there is none, or the session does not answer."""
-        caller = Caller(Deadline.after(self._deadline_seconds))
-        try:
-            verdict = await caller.ask(with_session(self._sessions, mesh).verdict, mesh)
-        except UnknownMesh:
-            return None
-        except ServeError as error:
-            log.warning("mesh %s: snapshots missed since the last start cannot be determined: %s", mesh, error)
-            return None
-        return datetime.fromisoformat(json.loads(verdict)["observed_at"]).timestamp()
+        """Unix time of the newest snapshot of the service; None if there is none. Waits until a session answers:
+        before that no snapshot could be pushed, and the missed ones would not be known."""
+        while True:
+            caller = Caller(Deadline.after(self._deadline_seconds))
+            try:
+                verdict = await caller.ask(with_session(self._sessions, mesh).verdict, mesh)
+            except UnknownMesh:
+                return None
+            except ServeError as error:
+                log.warning("mesh %s: its newest snapshot is not known yet: %s", mesh, error)
+                await asyncio.sleep(PAUSE_SECONDS)
+            else:
+                return datetime.fromisoformat(json.loads(verdict)["observed_at"]).timestamp()

@@ -1,8 +1,8 @@
 """The HTTP interface without its routes: rules for every request, and the OpenAPI document."""
 
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ from serve_app.api.schemas.snapshot import SnapshotDocument
 from serve_app.api.schemas.verdict import ScoreDocument
 from serve_app.deployments import problems
 from serve_app.deployments.access_control import AccessControl
+from serve_app.deployments.scaling import RequestLoad
 from serve_app.errors import (
     BadHost,
     CrossOrigin,
@@ -98,6 +99,30 @@ class ServerTiming:
             await send(message)
 
         await self._app(scope, receive, send_timed)
+
+
+class CountRequests:
+    """Middleware: counts each request until its answer begins, so that a stream of verdicts does not count.
+
+    Args:
+        app: what answers.
+        load: where to count; called for each request, since it is made after the application.
+    """
+
+    def __init__(self, app: ASGIApp, load: Callable[[], RequestLoad]) -> None:
+        self._app, self._load = app, load
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with ExitStack() as work:
+            if scope["type"] == "http":
+                work.enter_context(self._load().work())
+
+            async def send_on(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    work.close()
+                await send(message)
+
+            await self._app(scope, receive, send_on)
 
 
 def timing(seconds: Mapping[str, float]) -> str:

@@ -9,9 +9,10 @@ from ray import serve
 from serve_app.access import Access
 from serve_app.deployments.backend import Backend
 from serve_app.deployments.health import Health
-from serve_app.deployments.http import interface
+from serve_app.deployments.http import CountRequests, interface
 from serve_app.deployments.routes import ROUTERS
 from serve_app.deployments.rpc import Handle
+from serve_app.deployments.scaling import RequestLoad
 from serve_app.deployments.streams import VerdictStreams
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
@@ -20,7 +21,14 @@ if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.deployments.collector import Collector
     from serve_app.deployments.session import MeshSession
 
+
+def _load() -> RequestLoad:
+    found: RequestLoad = serve.get_replica_context().servable_object.load
+    return found
+
+
 http = interface()
+http.add_middleware(CountRequests, load=_load)
 for router in ROUTERS:
     http.include_router(router)
 
@@ -45,3 +53,8 @@ class Ingress:
         self.backend = Backend(settings, sessions, collector)
         self.health = Health(self.backend)
         self.streams = VerdictStreams(self.backend)
+        self.load = RequestLoad()
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Serve calls this periodically if it scales the ingress: how many requests are under way, on average."""
+        return self.load.report()

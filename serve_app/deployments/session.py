@@ -38,6 +38,7 @@ from serve_app.deployments.messages import Equipment, SnapshotAnswer
 from serve_app.deployments.news import News
 from serve_app.deployments.queries import Queries
 from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P
+from serve_app.deployments.scaling import RequestLoad
 from serve_app.deployments.scoring_replicas import Replicas
 from serve_app.deployments.scoring_session import InSession
 from serve_app.deployments.service_graphs import ServiceGraphs
@@ -116,6 +117,7 @@ class MeshSession:
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
         self._trainer, self._notifier = trainer, notifier
         self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
+        self._load = RequestLoad()
         self._place: Place
         if scorer is None or meta is None:
             replica = serve.get_replica_context().replica_id.unique_id
@@ -140,6 +142,10 @@ class MeshSession:
         alert = AlertSettings.model_validate({**self._settings.alert.model_dump(), **user_config})
         self._settings = self._settings.model_copy(update={"alert": alert})
         self._options = options(self._settings)
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Serve calls this periodically if it scales the sessions: how many snapshots are under way, on average."""
+        return self._load.report()
 
     async def check_health(self) -> None:
         """Serve calls this periodically: measure whether the store is there, what is in memory, and whether the session
@@ -218,9 +224,10 @@ class MeshSession:
             )
         async with self._scores:
             runner, mesh = self._place.runner("(not stored)", deadline), Mesh()
-            for one in packed:  # one by one, so that pushes of other meshes have their turn in between
-                advanced = await runner.run_all(partial(self._advance, runner, mesh, one))
-                mesh = advanced.mesh
+            with self._load.work():
+                for one in packed:  # one by one, so that pushes of other meshes have their turn in between
+                    advanced = await runner.run_all(partial(self._advance, runner, mesh, one))
+                    mesh = advanced.mesh
             document = encode_verdict(advanced.verdict).model_dump_json().encode()
             return runner.progress.answer(document, advanced.verdict)
 
@@ -316,7 +323,8 @@ class MeshSession:
     ) -> PushResult:
         push = NextSnapshot(mesh, packed, counted, events)
         try:
-            stored = await self._steps.push(push, options(self._settings, mesh), runner)
+            with self._load.work():
+                stored = await self._steps.push(push, options(self._settings, mesh), runner)
         finally:
             self._forget_evicted()
         if stored.advanced is not None:

@@ -76,6 +76,12 @@ class CollectorSettings(SettingsGroup):
     """Which meshes to collect, and how."""
 
     meshes: dict[MeshName, MeshSettings] = Field(default_factory=dict, description="meshes by name")
+    replicas: int = Field(
+        1,
+        ge=1,
+        description="collectors; each mesh is collected by one of them, and another takes over within 12 s if it ends; "
+        "more than one needs a store in Redis",
+    )
     interval_seconds: float = Field(15.0, ge=1, description="time between two snapshots; at least the scrape interval")
     window_seconds: float = Field(60.0, gt=0, description="window of rates; at least four scrape intervals")
     deadline_seconds: float = Field(10.0, gt=0, description="deadline of all queries of a snapshot together")

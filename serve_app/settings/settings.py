@@ -88,6 +88,10 @@ class ScorerSettings(SettingsGroup):
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU if there is one")
     num_replicas: int = Field(2, ge=1, description="replicas")
     max_replicas: int | None = Field(None, ge=1, description="upper limit of autoscaling; none: no autoscaling")
+    meta_replicas: int = Field(1, ge=1, description="replicas that join the parts of a mesh of several parts")
+    max_meta_replicas: int | None = Field(
+        None, ge=1, description="upper limit of autoscaling of these; none: no autoscaling"
+    )
     num_cpus: float = Field(
         0.5, ge=0, description="CPUs reserved per replica; below 1 so that all deployments fit on two cores"
     )
@@ -137,8 +141,26 @@ class ServeSettings(SettingsGroup):
     ingress_replicas: int = Field(
         2, ge=1, description="replicas of the HTTP server; with two, requests are answered while one restarts"
     )
+    max_ingress_replicas: int | None = Field(
+        None, ge=1, description="upper limit of autoscaling of these; none: no autoscaling"
+    )
     session_replicas: int = Field(
         2, ge=1, description="replicas that hold meshes; with two, meshes are available while one restarts"
+    )
+    max_session_replicas: int | None = Field(
+        None, ge=1, description="upper limit of autoscaling of these; none: no autoscaling"
+    )
+    target_requests: float = Field(
+        1.0,
+        gt=0,
+        description="requests that a session or ingress works on at once, on average, to which autoscaling keeps; "
+        "open pages do not count",
+    )
+    upscale_seconds: float = Field(
+        10.0, ge=0, description="how long the load must be higher before autoscaling adds replicas"
+    )
+    downscale_seconds: float = Field(
+        300.0, ge=0, description="how long the load must be lower before autoscaling removes replicas"
     )
     max_ongoing_requests: int = Field(
         200, ge=1, description="concurrent requests per replica; Serve's default of 5 is too low for streams"

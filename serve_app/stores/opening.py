@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from serve_app.alerts.storage import AlertStorage, open_file
+from serve_app.collect.ownership import Leases
 from serve_app.errors import BadSettings
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.base import ArchiveLimit, MeshLimit, StateStore
@@ -45,6 +46,20 @@ def open_store(
 
         return RedisStore(settings, limit=limit, archive=archive, on_evicted=on_evicted)
     return LocalStore(settings.path, limit=limit, archive=archive, on_evicted=on_evicted, run=run)
+
+
+def open_leases(settings: StoreSettings) -> Leases | None:
+    """Where collectors have their leases; None with a local store, which one collector uses.
+
+    Raises:
+        BadSettings: the client of Redis is not installed.
+    """
+    if settings.kind == "local":
+        return None
+    check_store(settings)
+    from serve_app.stores.redis_leases import RedisLeases
+
+    return RedisLeases(settings)
 
 
 def open_alert_storage(settings: Settings) -> AlertStorage:

@@ -12,7 +12,8 @@ from serve_app.stores.redis_server import Client
 
 _FOLDER = Path(__file__).with_name("lua")
 _OF_THE_STORE = ("identify", "reserve", "release")
-_OF_ALERTS = ("claim_alerts", "write_alerts")  # the others are about one mesh, and share common.lua
+_OF_ALERTS = ("claim_alerts", "write_alerts")
+_OF_LEASES = ("hold_lease", "end_lease")  # the others change the state of one mesh, and share common.lua
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,5 +41,6 @@ def load_scripts() -> dict[str, Script]:
     common = (_FOLDER / "common.lua").read_text("utf-8")
     texts = {path.stem: path.read_text("utf-8") for path in _FOLDER.glob("*.lua") if path.stem != "common"}
     return {
-        name: Script.of(text if name in _OF_THE_STORE + _OF_ALERTS else common + text) for name, text in texts.items()
+        name: Script.of(text if name in _OF_THE_STORE + _OF_ALERTS + _OF_LEASES else common + text)
+        for name, text in texts.items()
     }

@@ -10,11 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.snapshot import MeshSnapshot, PlannedChange
-from serve_app.collect.loop import MeshCollector, PollSchedule, poll_phase
+from serve_app.collect.kubernetes.watch import WatchState
+from serve_app.collect.loop import CollectorState, MeshCollector, PollSchedule, poll_phase
 from serve_app.collect.prometheus.client import QueryAnswer
 from serve_app.collect.prometheus.source import Poll
-from serve_app.errors import InvalidDocument, NoCapacity, Overloaded, StaleSnapshot
+from serve_app.errors import (
+    InvalidDocument,
+    NoCapacity,
+    Overloaded,
+    StaleSnapshot,
+    StoreConflict,
+    StoreFull,
+    StoreGone,
+)
 from serve_app.exporter import PrometheusInstruments
+from tests.timing import PATIENCE_SECONDS
 
 RHYTHM = PollSchedule(interval_seconds=10, behind_seconds=10, catch_up=4)
 NOW = 1_700_000_005.0  # the newest complete instant: at least 10 s ago
@@ -144,7 +154,9 @@ async def test_an_instant_without_services_is_skipped() -> None:
     assert (len(source.asked), one.state.polls) == (1, {"empty": 1})
 
 
-@pytest.mark.parametrize("error", [Overloaded("full"), NoCapacity("none left")])
+@pytest.mark.parametrize(
+    "error", [Overloaded("full"), NoCapacity("none left"), StoreGone("away"), StoreFull("full"), StoreConflict("other")]
+)
 async def test_a_snapshot_that_is_not_accepted_waits_and_is_not_polled_again(error: Exception) -> None:
     source, service = Scripted(), Service(error)
     one = run_collector(source, service)
@@ -239,3 +251,23 @@ async def test_instants_are_utc() -> None:
     source, service = Scripted(), Service()
     await run_collector(source, service).tick(NOW)
     assert service.taken[0].observed_at == datetime.fromtimestamp(newest(), UTC)
+
+
+async def test_a_collector_that_loses_its_mesh_stops_before_it_pushes() -> None:
+    owned, service = [True], Service()
+
+    def loses(at: datetime) -> Poll:
+        owned.clear()  # another process takes over during a slow poll
+        return good_poll(at)
+
+    one = MeshCollector("shop", Scripted(loses), service.push, PollSchedule(0.05, 0.0), lambda: bool(owned))
+    await asyncio.wait_for(one.run(), PATIENCE_SECONDS)
+    assert service.taken == []
+    assert one.state.polls == {}
+
+
+async def test_a_state_arrives_unchanged_at_another_collector() -> None:
+    one = run_collector(Scripted(), Service())
+    await one.tick(NOW)
+    state = replace(one.state, masked=("services/cpu",), events=WatchState(True, 3, {"listed": 1}))
+    assert CollectorState.unpack(state.pack()) == state

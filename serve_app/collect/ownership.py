@@ -1,0 +1,128 @@
+"""Which of several collectors collects a mesh: the one that holds the lease of the mesh.
+
+A lease ends unless its owner extends it in time. So another collector takes over within :data:`LEASE_SECONDS` and
+:data:`RENEWAL_SECONDS` of the owner's end, however the owner ended. The owner counts the time by its own clock, from
+before it asked, and so stops first.
+
+Leases save work; the verdicts do not depend on them. An owner that hangs and continues may push once more, beside the
+next owner. The store counts each instant once, and refuses another content for it.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from serve_app.errors import ServeError
+
+LEASE_SECONDS = 9.0
+RENEWAL_SECONDS = 3.0
+log = logging.getLogger(__name__)
+
+
+class Leases(Protocol):
+    """A store of leases, which several processes share."""
+
+    def hold(self, mesh: str, note: bytes, seconds: float) -> bytes | None:
+        """Take the lease of a mesh if it is free, or extend it if this process has it.
+
+        Args:
+            mesh: name.
+            note: for the processes that do not have the lease.
+            seconds: after which it ends.
+
+        Returns:
+            None: this process has it. The note of the owner: another process has it.
+
+        Raises:
+            ServeError: whether this process has it is not known.
+        """
+
+    def end(self, mesh: str) -> None:
+        """End the lease if this process has it. Errors as of :meth:`hold`."""
+
+
+class Ownership:
+    """The meshes that this process collects. Of one event loop.
+
+    Args:
+        meshes: all that are configured.
+        leases: None: there is one collector, which owns all.
+        note: what the owner of a mesh says to other collectors.
+        lease_seconds, renewal_seconds: see above.
+    """
+
+    def __init__(
+        self,
+        meshes: Iterable[str],
+        leases: Leases | None,
+        note: Callable[[str], bytes],
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        renewal_seconds: float = RENEWAL_SECONDS,
+    ) -> None:
+        self._leases, self._note = leases, note
+        self._lease_seconds, self._renewal_seconds = lease_seconds, renewal_seconds
+        until = float("inf") if leases is None else 0.0
+        self._until = dict.fromkeys(meshes, until)  # s of the monotonic clock
+        self._notes: dict[str, bytes] = {}  # of other owners
+        self._renewed = asyncio.Event()
+        self._has_ended = False
+
+    def owns(self, mesh: str) -> bool:
+        """Whether this process collects a mesh now."""
+        return not self._has_ended and time.monotonic() < self._until[mesh]
+
+    def note_of(self, mesh: str) -> bytes | None:
+        """What the owner said last; None if this process has the mesh, or the owner is not known."""
+        return None if self.owns(mesh) else self._notes.get(mesh)
+
+    async def wait_for(self, mesh: str) -> None:
+        """Wait until this process owns a mesh."""
+        while not self.owns(mesh):
+            await self._renewed.wait()
+
+    async def run(self) -> None:
+        """Take and extend leases until cancelled."""
+        if self._leases is None:
+            await asyncio.Event().wait()
+        while True:
+            try:
+                await asyncio.to_thread(self._renew)
+            except ServeError as error:
+                log.warning("leases of meshes could not be extended: %s", error)
+            self._renewed.set()
+            self._renewed = asyncio.Event()
+            await asyncio.sleep(self._renewal_seconds)
+
+    async def end(self) -> None:
+        """End all leases, so that another collector takes over at once."""
+        self._has_ended = True
+        try:
+            await asyncio.to_thread(self._end)
+        except ServeError as error:  # they end by themselves
+            log.warning("leases of meshes could not be ended: %s", error)
+
+    def _renew(self) -> None:
+        assert self._leases is not None
+        for mesh in self._until:
+            if self._has_ended:
+                return
+            asked = time.monotonic()
+            note = self._leases.hold(mesh, self._note(mesh), self._lease_seconds)
+            owned = self.owns(mesh)
+            if note is None:
+                self._notes.pop(mesh, None)
+                self._until[mesh] = asked + self._lease_seconds
+            else:
+                self._notes[mesh], self._until[mesh] = note, 0.0
+            if owned != (note is None):
+                log.warning(
+                    "mesh %s: this process %s", mesh, "collects it from now on" if note is None else "stands by"
+                )
+
+    def _end(self) -> None:
+        if self._leases is not None:
+            for mesh in self._until:
+                self._leases.end(mesh)

@@ -1,0 +1,72 @@
+"""Autoscaling by the requests that a replica works on.
+
+Serve's own count has every request. Open pages wait for verdicts at the ingress and at the sessions, so many pages
+would look like much load.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
+
+REQUESTS = "requests"  # name of the metric that replicas report
+
+
+class RequestLoad:
+    """Counts the requests that a replica works on. Of one event loop.
+
+    Args:
+        clock: s.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._count = 0
+        self._request_seconds = 0.0  # since the last report
+        self._counted_at = self._reported_at = clock()
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """Count a request during the block."""
+        self._add(1)
+        try:
+            yield
+        finally:
+            self._add(-1)
+
+    def report(self) -> dict[str, float]:
+        """The average number of requests since the last report, as ``record_autoscaling_stats`` returns it."""
+        self._add(0)
+        now = self._counted_at
+        seconds, self._reported_at = now - self._reported_at, now
+        total, self._request_seconds = self._request_seconds, 0.0
+        return {REQUESTS: total / seconds if seconds > 0 else float(self._count)}
+
+    def _add(self, requests: int) -> None:
+        now = self._clock()
+        self._request_seconds += self._count * (now - self._counted_at)
+        self._count, self._counted_at = self._count + requests, now
+
+
+def choose_replicas(context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
+    """The number of replicas that the load needs: a policy of Serve, which applies limits and delays to it."""
+    loads = (context.aggregated_metrics or {}).get(REQUESTS, {})
+    if not loads:  # no replica has reported yet
+        return float(context.target_num_replicas), {}
+    return sum(loads.values()) / context.config.target_ongoing_requests, {}
+
+
+def follow_requests(
+    fewest: int, most: int, target_requests: float, upscale_seconds: float, downscale_seconds: float
+) -> AutoscalingConfig:
+    """Autoscaling of a deployment whose class reports a :class:`RequestLoad` with ``record_autoscaling_stats``."""
+    return AutoscalingConfig(
+        min_replicas=min(fewest, most),
+        max_replicas=most,
+        target_ongoing_requests=target_requests,
+        upscale_delay_s=upscale_seconds,
+        downscale_delay_s=downscale_seconds,
+        policy=AutoscalingPolicy(policy_function=choose_replicas),
+    )

@@ -1,0 +1,198 @@
+"""Which of several collectors collects a mesh, in a real Redis; and what happens if two do."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from model.checkpoint import load
+from model.snapshot import MeshSnapshot
+from serve_app.api.codec import pack_snapshot, unpack_snapshot
+from serve_app.collect.loop import MeshCollector, PollSchedule
+from serve_app.collect.ownership import Ownership
+from serve_app.collect.prometheus.source import Poll
+from serve_app.pipeline import LocalRunner, Options, replayer
+from serve_app.session import MeshSteps, NextSnapshot
+from serve_app.settings import Settings, StoreSettings
+from serve_app.stores.cache import MeshCache
+from serve_app.stores.opening import open_store
+from serve_app.stores.record import Record
+from serve_app.stores.redis_leases import RedisLeases
+from serve_app.stores.repository import MeshRepository
+from tests.live.redis import RedisProgram
+from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
+
+LEASE, RENEWAL = 1.5 * TIME_FACTOR, 0.3  # s
+MESHES = ("shop", "bank")
+RHYTHM = PollSchedule(interval_seconds=10, behind_seconds=10, catch_up=5)
+NOW = 1_700_000_005.0
+
+
+@pytest.fixture
+def store(redis_program: RedisProgram, request: pytest.FixtureRequest) -> StoreSettings:
+    """A store of the test in the Redis of all tests."""
+    return redis_program.settings(key_prefix=f"t-{abs(hash(request.node.name))}"[:30], timeout_seconds=PATIENCE_SECONDS)
+
+
+@dataclass
+class Candidate:
+    """A process that could collect."""
+
+    ownership: Ownership
+    running: asyncio.Task[None]
+
+    @property
+    def meshes(self) -> set[str]:
+        """What it owns now."""
+        return {mesh for mesh in MESHES if self.ownership.owns(mesh)}
+
+    async def kill(self) -> None:
+        """End it without a word to the Redis."""
+        self.running.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.running
+
+
+def start_candidate(store: StoreSettings, name: str) -> Candidate:
+    """Start one; the note of its meshes is its name."""
+    ownership = Ownership(
+        MESHES, RedisLeases(store), lambda _: name.encode(), lease_seconds=LEASE, renewal_seconds=RENEWAL
+    )
+    return Candidate(ownership, asyncio.create_task(ownership.run()))
+
+
+async def own_all(candidate: Candidate) -> float:
+    """Wait until a candidate owns all meshes. Returns how long it took, s."""
+    began = time.monotonic()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        for mesh in MESHES:
+            await candidate.ownership.wait_for(mesh)
+    return time.monotonic() - began
+
+
+def test_a_lease_has_one_owner_until_it_ends(store: StoreSettings) -> None:
+    first, second = RedisLeases(store), RedisLeases(store)
+    assert first.hold("shop", b"one\nline", 60) is None
+    assert second.hold("shop", b"two", 60) == b"one\nline"
+    assert second.hold("bank", b"two", 60) is None  # each mesh has its own
+    assert first.hold("shop", b"newer", 60) is None
+    second.end("shop")  # which it does not have
+    assert second.hold("shop", b"two", 60) == b"newer"
+    first.end("shop")
+    assert second.hold("shop", b"two", 0.05) is None
+    until = time.monotonic() + PATIENCE_SECONDS
+    while first.hold("shop", b"one", 60) is not None:  # it ends by the clock of the Redis
+        assert time.monotonic() < until
+
+
+async def test_another_collector_takes_over_from_one_that_is_killed(store: StoreSettings) -> None:
+    first = start_candidate(store, "first")
+    await own_all(first)
+    second = start_candidate(store, "second")
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while second.ownership.note_of("bank") is None:
+            assert not second.meshes
+            await asyncio.sleep(0.01)
+    assert second.ownership.note_of("shop") == b"first"
+    await first.kill()
+    taking = asyncio.create_task(own_all(second))
+    while not taking.done():
+        assert not first.meshes & second.meshes, "a mesh has two owners"
+        await asyncio.sleep(0.005)
+    assert taking.result() <= (LEASE + RENEWAL) * 1.5 + TIME_FACTOR  # 9 + 3 s with the defaults
+    assert first.meshes == set()
+    assert second.ownership.note_of("shop") is None
+    await second.kill()
+
+
+async def test_a_collector_that_ends_in_order_leaves_at_once(store: StoreSettings) -> None:
+    first = start_candidate(store, "first")
+    await own_all(first)
+    await first.ownership.end()
+    assert first.meshes == set()
+    assert RedisLeases(store).hold("shop", b"second", 60) is None
+    await first.kill()
+
+
+async def test_a_collector_without_a_redis_stops_in_time_and_continues_afterwards(tmp_path: Path) -> None:
+    redis = RedisProgram(tmp_path)
+    one = start_candidate(redis.settings(timeout_seconds=0.2), "one")
+    try:
+        await own_all(one)
+        redis.pause()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while one.meshes:  # by its own clock, since the Redis says nothing
+                await asyncio.sleep(0.05)
+        redis.resume()
+        await own_all(one)
+    finally:
+        await one.kill()
+        redis.end()
+
+
+async def test_with_a_local_store_one_collector_owns_all() -> None:
+    one = Ownership(MESHES, None, lambda _: b"")
+    assert all(map(one.owns, MESHES))
+    await one.wait_for("shop")
+    await one.end()
+    assert not one.owns("shop")
+
+
+class Reading:
+    """A Prometheus as one of two collectors reads it: at the same instants, with slightly other values."""
+
+    def __init__(self, load: float) -> None:
+        self._load = load
+
+    def poll(self, at: datetime) -> Poll:
+        """A mesh of one service."""
+        metrics = [self._load, 0.0, 0.02, 1.0, 0.5, 0.5, 1.0]
+        snapshot = MeshSnapshot.create(
+            node_ids=["shop/cart"], edge_index=[[], []], node_features=[metrics], edge_features=[], observed_at=at
+        )
+        return Poll(at, snapshot, {})
+
+
+@pytest.fixture
+def sessions(store: StoreSettings) -> Iterator[list[MeshSteps]]:
+    """Two sessions on two nodes, each with a cache of its own."""
+    checkpoint = load()
+    with closing(open_store(store)) as first, closing(open_store(store)) as second:
+        repositories = [
+            MeshRepository(one, MeshCache(2**20), replayer(checkpoint, Settings())) for one in (first, second)
+        ]
+        yield [MeshSteps(one, checkpoint, fit_adapter=False, keep_details=True) for one in repositories]
+
+
+async def test_two_collectors_that_both_push_count_each_instant_once(
+    store: StoreSettings, sessions: list[MeshSteps]
+) -> None:
+    runner = LocalRunner(load())
+
+    def collector(session: MeshSteps, load: float) -> MeshCollector:
+        async def push(snapshot: MeshSnapshot) -> None:
+            await session.push(NextSnapshot("shop", pack_snapshot(snapshot)), Options(), runner)
+
+        return MeshCollector("shop", Reading(load), push, RHYTHM)
+
+    ours, theirs = (collector(session, 100.0 + i) for i, session in enumerate(sessions))
+    for i in range(20):
+        await asyncio.gather(ours.tick(NOW + 10 * i), theirs.tick(NOW + 10 * i))
+    for i in range(20, 23):  # one hangs, then catches up on instants that the other has pushed
+        await ours.tick(NOW + 10 * i)
+    await asyncio.gather(theirs.tick(NOW + 230), ours.tick(NOW + 230))
+    for one in (ours, theirs):
+        assert one.state.polls == {"taken": 24}
+        assert one.state.problem == ""
+    with closing(open_store(store)) as read:
+        records = [Record.unpack(row).document for row in read.verdicts("shop", None, 100)]
+        stored = read.load("shop")
+        times = [unpack_snapshot(packed).observed_at.timestamp() for _, packed in read.window("shop")]
+    assert stored is not None
+    assert (stored.sequence, len(records)) == (24, 24)
+    assert times == [RHYTHM.newest(NOW) + 10 * i for i in range(24)]
