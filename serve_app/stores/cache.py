@@ -144,6 +144,13 @@ class MeshCache:
                 if self._instruments is not None:
                     self._instruments.count(MESHES_EVICTED)
 
+    def offer(self, name: str, entry: CachedMesh) -> None:
+        """Add a mesh if it is not there and displaces no other."""
+        with self._lock:
+            has_room = not self._entries or self._bytes + size_bytes(entry.mesh) <= self._budget
+            if name not in self._entries and has_room:
+                self.put(name, entry)
+
     def drop(self, name: str) -> None:
         """Remove a mesh if it is there."""
         with self._lock:

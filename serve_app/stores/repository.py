@@ -4,7 +4,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
+from threading import Lock
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from model.errors import IncompatibleWeights
 from model.snapshot import MeshSnapshot
@@ -57,6 +59,8 @@ class MeshRepository:
         self._cache = cache
         self._replay = replay
         self._instruments = instruments
+        self._guard = Lock()
+        self._reads: WeakValueDictionary[str, Lock] = WeakValueDictionary()
 
     def get_cached(self, mesh: str) -> CachedMesh | None:
         """A mesh from the cache, or None. Does not wait for the store."""
@@ -67,8 +71,26 @@ class MeshRepository:
         return self._cache.find(mesh)
 
     def get(self, mesh: str) -> CachedMesh:
-        """A mesh from the cache, else from the store; revision 0 if nothing is stored."""
-        return self._cache.get(mesh) or self._load(mesh)
+        """A mesh from the cache, else from the store; revision 0 if nothing is stored.
+
+        Reading a large mesh can take longer than the deadline of a snapshot. So it stays in memory if there is room,
+        and a repeated snapshot finds it there, or waits for the read that is under way.
+        """
+        found = self._cache.get(mesh)
+        if found is not None:
+            return found
+        with self._reading(mesh):
+            found = self._cache.get(mesh)
+            if found is None:
+                found = self._load(mesh)
+                if found.revision:
+                    self._cache.offer(mesh, found)
+            return found
+
+    def _reading(self, mesh: str) -> Lock:
+        """The lock of those who read a mesh from the store; it lives as long as someone holds or awaits it."""
+        with self._guard:
+            return self._reads.setdefault(mesh, Lock())
 
     @property
     def memory(self) -> tuple[int, int]:

@@ -126,3 +126,19 @@ def test_hits_misses_and_evictions_are_counted() -> None:
     assert 'tagae_session_lookups_total{outcome="hit"} 1.0' in text
     assert 'tagae_session_lookups_total{outcome="miss"} 2.0' in text
     assert "tagae_session_evictions_total 1.0" in text
+
+
+def test_an_offered_mesh_displaces_no_other_and_replaces_nothing() -> None:
+    cache = fleet(2).cache
+    for name in names(3):
+        cache.offer(name, mesh(1000))
+    assert [cache.get(name) is not None for name in names(3)] == [True, True, False]
+    newer = cache.get("m0")
+    cache.offer("m0", mesh(10))
+    assert cache.get("m0") is newer
+
+
+def test_a_mesh_larger_than_the_budget_is_kept_alone() -> None:
+    cache = fleet(0.5).cache
+    cache.offer("m0", mesh(1000))
+    assert cache.get("m0") is not None

@@ -2,12 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from itertools import islice
+from threading import Event
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import pytest
@@ -21,19 +24,22 @@ from model.state.serialization import pack_state
 from serve_app.actions.mutes import add_mute
 from serve_app.api.codec import pack_snapshot
 from serve_app.api.schemas.actions import MuteDocument
+from serve_app.errors import DeadlineExceeded
 from serve_app.exporter import PrometheusInstruments
-from serve_app.pipeline import LocalRunner, options, replayer, run_now
+from serve_app.pipeline import LocalRunner, options, prepare, replayer, run_now
 from serve_app.session import MeshSteps, NextSnapshot
 from serve_app.settings import ModelSettings, Settings, StoreSettings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.scenario import plan_scenario
 from serve_app.simulator.simulator import Simulator
-from serve_app.stores.base import StateStore
+from serve_app.stores.base import StateStore, StoredState
 from serve_app.stores.cache import CachedMesh, MeshCache
 from serve_app.stores.opening import open_store
 from serve_app.stores.repository import FEW_STEPS, MOST_STEPS, MeshRepository
 
 CHECKPOINT = load()
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Session:
@@ -228,3 +234,52 @@ def test_a_mesh_that_is_read_for_each_snapshot_is_soon_stored_in_full(place: Sto
             assert stored is not None
             steps.append(len(stored.steps))
         assert max(steps) == FEW_STEPS
+
+
+class LateRunner(LocalRunner):
+    """Has time for the mesh to be read, and for nothing after it."""
+
+    async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if function is prepare:
+            raise DeadlineExceeded("too late")
+        return await super().run(stage, function, *args, **kwargs)
+
+
+def test_a_mesh_that_was_read_too_slowly_for_one_snapshot_is_in_memory_for_the_next(place: StoreSettings) -> None:
+    settings, snapshots = Settings(), list(busy_mesh(12))
+    with closing(open_store(place)) as store:
+        before = Session(store, settings)
+        for snapshot in snapshots[:-1]:
+            before.push(snapshot)
+        after = Session(store, settings)
+        push = NextSnapshot(after.mesh, pack_snapshot(snapshots[-1]))
+        with pytest.raises(DeadlineExceeded):
+            run_now(after.steps.push(push, options(settings, after.mesh), LateRunner(CHECKPOINT)))
+        held = after.meshes.get_cached(after.mesh)
+        assert held is not None
+        assert_equal(held, before.meshes.get(before.mesh))
+        assert after.meshes.get(after.mesh) is held
+        assert json.loads(after.push(snapshots[-1]))["sequence"] == len(snapshots)
+
+
+def test_a_mesh_is_read_once_for_all_who_wait_for_it(place: StoreSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings()
+    with closing(open_store(place)) as store:
+        Session(store, settings).push(next(busy_mesh(1)))
+        session, begun, may_end = Session(store, settings), Event(), Event()
+        read, reads = store.load_state, []
+
+        def read_slowly(mesh: str) -> StoredState | None:
+            reads.append(mesh)
+            begun.set()
+            assert may_end.wait(60)
+            return read(mesh)
+
+        monkeypatch.setattr(store, "load_state", read_slowly)
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(session.meshes.get, session.mesh)
+            assert begun.wait(60)
+            second = pool.submit(session.meshes.get, session.mesh)
+            may_end.set()
+            assert first.result(60) is second.result(60)
+        assert reads == [session.mesh]
