@@ -29,6 +29,7 @@ from serve_app.errors import BadSettings, NoCapacity
 from serve_app.settings import ServeSettings, Settings
 from serve_app.settings.access import serve_rules
 from serve_app.stores.opening import check_store
+from serve_app.telemetry.starting import check_traces
 
 __all__ = ["NAME", "Arguments", "application", "build", "start", "stop"]
 
@@ -57,6 +58,7 @@ def build(args: Arguments) -> Application:
     """The application for Ray, which validates ``args`` by its annotation. Errors as of :func:`application`."""
     logs.install()
     settings = Settings.model_construct(**dict(args))
+    _choose_log(settings)
     local.connect(settings)
     return application(settings)
 
@@ -71,6 +73,7 @@ def application(settings: Settings) -> Application:
     """
     _require_one_node(settings)
     check_store(settings.store)
+    check_traces(settings.traces)
     require_protection(serve_rules(settings), _hosts(settings), nodes=_nodes())
     front = settings.serve
     scorer = meta = None
@@ -133,6 +136,7 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
             says why.
     """
     logs.install()
+    _choose_log(settings)
     refused = load_or_shipped(settings.model.weights).refused  # logged here, since the logs of replicas are in files
     if refused:
         log.error("model.weights: refused, and the shipped weights are in use: %s", refused)
@@ -140,6 +144,7 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
     require_protection(serve_rules(settings), [front.host])  # before anything starts
     Access(serve_rules(settings))  # raises its errors here
     require_certificate(front.certificate_file, front.key_file, "serve")
+    check_traces(settings.traces)
     try:
         url = local.up(settings)
         if settings.scorer.device == "cuda" and not _gpus():
@@ -176,6 +181,12 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
             branch = branch[subject]
         branch[field] = {**branch.get(field, {}), **value} if isinstance(value, Mapping) else value
     return tree
+
+
+def _choose_log(settings: Settings) -> None:
+    """Write the log of this process, which starts the service, as the settings say."""
+    if settings.logs.format == "json":
+        logs.write_json("serve")
 
 
 def _scorer(settings: Settings) -> Deployment:

@@ -105,6 +105,11 @@ MESHES_HELD = Metric("tagae_session_meshes", "Meshes in the memory of a session.
 MESHES_HELD_BYTES = Metric(
     "tagae_session_memory_bytes", "Memory of the meshes and weights that a session holds.", gauge=True
 )
+SPANS_DROPPED = Metric(
+    "tagae_spans_dropped_total",
+    "Spans that were not exported, by reason: full (too many wait), failed (the collector did not take them).",
+    ("reason",),
+)
 GPU_MEMORY_PEAK = Metric(
     "tagae_gpu_memory_peak_bytes",
     "Most memory that tensors of a scorer used on its GPU since it started.",
@@ -144,6 +149,7 @@ METRICS = (
     MESHES_HELD,
     MESHES_HELD_BYTES,
     FAILED_LOGINS,
+    SPANS_DROPPED,
     GPU_MEMORY_PEAK,
     GPU_MEMORY_RESERVED,
     GPU_MEMORY_FRAGMENTED,

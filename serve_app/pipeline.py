@@ -9,6 +9,8 @@ service and the sidecar run the same stages with other runners: in threads, or o
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -34,6 +36,7 @@ from model.verdict import ClusterEvent, Verdict
 from partitioning import Partition, PartitionPlan, plan, rebalance
 from serve_app.api.views import Deviations
 from serve_app.settings import Settings
+from serve_app.telemetry.spans import Span, span
 
 # Counted snapshots, each with the memory after its verdict, and with the adaptation that replaced another before it.
 Steps = Iterable[tuple[MeshSnapshot, IncidentMemory, Adaptation | None]]
@@ -42,6 +45,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 # Labels of the stages in metrics and in Server-Timing. Dashboards use them, so they keep their first names.
 PREPARE, SCORE, GATHER, DECIDE, STORE = "lay", "score", "weigh", "combine", "store"
+SPAN_NAMES = {PREPARE: "prepare", GATHER: "gather", DECIDE: "decide"}  # of stages whose label is another word
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +168,12 @@ class StageRunner(Protocol):
         ...
 
 
+def stage_span(stage: str, function: Callable[..., Any] | None = None) -> AbstractContextManager[Span]:
+    """The span of a stage, or of one function that it calls."""
+    names: dict[str, Any] = {"code.function.name": function.__qualname__} if function is not None else {}
+    return span(SPAN_NAMES.get(stage, stage), **names)
+
+
 class LocalRunner:
     """Runs every stage in the calling thread."""
 
@@ -174,13 +184,14 @@ class LocalRunner:
         return await stages()
 
     async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return function(*args, **kwargs)
+        with stage_span(stage, function):
+            return function(*args, **kwargs)
 
     async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]:
-        return score_whole(self._checkpoint.network, prepared)
+        return await self.run(SCORE, score_whole, self._checkpoint.network, prepared)
 
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
-        return decide(self._checkpoint, meta_input, policy)
+        return await self.run(DECIDE, decide, self._checkpoint, meta_input, policy)
 
 
 class ThreadRunner(LocalRunner):
@@ -267,7 +278,8 @@ def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
 
 async def run_in_pool(pool: Executor, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """The result of stages that never wait, run in one thread of a pool."""
-    return await asyncio.get_running_loop().run_in_executor(pool, lambda: run_now(stages()))
+    context = copy_context()  # names the mesh in logs, and carries the span
+    return await asyncio.get_running_loop().run_in_executor(pool, lambda: context.run(lambda: run_now(stages())))
 
 
 def deviations_of(prepared: PreparedSnapshot, calibrated: Calibrated, snapshot: MeshSnapshot) -> Deviations:

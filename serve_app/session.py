@@ -27,6 +27,8 @@ from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.cache import CachedMesh
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
+from serve_app.telemetry import spans
+from serve_app.telemetry.topic import about
 
 T = TypeVar("T")
 
@@ -240,22 +242,26 @@ class MeshSteps:
             if isinstance(found, PushResult):
                 return None, found
             known = found
-        advanced = await run_stages(
-            runner,
-            self._checkpoint,
-            known.mesh,
-            snapshot,
-            options,
-            counted=push.counted,
-            events=push.events,
-            fit_adapter=self._fit_adapter,
-        )
-        verdict = encode_verdict(advanced.verdict)
-        document = verdict.model_dump_json().encode()
-        seconds = time.perf_counter() - started
-        after = await runner.run(
-            STORE, self._store, push, snapshot, known, advanced, verdict, document, seconds, options
-        )
+        sequence = known.mesh.state.sequence + push.counted
+        spans.annotate(sequence=sequence, services=snapshot.num_nodes, calls=snapshot.num_edges)
+        with about(push.mesh, sequence):
+            advanced = await run_stages(
+                runner,
+                self._checkpoint,
+                known.mesh,
+                snapshot,
+                options,
+                counted=push.counted,
+                events=push.events,
+                fit_adapter=self._fit_adapter,
+            )
+            verdict = encode_verdict(advanced.verdict)
+            spans.annotate(status=verdict.status)
+            document = verdict.model_dump_json().encode()
+            seconds = time.perf_counter() - started
+            after = await runner.run(
+                STORE, self._store, push, snapshot, known, advanced, verdict, document, seconds, options
+            )
         return after, PushResult(document, advanced)
 
     def _find(self, push: NextSnapshot, snapshot: MeshSnapshot) -> CachedMesh | PushResult:

@@ -1,5 +1,6 @@
 """Output that the commands share: progress, errors, the summary of scored snapshots."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -22,8 +23,10 @@ from rich.table import Table
 from model.errors import ModelError
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 from serve_app.errors import ServeError
+from serve_app.telemetry.logs import stderr_handler
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 STATUS_STYLE = {"normal": "green", "anomalous": "bold red", "warming_up": "cyan", "partial": "yellow"}
 
 
@@ -39,8 +42,26 @@ def print_note(text: str) -> None:
     stderr_console().print(escape(text), soft_wrap=True)
 
 
+def write_json(component: str) -> None:
+    """Print states and errors of this command as JSON lines from now on."""
+    log.handlers = [stderr_handler(component)]
+    log.propagate = False
+    log.setLevel(logging.INFO)
+
+
+def print_state(state: str, text: str, style: str) -> None:
+    """Print a state of a command that keeps running, such as ``ready``, on stderr."""
+    if log.handlers:
+        log.info("%s %s", state, text)
+    else:
+        stderr_console().print(f"[{style}]{state}[/] {escape(text)}", soft_wrap=True)
+
+
 def print_error(error: Exception) -> None:
     """Print an error as one paragraph on stderr."""
+    if log.handlers:
+        log.error("%s", _message(error))
+        return
     stderr_console().print(f"[bold red]tagae:[/] {escape(_message(error))}", soft_wrap=True)
 
 

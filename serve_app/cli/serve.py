@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
-from serve_app.cli.console import stderr_console, waiting
+from serve_app.cli.console import print_state, waiting, write_json
 
 
 def serve(
@@ -31,15 +31,14 @@ def serve(
     from serve_app.settings import load
 
     chosen = load(config, overrides(settings, host=("serve.host", host), port=("serve.port", port)))
-    console = stderr_console()
+    if chosen.logs.format == "json":
+        write_json("serve")
     lifetime = Lifetime(partial(start, chosen), stop)
-    with waiting("starting", console):
+    with waiting("starting"):
         url = lifetime.start()
-    console.print(f"[bold green]ready[/]   Page: {url}/   API: {url}/openapi.json   Stop with Ctrl-C")
+    print_state("ready", f"Page: {url}/   API: {url}/openapi.json   Stop with Ctrl-C", "bold green")
     if reason := watch(url, chosen.serve.recovery_seconds, lifetime.ended):
-        console.print(
-            f"[bold red]ended[/]: {reason}; start the service again, or let systemd restart it", soft_wrap=True
-        )
+        print_state("ended:", f"{reason}; start the service again, or let systemd restart it", "bold red")
         lifetime.end_by_force(1)  # Ray's own shutdown would wait for processes that are gone
-    with waiting("stopping", console):
+    with waiting("stopping"):
         lifetime.stop()

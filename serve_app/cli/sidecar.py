@@ -10,8 +10,10 @@ from typing import Annotated
 import typer
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
-from serve_app.cli.console import stderr_console
+from serve_app.cli.console import print_state, write_json
 from serve_app.cli.mesh_options import UNNAMED, Collected, PrometheusUrl, select_mesh
+from serve_app.telemetry.logs import stderr_handler
+from serve_app.telemetry.topic import about
 
 
 def sidecar(
@@ -43,17 +45,19 @@ def sidecar(
     loaded = load(config, overrides(settings, **{name: (f"sidecar.{name}", flag) for name, flag in flags.items()}))
     polled = prometheus or loaded.collector.meshes
     name, selected = select_mesh(loaded, prometheus, mesh) if polled else (mesh or UNNAMED, None)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    if loaded.logs.format == "json":
+        logging.basicConfig(handlers=[stderr_handler("sidecar")])
+        write_json("sidecar")
+    else:
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     for package in ("serve_app", "model"):
         logging.getLogger(package).setLevel(logging.INFO)
 
     def print_ready(addresses: list[str]) -> None:
         source = f"polls {selected.prometheus}" if selected else "waits for snapshots"
-        stderr_console().print(
-            f"[bold green]ready[/] at {' and '.join(addresses)}   mesh {name} {source}", soft_wrap=True
-        )
+        print_state("ready", f"at {' and '.join(addresses)}   mesh {name} {source}", "bold green")
 
-    with closing(asyncio.new_event_loop()) as loop:  # asyncio.run would wait for a poll under way
+    with about(name), closing(asyncio.new_event_loop()) as loop:  # asyncio.run would wait for a poll under way
         loop.run_until_complete(run(loaded, name, selected, print_ready))
     # All state is saved. A query that hangs would delay the end of the interpreter.
     logging.shutdown()

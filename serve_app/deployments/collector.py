@@ -16,10 +16,13 @@ from serve_app.collect.loop import CollectorState, MeshCollector, Push, poll_sch
 from serve_app.collect.ownership import Ownership
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.deployments.deadline import Deadline
+from serve_app.deployments.reporting import start_reporting
 from serve_app.deployments.rpc import PAUSE_SECONDS, Caller, Handle, with_session
 from serve_app.errors import ServeError, UnknownMesh
 from serve_app.settings import CollectorSettings, MeshSettings, Settings
 from serve_app.stores.opening import open_leases
+from serve_app.telemetry.spans import span, traceparent
+from serve_app.telemetry.topic import about
 
 if TYPE_CHECKING:  # the collector needs no torch
     from serve_app.deployments.session import MeshSession
@@ -37,6 +40,7 @@ class Collector:
     """
 
     def __init__(self, settings: Settings, sessions: Handle[MeshSession]) -> None:
+        start_reporting(settings, "collector")
         collector = settings.collector
         self._deadline_seconds = settings.serve.deadline_seconds
         self._sessions = sessions
@@ -98,7 +102,9 @@ class Collector:
         async def push(snapshot: MeshSnapshot) -> None:
             events = watch.find(frozenset(snapshot.node_ids), source.workload_services) if watch else ()
             caller = Caller(Deadline.after(self._deadline_seconds))
-            answer = await caller.ask(session.push, mesh, pack_snapshot(snapshot), caller.deadline, events)
+            with span("collector.push", mesh=mesh):
+                packed, trace = pack_snapshot(snapshot), traceparent()
+                answer = await caller.ask(session.push, mesh, packed, caller.deadline, events, trace)
             log.debug("mesh %s: %s is %s", mesh, snapshot.observed_at, answer.status)
 
         return push
@@ -107,9 +113,10 @@ class Collector:
         """Collect a mesh while this replica owns it, from the newest snapshot of the service on."""
         mesh = one.state.mesh
         while True:
-            await self._ownership.wait_for(mesh)
-            one.begin(await self._newest(mesh))
-            await one.run()
+            with about(mesh):
+                await self._ownership.wait_for(mesh)
+                one.begin(await self._newest(mesh))
+                await one.run()
 
     async def _newest(self, mesh: str) -> float | None:
         """Unix time of the newest snapshot of the service; None if there is none. Waits until a session answers:

@@ -34,7 +34,9 @@ from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.local import handed_settings
 from serve_app.deployments.page_files import PageFiles
 from serve_app.deployments.problems import MEDIA_TYPE, problem_response
+from serve_app.deployments.reporting import start_reporting
 from serve_app.deployments.rpc import RECEIVED, RETRY_AFTER_SECONDS
+from serve_app.deployments.traced_requests import TracedRequests
 from serve_app.deployments.waiting_room import WaitingRoom
 from serve_app.errors import (
     DeadlineExceeded,
@@ -332,10 +334,12 @@ class Attempt:
 def middlewares() -> list[Middleware]:
     """The middleware that Serve puts in front of the HTTP server of this process."""
     settings = handed_settings()
+    start_reporting(settings, "gate")
     connections.install(settings.serve)
     access = Access(serve_rules(settings))
     assets.files()  # compresses them now, not during the first request
-    return [Middleware(Gate, settings=settings, access=access, instruments=RayInstruments())]
+    gate = Middleware(Gate, settings=settings, access=access, instruments=RayInstruments())
+    return [Middleware(TracedRequests, place="gate"), gate]
 
 
 def _is_problem(start: Message) -> bool:

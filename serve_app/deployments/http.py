@@ -20,6 +20,7 @@ from serve_app.api.schemas.verdict import ScoreDocument
 from serve_app.deployments import problems
 from serve_app.deployments.access_control import AccessControl
 from serve_app.deployments.scaling import RequestLoad
+from serve_app.deployments.traced_requests import TracedRequests
 from serve_app.errors import (
     BadHost,
     CrossOrigin,
@@ -200,5 +201,6 @@ def interface(openapi: str | None = "/openapi.json", prefix: str = "") -> Http:
     )
     http.add_middleware(AccessControl, access=_access, prefix=prefix)
     http.add_middleware(ServerTiming)
+    http.add_middleware(TracedRequests, place="ingress")
     problems.install(http)
     return http

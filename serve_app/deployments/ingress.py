@@ -10,6 +10,7 @@ from serve_app.access import Access
 from serve_app.deployments.backend import Backend
 from serve_app.deployments.health import Health
 from serve_app.deployments.http import CountRequests, interface
+from serve_app.deployments.reporting import start_reporting
 from serve_app.deployments.routes import ROUTERS
 from serve_app.deployments.rpc import Handle
 from serve_app.deployments.scaling import RequestLoad
@@ -49,6 +50,7 @@ class Ingress:
     def __init__(
         self, settings: Settings, sessions: Handle[MeshSession], collector: Handle[Collector] | None = None
     ) -> None:
+        start_reporting(settings, "ingress")
         self.access = Access(serve_rules(settings))
         self.backend = Backend(settings, sessions, collector)
         self.health = Health(self.backend)

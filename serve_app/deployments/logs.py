@@ -5,17 +5,42 @@ log under their own names, and their records go to the same handlers.
 """
 
 import logging
+from logging.handlers import MemoryHandler
+
+from serve_app.telemetry.logs import AddContext, JsonFormatter
 
 PACKAGES = ("serve_app", "model")
+SERVE = "ray.serve"
 
 
 class ToServeLog(logging.Handler):
     """Passes records on to the logger of Serve, whose handlers may change while a process starts."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        serve = logging.getLogger("ray.serve")
+        serve = logging.getLogger(SERVE)
         if serve.isEnabledFor(record.levelno):
             serve.handle(record)
+
+
+class AsJson(AddContext):
+    """Has the handlers of Serve's logger write JSON: our records and Serve's own.
+
+    It looks at the handlers with each record, since Serve replaces them while a process starts.
+
+    Args:
+        component: what this process is, such as ``session``.
+    """
+
+    def __init__(self, component: str) -> None:
+        super().__init__()
+        self._formatter = JsonFormatter(component)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        for handler in logging.getLogger(SERVE).handlers:
+            writing = handler.target if isinstance(handler, MemoryHandler) and handler.target else handler
+            if writing.formatter is not self._formatter:
+                writing.setFormatter(self._formatter)
+        return super().filter(record)
 
 
 def install() -> None:
@@ -26,3 +51,14 @@ def install() -> None:
             logger.addHandler(ToServeLog())
             logger.propagate = False  # else a handler of the root logger gets each record twice
             logger.setLevel(logging.DEBUG)  # the level of Serve's logger decides
+
+
+def write_json(component: str) -> None:
+    """Write the log of this process as JSON from now on. Calls after the first do nothing.
+
+    Args:
+        component: what this process is, such as ``session``.
+    """
+    serve = logging.getLogger(SERVE)
+    if not any(isinstance(one, AsJson) for one in serve.filters):
+        serve.addFilter(AsJson(component))

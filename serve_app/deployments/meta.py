@@ -7,8 +7,10 @@ import torch
 from model.checkpoint import load_or_shipped
 from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.verdict import Verdict
+from serve_app.deployments.reporting import start_reporting
 from serve_app.pipeline import MetaInput, decide
 from serve_app.settings import Settings
+from serve_app.telemetry.spans import span
 
 
 class MetaModel:
@@ -19,6 +21,7 @@ class MetaModel:
     """
 
     def __init__(self, settings: Settings) -> None:
+        start_reporting(settings, "meta-model")
         torch.set_num_threads(settings.model.threads)
         self._checkpoint = load_or_shipped(settings.model.weights)
 
@@ -26,7 +29,10 @@ class MetaModel:
         """Digest of the weights."""
         return self._checkpoint.digest
 
-    async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
+    async def decide(
+        self, meta_input: MetaInput, policy: AlertPolicy, trace: str = ""
+    ) -> tuple[Verdict, IncidentMemory]:
         """The verdict of one snapshot, and the memory for the next one. The policy comes with each call, since the
-        session gathered the evidence with it."""
-        return await asyncio.to_thread(decide, self._checkpoint, meta_input, policy)
+        session gathered the evidence with it. ``trace`` is the ``traceparent`` of the caller."""
+        with span("meta-model.decide", trace):
+            return await asyncio.to_thread(decide, self._checkpoint, meta_input, policy)

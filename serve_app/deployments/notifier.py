@@ -7,8 +7,11 @@ from model.verdict import Verdict
 from serve_app.alerts.notifier import AlertDelivery, receivers
 from serve_app.alerts.owner import Owner
 from serve_app.deployments.instruments import RayInstruments
+from serve_app.deployments.reporting import start_reporting
 from serve_app.settings import Settings
 from serve_app.stores.opening import open_alert_storage
+from serve_app.telemetry.spans import span
+from serve_app.telemetry.topic import about
 
 
 class Notifier:
@@ -24,6 +27,7 @@ class Notifier:
     """
 
     def __init__(self, settings: Settings) -> None:
+        start_reporting(settings, "notifier")
         to, storage = receivers(settings), open_alert_storage(settings)
         self._owner = Owner(lambda: AlertDelivery(to, storage, RayInstruments()))
         self._delivering: asyncio.Task[None] | None = None
@@ -39,13 +43,14 @@ class Notifier:
         if self._delivering.done():
             raise RuntimeError("delivery of alerts has ended")
 
-    async def accept_verdict(self, mesh: str, verdict: Verdict) -> None:
-        """Update the alerts of a mesh from its newest verdict.
+    async def accept_verdict(self, mesh: str, verdict: Verdict, trace: str = "") -> None:
+        """Update the alerts of a mesh from its newest verdict. ``trace`` is the ``traceparent`` of the caller.
 
         Raises:
             StoreGone: the state of alerts is not here yet; the next verdict has the same alerts.
         """
-        self._owner.delivery().accept_verdict(mesh, verdict, datetime.now(UTC))
+        with about(mesh), span("notifier.accept_verdict", trace, mesh=mesh):
+            self._owner.delivery().accept_verdict(mesh, verdict, datetime.now(UTC))
 
     async def forget_mesh(self, mesh: str) -> None:
         """Resolve the alerts of a mesh that was deleted. Errors as of :meth:`accept_verdict`."""

@@ -14,6 +14,7 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, 
 
 from serve_app.deployments.deadline import Deadline
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
+from serve_app.telemetry.spans import add_event
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,6 +68,7 @@ class Caller:
                         retry_after_seconds=RETRY_AFTER_SECONDS,
                     ) from error
             self.retries[remote.deployment_name] += 1
+            add_event("retry", deployment=remote.deployment_name)
             await asyncio.sleep(pause)
             pause = PAUSE_SECONDS
 

@@ -24,10 +24,12 @@ from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.gpu import measure_memory, prepare_gpu
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.messages import Equipment
+from serve_app.deployments.reporting import start_reporting
 from serve_app.errors import DeadlineExceeded, NoCapacity
 from serve_app.metrics import BATCH_SIZE, BATCH_WAIT, GROUPS_WAITING, INFERENCE, PARTS_SCORED
 from serve_app.pipeline import Mesh, Options, prepare
 from serve_app.settings import ScorerSettings, Settings
+from serve_app.telemetry.spans import clear, span
 
 LOG = logging.getLogger(__name__)
 Group = tuple[PartitionTask, ...]
@@ -79,6 +81,7 @@ class Scorer:
     """
 
     def __init__(self, settings: Settings, device: str) -> None:
+        start_reporting(settings, "scorer")
         torch.set_num_threads(settings.model.threads)
         self._settings = settings.scorer
         self._device = find_device(device)
@@ -112,8 +115,9 @@ class Scorer:
         kind = self._device.type
         return Equipment(kind, backend(kind), self._checkpoint.digest, self._checkpoint.refused)
 
-    async def score(self, group: Group, deadline: Deadline) -> Scored:
-        """Score a group of parts, in one pass with other groups that wait.
+    async def score(self, group: Group, deadline: Deadline, trace: str = "") -> Scored:
+        """Score a group of parts, in one pass with other groups that wait. ``trace`` is the ``traceparent`` of the
+        caller.
 
         Raises:
             DeadlineExceeded: its turn came after the deadline.
@@ -123,16 +127,19 @@ class Scorer:
         self._follow_load()
         try:
             self._set_waiting(self._waiting | {request})
-            outcome: Scored | Exception = await self._batched(request)
+            with span("scorer.score", trace, parts=len(group), work=_work(group)) as recorded:
+                outcome: Scored | Exception = await self._batched(request)
+                if isinstance(outcome, Exception):
+                    raise outcome
+                recorded.set(replica=self._replica, pass_seconds=outcome.seconds)
         finally:  # also if the caller is gone
             self._set_waiting(self._waiting - {request})
-        if isinstance(outcome, Exception):
-            raise outcome
         self._instruments.count(PARTS_SCORED, len(group), scorer=self._replica)
         return outcome
 
     async def _score_batch(self, requests: list[WaitingGroup]) -> list[Scored | Exception]:
         """One outcome for each request. Errors are returned, since raising one would fail the whole batch."""
+        clear()  # the task of all batches was started by the first request
         self._set_waiting(self._waiting - set(requests))
         for request in requests:
             self._instruments.observe(BATCH_WAIT, time.monotonic() - request.arrived_at)

@@ -20,6 +20,7 @@ from serve_app.deployments.scorer import Group, Scored, Scorer, balance, score_g
 from serve_app.deployments.stages import Progress
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
 from serve_app.pipeline import DECIDE, PREPARE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide
+from serve_app.telemetry.spans import traceparent
 
 if TYPE_CHECKING:
     from serve_app.deployments.meta import MetaModel
@@ -78,7 +79,7 @@ class ReplicaRunner:
             DeadlineExceeded: no time is left.
         """
         self.progress.require_time()
-        with self.progress.measure(stage):
+        with self.progress.measure(stage, function):
             return await asyncio.to_thread(function, *args, **kwargs)
 
     async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]:
@@ -91,7 +92,8 @@ class ReplicaRunner:
         with self.progress.measure(SCORE):
             caller = Caller(self.progress.deadline.share(SCORING_SHARE), self.progress.retries)
             groups = balance(tasks, self._replicas.groups)
-            calls = (caller.ask(self._replicas.scorer.score, group, caller.deadline) for group in groups)
+            trace = traceparent()
+            calls = (caller.ask(self._replicas.scorer.score, group, caller.deadline, trace) for group in groups)
             answers = await asyncio.gather(*calls, return_exceptions=True)
             outcomes = [_outcome(answer) for answer in answers]
             same = await asyncio.gather(*map(self._score_again, groups, outcomes))
@@ -105,7 +107,7 @@ class ReplicaRunner:
         with self.progress.measure(DECIDE):
             try:
                 caller = Caller(self.progress.deadline.share(DECIDING_SHARE), self.progress.retries)
-                decided = await caller.ask(self._replicas.meta.decide, meta_input, policy)
+                decided = await caller.ask(self._replicas.meta.decide, meta_input, policy, traceparent())
                 if decided[0].model_digest == self._replicas.checkpoint.digest:
                     return decided
                 why = f"it has other weights, {decided[0].model_digest}"

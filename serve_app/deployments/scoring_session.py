@@ -80,7 +80,7 @@ class SessionRunner:
             DeadlineExceeded: no time is left.
         """
         self.progress.require_time()
-        with self.progress.measure(stage):
+        with self.progress.measure(stage, function):
             return function(*args, **kwargs)
 
     async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]:

@@ -37,6 +37,7 @@ from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.messages import Equipment, SnapshotAnswer
 from serve_app.deployments.news import News
 from serve_app.deployments.queries import Queries
+from serve_app.deployments.reporting import start_reporting
 from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P
 from serve_app.deployments.scaling import RequestLoad
 from serve_app.deployments.scoring_replicas import Replicas
@@ -63,6 +64,8 @@ from serve_app.session import MeshSteps, NextSnapshot, PushResult
 from serve_app.settings import AlertSettings, Settings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.repository import MeshRepository
+from serve_app.telemetry import spans
+from serve_app.telemetry.topic import about
 
 if TYPE_CHECKING:
     from serve_app.deployments.meta import MetaModel
@@ -97,6 +100,7 @@ class MeshSession:
         trainer: Handle[Trainer] | None = None,
         notifier: Handle[Notifier] | None = None,
     ) -> None:
+        start_reporting(settings, "session")
         torch.set_num_threads(settings.model.threads)
         self._settings = settings
         self._checkpoint = load_or_shipped(settings.model.weights)
@@ -168,7 +172,7 @@ class MeshSession:
         await self._place.check()
 
     async def push(
-        self, mesh: str, packed: bytes, deadline: Deadline, events: tuple[ClusterEvent, ...] = ()
+        self, mesh: str, packed: bytes, deadline: Deadline, events: tuple[ClusterEvent, ...] = (), trace: str = ""
     ) -> SnapshotAnswer:
         """Compute the verdict of a snapshot and store both. A failed push changes nothing.
 
@@ -177,6 +181,7 @@ class MeshSession:
             packed: the snapshot as the store keeps it.
             deadline: after which nothing is stored.
             events: recent Kubernetes events of the mesh, newest first; shown with incidents.
+            trace: ``traceparent`` of the caller; so in all methods.
 
         Raises:
             SameTimeOtherContent: another snapshot of this instant has a verdict.
@@ -184,32 +189,29 @@ class MeshSession:
             ServeError: it could not be scored or stored, or not in time.
         """
         runner = self._place.runner(mesh, deadline)
-        stored = await self._push(mesh, packed, runner, events=events)
-        if stored.advanced is None:
-            return SnapshotAnswer(stored.document)
-        verdict = stored.advanced.verdict
-        self._news.notify(mesh)
-        self._start(self._tidy(mesh))
-        if self._trainer is not None and adapts(stored.advanced.mesh.state.sequence, self._options):
-            self._start(self._adapt(mesh, self._trainer))
-        if self._notifier is not None:
-            self._start(self._notify(self._notifier.accept_verdict, mesh, verdict))
-        return runner.progress.answer(stored.document, verdict)
+        with about(mesh), spans.span("session.push", trace, mesh=mesh):
+            stored = await self._push(mesh, packed, runner, events=events)
+            if stored.advanced is None:
+                return SnapshotAnswer(stored.document)
+            with about(mesh, stored.advanced.mesh.state.sequence):
+                self._follow_up(mesh, stored.advanced)
+        return runner.progress.answer(stored.document, stored.advanced.verdict)
 
-    async def add_metrics(self, mesh: str, points: Sequence[Point], deadline: Deadline) -> None:
+    async def add_metrics(self, mesh: str, points: Sequence[Point], deadline: Deadline, trace: str = "") -> None:
         """Count data points of a service graph, and push the snapshot of the interval that they end. Errors as of
         :meth:`push` and :meth:`ServiceGraphs.add`."""
 
         async def push(snapshot: MeshSnapshot) -> None:
-            await self.push(mesh, pack_snapshot(snapshot), deadline)
+            await self.push(mesh, pack_snapshot(snapshot), deadline, trace=trace)
 
         await self._service_graphs.add(mesh, points, push)
 
-    async def baseline(self, mesh: str, packed: bytes, deadline: Deadline) -> None:
+    async def baseline(self, mesh: str, packed: bytes, deadline: Deadline, trace: str = "") -> None:
         """Learn baselines and calibration from a snapshot. Moves neither the mesh's clock nor its newest verdict."""
-        await self._push(mesh, packed, self._place.runner(mesh, deadline), counted=False)
+        with about(mesh), spans.span("session.baseline", trace, mesh=mesh):
+            await self._push(mesh, packed, self._place.runner(mesh, deadline), counted=False)
 
-    async def score(self, packed: Sequence[bytes], deadline: Deadline) -> SnapshotAnswer:
+    async def score(self, packed: Sequence[bytes], deadline: Deadline, trace: str = "") -> SnapshotAnswer:
         """Score the last of several snapshots of one mesh, in order of time, against those before it. Stores nothing.
 
         Raises:
@@ -223,13 +225,17 @@ class MeshSession:
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         async with self._scores:
-            runner, mesh = self._place.runner("(not stored)", deadline), Mesh()
-            with self._load.work():
-                for one in packed:  # one by one, so that pushes of other meshes have their turn in between
-                    advanced = await runner.run_all(partial(self._advance, runner, mesh, one))
-                    mesh = advanced.mesh
-            document = encode_verdict(advanced.verdict).model_dump_json().encode()
-            return runner.progress.answer(document, advanced.verdict)
+            with spans.span("session.score_snapshots", trace, snapshots=len(packed)):
+                return await self._score(packed, self._place.runner("(not stored)", deadline))
+
+    async def _score(self, packed: Sequence[bytes], runner: SnapshotRunner) -> SnapshotAnswer:
+        mesh = Mesh()
+        with self._load.work():
+            for one in packed:  # one by one, so that pushes of other meshes have their turn in between
+                advanced = await runner.run_all(partial(self._advance, runner, mesh, one))
+                mesh = advanced.mesh
+        document = encode_verdict(advanced.verdict).model_dump_json().encode()
+        return runner.progress.answer(document, advanced.verdict)
 
     async def delete(self, mesh: str) -> None:
         """Delete a mesh.
@@ -352,6 +358,16 @@ class MeshSession:
             self._meshes.evict(mesh)
             self._news.notify(mesh)
             self._resolve_alerts(mesh)
+
+    def _follow_up(self, mesh: str, advanced: Advanced) -> None:
+        """Start what follows a new verdict."""
+        self._news.notify(mesh)
+        self._start(self._tidy(mesh))
+        if self._trainer is not None and adapts(advanced.mesh.state.sequence, self._options):
+            self._start(self._adapt(mesh, self._trainer))
+        if self._notifier is not None:
+            trace = spans.traceparent()
+            self._start(self._notify(self._notifier.accept_verdict, mesh, advanced.verdict, trace))
 
     def _resolve_alerts(self, mesh: str) -> None:
         if self._notifier is not None:

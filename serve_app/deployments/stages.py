@@ -17,7 +17,7 @@ from serve_app.deployments.messages import Equipment, SnapshotAnswer
 from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, Caller, P, T
 from serve_app.deployments.scorer import Scored
 from serve_app.errors import DeadlineExceeded, ServeError
-from serve_app.pipeline import MetaInput, PreparedSnapshot
+from serve_app.pipeline import MetaInput, PreparedSnapshot, stage_span
 
 log = logging.getLogger(__name__)
 
@@ -110,10 +110,12 @@ class Progress:
             )
 
     @contextmanager
-    def measure(self, stage: str) -> Iterator[None]:
-        """Add the duration of the block to the stage."""
+    def measure(self, stage: str, function: Callable[..., Any] | None = None) -> Iterator[None]:
+        """Add the duration of the block to the stage. The block is a span, with the name of the function that it calls,
+        if any."""
         started = time.perf_counter()
-        yield
+        with stage_span(stage, function):
+            yield
         self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - started
 
     def _has_our_weights(self, group: Scored) -> bool:

@@ -12,8 +12,10 @@ import time
 from model.state.adapter_fit import Candidate, fit
 from model.state.serialization import unpack_state
 from serve_app.api.codec import unpack_snapshot
+from serve_app.deployments.reporting import start_reporting
 from serve_app.deployments.storage import open_store
 from serve_app.settings import Settings
+from serve_app.telemetry.topic import about
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +31,14 @@ class Trainer:
     """
 
     def __init__(self, settings: Settings) -> None:
+        start_reporting(settings, "trainer")
         os.nice(settings.adapt.niceness)
         self._store = open_store(settings)
 
     async def fit(self, mesh: str) -> Candidate | None:
         """Fit an adapter to the stored state of a mesh; None if the mesh has too little data."""
-        return await asyncio.to_thread(self._fit, mesh)
+        with about(mesh):
+            return await asyncio.to_thread(self._fit, mesh)
 
     def _fit(self, mesh: str) -> Candidate | None:
         started = time.perf_counter()

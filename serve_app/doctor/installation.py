@@ -32,6 +32,7 @@ EXTRAS = {
     "torch-geometric": "only for to_pyg()",
     "metis": "only if METIS comes from the system",
     "redis": "only for store.kind redis",
+    "opentelemetry-exporter-otlp-proto-http": "only for traces.endpoint",
 }
 LEAST_FREE_BYTES = 2**30  # a mesh of 2,000 services and 20,000 calls keeps about 100 MB
 LEAST_SHARED_BYTES = 256 * 2**20  # Ray's object store on one machine
@@ -72,6 +73,7 @@ def check_installation(config: Path | None = None, overrides: Mapping[str, Any] 
         _device,
         _machine,
         _store,
+        _traces,
         _port,
         _login,
         _ray,
@@ -181,6 +183,13 @@ def _state(path: Path) -> Finding:
     except sqlite3.Error as error:
         return Finding("state", "warning", f"{path}: {error}", "the service will move it away and start with a new one")
     return Finding("state", "ok", f"{meshes} mesh{'' if meshes == 1 else 'es'}, {path.stat().st_size / 2**20:,.1f} MiB")
+
+
+def _traces(settings: Settings) -> Iterator[Finding]:
+    if settings.traces.endpoint:
+        from serve_app.doctor.collector import check_collector
+
+        yield check_collector(settings.traces)
 
 
 def _port(settings: Settings) -> Iterator[Finding]:

@@ -1,5 +1,6 @@
 """Address and credentials of an external HTTP server."""
 
+import re
 import ssl
 from base64 import b64encode
 from dataclasses import dataclass
@@ -66,6 +67,32 @@ def read_secret(file: Path) -> str:
     if not text or not text.isprintable():
         raise SecretUnreadable(f"expected one line of text in {file}")
     return text
+
+
+def read_headers(file: Path) -> dict[str, str]:
+    """Read a secret file of headers, one ``name: value`` a line; empty lines are skipped.
+
+    Raises:
+        SecretUnreadable: if it cannot be read. The message names the file, never its content.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SecretUnreadable(f"expected a readable file {file}, came {type(error).__name__}") from None
+    headers = {}
+    for number, line in enumerate(lines, 1):
+        name, colon, value = (part.strip() for part in line.partition(":"))
+        if not line.strip():
+            continue
+        if (
+            not colon
+            or not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name)
+            or not value.isascii()
+            or not value.isprintable()
+        ):
+            raise SecretUnreadable(f"{file}, line {number}: expected `name: value` in ASCII")
+        headers[name] = value
+    return headers
 
 
 def ssl_context(ca_file: Path | None) -> ssl.SSLContext | bool:

@@ -36,6 +36,7 @@ from serve_app.settings.base import Location, MeshName, SettingsGroup
 from serve_app.settings.collector import CollectorSettings
 from serve_app.settings.links import LinkSettings
 from serve_app.settings.meshes import Priority, ServedMeshSettings
+from serve_app.settings.telemetry import LogSettings, TraceSettings
 
 PREFIX = "TAGAE_"
 PLAIN_NAMES = {
@@ -386,6 +387,8 @@ class Settings(BaseSettings):
     notify: NotifySettings = Field(default_factory=NotifySettings)
     links: LinkSettings = Field(default_factory=LinkSettings)
     sidecar: SidecarSettings = Field(default_factory=SidecarSettings)
+    traces: TraceSettings = Field(default_factory=TraceSettings)
+    logs: LogSettings = Field(default_factory=LogSettings)
     meshes: dict[MeshName, ServedMeshSettings] = Field(
         default_factory=dict, description="settings of single meshes, by name"
     )

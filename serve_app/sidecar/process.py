@@ -28,6 +28,7 @@ from serve_app.sidecar.generated.verdicts_pb2 import DESCRIPTOR
 from serve_app.sidecar.generated.verdicts_pb2_grpc import add_VerdictsServicer_to_server
 from serve_app.sidecar.service import Verdicts
 from serve_app.sidecar.session import Session
+from serve_app.telemetry.starting import check_traces, start_traces
 
 SERVICE = DESCRIPTOR.services_by_name["Verdicts"].full_name
 GRACE_SECONDS = 1.0  # for answers under way when it ends
@@ -46,7 +47,8 @@ async def run(settings: Settings, mesh: str, polled: MeshSettings | None, ready:
         ready: called once, with the addresses that it listens on.
 
     Raises:
-        BadSettings: it cannot listen at the configured address, or others could connect to it without a token.
+        BadSettings: it cannot listen at the configured address, others could connect to it without a token, or
+            traces cannot be exported here.
         ServeError: as of ``Session``.
     """
     ends = asyncio.Event()
@@ -56,7 +58,9 @@ async def run(settings: Settings, mesh: str, polled: MeshSettings | None, ready:
     require_protection(rules, [settings.sidecar.host])
     require_certificate(settings.sidecar.certificate_file, settings.sidecar.key_file, "sidecar")
     access = Access(rules)
+    check_traces(settings.traces)
     session = Session(mesh, settings)
+    send_spans = start_traces(settings.traces, "sidecar", lambda: session.instruments)
     try:
         newest_at = await session.begin()
         servers, healthy, addresses = _bind_servers(settings, session, access)
@@ -76,6 +80,7 @@ async def run(settings: Settings, mesh: str, polled: MeshSettings | None, ready:
                 await asyncio.gather(*(server.stop(GRACE_SECONDS) for server in servers))
     finally:
         await session.close()
+        send_spans()
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from serve_app.sidecar.generated.verdicts_pb2 import LatestRequest, Snapshot, Ve
 from serve_app.sidecar.generated.verdicts_pb2_grpc import VerdictsServicer
 from serve_app.sidecar.messages import snapshot_document, verdict_message
 from serve_app.sidecar.session import Session
+from serve_app.telemetry.spans import HEADER
 
 MOST_LETTERS = 600  # of a status' text: with its encoding it stays below the 8 KiB that a peer takes as metadata
 STATUS = {  # of gRPC, by HTTP's
@@ -92,7 +93,8 @@ class Verdicts(VerdictsServicer):
                 Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies),
             )
             require_not_ahead(snapshot.observed_at, datetime.now(UTC), limits.max_ahead_seconds)
-            return verdict_message(await self._session.push(snapshot))
+            trace = str(dict(context.invocation_metadata() or ()).get(HEADER, ""))
+            return verdict_message(await self._session.push(snapshot, trace))
 
 
 @asynccontextmanager

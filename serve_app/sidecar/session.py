@@ -29,6 +29,8 @@ from serve_app.stores.cache import MeshCache
 from serve_app.stores.opening import open_store
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
+from serve_app.telemetry.spans import span
+from serve_app.telemetry.topic import about
 
 MOST_WAITING = 16  # snapshots that wait for their turn; a mesh has one every few seconds
 log = logging.getLogger(__name__)
@@ -90,8 +92,9 @@ class Session:
         log.info("mesh %s: resumes after %s, snapshot %d", self.mesh, _time(verdict), verdict.sequence)
         return float(verdict.observed_at.ToMicroseconds() / 1e6)
 
-    async def push(self, snapshot: MeshSnapshot) -> bytes:
-        """Compute and store the verdict of a snapshot; returns it as JSON. A repeated snapshot counts once.
+    async def push(self, snapshot: MeshSnapshot, trace: str = "") -> bytes:
+        """Compute and store the verdict of a snapshot; returns it as JSON. A repeated snapshot counts once. ``trace``
+        is the ``traceparent`` of the caller.
 
         The push continues if its caller is cancelled. A failed push changes nothing.
 
@@ -109,7 +112,7 @@ class Session:
                 f"sidecar: {MOST_WAITING} snapshots wait for their turn; send one every few seconds",
                 retry_after_seconds=1.0,
             )
-        push = asyncio.create_task(self._push(snapshot))
+        push = asyncio.create_task(self._push(snapshot, trace))
         self._pushes.add(push)
         push.add_done_callback(self._pushes.discard)
         return await asyncio.shield(push)
@@ -135,10 +138,11 @@ class Session:
         self._thread.shutdown()
         self._store.close()
 
-    async def _push(self, snapshot: MeshSnapshot) -> bytes:
+    async def _push(self, snapshot: MeshSnapshot, trace: str) -> bytes:
         began = time.perf_counter()
         push = NextSnapshot(self.mesh, pack_snapshot(snapshot))
-        stored = await self._steps.push(push, self._options, self._runner)
+        with about(self.mesh), span("sidecar.push", trace, "server", mesh=self.mesh):
+            stored = await self._steps.push(push, self._options, self._runner)
         if stored.advanced is None:
             return stored.document
         verdict, message, before = stored.advanced.verdict, verdict_message(stored.document), self.newest.verdict

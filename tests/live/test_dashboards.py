@@ -48,6 +48,7 @@ MAY_BE_EMPTY = {
     "tagae_session_evictions_total",
     "tagae_session_load_seconds_bucket",
     "tagae_retries_total",
+    "tagae_spans_dropped_total",
 }
 
 

@@ -14,6 +14,7 @@ from serve_app.errors import BadSettings
 from serve_app.settings import StoreSettings
 from serve_app.stores.opening import open_store
 from tests.live.redis import RedisProgram
+from tests.serve_app.trace_collector import run_trace_collector
 
 
 def doctor(*options: str) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -92,6 +93,25 @@ def test_the_doctor_accepts_a_safe_redis(redis_program: RedisProgram) -> None:
     _, found = doctor("--set", "store.kind=redis", "--set", f"store.url={redis_program.url}", "--set", "serve.port=0")
     assert {found[subject]["outcome"] for subject in ("store", "persistence", "memory")} == {"ok"}
     assert found["persistence"]["found"].startswith("append-only file, appendfsync always")
+
+
+def test_the_doctor_asks_the_collector_of_traces(tmp_path: Path) -> None:
+    (tmp_path / "headers").write_text("x-api-key: s3cret", encoding="ascii")
+    with run_trace_collector() as collector:
+        chosen = ["--set", f"traces.endpoint={collector.url}", "--set", "serve.port=0"]
+        code, found = doctor(*chosen, "--set", f"traces.headers_file={tmp_path}/headers")
+        assert (code, found["traces"]["outcome"]) == (0, "ok")
+        assert found["traces"]["found"].startswith(f"{collector.url}/v1/traces takes spans")
+        assert collector.headers[-1]["x-api-key"] == "s3cret"
+        collector.status = 401
+        code, found = doctor(*chosen)
+        assert (code, found["traces"]["outcome"]) == (0, "warning")
+        assert "answers 401" in found["traces"]["found"]
+    code, found = doctor(*chosen)
+    assert (code, found["traces"]["outcome"]) == (0, "warning")
+    assert "does not answer" in found["traces"]["found"]
+    code, found = doctor(*chosen, "--set", f"traces.headers_file={tmp_path}/none")
+    assert (code, found["traces"]["outcome"]) == (1, "problem")
 
 
 def test_the_table_reads_like_a_list() -> None:

@@ -1,11 +1,19 @@
 """Records of our modules reach the handlers of Serve's logger, at its level."""
 
+import asyncio
+import io
+import json
 import logging
+import logging.handlers
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 import pytest
 
 from serve_app.deployments import logs
+from serve_app.pipeline import run_in_pool
+from serve_app.telemetry.topic import Topic, about, topic
 
 
 class Recorded(logging.Handler):
@@ -45,3 +53,59 @@ def test_records_go_to_the_log_of_serve_at_its_level(serve_log: Recorded) -> Non
     logging.getLogger("model.checkpoint").error("severe")
     logging.getLogger("elsewhere").error("of others")
     assert serve_log.texts == ["serve_app.stores.sqlite as set", "model.checkpoint severe"]
+
+
+@pytest.fixture
+def json_lines() -> Iterator[io.StringIO]:
+    """The file of Serve's log, as Serve sets it up: a handler that buffers in front of one that writes."""
+    serve, written = logging.getLogger("ray.serve"), io.StringIO()
+    target = logging.StreamHandler(written)
+    target.setFormatter(logging.Formatter("plain %(message)s"))
+    buffering = logging.handlers.MemoryHandler(1, target=target)
+    serve.addHandler(buffering)
+    yield written
+    serve.removeHandler(buffering)
+    for one in [one for one in serve.filters if isinstance(one, logs.AsJson)]:
+        serve.removeFilter(one)
+
+
+def test_json_lines_name_mesh_and_snapshot_of_ours_and_of_serve(serve_log: Recorded, json_lines: io.StringIO) -> None:
+    logs.install()
+    logs.write_json("session")
+    logs.write_json("ingress")  # in the same process
+    logging.getLogger("ray.serve").setLevel(logging.INFO)
+    log = logging.getLogger("serve_app.deployments.session")
+    with about("shop", 17):
+        log.warning('a "quoted"\nline of %d parts', 3)
+        with about("pay"):
+            logging.getLogger("ray.serve").info("ready")
+    try:
+        raise ValueError("wrong")
+    except ValueError:
+        log.exception("failed")
+    first, second, third = (json.loads(line) for line in json_lines.getvalue().splitlines())
+    assert datetime.fromisoformat(first.pop("time")).tzinfo == UTC
+    assert first == {
+        "level": "warning",
+        "logger": "serve_app.deployments.session",
+        "message": 'a "quoted"\nline of 3 parts',
+        "component": "session",
+        "mesh": "shop",
+        "sequence": 17,
+        "trace_id": None,
+    }
+    assert (second["logger"], second["mesh"], second["sequence"]) == ("ray.serve", "pay", None)
+    assert (third["mesh"], third["level"]) == (None, "error")
+    assert third["exception"].endswith("ValueError: wrong")
+
+
+def test_work_in_a_pool_keeps_its_mesh() -> None:
+    async def name_mesh() -> Topic:
+        return topic()
+
+    async def work() -> Topic:
+        with ThreadPoolExecutor(1) as pool, about("shop", 3):
+            return await run_in_pool(pool, name_mesh)
+
+    assert asyncio.run(work()) == Topic("shop", 3)
+    assert topic() == Topic()

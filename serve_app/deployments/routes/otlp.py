@@ -11,6 +11,7 @@ from serve_app.deployments.http import MeshName
 from serve_app.deployments.routes.dependencies import OF_A_MESH, WITH_A_BODY, UseBackend
 from serve_app.deployments.rpc import Caller
 from serve_app.errors import AheadOfClock, SameTimeOtherContent, StaleSnapshot, StoreFull, TooManyMeshes
+from serve_app.telemetry.spans import span, traceparent
 
 router = APIRouter()
 MESSAGES = {PROTOBUF: {"schema": {"type": "string", "format": "binary"}}, JSON: {"schema": {"type": "object"}}}
@@ -33,7 +34,8 @@ async def take_metrics(mesh: MeshName, request: Request, backend: UseBackend) ->
     When an interval ends, its rates become a snapshot of the mesh. Other metrics are ignored and counted in the
     answer."""
     caller, session = Caller(backend.deadline(request)), backend.session_of(mesh)
-    points, ignored, media_type = await read_metrics(request, backend.settings.limits, datetime.now(UTC))
+    with span("ingress.decode"):
+        points, ignored, media_type = await read_metrics(request, backend.settings.limits, datetime.now(UTC))
     if points:
-        await caller.ask(session.add_metrics, mesh, points, caller.deadline)
+        await caller.ask(session.add_metrics, mesh, points, caller.deadline, traceparent())
     return Response(encode_response(media_type, ignored), media_type=media_type)

@@ -25,6 +25,7 @@ from serve_app.errors import (
 )
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import INFERENCE, PARTS_MISSING, PARTS_SCORED, PREDICTIONS, RETRIES, STAGE
+from serve_app.telemetry.spans import span, traceparent
 
 router = APIRouter()
 
@@ -41,9 +42,10 @@ async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Respons
     """Push one snapshot and get its verdict. Repeating the same snapshot returns the same verdict; it counts once."""
     caller, started = Caller(backend.deadline(request)), time.perf_counter()
     session = backend.session_of(mesh)
-    packed = await read_snapshot(request, backend.settings.limits, now=datetime.now(UTC))
+    with span("ingress.decode"):
+        packed = await read_snapshot(request, backend.settings.limits, now=datetime.now(UTC))
     decoded = time.perf_counter() - started
-    answer = await caller.ask(session.push, mesh, packed, caller.deadline)
+    answer = await caller.ask(session.push, mesh, packed, caller.deadline, trace=traceparent())
     instruments: PrometheusInstruments = request.app.state.instruments
     _count_retries(instruments, caller.retries)
     seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
@@ -61,8 +63,9 @@ async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Respons
 async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Learn baselines and calibration from a snapshot. It can have any time and does not move the mesh's clock."""
     caller, session = Caller(backend.deadline(request)), backend.session_of(mesh)
-    packed = await read_snapshot(request, backend.settings.limits)
-    await caller.ask(session.baseline, mesh, packed, caller.deadline)
+    with span("ingress.decode"):
+        packed = await read_snapshot(request, backend.settings.limits)
+    await caller.ask(session.baseline, mesh, packed, caller.deadline, traceparent())
     return Response(status_code=204)
 
 
@@ -76,9 +79,10 @@ async def score(request: Request, backend: UseBackend) -> Response:
     """Score the last of 10 to 120 snapshots of one mesh against those before it. Nothing is stored."""
     started = time.perf_counter()
     caller = Caller(Deadline.after(backend.settings.serve.score_deadline_seconds))
-    packed = await read_snapshots(request, backend.settings.limits, fewest=backend.settings.model.warm_up_snapshots)
+    with span("ingress.decode"):
+        packed = await read_snapshots(request, backend.settings.limits, fewest=backend.settings.model.warm_up_snapshots)
     decoded = time.perf_counter() - started
-    answer = await caller.ask(backend.sessions.score, packed, caller.deadline)
+    answer = await caller.ask(backend.sessions.score, packed, caller.deadline, traceparent())
     seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
     return json_response(answer.verdict, {"server-timing": timing(seconds)})
 

@@ -1,0 +1,50 @@
+"""Starts the traces of a process if the settings ask for them."""
+
+from collections.abc import Callable
+from importlib import import_module
+
+from serve_app.errors import BadSettings
+from serve_app.metrics import Instruments
+from serve_app.settings.telemetry import TraceSettings
+from serve_app.telemetry.spans import is_recording
+
+
+def check_traces(settings: TraceSettings) -> None:
+    """Check that spans can be exported here if the settings ask for it.
+
+    Raises:
+        BadSettings: a package is not installed, or the certificates cannot be read.
+    """
+    if settings.endpoint is None:
+        return
+    try:
+        import_module("serve_app.telemetry.export")
+    except ImportError as error:
+        raise BadSettings(
+            f"traces.endpoint: expected the packages of OpenTelemetry, came {error}; pip install 'tagae[otel]', or "
+            "remove the setting"
+        ) from error
+    if settings.ca_file and not settings.ca_file.is_file():
+        raise BadSettings(f"traces.ca_file: expected certificates in PEM, came no file {settings.ca_file}; correct it")
+
+
+def start_traces(settings: TraceSettings, component: str, instruments: Callable[[], Instruments]) -> Callable[[], None]:
+    """Record and export the spans of this process if the settings have an endpoint. Calls after the first do nothing.
+
+    Args:
+        settings: of traces.
+        component: what this process is, such as ``session``.
+        instruments: makes what counts dropped spans; called only if there is an endpoint.
+
+    Returns:
+        A function that sends the spans that wait; call it where the process ends without ``atexit``.
+
+    Raises:
+        BadSettings: as of :func:`check_traces`.
+    """
+    check_traces(settings)
+    if settings.endpoint is None or is_recording():
+        return lambda: None
+    from serve_app.telemetry.export import start_export
+
+    return start_export(settings, component, instruments()).flush
