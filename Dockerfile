@@ -27,10 +27,12 @@ COPY constraints.txt requirements.lock ./
 RUN pip install --require-hashes --no-deps -r requirements.lock
 
 FROM libraries AS cpu-build
-# Without the index of torch's CPU builds (pytorch.org, "Get started", names it) this stage works too, some GB larger:
-# docker build --target cpu --build-arg TORCH_INDEX_URL=...
+# On x86-64 it needs the index of torch's CPU builds (pytorch.org, "Get started", names it), since torch's default build
+# brings some GB of CUDA: docker build --target cpu --build-arg TORCH_INDEX_URL=...
 ARG TORCH_INDEX_URL
 RUN pip install -c constraints.txt torch ${TORCH_INDEX_URL:+--extra-index-url "$TORCH_INDEX_URL"}
+RUN python -c "import sys, torch; torch.version.cuda and sys.exit( \
+    f'expected torch without CUDA in this image, came {torch.__version__}; give --build-arg TORCH_INDEX_URL')"
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY kernels kernels
 COPY partitioning partitioning

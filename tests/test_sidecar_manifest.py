@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from serve_app.settings import PLAIN_NAMES, Settings, load
-from tests.manifests import needs_crd, ray_services, strict
+from tests.cluster.schemas import needs_crd, ray_services, strict
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = {

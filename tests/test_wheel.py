@@ -15,7 +15,7 @@ import pytest
 
 from kernels.library import FILE as LIBRARY
 from serve_app.web.assets import FOLDER
-from tests.manifests import copied_files
+from tests.cluster.dockerfile import copied_files
 
 ROOT = Path(__file__).parent.parent
 SCORE = """

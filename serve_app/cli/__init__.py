@@ -23,6 +23,7 @@ from serve_app.cli import (
     store,
     token,
     train,
+    weights,
 )
 from serve_app.cli.console import print_error
 
@@ -94,6 +95,7 @@ app.command("mcp")(mcp.mcp)
 app.add_typer(configure.app, name="config")
 app.add_typer(store.app, name="store")
 app.add_typer(token.app, name="token")
+app.add_typer(weights.app, name="weights")
 
 
 def main() -> None:

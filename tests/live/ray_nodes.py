@@ -90,24 +90,24 @@ class Nodes:
             arguments: settings of the application.
             replicas: their number, by deployment.
         """
-        self.port = self.port or free_ports(1)[0]  # now, since Ray takes many
-        config = {
-            "proxy_location": "HeadOnly",
-            "http_options": {"host": LOOPBACK, "port": self.port},
-            "applications": [
-                {
-                    "name": "tagae",
-                    "route_prefix": "/",
-                    "import_path": "serve_app.app:build",
-                    "args": arguments,
-                    "deployments": [{"name": name, "num_replicas": number} for name, number in replicas.items()],
-                }
-            ],
+        application = {
+            "name": "tagae",
+            "route_prefix": "/",
+            "import_path": "serve_app.app:build",
+            "args": arguments,
+            "deployments": [{"name": name, "num_replicas": number} for name, number in replicas.items()],
         }
+        self.deploy_config({"applications": [application]})
+
+    def deploy_config(self, config: Mapping[str, Any]) -> None:
+        """Deploy a Serve config, except for where Serve listens, and wait until all its replicas run."""
+        self.port = self.port or free_ports(1)[0]  # now, since Ray takes many
+        here = {"proxy_location": "HeadOnly", "http_options": {"host": LOOPBACK, "port": self.port}}
+        sent = json.dumps({**config, **here})
         log = self.folder / "deploy.log"
         done = self.folder / "deployed"
         done.unlink(missing_ok=True)
-        program = self._run(f"deploy({self._address!r}, {json.dumps(config)!r}, {str(done)!r})", log)
+        program = self._run(f"deploy({self._address!r}, {sent!r}, {str(done)!r})", log)
         try:
             program.wait_until(done.exists, START_SECONDS)
         finally:

@@ -54,9 +54,9 @@ class Sender:
     repeated: list[str] = field(default_factory=list)
     run: Future[None] = field(default_factory=Future)
 
-    def send(self, url: str, stop: threading.Event) -> None:
+    def send(self, url: str, stop: threading.Event, token: str | None = None) -> None:
         """Send until stopped. An error of the client ends it."""
-        with Client(url, patience_seconds=CLIENT_SECONDS, on_retry=self.repeated.append) as client:
+        with Client(url, patience_seconds=CLIENT_SECONDS, on_retry=self.repeated.append, token=token) as client:
             for snapshot in self.snapshots:
                 self.verdicts.append(client.push(self.mesh, snapshot).model_dump(mode="json"))
                 if stop.wait(PAUSE_SECONDS):

@@ -1,0 +1,200 @@
+{{- define "tagae.labels" -}}
+app.kubernetes.io/name: tagae
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "tagae.redisLabels" -}}
+app.kubernetes.io/name: tagae-redis
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- /* Values that do not fit together. A schema cannot see them. */ -}}
+{{- define "tagae.check" -}}
+{{- $kube := eq .Values.kind "rayservice" }}
+{{- $weights := list .Values.weights.url .Values.weights.urlSecret.name .Values.weights.claim.name | compact }}
+{{- if and $kube (eq .Values.store.kind "local") }}
+{{- fail "store.kind: expected redis with kind rayservice, since its pods share the state, came local" }}
+{{- end }}
+{{- if and (not $kube) (eq .Values.device "cuda") }}
+{{- fail "device: expected cpu with kind deployment, came cuda; use kind rayservice for GPUs" }}
+{{- end }}
+{{- if and (eq .Values.store.kind "redis") (not .Values.redis.create) (not .Values.redis.url) }}
+{{- fail "redis: expected create: true, or the url of your own Redis, came neither" }}
+{{- end }}
+{{- if and $kube (not .Values.redis.create) (not .Values.redis.address) }}
+{{- fail "redis.address: expected HOST:PORT of your own Redis for Ray, came none" }}
+{{- end }}
+{{- if and .Values.redis.create (or .Values.redis.url .Values.redis.address) }}
+{{- fail "redis: expected create: false with the url of your own Redis, came both" }}
+{{- end }}
+{{- if ne (len $weights) (ternary 1 0 (ne .Values.weights.sha256 "")) }}
+{{- fail "weights: expected sha256, and one of url, urlSecret.name and claim.name, or none of them" }}
+{{- end }}
+{{- range $name := list "ingress" "session" "meta" "scorer" }}
+{{- $one := index $.Values.replicas $name }}
+{{- if gt (int $one.min) (int $one.max) }}
+{{- fail (printf "replicas.%s: expected min up to max, came %v and %v" $name $one.min $one.max) }}
+{{- end }}
+{{- end }}
+{{- range $name := list "cpu" "gpu" }}
+{{- $one := index $.Values $name }}
+{{- if gt (int $one.min) (int $one.max) }}
+{{- fail (printf "%s: expected min up to max, came %v and %v" $name $one.min $one.max) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* All settings of TAGAE by group: those of the chart, and those of the values, which win. */ -}}
+{{- define "tagae.settings" -}}
+{{- $names := list }}
+{{- $services := list .Release.Name }}
+{{- if eq .Values.kind "rayservice" }}{{ $services = append $services (printf "%s-serve-svc" .Release.Name) }}{{ end }}
+{{- range $service := $services }}
+{{- range $suffix := list "" (printf ".%s" $.Release.Namespace) (printf ".%s.svc" $.Release.Namespace) (printf ".%s.svc.cluster.local" $.Release.Namespace) }}
+{{- $names = append $names (printf "%s%s" $service $suffix) }}
+{{- end }}
+{{- end }}
+{{- $serve := dict "host" "0.0.0.0" "tokens_file" "/etc/tagae/tokens.toml" "allowed_hosts" (concat $names .Values.hosts) }}
+{{- $scorer := dict "device" .Values.device }}
+{{- if eq .Values.kind "rayservice" }}
+{{- if eq .Values.device "cuda" }}
+{{- $one := .Values.replicas.scorer }}
+{{- $scorer = dict "device" "cuda" "place" "replicas" "num_replicas" (int $one.min) "max_replicas" (int $one.max) "num_cpus" $one.cpus "num_gpus" $one.gpus "meta_replicas" (int .Values.replicas.meta.min) "max_meta_replicas" (int .Values.replicas.meta.max) }}
+{{- else }}
+{{- $_ := set $scorer "place" "session" }}
+{{- end }}
+{{- end }}
+{{- $store := dict "kind" "local" "path" "/var/lib/tagae" }}
+{{- if eq .Values.store.kind "redis" }}
+{{- $url := .Values.redis.url | default (printf "redis://%s-redis:6379/1" .Release.Name) }}
+{{- $store = dict "kind" "redis" "url" $url "password_file" "/run/secrets/redis/password" "key_prefix" .Values.redis.prefix }}
+{{- end }}
+{{- $settings := dict "scorer" $scorer "serve" $serve "store" $store }}
+{{- if eq .Values.kind "rayservice" }}
+{{- $_ := set $settings "collector" (dict "replicas" (int .Values.replicas.collector)) }}
+{{- end }}
+{{- if .Values.weights.sha256 }}
+{{- $_ := set $settings "model" (dict "weights" "/var/lib/tagae-weights/weights.safetensors") }}
+{{- end }}
+{{- mustMergeOverwrite $settings (deepCopy .Values.settings) | toYaml }}
+{{- end }}
+
+{{- define "tagae.securityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "tagae.podSecurityContext" -}}
+runAsNonRoot: true
+runAsUser: 1000
+runAsGroup: 1000
+fsGroup: 1000
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- /* Where pods run. Of a dict: root, place (values with nodeSelector and tolerations), component, perCluster. */ -}}
+{{- define "tagae.placement" -}}
+{{- with .root.Values.images.pullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .place.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .place.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if .perCluster }}
+topologySpreadConstraints:
+  {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+  - topologyKey: {{ . }}
+    maxSkew: 1
+    whenUnsatisfiable: {{ $.root.Values.spread }}
+    labelSelector:
+      matchLabels:
+        {{- include "tagae.labels" $.root | nindent 8 }}
+        app.kubernetes.io/component: {{ $.component }}
+    matchLabelKeys: [ray.io/cluster]  # during an upgrade, each of the two clusters by itself
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "tagae.mounts" -}}
+- {name: tmp, mountPath: /tmp}  # Ray's sockets and logs are in /tmp/ray
+- {name: home, mountPath: /home/ray}
+- {name: tokens, mountPath: /etc/tagae, readOnly: true}
+- {name: secrets, mountPath: /run/secrets/tagae, readOnly: true}
+{{- if eq .Values.store.kind "redis" }}
+- {name: redis, mountPath: /run/secrets/redis, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "tagae.volumes" -}}
+- name: tmp
+  emptyDir: {sizeLimit: 4Gi}
+- name: home
+  emptyDir: {sizeLimit: 256Mi}
+- name: tokens
+  secret: {secretName: {{ .Values.tokens.secret }}, defaultMode: 0440}
+- name: secrets
+  secret: {secretName: {{ .Values.secrets.name }}, defaultMode: 0440, optional: true}
+{{- if eq .Values.store.kind "redis" }}
+- name: redis
+  secret:
+    secretName: {{ .Values.redis.password.secret }}
+    defaultMode: 0440
+    items: [{key: {{ .Values.redis.password.key }}, path: password}]
+{{- end }}
+{{- end }}
+
+{{- define "tagae.weightsMounts" -}}
+{{- if .Values.weights.sha256 }}
+- {name: weights, mountPath: /var/lib/tagae-weights, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "tagae.weightsVolumes" -}}
+{{- if .Values.weights.sha256 }}
+- name: weights
+  emptyDir: {sizeLimit: 256Mi}
+{{- with .Values.weights.claim.name }}
+- name: claim
+  persistentVolumeClaim: {claimName: {{ . }}, readOnly: true}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Downloads or copies the weights, and checks them. A pod with other weights does not start. Of a dict: root, image. */ -}}
+{{- define "tagae.weights" -}}
+{{- $weights := .root.Values.weights }}
+{{- if $weights.sha256 }}
+{{- $source := $weights.url }}
+{{- if $weights.claim.name }}{{ $source = printf "/claim/%s" $weights.claim.file }}{{ end }}
+{{- if $weights.urlSecret.name }}{{ $source = "$(WEIGHTS_URL)" }}{{ end }}
+initContainers:
+  - name: weights
+    image: {{ .image }}
+    imagePullPolicy: {{ .root.Values.images.pullPolicy }}
+    command: [tagae, weights, fetch, {{ $source | quote }}, /var/lib/tagae-weights/weights.safetensors, --sha256, {{ $weights.sha256 | quote }}]
+    {{- with $weights.urlSecret.name }}
+    env:
+      - name: WEIGHTS_URL
+        valueFrom:
+          secretKeyRef: {name: {{ . }}, key: {{ $weights.urlSecret.key }}}
+    {{- end }}
+    securityContext:
+      {{- include "tagae.securityContext" .root | nindent 6 }}
+    resources:
+      requests: {cpu: 100m, memory: 1Gi}
+      limits: {cpu: "1", memory: 1Gi}
+    volumeMounts:
+      - {name: weights, mountPath: /var/lib/tagae-weights}
+      - {name: tmp, mountPath: /tmp}
+      {{- if $weights.claim.name }}
+      - {name: claim, mountPath: /claim, readOnly: true}
+      {{- end }}
+{{- end }}
+{{- end }}

