@@ -21,9 +21,9 @@ from benchmarks.detection.parts import Part
 from benchmarks.detection.plan import Job, simulated_jobs
 from benchmarks.detection.rows import rows
 from benchmarks.detection.run import evaluate, make_recordings, plan_shared, write_lines
-from benchmarks.detection.workers import Workers, report_steps, start_workers
 from benchmarks.simulated import runs, silent_runs
 from serve_app.cli.console import stderr_console
+from serve_app.cli.workers import Workers, report_steps, start_workers
 
 VERDICTS, RESULTS = Path("out/ablations/verdicts"), Path("benchmarks/results/ablations.jsonl")
 SIZE = 300  # services of the simulated meshes

@@ -20,8 +20,8 @@ from benchmarks.detection.plan import DETECTORS, PARTS, SIMULATED, Job, simulate
 from benchmarks.detection.report import write as write_report
 from benchmarks.detection.rows import STATIC, evaluation_set, rows
 from benchmarks.detection.run import evaluate, make_recordings, plan_shared, write_lines
-from benchmarks.detection.workers import report_steps, start_workers
 from benchmarks.simulated import runs, silent_runs
+from serve_app.cli.workers import report_steps, start_workers
 
 VERDICTS, REPORT, RESULTS = Path("out/evaluate/verdicts"), Path("out/evaluate/report.html"), Path("benchmarks/results")
 

@@ -20,11 +20,11 @@ from benchmarks.detection.lines import Tagae, code_digest, missing_work, score, 
 from benchmarks.detection.parts import Part, RecordingTask, evaluate_task, group_parts
 from benchmarks.detection.plan import COLD, OURS, Job
 from benchmarks.detection.rows import rows
-from benchmarks.detection.workers import Workers, report_steps, start_workers
 from benchmarks.generalization.generators import FOLDER, Generator, Recipe, TestRecording, generators
 from model.checkpoint import SHIPPED, load, save
 from model.training.train import TrainingOptions, train
 from serve_app.cli.console import bars, reporter, stderr_console
+from serve_app.cli.workers import Workers, report_steps, start_workers
 from serve_app.evaluation.run import EvaluationOptions
 from serve_app.settings import AlertSettings
 from serve_app.simulator.training_meshes import processes

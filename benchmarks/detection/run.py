@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from benchmarks.detection.parts import Part, RecordingTask, evaluate_task, group_parts, recording_tasks
 from benchmarks.detection.plan import DETECTORS, SHARED, Job, shared_jobs
-from benchmarks.detection.workers import Workers, report_steps
 from benchmarks.simulated import FOLDER, JUDGED, WARM_UP, Run, record
 from serve_app.cli.console import stderr_console
+from serve_app.cli.workers import Workers, report_steps
 from serve_app.evaluation.run import Sheet
 
 W = TypeVar("W")

@@ -1,6 +1,7 @@
 """Output that the commands share: progress, errors, the summary of scored snapshots."""
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,12 +14,15 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from model.errors import ModelError
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
@@ -26,6 +30,7 @@ from serve_app.errors import ServeError
 from serve_app.telemetry.logs import stderr_handler
 
 T = TypeVar("T")
+NOTE_SECONDS = 60.0  # between two lines about long work
 log = logging.getLogger(__name__)
 STATUS_STYLE = {"normal": "green", "anomalous": "bold red", "warming_up": "cyan", "partial": "yellow"}
 
@@ -65,6 +70,37 @@ def print_error(error: Exception) -> None:
     stderr_console().print(f"[bold red]tagae:[/] {escape(_message(error))}", soft_wrap=True)
 
 
+class _Rate(ProgressColumn):
+    """Steps per second of the last half minute."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.1f}/s" if task.speed else "")
+
+
+class Notes:
+    """A line now and then about long work, where stderr is no terminal that can show a bar.
+
+    Args:
+        what: the work.
+        total: steps; None: unknown.
+    """
+
+    def __init__(self, what: str, total: int | None) -> None:
+        self._what, self._total, self._done = what, total, 0
+        self._is_shown = not stderr_console().is_terminal
+        self._began = self._noted = time.monotonic()
+
+    def advance(self, steps: int = 1) -> None:
+        """Count finished steps, and print a line if the last one is a minute ago."""
+        self._done += steps
+        now = time.monotonic()
+        if self._is_shown and now - self._noted >= NOTE_SECONDS:
+            self._noted = now
+            rate = self._done / (now - self._began)
+            of = f" of {self._total:,}, {(self._total - self._done) / rate / 60:,.0f} min left" if self._total else ""
+            print_note(f"{self._what}: {self._done:,}{of}, {rate:,.1f}/s")
+
+
 def bars() -> Progress:
     """Return progress bars on stderr; they are hidden if stderr is not a terminal."""
     console = stderr_console()
@@ -72,6 +108,7 @@ def bars() -> Progress:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        _Rate(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
@@ -103,8 +140,11 @@ def reporter(shown: Progress) -> Callable[[str, int, int], None]:
 
 def progress(things: Iterable[T], what: str, total: int | None) -> Iterator[T]:
     """Yield ``things`` with a progress bar; a ``total`` of None is unknown."""
+    noted = Notes(what, total)
     with bars() as shown:
-        yield from shown.track(things, total=total, description=what)
+        for thing in shown.track(things, total=total, description=what):
+            yield thing
+            noted.advance()
 
 
 class Tally:

@@ -35,13 +35,27 @@ def open_recording(path: Path) -> "RecordingReader | SegmentReader":
 def score_snapshots(
     settings: "Settings", name: str, warmups: Iterable["RecordingReader"], source: "Source"
 ) -> Iterator["Moment"]:
-    """Yield every snapshot of a recording with its verdict, in order.
+    """Yield every snapshot of a recording with its verdict, in order, with a progress bar.
 
     Args:
         settings: of the model.
         name: of the mesh.
         warmups: recordings that set the baselines first.
         source: the recording.
+    """
+    yield from score_all(settings, name, (read(one, "warming up") for one in warmups), read(source, "scoring"))
+
+
+def score_all(
+    settings: "Settings", name: str, warmups: Iterable[Iterable["MeshSnapshot"]], snapshots: Iterable["MeshSnapshot"]
+) -> Iterator["Moment"]:
+    """Yield every snapshot with its verdict, in order.
+
+    Args:
+        settings: of the model.
+        name: of the mesh.
+        warmups: snapshots of recordings that set the baselines first.
+        snapshots: in order of time.
     """
     with waiting("loading the model"):
         import torch
@@ -54,9 +68,9 @@ def score_snapshots(
         torch.set_num_threads(settings.model.threads)
         checkpoint, chosen, mesh = load(settings.model.weights or SHIPPED), options(settings, name), Mesh()
     for warmup in warmups:
-        for snapshot in read(warmup, "warming up"):
+        for snapshot in warmup:
             _, mesh = advance(checkpoint, mesh, snapshot, chosen, counted=False)
-    for snapshot in read(source, "scoring"):
+    for snapshot in snapshots:
         advanced = advance_in_detail(checkpoint, mesh, snapshot, chosen)
         mesh = advanced.mesh
         deviations = deviations_of(advanced.prepared, advanced.calibrated, snapshot)
@@ -67,11 +81,18 @@ def read(source: "Source", what: str) -> Iterator["MeshSnapshot"]:
     """Yield the snapshots with a progress bar."""
     from serve_app.collect.prometheus.history import PastPeriod
 
+    name = "" if isinstance(source, PastPeriod) else f" {source.path.name}"
+    return progress(source.snapshots(), what + name, count_snapshots(source))
+
+
+def count_snapshots(source: "Source") -> int | None:
+    """The number of snapshots of a source, or of instants of a period; None if it is unknown."""
+    from serve_app.collect.prometheus.history import PastPeriod
+
     if isinstance(source, PastPeriod):
-        return progress(source.snapshots(), what, len(source))
+        return len(source)
     counts = [reader.meta.get("counts", {}).get("snapshots") for reader in _readers([source])]
-    total = None if None in counts else sum(counts)
-    return progress(source.snapshots(), f"{what} {source.path.name}", total)
+    return None if None in counts else sum(counts)
 
 
 def _readers(sources: Iterable["Source"]) -> Iterator["RecordingReader"]:

@@ -2,7 +2,7 @@
 
 import sys
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from serve_app.cli.client_options import CaFile, TokenFile, read_token
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import Tally, print_note, waiting
 from serve_app.cli.mesh_options import PrometheusUrl, parse_time, select_mesh
-from serve_app.cli.reading import WarmUps, notes, open_recording, read, score_snapshots
+from serve_app.cli.reading import WarmUps, notes, read, score_snapshots
 
 REACH_SECONDS = 5.0  # in which something has to answer at the URL
 PATIENCE_SECONDS = 300.0  # for one request to a busy service: a long run must not fail because of a pause
@@ -22,25 +22,41 @@ PATIENCE_SECONDS = 300.0  # for one request to a busy service: a long run must n
 if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import VerdictDocument
     from serve_app.cli.reading import Source
-    from serve_app.collect.prometheus.history import PastPeriod
+    from serve_app.cli.series import SnapshotSeries
     from serve_app.recordings.reader import RecordingReader
     from serve_app.settings import Settings
 
 
 def score(
-    recording: Annotated[
-        Path | None, typer.Argument(metavar="RECORDING", help="Folder of the recording, unless --prometheus is given.")
+    recordings: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="RECORDING...", help="Folders of recordings, unless --prometheus is given."),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="File for the verdicts; - is stdout.")] = Path("-"),
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="File for the verdicts; - is stdout. With several series, a folder."),
+    ] = Path("-"),
     warmup: WarmUps = None,
     url: Annotated[str | None, typer.Option(help="URL of a running service. By default this process scores.")] = None,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
     mesh: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             help="With --url: a mesh to continue and keep; by default a new one, deleted afterwards. With --from: a "
-            "mesh of the settings."
+            "mesh of the settings; repeatable."
+        ),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=1, help="Processes that score several recordings or meshes side by side.")
+    ] = 1,
+    overlap: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="SNAPSHOTS",
+            help="With --jobs: cut each series into spans, which score so many snapshots before their own. The "
+            "verdicts then differ a little from one pass; 960 is recommended.",
         ),
     ] = None,
     prometheus: PrometheusUrl = None,
@@ -52,7 +68,7 @@ def score(
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
-    """Score a recording, or a past period of a live mesh: one line of JSON per snapshot, a summary on stderr.
+    """Score recordings, or a past period of live meshes: one line of JSON per snapshot, a summary on stderr.
 
     Exit code 0 means that every snapshot was scored. The verdicts are in the lines.
 
@@ -62,30 +78,43 @@ def score(
       tagae score out/shop --warmup out/quiet | jq -c '[.observed_at, .status, .suspects[0].service]'
       tagae score out/shop --url http://127.0.0.1:8000
       tagae score --prometheus http://127.0.0.1:9090 --from 2026-03-01T12:00Z --to 2026-03-01T14:00Z
+      tagae score out/mon out/tue out/wed --jobs 4 -o verdicts
     """
     from serve_app.recordings.reader import RecordingReader
     from serve_app.settings import load
 
+    meshes = mesh or []
     if url and (weights or config or settings):
         raise typer.BadParameter(
             "--url uses the settings of the service; leave out --weights, --config and --set", param_hint="--url"
         )
-    if (recording is None) == (begin is None):
+    if bool(recordings) == (begin is not None):
         raise typer.BadParameter(
             "expected a recording, or a past period (--from) of a live mesh", param_hint="RECORDING"
         )
-    if mesh and not (url or begin):
+    if meshes and not (url or begin):
         raise typer.BadParameter(
             "expected with --url or --from only; in this process a mesh ends with the run", param_hint="--mesh"
         )
+    if overlap and jobs == 1:
+        raise typer.BadParameter("expected --jobs of 2 or more too, came 1", param_hint="--overlap")
     chosen = load(config, overrides(settings, weights=("model.weights", weights)))
-    warmups = [RecordingReader(path) for path in warmup or ()]
-    source: Source = open_recording(recording) if recording else _past(chosen, prometheus, url, mesh, begin, end)
+    period = _parse_period(begin, end) if begin else None
+    series = _select_series(chosen, recordings or [], prometheus, None if url else meshes, period)
+    if url and (len(series) > 1 or len(meshes) > 1 or jobs > 1):
+        raise typer.BadParameter("expected one series and one mesh, without --jobs", param_hint="--url")
+    if len(series) > 1 and str(output) == "-":
+        raise typer.BadParameter(f"expected a folder for {len(series)} files, came none", param_hint="--output")
+    if len(series) > 1 or overlap:
+        _score_side_by_side(chosen, series, warmup or [], jobs, overlap, output)
+        return
+    warmups, source = [RecordingReader(path) for path in warmup or ()], series[0].open(chosen)
     with ExitStack() as stack:
         if url:
-            verdicts = stack.enter_context(_through_service(url, token_file, ca_file, mesh, warmups, source))
+            name = meshes[0] if meshes else None
+            verdicts = stack.enter_context(_through_service(url, token_file, ca_file, name, warmups, source))
         else:
-            verdicts = (moment.verdict for moment in score_snapshots(chosen, mesh or "", warmups, source))
+            verdicts = (moment.verdict for moment in score_snapshots(chosen, series[0].mesh, warmups, source))
         lines = stack.enter_context(_open_output(output))
         tally = Tally()
         for verdict in verdicts:
@@ -96,17 +125,52 @@ def score(
     tally.show()
 
 
-def _past(
-    settings: "Settings", prometheus: str | None, url: str | None, mesh: str | None, begin: str | None, end: str | None
-) -> "PastPeriod":
-    """The past period to score; with a service, the name of the mesh is the one in the service."""
-    from serve_app.collect.prometheus.detect import MeshSource
-    from serve_app.collect.prometheus.history import PastPeriod
+def _parse_period(begin: str, end: str | None) -> tuple[datetime, datetime]:
+    return parse_time(begin), parse_time(end) if end else datetime.now(UTC)
 
-    _, selected = select_mesh(settings, prometheus, None if url else mesh)
-    last = parse_time(end) if end else datetime.now(UTC)
-    collector = settings.collector
-    return PastPeriod(MeshSource(selected, collector), parse_time(begin or ""), last, collector.interval_seconds)
+
+def _select_series(
+    settings: "Settings",
+    recordings: Sequence[Path],
+    prometheus: str | None,
+    meshes: Sequence[str | None] | None,
+    period: tuple[datetime, datetime] | None,
+) -> "list[SnapshotSeries]":
+    """The series to score: recordings, or a period of live meshes. ``meshes`` is None if --mesh names one of a
+    service."""
+    from serve_app.cli.series import Period, SnapshotSeries, with_unique_names
+
+    if period is None:
+        return with_unique_names([SnapshotSeries(path.resolve().name, path) for path in recordings])
+    selected = [select_mesh(settings, prometheus, mesh) for mesh in meshes or [None]]
+    return with_unique_names([SnapshotSeries(name, Period(polled, *period), name) for name, polled in selected])
+
+
+def _score_side_by_side(
+    settings: "Settings",
+    series: "Sequence[SnapshotSeries]",
+    warmups: Sequence[Path],
+    jobs: int,
+    overlap: int | None,
+    output: Path,
+) -> None:
+    """Score series in processes. Several series have a file each in the folder ``output``, and a summary each."""
+    from serve_app.api.schemas.verdict import VerdictDocument
+    from serve_app.cli.series import score_series
+
+    if len(series) > 1:
+        output.mkdir(parents=True, exist_ok=True)
+    for scored in score_series(settings, series, warmups, jobs, overlap):
+        name, tally = scored.series.name, Tally()
+        with _open_output(output / f"{name}.jsonl" if len(series) > 1 else output) as lines:
+            for line in scored.lines():
+                lines.write(line)
+                tally.add(VerdictDocument.model_validate_json(line))
+        if len(series) > 1:
+            print_note(f"\n{name}")
+        for note in scored.notes:
+            print_note(note)
+        tally.show()
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import pytest
 
 from benchmarks import figures
 from benchmarks.detection.rows import rows
-from benchmarks.detection.workers import start_workers
 from benchmarks.generalization import generators as module
 from benchmarks.generalization.generators import (
     OTHER_TEST,
@@ -31,6 +30,7 @@ from model.checkpoint import SHIPPED, load
 from model.evaluate.truth import Form
 from model.snapshot import MeshSnapshot
 from model.training.train import TrainingOptions
+from serve_app.cli.workers import start_workers
 from serve_app.evaluation.load import read_truth
 from serve_app.recordings.writer import RecordingWriter
 from serve_app.simulator.training_meshes import FIRST_SEED, TrainingMeshes, simulated_runs

@@ -1,11 +1,17 @@
 """The snapshots of a past period, from the mesh's Prometheus."""
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from model.snapshot import MeshSnapshot
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.errors import NoTelemetry
+
+T = TypeVar("T")
+AHEAD = 4  # instants that are polled before the reader asks for them
 
 
 class PastPeriod:
@@ -41,20 +47,42 @@ class PastPeriod:
         """Number of instants in the period."""
         return int((self._last - self._first).total_seconds() / self._interval_seconds + 1e-6) + 1
 
-    def snapshots(self) -> Iterator[MeshSnapshot]:
-        """Yield the snapshots that Prometheus has data for, oldest first.
+    def instant(self, number: int) -> datetime:
+        """The time of an instant, from zero."""
+        return self._first + timedelta(seconds=number * self._interval_seconds)
+
+    def snapshots(self, start: int = 0, end: int | None = None) -> Iterator[MeshSnapshot]:
+        """Yield the snapshots that Prometheus has data for, oldest first. Some are polled ahead, so that Prometheus and
+        the reader work at the same time.
+
+        Args:
+            start: number of the first instant.
+            end: behind the last one; None: the last of the period.
 
         Raises:
             NoTelemetry: if there is none.
         """
         self.missing = []
-        for i in range(len(self)):
-            at = self._first + timedelta(seconds=i * self._interval_seconds)
-            poll = self._source.poll(at)
+        instants = [self.instant(number) for number in range(start, len(self) if end is None else end)]
+        for poll in fetch_ahead(map(self._source.poll, instants), AHEAD):
             if poll.snapshot is None:
-                self.missing.append((at, poll.why))
+                self.missing.append((poll.at, poll.why))
             else:
                 yield poll.snapshot
-        if len(self.missing) == len(self):
+        if len(self.missing) == len(instants):
             at, why = self.missing[-1]
-            raise NoTelemetry(f"no snapshot from {self._first.isoformat()} to {at.isoformat()}: {why}")
+            raise NoTelemetry(f"no snapshot from {instants[0].isoformat()} to {at.isoformat()}: {why}")
+
+
+def fetch_ahead(things: Iterable[T], most: int) -> Iterator[T]:
+    """Yield ``things`` in their order; a thread fetches up to ``most`` of them ahead. Their errors are raised here."""
+    waiting_for: Iterator[T | None] = iter(things)
+    with ThreadPoolExecutor(1, "ahead") as thread:
+        fetched = deque(thread.submit(next, waiting_for, None) for _ in range(most))
+        try:
+            while (thing := fetched.popleft().result()) is not None:
+                fetched.append(thread.submit(next, waiting_for, None))
+                yield thing
+        finally:
+            for one in fetched:
+                one.cancel()

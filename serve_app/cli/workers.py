@@ -1,18 +1,20 @@
 """Runs work in processes, with one progress bar for each kind of work."""
 
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import connection, get_context, parent_process
 from queue import Empty
-from threading import Event, Thread
 from typing import Any, TypeVar
 
 from rich.progress import Progress
 
-from serve_app.cli.console import bars, stderr_console
+from serve_app.cli.console import Notes, bars, print_note
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -28,28 +30,33 @@ class Workers:
     queue: Any
 
     def each(self, what: str, work: Callable[[T], R], things: Sequence[T], steps: Iterable[int]) -> list[R]:
-        """Call ``work`` for each thing and return the results in order; ``steps``: how many steps each reports."""
-        began, task = time.monotonic(), self.bar.add_task(what, total=sum(steps))
-        over = Event()
-        mover = Thread(target=self._move_bar, args=(task, over))
+        """Call ``work`` for each thing and return the results in order; ``steps``: how many steps each reports. After
+        a failure, work that has not begun is dropped."""
+        began, total = time.monotonic(), sum(steps)
+        over, task = threading.Event(), self.bar.add_task(what, total=total or None)
+        mover = threading.Thread(target=self._move_bar, args=(task, Notes(what, total), over))
         mover.start()
+        futures: list[Future[R]] = [self.pool.submit(work, thing) for thing in things]
         try:
-            futures: list[Future[R]] = [self.pool.submit(work, thing) for thing in things]
             for future in as_completed(futures):
                 future.result()  # raises the first failure
         finally:
+            for future in futures:
+                future.cancel()
             over.set()
             mover.join()
         if things:
-            stderr_console().print(f"{what}: {len(things)} in {time.monotonic() - began:.0f} s")
+            print_note(f"{what}: {len(things)} in {time.monotonic() - began:.0f} s")
         return [future.result() for future in futures]
 
-    def _move_bar(self, task: Any, over: Event) -> None:
+    def _move_bar(self, task: Any, noted: Notes, over: threading.Event) -> None:
         while not over.is_set():
             try:
-                self.bar.advance(task, self.queue.get(timeout=0.2))
+                steps = self.queue.get(timeout=0.2)
             except Empty:
                 continue
+            self.bar.advance(task, steps)
+            noted.advance(steps)
 
 
 @contextmanager
@@ -69,3 +76,13 @@ def report_steps(steps: int) -> None:
 def _begin(queue: Any) -> None:
     global _progress
     _progress = queue
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends workers too, without a traceback of each
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this worker if its parent was killed: it would wait for work for ever."""
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
