@@ -36,6 +36,7 @@ def exposures(changed: BoolArray, edge_index: IntArray) -> tuple[IntArray, IntAr
         edge[changed[source]] = BESIDE
         edge[changed[destination]] = OWN
         node[source[edge == OWN]] = BESIDE
+        edge[(node[destination] == BESIDE) & (edge == UNEXPOSED)] = BESIDE
         node[changed] = OWN
     return node, edge
 
