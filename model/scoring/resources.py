@@ -1,8 +1,8 @@
 """Resources that become short: evidence for notices, since users may not suffer yet.
 
-Some shortages are sudden: memory, CPU or connections are far above usual, or no CPU is left. Others are slow: memory or
-connections grow steadily beyond everything in the history, as in a leak. A slow rise is tested with the Theil-Sen slope
-and Kendall's tau (Sen 1968).
+Some shortages are sudden: memory, CPU or connections are far above usual, CPU is beyond everything in the window, or no
+CPU is left. Others are slow: memory or connections grow steadily beyond everything in the history, as in a leak. A slow
+rise is tested with the Theil-Sen slope and Kendall's tau (Sen 1968).
 """
 
 from dataclasses import dataclass
@@ -10,13 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANNELS, Array
+from model.scoring.busy_cpu import busy_cpu
 from model.snapshot import BoolArray, IntArray
 from model.state import history
 from model.state.change_impact import OWN
 from model.state.mesh_state import MeshState, Observation
 from model.verdict import LimitForecast
 
-SHORTAGE_SURPRISE = 8.0  # of a steady rise, of memory beyond its history and of all CPU in use: not by chance
+# Of a steady rise, of memory beyond its history, of CPU beyond the window and of all CPU in use: not by chance.
+SHORTAGE_SURPRISE = 8.0
 CHANNEL = {history.MEMORY: MEMORY, history.CONNECTIONS: CONNECTIONS}
 RECENT = (10, 16)  # blocks in which a rise is looked for
 LEAST_OLDER = 12  # measured blocks before them
@@ -66,7 +68,9 @@ def shortage(state: MeshState, observation: Observation, surprise: Array) -> Arr
     connections = np.clip((node.value[:, CONNECTIONS] - node.expected[:, CONNECTIONS] - 0.4) / 0.3, 0, 1)
     tests = (cpu * share_cpu, surprise[:, MEMORY] * share_memory, surprise[:, CONNECTIONS] * connections)
     strongest: Array = np.maximum.reduce(tests) - np.float32(np.log10(len(tests)))
-    far = np.maximum(_far_above_history(state, observation), _is_saturated(observation))
+    far = np.maximum.reduce(
+        [_far_above_history(state, observation), _is_saturated(observation), busy_cpu(state, observation)]
+    )
     evidence: Array = np.maximum(strongest, np.float32(SHORTAGE_SURPRISE) * far).clip(0)
     return evidence
 

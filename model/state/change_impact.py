@@ -11,7 +11,8 @@ from model.features import Array, Channel
 from model.snapshot import BoolArray, IntArray
 from model.state.filters import SCALES, TAIL_START, Deviation
 
-# No change nearby; a change of a callee (for a call: of its caller); a change of the service itself (of its callee).
+# No change nearby; a change of a callee (for a call: of its caller, or of a callee of its callee); a change of the
+# service itself (for a call: of its callee).
 UNEXPOSED, BESIDE, OWN = range(3)
 EXPOSURES = 3
 # Slots of an impact: exposed snapshots, spells in the tail, snapshots in such spells, sum of the excess.

@@ -36,11 +36,11 @@ def deviation_of(*values: float) -> Deviation:
     return update_filters(filters, column, measured, noise, calm, calm, CHANNELS)[0]
 
 
-def test_a_change_exposes_its_service_its_callers_and_their_calls() -> None:
+def test_a_change_exposes_its_service_its_callers_and_the_calls_to_both() -> None:
     calls = np.array([[0, 1, 2, 3], [1, 2, 3, 0]])  # 0 calls 1 calls 2 calls 3 calls 0
     node, edge = exposures(np.array([False, False, True, False]), calls)
     np.testing.assert_array_equal(node, [UNEXPOSED, BESIDE, OWN, UNEXPOSED])
-    np.testing.assert_array_equal(edge, [UNEXPOSED, OWN, BESIDE, UNEXPOSED])
+    np.testing.assert_array_equal(edge, [BESIDE, OWN, BESIDE, UNEXPOSED])
     assert not np.concatenate(exposures(QUIET, calls)).any()
 
 

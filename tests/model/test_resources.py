@@ -8,9 +8,11 @@ import pytest
 
 from model.incidents.feedback import feedback_on_past
 from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.scoring.busy_cpu import busy_cpu
 from model.scoring.evidence import NOTICE_MARGIN, apply_level_shifts, apply_notice_shifts
 from model.scoring.meta_model import build_verdict
 from model.scoring.resources import LEAST_OLDER, RECENT, SHORTAGE_SURPRISE, Trend, shortage, trends
+from model.snapshot import MeshSnapshot, PlannedChange
 from model.state import history
 from model.state.history import BLOCKS, append_block, block_length, new_history
 from model.state.mesh_state import MeshState
@@ -216,3 +218,43 @@ def test_memory_beyond_its_history_is_noticed_although_it_varies_much() -> None:
     observation, state = watch([*series, snapshot(200, nodes=nodes)])
     evidence_of_all = shortage(state, observation, np.zeros((len(SERVICES), 9), np.float32))
     assert evidence_of_all.tolist() == [0, 0, 0, SHORTAGE_SURPRISE, 0]
+
+
+BEFORE_RISE, RISEN = 100, 8  # snapshots
+
+
+def cpu_course(cpu: float, requests: float = 1.0) -> list[MeshSnapshot]:
+    """Return a mesh whose service 3 needs ``cpu`` in the last snapshots, with so many times its usual requests."""
+    rng = np.random.default_rng(0)
+    nodes = [np.tile(NODE, (len(SERVICES), 1)) for _ in range(BEFORE_RISE + RISEN)]
+    for table in nodes:
+        table[:, 4] = 0.3 + 0.01 * rng.standard_normal(len(SERVICES))
+    for table in nodes[BEFORE_RISE:]:
+        table[3, 4], table[3, 0] = cpu, NODE[0] * requests
+    return [snapshot(i, nodes=table) for i, table in enumerate(nodes)]
+
+
+@pytest.mark.parametrize(
+    ("what", "cpu", "requests", "noticed"),
+    [
+        ("far more for the same requests", 0.6, 1.0, True),
+        ("more requests", 0.6, 2.0, False),
+        ("a third more of little", 0.4, 1.0, False),
+    ],
+)
+def test_cpu_beyond_the_window_is_noticed(what: str, cpu: float, requests: float, noticed: bool) -> None:
+    observation, state = watch(cpu_course(cpu, requests))
+    assert busy_cpu(state, observation).tolist() == [0, 0, 0, float(noticed), 0]
+
+
+@pytest.mark.parametrize(("kind", "noticed"), [("deploy", False), ("scale_out", True)])
+def test_a_new_version_may_need_more_cpu(kind: str, noticed: bool) -> None:
+    course = cpu_course(0.6)
+    course[BEFORE_RISE - 1] = replace(course[BEFORE_RISE - 1], changes=(PlannedChange(kind, SERVICES[3]),))
+    observation, state = watch(course)
+    assert busy_cpu(state, observation)[3] == noticed
+
+
+def test_a_short_rise_of_cpu_and_a_short_window_are_not_noticed() -> None:
+    assert not busy_cpu(*reversed(watch(cpu_course(0.6)[:-4]))).any()
+    assert not busy_cpu(*reversed(watch(cpu_course(0.6)[BEFORE_RISE - 30 :]))).any()

@@ -1,0 +1,83 @@
+"""CPU far beyond everything in the window, although there are not more requests.
+
+The cause may be a busy neighbour on the same host, a hot loop, or a lower limit. CPU varies by hours and with
+load, so its tail is heavy, and even twice the usual CPU is hardly improbable. The window shows more: the service never
+needed as much, in total or for each request, and now it does for minutes.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from model.features import CPU, NODE_CHANNELS, RATE, Array
+from model.snapshot import IntArray, MeshSnapshot
+from model.state.mesh_state import MeshState, Observation
+
+LATELY, MOSTLY = 8, 6  # snapshots that are compared with the older ones, and how many of them have to be above
+BEFORE = 40  # older measured snapshots
+OUTLIERS = 2  # older snapshots that may be higher
+ABOVE, TIMES = 0.15, 1.3  # of the utilization: by how much, and how many times, the older ones are exceeded
+TIMES_PER_REQUEST = 1.1  # the same of CPU for each request
+NEARLY = 0.03  # above the expected utilization, from which a service is examined
+MOST = 32  # services examined, those that rose most first
+WINDOW = 120  # snapshots
+RELIEVING = frozenset({"scale_out"})  # planned changes after which a service does not need more CPU
+
+
+def busy_cpu(state: MeshState, observation: Observation) -> Array:
+    """Return which services ``[N]`` need far more CPU than ever in the window, as 1 and 0.
+
+    Args:
+        state: of the mesh, including the snapshot.
+        observation: of the snapshot.
+    """
+    node, offset = observation.node, np.float32(NODE_CHANNELS[CPU].offset)
+    busy = np.zeros(len(state.node_ids), np.float32)
+    value, expected = (np.exp(v[:, CPU]) - offset for v in (node.value, node.expected))
+    rows = np.flatnonzero(node.observed[:, CPU] & (value > expected + NEARLY) & (value > ABOVE))
+    if not len(rows) or len(state.window) < LATELY + BEFORE:
+        return busy
+    rows = rows[np.argsort(expected[rows] - value[rows], kind="stable")][:MOST]
+    used = _used_cpu(state.window[-WINDOW:], [state.node_ids[row] for row in rows.tolist()])
+    lately, before = used[:LATELY], used[LATELY:]
+    total, per_request = np.moveaxis(_highest(before), -1, 0)
+    is_above = lately[..., 0] > np.maximum(total + ABOVE, total * TIMES)
+    is_above &= lately[..., 1] > per_request * TIMES_PER_REQUEST
+    is_known = np.isfinite(before[..., 0]).sum(axis=0) >= BEFORE
+    busy[rows] = is_known & is_above[0] & (is_above.sum(axis=0) >= MOSTLY)
+    return busy
+
+
+def _used_cpu(window: Sequence[MeshSnapshot], names: Sequence[str]) -> Array:
+    """Return CPU utilization, and CPU for each request, of k services, ``[len(window), k, 2]``, newest first; not a
+    number where they are not known. Nothing is known of the time before a planned change."""
+    used = np.full((len(window), len(names), 2), np.nan, np.float32)
+    changed = np.zeros(len(names), bool)
+    at = np.zeros(0, np.int64)
+    of: tuple[str, ...] | None = None  # whose rows `at` has; most snapshots share their names
+    for age, snapshot in enumerate(reversed(window)):
+        if snapshot.node_ids is not of:
+            of, at = snapshot.node_ids, _find_services(snapshot.node_ids, names)
+        there = at >= 0
+        there[there] = snapshot.node_observed[at[there]][:, [RATE, CPU]].all(axis=1)
+        requests, cpu = snapshot.node_features[at[there]][:, [RATE, CPU]].T
+        used[age, there] = np.stack([cpu, cpu / np.maximum(requests, np.float32(0.05))], axis=1)
+        services = {change.service for change in snapshot.changes if change.kind not in RELIEVING}
+        if services:
+            changed |= [name in services for name in names]
+        used[age, changed] = np.nan
+    return used
+
+
+def _find_services(node_ids: Sequence[str], names: Sequence[str]) -> IntArray:
+    """Return where these services stand in a snapshot, ``[k]``; -1 where they do not."""
+    wanted = set(names)
+    row = {name: i for i, name in enumerate(node_ids) if name in wanted}
+    return np.array([row.get(name, -1) for name in names], np.int64)
+
+
+def _highest(used: Array) -> Array:
+    """Return the highest values over time, without ``OUTLIERS``: ``[k, 2]`` of ``[T, k, 2]``."""
+    known = np.where(np.isfinite(used), used, np.float32(0))
+    highest: Array = np.partition(known, -1 - OUTLIERS, axis=0)[-1 - OUTLIERS]
+    return highest
