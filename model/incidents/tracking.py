@@ -6,6 +6,7 @@ a confirmed service is an incident.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -16,12 +17,13 @@ from numpy.typing import NDArray
 from model.features import Array
 from model.incidents.feedback import Feedback, PastIncident, normal_scores
 from model.incidents.mutes import ActiveMutes, Mute, patterns
-from model.snapshot import BoolArray, IntArray, PlannedChange
+from model.snapshot import BoolArray, IntArray, PlannedChange, namespace_of
 from model.verdict import MuteInForce, NearbyChange, Severity, Suspect
 
 CONFIRM_SECONDS = 45.0  # of evidence that an alert needs
 CLEAR_SECONDS = 120.0  # without evidence, after which it ends
 ONSET_SECONDS, ONSET_SNAPSHOTS = 240.0, 4  # after an incident's first evidence, whichever is longer
+AT_ONCE_SECONDS, AT_ONCE_SNAPSHOTS = 60.0, 1  # between two groups of one fault in a namespace, whichever is longer
 LONGEST_PAUSE = 1800.0  # s in which the baselines of services in an alert pause
 STRONGER = 1.3  # times the peak, for new suspects after the onset
 LASTING_DECADES = 2.5  # that a page score gains when it lasts
@@ -445,8 +447,9 @@ def follow(
     oldest, and end.
 
     One fault often shows in groups that do not call each other: callers of one service, or what is behind a service
-    that shows nothing itself. They have the culprit in common. Another fault may touch services of an open incident. It
-    is an incident of its own if its culprit is severe, arose after the onset of the other, and is not suspected there.
+    that shows nothing itself. They have the culprit in common. A network fault shows in many groups of one namespace,
+    which begin at once. Another fault may touch services of an open incident. It is an incident of its own if its
+    culprit is severe, arose after the onset of the other, and is not suspected there.
 
     Args:
         before: open incidents.
@@ -465,11 +468,19 @@ def follow(
     culprit_of = {i.id: i.suspects[0].service for i in before if i.suspects and i.suspects[0].score >= CLEAR_SHARE}
     seen: dict[str, Group] = {}
     onset = _onset(interval_seconds)
+    has_namespaces = len({namespace_of(name) for name in names}) > 1  # one alone says nothing
     for group, began, severity, culprit in zip(found, since, severities, culprits, strict=True):
         members = {names[i] for i in group.rows}
         involved = members | ({culprit.service} if culprit.service else set())
+        simultaneous: set[str] = set()
+        if has_namespaces and group.confirmed:
+            simultaneous = _began_at_once(open_now.values(), members, began, severity, interval_seconds)
         touched = sorted(
-            (i for i in open_now.values() if involved & set(i.members) or culprit_of.get(i.id) in involved),
+            (
+                i
+                for i in open_now.values()
+                if involved & set(i.members) or culprit_of.get(i.id) in involved or i.id in simultaneous
+            ),
             key=lambda i: (i.since, i.id),
         )
         if not touched and not group.confirmed:
@@ -516,6 +527,31 @@ def _divide(
     first, *later = touched
     others = [i for i in later if _is_another(first, Culprit(culprit_of.get(i.id, ""), i.since), onset)]
     return first, [i for i in later if i not in others], others
+
+
+def _began_at_once(
+    incidents: Iterable[OpenIncident],
+    members: Iterable[str],
+    began: datetime,
+    severity: Severity,
+    interval_seconds: float,
+) -> set[str]:
+    """Return the ids of the incidents that began with a group of services, mainly in the same namespace.
+
+    Notices are about single services, so this says nothing about them.
+    """
+    if severity is Severity.NOTICE:
+        return set()
+    apart = timedelta(seconds=max(AT_ONCE_SECONDS, AT_ONCE_SNAPSHOTS * interval_seconds))
+    near = [i for i in incidents if i.severity is not Severity.NOTICE and abs(began - i.since) <= apart]
+    namespace = _main_namespace(members) if near else ""
+    return {i.id for i in near if _main_namespace(i.members) == namespace}
+
+
+def _main_namespace(services: Iterable[str]) -> str:
+    """Return the namespace of most of these services, the first one by name of several."""
+    counts = Counter(sorted(map(namespace_of, services)))
+    return max(counts, key=counts.__getitem__, default="")
 
 
 def _onset(interval_seconds: float) -> timedelta:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from model.incidents.tracking import (
+    AT_ONCE_SECONDS,
     ONSET_SECONDS,
     AlertPolicy,
     Culprit,
@@ -36,7 +37,8 @@ def group(*rows: int, confirmed: bool = True) -> Group:
 class Watch:
     """Incidents that are tracked from snapshot to snapshot."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: tuple[str, ...] = NAMES) -> None:
+        self.names = names
         self.memory = IncidentMemory()
         self.index = 0
         self.now: dict[str, Group] = {}
@@ -49,7 +51,7 @@ class Watch:
         alive, self.now = follow(
             self.memory.open,
             ordered,
-            NAMES,
+            self.names,
             [at(self.index)] * count,
             [severity] * count,
             culprits or [Culprit()] * count,
@@ -188,6 +190,25 @@ def test_separate_incidents_stay_separate() -> None:
     first, second = watch.see(group(1), group(5))
     assert first.id != second.id
     assert {first.members, second.members} == {(NAMES[1],), (NAMES[5],)}
+
+
+TWO_NAMESPACES = (*(f"a/s{i}" for i in range(5)), *(f"b/s{i}" for i in range(5)))
+
+
+def test_groups_that_begin_at_once_in_a_namespace_are_one_incident() -> None:
+    watch = Watch(TWO_NAMESPACES)
+    assert [i.members for i in watch.see(group(0), group(2, 3), group(6))] == [("a/s0", "a/s2", "a/s3"), ("b/s1",)]
+    first, other = watch.see(group(0), group(4, 5, 3))
+    assert first.members == ("a/s0", "a/s2", "a/s3", "a/s4", "b/s0"), "most of its services are in this namespace"
+    assert other.members == ("b/s1",)
+
+
+def test_groups_of_a_namespace_that_begin_later_and_notices_stay_separate() -> None:
+    watch = Watch(TWO_NAMESPACES)
+    watch.see(group(0))
+    watch.index += int(AT_ONCE_SECONDS / 15)
+    assert len(watch.see(group(0), group(3))) == 2
+    assert len(Watch(TWO_NAMESPACES).see(group(0), group(3), severity=Severity.NOTICE)) == 2
 
 
 def suspects(service: str) -> tuple[Suspect, ...]:
