@@ -21,6 +21,7 @@ from model.snapshot import BoolArray, IntArray, PlannedChange, namespace_of
 from model.verdict import MuteInForce, NearbyChange, Severity, Suspect
 
 CONFIRM_SECONDS = 45.0  # of evidence that an alert needs
+DOUBTFUL_SECONDS = 60.0  # the same if the page score is not far above the level
 CLEAR_SECONDS = 120.0  # without evidence, after which it ends
 ONSET_SECONDS, ONSET_SNAPSHOTS = 240.0, 4  # after an incident's first evidence, whichever is longer
 AT_ONCE_SECONDS, AT_ONCE_SNAPSHOTS = 60.0, 1  # between two groups of one fault in a namespace, whichever is longer
@@ -48,6 +49,7 @@ class AlertPolicy:
         false_notices_per_day: budget of false notices; None: the same.
         confirm: snapshots above the level (k) ...
         confirm_of: ... of the last so many (n) that confirm a service. For longer intervals see :meth:`at_interval`.
+        doubtful: by how much both are larger for a page score that is not far above the level.
         lasting, lasting_of: the same for a deviation that lasts: its page score then counts ``LASTING_DECADES`` more.
         clear: snapshots without a confirmed service after which an incident ends; see :meth:`at_interval`.
         percentile: of the mesh scores without alerts, for the threshold that is shown.
@@ -61,6 +63,7 @@ class AlertPolicy:
     false_notices_per_day: float | None = None
     confirm: int = 3
     confirm_of: int = 4
+    doubtful: int = 1
     lasting: int = 12
     lasting_of: int = 16
     clear: int = 8
@@ -84,14 +87,15 @@ class AlertPolicy:
     def at_interval(self, interval_seconds: float) -> "AlertPolicy":
         """Return the policy for snapshots of this interval, s.
 
-        Evidence for 45 s confirms a service, but at least two snapshots and at most ``confirm``. Two quiet minutes
-        end an incident, but at least two snapshots and at most ``clear``.
+        Evidence for 45 s confirms a service, but at least two snapshots and at most ``confirm``. If it is doubtful, it
+        takes up to a minute. Two quiet minutes end an incident, but at least two snapshots and at most ``clear``.
         """
         confirm = min(self.confirm, max(2, round(CONFIRM_SECONDS / interval_seconds)))
         return replace(
             self,
             confirm=confirm,
             confirm_of=round(self.confirm_of * confirm / self.confirm),
+            doubtful=self.doubtful if (confirm + self.doubtful) * interval_seconds <= DOUBTFUL_SECONDS else 0,
             clear=min(self.clear, max(2, round(CLEAR_SECONDS / interval_seconds))),
         )
 
@@ -367,21 +371,40 @@ class Culprit:
 
 
 def confirm_services(
-    above: Streaks, names: Sequence[str], scores: Array, level: float, policy: AlertPolicy, at: datetime
+    above: Streaks,
+    names: Sequence[str],
+    scores: Array,
+    level: float,
+    policy: AlertPolicy,
+    at: datetime,
+    is_clear: BoolArray | None = None,
 ) -> tuple[Streaks, BoolArray]:
     """Update the services above their level.
+
+    Args:
+        above: as in :class:`IncidentMemory`.
+        names, scores: of M candidates.
+        level: that the scores are compared with.
+        policy: how many snapshots confirm a service.
+        at: time of the snapshot.
+        is_clear: ``[M]`` candidates whose evidence is not ``doubtful``; None: all are.
 
     Returns:
         Bits and start of the streak for each service above its level, and which candidates are confirmed, ``[M]``.
     """
-    mask = (1 << policy.confirm_of) - 1
+    doubtful = 0 if is_clear is None else policy.doubtful
+    mask = (1 << (policy.confirm_of + doubtful)) - 1
     bits = {name: ((b << 1) & mask, since) for name, (b, since) in above.items()}
     for name, score in zip(names, scores, strict=True):
         if score > level:
             before, since = bits.get(name, (0, at))
             bits[name] = (before | 1, since if before else at)
     bits = {name: value for name, value in bits.items() if value[0]}
-    return bits, is_confirmed(bits, names, policy.confirm)
+    lately = {name: (b & ((1 << policy.confirm_of) - 1), since) for name, (b, since) in bits.items()}
+    confirmed = is_confirmed(lately, names, policy.confirm)
+    if is_clear is not None:
+        confirmed &= is_clear | is_confirmed(bits, names, policy.confirm + doubtful)
+    return bits, confirmed
 
 
 def is_confirmed(above: Streaks, names: Sequence[str], confirm: int) -> BoolArray:

@@ -60,7 +60,8 @@ NOTICE_CLEAR_SECONDS = 600.0  # without evidence after which a notice ends
 NOTICE_CONFIRM, NOTICE_CONFIRM_OF = 3, 4  # snapshots above the level, of the last so many; a notice is not urgent
 RESOURCE_METRICS = frozenset(NODE_CHANNELS[c].name for c in (CPU, MEMORY, CONNECTIONS, CPU_PER_REQUEST))
 MOST_SILENT = 0.05  # share of the services; above it, a verdict without an incident is partial
-SEVERE = 1.5  # times the page level, from which a culprit can be another fault beside an open incident
+# Times the page level, from which an alert needs a snapshot less, and a culprit can be another fault beside it.
+SEVERE = 1.5
 AFFECTED_SHARE = 0.6  # of the page level, from which symptoms belong to a neighbouring incident
 # Nats in the ranking for each decade of page score, whatever was learned. Beyond the surprise of a disappearance, more
 # decades show the damage rather than the cause.
@@ -198,7 +199,7 @@ def build_verdict(
         evidence = replace(evidence, notice=np.zeros_like(evidence.notice))
     score = np.zeros_like(evidence.page) if warming else evidence.page
     above_level, confirmed = confirm_services(
-        memory.above_level, evidence.names, score, when.level, policy, when.observed_at
+        memory.above_level, evidence.names, score, when.level, policy, when.observed_at, is_clear(evidence, when.level)
     )
     above_level = _with_lasting_since(above_level, memory.above_lasting, policy, when)
     memory = replace(memory, above_level=above_level).without_muted()
@@ -252,6 +253,12 @@ def build_verdict(
         silence=evidence.silence,
     )
     return verdict, memory
+
+
+def is_clear(evidence: Evidence, level: float) -> BoolArray:
+    """Return which candidates ``[M]`` are far above the page level, or have been near it for long."""
+    clear: BoolArray = evidence.page > SEVERE * level
+    return clear if evidence.lasting is None else clear | (evidence.lasting > 0)
 
 
 def _with_lasting(

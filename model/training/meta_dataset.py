@@ -18,6 +18,7 @@ from model.scoring.meta_model import (
     VerdictContext,
     build_verdict,
     detect_inputs,
+    is_clear,
     page_nats,
     rank_exchange,
     rank_inputs,
@@ -144,15 +145,16 @@ def _confirmed_excess(examples: Sequence[MetaExample], policy: AlertPolicy) -> l
     page scores, over the level."""
     recent: list[dict[str, float]] = []
     excess = []
+    needed = policy.confirm + policy.doubtful
     for example in examples:
         recent = [*recent, dict(zip(example.evidence.names, example.evidence.page.tolist(), strict=True))]
-        recent = recent[-policy.confirm_of :]
+        recent = recent[-policy.confirm_of - policy.doubtful :]
         if not example.normal:
             recent = []
             continue
         names = {name for scores in recent for name in scores}
-        kth = (sorted((s.get(n, 0.0) for s in recent), reverse=True)[: policy.confirm] for n in names)
-        worst = max((scores[-1] for scores in kth if len(scores) == policy.confirm), default=0.0)
+        kth = (sorted((s.get(n, 0.0) for s in recent), reverse=True)[:needed] for n in names)
+        worst = max((scores[-1] for scores in kth if len(scores) == needed), default=0.0)
         excess.append(worst - example.level)
     return excess
 
@@ -228,7 +230,9 @@ def _meta_data(
         for example in examples:
             evidence, level = example.evidence, example.level + offset
             at = example.observed_at
-            above_level, _ = confirm_services(memory.above_level, evidence.names, evidence.page, level, policy, at)
+            above_level, _ = confirm_services(
+                memory.above_level, evidence.names, evidence.page, level, policy, at, is_clear(evidence, level)
+            )
             memory = replace(memory, above_level=above_level)
             fault = example.fault
             if fault or example.normal:

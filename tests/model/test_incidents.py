@@ -21,7 +21,7 @@ from model.verdict import NearbyChange, Severity, Suspect
 from tests.model.model_cases import START
 
 NAMES = tuple(f"a/s{i}" for i in range(8))
-POLICY = AlertPolicy(confirm=2, confirm_of=3)  # of two snapshots, to keep the tests short
+POLICY = AlertPolicy(confirm=2, confirm_of=3, doubtful=0)  # of two snapshots, to keep the tests short
 LEVEL = 5.0
 CLEAR = POLICY.at_interval(15.0).clear
 

@@ -11,6 +11,7 @@ from model.scoring.meta_model import (
     COUNTERPARTS,
     MOST_DECADES,
     PAGE_NATS,
+    SEVERE,
     CrossingCalls,
     MetaModel,
     VerdictContext,
@@ -27,7 +28,7 @@ from model.verdict import MOVED, NearbyChange, Severity, Status, Verdict
 from tests.model.model_cases import at, network
 
 LEVEL = 5.0
-POLICY = AlertPolicy(confirm=2, confirm_of=3)  # of two snapshots, to keep the tests short
+POLICY = AlertPolicy(confirm=2, confirm_of=3, doubtful=0)  # of two snapshots, to keep the tests short
 
 
 def meta() -> MetaModel:
@@ -114,6 +115,17 @@ def test_a_moderate_deviation_that_lasts_raises_an_alert() -> None:
     (past,) = memory.past
     raised = evidence(max(MODERATE - max(past.excess["a/s0"]), 0.0))
     assert not judge(*[raised] * 20)[0][-1].incidents, "after feedback the same evidence raises no alert"
+
+
+@pytest.mark.parametrize(
+    ("page", "snapshots"), [((LEVEL + 1,), 4), ((SEVERE * LEVEL + 1,), 3), ((LEVEL + 1, SEVERE * LEVEL + 1), 3)]
+)
+def test_evidence_near_the_level_has_to_last_a_snapshot_longer(page: tuple[float, ...], snapshots: int) -> None:
+    memory, policy, opened = IncidentMemory(), AlertPolicy(), []
+    for i in range(6):
+        verdict, memory = build_verdict(meta(), evidence(*page), memory, policy, when(i))
+        opened.append(bool(verdict.incidents))
+    assert opened == [i + 1 >= snapshots for i in range(6)]
 
 
 @pytest.mark.parametrize("times", [8, POLICY.lasting - 1])

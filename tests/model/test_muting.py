@@ -39,7 +39,7 @@ from tests.model.model_cases import at, settled_state
 LOW, NORMAL, HIGH = Sensitivity.LOW, Sensitivity.NORMAL, Sensitivity.HIGH
 NAMES = ("shop/cart", "shop/store", "pay/card", "pay/bank", "shopping/list", "edge/front")
 LEVEL = 5.0
-POLICY = AlertPolicy(confirm=2, confirm_of=3)  # of two snapshots, to keep the tests short
+POLICY = AlertPolicy(confirm=2, confirm_of=3, doubtful=0)  # of two snapshots, to keep the tests short
 
 
 def mute(*services: str, start: float = 0, end: float = 100) -> Mute:

@@ -89,7 +89,7 @@ def simulate_events(services: int, seed: int, count: int = 48) -> list[MeshSnaps
     """A mesh with a deploy and a fault in its second half."""
     spec = MeshSpec(services=services, seed=seed)
     culprit = busiest(spec, place=3)
-    return snapshots_of(spec, count, BenignChange("deploy", culprit, 20), Fault("latency_injection", culprit, 30, 40))
+    return snapshots_of(spec, count, BenignChange("deploy", culprit, 20), Fault("latency_injection", culprit, 30, 44))
 
 
 @pytest.fixture(scope="module")
