@@ -49,7 +49,7 @@ class AlertSettings(SettingsGroup):
         3,
         ge=1,
         description="k: anomalous snapshots among the last n that open an incident; fewer, at least 2, if they cover "
-        "45 s",
+        "45 s; one more of each below 1.5 times the page level, if that is at most a minute",
     )
     window_snapshots: int = Field(4, ge=1, description="n: see confirm_snapshots")
     clear_snapshots: int = Field(
