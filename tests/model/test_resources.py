@@ -256,5 +256,6 @@ def test_a_new_version_may_need_more_cpu(kind: str, noticed: bool) -> None:
 
 
 def test_a_short_rise_of_cpu_and_a_short_window_are_not_noticed() -> None:
-    assert not busy_cpu(*reversed(watch(cpu_course(0.6)[:-4]))).any()
-    assert not busy_cpu(*reversed(watch(cpu_course(0.6)[BEFORE_RISE - 30 :]))).any()
+    for course in (cpu_course(0.6)[:-4], cpu_course(0.6)[BEFORE_RISE - 30 :]):
+        observation, state = watch(course)
+        assert not busy_cpu(state, observation).any()
