@@ -156,7 +156,7 @@ def test_incidents_say_which_role_the_service_has_and_whether_they_are_open(watc
     assert incident.open
     assert incident.headline
     assert incident.kind == "slow"
-    assert SNAPSHOTS[FAULT_FROM].observed_at <= incident.first <= SNAPSHOTS[FAULT_FROM + 6].observed_at
+    assert SNAPSHOTS[FAULT_FROM].observed_at <= incident.first <= SNAPSHOTS[FAULT_FROM + 7].observed_at
     assert [one.id for one in after.incidents] == [one.id for one in during.incidents]
     assert not any(one.open for one in after.incidents)
     assert after.incidents[0].headline == incident.headline, "not that it was recovering at its end"
