@@ -54,14 +54,14 @@ class Scorer:
         self._checkpoint = checkpoint
         self.score, self.decide = Method(self._score), Method(self._decide)
 
-    async def _score(self, group: Group, deadline: Deadline) -> Scored:
+    async def _score(self, group: Group, deadline: Deadline, trace: str = "") -> Scored:
         assert deadline.remaining_seconds > 0
         (scores,) = score_groups(self._checkpoint.network, [group])
         assert not isinstance(scores, Exception)
         return Scored("scorer-1", self._checkpoint.digest, scores, 0.0)
 
-    async def _decide(self, *arguments: Any) -> Any:
-        return decide(self._checkpoint, *arguments)
+    async def _decide(self, meta_input: Any, policy: Any, trace: str = "") -> Any:
+        return decide(self._checkpoint, meta_input, policy)
 
 
 @pytest.mark.parametrize("is_same", [True, False])
