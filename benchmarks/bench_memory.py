@@ -3,13 +3,15 @@
     python benchmarks/bench_memory.py [--snapshots 10000] [--services 60] [--json FILE] [--picture FILE]
 
 Each snapshot is packed, unpacked and pushed with the steps of a session, into a LocalStore and a cache.
-Prints a JSON line every 100 snapshots: resident memory of the process, the cache's own count, the store's files.
+Prints a JSON line every 100 snapshots: resident memory of the process, the cache's own count, the store's files, and
+the CPU time of reading the mesh from the store, µs.
 """
 
 import argparse
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -38,8 +40,9 @@ def measure(directory: Path, services: int, snapshots: int, every: int = EVERY) 
     simulator = Simulator(MeshSpec(services=services, seed=1), snapshots=snapshots)
     with closing(LocalStore(directory)) as store:
         checkpoint = load()
+        replay = replayer(checkpoint, Settings())
         steps = MeshSteps(
-            MeshRepository(store, cache, replayer(checkpoint, Settings())),
+            MeshRepository(store, cache, replay),
             checkpoint,
             fit_adapter=False,
             keep_details=True,
@@ -51,7 +54,10 @@ def measure(directory: Path, services: int, snapshots: int, every: int = EVERY) 
             if count % every == 0:
                 files = sum(path.stat().st_size for path in directory.iterdir())
                 resident = process.memory_info().rss
-                yield {"snapshots": count, "resident": resident, "cache": cache.bytes, "files": files}
+                sizes = {"resident": resident, "cache": cache.bytes, "files": files}
+                began = time.process_time()
+                MeshRepository(store, MeshCache(0), replay).get("memory")
+                yield {"snapshots": count, **sizes, "load_us": round(1e6 * (time.process_time() - began))}
 
 
 def draw(rows: list[dict[str, int]], services: int, path: Path) -> None:

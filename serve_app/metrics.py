@@ -102,9 +102,7 @@ MESHES_EVICTED = Metric(
 )
 MESH_LOAD = Metric("tagae_session_load_seconds", "Duration of reading a mesh from the store.", buckets=SECONDS)
 MESHES_HELD = Metric("tagae_session_meshes", "Meshes in the memory of a session.", gauge=True)
-MESHES_HELD_BYTES = Metric(
-    "tagae_session_memory_bytes", "Memory of the meshes and weights that a session holds.", gauge=True
-)
+MESHES_HELD_BYTES = Metric("tagae_session_memory_bytes", "Memory of the meshes that a session holds.", gauge=True)
 SPANS_DROPPED = Metric(
     "tagae_spans_dropped_total",
     "Spans that were not exported, by reason: full (too many wait), failed (the collector did not take them).",
