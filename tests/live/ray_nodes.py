@@ -47,10 +47,13 @@ CPUS = 8  # that replicas can claim on a node; they share the real ones
 class Nodes:
     """A cluster: a head that runs no replica, and further nodes.
 
+    Each node has an HTTP server on the same port, and the system spreads connections over them, as a Service of
+    Kubernetes does.
+
     Attributes:
         folder: for logs.
         environment: of all processes.
-        port: of the service's HTTP server, which is on the head; 0 before the first call of :meth:`deploy`.
+        port: of the service's HTTP servers; 0 before the first call of :meth:`deploy`. Another cluster can have it too.
     """
 
     folder: Path
@@ -65,22 +68,34 @@ class Nodes:
         return f"http://{LOOPBACK}:{self.port}"
 
     @property
+    def head(self) -> Program:
+        """The node that manages the others."""
+        return self._nodes[0]
+
+    @property
     def workers(self) -> list[Program]:
         """The nodes that run replicas."""
         return self._nodes[1:]
 
     def add(self) -> Program:
         """Start a node, and wait until the cluster has it. The first one is the head."""
-        ready_file = self.folder / f"node-{secrets.token_hex(4)}"
-        node = self._run(f"run_node({self._address!r}, {str(ready_file)!r})", ready_file.with_suffix(".log"))
+        node = self._start_node(is_head=not self._nodes)
         self._nodes.append(node)
-        node.wait_until(ready_file.exists, START_SECONDS)
-        self._address = self._address or ready_file.read_text()
         return node
 
+    def restart(self, node: Program) -> Program:
+        """Start a node again that has ended, as Kubernetes does. The head returns under its address."""
+        position = self._nodes.index(node)
+        self._nodes[position] = self._start_node(is_head=not position)
+        return self._nodes[position]
+
     def kill(self, node: Program) -> None:
-        """Kill all processes of a node at once, as if it lost power."""
+        """Kill all processes of a node at once, as if it lost power. It does not return."""
         self._nodes.remove(node)
+        _kill(node)
+
+    def crash(self, node: Program) -> None:
+        """Kill all processes of a node at once, until :meth:`restart`."""
         _kill(node)
 
     def deploy(self, arguments: Mapping[str, Any], replicas: Mapping[str, int]) -> None:
@@ -102,7 +117,7 @@ class Nodes:
     def deploy_config(self, config: Mapping[str, Any]) -> None:
         """Deploy a Serve config, except for where Serve listens, and wait until all its replicas run."""
         self.port = self.port or free_ports(1)[0]  # now, since Ray takes many
-        here = {"proxy_location": "HeadOnly", "http_options": {"host": LOOPBACK, "port": self.port}}
+        here = {"proxy_location": "EveryNode", "http_options": {"host": LOOPBACK, "port": self.port}}
         sent = json.dumps({**config, **here})
         log = self.folder / "deploy.log"
         done = self.folder / "deployed"
@@ -116,7 +131,7 @@ class Nodes:
     def replicas(self, deployment: str) -> dict[int, set[int]]:
         """The process ids of a deployment's replicas, by the node's process id."""
         found: dict[int, set[int]] = {node.pid: set() for node in self._nodes}
-        for node in self._nodes:
+        for node in filter(lambda one: one.running, self._nodes):
             for child in psutil.Process(node.pid).children(recursive=True):
                 with suppress(psutil.NoSuchProcess):
                     if f"ServeReplica:tagae:{deployment}" in " ".join(child.cmdline()):
@@ -127,6 +142,18 @@ class Nodes:
         """Kill all nodes that are left."""
         for node in reversed(self._nodes):
             _kill(node)
+
+    def _start_node(self, *, is_head: bool) -> Program:
+        ready_file = self.folder / f"node-{secrets.token_hex(4)}"
+        call = f"run_node({self._address!r}, {str(ready_file)!r}, is_head={is_head})"
+        node = self._run(call, ready_file.with_suffix(".log"))
+        try:
+            node.wait_until(ready_file.exists, START_SECONDS)
+        except BaseException:
+            _kill(node)
+            raise
+        self._address = ready_file.read_text()
+        return node
 
     def _run(self, call: str, log: Path) -> Program:
         command = [sys.executable, "-c", f"from tests.live.ray_nodes import deploy, run_node; {call}"]
@@ -183,18 +210,23 @@ def _kill(node: Program) -> None:
     node.kill()
 
 
-def run_node(address: str, ready_file: str) -> None:
-    """Be a node of the cluster at an address, or the head of a new one, until this process is killed.
+def run_node(address: str, ready_file: str, *, is_head: bool) -> None:
+    """Be a node of a cluster, until this process is killed, or one of Ray's own processes ends (as ``ray start
+    --block`` does).
 
-    ``ready_file`` is a file for the address, written when the node is ready.
+    Args:
+        address: of the cluster; empty: a head chooses one.
+        ready_file: file for the address, written when the node is ready.
+        is_head: whether it is the head.
     """
     own: dict[str, Any] = {"gcs_address": address}
-    if not address:
-        own = {"include_dashboard": False, "temp_dir": os.environ["RAY_TMPDIR"]}
+    if is_head:
+        port = int(address.rpartition(":")[2]) if address else 0
+        own = {"include_dashboard": False, "temp_dir": os.environ["RAY_TMPDIR"], "gcs_server_port": port}
     node = _start_node(
         RayParams(
             node_ip_address=LOOPBACK,
-            num_cpus=CPUS if address else 0,
+            num_cpus=0 if is_head else CPUS,
             num_gpus=0,
             object_store_memory=OBJECT_STORE_BYTES,
             min_worker_port=0,  # any
@@ -208,7 +240,10 @@ def run_node(address: str, ready_file: str) -> None:
     written = Path(ready_file).with_suffix(".part")
     written.write_text(node.gcs_address)
     written.rename(ready_file)
-    signal.pause()
+    while not (ended := node.dead_processes()):
+        time.sleep(POLL_SECONDS)
+    print(f"ended: {[name for name, _ in ended]}", flush=True)
+    kill_below(psutil.Process())
 
 
 def _start_node(parameters: RayParams) -> Node:

@@ -1,0 +1,138 @@
+"""The life of a cluster under load: the head is lost, the load rises and falls, code and weights change."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from model.checkpoint import SHIPPED, load, save
+from tests.live.loaded_cluster import PAUSE_SECONDS, Cluster, run_under_load, variables
+from tests.live.programs import missing_programs
+from tests.live.ray_nodes import run_nodes
+from tests.live.redis import PROGRAM
+from tests.timing import PATIENCE_SECONDS
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.ray,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(missing_programs(PROGRAM)), reason=f"not here: {'; '.join(missing_programs(PROGRAM))}"),
+]
+QUICK_REPORTS = {"RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1"}  # of the load, instead of every 10 s
+SLOW_PAUSE_SECONDS = 20.0  # in which a session has almost nothing to do, on any machine
+
+
+def report(what: str, cluster: Cluster, since: float) -> None:
+    """Print what clients noticed since a moment."""
+    waits = [sender.longest_wait(since) for sender in cluster.senders]
+    repeated, pushes = count_pushes(cluster)
+    print(f"{what}: longest wait {max(waits):.1f} s; {repeated} of {pushes} pushes were repeated")
+
+
+def count_pushes(cluster: Cluster) -> tuple[int, int]:
+    """Return how many pushes clients repeated, and how many there were."""
+    return sum(len(sender.repeated) for sender in cluster.senders), sum(len(s.verdicts) for s in cluster.senders)
+
+
+def kill_session(cluster: Cluster) -> None:
+    """Kill one session."""
+    sessions = set[int]().union(*cluster.nodes.replicas("MeshSession").values())
+    victim = psutil.Process(min(sessions))
+    victim.kill()
+    victim.wait(PATIENCE_SECONDS)
+
+
+def test_scorers_on_a_lost_node_are_replaced(tmp_path: Path) -> None:
+    chosen = {"device": "cpu", "place": "replicas", "num_replicas": 2}
+    with run_under_load(tmp_path, scorer=chosen) as cluster:
+        scorers = cluster.nodes.replicas("Scorer")
+        node = next(one for one in cluster.nodes.workers if scorers[one.pid])
+        since = time.monotonic()
+        cluster.lose(node, "Scorer")
+        report("a node with scorers was lost", cluster, since)
+
+
+def test_the_head_is_lost_and_returns(tmp_path: Path) -> None:
+    with run_under_load(tmp_path, keeps_ray=True) as cluster:
+        since = time.monotonic()
+        cluster.nodes.crash(cluster.nodes.head)
+        cluster.await_verdicts(10)
+        kill_session(cluster)
+        cluster.await_verdicts(10)
+        assert cluster.count("MeshSession") == 1, "only the head can replace it"
+        report("head and a session were lost", cluster, since)
+        since = time.monotonic()
+        cluster.nodes.restart(cluster.nodes.head)
+        cluster.await_replicas("MeshSession", 2)
+        cluster.await_verdicts()
+        report("the head returned", cluster, since)
+
+
+def test_sessions_and_ingress_follow_the_load(tmp_path: Path) -> None:
+    scaled = {
+        "session_replicas": 1,
+        "max_session_replicas": 3,
+        "ingress_replicas": 1,
+        "max_ingress_replicas": 2,
+        "target_requests": 0.1,
+        "upscale_seconds": 1.0,
+        "downscale_seconds": 5.0,
+    }
+    with run_under_load(tmp_path, sessions=None, environment=QUICK_REPORTS, serve=scaled) as cluster:
+        cluster.await_replicas("MeshSession", 3)
+        cluster.await_replicas("Ingress", 2)
+        cluster.await_verdicts()
+        for sender in cluster.senders:
+            sender.pause_seconds = SLOW_PAUSE_SECONDS
+        cluster.await_replicas("MeshSession", 1)
+        cluster.await_replicas("Ingress", 1)
+        for sender in cluster.senders:
+            sender.pause_seconds = PAUSE_SECONDS
+        cluster.await_verdicts()
+        repeated, pushes = count_pushes(cluster)
+        print(f"the load rose and fell: {repeated} of {pushes} pushes were repeated")
+
+
+def test_settings_and_weights_change_under_load(tmp_path: Path) -> None:
+    weights = change_weights(tmp_path)
+    with run_under_load(tmp_path, scorer={"device": "cpu", "place": "replicas"}) as cluster:
+        cluster.weights.append(weights)
+        since = time.monotonic()
+        cluster.deploy(sessions=2, changed={"limits": {"max_mutes": 50}})  # restarts all, as changed code does
+        cluster.await_verdicts()
+        report("all replicas were replaced", cluster, since)
+        cluster.deploy(sessions=2, changed={"model": {"weights": str(weights)}})
+        cluster.await_verdicts()
+        report("and all got new weights", cluster, since)
+        digest = load(weights).digest
+        assert {sender.verdicts[-1]["model"] for sender in cluster.senders} == {digest}
+
+
+def change_weights(folder: Path) -> Path:
+    """Weights that differ a little from the shipped ones, beside a copy of those."""
+    path, shipped = folder / "weights" / "changed.safetensors", load()
+    path.parent.mkdir()
+    with torch.no_grad():
+        for parameter in shipped.network.parameters():
+            parameter.mul_(1.001)
+    save(replace(shipped, digest=""), path)
+    assert load(path).digest != load(SHIPPED).digest
+    return path
+
+
+def test_a_second_cluster_takes_over(tmp_path: Path) -> None:
+    folder = tmp_path / "second"
+    folder.mkdir()
+    with run_nodes(folder / "nodes", 1, **variables(folder)) as nodes, run_under_load(tmp_path, workers=1) as first:
+        since = time.monotonic()
+        nodes.port = first.nodes.port  # new connections reach either cluster, as while a Service moves
+        second = replace(first, nodes=nodes)
+        second.deploy(sessions=2)
+        first.await_verdicts()
+        first.nodes.end()  # at once; KubeRay waits a minute before it ends the old cluster
+        second.await_verdicts(10)
+        report("another cluster took over", second, since)
