@@ -6,8 +6,9 @@ With Ray, each replica counts through ``ray.serve.metrics`` (``deployments/instr
 that all replicas give the same values, and a deleted mesh disappears.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 
 # From one stage of a small mesh up to the default deadline.
@@ -55,6 +56,12 @@ SNAPSHOTS_DROPPED = Metric(
     "Snapshots without a verdict because the service was too busy, by priority of the mesh and reason: overload (429), "
     "deadline (504).",
     ("priority", "reason"),
+)
+REQUESTS = Metric(
+    "tagae_requests_total",
+    "Requests by kind (push: of a snapshot; other) and outcome: served; failed (5xx); shed (429); client (another "
+    "4xx); abandoned (the client left).",
+    ("kind", "outcome"),
 )
 FAILED_LOGINS = Metric(
     "tagae_failed_logins_total",
@@ -126,6 +133,25 @@ GPU_MEMORY_FRAGMENTED = Metric(
     ("device",),
     gauge=True,
 )
+GPU_TEMPERATURE = Metric("tagae_gpu_temperature_celsius", "Temperature of a scorer's GPU.", ("device",), gauge=True)
+GPU_CLOCK = Metric(
+    "tagae_gpu_clock_ratio",
+    "Clock of the multiprocessors of a scorer's GPU, relative to the highest.",
+    ("device",),
+    gauge=True,
+)
+GPU_THROTTLED = Metric(
+    "tagae_gpu_throttled",
+    "1 while a scorer's GPU is slowed down, by reason: heat, power.",
+    ("device", "reason"),
+    gauge=True,
+)
+GPU_HEADROOM = Metric(
+    "tagae_gpu_headroom_ratio",
+    "Share of the usual requests that a scorer's GPU can take before heat slows it down.",
+    ("device",),
+    gauge=True,
+)
 NOTICES = (NOTICES_SENT, NOTICES_FAILED, NOTICES_DROPPED, NOTICES_WAITING)
 METRICS = (
     ADAPTERS,
@@ -140,6 +166,7 @@ METRICS = (
     STAGE,
     REFUSALS,
     SNAPSHOTS_DROPPED,
+    REQUESTS,
     STORE_GONE,
     MESHES_FOUND,
     MESHES_EVICTED,
@@ -151,6 +178,10 @@ METRICS = (
     GPU_MEMORY_PEAK,
     GPU_MEMORY_RESERVED,
     GPU_MEMORY_FRAGMENTED,
+    GPU_TEMPERATURE,
+    GPU_CLOCK,
+    GPU_THROTTLED,
+    GPU_HEADROOM,
     *NOTICES,
 )
 
@@ -209,3 +240,66 @@ class MeshGauges:
     coverage: float = 1.0
     interval_seconds: float | None = None
     unseen: int = 0
+
+
+class ObjectiveStatus(StrEnum):
+    """Whether the service keeps to a target. Not knowing is a status of its own, never shown as fulfilled."""
+
+    FULFILLED = "fulfilled"
+    VIOLATED = "violated"
+    UNKNOWN = "unknown"  # too little of the window is known, or too few requests came
+    NO_TARGET = "no_target"
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """One target of the service level.
+
+    Attributes:
+        name: as in the settings, without its unit.
+        status: over the window.
+        target: as in the settings.
+        current: value over the window, in the unit of the target; None: unknown.
+        budget_left: share of the error budget that is left; below 0: overspent; None: unknown, or there is none.
+        violated_since: Unix time; None: it is not violated.
+    """
+
+    name: str
+    status: ObjectiveStatus
+    target: float
+    current: float | None
+    budget_left: float | None
+    violated_since: float | None = None
+
+    def violated_from(self, since: float) -> "Objective":
+        """The same, violated since this Unix time."""
+        return replace(self, violated_since=since)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLevel:
+    """The service level over the window.
+
+    Attributes:
+        window_seconds: length of the window.
+        known: share of the window that is known.
+        reported_at: when the newest counts arrived, Unix time; None: never.
+        objectives: each target.
+        pushes, requests: number by outcome; pushes are requests, too.
+        meshes: pushes that were slow, failed or were refused, by mesh, most first; the empty name has all others.
+    """
+
+    window_seconds: float
+    known: float
+    reported_at: float | None
+    objectives: tuple[Objective, ...]
+    pushes: dict[str, int] = field(default_factory=dict)
+    requests: dict[str, int] = field(default_factory=dict)
+    meshes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def status(self) -> ObjectiveStatus:
+        """The worst status of the objectives: violated, then unknown."""
+        found = {one.status for one in self.objectives}
+        order = (ObjectiveStatus.VIOLATED, ObjectiveStatus.UNKNOWN, ObjectiveStatus.FULFILLED)
+        return next((one for one in order if one in found), ObjectiveStatus.NO_TARGET)

@@ -74,6 +74,7 @@ ROOMS = {  # allowed imports; a folder ends with a slash
         "serve_app/api/codec/columns.py",
         "serve_app/web/assets.py",  # for its Brotli
     ),
+    "pynvml": ("serve_app/deployments/gpu.py",),
     "pymetis": ("partitioning/",),
     "redis": ("serve_app/stores/", "serve_app/doctor/redis.py"),
     "typer": ("serve_app/cli/",),

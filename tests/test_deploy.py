@@ -16,7 +16,7 @@ import yaml
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.streams import EVENTS, WAIT_SECONDS
 from serve_app.exporter import PrometheusInstruments
-from serve_app.metrics import METRICS, MeshGauges
+from serve_app.metrics import METRICS, MeshGauges, Objective, ObjectiveStatus, ServiceLevel
 from serve_app.settings import Settings
 from tests.live.deployed import DASHBOARDS, DEPLOY, dashboard_queries
 
@@ -38,7 +38,8 @@ def exported_series() -> set[str]:
             instruments.count(metric, **labels)
     mesh = MeshGauges("shop", 3, 5, datetime.now(UTC), "normal", 1.0, 2.0, 0.5, 0)
     collected = CollectorState("shop", 1.0, 1.0, {"taken": 1}, {"late": 1})
-    text = instruments.text([mesh], [collected]).decode()
+    objective = Objective("p99", ObjectiveStatus.FULFILLED, 2.0, 0.1, 0.9)
+    text = instruments.text([mesh], [collected], ServiceLevel(3600.0, 1.0, 1.0, (objective,))).decode()
     return {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
 
 
@@ -125,6 +126,7 @@ def test_there_is_a_row_for_each_question() -> None:
         "Errors",
         "Meshes in memory",
         "GPU",
+        "Service level",
     }
 
 

@@ -3,6 +3,8 @@
 The limit adapts to measured durations (additive increase, multiplicative decrease, as in TCP; Netflix's
 concurrency-limits does the same for services). While requests take less than a target the limit grows. As soon as they
 take longer it shrinks. A refusal costs next to nothing, so accepted requests keep their deadlines under any load.
+
+While a GPU is hot, the limit is lowered to its headroom, before the GPU slows itself down.
 """
 
 import math
@@ -64,10 +66,12 @@ class Admission:
     Attributes:
         deadline_seconds: of a request.
         limit: requests that may be under way, adapted to their durations.
+        headroom: share of the limit to use, above 0, at most 1.
     """
 
     deadline_seconds: float
     limit: float = FIRST
+    headroom: float = 1.0
     _kinds: Counter[RequestKind] = field(default_factory=Counter)
     _meshes: Counter[str] = field(default_factory=Counter)
     _asked: dict[str, float] = field(default_factory=dict)  # by mesh: when it last asked, the longest ago first
@@ -88,7 +92,7 @@ class Admission:
             mesh: name; empty if it is about no mesh.
             now: s of a monotonic clock.
         """
-        is_free = self._kinds.total() < self.limit * SHARES[kind] or self._kinds[kind] < RESERVED[kind]
+        is_free = self._kinds.total() < self.headroom * self.limit * SHARES[kind] or self._kinds[kind] < RESERVED[kind]
         is_fair = kind is RequestKind.READ or self._meshes[mesh] < self._fair_share(mesh, now)
         return is_free and is_fair
 
@@ -146,7 +150,7 @@ class Admission:
         self._asked.pop(mesh, None)
         self._asked[mesh] = now
         _forget(self._asked, now)
-        return max(2.0, self.limit / len(self._asked))
+        return max(2.0, self.headroom * self.limit / len(self._asked))
 
     def _decay(self, now: float) -> None:
         """Forget the past: a count halves each second."""

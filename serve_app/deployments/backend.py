@@ -10,6 +10,7 @@ from fastapi import Request
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.deadline import Deadline, seconds_since
 from serve_app.deployments.rpc import RECEIVED, Caller, Handle, P, T, with_session
+from serve_app.deployments.sla.levels import SESSION
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
 
@@ -30,6 +31,7 @@ class Backend:
     def __init__(self, settings: Settings, sessions: Handle[MeshSession], collector: Handle[Collector] | None) -> None:
         self.settings = settings
         self.sessions = sessions
+        self.level_session = with_session(sessions, SESSION)  # which adds up the service level
         self._collector = collector
         self._deadline_seconds = settings.serve.deadline_seconds
 

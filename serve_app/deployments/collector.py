@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -16,9 +17,13 @@ from serve_app.collect.loop import CollectorState, MeshCollector, Push, poll_sch
 from serve_app.collect.ownership import Ownership
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.deployments.deadline import Deadline
+from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.reporting import start_reporting
 from serve_app.deployments.rpc import PAUSE_SECONDS, Caller, Handle, with_session
-from serve_app.errors import ServeError, UnknownMesh
+from serve_app.deployments.sla.counts import GATEWAY_TIMEOUT, REPORT_SECONDS, Outcome, RequestCounts, outcome_of
+from serve_app.deployments.sla.levels import SESSION
+from serve_app.errors import ServeError, UnknownMesh, answer
+from serve_app.metrics import REQUESTS
 from serve_app.settings import CollectorSettings, MeshSettings, Settings
 from serve_app.stores.opening import open_leases
 from serve_app.telemetry.spans import span, traceparent
@@ -52,6 +57,7 @@ class Collector:
         self._ownership = Ownership(collector.meshes, open_leases(settings.store), self._note)
         self._loops = {name: self._loop(name, mesh, collector) for name, mesh in collector.meshes.items()}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._counts, self._instruments = RequestCounts(settings.sla), RayInstruments()
 
     async def check_health(self) -> None:
         """Serve calls this every second, and first before the replica is ready: the loops start then.
@@ -63,6 +69,7 @@ class Collector:
             self._tasks = {asyncio.create_task(self._collect(one)) for one in self._loops.values()}
             self._tasks.add(asyncio.create_task(self._ownership.run()))
             self._tasks |= {asyncio.create_task(watch.run()) for watch in self._watches.values()}
+            self._tasks.add(asyncio.create_task(self._report()))
         ended = [task for task in self._tasks if task.done()]
         if ended:
             raise RuntimeError(f"collecting a mesh has ended: {ended[0].exception()!r}")
@@ -101,13 +108,38 @@ class Collector:
 
         async def push(snapshot: MeshSnapshot) -> None:
             events = watch.find(frozenset(snapshot.node_ids), source.workload_services) if watch else ()
-            caller = Caller(Deadline.after(self._deadline_seconds))
-            with span("collector.push", mesh=mesh):
-                packed, trace = pack_snapshot(snapshot), traceparent()
-                answer = await caller.ask(session.push, mesh, packed, caller.deadline, events, trace)
-            log.debug("mesh %s: %s is %s", mesh, snapshot.observed_at, answer.status)
+            caller, began = Caller(Deadline.after(self._deadline_seconds)), time.monotonic()
+            try:
+                with span("collector.push", mesh=mesh):
+                    packed, trace = pack_snapshot(snapshot), traceparent()
+                    made = await caller.ask(session.push, mesh, packed, caller.deadline, events, trace)
+            except Exception as error:
+                self._count(mesh, answer(error).status, time.monotonic() - began)
+                raise
+            self._count(mesh, 200, time.monotonic() - began)
+            log.debug("mesh %s: %s is %s", mesh, snapshot.observed_at, made.status)
 
         return push
+
+    def _count(self, mesh: str, status: int, seconds: float) -> None:
+        """Count a push, as a gate counts the ones that come over HTTP."""
+        outcome = outcome_of(status)
+        self._instruments.count(REQUESTS, kind="push", outcome=outcome.value)
+        is_measured = outcome is Outcome.SERVED or status == GATEWAY_TIMEOUT
+        self._counts.count_push(outcome, mesh, seconds if is_measured else None)
+
+    async def _report(self) -> None:
+        """Send the counts regularly to the session that adds them up."""
+        levels = with_session(self._sessions, SESSION)
+        while True:
+            await asyncio.sleep(REPORT_SECONDS)
+            report = self._counts.report()
+            try:
+                await Caller(Deadline.after(self._deadline_seconds)).ask(levels.take_counts, report)
+            except ServeError as error:  # the next report has these slots, too
+                log.warning("the counts of pushes could not be sent: %s", error)
+            else:
+                self._counts.acknowledge(report)
 
     async def _collect(self, one: MeshCollector) -> None:
         """Collect a mesh while this replica owns it, from the newest snapshot of the service on."""

@@ -12,15 +12,20 @@ cannot be done away from the replicas:
 * A request that a dying replica dropped is sent again to another one, until its deadline. All requests may be repeated:
   a snapshot is counted once, and the other routes set a state that is the same when set twice.
 * The client gets an answer by the deadline in any case.
+* Requests are counted by outcome and duration. Every few seconds the gate asks the service whether it is ready, as a
+  client would, and sends its counts with this request (:mod:`serve_app.deployments.sla`).
 * The files of the page are sent from here (:mod:`serve_app.deployments.page_files`).
 
 Serve calls :func:`middlewares` in each process that listens (``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH``).
 """
 
 import asyncio
+import json
+import logging
 import random
 import re
 import time
+from collections import deque
 from dataclasses import dataclass
 
 from starlette.middleware import Middleware
@@ -36,6 +41,15 @@ from serve_app.deployments.page_files import PageFiles
 from serve_app.deployments.problems import MEDIA_TYPE, problem_response
 from serve_app.deployments.reporting import start_reporting
 from serve_app.deployments.rpc import RECEIVED, RETRY_AFTER_SECONDS
+from serve_app.deployments.sla.counts import (
+    EXTENSION,
+    GATEWAY_TIMEOUT,
+    REPORT_SECONDS,
+    Outcome,
+    Report,
+    RequestCounts,
+    outcome_of,
+)
 from serve_app.deployments.traced_requests import TracedRequests
 from serve_app.deployments.waiting_room import WaitingRoom
 from serve_app.errors import (
@@ -48,12 +62,14 @@ from serve_app.errors import (
     SlowRequest,
     answer,
 )
-from serve_app.metrics import FAILED_LOGINS, REFUSALS, SNAPSHOTS_DROPPED, Instruments
+from serve_app.metrics import FAILED_LOGINS, REFUSALS, REQUESTS, SNAPSHOTS_DROPPED, Instruments
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
 from serve_app.settings.meshes import Priority
 from serve_app.web import assets
 
+BROKEN = 500  # what an answer that broke off counts as
+HEADROOMS = 6  # answers of scorers, half a minute: a hot GPU stays hot for a while
 GRACE_SECONDS = 5.0  # before the rate of a body is checked
 GRACE_SPREAD = 2.0  # a random factor of the grace, so that clients that came together are not all cut off together
 TRICKLE_BYTES = 512  # a smaller piece of a body is a trickle
@@ -71,7 +87,23 @@ POSTS = {
     "otlp/v1/metrics": RequestKind.PUSH,
 }  # to a mesh; all others are actions of a person on the page
 DROPS = {429: "overload", 504: "deadline"}  # by the status of the answer to a snapshot
+SNAPSHOTS = "snapshots"  # the route whose durations are those from push to verdict
 STARTING = b"/-/routes"  # Serve's 404 names it while the service is starting
+READYZ = {
+    "type": "http",
+    "asgi": {"version": "3.0", "spec_version": "2.3"},
+    "http_version": "1.1",
+    "method": "GET",
+    "scheme": "http",
+    "path": "/readyz",
+    "raw_path": b"/readyz",
+    "query_string": b"",
+    "root_path": "",
+    "headers": [(b"host", b"localhost")],
+    "client": ("127.0.0.1", 0),
+    "server": ("127.0.0.1", 0),
+}
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +115,14 @@ class Request:
         mesh: name in the path, or empty.
         deadline_seconds: None: it has no deadline.
         priority: of its mesh.
+        is_push: whether it pushes a snapshot.
     """
 
     kind: RequestKind | None
     mesh: str
     deadline_seconds: float | None
     priority: Priority = Priority.NORMAL
+    is_push: bool = False
 
 
 class Gate:
@@ -108,6 +142,10 @@ class Gate:
         self._admission = Admission(settings.serve.deadline_seconds)
         self._room = WaitingRoom(self._admission)
         self._buffered = 0  # bytes of bodies in memory
+        self._counts = RequestCounts(settings.sla)
+        self._reporting: asyncio.Task[None] | None = None
+        # Each answer is of one scorer, so the lowest of the newest answers counts.
+        self._headrooms: deque[float] = deque([1.0], maxlen=HEADROOMS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it."""
@@ -118,18 +156,75 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answered = Answered(send)
+        if self._reporting is None or self._reporting.done():
+            self._reporting = asyncio.create_task(self._report())
+        answered, request = Answered(send), None
         try:
             self._check_headers(scope)
             self._check_access(scope)
-            await self._pass(scope, receive, answered)
+            request = self._request(scope)
+            await self._pass(request, scope, receive, answered)
+            self._count(request, answered, answered.status if answered.has_ended else BROKEN)
         except ServeError as error:
+            if request is not None:
+                self._count(request, answered, answer(error).status)
             if answered.has_begun:
                 raise  # uvicorn closes the connection, which tells the client that the answer is not whole
             self._instruments.count(REFUSALS, code=answer(error).code)
             if reason := error.details.get("reason"):
                 self._instruments.count(FAILED_LOGINS, reason=reason)
             await _refuse(error, scope, receive, send)
+        except Exception:
+            if request is not None:
+                self._count(request, answered, BROKEN)
+            raise
+
+    def _count(self, request: Request, answered: "Answered", status: int) -> None:
+        """Count a request that was answered with this status."""
+        if request.kind is None:
+            return
+        outcome = Outcome.ABANDONED if answered.is_abandoned else outcome_of(status)
+        self._instruments.count(REQUESTS, kind="push" if request.is_push else "other", outcome=outcome.value)
+        if not request.is_push:
+            self._counts.count_request(outcome)
+            return
+        is_measured = outcome is Outcome.SERVED or status == GATEWAY_TIMEOUT
+        seconds = time.monotonic() - answered.received_at if is_measured and answered.received_at else None
+        self._counts.count_push(outcome, request.mesh, seconds)
+
+    async def _report(self) -> None:
+        """Ask the service regularly whether it is ready, and send it the counts."""
+        asked = time.monotonic()
+        while True:
+            await asyncio.sleep(REPORT_SECONDS)
+            report = self._counts.report()
+            is_up = await self._is_ready(report)
+            if is_up:
+                self._counts.acknowledge(report)
+            since, asked = time.monotonic() - asked, time.monotonic()
+            # After a longer pause, this process was too busy to know.
+            self._counts.count_time(min(since, 2 * REPORT_SECONDS), is_up=is_up)
+
+    async def _is_ready(self, report: Report) -> bool:
+        """Whether the service answers that it is ready, before the deadline."""
+        scope = {**READYZ, "extensions": {EXTENSION: report}, "state": {}}
+        body = bytearray()
+
+        async def collect(message: Message) -> None:
+            body.extend(message.get("body", b""))
+
+        answered = Answered(collect)
+        try:
+            async with asyncio.timeout(self._front.deadline_seconds):
+                await self._app(scope, _replay(b"", _never), answered)
+            if answered.status != 200:
+                return False
+            self._headrooms.append(json.loads(body).get("headroom") or 1.0)
+        except Exception as error:  # of the service, or of Serve
+            log.warning("the service could not be asked whether it is ready: %r", error)
+            return False
+        self._admission.headroom = min(self._headrooms)
+        return True
 
     def _check_headers(self, scope: Scope) -> None:
         size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
@@ -145,8 +240,7 @@ class Gate:
             scope["method"], scope["path"], scope["headers"], scope["client"], scope["scheme"], scope["http_version"]
         )
 
-    async def _pass(self, scope: Scope, receive: Receive, send: "Answered") -> None:
-        request = self._request(scope)
+    async def _pass(self, request: Request, scope: Scope, receive: Receive, send: "Answered") -> None:
         if request.deadline_seconds is None:
             await self._app(scope, receive, send)
             return
@@ -163,6 +257,7 @@ class Gate:
         if request.kind and not self._room.is_open(request.kind, request.mesh, request.priority):
             raise self._overloaded()
         body = await self._body(scope, receive)
+        send.received_at = time.monotonic()
         try:
             arrived = time.monotonic()
             ticket = await self._admit(request)
@@ -191,7 +286,8 @@ class Gate:
         found = MESH.fullmatch(path)
         if found is None or scope["method"] != "POST":
             return Request(RequestKind.READ, "", live)
-        return Request(POSTS.get(found[2], RequestKind.READ), found[1], live, self._priority(found[1]))
+        is_push = found[2] == SNAPSHOTS
+        return Request(POSTS.get(found[2], RequestKind.READ), found[1], live, self._priority(found[1]), is_push)
 
     async def _admit(self, request: Request) -> Ticket | None:
         if request.kind is None:
@@ -267,8 +363,8 @@ class Gate:
             async with asyncio.timeout_at(asyncio.get_running_loop().time() + SLACK * seconds):
                 while True:
                     attempt = Attempt(send)
-                    await self._app(dict(scope), _replay(bytes(body), receive), attempt)
-                    if attempt.was_answered:
+                    await self._app(dict(scope), _replay(bytes(body), send.noting(receive)), attempt)
+                    if attempt.was_answered or send.is_abandoned:
                         return
                     if time.monotonic() + PAUSE_SECONDS >= until:
                         break
@@ -288,18 +384,45 @@ class Gate:
 
 
 class Answered:
-    """A ``send`` that knows whether an answer has begun, and with which status (0 before)."""
+    """A ``send`` that knows what became of its request.
+
+    Attributes:
+        status: of the answer; 0 before it has begun.
+        has_ended: whether the answer is whole.
+        received_at: when the whole request had arrived, s of the monotonic clock; None: it has not.
+        is_abandoned: whether the client left before the end of the answer.
+    """
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self.has_begun = False
         self.status = 0
+        self.has_ended = False
+        self.received_at: float | None = None
+        self.is_abandoned = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the answer has begun."""
+        return self.status > 0
 
     async def __call__(self, message: Message) -> None:
         """Send it on."""
-        self.has_begun = True
-        self.status = message.get("status", self.status)
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        else:
+            self.has_ended = not message.get("more_body", False)
         await self._send(message)
+
+    def noting(self, receive: Receive) -> Receive:
+        """A ``receive`` that notes if the client leaves."""
+
+        async def receive_and_note() -> Message:
+            message = await receive()
+            if message["type"] == "http.disconnect" and not self.has_ended:
+                self.is_abandoned = True
+            return message
+
+        return receive_and_note
 
 
 class Attempt:
@@ -354,6 +477,12 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return waiting.pop() if waiting else await receive()
 
     return receive_again
+
+
+async def _never() -> Message:
+    """A ``receive`` without a client, which never leaves."""
+    await asyncio.Event().wait()
+    raise AssertionError
 
 
 async def _refuse(error: ServeError, scope: Scope, receive: Receive, send: Send) -> None:

@@ -35,9 +35,11 @@ class Equipment:
         kernels: their backend.
         model: digest of the weights.
         refused: why the configured weights are not in use; empty if they are.
+        headroom: share of the usual requests that it can take; below 1 while its GPU is hot.
     """
 
     device: str
     kernels: str
     model: str
     refused: str = ""
+    headroom: float = 1.0

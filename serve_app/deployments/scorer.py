@@ -21,7 +21,7 @@ from model.scoring.score import PartitionScore, PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.deployments.batching import Load, batch_limits
 from serve_app.deployments.deadline import Deadline
-from serve_app.deployments.gpu import measure_memory, prepare_gpu
+from serve_app.deployments.gpu import measure_memory, prepare_gpu, watch_gpu
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.messages import Equipment
 from serve_app.deployments.reporting import start_reporting
@@ -90,6 +90,7 @@ class Scorer:
         self._probe = probe(self._checkpoint)
         self._replica: str = serve.get_replica_context().replica_id.unique_id
         self._instruments = RayInstruments()
+        self._gpu = watch_gpu(self._device, self._instruments)
         # Always the same thread: OpenMP keeps a pool for each thread that calls it.
         self._thread = ThreadPoolExecutor(1, "score")
         self._thread.submit(
@@ -102,8 +103,9 @@ class Scorer:
         )
 
     async def check_health(self) -> None:
-        """Score a small probe."""
+        """Serve calls this every second: score a small probe, and look at the GPU."""
         await self._in_thread(score, self._checkpoint.network, self._probe)
+        await asyncio.to_thread(self._gpu.observe)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Change the limits of batches, while running: fields of ``ScorerSettings``."""
@@ -113,7 +115,7 @@ class Scorer:
     async def equipment(self) -> Equipment:
         """The device, kernels and weights of this replica."""
         kind = self._device.type
-        return Equipment(kind, backend(kind), self._checkpoint.digest, self._checkpoint.refused)
+        return Equipment(kind, backend(kind), self._checkpoint.digest, self._checkpoint.refused, self._gpu.headroom)
 
     async def score(self, group: Group, deadline: Deadline, trace: str = "") -> Scored:
         """Score a group of parts, in one pass with other groups that wait. ``trace`` is the ``traceparent`` of the

@@ -43,6 +43,8 @@ from serve_app.deployments.scaling import RequestLoad
 from serve_app.deployments.scoring_replicas import Replicas
 from serve_app.deployments.scoring_session import InSession
 from serve_app.deployments.service_graphs import ServiceGraphs
+from serve_app.deployments.sla.counts import Report
+from serve_app.deployments.sla.levels import ServiceLevels
 from serve_app.deployments.stages import Place, SnapshotRunner
 from serve_app.deployments.storage import open_store
 from serve_app.errors import (
@@ -50,7 +52,16 @@ from serve_app.errors import (
     ServeError,
     StoreGone,
 )
-from serve_app.metrics import ADAPTERS, MESHES_HELD, MESHES_HELD_BYTES, PARTS_MISSING, PREDICTIONS, STAGE, STORE_GONE
+from serve_app.metrics import (
+    ADAPTERS,
+    MESHES_HELD,
+    MESHES_HELD_BYTES,
+    PARTS_MISSING,
+    PREDICTIONS,
+    STAGE,
+    STORE_GONE,
+    ServiceLevel,
+)
 from serve_app.pipeline import (
     PREPARE,
     Advanced,
@@ -118,6 +129,7 @@ class MeshSession:
         self._news = News()
         self._queries = Queries(self._meshes, self._checkpoint, self._options, self._news)
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
+        self._levels = ServiceLevels(settings.sla)
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
         self._trainer, self._notifier = trainer, notifier
         self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
@@ -313,6 +325,14 @@ class MeshSession:
             asyncio.to_thread(self._meshes.check), self._place.equipment(Caller(deadline))
         )
         return equipment
+
+    async def take_counts(self, report: Report) -> None:
+        """Add the requests that a gate or the collector counted to the service level."""
+        self._levels.take(report)
+
+    async def service_level(self) -> ServiceLevel:
+        """The service level, if the counts are sent to this session."""
+        return self._levels.level()
 
     async def _advance(self, runner: SnapshotRunner, mesh: Mesh, packed: bytes) -> Advanced:
         snapshot = await runner.run(PREPARE, unpack_snapshot, packed)

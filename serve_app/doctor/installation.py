@@ -31,6 +31,7 @@ LIBRARIES = ("ray", "numpy", "pymetis", "pyarrow", "msgspec", "pydantic", "safet
 EXTRAS = {
     "torch-geometric": "only for to_pyg()",
     "metis": "only if METIS comes from the system",
+    "nvidia-ml-py": "only to watch the temperature of GPUs",
     "redis": "only for store.kind redis",
     "opentelemetry-exporter-otlp-proto-http": "only for traces.endpoint",
 }

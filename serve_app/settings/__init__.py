@@ -16,6 +16,7 @@ from serve_app.settings.settings import (
     load,
     sources,
 )
+from serve_app.settings.sla import SlaSettings
 
 __all__ = [
     "PLAIN_NAMES",
@@ -34,6 +35,7 @@ __all__ = [
     "ServiceSettings",
     "Settings",
     "SidecarSettings",
+    "SlaSettings",
     "StoreSettings",
     "load",
     "sources",

@@ -36,6 +36,7 @@ from serve_app.settings.base import Location, MeshName, SettingsGroup
 from serve_app.settings.collector import CollectorSettings
 from serve_app.settings.links import LinkSettings
 from serve_app.settings.meshes import Priority, ServedMeshSettings
+from serve_app.settings.sla import SlaSettings
 from serve_app.settings.telemetry import LogSettings, TraceSettings
 
 PREFIX = "TAGAE_"
@@ -386,6 +387,7 @@ class Settings(BaseSettings):
     collector: CollectorSettings = Field(default_factory=CollectorSettings)
     notify: NotifySettings = Field(default_factory=NotifySettings)
     links: LinkSettings = Field(default_factory=LinkSettings)
+    sla: SlaSettings = Field(default_factory=SlaSettings)
     sidecar: SidecarSettings = Field(default_factory=SidecarSettings)
     traces: TraceSettings = Field(default_factory=TraceSettings)
     logs: LogSettings = Field(default_factory=LogSettings)

@@ -196,7 +196,13 @@ def test_every_route_is_refused_without_a_token(secured_service: Secured) -> Non
         assert page.status_code == 200
         script = page.text.partition('src="static/')[2].partition('"')[0]
         assert http.get(f"/static/{script}").status_code == 200
-        assert http.get("/login").json() == {"needed": True, "name": None, "scopes": [], "cookie": False}
+        assert http.get("/login").json() == {
+            "needed": True,
+            "name": None,
+            "scopes": [],
+            "all_meshes": False,
+            "cookie": False,
+        }
 
 
 @pytest.mark.usefixtures("check_unchanged")
@@ -313,6 +319,7 @@ def test_a_login_is_a_cookie_that_scripts_cannot_read(secured_service: Secured) 
             "needed": True,
             "name": "both",
             "scopes": ["read", "write"],
+            "all_meshes": True,
             "cookie": True,
         }
         assert http.post(PUSH, content=body(0), headers=JSON).status_code == 200
@@ -344,6 +351,7 @@ def test_a_trusted_proxy_names_the_user_and_the_scheme(secured_service: Secured)
             "needed": True,
             "name": "ada",
             "scopes": ["read", "write"],
+            "all_meshes": True,
             "cookie": False,
         }
         assert http.post(PUSH, content=body(0), headers=JSON).status_code == 200

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,9 +17,12 @@ from starlette.types import Receive, Scope, Send
 
 from serve_app.access import Access
 from serve_app.deployments import connections
+from serve_app.deployments import gate as gates
 from serve_app.deployments.deadline import seconds_since
 from serve_app.deployments.gate import Gate
 from serve_app.deployments.rpc import RECEIVED
+from serve_app.deployments.sla.counts import EXTENSION, Count, Counts, Report, of_kind
+from serve_app.deployments.sla.durations import upper_end
 from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
@@ -39,9 +43,28 @@ class Behind:
     requests: list[tuple[str, bytes, dict[str, str]]] = field(default_factory=list)
     release: threading.Event = field(default_factory=threading.Event)
     instruments: PrometheusInstruments = field(default_factory=lambda: PrometheusInstruments(replica="test"))
+    reports: list[Report] = field(default_factory=list)  # that came with the gate's own requests
+    ready: int = 200  # the answer to these
+    headroom: float = 1.0  # of the GPU, in this answer
+
+    def has_requests(self, number: int) -> bool:
+        """Whether so many requests arrived."""
+        return len(self.requests) == number
+
+    def counts(self) -> Counts:
+        """What the gate counted so far."""
+        slots: dict[int, Counts] = {}
+        for report in self.reports:
+            slots |= report.slots
+        return sum(slots.values(), Counter())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
+            return
+        if report := scope.get("extensions", {}).get(EXTENSION):
+            assert (scope["method"], scope["path"]) == ("GET", "/readyz")
+            self.reports.append(report)
+            await answer(send, self.ready, json.dumps({"headroom": self.headroom}).encode())
             return
         body = b""
         while True:
@@ -439,3 +462,150 @@ def test_a_file_of_the_page_is_refused_for_another_host() -> None:
         peer.send(f"GET /static/{files()[0]}/main.js HTTP/1.1\r\nhost: evil.example\r\n\r\n".encode())
         assert peer.answer()[0] == 421
         assert behind.requests == []
+
+
+# the service level
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate reports twenty times a second."""
+    monkeypatch.setattr(gates, "REPORT_SECONDS", 0.05)
+
+
+def outcomes(counts: Counts, kind: Count) -> dict[str, int]:
+    return {str(outcome): number for outcome, number in of_kind(counts, kind)}
+
+
+@pytest.mark.usefixtures("often")
+def test_requests_are_counted_by_what_became_of_them() -> None:
+    statuses = iter([200, 200, 409, 422, 429, 500, 507, 200, 404, 503])
+
+    async def answers(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
+        await answer(send, next(statuses), b"{}", "application/problem+json")
+
+    with gate(answers) as (port, behind):
+        peer = Peer(port)
+        for _ in range(7):
+            peer.post()
+        for _ in range(3):
+            peer.get("/v1/meshes")
+        # Requests that concern no one's service level: health, files, refused hosts, streams.
+        for path in ("/healthz", f"/static/{files()[0]}/main.js"):
+            statuses = iter([200])
+            assert peer.get(path)[0] == 200
+        statuses = iter([200])
+        assert peer.get("/v1/meshes/shop/verdicts/stream")[0] == 200
+        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: evil.example\r\ncontent-length: 0\r\n\r\n".encode())
+        assert peer.answer()[0] == 421
+        pushes = {"served": 2, "client": 2, "shed": 1, "failed": 2}
+        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == pushes), behind.counts()
+        requests = {"served": 3, "client": 3, "shed": 1, "failed": 3}
+        assert eventually(lambda: outcomes(behind.counts(), Count.REQUEST) == requests), behind.counts()
+        assert dict(of_kind(behind.counts(), Count.MESH)) == {"shop": 3}
+        assert sum(number for _, number in of_kind(behind.counts(), Count.DURATION)) == 2
+
+
+@pytest.mark.usefixtures("often")
+def test_a_push_that_misses_its_deadline_failed_and_took_as_long() -> None:
+    with gate(wait, deadline_seconds=0.5) as (port, behind):
+        assert Peer(port).post()[0] == 504
+        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"failed": 1})
+        [(found, number)] = of_kind(behind.counts(), Count.DURATION)
+        assert number == 1
+        assert upper_end(int(found)) >= 0.5
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("raises", [False, True])
+def test_an_answer_that_breaks_off_failed(raises: bool) -> None:
+    async def breaks(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"9")]})
+        await send({"type": "http.response.body", "body": b"{", "more_body": True})
+        if raises:
+            raise RuntimeError("as planned")
+
+    with gate(breaks) as (port, behind):
+        peer = Peer(port)
+        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{{}}".encode())
+        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"failed": 1}), behind.counts()
+        assert not list(of_kind(behind.counts(), Count.DURATION))
+
+
+@pytest.mark.usefixtures("often")
+def test_a_push_whose_client_left_is_abandoned_and_not_sent_again() -> None:
+    async def leaves(behind: Behind, _: Scope, receive: Receive, __: Send) -> None:
+        peer.socket.close()
+        while (await receive())["type"] != "http.disconnect":
+            pass  # as Serve, which then ends without an answer
+
+    with gate(leaves, deadline_seconds=600) as (port, behind):
+        peer = Peer(port)
+        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{{}}".encode())
+        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"abandoned": 1}), behind.counts()
+        assert len(behind.requests) == 1
+        assert not list(of_kind(behind.counts(), Count.DURATION))
+
+
+@pytest.mark.usefixtures("often")
+def test_the_time_to_read_a_slow_body_is_not_part_of_a_push() -> None:
+    with gate(ok) as (port, behind):
+        peer = Peer(port)
+        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n".encode())
+        assert eventually(lambda: len(behind.reports) > 40)  # two seconds
+        peer.send(b"{}")
+        assert peer.answer()[0] == 200
+        assert eventually(lambda: sum(number for _, number in of_kind(behind.counts(), Count.DURATION)) == 1)
+        [(found, _)] = of_kind(behind.counts(), Count.DURATION)
+        assert upper_end(int(found)) < 2.0
+
+
+@pytest.mark.usefixtures("often")
+def test_shed_pushes_are_counted_for_their_mesh() -> None:
+    with gate(wait, deadline_seconds=600) as (port, behind):
+        refused_early(port, body_bytes=3)
+        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH).get("shed", 0) >= 1)
+        assert dict(of_kind(behind.counts(), Count.MESH))["shop"] >= 1
+
+
+@pytest.mark.usefixtures("often")
+def test_the_gate_notes_when_the_service_is_not_ready() -> None:
+    with gate(ok) as (port, behind):
+        assert Peer(port).get("/v1/meshes")[0] == 200  # the first request starts it
+        assert eventually(lambda: behind.counts()[Count.MILLISECONDS, "up"] > 0)
+        assert behind.counts()[Count.MILLISECONDS, "down"] == 0
+        behind.ready = 503
+        assert eventually(lambda: behind.counts()[Count.MILLISECONDS, "down"] > 0)
+
+
+@pytest.mark.usefixtures("often")
+def test_counts_that_were_not_accepted_are_sent_again() -> None:
+    with gate(ok) as (port, behind):
+        behind.ready = 503
+        assert Peer(port).post()[0] == 200
+        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"served": 1})
+        behind.reports.clear()
+        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"served": 1})
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize(("headroom", "admitted"), [(1.0, 8), (0.25, 4)])  # the first limit; the least number
+def test_a_hot_gpu_lets_the_gate_admit_fewer_pushes(headroom: float, admitted: int) -> None:
+    async def holds_pushes(behind: Behind, scope: Scope, receive: Receive, send: Send) -> None:
+        await (wait if scope["method"] == "POST" else ok)(behind, scope, receive, send)
+
+    with gate(holds_pushes, deadline_seconds=600) as (port, behind):
+        behind.headroom = headroom
+        assert Peer(port).get("/healthz")[0] == 200
+        assert eventually(lambda: len(behind.reports) > 1)  # the first answer has arrived
+        behind.requests.clear()
+        for i in range(admitted + 1):
+            peer = Peer(port)
+            peer.send(
+                f"POST /v1/meshes/m{i}/snapshots HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{{}}".encode()
+            )
+            if i < admitted:
+                assert eventually(partial(behind.has_requests, i + 1))
+        before = len(behind.reports)
+        assert eventually(lambda: len(behind.reports) > before + 3)
+        assert len(behind.requests) == admitted, "the last one waits for room"

@@ -176,3 +176,6 @@ class HealthDocument(Document):
     refused: str | None = Field(
         None, description="why the service uses the shipped weights instead of the configured ones"
     )
+    headroom: float | None = Field(
+        None, ge=0, le=1, description="share of the usual requests that is admitted; below 1 while a GPU is hot"
+    )

@@ -4,6 +4,7 @@ from contextlib import suppress
 
 from fastapi import APIRouter, Request, Response
 
+from serve_app.api.schemas.sla import SlaDocument, sla_document
 from serve_app.api.schemas.views import HealthDocument
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments import problems
@@ -11,9 +12,10 @@ from serve_app.deployments.health import PROBE_SECONDS
 from serve_app.deployments.http import VERSION
 from serve_app.deployments.messages import Equipment
 from serve_app.deployments.routes.dependencies import BUSY, UseBackend, UseHealth
-from serve_app.errors import ServeError, StoreGone
+from serve_app.deployments.sla.counts import EXTENSION
+from serve_app.errors import InvalidParameter, ServeError, StoreGone
 from serve_app.exporter import CONTENT_TYPE, PrometheusInstruments
-from serve_app.metrics import MeshGauges
+from serve_app.metrics import MeshGauges, ServiceLevel
 
 router = APIRouter()
 
@@ -25,8 +27,10 @@ async def healthz(health: UseHealth) -> HealthDocument:
 
 
 @router.get("/readyz", responses=problems.documented(*BUSY))
-async def readyz(health: UseHealth) -> HealthDocument:
+async def readyz(request: Request, health: UseHealth, backend: UseBackend) -> HealthDocument:
     """The store, a session, a scorer and the meta-model answer."""
+    if report := request.scope.get("extensions", {}).get(EXTENSION):  # the gate asks, and sends its counts
+        await backend.ask(backend.level_session.take_counts, report)
     return _document("ready", await health.ready_equipment())
 
 
@@ -39,8 +43,18 @@ async def metrics(request: Request, backend: UseBackend) -> Response:
     states: list[CollectorState] = []
     with suppress(ServeError):  # the missing metrics of the collector show that it does not answer
         states = await backend.collector_states(PROBE_SECONDS)
+    level: ServiceLevel | None = None
+    with suppress(ServeError):  # likewise
+        level = await backend.ask(backend.level_session.service_level)
     instruments: PrometheusInstruments = request.app.state.instruments
-    return Response(instruments.text(meshes, states), media_type=CONTENT_TYPE)
+    return Response(instruments.text(meshes, states, level), media_type=CONTENT_TYPE)
+
+
+@router.get("/v1/sla", responses=problems.documented(InvalidParameter, *BUSY))
+async def sla(backend: UseBackend) -> SlaDocument:
+    """The service level over the window: each target with its current value, and whether it is kept. What is not known
+    is `unknown`."""
+    return sla_document(await backend.ask(backend.level_session.service_level))
 
 
 def _document(status: str, equipment: Equipment | None) -> HealthDocument:
@@ -53,4 +67,5 @@ def _document(status: str, equipment: Equipment | None) -> HealthDocument:
         kernels=equipment.kernels,
         model=equipment.model,
         refused=equipment.refused or None,
+        headroom=equipment.headroom,
     )

@@ -16,12 +16,14 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/login")
 async def identity(request: Request) -> Response:
-    """The signed-in user, for the page: whether a login is needed, name, scopes, and whether a cookie is used."""
+    """The signed-in user, for the page: whether a login is needed, name, scopes, whether all meshes are visible,
+    and whether a cookie is used."""
     found = access_of(request).identify(request.scope["headers"], request.scope.get("client"))
     document = {
         "needed": access_of(request).has_login,
         "name": found.name if found else None,
         "scopes": sorted(found.scopes) if found else [],
+        "all_meshes": bool(found and found.meshes is None),
         "cookie": bool(found and found.way == "cookie"),
     }
     return Response(msgspec.json.encode(document), media_type="application/json", headers=NO_STORE)

@@ -1,5 +1,6 @@
 // The status of the detector: age and coverage of its verdicts, weights, latency, and whether the page is up to date.
 import { by, el, show } from "./dom.js";
+import { levelFacts } from "./sla.js";
 import { interval, isLate, silentFor } from "./state.js";
 import { day, figures, plural, span } from "./words.js";
 
@@ -12,11 +13,11 @@ export function pulse(kind, state, age) {
   by("age").textContent = age;
 }
 
-/** Its `draw` takes `{verdict, timeline, received, live, lost, health, source}`; received: when the newest verdict was made,
- * ms, as in `state.js`; live: whether it was made while the page was open. */
+/** Its `draw` takes `{verdict, timeline, received, live, lost, health, source, level}`; received: when the newest verdict was
+ * made, ms, as in `state.js`; live: whether it was made while the page was open; level: the service level, as in `sla.js`. */
 export function detectorView() {
   return {
-    draw({ verdict, timeline, received, live, lost, health, source }) {
+    draw({ verdict, timeline, received, live, lost, health, source, level }) {
       const age = Number.isFinite(received) ? span(silentFor({ received })) : null;
       const last = age ? `last verdict ${age} ago` : received === null ? "" : "the age of the last verdict is unknown";
       const after = (mark) => (last ? `${mark} ${last}` : "");
@@ -27,23 +28,24 @@ export function detectorView() {
       const took = (timeline?.milliseconds ?? []).filter((value) => value !== null).sort((a, b) => a - b);
       const inTime = took.filter((value) => value <= BUDGET_MS).length;
       const facts = [
-        ["source", sourceText(source), Boolean(source?.problem)],
+        ["source", sourceText(source), source?.problem ? "wrong" : null],
         ["snapshot interval", span(interval(timeline))],
         ["probability of an incident", verdict.probability.toFixed(2)],
-        ["coverage", `${figures(100 * verdict.coverage)}%`, verdict.coverage < 1],
-        verdict.missing_parts.length ? ["missing parts", verdict.missing_parts.join(", "), true] : null,
+        ["coverage", `${figures(100 * verdict.coverage)}%`, verdict.coverage < 1 ? "wrong" : null],
+        verdict.missing_parts.length ? ["missing parts", verdict.missing_parts.join(", "), "wrong"] : null,
         took.length
           ? [
               `verdicts within ${BUDGET_MS} ms`,
               `${Math.floor((100 * inTime) / took.length)}% of ${took.length}, median ${figures(took[Math.floor(took.length / 2)])} ms`,
-              inTime < 0.5 * took.length,
+              inTime < 0.5 * took.length ? "wrong" : null,
             ]
           : null,
         ["weights", verdict.model.slice(0, 12)],
         health
           ? ["running on", [health.device, health.kernels, `version ${health.version}`].filter(Boolean).join(", ")]
           : null,
-        health?.refused ? ["weights rejected", health.refused, true] : null,
+        health?.refused ? ["weights rejected", health.refused, "wrong"] : null,
+        ...levelFacts(level),
         ...verdict.muted.map((one) => [
           "muted",
           `${one.services.join(", ") || "the whole mesh"}${one.until ? ` until ${day(one.until)} UTC` : ""}: ${one.reason}${one.hides.length ? `; hides ${plural(one.hides.length, "service")}` : ""}`,
@@ -53,8 +55,8 @@ export function detectorView() {
         by("facts"),
         ...facts
           .filter(Boolean)
-          .map(([name, text, wrong]) =>
-            el("div", { class: wrong ? "wrong" : null }, el("dt", {}, name), el("dd", {}, text)),
+          .map(([name, text, looks]) =>
+            el("div", { class: looks ?? null }, el("dt", {}, name), el("dd", {}, text)),
           ),
       );
     },

@@ -41,6 +41,7 @@ const known = {
   problem: null,
   health: null,
   source: undefined, // see state.js
+  level: undefined, // see sla.js
 };
 let listed = { meshes: [], asked: 0 }; // the list of meshes, and when it came
 let listsUnderWay = 0, // requests for the list
@@ -346,6 +347,24 @@ function showUnknown(mesh) {
 function update() {
   list();
   if (leave) refresh(known.mesh);
+  loadLevel();
+}
+
+/** Load the service level, which only those may read who may see all meshes. */
+function loadLevel() {
+  if (session.isAsking()) return;
+  if (!session.seesAllMeshes()) {
+    known.level = undefined;
+    return;
+  }
+  feed.sla().then(
+    (level) => {
+      known.level = level;
+    },
+    () => {
+      known.level = null;
+    },
+  );
 }
 
 /** Start with the view of the address. */
@@ -356,6 +375,7 @@ function begin() {
 
 /** Forget all data, and ask for a token. */
 function askForToken() {
+  known.level = undefined;
   forget(null);
   show(by("mesh"));
   headline(null, "Sign in", "This service needs an access token.");
@@ -639,6 +659,9 @@ by("theme").addEventListener("click", () => {
 const preferred = localStorage.getItem("theme");
 theme(preferred ? preferred === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
 begin();
-session.refresh().then(draw);
+session.refresh().then(() => {
+  draw();
+  loadLevel();
+});
 setInterval(update, MESHES_MS);
 setInterval(tick, 1000);

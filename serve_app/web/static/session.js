@@ -11,7 +11,7 @@ const FAILURES = {
 export function sessionView(on) {
   const form = by("sign-in");
   let leaving = Promise.resolve(); // the request that drops a cookie; it must not drop the cookie of the next sign-in
-  let user = { needed: false, name: null, scopes: ["read", "write", "admin"], cookie: false };
+  let user = { needed: false, name: null, scopes: ["read", "write", "admin"], all_meshes: true, cookie: false };
 
   /** Ask the service for the user. If it does not answer, nothing changes. */
   async function refresh() {
@@ -57,6 +57,7 @@ export function sessionView(on) {
     ask,
     refresh,
     isAsking: () => form.open,
+    seesAllMeshes: () => user.all_meshes,
     canWrite: () => user.scopes.includes("write") || user.scopes.includes("admin"),
   };
 }

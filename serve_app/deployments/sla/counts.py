@@ -1,0 +1,171 @@
+"""What one process counts about the service level, in time slots.
+
+A slot is a bag of counts, so slots of different processes are merged by addition. Each process numbers its slots by its
+own monotonic clock, so clocks of nodes need not agree.
+"""
+
+import re
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from serve_app.deployments.sla.durations import bin_of
+from serve_app.settings.base import MESH_NAME
+from serve_app.settings.sla import SlaSettings
+
+SLOTS = 120  # of a window
+REPORT_SECONDS = 5.0  # between two reports of a process
+REPORTS_PER_WHOLE = 12  # every so many reports have all slots, the others only those that changed
+MOST_MESHES = 32  # with a count of their own in one slot of one process; the others share OTHERS
+OTHERS = ""
+EXTENSION = "tagae.counts"  # of the scope of a gate's own request; no part of HTTP, so no client can send it
+GATEWAY_TIMEOUT, TOO_MANY_REQUESTS = 504, 429
+
+Counts = Counter[tuple[str, str | int]]
+
+
+class Outcome(StrEnum):
+    """What became of a request."""
+
+    SERVED = "served"
+    FAILED = "failed"  # through the service: 5xx, or an answer that broke off
+    SHED = "shed"  # 429: refused because of overload
+    CLIENT = "client"  # another 4xx, the client's own error
+    ABANDONED = "abandoned"  # the client left before the answer
+
+
+class Count(StrEnum):
+    """Names of counts; what the second part of a key is."""
+
+    REQUEST = "request"  # outcome; pushes are requests, too
+    PUSH = "push"  # outcome
+    DURATION = "duration"  # bin; of pushes, from the end of the request to the end of the answer
+    MILLISECONDS = "milliseconds"  # up or down: time for which it is known whether the service could answer
+    MESH = "mesh"  # name; pushes of it that failed, were shed, or were slower than the target of the 95th percentile
+
+
+UP, DOWN = "up", "down"
+
+
+def outcome_of(status: int) -> Outcome:
+    """The outcome of a request that was answered with this HTTP status."""
+    if status == TOO_MANY_REQUESTS:
+        return Outcome.SHED
+    if status >= 500:
+        return Outcome.FAILED
+    return Outcome.CLIENT if status >= 400 else Outcome.SERVED
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Slots of one process.
+
+    Attributes:
+        process: a random name.
+        slot_seconds: length of a slot.
+        now: number of the current slot.
+        slots: by number. Each replaces the one of an earlier report.
+    """
+
+    process: str
+    slot_seconds: float
+    now: int
+    slots: dict[int, Counts]
+
+
+@dataclass(slots=True)
+class RequestCounts:
+    """The slots of this process. It forgets slots that left the window.
+
+    Attributes:
+        settings: targets and window.
+        process: a random name.
+        clock: monotonic, s.
+    """
+
+    settings: SlaSettings
+    process: str = field(default_factory=lambda: uuid.uuid4().hex)
+    clock: Callable[[], float] = time.monotonic
+    _slots: dict[int, Counts] = field(default_factory=dict)  # oldest first
+    _changed: set[int] = field(default_factory=set)  # slots that changed since they were last acknowledged
+    _reports: int = 0
+
+    @property
+    def slot_seconds(self) -> float:
+        """Length of a slot."""
+        return self.settings.window_seconds / SLOTS
+
+    def count_request(self, outcome: Outcome) -> None:
+        """Count a request that is no push of a snapshot."""
+        self._slot()[Count.REQUEST, outcome] += 1
+
+    def count_push(self, outcome: Outcome, mesh: str, seconds: float | None) -> None:
+        """Count a push of a snapshot.
+
+        Args:
+            outcome: what became of it.
+            mesh: name in the request.
+            seconds: time to its verdict, or to the deadline if that passed; None: not measured.
+        """
+        slot = self._slot()
+        slot[Count.REQUEST, outcome] += 1
+        slot[Count.PUSH, outcome] += 1
+        if seconds is not None:
+            slot[Count.DURATION, bin_of(seconds)] += 1
+        is_slow = seconds is not None and seconds > self.settings.p95_seconds
+        if is_slow or outcome in (Outcome.FAILED, Outcome.SHED):
+            slot[Count.MESH, self._known_mesh(slot, mesh)] += 1
+
+    def count_time(self, seconds: float, *, is_up: bool) -> None:
+        """Count a time that ends now, in which the service could, or could not, answer."""
+        length, until = self.slot_seconds, self.clock()
+        began = until - seconds
+        for number in range(int(began // length), int(until // length) + 1):
+            part = min(until, (number + 1) * length) - max(began, number * length)
+            if part > 0:
+                self._slot(number)[Count.MILLISECONDS, UP if is_up else DOWN] += round(1000 * part)
+
+    def report(self) -> Report:
+        """The slots to send now: those that changed, or all of them from time to time."""
+        now = self._now()
+        self._forget(now)
+        is_whole = self._reports % REPORTS_PER_WHOLE == 0
+        self._reports += 1
+        numbers = self._slots.keys() if is_whole else self._changed & self._slots.keys()
+        return Report(
+            self.process, self.slot_seconds, now, {number: Counter(self._slots[number]) for number in numbers}
+        )
+
+    def acknowledge(self, report: Report) -> None:
+        """A report arrived: send its slots again only if they change, or with all others."""
+        self._changed -= {number for number, slot in report.slots.items() if self._slots.get(number) == slot}
+
+    def _now(self) -> int:
+        return int(self.clock() // self.slot_seconds)
+
+    def _slot(self, number: int | None = None) -> Counts:
+        """A slot, by default the one of now."""
+        number = self._now() if number is None else number
+        self._changed.add(number)
+        return self._slots.setdefault(number, Counter())
+
+    def _forget(self, now: int) -> None:
+        for number in [number for number in self._slots if number <= now - SLOTS]:
+            del self._slots[number]
+            self._changed.discard(number)
+
+    def _known_mesh(self, slot: Counts, mesh: str) -> str:
+        """The name to count a mesh under. Requests can have any name, so names are checked, and their number has a
+        limit."""
+        if not re.fullmatch(MESH_NAME, mesh):
+            return OTHERS
+        known = sum(name is Count.MESH for name, _ in slot)
+        return mesh if (Count.MESH, mesh) in slot or known < MOST_MESHES else OTHERS
+
+
+def of_kind(counts: Counts, kind: Count) -> Iterator[tuple[str | int, int]]:
+    """The counts with this first part of their key: second part and number."""
+    return ((detail, number) for (name, detail), number in counts.items() if name == kind)

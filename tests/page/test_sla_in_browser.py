@@ -1,0 +1,99 @@
+"""The service level on the page: violated, unknown and fulfilled look different, in both modes."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from serve_app.api.schemas.sla import sla_document
+from serve_app.metrics import Objective, ObjectiveStatus, ServiceLevel
+from serve_app.simulator.mesh.topology import MeshSpec
+from tests.page.browsing import IN_BROWSER, Tab, tab
+from tests.page.serving import push_all, serve
+from tests.serve_app.running import record_simulation
+
+pytestmark = IN_BROWSER
+
+# Every push misses the first target, and the window is longer than this test.
+TARGETS = {"sla.p95_seconds": 1e-6, "sla.p99_seconds": 50.0, "sla.window_seconds": 86_400}
+KEPT = ServiceLevel(
+    window_seconds=3600.0,
+    known=1.0,
+    reported_at=1_800_000_000.0,
+    objectives=(
+        Objective("p95", ObjectiveStatus.FULFILLED, 1.0, 0.12, 0.874),
+        Objective("requests_per_second", ObjectiveStatus.NO_TARGET, 0.0, 4.0, None),
+        Objective("error_rate", ObjectiveStatus.UNKNOWN, 0.01, None, None),
+        Objective("availability", ObjectiveStatus.VIOLATED, 0.9999, 0.99989, -0.1, 1_800_000_000.0),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serve(tmp_path_factory.mktemp("sla"), TARGETS) as url:
+        push_all(url, "shop", record_simulation(MeshSpec(services=30, seed=3), 14))
+        yield url
+
+
+@pytest.fixture
+def one(browser: Any, base: str) -> Iterator[Tab]:
+    with tab(browser, base) as opened:
+        yield opened
+        opened.assert_clean()
+
+
+def row(one: Tab, name: str) -> tuple[str, str]:
+    """Return the text of a row, and its class; empty if there is none."""
+    rows: list[list[str]] = one.page.evaluate(
+        "() => [...document.querySelectorAll('#facts div')].map((div) =>"
+        " [div.querySelector('dt').textContent, div.querySelector('dd').textContent, div.className])"
+    )
+    return next(((text, looks) for found, text, looks in rows if found == name), ("", ""))
+
+
+def test_targets_that_are_missed_and_not_known_are_shown(one: Tab) -> None:
+    one.open("/#mesh=shop")
+    text, looks = one.until(
+        lambda: (found := row(one, "95% of the verdicts within 0.001 ms"))[0].startswith("violated") and found,
+        "the target that is missed",
+    )
+    assert " UTC, " in text
+    assert text.endswith("error budget overspent")
+    assert looks == "wrong"
+    text, looks = row(one, "99% of the verdicts within 50 s")
+    assert text.startswith("unknown: 0% of the last 24 h 0 min is measured, ")
+    assert looks == "unclear"
+    assert "fulfilled" not in one.text("#facts")
+    one.assert_accessible()
+
+
+def test_each_state_has_its_words_and_its_colour_in_both_modes(one: Tab) -> None:
+    document = sla_document(KEPT).model_dump_json()
+    one.page.route("**/v1/sla", lambda route: route.fulfill(body=document, content_type="application/json"))
+    one.open("/#mesh=shop")
+    kept = "95% of the verdicts within 1.0 s"
+    one.until(lambda: row(one, kept)[0], "the service level")
+    assert row(one, kept) == ("fulfilled, 120 ms, 87% of the error budget left", "")
+    assert row(one, "errors at most 1.0%") == ("unknown: too few requests in the last 60 min", "unclear")
+    text, looks = row(one, "available at least 99.99%")
+    assert text.startswith("violated since 2027-01-15 08:00 UTC, 99.98%, error budget overspent")
+    assert looks == "wrong"
+    assert "pushes" not in one.text("#facts")
+    for _ in range(2):
+        colours = [
+            one.page.evaluate(f"() => getComputedStyle(document.querySelector('#facts {at} dd')).color")
+            for at in (".wrong", ".unclear", "div:not([class])")
+        ]
+        assert len(set(colours)) == 3, colours
+        one.assert_accessible()
+        one.page.click("#theme")
+
+
+def test_an_answer_that_does_not_come_is_unknown(one: Tab) -> None:
+    problem = json.dumps({"detail": "no"})
+    one.page.route("**/v1/sla", lambda route: route.fulfill(status=503, body=problem, content_type="application/json"))
+    one.open("/#mesh=shop")
+    one.until(lambda: row(one, "service level") == ("unknown: the service does not answer", "unclear"), "no answer")
+    one.complaints.clear()  # the browser's own words about the 503
