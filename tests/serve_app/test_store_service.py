@@ -101,7 +101,7 @@ def test_a_full_disk_is_freed_over_http(disk: Path) -> None:
     ):
         assert push(http, "small", 1).status_code == 200
         (disk / "ballast").write_bytes(
-            bytes(4 * 2**20)
+            bytes(6 * 2**20)
         )  # a file of another program, so that fewer snapshots fill the rest
         statuses: list[int] = []
         while 507 not in statuses:
