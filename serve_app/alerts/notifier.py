@@ -8,6 +8,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -158,6 +159,25 @@ class AlertDelivery:
         if self._closing.is_set():
             return
         self._running = True
+        try:
+            await self._deliver()
+        finally:
+            try:
+                await self._shut_down()
+            finally:
+                self._ended.set()
+
+    async def close(self) -> None:
+        """End :meth:`run`. If it never ran, save the state."""
+        await asyncio.sleep(0)  # lets a task that was just created enter run(), so that it delivers
+        self._closing.set()
+        if self._running:
+            await self._ended.wait()
+        else:
+            await self._shut_down()
+
+    async def _deliver(self) -> None:
+        """Save and send until closing or taken over. All tasks have ended when it returns."""
         saving = asyncio.create_task(self._saved.run())
         closing = asyncio.create_task(self._closing.wait())
         background = [
@@ -178,22 +198,14 @@ class AlertDelivery:
             for task in (*background, *sending):
                 task.cancel()
             await asyncio.gather(*background, *sending, return_exceptions=True)
-            await self._shut_down()
-            self._ended.set()
-
-    async def close(self) -> None:
-        """End :meth:`run`. If it never ran, save the state."""
-        await asyncio.sleep(0)  # lets a task that was just created enter run(), so that it delivers
-        self._closing.set()
-        if self._running:
-            await self._ended.wait()
-        else:
-            await self._shut_down()
 
     async def _shut_down(self) -> None:
-        await self._saved.flush()
-        for receiver in self._receivers:
-            await receiver.sender.close()
+        """Save the state and close all connections, even if this is cancelled meanwhile: after a takeover, the task
+        that runs the delivery can be cancelled while it saves."""
+        async with AsyncExitStack() as connections:
+            for receiver in self._receivers:
+                connections.push_async_callback(receiver.sender.close)
+            await self._saved.flush()
 
     def _apply(self, mesh: str, change: Transition, now: datetime) -> None:
         state = self._saved.state.apply(mesh, change, [queue.key for queue in self._queues])

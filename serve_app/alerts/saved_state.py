@@ -68,8 +68,10 @@ class SavedState:
             await self.publish()
 
     async def publish(self) -> None:
-        """Save and publish the changes up to now."""
+        """Save and publish the changes up to now; does nothing once another process has taken over."""
         async with self._publish_lock:  # in order
+            if self.is_taken_over:
+                return
             self._changed.clear()
             state, is_write_due, self._is_write_due = self.state, self._is_write_due, False
             if is_write_due:

@@ -116,6 +116,11 @@ class StandIn:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._open)
+
     async def start(self) -> None:
         """Start, on the same port as before if there was one."""
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port, ssl=self.tls)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from serve_app.settings import Settings
 from tests.serve_app.alerts.alerting import (
     NOW,
     PATIENT,
+    WITHIN,
     Request,
     eventually,
     incident,
@@ -193,6 +195,43 @@ async def test_a_disk_that_hangs_delays_no_notification(tmp_path: Path, monkeypa
             await eventually(lambda: (tmp_path / FILE_NAME).exists())
             os.close(reader)
     assert [a.labels["incident"] for a in decode_state((tmp_path / FILE_NAME).read_bytes()).firing_alerts()] == ["a"]
+
+
+class HeldStorage(FileStorage):
+    """A storage whose writes wait once it is told to hold them."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.holds, self.is_waiting, self.may_continue = False, threading.Event(), threading.Event()
+
+    def write(self, state: AlertState) -> None:
+        if self.holds:
+            self.is_waiting.set()
+            assert self.may_continue.wait(WITHIN)
+        super().write(state)
+
+
+async def test_a_delivery_that_is_cancelled_while_it_ends_closes_its_connections(tmp_path: Path) -> None:
+    storage = HeldStorage(tmp_path)
+    async with start_endpoints(200, 200) as hooks:
+        to = receivers(webhooks=hooks, deadline_seconds=PATIENT)
+        sending = AlertDelivery(to, storage, PrometheusInstruments(), lambda: NOW)
+        running = asyncio.create_task(sending.run())
+        sending.accept_verdict("shop", verdict(incident("a")), NOW)
+        for hook in hooks:
+            await hook.until(lambda requests: len(requests) == 1)
+        # Both answers are saved, so that the next write is the one at the end.
+        await eventually(lambda: not any(decode_state((tmp_path / FILE_NAME).read_bytes()).events.values()))
+        assert [hook.connections for hook in hooks] == [1, 1]
+        storage.holds = True
+        running.cancel()
+        assert await asyncio.to_thread(storage.is_waiting.wait, WITHIN)
+        running.cancel()
+        await eventually(lambda: all(hook.connections == 0 for hook in hooks))
+        storage.may_continue.set()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await sending.close()  # a caller that waits for the end returns, too
 
 
 def test_a_directory_that_cannot_be_created_is_named(tmp_path: Path) -> None:
