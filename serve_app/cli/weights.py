@@ -3,8 +3,8 @@
 import hashlib
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -48,6 +48,10 @@ def fetch(
 
     if not re.fullmatch("[0-9a-f]{64}", sha256.lower()):
         raise typer.BadParameter(f"expected 64 hexadecimal digits, came {sha256!r}", param_hint="--sha256")
+    if not target.parent.is_dir():
+        raise typer.BadParameter(
+            f"expected a folder that exists, came {target.parent}; make it first", param_hint="FILE"
+        )
     wanted = sha256.lower()
     if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == wanted:
         print_note(f"{target} has these weights already")
@@ -55,12 +59,14 @@ def fetch(
     name = _display_name(source)
     part = target.with_name(f"{target.name}.part")
     try:
-        with part.open("wb") as file, _open(source, bearer_token_file, ca_file) as pieces:
+        with part.open("wb") as file, closing(read_source(source, bearer_token_file, ca_file)) as pieces:
             digest, size = hashlib.sha256(), 0
             for piece in pieces:
                 size += len(piece)
                 if size > MOST_BYTES:
-                    raise IncompatibleWeights(f"weights {name}: expected at most {MOST_BYTES} bytes, came more")
+                    raise IncompatibleWeights(
+                        f"weights {name}: expected at most {MOST_BYTES} bytes, came more; correct SOURCE"
+                    )
                 digest.update(piece)
                 file.write(piece)
             file.flush()
@@ -77,9 +83,14 @@ def fetch(
     print_note(f"wrote {target}: model_version {version}")
 
 
-@contextmanager
-def _open(source: str, bearer_token_file: Path | None, ca_file: Path | None) -> Iterator[Iterator[bytes]]:
-    """Open a URL or a file, and yield its content in pieces."""
+def read_source(source: str, bearer_token_file: Path | None, ca_file: Path | None) -> Generator[bytes, None, None]:
+    """Yield the content of a URL or a file in pieces.
+
+    Raises:
+        BadParameter: it is neither.
+        IncompatibleWeights: it cannot be read as a whole.
+        SecretUnreadable, BadSettings: the token or the certificates cannot be read.
+    """
     import httpx
 
     from model.errors import IncompatibleWeights
@@ -89,9 +100,12 @@ def _open(source: str, bearer_token_file: Path | None, ca_file: Path | None) -> 
     if "://" not in source:
         try:
             with Path(source).open("rb") as file:
-                yield iter(lambda: file.read(CHUNK_BYTES), b"")
+                while piece := file.read(CHUNK_BYTES):
+                    yield piece
         except OSError as error:
-            raise IncompatibleWeights(f"weights {name}: expected a readable file, came {error}") from error
+            raise IncompatibleWeights(
+                f"weights {name}: expected a readable file, came {error}; correct the path"
+            ) from error
         return
     try:
         endpoint = Endpoint(check_url(source), bearer_token_file=bearer_token_file, ca_file=ca_file)
@@ -106,7 +120,7 @@ def _open(source: str, bearer_token_file: Path | None, ca_file: Path | None) -> 
                 raise IncompatibleWeights(
                     f"weights {name}: expected 200, came {answer.status_code}; correct the URL, or its access"
                 )
-            yield answer.iter_bytes(CHUNK_BYTES)
+            yield from answer.iter_bytes(CHUNK_BYTES)
     except httpx.HTTPError as error:
         raise IncompatibleWeights(
             f"weights {name}: expected the whole file, came {type(error).__name__}; try again"

@@ -255,15 +255,13 @@ class Gate:
         self, request: Request, seconds: float, scope: Scope, receive: Receive, send: "Answered"
     ) -> None:
         if request.kind and not self._room.is_open(request.kind, request.mesh, request.priority):
-            raise self._overloaded()
+            raise self._refusal()
         body = await self._body(scope, receive)
-        send.received_at = time.monotonic()
+        send.received_at, received = time.monotonic(), mark_time()
         try:
-            arrived = time.monotonic()
             ticket = await self._admit(request)
             try:
-                waited = time.monotonic() - arrived
-                await self._send_within(seconds - waited, scope, body, receive, send)
+                await self._send_until(send.received_at + SLACK * seconds, received, scope, body, receive, send)
             finally:
                 if ticket:
                     self._room.leave(ticket)
@@ -294,10 +292,11 @@ class Gate:
             return None
         ticket = await self._room.enter(request.kind, request.mesh, request.priority)
         if ticket is None:
-            raise self._overloaded()
+            raise self._refusal()
         return ticket
 
-    def _overloaded(self) -> Overloaded:
+    def _refusal(self) -> Overloaded:
+        """The error of a request that is not admitted."""
         wait = self._admission.retry_after_seconds()
         return Overloaded(
             "the service has as many requests under way as it can finish in time; nothing was changed; try again "
@@ -352,18 +351,23 @@ class Gate:
             self._buffered -= len(body)
             raise
 
-    async def _send_within(
-        self, seconds: float, scope: Scope, body: bytearray, receive: Receive, send: "Answered"
+    async def _send_until(
+        self, until: float, received: str, scope: Scope, body: bytearray, receive: Receive, send: "Answered"
     ) -> None:
-        """Send the request to the replicas, again if one dropped it, until it is answered or the deadline passes."""
+        """Send the request to the replicas, again if one dropped it, until it is answered or the deadline passes.
+
+        Args:
+            until: deadline, s of the monotonic clock.
+            received: when the whole request had arrived, as of :func:`mark_time`: a wait for room counts, too.
+            scope, body, receive, send: of the request.
+        """
         headers = [(name, value) for name, value in scope["headers"] if name != RECEIVED.encode()]
-        scope = {**scope, "headers": [*headers, (RECEIVED.encode(), mark_time().encode())]}
-        until = time.monotonic() + SLACK * seconds
+        scope = {**scope, "headers": [*headers, (RECEIVED.encode(), received.encode())]}
         try:
-            async with asyncio.timeout_at(asyncio.get_running_loop().time() + SLACK * seconds):
+            async with asyncio.timeout(until - time.monotonic()):
                 while True:
                     attempt = Attempt(send)
-                    await self._app(dict(scope), _replay(bytes(body), send.noting(receive)), attempt)
+                    await self._app(dict(scope), _replay(bytes(body), send.watch(receive)), attempt)
                     if attempt.was_answered or send.is_abandoned:
                         return
                     if time.monotonic() + PAUSE_SECONDS >= until:
@@ -413,7 +417,7 @@ class Answered:
             self.has_ended = not message.get("more_body", False)
         await self._send(message)
 
-    def noting(self, receive: Receive) -> Receive:
+    def watch(self, receive: Receive) -> Receive:
         """A ``receive`` that notes if the client leaves."""
 
         async def receive_and_note() -> Message:

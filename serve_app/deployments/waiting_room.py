@@ -106,7 +106,7 @@ class WaitingRoom:
         return len(self._waiting) < self._places() or self._waiting[-1].order[0] > RANKS[priority]
 
     def _places(self) -> int:
-        """As many may wait as may be under way."""
+        """As many may wait as may be under way while no GPU is hot."""
         return int(self._admission.limit)
 
 

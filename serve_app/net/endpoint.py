@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 from serve_app.errors import BadSettings
 
+HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
 
 class SecretUnreadable(Exception):
     """A secret file is missing, empty or not readable."""
@@ -60,10 +62,7 @@ def read_secret(file: Path) -> str:
     Raises:
         SecretUnreadable: if it cannot be read. The message names the file, never its content.
     """
-    try:
-        text = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SecretUnreadable(f"expected a readable file {file}, came {type(error).__name__}") from None
+    text = _read_text(file).strip()
     if not text or not text.isprintable():
         raise SecretUnreadable(f"expected one line of text in {file}")
     return text
@@ -75,24 +74,22 @@ def read_headers(file: Path) -> dict[str, str]:
     Raises:
         SecretUnreadable: if it cannot be read. The message names the file, never its content.
     """
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SecretUnreadable(f"expected a readable file {file}, came {type(error).__name__}") from None
     headers = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_read_text(file).splitlines(), 1):
         name, colon, value = (part.strip() for part in line.partition(":"))
         if not line.strip():
             continue
-        if (
-            not colon
-            or not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name)
-            or not value.isascii()
-            or not value.isprintable()
-        ):
+        if not (colon and HEADER_NAME.fullmatch(name) and value.isascii() and value.isprintable()):
             raise SecretUnreadable(f"{file}, line {number}: expected `name: value` in ASCII")
         headers[name] = value
     return headers
+
+
+def _read_text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SecretUnreadable(f"expected a readable file {file}, came {type(error).__name__}") from None
 
 
 def ssl_context(ca_file: Path | None) -> ssl.SSLContext | bool:

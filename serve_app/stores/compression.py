@@ -42,4 +42,6 @@ def decompress(packed: bytes) -> bytes:
     try:
         return bytes(_CODEC.decompress(packed[head:], size, asbytes=True))
     except (OSError, ValueError) as error:
-        raise CorruptState(f"stored blob: expected {size} compressed bytes, came others ({error})") from error
+        raise CorruptState(
+            f"stored blob: expected LZ4 of {size} bytes, came others ({error}); restore a backup, or delete the mesh"
+        ) from error

@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -295,7 +296,7 @@ def push(port: int, mesh: str) -> Peer:
     return peer
 
 
-def dropped(behind: Behind, priority: str, reason: str) -> float:
+def count_dropped(behind: Behind, priority: str, reason: str) -> float:
     """How many snapshots were counted as dropped."""
     for line in behind.instruments.text().decode().splitlines():
         if line.startswith("tagae_snapshots_dropped_total{") and priority in line and reason in line:
@@ -309,25 +310,23 @@ def test_under_overload_the_mesh_of_low_priority_is_refused_and_counted() -> Non
         assert eventually(lambda: len(behind.requests) == 8)
         low = [push(port, "spare") for _ in range(8)]  # as many as can wait
         others = [push(port, "m9"), push(port, "vital")]
-        assert eventually(lambda: dropped(behind, "low", "overload") == 2)
+        assert eventually(lambda: count_dropped(behind, "low", "overload") == 2)
         behind.release.set()
         assert {peer.answer()[0] for peer in (*under_way, *others)} == {200}
         assert Counter(peer.answer()[0] for peer in low) == {200: 6, 429: 2}
-        assert dropped(behind, "normal", "overload") == dropped(behind, "high", "overload") == 0
+        assert count_dropped(behind, "normal", "overload") == count_dropped(behind, "high", "overload") == 0
 
 
 def test_a_snapshot_beyond_its_deadline_is_counted() -> None:
     with gate(wait, deadline_seconds=0.05) as (port, behind):
         assert push(port, "vital").answer()[0] == 504
-        assert dropped(behind, "high", "deadline") == 1
+        assert count_dropped(behind, "high", "deadline") == 1
 
 
 def refused_early(port: int, body_bytes: int) -> Peer:
     """Return a client whose push was refused before its body was sent, because all places are taken."""
     for i in range(16):  # the initial limit is 8, and as many can wait
-        Peer(port).send(
-            f"POST /v1/meshes/m{i}/snapshots HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{{}}".encode()
-        )
+        push(port, f"m{i}")
     while True:  # until the other pushes have their places
         peer = Peer(port)
         peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {body_bytes}\r\n\r\n".encode())
@@ -350,6 +349,16 @@ def test_without_room_a_push_is_refused_before_its_body_is_read() -> None:
         assert peer.get("/v1/meshes")[0] == 200  # the connection still works
         peer.send(b"x" * 10)
         assert peer.answer()[0] == 400
+
+
+def test_a_wait_for_room_is_part_of_the_time_to_the_deadline() -> None:
+    with gate(wait, deadline_seconds=600) as (port, behind):
+        refused_early(port, body_bytes=3)
+        before = time.monotonic()  # eight pushes wait
+        behind.release.set()
+        assert eventually(partial(behind.has_requests, 16))
+        received = [float(headers[RECEIVED].split()[-1]) for _, _, headers in behind.requests]
+        assert max(received) < before
 
 
 def test_body_and_next_request_after_an_early_refusal_must_arrive_in_time() -> None:
@@ -600,10 +609,7 @@ def test_a_hot_gpu_lets_the_gate_admit_fewer_pushes(headroom: float, admitted: i
         assert eventually(lambda: len(behind.reports) > 1)  # the first answer has arrived
         behind.requests.clear()
         for i in range(admitted + 1):
-            peer = Peer(port)
-            peer.send(
-                f"POST /v1/meshes/m{i}/snapshots HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{{}}".encode()
-            )
+            push(port, f"m{i}")
             if i < admitted:
                 assert eventually(partial(behind.has_requests, i + 1))
         before = len(behind.reports)

@@ -15,6 +15,7 @@ from model.checkpoint import SHIPPED, load
 from serve_app.cli import app
 
 CONTENT = SHIPPED.read_bytes()
+FULL = Path("/dev/full")
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
@@ -122,6 +123,21 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert "expected a checkpoint of this version" in done.output
     assert [one.name for one in tmp_path.iterdir()] == ["other"]
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    done = fetch(SHIPPED, tmp_path / "absent" / "weights.safetensors")
+    assert done.exit_code == 2
+    assert f"expected a folder that exists, came {tmp_path / 'absent'}" in done.output
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full, as Linux has it")
+def test_a_full_disk_is_no_fault_of_the_source(tmp_path: Path) -> None:
+    (tmp_path / "weights.safetensors.part").symlink_to(FULL)
+    done = fetch(SHIPPED, tmp_path / "weights.safetensors")
+    assert done.exit_code == 1
+    assert "No space left on device" in done.output
+    assert "expected a readable file" not in done.output
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,12 @@ from serve_app.api.schemas.sla import SlaDocument, sla_document
 from serve_app.api.schemas.views import HealthDocument
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments import problems
+from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.health import PROBE_SECONDS
 from serve_app.deployments.http import VERSION
 from serve_app.deployments.messages import Equipment
 from serve_app.deployments.routes.dependencies import BUSY, UseBackend, UseHealth
+from serve_app.deployments.rpc import Caller
 from serve_app.deployments.sla.counts import EXTENSION
 from serve_app.errors import InvalidParameter, ServeError, StoreGone
 from serve_app.exporter import CONTENT_TYPE, PrometheusInstruments
@@ -45,7 +47,7 @@ async def metrics(request: Request, backend: UseBackend) -> Response:
         states = await backend.collector_states(PROBE_SECONDS)
     level: ServiceLevel | None = None
     with suppress(ServeError):  # likewise
-        level = await backend.ask(backend.level_session.service_level)
+        level = await Caller(Deadline.after(PROBE_SECONDS)).ask(backend.level_session.service_level)
     instruments: PrometheusInstruments = request.app.state.instruments
     return Response(instruments.text(meshes, states, level), media_type=CONTENT_TYPE)
 
