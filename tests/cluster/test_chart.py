@@ -102,7 +102,6 @@ def test_settings_of_the_values_win(tmp_path: Path) -> None:
     rendered = render(tmp_path, SETTINGS)
     (application,) = rendered.serve_config["applications"]
     assert application["args"]["collector"] == {**SETTINGS["settings"]["collector"], "replicas": 2}
-    assert application["args"]["limits"] == {"max_meshes": 5000}
     (container,) = rendered.templates["head"]["spec"]["containers"]
     (front,) = [json.loads(one["value"]) for one in container["env"] if one["name"] == "TAGAE_SERVE"]
     assert front["trusted_proxies"] == ["10.0.0.7/32"]

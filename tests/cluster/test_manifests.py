@@ -108,6 +108,13 @@ def test_settings_and_the_serve_config_are_valid(rendered: Rendered, monkeypatch
     assert settings.collector.replicas == 2
 
 
+def test_gates_have_the_settings_that_they_read(rendered: Rendered, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, gate = settings_of(rendered, monkeypatch), load()  # a proxy has the environment alone
+    for group in ("limits", "logs", "meshes", "sla", "traces"):
+        assert getattr(gate, group) == getattr(whole, group), group
+    assert gate.serve.allowed_hosts == whole.serve.allowed_hosts
+
+
 def test_an_unknown_setting_is_refused() -> None:
     with pytest.raises(ValueError, match="devise"):
         Arguments(scorer={"devise": "cuda"})

@@ -79,6 +79,17 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- mustMergeOverwrite $settings (deepCopy .Values.settings) | toYaml }}
 {{- end }}
 
+{{- /* Groups of settings that the gates read. They run in the proxies of all pods, which do not see the Serve config. */ -}}
+{{- define "tagae.gateGroups" -}}
+serve limits logs meshes sla traces
+{{- end }}
+
+{{- /* A group of settings as an environment variable, JSON. Of a dict: group, values. */ -}}
+{{- define "tagae.variable" -}}
+- name: TAGAE_{{ upper .group }}
+  value: {{ toJson .values | replace "'" "''" | squote }}
+{{- end }}
+
 {{- define "tagae.securityContext" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
