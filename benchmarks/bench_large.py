@@ -80,7 +80,7 @@ def change_mesh(snapshot: MeshSnapshot, number: int) -> MeshSnapshot:
     )
 
 
-def later(snapshot: MeshSnapshot, spec: MeshSpec, number: int) -> MeshSnapshot:
+def set_time(snapshot: MeshSnapshot, spec: MeshSpec, number: int) -> MeshSnapshot:
     """Return the snapshot with the time of another number."""
     return replace(snapshot, observed_at=spec.time_of(number))
 
@@ -98,14 +98,16 @@ class Memory:
     peaks: dict[str, int] = field(default_factory=dict)
 
     @contextmanager
-    def sampled(self) -> Iterator[None]:
+    def measure(self) -> Iterator[None]:
         """Sample until the block ends."""
         done = threading.Event()
         thread = threading.Thread(target=self._sample, args=(done,), daemon=True)
         thread.start()
-        yield
-        done.set()
-        thread.join()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
     def _sample(self, done: threading.Event) -> None:
         while not done.wait(SAMPLE_SECONDS):
@@ -180,10 +182,10 @@ def measure(services: int, calls: int, snapshots: int, directory: str, *, changi
     memory = Memory()
     url = start(settings)
     try:
-        with memory.sampled(), httpx.Client(base_url=url, timeout=600) as client:
+        with memory.measure(), httpx.Client(base_url=url, timeout=600) as client:
             rows: dict[str, list[Any]] = {"steady": [], "changing": []}
             for number in range(WARM_UP + snapshots * (2 if changing else 1)):
-                one = later(made[number % DISTINCT], spec, number)
+                one = set_time(made[number % DISTINCT], spec, number)
                 kind = "steady" if number < WARM_UP + snapshots else "changing"
                 sent = push(client, change_mesh(one, number) if kind == "changing" else one, number + 1)
                 rows[kind].append(sent)

@@ -222,12 +222,12 @@ def scrape(port: int) -> str:
 
 
 def counters(text: str) -> dict[str, float]:
-    """The counters of meshes in memory, summed over sessions."""
+    """The counters of meshes in memory and of dropped snapshots, summed over all processes."""
     found: defaultdict[str, float] = defaultdict(float)
     for name, labels, value in re.findall(
-        r"^ray_tagae_(session_(?:lookups|evictions)_total|shed_total)(\{.*\})? (\S+)$", text, re.M
+        r"^ray_tagae_(session_(?:lookups|evictions)_total|snapshots_dropped_total)(\{.*\})? (\S+)$", text, re.M
     ):
-        label = re.search(r'(?:outcome|reason|priority)="(\w+)"', labels or "")
+        label = re.search(r'(?:outcome|priority)="(\w+)"', labels or "")
         found[f"{name}{'_' + label[1] if label else ''}"] += float(value)
     return dict(found)
 

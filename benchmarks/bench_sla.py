@@ -67,7 +67,7 @@ MITIGATIONS = {
 class AdmitsAll(Admission):
     """No load shedding."""
 
-    def fits(self, kind: RequestKind, mesh: str, now: float) -> bool:
+    def has_room(self, kind: RequestKind, mesh: str, now: float) -> bool:
         return True
 
 

@@ -147,7 +147,7 @@ class MeshSnapshot:
         index.setflags(write=False)
         return cls._of(ids, index, nodes, edges, observed_at, changes, policies)
 
-    def at(
+    def with_values(
         self,
         observed_at: datetime,
         node_features: ArrayLike,

@@ -27,7 +27,7 @@ class CallsByService:
         np.cumsum(np.bincount(ends[calls], minlength=num_nodes), out=indptr[1:])
         return cls(indptr, calls[stable_order(ends[calls], num_nodes)])
 
-    def at(self, nodes: IntArray) -> IntArray:
+    def calls_of(self, nodes: IntArray) -> IntArray:
         """Return the calls of these services."""
         first, count = self.indptr[nodes], self.indptr[nodes + 1] - self.indptr[nodes]
         before = np.cumsum(count) - count
@@ -68,7 +68,7 @@ class AttendedCalls:
         edges = np.zeros(len(source), dtype=np.bool_)
         nodes[seeds] = True
         for _ in range(hops):  # the calls of services of the hops before are there already
-            callers, callees = self.callers.at(seeds), self.callees.at(seeds)
+            callers, callees = self.callers.calls_of(seeds), self.callees.calls_of(seeds)
             edges[callers] = edges[callees] = True
             before = nodes.copy()
             nodes[source[callers]] = nodes[destination[callees]] = True

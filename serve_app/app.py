@@ -29,7 +29,7 @@ from serve_app.errors import BadSettings, NoCapacity
 from serve_app.settings import ServeSettings, Settings
 from serve_app.settings.access import serve_rules
 from serve_app.stores.opening import check_store
-from serve_app.telemetry.starting import check_traces
+from serve_app.telemetry.traces import check_traces
 
 __all__ = ["NAME", "Arguments", "application", "build", "start", "stop"]
 

@@ -271,7 +271,7 @@ class Objective:
     budget_left: float | None
     violated_since: float | None = None
 
-    def violated_from(self, since: float) -> "Objective":
+    def mark_violated(self, since: float) -> "Objective":
         """The same, violated since this Unix time."""
         return replace(self, violated_since=since)
 

@@ -28,7 +28,7 @@ from serve_app.stores.cache import CachedMesh
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
 from serve_app.telemetry import spans
-from serve_app.telemetry.topic import about
+from serve_app.telemetry.topic import set_topic
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ class MeshSteps:
         """
 
         async def step() -> PushResult:
-            known = self._meshes.find_cached(push.mesh)
+            known = self._meshes.look_up(push.mesh)
             after, result = await runner.run_all(lambda: self._push(push, known, options, runner))
             if after is not None:
                 self._meshes.cache(push.mesh, after)
@@ -244,7 +244,7 @@ class MeshSteps:
             known = found
         sequence = known.mesh.state.sequence + push.counted
         spans.annotate(sequence=sequence, services=snapshot.num_nodes, calls=snapshot.num_edges)
-        with about(push.mesh, sequence):
+        with set_topic(push.mesh, sequence):
             advanced = await run_stages(
                 runner,
                 self._checkpoint,

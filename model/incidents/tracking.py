@@ -497,7 +497,7 @@ def follow(
         involved = members | ({culprit.service} if culprit.service else set())
         simultaneous: set[str] = set()
         if has_namespaces and group.confirmed:
-            simultaneous = _began_at_once(open_now.values(), members, began, severity, interval_seconds)
+            simultaneous = _find_simultaneous(open_now.values(), members, began, severity, interval_seconds)
         touched = sorted(
             (
                 i
@@ -552,7 +552,7 @@ def _divide(
     return first, [i for i in later if i not in others], others
 
 
-def _began_at_once(
+def _find_simultaneous(
     incidents: Iterable[OpenIncident],
     members: Iterable[str],
     began: datetime,

@@ -77,7 +77,7 @@ class _Rate(ProgressColumn):
         return Text(f"{task.speed:,.1f}/s" if task.speed else "")
 
 
-class Notes:
+class ProgressLines:
     """A line now and then about long work, where stderr is no terminal that can show a bar.
 
     Args:
@@ -140,11 +140,11 @@ def reporter(shown: Progress) -> Callable[[str, int, int], None]:
 
 def progress(things: Iterable[T], what: str, total: int | None) -> Iterator[T]:
     """Yield ``things`` with a progress bar; a ``total`` of None is unknown."""
-    noted = Notes(what, total)
+    lines = ProgressLines(what, total)
     with bars() as shown:
         for thing in shown.track(things, total=total, description=what):
             yield thing
-            noted.advance()
+            lines.advance()
 
 
 class Tally:

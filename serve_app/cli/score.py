@@ -55,7 +55,7 @@ def score(
         typer.Option(
             min=1,
             metavar="SNAPSHOTS",
-            help="With --jobs: cut each series into spans, which score so many snapshots before their own. The "
+            help="With --jobs: cut each series into spans, which first score this many snapshots before their own. The "
             "verdicts then differ a little from one pass; 960 is recommended.",
         ),
     ] = None,
@@ -108,7 +108,7 @@ def score(
     if len(series) > 1 or overlap:
         _score_side_by_side(chosen, series, warmup or [], jobs, overlap, output)
         return
-    warmups, source = [RecordingReader(path) for path in warmup or ()], series[0].open(chosen)
+    warmups, source = [RecordingReader(path) for path in warmup or ()], series[0].open_source(chosen)
     with ExitStack() as stack:
         if url:
             name = meshes[0] if meshes else None

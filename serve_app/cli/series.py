@@ -52,7 +52,7 @@ class SnapshotSeries:
     source: Path | Period
     mesh: str = ""
 
-    def open(self, settings: "Settings") -> "Source":
+    def open_source(self, settings: "Settings") -> "Source":
         """Open the series.
 
         Raises:
@@ -115,7 +115,7 @@ class _Task:
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
+class _SpanResult:
     """What a worker reports: why there was no snapshot at all, and notes on what was left out."""
 
     problem: str
@@ -174,7 +174,7 @@ def score_series(
         tasks: list[_Task] = []
         steps: list[int] = []
         for one in series:
-            length = count_snapshots(one.open(settings))
+            length = count_snapshots(one.open_source(settings))
             for span in plan_spans(length, pieces, overlap, multiple) if overlap else [SeriesSpan()]:
                 tasks.append(_Task(settings, tuple(warmups), one, span, Path(folder) / f"{len(tasks)}.jsonl"))
                 steps.append((span.end or length or 0) - span.start)
@@ -188,9 +188,9 @@ def score_series(
             yield ScoredSeries(one, files, tuple(note for _, result in results for note in result.notes))
 
 
-def _score_span(task: _Task) -> _Done:
+def _score_span(task: _Task) -> _SpanResult:
     """Score a span and write the lines of its own snapshots."""
-    source, problem = task.series.open(task.settings), ""
+    source, problem = task.series.open_source(task.settings), ""
     warmups = [open_recording(path) for path in task.warmups]
     counted: list[bool] = []  # of the snapshots under way: whether their verdicts count
 
@@ -208,7 +208,7 @@ def _score_span(task: _Task) -> _Done:
                 report_steps(1)
         except NoTelemetry as error:
             problem = str(error)
-    return _Done(problem, tuple(notes([*warmups, source])))
+    return _SpanResult(problem, tuple(notes([*warmups, source])))
 
 
 def _snapshots(source: "Source", span: SeriesSpan) -> "Iterator[tuple[bool, MeshSnapshot]]":

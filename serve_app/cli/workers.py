@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from rich.progress import Progress
 
-from serve_app.cli.console import Notes, bars, print_note
+from serve_app.cli.console import ProgressLines, bars, print_note
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,7 +34,7 @@ class Workers:
         a failure, work that has not begun is dropped."""
         began, total = time.monotonic(), sum(steps)
         over, task = threading.Event(), self.bar.add_task(what, total=total or None)
-        mover = threading.Thread(target=self._move_bar, args=(task, Notes(what, total), over))
+        mover = threading.Thread(target=self._move_bar, args=(task, ProgressLines(what, total), over))
         mover.start()
         futures: list[Future[R]] = [self.pool.submit(work, thing) for thing in things]
         try:
@@ -49,14 +49,14 @@ class Workers:
             print_note(f"{what}: {len(things)} in {time.monotonic() - began:.0f} s")
         return [future.result() for future in futures]
 
-    def _move_bar(self, task: Any, noted: Notes, over: threading.Event) -> None:
+    def _move_bar(self, task: Any, lines: ProgressLines, over: threading.Event) -> None:
         while not over.is_set():
             try:
                 steps = self.queue.get(timeout=0.2)
             except Empty:
                 continue
             self.bar.advance(task, steps)
-            noted.advance(steps)
+            lines.advance(steps)
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def _begin(queue: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this worker if its parent was killed: it would wait for work for ever."""
+    """End this worker if its parent was killed: it would wait for work forever."""
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])

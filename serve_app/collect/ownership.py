@@ -70,17 +70,17 @@ class Ownership:
         self._renewed = asyncio.Event()
         self._has_ended = False
 
-    def owns(self, mesh: str) -> bool:
+    def is_owner(self, mesh: str) -> bool:
         """Whether this process collects a mesh now."""
         return not self._has_ended and time.monotonic() < self._until[mesh]
 
     def note_of(self, mesh: str) -> bytes | None:
         """What the owner said last; None if this process has the mesh, or the owner is not known."""
-        return None if self.owns(mesh) else self._notes.get(mesh)
+        return None if self.is_owner(mesh) else self._notes.get(mesh)
 
     async def wait_for(self, mesh: str) -> None:
         """Wait until this process owns a mesh."""
-        while not self.owns(mesh):
+        while not self.is_owner(mesh):
             await self._renewed.wait()
 
     async def run(self) -> None:
@@ -111,7 +111,7 @@ class Ownership:
                 return
             asked = time.monotonic()
             note = self._leases.hold(mesh, self._note(mesh), self._lease_seconds)
-            owned = self.owns(mesh)
+            owned = self.is_owner(mesh)
             if note is None:
                 self._notes.pop(mesh, None)
                 self._until[mesh] = asked + self._lease_seconds

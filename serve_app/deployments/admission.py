@@ -81,7 +81,7 @@ class Admission:
     _finished: float = 0.0  # likewise
     _decayed: float = -math.inf
 
-    def fits(self, kind: RequestKind, mesh: str, now: float) -> bool:
+    def has_room(self, kind: RequestKind, mesh: str, now: float) -> bool:
         """Whether a request would be admitted now.
 
         A mesh gets at most its fair share of the limit, so that one client cannot starve the meshes of others. Meshes
@@ -105,8 +105,8 @@ class Admission:
         _forget(self._turned_away, now)
 
     def admit(self, kind: RequestKind, mesh: str, now: float) -> Ticket | None:
-        """A ticket, or None if there is no room. Arguments as in :meth:`fits`."""
-        if not self.fits(kind, mesh, now):
+        """A ticket, or None if there is no room. Arguments as in :meth:`has_room`."""
+        if not self.has_room(kind, mesh, now):
             return None
         self._turned_away.pop(mesh, None)
         self._kinds[kind] += 1

@@ -27,7 +27,7 @@ from serve_app.metrics import REQUESTS
 from serve_app.settings import CollectorSettings, MeshSettings, Settings
 from serve_app.stores.opening import open_leases
 from serve_app.telemetry.spans import span, traceparent
-from serve_app.telemetry.topic import about
+from serve_app.telemetry.topic import set_topic
 
 if TYPE_CHECKING:  # the collector needs no torch
     from serve_app.deployments.session import MeshSession
@@ -100,7 +100,7 @@ class Collector:
             source,
             self._push_of(name, source),
             poll_schedule(name, collector),
-            lambda: self._ownership.owns(name),
+            lambda: self._ownership.is_owner(name),
         )
 
     def _push_of(self, mesh: str, source: MeshSource) -> Push:
@@ -145,7 +145,7 @@ class Collector:
         """Collect a mesh while this replica owns it, from the newest snapshot of the service on."""
         mesh = one.state.mesh
         while True:
-            with about(mesh):
+            with set_topic(mesh):
                 await self._ownership.wait_for(mesh)
                 one.begin(await self._newest(mesh))
                 await one.run()

@@ -35,11 +35,11 @@ class Deadline:
         """Seconds that are left; 0 once it has passed."""
         return max(0.0, self.at - time.monotonic())
 
-    def later(self, seconds: float) -> Deadline:
+    def extend(self, seconds: float) -> Deadline:
         """The deadline this many seconds later."""
         return Deadline(self.at + seconds)
 
-    def share(self, share: float) -> Deadline:
+    def take_share(self, share: float) -> Deadline:
         """The deadline at a share of the time that is left."""
         return Deadline.after(share * self.remaining_seconds)
 

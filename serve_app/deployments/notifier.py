@@ -11,7 +11,7 @@ from serve_app.deployments.reporting import start_reporting
 from serve_app.settings import Settings
 from serve_app.stores.opening import open_alert_storage
 from serve_app.telemetry.spans import span
-from serve_app.telemetry.topic import about
+from serve_app.telemetry.topic import set_topic
 
 
 class Notifier:
@@ -49,7 +49,7 @@ class Notifier:
         Raises:
             StoreGone: the state of alerts is not here yet; the next verdict has the same alerts.
         """
-        with about(mesh), span("notifier.accept_verdict", trace, mesh=mesh):
+        with set_topic(mesh), span("notifier.accept_verdict", trace, mesh=mesh):
             self._owner.delivery().accept_verdict(mesh, verdict, datetime.now(UTC))
 
     async def forget_mesh(self, mesh: str) -> None:

@@ -90,7 +90,7 @@ class ReplicaRunner:
         """
         tasks = await self.run(PREPARE, cut_tasks, prepared)
         with self.progress.measure(SCORE):
-            caller = Caller(self.progress.deadline.share(SCORING_SHARE), self.progress.retries)
+            caller = Caller(self.progress.deadline.take_share(SCORING_SHARE), self.progress.retries)
             groups = balance(tasks, self._replicas.groups)
             trace = traceparent()
             calls = (caller.ask(self._replicas.scorer.score, group, caller.deadline, trace) for group in groups)
@@ -106,7 +106,7 @@ class ReplicaRunner:
             return await self.run(DECIDE, decide, self._replicas.checkpoint, meta_input, policy)
         with self.progress.measure(DECIDE):
             try:
-                caller = Caller(self.progress.deadline.share(DECIDING_SHARE), self.progress.retries)
+                caller = Caller(self.progress.deadline.take_share(DECIDING_SHARE), self.progress.retries)
                 decided = await caller.ask(self._replicas.meta.decide, meta_input, policy, traceparent())
                 if decided[0].model_digest == self._replicas.checkpoint.digest:
                     return decided

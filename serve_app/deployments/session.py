@@ -76,7 +76,7 @@ from serve_app.settings import AlertSettings, Settings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.repository import MeshRepository
 from serve_app.telemetry import spans
-from serve_app.telemetry.topic import about
+from serve_app.telemetry.topic import set_topic
 
 if TYPE_CHECKING:
     from serve_app.deployments.meta import MetaModel
@@ -201,11 +201,11 @@ class MeshSession:
             ServeError: it could not be scored or stored, or not in time.
         """
         runner = self._place.runner(mesh, deadline)
-        with about(mesh), spans.span("session.push", trace, mesh=mesh):
+        with set_topic(mesh), spans.span("session.push", trace, mesh=mesh):
             stored = await self._push(mesh, packed, runner, events=events)
             if stored.advanced is None:
                 return SnapshotAnswer(stored.document)
-            with about(mesh, stored.advanced.mesh.state.sequence):
+            with set_topic(mesh, stored.advanced.mesh.state.sequence):
                 self._follow_up(mesh, stored.advanced)
         return runner.progress.answer(stored.document, stored.advanced.verdict)
 
@@ -220,7 +220,7 @@ class MeshSession:
 
     async def baseline(self, mesh: str, packed: bytes, deadline: Deadline, trace: str = "") -> None:
         """Learn baselines and calibration from a snapshot. Moves neither the mesh's clock nor its newest verdict."""
-        with about(mesh), spans.span("session.baseline", trace, mesh=mesh):
+        with set_topic(mesh), spans.span("session.baseline", trace, mesh=mesh):
             await self._push(mesh, packed, self._place.runner(mesh, deadline), counted=False)
 
     async def score(self, packed: Sequence[bytes], deadline: Deadline, trace: str = "") -> SnapshotAnswer:

@@ -121,7 +121,7 @@ class VerdictStreams:
 
     async def _ask(self, mesh: str, seen: datetime | None, seconds: float) -> NewVerdicts:
         """Verdicts later than ``seen``; waits up to ``seconds`` for one."""
-        caller = Caller(self._backend.deadline().later(seconds))
+        caller = Caller(self._backend.deadline().extend(seconds))
         session = self._backend.session_of(mesh)
         found = await caller.ask(session.newer, mesh, seen, MOST_VERDICTS_AT_ONCE, seconds)
         times = [msgspec.json.decode(document, type=_ObservedAt).observed_at for document in found]

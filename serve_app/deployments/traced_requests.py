@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.settings.base import MESH_NAME
 from serve_app.telemetry import spans
-from serve_app.telemetry.topic import about
+from serve_app.telemetry.topic import set_topic
 
 MESH_ROUTE = re.compile(rf"/v1/meshes/(?P<mesh>{MESH_NAME})/(?P<what>snapshots|baseline|otlp/v1/metrics)")
 SCORE_ROUTE = "/v1/score"
@@ -32,7 +32,7 @@ class TracedRequests:
         """Pass a request on inside its span."""
         found = MESH_ROUTE.fullmatch(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
         if found:
-            with about(found["mesh"]):
+            with set_topic(found["mesh"]):
                 route = f"/v1/meshes/{{mesh}}/{found['what']}"
                 await self._trace(route, {"mesh": found["mesh"]}, scope, receive, send)
         elif scope["type"] == "http" and scope["path"] == SCORE_ROUTE:

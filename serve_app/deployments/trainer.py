@@ -15,7 +15,7 @@ from serve_app.api.codec import unpack_snapshot
 from serve_app.deployments.reporting import start_reporting
 from serve_app.deployments.storage import open_store
 from serve_app.settings import Settings
-from serve_app.telemetry.topic import about
+from serve_app.telemetry.topic import set_topic
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Trainer:
 
     async def fit(self, mesh: str) -> Candidate | None:
         """Fit an adapter to the stored state of a mesh; None if the mesh has too little data."""
-        with about(mesh):
+        with set_topic(mesh):
             return await asyncio.to_thread(self._fit, mesh)
 
     def _fit(self, mesh: str) -> Candidate | None:

@@ -48,7 +48,9 @@ class WaitingRoom:
 
     def is_open(self, kind: RequestKind, mesh: str, priority: Priority) -> bool:
         """Whether a request would be admitted, or could wait. False: it counts as refused."""
-        if self._admission.fits(kind, mesh, self._clock()) or (kind is RequestKind.PUSH and self._has_place(priority)):
+        if self._admission.has_room(kind, mesh, self._clock()) or (
+            kind is RequestKind.PUSH and self._has_place(priority)
+        ):
             return True
         self._admission.refuse(mesh, self._clock())
         return False

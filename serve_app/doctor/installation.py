@@ -188,9 +188,9 @@ def _state(path: Path) -> Finding:
 
 def _traces(settings: Settings) -> Iterator[Finding]:
     if settings.traces.endpoint:
-        from serve_app.doctor.collector import check_collector
+        from serve_app.doctor.traces import check_trace_collector
 
-        yield check_collector(settings.traces)
+        yield check_trace_collector(settings.traces)
 
 
 def _port(settings: Settings) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ from serve_app.sidecar.generated.verdicts_pb2 import DESCRIPTOR
 from serve_app.sidecar.generated.verdicts_pb2_grpc import add_VerdictsServicer_to_server
 from serve_app.sidecar.service import Verdicts
 from serve_app.sidecar.session import Session
-from serve_app.telemetry.starting import check_traces, start_traces
+from serve_app.telemetry.traces import check_traces, start_traces
 
 SERVICE = DESCRIPTOR.services_by_name["Verdicts"].full_name
 GRACE_SECONDS = 1.0  # for answers under way when it ends

@@ -30,7 +30,7 @@ from serve_app.stores.opening import open_store
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
 from serve_app.telemetry.spans import span
-from serve_app.telemetry.topic import about
+from serve_app.telemetry.topic import set_topic
 
 MOST_WAITING = 16  # snapshots that wait for their turn; a mesh has one every few seconds
 log = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ class Session:
     async def _push(self, snapshot: MeshSnapshot, trace: str) -> bytes:
         began = time.perf_counter()
         push = NextSnapshot(self.mesh, pack_snapshot(snapshot))
-        with about(self.mesh), span("sidecar.push", trace, "server", mesh=self.mesh):
+        with set_topic(self.mesh), span("sidecar.push", trace, "server", mesh=self.mesh):
             stored = await self._steps.push(push, self._options, self._runner)
         if stored.advanced is None:
             return stored.document

@@ -120,7 +120,7 @@ class MeshCache:
             held = self._entries.get(name)
             return None if held is None else held.entry
 
-    def find(self, name: str) -> CachedMesh | None:
+    def look_up(self, name: str) -> CachedMesh | None:
         """As :meth:`get`, for a snapshot of the mesh: counts whether it was there."""
         entry = self.get(name)
         if self._instruments is not None:

@@ -36,7 +36,7 @@ T = TypeVar("T")
 # Steps between two full states. After half of them, a full state is due, which no verdict waits for. If there is none
 # after the last one, the next snapshot stores it. A replay of 15 takes as long as scoring a snapshot or two.
 MOST_STEPS = 30
-FEW_STEPS = 4  # a mesh that is read for each snapshot is stored in full after so many
+FEW_STEPS = 4  # after which a mesh that is read for each snapshot is stored in full
 
 
 class MeshRepository:
@@ -66,9 +66,9 @@ class MeshRepository:
         """A mesh from the cache, or None. Does not wait for the store."""
         return self._cache.get(mesh)
 
-    def find_cached(self, mesh: str) -> CachedMesh | None:
+    def look_up(self, mesh: str) -> CachedMesh | None:
         """As :meth:`get_cached`, for a snapshot of the mesh: it counts as a hit or a miss."""
-        return self._cache.find(mesh)
+        return self._cache.look_up(mesh)
 
     def get(self, mesh: str) -> CachedMesh:
         """A mesh from the cache, else from the store; revision 0 if nothing is stored.
@@ -79,7 +79,7 @@ class MeshRepository:
         found = self._cache.get(mesh)
         if found is not None:
             return found
-        with self._reading(mesh):
+        with self._read_lock(mesh):
             found = self._cache.get(mesh)
             if found is None:
                 found = self._load(mesh)
@@ -87,7 +87,7 @@ class MeshRepository:
                     self._cache.offer(mesh, found)
             return found
 
-    def _reading(self, mesh: str) -> Lock:
+    def _read_lock(self, mesh: str) -> Lock:
         """The lock of those who read a mesh from the store; it lives as long as someone holds or awaits it."""
         with self._guard:
             return self._reads.setdefault(mesh, Lock())

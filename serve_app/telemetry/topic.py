@@ -29,7 +29,7 @@ def topic() -> Topic:
 
 
 @contextmanager
-def about(mesh: str, sequence: int | None = None) -> Iterator[None]:
+def set_topic(mesh: str, sequence: int | None = None) -> Iterator[None]:
     """Set the topic of the block, and of tasks that it starts."""
     token = _topic.set(Topic(mesh, sequence))
     try:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.rendering import CPU_ONLY, SHIPPED, Rendered, needs_helm, render
+from tests.cluster.rendering import CPU_ONLY, SHIPPED, Manifests, needs_helm, render
 from tests.cluster.variants import DEPLOYMENTS, RAY_SERVICES
 
-Make = Callable[[Path], Rendered]
+Make = Callable[[Path], Manifests]
 
 
 def _from_values(values: dict[str, Any], *files: Path) -> Make:

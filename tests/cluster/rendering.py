@@ -23,7 +23,7 @@ needs_helm = pytest.mark.skipif(HELM is None, reason="helm is not here (make set
 needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not here")
 
 
-class Rendered(NamedTuple):
+class Manifests(NamedTuple):
     """The documents of one rendering.
 
     Attributes:
@@ -67,9 +67,9 @@ class Rendered(NamedTuple):
         return {"head": self.cluster["headGroupSpec"]["template"], **groups}
 
 
-def parse(text: str) -> Rendered:
+def parse(text: str) -> Manifests:
     """Documents of YAML."""
-    return Rendered([document for document in yaml.safe_load_all(text) if document])
+    return Manifests([document for document in yaml.safe_load_all(text) if document])
 
 
 def run_helm(*arguments: str) -> str:
@@ -82,7 +82,7 @@ def run_helm(*arguments: str) -> str:
     return subprocess.run([HELM, *arguments], check=True, capture_output=True, text=True).stdout
 
 
-def render(folder: Path, values: Mapping[str, Any] | None = None, *files: Path) -> Rendered:
+def render(folder: Path, values: Mapping[str, Any] | None = None, *files: Path) -> Manifests:
     """Render the chart.
 
     Args:

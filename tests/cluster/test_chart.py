@@ -66,8 +66,8 @@ def test_values_that_cannot_work_are_refused(case: str, tmp_path: Path) -> None:
 @needs_helm
 @pytest.mark.parametrize("source", WEIGHTS)
 def test_weights_are_fetched_by_a_command_that_exists(source: str, tmp_path: Path) -> None:
-    rendered = render(tmp_path, WEIGHTS[source])
-    workers = {name: one for name, one in rendered.templates.items() if name != "head"}
+    manifests = render(tmp_path, WEIGHTS[source])
+    workers = {name: one for name, one in manifests.templates.items() if name != "head"}
     assert set(workers) == {"cpu", "gpu"}
     for template in workers.values():
         (fetch,) = template["spec"]["initContainers"]
@@ -81,7 +81,7 @@ def test_weights_are_fetched_by_a_command_that_exists(source: str, tmp_path: Pat
 
         written = [one["mountPath"] for one in fetch["volumeMounts"] if not one.get("readOnly")]
         assert str(given["target"].parent) in written
-        (application,) = rendered.serve_config["applications"]
+        (application,) = manifests.serve_config["applications"]
         assert application["args"]["model"]["weights"] == str(given["target"])
         (container,) = template["spec"]["containers"]
         read = [one for one in container["volumeMounts"] if one["mountPath"] == str(given["target"].parent)]
@@ -90,8 +90,8 @@ def test_weights_are_fetched_by_a_command_that_exists(source: str, tmp_path: Pat
 
 @needs_helm
 def test_a_signed_url_comes_from_its_secret_only(tmp_path: Path) -> None:
-    rendered = render(tmp_path, WEIGHTS["signed-url"])
-    (fetch,) = rendered.templates["cpu"]["spec"]["initContainers"]
+    manifests = render(tmp_path, WEIGHTS["signed-url"])
+    (fetch,) = manifests.templates["cpu"]["spec"]["initContainers"]
     (variable,) = fetch["env"]
     assert fetch["command"][3] == f"$({variable['name']})"  # Kubernetes puts the value there
     assert variable["valueFrom"] == {"secretKeyRef": {"name": "weights", "key": "url"}}
@@ -99,10 +99,10 @@ def test_a_signed_url_comes_from_its_secret_only(tmp_path: Path) -> None:
 
 @needs_helm
 def test_settings_of_the_values_win(tmp_path: Path) -> None:
-    rendered = render(tmp_path, SETTINGS)
-    (application,) = rendered.serve_config["applications"]
+    manifests = render(tmp_path, SETTINGS)
+    (application,) = manifests.serve_config["applications"]
     assert application["args"]["collector"] == {**SETTINGS["settings"]["collector"], "replicas": 2}
-    (container,) = rendered.templates["head"]["spec"]["containers"]
+    (container,) = manifests.templates["head"]["spec"]["containers"]
     (front,) = [json.loads(one["value"]) for one in container["env"] if one["name"] == "TAGAE_SERVE"]
     assert front["trusted_proxies"] == ["10.0.0.7/32"]
     assert "tagae.example" in front["allowed_hosts"]
@@ -164,18 +164,18 @@ def test_an_overlay_adds_secrets_and_the_registry(name: str, tmp_path: Path) -> 
     (folder / "tokens.toml").write_text("# no tokens yet\n")
     (folder / "password").write_text("secret")
     text = subprocess.run([KUBECTL, "kustomize", str(folder)], check=True, capture_output=True, text=True).stdout
-    rendered = parse(text)
-    for document in checkable(rendered.documents):
+    manifests = parse(text)
+    for document in checkable(manifests.documents):
         check(document)
     plain = SHIPPED["cluster.yaml" if name == "gpu" else "cpu-only"]
-    assert len(rendered.documents) == len(plain.documents) + len(rendered.all("Secret"))
-    made = {one["metadata"]["name"]: set(one["data"]) for one in rendered.all("Secret")}
+    assert len(manifests.documents) == len(plain.documents) + len(manifests.all("Secret"))
+    made = {one["metadata"]["name"]: set(one["data"]) for one in manifests.all("Secret")}
     assert made.pop("tagae-tokens") == {"tokens.toml"}
     assert made == ({"tagae-redis": {"password"}} if name == "gpu" else {})
-    images = {one["image"] for pod in pods(rendered.documents) for one in pod["spec"]["containers"]}
+    images = {one["image"] for pod in pods(manifests.documents) for one in pod["spec"]["containers"]}
     ours = {image for image in images if not image.startswith("redis:")}
     assert ours == {f"registry.example/tagae:{target}" for target in (("cpu", "gpu") if name == "gpu" else ("cpu",))}
-    assert rendered.templates.keys() == plain.templates.keys()
+    assert manifests.templates.keys() == plain.templates.keys()
 
 
 def test_helm_and_kubectl_are_pinned_by_hash() -> None:

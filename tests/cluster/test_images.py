@@ -104,8 +104,8 @@ def test_a_release_writes_manifests_and_values_with_digests(tmp_path: Path) -> N
     assert images == set(values.values())
     assert values.keys() == {"cpu", "gpu", "redis"}
     if HELM is not None:
-        rendered = render(tmp_path, {"namespace": {"create": True}}, tmp_path / "dist" / "images.yaml")
-        assert rendered.documents == written.documents
+        manifests = render(tmp_path, {"namespace": {"create": True}}, tmp_path / "dist" / "images.yaml")
+        assert manifests.documents == written.documents
 
 
 def test_the_image_for_cpus_refuses_a_torch_with_cuda(tmp_path: Path) -> None:

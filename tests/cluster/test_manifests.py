@@ -16,7 +16,7 @@ from serve_app.access.routes import OPEN
 from serve_app.app import LIGHT_CPUS, Arguments
 from serve_app.deployments.local import RAY_ENVIRONMENT
 from serve_app.settings import Settings, load
-from tests.cluster.rendering import CLUSTER, ONE_POD, Rendered
+from tests.cluster.rendering import CLUSTER, ONE_POD, Manifests
 from tests.cluster.schemas import ROOT, check, checkable, needs_crd, pods
 
 SCRAPE = yaml.safe_load((ROOT / "deploy" / "prometheus" / "scrape.yaml").read_text(encoding="utf-8"))
@@ -31,20 +31,20 @@ def environment(container: dict[str, Any]) -> dict[str, str]:
     return {one["name"]: one["value"] for one in container["env"]}
 
 
-def settings_of(rendered: Rendered, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def settings_of(manifests: Manifests, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """The settings that the service has there: of its environment and, with Serve, of the arguments."""
-    (container,) = next(iter(rendered.templates.values()))["spec"]["containers"]
+    (container,) = next(iter(manifests.templates.values()))["spec"]["containers"]
     for name, value in environment(container).items():
         if name.startswith("TAGAE_"):
             monkeypatch.setenv(name, value)
-    if not rendered.is_ray_service:
+    if not manifests.is_ray_service:
         return load()
-    (application,) = rendered.serve_config["applications"]
+    (application,) = manifests.serve_config["applications"]
     return Arguments(**application["args"])
 
 
-def test_documents_fit_the_schemas(rendered: Rendered) -> None:
-    for document in checkable(rendered.documents):
+def test_documents_fit_the_schemas(manifests: Manifests) -> None:
+    for document in checkable(manifests.documents):
         check(document)
 
 
@@ -84,14 +84,14 @@ def test_an_unknown_mode_of_authentication_is_refused() -> None:
         check(service)
 
 
-def test_settings_and_the_serve_config_are_valid(rendered: Rendered, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = settings_of(rendered, monkeypatch)
+def test_settings_and_the_serve_config_are_valid(manifests: Manifests, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of(manifests, monkeypatch)
     assert settings.serve.host == "0.0.0.0"
     assert settings.serve.tokens_file is not None
-    if not rendered.is_ray_service:
+    if not manifests.is_ray_service:
         assert settings.scorer.device == "cpu"
         return
-    (application,) = ServeDeploySchema.model_validate(rendered.serve_config).applications
+    (application,) = ServeDeploySchema.model_validate(manifests.serve_config).applications
     module, _, name = application.import_path.partition(":")
     assert callable(getattr(importlib.import_module(module), name))
     assert settings.store.kind == "redis"
@@ -108,8 +108,8 @@ def test_settings_and_the_serve_config_are_valid(rendered: Rendered, monkeypatch
     assert settings.collector.replicas == 2
 
 
-def test_gates_have_the_settings_that_they_read(rendered: Rendered, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, gate = settings_of(rendered, monkeypatch), load()  # a proxy has the environment alone
+def test_gates_have_the_settings_that_they_read(manifests: Manifests, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, gate = settings_of(manifests, monkeypatch), load()  # a proxy has the environment alone
     for group in ("limits", "logs", "meshes", "sla", "traces"):
         assert getattr(gate, group) == getattr(whole, group), group
     assert gate.serve.allowed_hosts == whole.serve.allowed_hosts
@@ -120,38 +120,38 @@ def test_an_unknown_setting_is_refused() -> None:
         Arguments(scorer={"devise": "cuda"})
 
 
-def test_all_pods_of_the_service_have_the_same_environment_and_secrets(rendered: Rendered) -> None:
+def test_all_pods_of_the_service_have_the_same_environment_and_secrets(manifests: Manifests) -> None:
     """Any worker may run the collector, the notifier or the ingress, and any node has a proxy."""
-    containers = [one["spec"]["containers"][0] for one in rendered.templates.values()]
+    containers = [one["spec"]["containers"][0] for one in manifests.templates.values()]
     assert all(one["env"] == containers[0]["env"] for one in containers)
     secrets = [
         {volume["name"]: volume["secret"] for volume in one["spec"]["volumes"] if "secret" in volume}
-        for one in rendered.templates.values()
+        for one in manifests.templates.values()
     ]
     assert all(one == secrets[0] for one in secrets)
     for container in containers:
         assert {"/etc/tagae", "/run/secrets/tagae"} <= mounts(container).keys()
-    accounts = {one["spec"].get("serviceAccountName") for name, one in rendered.templates.items() if name != "head"}
+    accounts = {one["spec"].get("serviceAccountName") for name, one in manifests.templates.items() if name != "head"}
     assert len(accounts) == 1
 
 
-def test_files_in_the_settings_are_mounted(rendered: Rendered, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = settings_of(rendered, monkeypatch)
+def test_files_in_the_settings_are_mounted(manifests: Manifests, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of(manifests, monkeypatch)
     named = [settings.serve.tokens_file, settings.store.password_file, settings.store.ca_file]
-    for name, template in rendered.templates.items():
+    for name, template in manifests.templates.items():
         folders = mounts(template["spec"]["containers"][0])
         ours = [*named, *([settings.model.weights] if name != "head" else [])]
         for file in (one for one in ours if one is not None):
             assert str(file.parent) in folders, file
         if settings.store.kind == "local":
-            (claim,) = rendered.all("PersistentVolumeClaim")
+            (claim,) = manifests.all("PersistentVolumeClaim")
             volumes = {one["name"]: one for one in template["spec"]["volumes"]}
             used = volumes[folders[str(settings.store.path)]]["persistentVolumeClaim"]["claimName"]
             assert used == claim["metadata"]["name"]
 
 
-def test_volumes_and_mounts_belong_together(rendered: Rendered) -> None:
-    for template in pods(rendered.documents):
+def test_volumes_and_mounts_belong_together(manifests: Manifests) -> None:
+    for template in pods(manifests.documents):
         spec = template["spec"]
         claimed = {"data"} if "redis.conf" in json.dumps(spec) else set()  # by the StatefulSet
         names = [one["name"] for one in spec["volumes"]] + sorted(claimed)
@@ -162,37 +162,37 @@ def test_volumes_and_mounts_belong_together(rendered: Rendered) -> None:
         }
         assert len(set(names)) == len(names)
         assert set(names) == used
-    if rendered.is_ray_service:
-        options = rendered.cluster["autoscalerOptions"]
-        head = {one["name"] for one in rendered.templates["head"]["spec"]["volumes"]}
+    if manifests.is_ray_service:
+        options = manifests.cluster["autoscalerOptions"]
+        head = {one["name"] for one in manifests.templates["head"]["spec"]["volumes"]}
         assert {one["name"] for one in options["volumeMounts"]} <= head
 
 
-def test_environment_variables_of_ray_are_those_that_tests_run_with(rendered: Rendered) -> None:
+def test_environment_variables_of_ray_are_those_that_tests_run_with(manifests: Manifests) -> None:
     """tests/live runs several nodes with these values."""
-    for template in rendered.templates.values():
+    for template in manifests.templates.values():
         for name, value in environment(template["spec"]["containers"][0]).items():
             if not name.startswith("TAGAE_"):
                 assert RAY_ENVIRONMENT[name] == value, name
 
 
-def test_services_select_pods_and_their_ports(rendered: Rendered) -> None:
-    templates = list(pods(rendered.documents))
-    for service in rendered.all("Service"):
+def test_services_select_pods_and_their_ports(manifests: Manifests) -> None:
+    templates = list(pods(manifests.documents))
+    for service in manifests.all("Service"):
         selector = service["spec"]["selector"].items()
         (pod,) = [one for one in templates if selector <= one["metadata"]["labels"].items()]
         ports = {port["name"] for container in pod["spec"]["containers"] for port in container["ports"]}
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
-    for owner in (*rendered.all("Deployment"), *rendered.all("StatefulSet")):
+    for owner in (*manifests.all("Deployment"), *manifests.all("StatefulSet")):
         labels = owner["spec"]["template"]["metadata"]["labels"]
         assert owner["spec"]["selector"]["matchLabels"].items() <= labels.items()
 
 
-def test_hosts_of_the_services_are_allowed(rendered: Rendered, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = settings_of(rendered, monkeypatch)
-    ours = [one["metadata"] for one in rendered.all("Service") if "redis" not in one["metadata"]["name"]]
-    if rendered.is_ray_service:
-        service = rendered.one("RayService")
+def test_hosts_of_the_services_are_allowed(manifests: Manifests, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of(manifests, monkeypatch)
+    ours = [one["metadata"] for one in manifests.all("Service") if "redis" not in one["metadata"]["name"]]
+    if manifests.is_ray_service:
+        service = manifests.one("RayService")
         ours = [{**service["spec"]["serveService"]["metadata"], "namespace": service["metadata"]["namespace"]}]
     (about,) = ours
     name = f"{about['name']}.{about['namespace']}"
@@ -201,26 +201,26 @@ def test_hosts_of_the_services_are_allowed(rendered: Rendered, monkeypatch: pyte
     assert front["static_configs"] == [{"targets": [f"{name}:8000"]}]
 
 
-def test_disruption_budgets_let_nodes_be_drained(rendered: Rendered) -> None:
+def test_disruption_budgets_let_nodes_be_drained(manifests: Manifests) -> None:
     """Pods of KubeRay have no controller that knows their number, so a budget must be an integer of pods that stay."""
     least = (
-        {g["groupName"]: g["minReplicas"] for g in rendered.cluster["workerGroupSpecs"]}
-        if rendered.is_ray_service
+        {g["groupName"]: g["minReplicas"] for g in manifests.cluster["workerGroupSpecs"]}
+        if manifests.is_ray_service
         else {}
     )
     budgets = {
         one["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"]: one["spec"]
-        for one in rendered.all("PodDisruptionBudget")
+        for one in manifests.all("PodDisruptionBudget")
     }
     assert budgets.keys() == {name for name, count in least.items() if count > 1}
     for name, spec in budgets.items():
         assert isinstance(spec["minAvailable"], int)
         assert spec["minAvailable"] < least[name]
-        assert spec["selector"]["matchLabels"].items() <= rendered.templates[name]["metadata"]["labels"].items()
+        assert spec["selector"]["matchLabels"].items() <= manifests.templates[name]["metadata"]["labels"].items()
 
 
-def test_groups_are_spread_over_nodes_within_each_cluster(rendered: Rendered) -> None:
-    for name, template in rendered.templates.items():
+def test_groups_are_spread_over_nodes_within_each_cluster(manifests: Manifests) -> None:
+    for name, template in manifests.templates.items():
         spread = template["spec"].get("topologySpreadConstraints", [])
         if name in ("head", "service"):
             assert spread == []
@@ -239,7 +239,7 @@ def cpus(template: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize("bound", ["min", "max"])
 def test_the_claims_of_all_replicas_fit_the_pods(
-    ray_service: Rendered, bound: str, monkeypatch: pytest.MonkeyPatch
+    ray_service: Manifests, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of(ray_service, monkeypatch)
     (application,) = ray_service.serve_config["applications"]
@@ -264,7 +264,7 @@ def test_the_claims_of_all_replicas_fit_the_pods(
     assert claims <= room
 
 
-def test_the_head_can_be_lost(ray_service: Rendered) -> None:
+def test_the_head_can_be_lost(ray_service: Manifests) -> None:
     fault_tolerance = ray_service.cluster["gcsFaultToleranceOptions"]
     assert re.fullmatch(r"[^/:]+:\d+", fault_tolerance["redisAddress"])
     secret = fault_tolerance["redisPassword"]["valueFrom"]["secretKeyRef"]
@@ -288,12 +288,12 @@ def test_an_upgrade_starts_a_second_cluster() -> None:
     assert spec["rayClusterDeletionDelaySeconds"] >= 60, "longer than the patience of the client"
 
 
-def test_rays_ports_need_a_token(ray_service: Rendered) -> None:
+def test_rays_ports_need_a_token(ray_service: Manifests) -> None:
     assert ray_service.cluster["authOptions"] == {"mode": "token"}
     assert tuple(map(int, ray_service.cluster["rayVersion"].split("."))) >= (2, 52, 0)  # the first version with tokens
 
 
-def test_ray_has_the_version_of_the_images(ray_service: Rendered) -> None:
+def test_ray_has_the_version_of_the_images(ray_service: Manifests) -> None:
     (pinned,) = re.findall(r"^ray==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
     assert ray_service.cluster["rayVersion"] == pinned
 
@@ -310,25 +310,25 @@ def test_probes_ask_routes_that_need_no_token() -> None:
     assert set(paths.values()) <= OPEN.keys()
 
 
-def test_one_pod_replaces_another_as_its_store_allows(one_pod: Rendered, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_pod_replaces_another_as_its_store_allows(one_pod: Manifests, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = one_pod.one("Deployment")["spec"]
     assert spec["replicas"] == 1
     kind = settings_of(one_pod, monkeypatch).store.kind
     assert spec["strategy"]["type"] == {"local": "Recreate", "redis": "RollingUpdate"}[kind]
 
 
-def test_events_are_read_with_the_rights_of_the_shipped_file(rendered: Rendered) -> None:
+def test_events_are_read_with_the_rights_of_the_shipped_file(manifests: Manifests) -> None:
     shipped = Path(ROOT / "deploy" / "kubernetes" / "events.yaml").read_text(encoding="utf-8")
     (rules,) = [one["rules"] for one in yaml.safe_load_all(shipped) if one["kind"] == "ClusterRole"]
-    if not rendered.all("ClusterRole"):
-        assert not rendered.all("ServiceAccount")
-        workers = [one["spec"] for name, one in rendered.templates.items() if name != "head"]
+    if not manifests.all("ClusterRole"):
+        assert not manifests.all("ServiceAccount")
+        workers = [one["spec"] for name, one in manifests.templates.items() if name != "head"]
         assert all(one["automountServiceAccountToken"] is False for one in workers)
         return
-    assert rendered.one("ClusterRole")["rules"] == rules
-    binding, account = rendered.one("ClusterRoleBinding"), rendered.one("ServiceAccount")["metadata"]
-    assert binding["roleRef"]["name"] == rendered.one("ClusterRole")["metadata"]["name"]
+    assert manifests.one("ClusterRole")["rules"] == rules
+    binding, account = manifests.one("ClusterRoleBinding"), manifests.one("ServiceAccount")["metadata"]
+    assert binding["roleRef"]["name"] == manifests.one("ClusterRole")["metadata"]["name"]
     assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
-    for name, template in rendered.templates.items():
+    for name, template in manifests.templates.items():
         if name != "head":
             assert template["spec"]["serviceAccountName"] == account["name"]

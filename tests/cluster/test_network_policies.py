@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.rendering import CLUSTER, ONE_POD, Rendered
+from tests.cluster.rendering import CLUSTER, ONE_POD, Manifests
 from tests.cluster.schemas import ROOT, pods
 
 SERVICE = {"app.kubernetes.io/name": "tagae", "app.kubernetes.io/instance": "tagae"}
@@ -13,8 +13,8 @@ PROMETHEUS = {"app.kubernetes.io/name": "prometheus"}
 OPERATOR = {"app.kubernetes.io/name": "kuberay-operator"}
 
 
-def rules(rendered: Rendered, name: str) -> list[dict[str, Any]]:
-    (policy,) = [one for one in rendered.all("NetworkPolicy") if one["metadata"]["name"] == name]
+def rules(manifests: Manifests, name: str) -> list[dict[str, Any]]:
+    (policy,) = [one for one in manifests.all("NetworkPolicy") if one["metadata"]["name"] == name]
     found: list[dict[str, Any]] = policy["spec"]["ingress"]
     return found
 
@@ -45,8 +45,8 @@ def allowed_ports(found: list[dict[str, Any]], namespace: str, labels: dict[str,
 def test_pods_that_need_access_get_it_from_their_namespace_only(
     namespace: str, labels: dict[str, str], of_cluster: set[int | None], of_one_pod: set[int | None]
 ) -> None:
-    for rendered, ports in ((CLUSTER, of_cluster), (ONE_POD, of_one_pod)):
-        found = rules(rendered, "tagae")
+    for manifests, ports in ((CLUSTER, of_cluster), (ONE_POD, of_one_pod)):
+        found = rules(manifests, "tagae")
         assert allowed_ports(found, namespace, labels) == ports
         assert allowed_ports(found, "elsewhere", labels) == set()  # anyone may set labels on their own pods
         assert allowed_ports(found, namespace, {"app": "another"}) == set()
@@ -59,8 +59,8 @@ def test_only_pods_of_the_service_reach_the_redis() -> None:
         assert allowed_ports(found, namespace, labels) == set()
 
 
-def test_every_rule_names_a_namespace_and_pods(rendered: Rendered) -> None:
-    for policy in rendered.all("NetworkPolicy"):
+def test_every_rule_names_a_namespace_and_pods(manifests: Manifests) -> None:
+    for policy in manifests.all("NetworkPolicy"):
         for rule in policy["spec"]["ingress"]:
             for peer in rule["from"]:
                 assert peer.keys() == {"namespaceSelector", "podSelector"}
@@ -68,19 +68,19 @@ def test_every_rule_names_a_namespace_and_pods(rendered: Rendered) -> None:
                 assert peer["podSelector"]["matchLabels"]
 
 
-def test_each_pod_has_a_policy(rendered: Rendered) -> None:
-    selectors = [one["spec"]["podSelector"]["matchLabels"].items() for one in rendered.all("NetworkPolicy")]
+def test_each_pod_has_a_policy(manifests: Manifests) -> None:
+    selectors = [one["spec"]["podSelector"]["matchLabels"].items() for one in manifests.all("NetworkPolicy")]
     if not selectors:
         return  # networkPolicy.create is false
-    for template in pods(rendered.documents):
+    for template in pods(manifests.documents):
         labels = template["metadata"]["labels"].items()
         assert sum(selector <= labels for selector in selectors) == 1
 
 
-def test_no_service_has_an_address_outside(rendered: Rendered) -> None:
-    services = [one["spec"] for one in rendered.all("Service")]
-    if rendered.is_ray_service:
-        services.append(rendered.one("RayService")["spec"]["serveService"]["spec"])
+def test_no_service_has_an_address_outside(manifests: Manifests) -> None:
+    services = [one["spec"] for one in manifests.all("Service")]
+    if manifests.is_ray_service:
+        services.append(manifests.one("RayService")["spec"]["serveService"]["spec"])
     assert services
     assert {one.get("type", "ClusterIP") for one in services} == {"ClusterIP"}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.rendering import CLUSTER, HELM, KUBECTL, SEARCHED, Rendered, parse
+from tests.cluster.rendering import CLUSTER, HELM, KUBECTL, SEARCHED, Manifests, parse
 from tests.cluster.schemas import ROOT, check, checkable
 
 PAGE = (ROOT / "docs" / "cluster.md").read_text("utf-8")
@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def read(path: Path) -> Rendered:
+def read(path: Path) -> Manifests:
     return parse(path.read_text("utf-8"))
 
 
@@ -108,8 +108,8 @@ def test_the_table_lists_what_helm_writes(folder: Path) -> None:
         for kinds, name in re.findall(r"^\| ([A-Z][\w, ]+) `([\w-]+)` \|", section, re.MULTILINE)
         for kind in kinds.split(", ")
     }
-    rendered = read(folder / "rendered.yaml")
-    assert listed == {(one["kind"], one["metadata"]["name"]) for one in rendered.documents}
+    manifests = read(folder / "rendered.yaml")
+    assert listed == {(one["kind"], one["metadata"]["name"]) for one in manifests.documents}
     shown = (folder / "output.txt").read_text("utf-8")
     assert all(f"kind: {kind}" in shown and f"name: {name}" in shown for kind, name in listed)
 
@@ -132,8 +132,8 @@ def test_the_tables_have_the_numbers_of_the_manifest() -> None:
 
 
 def test_values_of_the_page_reach_the_service(folder: Path) -> None:
-    rendered = read(folder / "install.yaml")
-    (application,) = rendered.serve_config["applications"]
+    manifests = read(folder / "install.yaml")
+    (application,) = manifests.serve_config["applications"]
     assert set(application["args"]["collector"]["meshes"]) == {"shop"}
-    (container,) = rendered.templates["gpu"]["spec"]["containers"]
+    (container,) = manifests.templates["gpu"]["spec"]["containers"]
     assert container["image"].startswith("registry.example/gpu@sha256:")

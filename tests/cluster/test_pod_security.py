@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from tests.cluster.dockerfile import DOCKERFILE, STAGES
-from tests.cluster.rendering import Rendered
+from tests.cluster.rendering import Manifests
 from tests.cluster.schemas import pods
 
 LOCKED = {
@@ -19,9 +19,9 @@ def containers(spec: dict[str, Any]) -> list[dict[str, Any]]:
     return [*spec.get("initContainers", ()), *spec["containers"]]
 
 
-def test_pods_are_restricted(rendered: Rendered) -> None:
+def test_pods_are_restricted(manifests: Manifests) -> None:
     (uid,) = re.findall(r"useradd .*--uid (\d+) ray", DOCKERFILE)
-    for template in pods(rendered.documents):
+    for template in pods(manifests.documents):
         spec = template["spec"]
         context = spec["securityContext"]
         assert context["runAsNonRoot"] is True
@@ -35,10 +35,10 @@ def test_pods_are_restricted(rendered: Rendered) -> None:
             assert not any("hostPort" in port for port in container.get("ports", ()))
 
 
-def test_what_the_image_writes_is_a_volume_with_a_limit(rendered: Rendered) -> None:
+def test_what_the_image_writes_is_a_volume_with_a_limit(manifests: Manifests) -> None:
     (ray,) = set(re.findall(r"RAY_TMPDIR=(\S+)", DOCKERFILE))
     (home,) = set(re.findall(r"\bHOME=(\S+)", DOCKERFILE))
-    for template in rendered.templates.values():
+    for template in manifests.templates.values():
         volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
         mounts = {one["mountPath"]: one for one in template["spec"]["containers"][0]["volumeMounts"]}
         for place in (ray, home):
@@ -48,29 +48,29 @@ def test_what_the_image_writes_is_a_volume_with_a_limit(rendered: Rendered) -> N
             assert "emptyDir" in volume or "persistentVolumeClaim" in volume or mount["readOnly"] is True
 
 
-def test_the_autoscaler_beside_the_head_is_restricted_too(rendered: Rendered) -> None:
-    if rendered.is_ray_service:
-        assert rendered.cluster["autoscalerOptions"]["securityContext"] == LOCKED
+def test_the_autoscaler_beside_the_head_is_restricted_too(manifests: Manifests) -> None:
+    if manifests.is_ray_service:
+        assert manifests.cluster["autoscalerOptions"]["securityContext"] == LOCKED
 
 
-def test_pods_name_images_of_the_dockerfile(rendered: Rendered) -> None:
-    for name, template in rendered.templates.items():
+def test_pods_name_images_of_the_dockerfile(manifests: Manifests) -> None:
+    for name, template in manifests.templates.items():
         wanted = "gpu" if name == "gpu" else "cpu"
         assert {one["image"] for one in containers(template["spec"])} == {f"tagae:{wanted}"}
         assert wanted in STAGES
 
 
-def test_every_container_has_a_limit_of_memory(rendered: Rendered) -> None:
-    for template in pods(rendered.documents):
+def test_every_container_has_a_limit_of_memory(manifests: Manifests) -> None:
+    for template in pods(manifests.documents):
         for container in containers(template["spec"]):
             resources = container["resources"]
             assert resources["limits"]["memory"] == resources["requests"]["memory"], "no pod is evicted for memory"
 
 
-def test_all_objects_are_in_a_namespace_for_restricted_pods_only(rendered: Rendered) -> None:
-    for namespace in rendered.all("Namespace"):
+def test_all_objects_are_in_a_namespace_for_restricted_pods_only(manifests: Manifests) -> None:
+    for namespace in manifests.all("Namespace"):
         assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
     placed = [
-        one for one in rendered.documents if one["kind"] not in ("Namespace", "ClusterRole", "ClusterRoleBinding")
+        one for one in manifests.documents if one["kind"] not in ("Namespace", "ClusterRole", "ClusterRoleBinding")
     ]
     assert {one["metadata"]["namespace"] for one in placed} == {"tagae"}

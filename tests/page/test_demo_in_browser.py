@@ -22,13 +22,6 @@ def base() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture
-def one(browser: Any, base: str) -> Iterator[Tab]:
-    with tab(browser, base) as opened:
-        yield opened
-        opened.assert_clean()
-
-
 @pytest.fixture(scope="module")
 def demo_page(browser: Any, base: str) -> None:
     """Wait until the demo's mesh is warmed up, and switch auto-play off."""

@@ -40,13 +40,6 @@ def ids(base: str) -> list[str]:
     return chosen
 
 
-@pytest.fixture
-def one(browser: Any, base: str) -> Iterator[Tab]:
-    with tab(browser, base) as opened:
-        yield opened
-        opened.assert_clean()
-
-
 def test_a_new_incident_shows_what_was_seen_before(one: Tab, ids: list[str]) -> None:
     one.open("/#mesh=shop")
     link = one.page.locator(".card .seen a").first

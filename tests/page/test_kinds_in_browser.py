@@ -1,11 +1,10 @@
 """An incident of each kind: the state, the headline, the culprit and its panel."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from tests.page.browsing import IN_BROWSER, Tab, tab
+from tests.page.browsing import IN_BROWSER, Tab
 from tests.page.scenes import SCENES
 from tests.page.serving import push_all, serve
 
@@ -30,13 +29,6 @@ WORDS = {  # of the headline, by scene
 def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with serve(tmp_path_factory.mktemp("kinds")) as url:
         yield url
-
-
-@pytest.fixture
-def one(browser: Any, base: str) -> Iterator[Tab]:
-    with tab(browser, base) as opened:
-        yield opened
-        opened.assert_clean()
 
 
 @pytest.mark.parametrize("name", SCENES)

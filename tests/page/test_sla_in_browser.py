@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from serve_app.api.schemas.sla import sla_document
 from serve_app.metrics import Objective, ObjectiveStatus, ServiceLevel
 from serve_app.simulator.mesh.topology import MeshSpec
-from tests.page.browsing import IN_BROWSER, Tab, tab
+from tests.page.browsing import IN_BROWSER, Tab
 from tests.page.serving import push_all, serve
 from tests.serve_app.running import record_simulation
 
@@ -35,13 +34,6 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with serve(tmp_path_factory.mktemp("sla"), TARGETS) as url:
         push_all(url, "shop", record_simulation(MeshSpec(services=30, seed=3), 14))
         yield url
-
-
-@pytest.fixture
-def one(browser: Any, base: str) -> Iterator[Tab]:
-    with tab(browser, base) as opened:
-        yield opened
-        opened.assert_clean()
 
 
 def row(one: Tab, name: str) -> tuple[str, str]:

@@ -34,7 +34,7 @@ class Fleet:
     def push(self, *names: str, interval: float = 15.0, size: int = 1000) -> None:
         for name in names:
             self.clock.now += interval / len(names)
-            self.hits[name] = self.hits.get(name, 0) + (self.cache.find(name) is not None)
+            self.hits[name] = self.hits.get(name, 0) + (self.cache.look_up(name) is not None)
             self.cache.put(name, mesh(size, interval))
 
 
@@ -120,7 +120,7 @@ def test_hits_misses_and_evictions_are_counted() -> None:
     instruments, one = PrometheusInstruments(), size_bytes(mesh(1000).mesh)
     cache = MeshCache(one, instruments=instruments)
     for name in ("a", "a", "b"):
-        cache.find(name)
+        cache.look_up(name)
         cache.put(name, mesh(1000))
     text = instruments.text().decode()
     assert 'tagae_session_lookups_total{outcome="hit"} 1.0' in text

@@ -16,13 +16,13 @@ def shift_clocks(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     monkeypatch.setattr(time, "time", lambda: wall() + seconds)
 
 
-@pytest.mark.parametrize("ahead", [-86_400.0, -30.0, 30.0, 86_400.0])
+@pytest.mark.parametrize("ahead", [-86_400.0, -3000.0, 3000.0, 86_400.0])
 def test_a_deadline_ignores_how_far_the_clock_of_the_receiver_is_ahead(
     monkeypatch: pytest.MonkeyPatch, ahead: float
 ) -> None:
-    on_the_wire = pickle.dumps(Deadline.after(5.0))
+    on_the_wire = pickle.dumps(Deadline.after(1000.0))
     shift_clocks(monkeypatch, ahead)
-    assert 0.0 < pickle.loads(on_the_wire).remaining_seconds <= 5.0
+    assert 0.0 < pickle.loads(on_the_wire).remaining_seconds <= 1000.0
 
 
 def test_a_deadline_that_has_passed_arrives_as_passed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,9 +33,9 @@ def test_a_deadline_that_has_passed_arrives_as_passed(monkeypatch: pytest.Monkey
 
 
 def test_a_share_of_a_deadline_and_a_later_one() -> None:
-    whole = Deadline.after(100.0)
-    assert 79.0 < whole.share(0.8).remaining_seconds <= 80.0
-    assert whole.later(10.0).at == whole.at + 10.0
+    whole = Deadline.after(1e6)
+    assert whole.take_share(0.8).remaining_seconds == pytest.approx(0.8e6, rel=1e-3)
+    assert whole.extend(10.0).at == whole.at + 10.0
 
 
 def test_the_wait_of_a_request_counts_on_one_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from serve_app.deployments import logs
 from serve_app.pipeline import run_in_pool
-from serve_app.telemetry.topic import Topic, about, topic
+from serve_app.telemetry.topic import Topic, set_topic, topic
 
 
 class Recorded(logging.Handler):
@@ -75,9 +75,9 @@ def test_json_lines_name_mesh_and_snapshot_of_ours_and_of_serve(serve_log: Recor
     logs.write_json("ingress")  # in the same process
     logging.getLogger("ray.serve").setLevel(logging.INFO)
     log = logging.getLogger("serve_app.deployments.session")
-    with about("shop", 17):
+    with set_topic("shop", 17):
         log.warning('a "quoted"\nline of %d parts', 3)
-        with about("pay"):
+        with set_topic("pay"):
             logging.getLogger("ray.serve").info("ready")
     try:
         raise ValueError("wrong")
@@ -104,7 +104,7 @@ def test_work_in_a_pool_keeps_its_mesh() -> None:
         return topic()
 
     async def work() -> Topic:
-        with ThreadPoolExecutor(1) as pool, about("shop", 3):
+        with ThreadPoolExecutor(1) as pool, set_topic("shop", 3):
             return await run_in_pool(pool, name_mesh)
 
     assert asyncio.run(work()) == Topic("shop", 3)

@@ -396,19 +396,19 @@ def test_failures_count_and_errors_of_clients_do_not() -> None:
 def test_refusals_violate_the_rate_only_below_it() -> None:
     service = Service(requests_per_second=2.0)
 
-    def overloaded(process: RequestCounts) -> None:
+    def push_beyond_the_target(process: RequestCounts) -> None:
         push(times=12)(process)
         push(Outcome.SHED, times=100)(process)
 
-    service.run(WINDOW, overloaded)  # 2.4 pushes per second were served
+    service.run(WINDOW, push_beyond_the_target)  # 2.4 pushes per second were served
     assert service.objective("requests_per_second").status is FULFILLED
     assert service.objective("requests_per_second").current == pytest.approx(2.4, rel=0.02)
 
-    def too_slow(process: RequestCounts) -> None:
+    def push_below_the_target(process: RequestCounts) -> None:
         push(times=5)(process)
         push(Outcome.SHED, times=3)(process)
 
-    service.run(30, too_slow)
+    service.run(30, push_below_the_target)
     assert service.objective("requests_per_second").status is VIOLATED
     assert service.objective("error_rate").status is FULFILLED
 

@@ -36,6 +36,7 @@ from serve_app.stores.base import StateStore, StoredState
 from serve_app.stores.cache import CachedMesh, MeshCache
 from serve_app.stores.opening import open_store
 from serve_app.stores.repository import FEW_STEPS, MOST_STEPS, MeshRepository
+from tests.timing import PATIENCE_SECONDS
 
 CHECKPOINT = load()
 P = ParamSpec("P")
@@ -272,14 +273,14 @@ def test_a_mesh_is_read_once_for_all_who_wait_for_it(place: StoreSettings, monke
         def read_slowly(mesh: str) -> StoredState | None:
             reads.append(mesh)
             begun.set()
-            assert may_end.wait(60)
+            assert may_end.wait(PATIENCE_SECONDS)
             return read(mesh)
 
         monkeypatch.setattr(store, "load_state", read_slowly)
         with ThreadPoolExecutor(2) as pool:
             first = pool.submit(session.meshes.get, session.mesh)
-            assert begun.wait(60)
+            assert begun.wait(PATIENCE_SECONDS)
             second = pool.submit(session.meshes.get, session.mesh)
             may_end.set()
-            assert first.result(60) is second.result(60)
+            assert first.result(PATIENCE_SECONDS) is second.result(PATIENCE_SECONDS)
         assert reads == [session.mesh]

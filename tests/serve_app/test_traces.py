@@ -23,10 +23,10 @@ from serve_app.settings.telemetry import TraceSettings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.telemetry import export, spans
 from serve_app.telemetry.export import SpanQueue, start_export
-from serve_app.telemetry.starting import check_traces
+from serve_app.telemetry.traces import check_traces
 from tests.serve_app.running import eventually, record_simulation, start_service
 from tests.serve_app.sidecar.beside import SECONDS, message, open_client, start_sidecar
-from tests.serve_app.trace_collector import Received, TraceCollector, run_trace_collector
+from tests.serve_app.trace_collector import ReceivedSpan, TraceCollector, run_trace_collector
 from tests.timing import PATIENCE_SECONDS
 
 CUT = MeshSpec(services=120, namespaces=6, seed=5)
@@ -35,7 +35,7 @@ GATE, INGRESS = (f"{place} POST /v1/meshes/{{mesh}}/snapshots" for place in ("ga
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
+class TracedService:
     """A service whose spans come to a collector."""
 
     http: httpx.Client
@@ -65,9 +65,9 @@ def collector() -> Iterator[TraceCollector]:
 
 
 @pytest.fixture(scope="module", params=["session", "replicas"])
-def traced(
+def service_with_traces(
     request: pytest.FixtureRequest, collector: TraceCollector, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Traced]:
+) -> Iterator[TracedService]:
     """A service that sends traces and writes its log as JSON, with each place where it can score."""
     folder, place = tmp_path_factory.mktemp("traced"), request.param
     (folder / "headers").write_text("x-api-key: s3cret\n", encoding="ascii")
@@ -94,15 +94,15 @@ def traced(
         start_service("--port", "0", "--config", str(folder / "settings.toml")) as (process, url),
         httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http,
     ):
-        yield Traced(http, collector, process, place)
+        yield TracedService(http, collector, process, place)
 
 
-def children(trace: list[Received], parent: str) -> list[str]:
+def children(trace: list[ReceivedSpan], parent: str) -> list[str]:
     """The names of the spans below a span, in the order of their begin."""
     return [span.name for span in trace if span.parent == parent]
 
 
-def find(trace: list[Received], name: str) -> Received:
+def find(trace: list[ReceivedSpan], name: str) -> ReceivedSpan:
     """The only span with this name."""
     (found,) = (span for span in trace if span.name == name)
     return found
@@ -110,13 +110,13 @@ def find(trace: list[Received], name: str) -> Received:
 
 @pytest.mark.ray
 @pytest.mark.timeout(300)
-def test_the_spans_of_one_push_are_one_tree(traced: Traced) -> None:
+def test_the_spans_of_one_push_are_one_tree(service_with_traces: TracedService) -> None:
     snapshots = record_simulation(CUT, 2)
-    trace_ids = [f"{1 + i + 16 * (traced.place == 'session'):032x}" for i in range(2)]
+    trace_ids = [f"{1 + i + 16 * (service_with_traces.place == 'session'):032x}" for i in range(2)]
     for trace, snapshot in zip(trace_ids, snapshots, strict=True):
-        response = traced.push("shop", snapshot, trace)
+        response = service_with_traces.push("shop", snapshot, trace)
         assert response.status_code == 200, response.text
-    collector = traced.collector
+    collector = service_with_traces.collector
     last = {GATE, "notifier.accept_verdict", "store", "session.push", INGRESS}
     collector.wait_for(lambda: last <= {span.name for span in collector.trace(trace_ids[-1])})
     spans_of_push = collector.trace(trace_ids[-1])
@@ -140,7 +140,7 @@ def test_the_spans_of_one_push_are_one_tree(traced: Traced) -> None:
     }
     scorers = [span for span in spans_of_push if span.name == "scorer.score"]
     components = {"gate", "ingress", "session", "notifier"}
-    if traced.place == "replicas":
+    if service_with_traces.place == "replicas":
         assert {span.parent for span in scorers} == {find(spans_of_push, "score").id}
         assert len(scorers) == 2  # groups; one replica can get both
         decide = [span for span in spans_of_push if span.name == "decide"]
@@ -154,12 +154,14 @@ def test_the_spans_of_one_push_are_one_tree(traced: Traced) -> None:
 
 @pytest.mark.ray
 @pytest.mark.timeout(300)
-def test_a_refused_snapshot_is_a_failed_span_and_a_client_can_ask_for_no_trace(traced: Traced) -> None:
+def test_a_refused_snapshot_is_a_failed_span_and_a_client_can_ask_for_no_trace(
+    service_with_traces: TracedService,
+) -> None:
     first, second = record_simulation(MeshSpec(services=30, seed=1), 2)
-    stale, untraced = (f"{n + 16 * (traced.place == 'session'):032x}" for n in (8, 9))
-    assert traced.push("pair", second, untraced, flags="00").status_code == 200
-    assert traced.push("pair", first, stale).status_code == 409
-    collector = traced.collector
+    stale, untraced = (f"{n + 16 * (service_with_traces.place == 'session'):032x}" for n in (8, 9))
+    assert service_with_traces.push("pair", second, untraced, flags="00").status_code == 200
+    assert service_with_traces.push("pair", first, stale).status_code == 409
+    collector = service_with_traces.collector
     collector.wait_for(lambda: {GATE, "session.push"} <= {span.name for span in collector.trace(stale)})
     assert find(collector.trace(stale), GATE).attributes["http.response.status_code"] == 409
     failed = find(collector.trace(stale), "session.push")
@@ -170,26 +172,26 @@ def test_a_refused_snapshot_is_a_failed_span_and_a_client_can_ask_for_no_trace(t
 
 @pytest.mark.ray
 @pytest.mark.timeout(300)
-def test_a_collector_that_is_away_fails_no_push_and_the_log_says_so_as_json(traced: Traced) -> None:
-    collector, trace = traced.collector, f"{12 + 16 * (traced.place == 'session'):032x}"
+def test_a_collector_that_is_away_fails_no_push_and_the_log_says_so_as_json(service_with_traces: TracedService) -> None:
+    collector, trace = service_with_traces.collector, f"{12 + 16 * (service_with_traces.place == 'session'):032x}"
     collector.status = 400
     try:
         for snapshot in record_simulation(MeshSpec(services=30, seed=2), 3):
-            assert traced.push("away", snapshot, trace).status_code == 200
+            assert service_with_traces.push("away", snapshot, trace).status_code == 200
         said = "takes no spans"
 
         def complaints() -> list[dict[str, Any]]:
-            return [json.loads(line) for line in traced.log_lines() if said in line]
+            return [json.loads(line) for line in service_with_traces.log_lines() if said in line]
 
         assert eventually(lambda: {one["component"] for one in complaints()} >= {"gate", "ingress", "session"})
     finally:
         collector.status = 200
-    lines = [json.loads(line) for line in traced.log_lines()]  # every line of every process
+    lines = [json.loads(line) for line in service_with_traces.log_lines()]  # every line of every process
     names = {"time", "level", "logger", "message", "component", "mesh", "sequence", "trace_id"}
     assert all(names <= line.keys() <= names | {"exception"} for line in lines)
     assert {line["level"] for line in complaints()} == {"warning"}
     last = record_simulation(MeshSpec(services=30, seed=2), 4)[-1]
-    assert traced.push("away", last, trace).status_code == 200
+    assert service_with_traces.push("away", last, trace).status_code == 200
     collector.wait_for(lambda: "session.push" in {span.name for span in collector.trace(trace)})
 
 
@@ -225,7 +227,7 @@ def recording() -> Iterator[Any]:
     spans.record_with(None)
 
 
-def dropped(instruments: PrometheusInstruments, reason: str) -> float:
+def count_dropped(instruments: PrometheusInstruments, reason: str) -> float:
     """The value of the metric of dropped spans."""
     found = re.search(rf'^tagae_spans_dropped_total{{reason="{reason}"}} (\S+)$', instruments.text().decode(), re.M)
     return float(found[1]) if found else 0.0
@@ -240,15 +242,15 @@ def test_spans_that_do_not_fit_are_dropped_and_counted(recording: Any, monkeypat
         for _ in range(8):
             with spans.span("work"):
                 pass
-        assert dropped(instruments, "full") == 3
+        assert count_dropped(instruments, "full") == 3
         queue.flush(PATIENCE_SECONDS)
         assert len(collector.spans) == 5
         with spans.span("work"):
             pass
         queue.flush(PATIENCE_SECONDS)
         assert len(collector.spans) == 6
-        assert dropped(instruments, "full") == 3
-        assert dropped(instruments, "failed") == 0
+        assert count_dropped(instruments, "full") == 3
+        assert count_dropped(instruments, "failed") == 0
 
 
 def test_spans_that_the_collector_does_not_take_are_counted_and_logged_once(
@@ -261,7 +263,7 @@ def test_spans_that_the_collector_does_not_take_are_counted_and_logged_once(
             with spans.span("work"):
                 pass
             queue.flush(PATIENCE_SECONDS)
-            assert dropped(instruments, "failed") == number
+            assert count_dropped(instruments, "failed") == number
         collector.status = 200
         with spans.span("work"):
             pass
@@ -313,7 +315,7 @@ def test_without_an_endpoint_nothing_is_recorded_or_imported() -> None:
     assert spans.span("one", mesh="shop") is spans.span("two")
     assert (spans.traceparent(), spans.trace_id(), spans.is_recording()) == ("", None, False)
     code = (
-        "import sys, serve_app.sidecar.process, serve_app.telemetry.starting as s\n"
+        "import sys, serve_app.sidecar.process, serve_app.telemetry.traces as s\n"
         "from serve_app.settings import Settings\n"
         "s.start_traces(Settings().traces, 'sidecar', None)\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry.sdk', 'opentelemetry.trace'))])"

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from model.checkpoint import SHIPPED, load
 from serve_app.cli import app
+from tests.http_server import serve_in_thread
 
 CONTENT = SHIPPED.read_bytes()
 FULL = Path("/dev/full")
@@ -48,14 +48,8 @@ class Store(BaseHTTPRequestHandler):
 
 @contextmanager
 def run_store() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Store) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Store)) as url:
+        yield url
 
 
 @pytest.mark.parametrize("path", ["/weights?signature=secret", "/moved"])

@@ -9,11 +9,12 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from tests.http_server import serve_in_thread
 from tests.timing import PATIENCE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedSpan:
     """One span, with ids in hexadecimal. ``resource`` has the attributes of its process."""
 
     name: str
@@ -34,7 +35,7 @@ class TraceCollector:
     """Takes spans, or refuses them with a ``status``."""
 
     status: int = 200
-    spans: list[Received] = field(default_factory=list)
+    spans: list[ReceivedSpan] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     requests: int = 0
     came: threading.Condition = field(default_factory=threading.Condition)
@@ -54,7 +55,7 @@ class TraceCollector:
         with self.came:
             assert self.came.wait_for(is_there, PATIENCE_SECONDS), [span.name for span in self.spans]
 
-    def trace(self, trace_id: str) -> list[Received]:
+    def trace(self, trace_id: str) -> list[ReceivedSpan]:
         """The spans of a trace, in the order of their begin."""
         return sorted((span for span in self.spans if span.trace == trace_id), key=lambda span: span.begin)
 
@@ -75,25 +76,16 @@ def run_trace_collector(**state: Any) -> Iterator[TraceCollector]:
         def log_message(self, *_: Any) -> None:
             """Keep requests out of the output of the tests."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Post)
-    server.daemon_threads = True
-    collector.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Post)) as collector.url:
         yield collector
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
-def _decode(request: ExportTraceServiceRequest) -> Iterator[Received]:
+def _decode(request: ExportTraceServiceRequest) -> Iterator[ReceivedSpan]:
     for resource in request.resource_spans:
         of_process = _attributes(resource.resource.attributes)
         for scope in resource.scope_spans:
             for span in scope.spans:
-                yield Received(
+                yield ReceivedSpan(
                     span.name,
                     span.trace_id.hex(),
                     span.span_id.hex(),

@@ -60,7 +60,7 @@ def unpack_snapshot(packed: bytes, last: MeshSnapshot | None = None) -> MeshSnap
         policies = [policy(*one) for one in json.loads(metadata.get("policies", "[]"))]
         if last is not None and ids == last.node_ids:
             if np.array_equal(index, last.edge_index):
-                return last.at(at, nodes, edges, changes, policies)
+                return last.with_values(at, nodes, edges, changes, policies)
             ids = last.node_ids
         return MeshSnapshot.create(
             node_ids=ids,

@@ -72,13 +72,13 @@ def _objective_document(one: Objective) -> ObjectiveDocument:
         status=one.status.value,
         unit=UNITS[one.name],
         target=one.target if has_target and math.isfinite(one.target) else None,
-        current=_rounded(one.current),
-        budget_left=_rounded(one.budget_left),
+        current=_round(one.current),
+        budget_left=_round(one.budget_left),
         violated_since=_instant(one.violated_since),
     )
 
 
-def _rounded(value: float | None) -> float | None:
+def _round(value: float | None) -> float | None:
     return None if value is None else round(value, 6)
 
 

@@ -101,6 +101,11 @@ async def graph(
 ) -> Response:
     """The services and calls of the newest or a kept snapshot, with their metrics and how unusual each one is. Of more
     than 20,000 services, only the surroundings of a service or of the open incidents."""
+    if service is not None and incidents:
+        raise InvalidParameter(
+            f"incidents: expected one of service and incidents, came both, service {service!r}; leave out one",
+            pointer="/incidents",
+        )
     if service is not None or incidents:
         return json_response(await backend.ask(backend.session_of(mesh).graph_around, mesh, at, service))
     return json_response(await asyncio.to_thread(_graph, await backend.ask(backend.session_of(mesh).graph, mesh, at)))

@@ -18,7 +18,7 @@ from serve_app.settings.sla import SlaSettings
 
 SLOTS = 120  # of a window
 REPORT_SECONDS = 5.0  # between two reports of a process
-REPORTS_PER_WHOLE = 12  # every so many reports have all slots, the others only those that changed
+REPORTS_PER_WHOLE = 12  # one report of this many has all slots, the others have those that changed
 MOST_MESHES = 32  # with a count of their own in one slot of one process; the others share OTHERS
 OTHERS = ""
 EXTENSION = "tagae.counts"  # of the scope of a gate's own request; no part of HTTP, so no client can send it

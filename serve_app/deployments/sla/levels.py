@@ -164,7 +164,7 @@ class ServiceLevels:
         if objective.status is not ObjectiveStatus.VIOLATED:
             self._violated_since.pop(objective.name, None)
             return objective
-        return objective.violated_from(self._violated_since.setdefault(objective.name, time.time()))
+        return objective.mark_violated(self._violated_since.setdefault(objective.name, time.time()))
 
     def _slide(self, now: int) -> None:
         """Forget the slots that left the window."""

@@ -1,7 +1,6 @@
 """Incidents as annotations in Grafana: each once, from its start to its end, whatever is lost on the way."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from serve_app.alerts.grafana import KIND, annotation, incident_tag
 from serve_app.alerts.notifier import receivers as configured
 from serve_app.alerts.transitions import transition
 from serve_app.settings import Settings
+from tests.http_server import serve_in_thread
 from tests.serve_app.alerts.alerting import (
     NOW,
     PLACE,
@@ -108,23 +108,14 @@ def token(tmp_path: Path) -> Path:
 @pytest.fixture
 def grafana() -> Iterator[StandInGrafana]:
     stand_in = StandInGrafana()
-    with serving(stand_in):
+    with serve_stand_in(stand_in):
         yield stand_in
 
 
 @contextmanager
-def serving(stand_in: StandInGrafana) -> Iterator[None]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), stand_in.handler())
-    server.daemon_threads = True
-    stand_in.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+def serve_stand_in(stand_in: StandInGrafana) -> Iterator[None]:
+    with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), stand_in.handler())) as stand_in.url:
         yield
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def to(grafana: StandInGrafana, token: Path, **more: Any) -> Any:

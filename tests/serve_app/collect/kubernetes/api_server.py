@@ -14,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.http_server import serve_in_thread
+
 TOKEN = "let-me-in"
 PAGES = "/api/v1/events"
 
@@ -207,7 +209,6 @@ class _Request(BaseHTTPRequestHandler):
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = True
     api: ApiServer
     ending = False
 
@@ -217,15 +218,10 @@ def start_api(api: ApiServer, port: int = 0) -> Iterator[ApiServer]:
     """Run the server at ``api.url``, on a free port or on this one."""
     server = _Server(("127.0.0.1", port), _Request)
     server.api = api
-    api.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield api
-    finally:
-        with api.more:
-            server.ending = True
-            api.more.notify_all()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serve_in_thread(server) as api.url:
+        try:
+            yield api
+        finally:
+            with api.more:
+                server.ending = True
+                api.more.notify_all()

@@ -1,13 +1,14 @@
 """A Prometheus on a free port, with a behaviour that tests choose."""
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs
+
+from tests.http_server import serve_in_thread
 
 Samples = list[tuple[dict[str, str], str]]
 Behaviour = Callable[["Request"], None]
@@ -80,16 +81,9 @@ def trickles(seconds: float) -> Behaviour:
 def start_server(behaviour: Behaviour) -> Iterator[ThreadingHTTPServer]:
     """Run a server with this behaviour on a free port. ``asked`` collects the queries."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Request)
-    server.daemon_threads = True
     server.behaviour, server.asked = behaviour, []  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serve_in_thread(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def url_of(server: ThreadingHTTPServer) -> str:

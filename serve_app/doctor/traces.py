@@ -7,12 +7,12 @@ from serve_app.errors import BadSettings
 from serve_app.net.endpoint import SecretUnreadable, read_headers, ssl_context
 from serve_app.net.http import first_line
 from serve_app.settings.telemetry import TraceSettings
-from serve_app.telemetry.starting import check_traces
+from serve_app.telemetry.traces import check_traces
 
 DEADLINE_SECONDS = 5.0
 
 
-def check_collector(settings: TraceSettings) -> Finding:
+def check_trace_collector(settings: TraceSettings) -> Finding:
     """Send a request without spans to the collector of the settings."""
     headers = {"content-type": "application/x-protobuf", "user-agent": "tagae"}
     try:
