@@ -60,9 +60,10 @@ ANY_BANNED = re.compile(rf"\b(?:{'|'.join(f'({phrase})' for phrase in BANNED)})\
 # Past participles that say nothing about what a function does or returns. Name it for one of the two.
 PARTICIPLES = re.compile(
     "_?(?:"
-    "asked|called|changed|given|gone|heard|heeded|held|hushed|involved|joined|judged|kept|laid|lifted|"
-    "listed|made|moved|named|noted|opened|packed|paged|placed|quoted|raised|recorded|remembered|said|"
-    "scored|seen|settled|shown|spoken|suspected|taken|told|wanted|warmed|watched"
+    "asked|called|changed|dropped|given|gone|heard|heeded|held|hushed|involved|joined|judged|kept|laid|lifted|"
+    "listed|made|moved|named|noted|offered|opened|overloaded|owned|packed|paged|placed|quoted|raised|recorded|"
+    "remembered|rendered|rounded|said|sampled|scored|seen|settled|shown|spoken|suspected|taken|told|traced|violated|wanted|"
+    "warmed|watched"
     ")"
 )
 

@@ -134,9 +134,9 @@ def _row(part: str, measure: str, detector: str, estimate: Estimate) -> dict[str
         "part": part,
         "measure": measure,
         "detector": detector,
-        "value": _rounded(estimate.value),
-        "low": _rounded(estimate.low),
-        "high": _rounded(estimate.high),
+        "value": _round(estimate.value),
+        "low": _round(estimate.low),
+        "high": _round(estimate.high),
         "n": round(estimate.n, 2),
     }
 
@@ -159,15 +159,15 @@ def _of_rule(services: int, churn: str, rule: str, found: LocatedMetrics) -> dic
         "top_1": round(found.overall.top1.value or 0.0, 2),
         "top_3": round(found.overall.top3.value or 0.0, 2),
         "recall_by_severity": {
-            level: _rounded(found.by_severity[level].recall.value, 2) if level in found.by_severity else None
+            level: _round(found.by_severity[level].recall.value, 2) if level in found.by_severity else None
             for level in dict.fromkeys(LEVELS)
         },
         "recall_by_effect_sigmas": {
-            f"{low:g} to {high:g}": [int(metrics.recall.n), _rounded(metrics.recall.value, 2)]
+            f"{low:g} to {high:g}": [int(metrics.recall.n), _round(metrics.recall.value, 2)]
             for low, high in pairwise((0.0, *BANDS, math.inf))
             if (metrics := found.by_effect.get(band(low)))
         },
-        "recall_by_kind": {kind: _rounded(summary.recall.value, 2) for kind, summary in found.by_kind.items()},
+        "recall_by_kind": {kind: _round(summary.recall.value, 2) for kind, summary in found.by_kind.items()},
     }
 
 
@@ -176,5 +176,5 @@ def _plain(value: float | None) -> Estimate | None:
     return None if value is None else Estimate(1, value, None, None)
 
 
-def _rounded(value: float | None, digits: int = 4) -> float | None:
+def _round(value: float | None, digits: int = 4) -> float | None:
     return None if value is None else round(value, digits)

@@ -204,7 +204,7 @@ def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory
         above_level=_streaks(document["hot"]),
         above_lasting=_streaks(document.get("above_lasting", {})),
         above_notice=_streaks(document.get("above_notice", {})),
-        open=tuple(map(_open, document["open"])),
+        open=tuple(map(_read_open_incident, document["open"])),
         changes=tuple((PlannedChange(**change), age) for change, age in document["changes"]),
         past=tuple(PastIncident(**_fields(i)) for i in document.get("past", ())),
         feedback=tuple(Feedback(**_fields(one)) for one in document.get("feedback", ())),
@@ -217,7 +217,7 @@ def _streaks(document: dict[str, Any]) -> Streaks:
     return {name: (bits, datetime.fromisoformat(since)) for name, (bits, since) in document.items()}
 
 
-def _open(document: dict[str, Any]) -> OpenIncident:
+def _read_open_incident(document: dict[str, Any]) -> OpenIncident:
     """Read an open incident. Version 0.1.0 stored no changes and no suspects with it."""
     changes = tuple(
         NearbyChange(PlannedChange(**near["change"]), datetime.fromisoformat(near["at"]))

@@ -38,7 +38,7 @@ class Unit:
     text: str
     step: float
 
-    def rounded(self, value: float) -> float:
+    def round_value(self, value: float) -> float:
         """The number that is shown for a value, in this unit; NaN if there is none."""
         if not math.isfinite(value):
             return math.nan
@@ -47,7 +47,7 @@ class Unit:
 
     def words(self, value: float) -> str:
         """``1.2 s``, ``below 0.1%``, ``not observed``."""
-        shown = self.rounded(value)
+        shown = self.round_value(value)
         if math.isnan(shown):
             return "not observed"
         if shown == 0 < value:
@@ -176,7 +176,7 @@ def metric_words(metric: str) -> str:
 def reads_as_expected(reason: Reason) -> bool:
     """Whether observed and expected look the same at the shown precision, so that the text would say nothing."""
     unit = _unit(reason)
-    observed, expected = unit.rounded(reason.observed), unit.rounded(reason.expected)
+    observed, expected = unit.round_value(reason.observed), unit.round_value(reason.expected)
     return observed == expected or (math.isnan(observed) and math.isnan(expected))
 
 

@@ -60,7 +60,9 @@ class IncidentViews:
         """
         stored = self._meshes.load_stored(mesh)
         newest = VerdictDocument.model_validate_json(Record.unpack(stored.verdict).document)
-        found, following = self._past(mesh, newest, wanted) if of_period else (self._open(mesh, newest, wanted), None)
+        found, following = (
+            self._past(mesh, newest, wanted) if of_period else (self._find_open(mesh, newest, wanted), None)
+        )
         feedback = self._feedback(mesh)
         given = [one.model_copy(update={"feedback": feedback.get(one.id, one.feedback)}) for one in found]
         document = IncidentsDocument(observed_at=newest.observed_at, incidents=given, next=following)
@@ -167,7 +169,7 @@ class IncidentViews:
             text=_seen_before_text(len(same), last, incident.since),
         )
 
-    def _open(self, mesh: str, newest: VerdictDocument, wanted: IncidentFilter) -> list[ArchivedIncidentDocument]:
+    def _find_open(self, mesh: str, newest: VerdictDocument, wanted: IncidentFilter) -> list[ArchivedIncidentDocument]:
         """The open incidents that match."""
         found = [one for one in newest.incidents if _matches(one, wanted)][: wanted.limit]
         documents = [_with_course(one, self._read_archived(mesh, one.id)) for one in found]

@@ -198,7 +198,7 @@ async def test_a_disk_that_hangs_delays_no_notification(tmp_path: Path, monkeypa
 
 
 class HeldStorage(FileStorage):
-    """A storage whose writes wait once it is told to hold them."""
+    """A storage whose writes wait while ``holds`` is set."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
