@@ -12,6 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
+from threading import Lock
 from typing import Protocol
 
 from serve_app.errors import ServeError
@@ -69,6 +70,7 @@ class Ownership:
         self._notes: dict[str, bytes] = {}  # of other owners
         self._renewed = asyncio.Event()
         self._has_ended = False
+        self._lock = Lock()  # no lease is taken while or after all are ended
 
     def is_owner(self, mesh: str) -> bool:
         """Whether this process collects a mesh now."""
@@ -107,10 +109,11 @@ class Ownership:
     def _renew(self) -> None:
         assert self._leases is not None
         for mesh in self._until:
-            if self._has_ended:
-                return
-            asked = time.monotonic()
-            note = self._leases.hold(mesh, self._note(mesh), self._lease_seconds)
+            with self._lock:
+                if self._has_ended:
+                    return
+                asked = time.monotonic()
+                note = self._leases.hold(mesh, self._note(mesh), self._lease_seconds)
             owned = self.is_owner(mesh)
             if note is None:
                 self._notes.pop(mesh, None)
@@ -124,5 +127,6 @@ class Ownership:
 
     def _end(self) -> None:
         if self._leases is not None:
-            for mesh in self._until:
-                self._leases.end(mesh)
+            with self._lock:
+                for mesh in self._until:
+                    self._leases.end(mesh)

@@ -1,6 +1,7 @@
 """Which of several collectors collects a mesh, in a real Redis; and what happens if two do."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -115,6 +116,40 @@ async def test_a_collector_that_ends_in_order_leaves_at_once(store: StoreSetting
     assert first.meshes == set()
     assert RedisLeases(store).hold("shop", b"second", 60) is None
     await first.kill()
+
+
+class SlowLeases:
+    """Leases whose first answer has to wait."""
+
+    def __init__(self) -> None:
+        self.held: set[str] = set()
+        self.is_asked, self.may_answer, self.has_answered = threading.Event(), threading.Event(), threading.Event()
+
+    def hold(self, mesh: str, note: bytes, seconds: float) -> bytes | None:
+        self.is_asked.set()
+        assert self.may_answer.wait(PATIENCE_SECONDS)
+        self.held.add(mesh)
+        self.has_answered.set()
+        return None
+
+    def end(self, mesh: str) -> None:
+        self.held.discard(mesh)
+
+
+async def test_a_collector_that_ends_while_it_takes_a_lease_keeps_none() -> None:
+    leases = SlowLeases()
+    ownership = Ownership(MESHES, leases, lambda _: b"")
+    running = asyncio.create_task(ownership.run())
+    assert await asyncio.to_thread(leases.is_asked.wait, PATIENCE_SECONDS)
+    ending = asyncio.create_task(ownership.end())
+    await asyncio.wait({ending}, timeout=0.2)  # it must not end the lease before it is taken
+    leases.may_answer.set()
+    await ending
+    assert await asyncio.to_thread(leases.has_answered.wait, PATIENCE_SECONDS)
+    assert leases.held == set()
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
 
 
 async def test_a_collector_without_a_redis_stops_in_time_and_continues_afterwards(tmp_path: Path) -> None:
