@@ -79,9 +79,9 @@ def application(settings: Settings) -> Application:
     scorer = meta = None
     if _place(settings) == "replicas":
         scorer = _scorer(settings).bind(settings, _device(settings))
-        meta = _light(MetaModel, max_ongoing_requests=front.max_ongoing_requests, **_meta_replicas(settings)).bind(
-            settings
-        )
+        chosen = settings.scorer
+        replicas = _replicas(front, chosen.meta_replicas, chosen.max_meta_replicas, reports_load=False)
+        meta = _light(MetaModel, max_ongoing_requests=front.max_ongoing_requests, **replicas).bind(settings)
     beside_the_store = {front.session_resource: SHARE_OF_RESOURCE} if front.session_resource else {}
     trainer = None
     if settings.adapt.enabled:
@@ -215,25 +215,11 @@ def _scorer(settings: Settings) -> Deployment:
     )
 
 
-def _meta_replicas(settings: Settings) -> dict[str, Any]:
-    chosen, front = settings.scorer, settings.serve
-    if not chosen.max_meta_replicas:
-        return {"num_replicas": chosen.meta_replicas}
-    return {
-        "autoscaling_config": {
-            "min_replicas": min(chosen.meta_replicas, chosen.max_meta_replicas),
-            "max_replicas": chosen.max_meta_replicas,
-            "target_ongoing_requests": front.target_requests,
-            "upscale_delay_s": front.upscale_seconds,
-            "downscale_delay_s": front.downscale_seconds,
-        }
-    }
-
-
-def _replicas(front: ServeSettings, fewest: int, most: int | None) -> dict[str, Any]:
+def _replicas(front: ServeSettings, fewest: int, most: int | None, *, reports_load: bool = True) -> dict[str, Any]:
     if most is None:
         return {"num_replicas": fewest}
-    chosen = follow_requests(fewest, most, front.target_requests, front.upscale_seconds, front.downscale_seconds)
+    delays = (front.upscale_seconds, front.downscale_seconds)
+    chosen = follow_requests(fewest, most, front.target_requests, *delays, reports_load=reports_load)
     return {"autoscaling_config": chosen}
 
 

@@ -59,14 +59,29 @@ def choose_replicas(context: AutoscalingContext) -> tuple[float, dict[str, Any]]
 
 
 def follow_requests(
-    fewest: int, most: int, target_requests: float, upscale_seconds: float, downscale_seconds: float
+    fewest: int,
+    most: int,
+    target_requests: float,
+    upscale_seconds: float,
+    downscale_seconds: float,
+    *,
+    reports_load: bool = True,
 ) -> AutoscalingConfig:
-    """Autoscaling of a deployment whose class reports a :class:`RequestLoad` with ``record_autoscaling_stats``."""
+    """Autoscaling of a deployment by the requests that it works on.
+
+    Args:
+        fewest, most: replicas; at least one and at most ``most``.
+        target_requests: for each replica, on average.
+        upscale_seconds, downscale_seconds: how long the load must be higher, or lower.
+        reports_load: whether its class reports a :class:`RequestLoad` with ``record_autoscaling_stats``. Otherwise
+            Serve's own count decides.
+    """
+    policy = {"policy": AutoscalingPolicy(policy_function=choose_replicas)} if reports_load else {}
     return AutoscalingConfig(
         min_replicas=min(fewest, most),
         max_replicas=most,
         target_ongoing_requests=target_requests,
         upscale_delay_s=upscale_seconds,
         downscale_delay_s=downscale_seconds,
-        policy=AutoscalingPolicy(policy_function=choose_replicas),
+        **policy,
     )

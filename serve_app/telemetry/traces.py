@@ -5,6 +5,7 @@ from importlib import import_module
 
 from serve_app.errors import BadSettings
 from serve_app.metrics import Instruments
+from serve_app.net.endpoint import ssl_context
 from serve_app.settings.telemetry import TraceSettings
 from serve_app.telemetry.spans import is_recording
 
@@ -24,8 +25,10 @@ def check_traces(settings: TraceSettings) -> None:
             f"traces.endpoint: expected the packages of OpenTelemetry, came {error}; pip install 'tagae[otel]', or "
             "remove the setting"
         ) from error
-    if settings.ca_file and not settings.ca_file.is_file():
-        raise BadSettings(f"traces.ca_file: expected certificates in PEM, came no file {settings.ca_file}; correct it")
+    try:
+        ssl_context(settings.ca_file)
+    except BadSettings as error:
+        raise BadSettings(f"traces.{error}; correct it") from None
 
 
 def start_traces(settings: TraceSettings, component: str, instruments: Callable[[], Instruments]) -> Callable[[], None]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from ray.serve._private.common import DeploymentID, ReplicaID
-from ray.serve.config import AutoscalingContext
+from ray.serve.config import AutoscalingContext, AutoscalingPolicy
 from starlette.types import Message, Receive, Scope, Send
 
 from serve_app.deployments.http import CountRequests
@@ -100,3 +100,9 @@ def test_replicas_follow_the_work_and_not_the_open_pages(loads: dict[str, float]
 def test_the_least_number_is_within_the_limit() -> None:
     chosen = follow_requests(4, 2, 1.0, 10.0, 300.0)
     assert (chosen.min_replicas, chosen.max_replicas) == (2, 2)
+
+
+def test_a_deployment_that_reports_no_load_is_scaled_by_the_count_of_serve() -> None:
+    ours, serves = (follow_requests(1, 2, 1.0, 10.0, 300.0, reports_load=reports) for reports in (True, False))
+    assert ours.policy.policy_function == f"{choose_replicas.__module__}.{choose_replicas.__name__}"
+    assert serves.policy == AutoscalingPolicy()

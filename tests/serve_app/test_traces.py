@@ -333,6 +333,15 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
         check_traces(TraceSettings(endpoint="http://127.0.0.1:4318"))
 
 
+def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    for name in ("ca.pem", "absent.pem"):
+        with pytest.raises(
+            BadSettings, match=rf"traces\.ca_file .*{name}: expected certificates in PEM, .*; correct it"
+        ):
+            check_traces(TraceSettings(endpoint="http://127.0.0.1:4318", ca_file=tmp_path / name))
+
+
 @pytest.mark.parametrize(
     ("endpoint", "url"),
     [
