@@ -147,7 +147,7 @@ def test_a_graph_can_be_limited_to_the_surroundings_of_a_service_or_of_the_incid
     assert unknown.status_code == 422
     assert "came 'no/such'" in unknown.json()["detail"]
     both = service.http.get("/v1/meshes/watched/graph", params={"service": culprit, "incidents": "true"})
-    problem(both, 422, "invalid-parameter")
+    problem(both, 422, "invalid-parameter", "/incidents")
 
 
 def test_the_graph_survives_a_baseline_after_it(service: Service) -> None:
