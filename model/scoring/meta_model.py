@@ -63,9 +63,9 @@ MOST_SILENT = 0.05  # share of the services; above it, a verdict without an inci
 # Times the page level, from which an alert needs a snapshot less, and a culprit can be another fault beside it.
 SEVERE = 1.5
 AFFECTED_SHARE = 0.6  # of the page level, from which symptoms belong to a neighbouring incident
-# Nats in the ranking for each decade of page score, whatever was learned. Beyond the surprise of a disappearance, more
-# decades show the damage rather than the cause.
-PAGE_NATS, MOST_DECADES = 1.0, DISAPPEARANCE_SURPRISE
+# Nats in the ranking for each decade of page score, whatever was learned. Many more decades than a disappearance has
+# show the damage rather than the cause.
+PAGE_NATS, MOST_DECADES = 1.5, 8.0
 # Kinds of evidence for latency and their equivalents for errors. Training exchanges them at random.
 COUNTERPARTS = {
     EvidenceKind.LATENCY: EvidenceKind.ERROR,
