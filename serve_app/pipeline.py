@@ -22,6 +22,7 @@ from model.features import RATE
 from model.incidents.context import add_context
 from model.incidents.impact import add_impact
 from model.incidents.mutes import ActiveMutes, active_mutes
+from model.incidents.restlessness import restlessness
 from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.network.autoencoder import Autoencoder
 from model.scoring.evidence import Decoded, Evidence, Surprises, assemble_scores, gather, surprises, young_calls
@@ -400,16 +401,24 @@ def build_meta_input(
     """Gather the evidence for :func:`decide` from calibrated scores."""
     state, cut = prepared.mesh.state, _plan_of(prepared)
     answered = {s.part for s in calibrated.scores}
-    evidence = gather(state, prepared.observation, calibrated.decoded, calibrated.surprise, options.policy)
     size = len(state.node_ids), state.interval_seconds
-    level, notice_level = options.policy.page_level(*size), options.policy.notice_level(*size)
+    level = options.policy.page_level(*size) + checkpoint.page_offset
+    raised = level + restlessness(state.memory.scores, state.memory.times, level, options.policy, *size)
+    evidence = gather(
+        state,
+        prepared.observation,
+        calibrated.decoded,
+        calibrated.surprise,
+        options.policy,
+        raised / level if level > 0 else 1.0,
+    )
     when = VerdictContext(
         snapshot.observed_at,
         state.sequence,
         state.learned,
         state.interval_seconds,
-        level + checkpoint.page_offset,
-        notice_level + checkpoint.page_offset,
+        raised,
+        options.policy.notice_level(*size) + checkpoint.page_offset,
         tuple(p for p in range(len(cut.parts)) if p not in answered),
     )
     return MetaInput(evidence, _crossing(prepared, calibrated.scores, evidence), state.memory, when)

@@ -216,12 +216,23 @@ def assemble_scores(
 
 
 def gather(
-    state: MeshState, observation: Observation, decoded: Decoded, surprise: Surprises, policy: AlertPolicy
+    state: MeshState,
+    observation: Observation,
+    decoded: Decoded,
+    surprise: Surprises,
+    policy: AlertPolicy,
+    raised: float = 1.0,
 ) -> Evidence:
-    """Compute the evidence of every service and select the candidates."""
+    """Compute the evidence of every service and select the candidates.
+
+    Args:
+        state, observation, decoded, surprise, policy: of the snapshot.
+        raised: how many times higher the page level is because the mesh is restless. Events that normal traffic never
+            shows count as many times more, since a restless mesh does not show them either.
+    """
     remote = remotes(state)
     dropped = _find_dropped_calls(state, observation)
-    kinds = _kinds(state, observation, decoded, surprise, remote, dropped)
+    kinds = _kinds(state, observation, decoded, surprise, remote, dropped, np.float32(raised))
     shifted = apply_level_shifts(kinds, state.memory, state.node_ids)
     page = page_score(shifted) * _leniency(state, policy) * decoded.scored
     affected = shifted[:, AFFECTED].max(axis=1) * decoded.scored
@@ -383,7 +394,13 @@ def remotes(state: MeshState) -> BoolArray:
 
 
 def _kinds(
-    state: MeshState, observation: Observation, decoded: Decoded, s: Surprises, remote: BoolArray, dropped: Array
+    state: MeshState,
+    observation: Observation,
+    decoded: Decoded,
+    s: Surprises,
+    remote: BoolArray,
+    dropped: Array,
+    raised: np.float32,
 ) -> Array:
     """Return the evidence ``[N, K]`` by kind."""
     node, edge = observation.node, observation.edge
@@ -400,7 +417,7 @@ def _kinds(
     kinds[:, EvidenceKind.LATENCY_RAW] = _either(
         s.node_raw[:, P50] * raw_material[0], s.node_raw[:, P99] * raw_material[1]
     )
-    kinds[:, EvidenceKind.ERROR] = np.maximum(s.node[:, ERROR] * material[2], failing(state, observation))
+    kinds[:, EvidenceKind.ERROR] = np.maximum(s.node[:, ERROR] * material[2], raised * failing(state, observation))
     kinds[:, EvidenceKind.ERROR_RAW] = s.node_raw[:, ERROR] * raw_material[2]
     kinds[:, EvidenceKind.OWN_TIME] = own
     kinds[:, EvidenceKind.RISE] = s.node[:, RATE] * rising
@@ -418,7 +435,7 @@ def _kinds(
     kinds[:, EvidenceKind.CALLEES] = _worst(symptom[destination] * ~from_afar, source, count)
     kinds[:, EvidenceKind.REMOTES] = _worst(symptom[destination] * from_afar, source, count)
     kinds[:, EvidenceKind.CALLERS] = _worst(symptom[source], destination, count)
-    kinds[:, EvidenceKind.VANISHED] = np.maximum.reduce(
+    kinds[:, EvidenceKind.VANISHED] = raised * np.maximum.reduce(
         [
             _disappearance(state, observation, s.node_raw[:, RATE]),
             _reroute(state, observation, s),

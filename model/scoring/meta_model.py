@@ -31,7 +31,6 @@ from model.incidents.tracking import (
 )
 from model.network.autoencoder import Autoencoder
 from model.scoring.evidence import (
-    DISAPPEARANCE_SURPRISE,
     Evidence,
     EvidenceKind,
     K,

@@ -20,7 +20,7 @@ def tail(channels: int) -> Tail:
     return Tail(*(np.full((EXPOSURES, SCALES, channels), x, np.float32) for x in (0.001, 0.8, 0.15)))
 
 
-def evidence_of(*snapshots: MeshSnapshot, state: MeshState | None = None) -> Evidence:
+def evidence_of(*snapshots: MeshSnapshot, state: MeshState | None = None, raised: float = 1.0) -> Evidence:
     """Return evidence of the last snapshot, for a network without expectations."""
     observation, state = watch(snapshots, state or settled_state())
     nodes, edges = len(state.node_ids), state.edge_index.shape[1]
@@ -32,7 +32,7 @@ def evidence_of(*snapshots: MeshSnapshot, state: MeshState | None = None) -> Evi
         np.ones(nodes, bool),
     )
     surprise = surprises(observation, decoded, tail(len(NODE_CHANNELS)), tail(len(EDGE_CHANNELS)))
-    return gather(state, observation, decoded, surprise, AlertPolicy())
+    return gather(state, observation, decoded, surprise, AlertPolicy(), raised)
 
 
 def snapshot_with_move(

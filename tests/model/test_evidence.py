@@ -38,6 +38,14 @@ def test_rerouted_calls_are_evidence_against_the_caller_and_both_destinations() 
     assert evidence.page[evidence.names.index(SERVICES[CART])] >= REROUTE_SURPRISE
 
 
+def test_events_count_more_where_the_level_is_raised_and_deviations_do_not() -> None:
+    usual, restless = (evidence_of(snapshot_with_move(0.7), raised=raised) for raised in (1.0, 1.2))
+    expected = usual.kinds.copy()
+    expected[:, EvidenceKind.VANISHED] *= 1.2
+    assert restless.names == usual.names
+    np.testing.assert_allclose(restless.kinds, expected, rtol=1e-6)
+
+
 def test_a_new_call_beside_the_old_ones_is_no_rerouting() -> None:
     more = snapshot(30, calls=(*CALLS, (CART, IDLE)))
     assert evidence_of(more).kinds[:, EvidenceKind.VANISHED].max() == 0

@@ -10,6 +10,7 @@ import torch
 
 from model.checkpoint import Checkpoint, load
 from model.features import RATE
+from model.incidents.restlessness import MOST
 from model.scoring.evidence import assemble_scores
 from model.scoring.meta_model import CrossingCalls, decode_crossing
 from model.scoring.score import PartitionScore, score
@@ -383,6 +384,24 @@ def remove_service(snapshots: Sequence[MeshSnapshot], service: str, at: int, ann
             s = s.take(np.flatnonzero(keep), np.flatnonzero((s.edge_index != row).all(axis=0)))
         out.append(s)
     return out
+
+
+def test_the_level_of_a_mesh_rises_with_its_restlessness(checkpoint: Checkpoint) -> None:
+    """The rise follows from the stored scores alone, so that a rebuilt state has the same level."""
+    snapshots = snapshots_of(MeshSpec(services=60), 14)
+    mesh, levels = Mesh(), []
+    for snapshot in snapshots[:-1]:
+        _, mesh = advance(checkpoint, mesh, snapshot, WHOLE)
+    count, step = 1440, 15.0
+    times = tuple(snapshots[-2].observed_at.timestamp() - step * i for i in reversed(range(count)))
+    for height in (1.0, 4.0):
+        scores = tuple(height if i % 24 < 6 else 1.0 for i in range(count))
+        memory = replace(mesh.state.memory, scores=scores, times=times)
+        before = replace(mesh, state=replace(mesh.state, memory=memory))
+        prepared = prepare(checkpoint, before, snapshots[-1], WHOLE)
+        calibrated = calibrate(checkpoint, prepared, score_whole(checkpoint.network, prepared))
+        levels.append(build_meta_input(checkpoint, prepared, calibrated, snapshots[-1], WHOLE).when.level)
+    assert levels[1] == pytest.approx(levels[0] + MOST)
 
 
 def test_only_an_unplanned_deletion_raises_an_alert(checkpoint: Checkpoint) -> None:
