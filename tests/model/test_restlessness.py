@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from model.incidents.restlessness import DEEPEST, MOST, restlessness
 from model.incidents.tracking import AlertPolicy
 
-Scores = np.ndarray[Any, np.dtype[np.float64]]
+Scores = np.ndarray[Any, np.dtype[np.floating[Any]]]
 POLICY, SERVICES, INTERVAL, LEVEL = AlertPolicy(), 300, 15.0, 6.0
 NEAR = LEVEL - DEEPEST + 0.5  # near the page level
 
@@ -52,7 +52,7 @@ def test_scores_that_would_not_confirm_an_alert_do_not_count() -> None:
 
 def test_snapshots_near_an_alert_do_not_count() -> None:
     scores = with_episodes(60)
-    times: Scores = np.arange(len(scores)) * INTERVAL
+    times = np.arange(len(scores)) * INTERVAL
     starts = np.flatnonzero(np.diff(scores) < 0) + 1  # an alert follows each episode
     for start in starts:
         times[start:] += 10 * INTERVAL
