@@ -136,8 +136,8 @@ class Collector:
             report = self._counts.report()
             try:
                 await Caller(Deadline.after(self._deadline_seconds)).ask(levels.take_counts, report)
-            except ServeError as error:  # the next report has these slots, too
-                log.warning("the counts of pushes could not be sent: %s", error)
+            except Exception as error:  # the next report has these slots, too; no count may end the collector
+                log.warning("the counts of pushes could not be sent: %r", error)
             else:
                 self._counts.acknowledge(report)
 
