@@ -20,7 +20,7 @@ from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.reporting import start_reporting
 from serve_app.deployments.rpc import PAUSE_SECONDS, Caller, Handle, with_session
-from serve_app.deployments.sla.counts import GATEWAY_TIMEOUT, REPORT_SECONDS, Outcome, RequestCounts, outcome_of
+from serve_app.deployments.sla.counts import REPORT_SECONDS, RequestCounts, has_time, outcome_of
 from serve_app.deployments.sla.levels import SESSION
 from serve_app.errors import ServeError, UnknownMesh, answer
 from serve_app.metrics import REQUESTS
@@ -125,8 +125,7 @@ class Collector:
         """Count a push, as a gate counts the ones that come over HTTP."""
         outcome = outcome_of(status)
         self._instruments.count(REQUESTS, kind="push", outcome=outcome.value)
-        is_measured = outcome is Outcome.SERVED or status == GATEWAY_TIMEOUT
-        self._counts.count_push(outcome, mesh, seconds if is_measured else None)
+        self._counts.count_push(outcome, mesh, seconds if has_time(status) else None)
 
     async def _report(self) -> None:
         """Send the counts regularly to the session that adds them up."""

@@ -43,11 +43,11 @@ from serve_app.deployments.reporting import start_reporting
 from serve_app.deployments.rpc import RECEIVED, RETRY_AFTER_SECONDS
 from serve_app.deployments.sla.counts import (
     EXTENSION,
-    GATEWAY_TIMEOUT,
     REPORT_SECONDS,
     Outcome,
     Report,
     RequestCounts,
+    has_time,
     outcome_of,
 )
 from serve_app.deployments.traced_requests import TracedRequests
@@ -188,8 +188,8 @@ class Gate:
         if not request.is_push:
             self._counts.count_request(outcome)
             return
-        is_measured = outcome is Outcome.SERVED or status == GATEWAY_TIMEOUT
-        seconds = time.monotonic() - answered.received_at if is_measured and answered.received_at else None
+        received, is_measured = answered.received_at, has_time(status) and not answered.is_abandoned
+        seconds = time.monotonic() - received if is_measured and received is not None else None
         self._counts.count_push(outcome, request.mesh, seconds)
 
     async def _report(self) -> None:

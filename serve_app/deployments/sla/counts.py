@@ -59,6 +59,11 @@ def outcome_of(status: int) -> Outcome:
     return Outcome.CLIENT if status >= 400 else Outcome.SERVED
 
 
+def has_time(status: int) -> bool:
+    """Whether the time of a push with this answer counts: it was served, or it missed its deadline."""
+    return status == GATEWAY_TIMEOUT or outcome_of(status) is Outcome.SERVED
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """Slots of one process.
