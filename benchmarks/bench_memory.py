@@ -20,6 +20,7 @@ import psutil
 import torch
 
 from model.checkpoint import load
+from model.mesh_weights import Weights
 from serve_app.api.codec import pack_snapshot
 from serve_app.pipeline import LocalRunner, Options, replayer, run_now
 from serve_app.session import MeshSteps, NextSnapshot
@@ -42,13 +43,8 @@ def measure(
     simulator = Simulator(MeshSpec(services=services, seed=1), snapshots=snapshots)
     with closing(LocalStore(directory)) as store:
         checkpoint = load()
-        replay = replayer(checkpoint, Settings())
-        steps = MeshSteps(
-            MeshRepository(store, cache, replay),
-            checkpoint,
-            fit_adapter=False,
-            keep_details=True,
-        )
+        replay = replayer(Weights(checkpoint), Settings())
+        steps = MeshSteps(MeshRepository(store, cache, replay), fit_adapter=False, keep_details=True)
         runner = LocalRunner(checkpoint)
         for count, snapshot in enumerate(simulator.snapshots(), 1):
             packed = pack_snapshot(snapshot)

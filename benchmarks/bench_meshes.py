@@ -36,6 +36,7 @@ import torch
 
 from benchmarks.bench_overload import FORMATS, Connection
 from model.checkpoint import load
+from model.mesh_weights import Weights
 from serve_app.api.codec import encode_snapshot, pack_snapshot
 from serve_app.app import start, stop
 from serve_app.pipeline import LocalRunner, Options, replayer, run_now
@@ -82,8 +83,8 @@ def prepare_kinds(services: int, pushes: int, formats: Sequence[str], folder: Pa
     checkpoint = load()
     kinds = []
     with closing(LocalStore(folder)) as store:
-        repository = MeshRepository(store, MeshCache(0), replayer(checkpoint, Settings()))
-        steps = MeshSteps(repository, checkpoint, fit_adapter=False, keep_details=True)
+        repository = MeshRepository(store, MeshCache(0), replayer(Weights(checkpoint), Settings()))
+        steps = MeshSteps(repository, fit_adapter=False, keep_details=True)
         runner = LocalRunner(checkpoint)
         for seed in range(KINDS):
             spec, before = MeshSpec(services=services, calls_per_service=3.0, seed=seed), WINDOW + STAGGER * seed

@@ -68,7 +68,7 @@ def times(services: int, calls: float, snapshots: int, device: torch.device) -> 
     rows = []
     for snapshot in simulator.snapshots():
         started, runner = time.perf_counter(), TimedRunner(checkpoint)
-        advanced = run_now(run_stages(runner, checkpoint, mesh, snapshot, options, fit_adapter=False))
+        advanced = run_now(run_stages(runner, mesh, snapshot, options, fit_adapter=False))
         runner.seconds["total"] = time.perf_counter() - started
         verdict, mesh = advanced.verdict, advanced.mesh
         assert np.isfinite([verdict.mesh_score, verdict.probability]).all(), verdict

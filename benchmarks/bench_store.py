@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from model.checkpoint import load
+from model.mesh_weights import Weights
 from serve_app.api.codec import pack_snapshot
 from serve_app.pipeline import LocalRunner, Options, replayer, run_now
 from serve_app.session import MeshSteps, NextSnapshot
@@ -42,8 +43,8 @@ class Pushes:
 
     def __init__(self, store: StateStore) -> None:
         checkpoint, self._options = load(), Options()
-        meshes = MeshRepository(store, MeshCache(2**29), replayer(checkpoint, Settings()))
-        self._steps = MeshSteps(meshes, checkpoint, fit_adapter=False, keep_details=True)
+        meshes = MeshRepository(store, MeshCache(2**29), replayer(Weights(checkpoint), Settings()))
+        self._steps = MeshSteps(meshes, fit_adapter=False, keep_details=True)
         self._runner = LocalRunner(checkpoint)
         self.seconds: list[float] = []
 

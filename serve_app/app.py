@@ -13,7 +13,7 @@ from ray.serve import Application, Deployment
 from ray.serve.config import BackpressureConfig, RequestRouterConfig
 from ray.serve.context import _get_global_client
 
-from model.checkpoint import load_or_shipped
+from model.mesh_weights import load_weights
 from serve_app.access import Access, require_certificate, require_protection
 from serve_app.deployments import local, logs
 from serve_app.deployments.collector import Collector
@@ -137,9 +137,8 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
     """
     logs.install()
     _choose_log(settings)
-    refused = load_or_shipped(settings.model.weights).refused  # logged here, since the logs of replicas are in files
-    if refused:
-        log.error("model.weights: refused, and the shipped weights are in use: %s", refused)
+    for refusal in load_weights(settings.model.weights, settings.model.weights_by_mesh).refused:
+        log.error(refusal)  # here, since the logs of replicas are in files
     front = settings.serve
     require_protection(serve_rules(settings), [front.host])  # before anything starts
     Access(serve_rules(settings))  # raises its errors here

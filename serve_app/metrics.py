@@ -115,6 +115,7 @@ SPANS_DROPPED = Metric(
     "Spans that were not exported, by reason: full (too many wait), failed (the collector did not take them).",
     ("reason",),
 )
+WEIGHTS = Metric("tagae_weights", "Different weights that the settings name for the meshes of a session.", gauge=True)
 GPU_MEMORY_PEAK = Metric(
     "tagae_gpu_memory_peak_bytes",
     "Most memory that tensors of a scorer used on its GPU since it started.",
@@ -173,6 +174,7 @@ METRICS = (
     MESH_LOAD,
     MESHES_HELD,
     MESHES_HELD_BYTES,
+    WEIGHTS,
     FAILED_LOGINS,
     SPANS_DROPPED,
     GPU_MEMORY_PEAK,

@@ -24,6 +24,7 @@ from model.incidents.impact import add_impact
 from model.incidents.mutes import ActiveMutes, active_mutes
 from model.incidents.restlessness import restlessness
 from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.mesh_weights import Weights
 from model.network.autoencoder import Autoencoder
 from model.scoring.evidence import Decoded, Evidence, Surprises, assemble_scores, gather, surprises, young_calls
 from model.scoring.meta_model import CrossingCalls, VerdictContext, build_verdict, decode_crossing, with_crossing
@@ -152,6 +153,11 @@ class Advanced:
 class StageRunner(Protocol):
     """Runs the stages of :func:`run_stages`: in this thread, in another one, or on other replicas."""
 
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The weights of the mesh."""
+        ...
+
     async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run all stages of one snapshot; ``stages`` returns their coroutine, which calls this runner."""
         ...
@@ -179,7 +185,7 @@ class LocalRunner:
     """Runs every stage in the calling thread."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
 
     async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return await stages()
@@ -189,10 +195,10 @@ class LocalRunner:
             return function(*args, **kwargs)
 
     async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]:
-        return await self.run(SCORE, score_whole, self._checkpoint.network, prepared)
+        return await self.run(SCORE, score_whole, self.checkpoint.network, prepared)
 
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
-        return await self.run(DECIDE, decide, self._checkpoint, meta_input, policy)
+        return await self.run(DECIDE, decide, self.checkpoint, meta_input, policy)
 
 
 class ThreadRunner(LocalRunner):
@@ -208,7 +214,6 @@ class ThreadRunner(LocalRunner):
 
 async def run_stages(
     runner: StageRunner,
-    checkpoint: Checkpoint,
     mesh: Mesh,
     snapshot: MeshSnapshot,
     options: Options,
@@ -220,8 +225,7 @@ async def run_stages(
     """Run all stages of one snapshot in their order.
 
     Args:
-        runner: runs the stages.
-        checkpoint: the weights.
+        runner: runs the stages, with its weights.
         mesh: before the snapshot.
         snapshot: the next one.
         options: of the mesh.
@@ -232,6 +236,7 @@ async def run_stages(
     Raises:
         OutOfOrder: the snapshot is not newer than the last one counted.
     """
+    checkpoint = runner.checkpoint
     prepared = await runner.run(PREPARE, prepare, checkpoint, mesh, snapshot, options, counted=counted)
     scores = await runner.score(prepared)
     calibrated, meta_input = await runner.run(GATHER, _gather, checkpoint, prepared, scores, snapshot, options)
@@ -263,7 +268,7 @@ def advance_in_detail(
     events: Sequence[ClusterEvent] = (),
 ) -> Advanced:
     """As :func:`advance`, with the results of the stages. ``events`` as of :func:`run_stages`."""
-    stages = run_stages(LocalRunner(checkpoint), checkpoint, mesh, snapshot, options, counted=counted, events=events)
+    stages = run_stages(LocalRunner(checkpoint), mesh, snapshot, options, counted=counted, events=events)
     return run_now(stages)
 
 
@@ -358,9 +363,9 @@ def replay(
     return state
 
 
-def replayer(checkpoint: Checkpoint, settings: Settings) -> Replay:
-    """:func:`replay` with these weights, and with the options of the mesh that its first argument names."""
-    return lambda mesh, state, steps: replay(checkpoint, state, steps, options(settings, mesh))
+def replayer(weights: Weights, settings: Settings) -> Replay:
+    """:func:`replay` with the weights and the options of the mesh that its first argument names."""
+    return lambda mesh, state, steps: replay(weights.of(mesh), state, steps, options(settings, mesh))
 
 
 def _learn(

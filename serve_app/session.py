@@ -12,7 +12,6 @@ from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from model.checkpoint import Checkpoint
 from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent
@@ -68,16 +67,13 @@ class MeshSteps:
 
     Args:
         meshes: stored meshes, some of them in memory.
-        checkpoint: the weights.
         fit_adapter: whether a push fits the mesh's adapter when a fit is due.
         keep_details: whether to store how unusual each service and call was, and the duration, with each verdict, and
             incidents in the archive.
     """
 
-    def __init__(
-        self, meshes: MeshRepository, checkpoint: Checkpoint, *, fit_adapter: bool, keep_details: bool
-    ) -> None:
-        self._meshes, self._checkpoint = meshes, checkpoint
+    def __init__(self, meshes: MeshRepository, *, fit_adapter: bool, keep_details: bool) -> None:
+        self._meshes = meshes
         self._fit_adapter, self._keep_details = fit_adapter, keep_details
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._compacting: set[str] = set()
@@ -247,7 +243,6 @@ class MeshSteps:
         with set_topic(push.mesh, sequence):
             advanced = await run_stages(
                 runner,
-                self._checkpoint,
                 known.mesh,
                 snapshot,
                 options,

@@ -6,7 +6,7 @@ any picture shows, and a window of them is small compared to its snapshots.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -149,8 +149,13 @@ def plan_document(plan: PartitionPlan, state: MeshState, *, members: bool) -> Pl
     )
 
 
-def model_document(checkpoint: Checkpoint) -> ModelDocument:
-    """The weights in use, and their provenance."""
+def model_document(checkpoint: Checkpoint, meshes: Mapping[str, str]) -> ModelDocument:
+    """The weights in use, and their provenance.
+
+    Args:
+        checkpoint: of meshes without weights of their own.
+        meshes: digest of the weights of the others, by name.
+    """
     return ModelDocument(
         digest=checkpoint.digest,
         schema_version=SCHEMA.version,
@@ -160,6 +165,7 @@ def model_document(checkpoint: Checkpoint) -> ModelDocument:
         architecture=asdict(checkpoint.network.config),
         parameters=sum(p.numel() for module in (checkpoint.network, checkpoint.meta) for p in module.parameters()),
         provenance=checkpoint.provenance,
+        meshes=dict(meshes),
     )
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TypeVar
 
-from model.checkpoint import Checkpoint
+from model.mesh_weights import Weights
 from serve_app.actions.adapter import encode_adaptation
 from serve_app.actions.feedback import encode_feedback
 from serve_app.actions.mutes import encode_mute
@@ -38,13 +38,13 @@ class Queries:
 
     Args:
         meshes: stored meshes, some of them in memory.
-        checkpoint: the weights in use.
+        weights: in use.
         options: how meshes are cut into parts.
         news: notifies of new verdicts.
     """
 
-    def __init__(self, meshes: MeshRepository, checkpoint: Checkpoint, options: Options, news: News) -> None:
-        self._meshes, self._checkpoint, self._options, self._news = meshes, checkpoint, options, news
+    def __init__(self, meshes: MeshRepository, weights: Weights, options: Options, news: News) -> None:
+        self._meshes, self._weights, self._options, self._news = meshes, weights, options, news
         self._viewing, self._incidents = Viewing(meshes), IncidentViews(meshes)
         # A thread of its own: pages wait for each other, and never take a thread that a push needs.
         self._view_thread = ThreadPoolExecutor(1, "viewing")
@@ -190,7 +190,8 @@ class Queries:
 
     async def model(self) -> bytes:
         """The weights in use, as JSON."""
-        return model_document(self._checkpoint).model_dump_json().encode()
+        digests = {mesh: one.digest for mesh, one in self._weights.by_mesh.items()}
+        return model_document(self._weights.default, digests).model_dump_json().encode()
 
     async def meshes(self) -> list[MeshGauges]:
         """The meshes of all sessions."""

@@ -15,7 +15,8 @@ import torch
 from ray import serve
 
 from kernels import backend
-from model.checkpoint import Checkpoint, load_or_shipped
+from model.checkpoint import Checkpoint
+from model.mesh_weights import load_weights
 from model.network.autoencoder import Autoencoder
 from model.scoring.score import PartitionScore, PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
@@ -61,11 +62,13 @@ class WaitingGroup:
         group: its parts.
         deadline: after which it is not scored.
         arrived_at: of the monotonic clock, s.
+        checkpoint: the weights of its mesh.
     """
 
     group: Group
     deadline: Deadline
     arrived_at: float
+    checkpoint: Checkpoint
 
 
 class Scorer:
@@ -86,7 +89,8 @@ class Scorer:
         self._settings = settings.scorer
         self._device = find_device(device)
         prepare_gpu(self._device)
-        self._checkpoint = load_or_shipped(settings.model.weights, self._device)
+        self._weights = load_weights(settings.model.weights, settings.model.weights_by_mesh, self._device)
+        self._checkpoint = self._weights.default
         self._probe = probe(self._checkpoint)
         self._replica: str = serve.get_replica_context().replica_id.unique_id
         self._instruments = RayInstruments()
@@ -115,16 +119,17 @@ class Scorer:
     async def equipment(self) -> Equipment:
         """The device, kernels and weights of this replica."""
         kind = self._device.type
-        return Equipment(kind, backend(kind), self._checkpoint.digest, self._checkpoint.refused, self._gpu.headroom)
+        refused = "; ".join(self._weights.refused)
+        return Equipment(kind, backend(kind), self._checkpoint.digest, refused, self._gpu.headroom)
 
-    async def score(self, group: Group, deadline: Deadline, trace: str = "") -> Scored:
-        """Score a group of parts, in one pass with other groups that wait. ``trace`` is the ``traceparent`` of the
-        caller.
+    async def score(self, group: Group, deadline: Deadline, mesh: str, trace: str = "") -> Scored:
+        """Score a group of parts of a mesh, in one pass with other groups that wait. ``trace`` is the ``traceparent``
+        of the caller.
 
         Raises:
             DeadlineExceeded: its turn came after the deadline.
         """
-        request = WaitingGroup(group, deadline, time.monotonic())
+        request = WaitingGroup(group, deadline, time.monotonic(), self._weights.of(mesh))
         self._load = self._load.arrive(request.arrived_at, _work(group))
         self._follow_load()
         try:
@@ -146,16 +151,30 @@ class Scorer:
         for request in requests:
             self._instruments.observe(BATCH_WAIT, time.monotonic() - request.arrived_at)
         in_time = [request.deadline.remaining_seconds > 0 for request in requests]
-        live = [request.group for request, alive in zip(requests, in_time, strict=True) if alive]
-        started = time.perf_counter()
-        outcomes = iter(await self._in_thread(score_groups, self._checkpoint.network, live))
-        seconds = time.perf_counter() - started
-        self._instruments.observe(INFERENCE, seconds, model_version=self._checkpoint.digest)
-        measure_memory(self._device, self._instruments)
+        live = [request for request, alive in zip(requests, in_time, strict=True) if alive]
+        results: dict[WaitingGroup, Scored | Exception] = {}
+        for checkpoint in {one.checkpoint.digest: one.checkpoint for one in live}.values():  # one pass for each weights
+            together = [one for one in live if one.checkpoint is checkpoint]
+            results |= await self._score_together(checkpoint, together)
         self._instruments.observe(BATCH_SIZE, len(live))
-        if live:
-            self._load = self._load.finish(sum(map(_work, live)), seconds)
-        return [self._result(next(outcomes), seconds) if alive else _late() for alive in in_time]
+        return [results.get(request, _late()) for request in requests]
+
+    async def _score_together(
+        self, checkpoint: Checkpoint, requests: list[WaitingGroup]
+    ) -> dict[WaitingGroup, Scored | Exception]:
+        """Score groups of meshes with the same weights in one pass."""
+        groups = [request.group for request in requests]
+        started = time.perf_counter()
+        outcomes = await self._in_thread(score_groups, checkpoint.network, groups)
+        seconds = time.perf_counter() - started
+        self._instruments.observe(INFERENCE, seconds, model_version=checkpoint.digest)
+        measure_memory(self._device, self._instruments)
+        self._load = self._load.finish(sum(map(_work, groups)), seconds)
+        scored = (
+            one if isinstance(one, Exception) else Scored(self._replica, checkpoint.digest, one, seconds)
+            for one in outcomes
+        )
+        return dict(zip(requests, scored, strict=True))
 
     def _follow_load(self) -> None:
         """Set wait and size of the next batch."""
@@ -171,13 +190,6 @@ class Scorer:
     def _set_waiting(self, requests: set[WaitingGroup]) -> None:
         self._waiting = requests
         self._instruments.set(GROUPS_WAITING, len(requests))
-
-    def _result(self, outcome: Scores | Exception, seconds: float) -> Scored | Exception:
-        return (
-            outcome
-            if isinstance(outcome, Exception)
-            else Scored(self._replica, self._checkpoint.digest, outcome, seconds)
-        )
 
     async def _in_thread(self, function: Any, *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)

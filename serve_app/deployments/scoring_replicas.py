@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from model.checkpoint import Checkpoint
 from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.mesh_weights import Weights
 from model.scoring.score import PartitionScore
 from model.verdict import Verdict
 from serve_app.deployments.deadline import Deadline
@@ -35,19 +36,20 @@ class Replicas:
     """A :class:`~serve_app.deployments.stages.Place` beside the session.
 
     Attributes:
-        checkpoint: the weights of the session.
+        weights: of all meshes.
         scorer: handle.
         meta: handle.
         groups: of parts, scored with one call each.
     """
 
-    checkpoint: Checkpoint
+    weights: Weights
     scorer: Handle[Scorer]
     meta: Handle[MetaModel]
     groups: int
 
     def runner(self, mesh: str, deadline: Deadline) -> ReplicaRunner:
-        return ReplicaRunner(self, Progress(mesh, self.checkpoint.digest, deadline))
+        checkpoint = self.weights.of(mesh)
+        return ReplicaRunner(self, checkpoint, Progress(mesh, checkpoint.digest, deadline))
 
     async def check(self) -> None:
         """Serve checks the replicas itself."""
@@ -62,11 +64,13 @@ class ReplicaRunner:
 
     Args:
         replicas: that it calls.
+        checkpoint: the weights of the mesh.
         progress: of its snapshot.
     """
 
-    def __init__(self, replicas: Replicas, progress: Progress) -> None:
+    def __init__(self, replicas: Replicas, checkpoint: Checkpoint, progress: Progress) -> None:
         self._replicas = replicas
+        self.checkpoint = checkpoint
         self.progress = progress
 
     async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -92,8 +96,8 @@ class ReplicaRunner:
         with self.progress.measure(SCORE):
             caller = Caller(self.progress.deadline.take_share(SCORING_SHARE), self.progress.retries)
             groups = balance(tasks, self._replicas.groups)
-            trace = traceparent()
-            calls = (caller.ask(self._replicas.scorer.score, group, caller.deadline, trace) for group in groups)
+            ask, mesh, trace = self._replicas.scorer.score, self.progress.mesh, traceparent()
+            calls = (caller.ask(ask, group, caller.deadline, mesh, trace) for group in groups)
             answers = await asyncio.gather(*calls, return_exceptions=True)
             outcomes = [_outcome(answer) for answer in answers]
             same = await asyncio.gather(*map(self._score_again, groups, outcomes))
@@ -103,23 +107,24 @@ class ReplicaRunner:
         """Decide here if no call crosses parts, since a call of a replica takes longer than to decide. Else have the
         meta-model decide; if none of its replicas answers in time, or it has other weights, decide here."""
         if meta_input.crossing is None:
-            return await self.run(DECIDE, decide, self._replicas.checkpoint, meta_input, policy)
+            return await self.run(DECIDE, decide, self.checkpoint, meta_input, policy)
         with self.progress.measure(DECIDE):
             try:
                 caller = Caller(self.progress.deadline.take_share(DECIDING_SHARE), self.progress.retries)
-                decided = await caller.ask(self._replicas.meta.decide, meta_input, policy, traceparent())
-                if decided[0].model_digest == self._replicas.checkpoint.digest:
+                ask, mesh = self._replicas.meta.decide, self.progress.mesh
+                decided = await caller.ask(ask, meta_input, policy, mesh, traceparent())
+                if decided[0].model_digest == self.checkpoint.digest:
                     return decided
                 why = f"it has other weights, {decided[0].model_digest}"
             except (NoCapacity, DeadlineExceeded) as error:
                 why = f"it does not answer: {error}"
             log.warning("mesh %s: the session decides in place of the meta-model: %s", self.progress.mesh, why)
-            return await asyncio.to_thread(decide, self._replicas.checkpoint, meta_input, policy)
+            return await asyncio.to_thread(decide, self.checkpoint, meta_input, policy)
 
     async def _score_again(self, group: Group, outcome: Scored | Exception) -> Scored | Exception:
         """The scores of a group. If its scorer has other weights, as while new ones are rolled out, the group is scored
         here."""
-        checkpoint = self._replicas.checkpoint
+        checkpoint = self.checkpoint
         if isinstance(outcome, Exception) or outcome.model == checkpoint.digest:
             return outcome
         log.warning(

@@ -13,6 +13,7 @@ from typing import Any
 from kernels import backend
 from model.checkpoint import Checkpoint
 from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.mesh_weights import Weights
 from model.network.autoencoder import Autoencoder
 from model.scoring.score import PartitionScore, score
 from model.verdict import Verdict
@@ -34,28 +35,30 @@ class InSession:
     that none takes the turn of another.
 
     Args:
-        checkpoint: the weights, on the CPU.
+        weights: of all meshes, on the CPU.
         replica: name of this replica, for metrics.
         threads: of one pass of the network.
         instruments: count the passes.
     """
 
-    def __init__(self, checkpoint: Checkpoint, replica: str, threads: int, instruments: Instruments) -> None:
-        self.checkpoint, self.replica, self.instruments = checkpoint, replica, instruments
+    def __init__(self, weights: Weights, replica: str, threads: int, instruments: Instruments) -> None:
+        self.weights, self.replica, self.instruments = weights, replica, instruments
+        self._checkpoint = checkpoint = weights.default
         self.pool = ThreadPoolExecutor(max(1, count_cores() // threads), "score")
         self._probe = probe(checkpoint)
         self.pool.submit(score, checkpoint.network, self._probe).result()  # warm up, before the replica is ready
 
     def runner(self, mesh: str, deadline: Deadline) -> SessionRunner:
-        return SessionRunner(self, Progress(mesh, self.checkpoint.digest, deadline))
+        checkpoint = self.weights.of(mesh)
+        return SessionRunner(self, checkpoint, Progress(mesh, checkpoint.digest, deadline))
 
     async def check(self) -> None:
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self.pool, score, self.checkpoint.network, self._probe)
+        await loop.run_in_executor(self.pool, score, self._checkpoint.network, self._probe)
 
     async def equipment(self, caller: Caller) -> Equipment:
-        device = next(self.checkpoint.network.parameters()).device
-        return Equipment(device.type, backend(), self.checkpoint.digest, self.checkpoint.refused)
+        device = next(self._checkpoint.network.parameters()).device
+        return Equipment(device.type, backend(), self._checkpoint.digest, "; ".join(self.weights.refused))
 
 
 class SessionRunner:
@@ -63,11 +66,13 @@ class SessionRunner:
 
     Args:
         place: where it runs.
+        checkpoint: the weights of the mesh.
         progress: of its snapshot.
     """
 
-    def __init__(self, place: InSession, progress: Progress) -> None:
+    def __init__(self, place: InSession, checkpoint: Checkpoint, progress: Progress) -> None:
         self._place = place
+        self.checkpoint = checkpoint
         self.progress = progress
 
     async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -91,9 +96,9 @@ class SessionRunner:
         """
         place = self._place
         started = time.perf_counter()
-        outcomes = await self.run(SCORE, score_parts, place.checkpoint.network, prepared)
+        outcomes = await self.run(SCORE, score_parts, self.checkpoint.network, prepared)
         seconds = time.perf_counter() - started
-        model = place.checkpoint.digest
+        model = self.checkpoint.digest
         place.instruments.observe(INFERENCE, seconds, model_version=model)
         groups = [one if isinstance(one, Exception) else Scored(place.replica, model, one, seconds) for one in outcomes]
         scores = self.progress.accept_scores(len(outcomes), groups)
@@ -101,7 +106,7 @@ class SessionRunner:
         return scores
 
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
-        return await self.run(DECIDE, decide, self._place.checkpoint, meta_input, policy)
+        return await self.run(DECIDE, decide, self.checkpoint, meta_input, policy)
 
 
 def score_parts(network: Autoencoder, prepared: PreparedSnapshot) -> list[Scores | Exception]:

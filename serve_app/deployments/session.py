@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from ray import serve
 
-from model.checkpoint import load_or_shipped
+from model.mesh_weights import load_weights
 from model.snapshot import MeshSnapshot
 from model.state.adapter_fit import Candidate, adopt
 from model.state.mesh_state import MeshState
@@ -60,6 +60,7 @@ from serve_app.metrics import (
     PREDICTIONS,
     STAGE,
     STORE_GONE,
+    WEIGHTS,
     ServiceLevel,
 )
 from serve_app.pipeline import (
@@ -114,20 +115,19 @@ class MeshSession:
         start_reporting(settings, "session")
         torch.set_num_threads(settings.model.threads)
         self._settings = settings
-        self._checkpoint = load_or_shipped(settings.model.weights)
-        if self._checkpoint.refused:
-            log.error("model.weights: refused, and the shipped weights are in use: %s", self._checkpoint.refused)
+        self._weights = load_weights(settings.model.weights, settings.model.weights_by_mesh)
+        for refusal in self._weights.refused:
+            log.error(refusal)
         self._evicted: deque[str] = deque()  # meshes that writing threads deleted to make room
         store = open_store(settings, on_evicted=self._evicted.append)
         self._instruments = RayInstruments()
-        cache = MeshCache(
-            settings.serve.session_memory_bytes, lambda mesh: settings.priority(mesh).weight, self._instruments
-        )
-        self._meshes = MeshRepository(store, cache, replayer(self._checkpoint, settings), self._instruments)
+        budget = max(0, settings.serve.session_memory_bytes - self._weights.size_bytes())
+        cache = MeshCache(budget, lambda mesh: settings.priority(mesh).weight, self._instruments)
+        self._meshes = MeshRepository(store, cache, replayer(self._weights, settings), self._instruments)
         self._options = options(settings)
-        self._steps = MeshSteps(self._meshes, self._checkpoint, fit_adapter=False, keep_details=True)
+        self._steps = MeshSteps(self._meshes, fit_adapter=False, keep_details=True)
         self._news = News()
-        self._queries = Queries(self._meshes, self._checkpoint, self._options, self._news)
+        self._queries = Queries(self._meshes, self._weights, self._options, self._news)
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._levels = ServiceLevels(settings.sla)
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
@@ -137,10 +137,10 @@ class MeshSession:
         self._place: Place
         if scorer is None or meta is None:
             replica = serve.get_replica_context().replica_id.unique_id
-            self._place = InSession(self._checkpoint, replica, settings.model.threads, self._instruments)
+            self._place = InSession(self._weights, replica, settings.model.threads, self._instruments)
         else:
             groups = settings.partition.groups or settings.scorer.max_replicas or settings.scorer.num_replicas
-            self._place = Replicas(self._checkpoint, scorer, meta, groups)
+            self._place = Replicas(self._weights, scorer, meta, groups)
         # Handles call these methods by name.
         self.verdict, self.verdicts, self.newer = self._queries.verdict, self._queries.verdicts, self._queries.newer
         self.graph, self.graph_around = self._queries.graph, self._queries.graph_around
@@ -180,7 +180,8 @@ class MeshSession:
         self._instruments.set(STORE_GONE, gone)
         meshes, size = self._meshes.memory
         self._instruments.set(MESHES_HELD, meshes)
-        self._instruments.set(MESHES_HELD_BYTES, size)
+        self._instruments.set(MESHES_HELD_BYTES, size + self._weights.size_bytes())
+        self._instruments.set(WEIGHTS, len(self._weights.distinct()))
         await self._place.check()
 
     async def push(
@@ -336,7 +337,7 @@ class MeshSession:
 
     async def _advance(self, runner: SnapshotRunner, mesh: Mesh, packed: bytes) -> Advanced:
         snapshot = await runner.run(PREPARE, unpack_snapshot, packed)
-        return await run_stages(runner, self._checkpoint, mesh, snapshot, self._options, fit_adapter=False)
+        return await run_stages(runner, mesh, snapshot, self._options, fit_adapter=False)
 
     async def _push(
         self,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from model.checkpoint import Checkpoint
 from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.scoring.score import PartitionScore
 from model.verdict import Verdict
@@ -31,6 +32,8 @@ class SnapshotRunner(Protocol):
 
     progress: Progress
 
+    @property
+    def checkpoint(self) -> Checkpoint: ...
     async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T: ...
     async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
     async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]: ...

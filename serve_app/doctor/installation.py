@@ -114,15 +114,16 @@ def _names(_: Settings) -> Iterator[Finding]:
 
 def _network(settings: Settings) -> Iterator[Finding]:
     yield Finding("kernels", "ok", _describe_kernels("cpu"))
-    path = settings.model.weights or SHIPPED
+    yield _weights("weights", settings.model.weights or SHIPPED, "model.weights", "the shipped weights")
+    for mesh, path in settings.model.weights_by_mesh.items():
+        yield _weights(f"weights of {mesh}", path, f"model.meshes.{mesh}.weights", "the weights of other meshes")
+
+
+def _weights(name: str, path: Path, setting: str, instead: str) -> Finding:
     try:
-        checkpoint = load(path)
+        return Finding(name, "ok", f"{path}, digest {load(path).digest}")
     except IncompatibleWeights as error:
-        yield Finding(
-            "weights", "problem", str(error), "correct model.weights; the service would use the shipped weights"
-        )
-    else:
-        yield Finding("weights", "ok", f"{path}, digest {checkpoint.digest}")
+        return Finding(name, "problem", str(error), f"correct {setting}; the service would use {instead}")
 
 
 def _device(settings: Settings) -> Iterator[Finding]:

@@ -48,6 +48,12 @@ USE_GPU = {"true": "cuda", "1": "cuda", "yes": "cuda", "false": "cpu", "0": "cpu
 MOST_SOCKET_BYTES = 107  # sun_path on Linux, without the terminating zero
 
 
+class MeshModelSettings(SettingsGroup):
+    """The detector of one mesh."""
+
+    weights: Location = Field(description="checkpoint file of this mesh, in place of model.weights")
+
+
 class ModelSettings(SettingsGroup):
     """The detector."""
 
@@ -58,6 +64,18 @@ class ModelSettings(SettingsGroup):
     weights: Location | None = Field(None, description="checkpoint file; none: the shipped one")
     warm_up_snapshots: int = Field(10, ge=1, description="snapshots of a mesh before its first verdict")
     threads: int = Field(1, ge=1, description="threads of one scoring process")
+    meshes: dict[MeshName, MeshModelSettings] = Field(
+        default_factory=dict, description="weights of single meshes, by name"
+    )
+
+    @property
+    def weights_by_mesh(self) -> dict[str, Path]:
+        """The checkpoint files of single meshes, by name."""
+        return {mesh: chosen.weights for mesh, chosen in self.meshes.items()}
+
+    def weights_of(self, mesh: str) -> Path | None:
+        """The checkpoint file of a mesh, by its name; None: the shipped one."""
+        return self.weights_by_mesh.get(mesh, self.weights)
 
 
 class AdaptSettings(SettingsGroup):
@@ -189,7 +207,7 @@ class ServeSettings(SettingsGroup):
     session_memory_bytes: int = Field(
         512 * 2**20,
         ge=0,
-        description="memory for meshes per session replica; others are read from the store for each snapshot",
+        description="memory for meshes and weights per session replica; other meshes are read for each snapshot",
     )
     tokens_file: Location | None = Field(
         None,

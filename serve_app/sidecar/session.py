@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from model.checkpoint import load_or_shipped
+from model.mesh_weights import load_weights
 from model.snapshot import MeshSnapshot
 from serve_app.alerts import notifier
 from serve_app.alerts.storage import open_file
@@ -61,16 +61,16 @@ class Session:
         self.newest = Newest()
         self.instruments = PrometheusInstruments()
         self._options = options(settings, mesh)
-        self._checkpoint = load_or_shipped(settings.model.weights)
-        if self._checkpoint.refused:
-            log.error("model.weights: refused, and the shipped weights are in use: %s", self._checkpoint.refused)
+        weights = load_weights(settings.model.weights, settings.model.weights_by_mesh)
+        for refusal in weights.refused:
+            log.error(refusal)
         self._store = open_store(settings.store)
         self._meshes = MeshRepository(
-            self._store, MeshCache(settings.serve.session_memory_bytes), replayer(self._checkpoint, settings)
+            self._store, MeshCache(settings.serve.session_memory_bytes), replayer(weights, settings)
         )
-        self._steps = MeshSteps(self._meshes, self._checkpoint, fit_adapter=True, keep_details=False)
+        self._steps = MeshSteps(self._meshes, fit_adapter=True, keep_details=False)
         self._thread = ThreadPoolExecutor(1, "score")  # always the same: OpenMP keeps a pool for each thread
-        self._runner = ThreadRunner(self._checkpoint, self._thread)
+        self._runner = ThreadRunner(weights.of(mesh), self._thread)
         self._pushes: set[asyncio.Task[bytes]] = set()
         self._tidying: set[asyncio.Task[None]] = set()
         self._closing = False

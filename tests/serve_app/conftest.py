@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from model.checkpoint import SHIPPED, Checkpoint, save
+from model.checkpoint import SHIPPED, Checkpoint, load, save
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.network.autoencoder import Autoencoder, AutoencoderConfig
 from model.scoring.calibration import Tail
@@ -40,6 +40,18 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def other_weights(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint that gives other scores."""
+    checkpoint = load(weights)
+    with torch.no_grad():
+        for parameter in checkpoint.network.parameters():
+            parameter.mul_(1.01)
+    path = tmp_path_factory.mktemp("weights") / "other.safetensors"
+    save(checkpoint, path)
+    return path
+
+
+@pytest.fixture(scope="session")
 def redis_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator["RedisProgram"]:
     """A Redis for all tests of stores; each has its own keys."""
     from tests.live.redis import PROGRAM, RedisProgram
@@ -63,12 +75,16 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
 
 
 @pytest.fixture(scope="session")
-def service(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The application on a free loopback port. Meshes above 40 services are cut into parts."""
+def service(weights: Path, other_weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """The application on a free loopback port. Meshes above 40 services are cut into parts, and two have other
+    weights."""
     from serve_app.app import start, stop
 
     settings = Settings(
-        model={"weights": weights},
+        model={
+            "weights": weights,
+            "meshes": {f"own-{place}": {"weights": other_weights} for place in ("session", "replicas")},
+        },
         scorer={"device": "cpu", "num_replicas": 2},
         partition={"max_services": 40},
         serve={"port": 0, "ingress_replicas": 1},  # its counters belong to one process

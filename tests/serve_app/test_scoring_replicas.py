@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from model.checkpoint import Checkpoint, load
+from model.checkpoint import load
+from model.incidents.tracking import AlertPolicy
+from model.mesh_weights import Weights
 from serve_app.api.codec import encode_verdict
 from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.scorer import Group, Scored, score_groups
 from serve_app.deployments.scoring_replicas import Replicas
-from serve_app.pipeline import Mesh, Options, advance, decide, run_stages
+from serve_app.pipeline import Mesh, MetaInput, Options, advance, decide, run_stages
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from tests.serve_app.running import assert_same
@@ -50,18 +52,19 @@ class Method:
 class Scorer:
     """A scorer and a meta-model with weights of their own."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self._checkpoint = checkpoint
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
         self.score, self.decide = Method(self._score), Method(self._decide)
 
-    async def _score(self, group: Group, deadline: Deadline, trace: str = "") -> Scored:
+    async def _score(self, group: Group, deadline: Deadline, mesh: str, trace: str = "") -> Scored:
         assert deadline.remaining_seconds > 0
-        (scores,) = score_groups(self._checkpoint.network, [group])
+        checkpoint = self._weights.of(mesh)
+        (scores,) = score_groups(checkpoint.network, [group])
         assert not isinstance(scores, Exception)
-        return Scored("scorer-1", self._checkpoint.digest, scores, 0.0)
+        return Scored("scorer-1", checkpoint.digest, scores, 0.0)
 
-    async def _decide(self, meta_input: Any, policy: Any, trace: str = "") -> Any:
-        return decide(self._checkpoint, meta_input, policy)
+    async def _decide(self, meta_input: MetaInput, policy: AlertPolicy, mesh: str, trace: str = "") -> Any:
+        return decide(self._weights.of(mesh), meta_input, policy)
 
 
 @pytest.mark.parametrize("is_same", [True, False])
@@ -74,12 +77,12 @@ async def test_a_verdict_has_the_weights_of_its_session(
             for parameter in others.network.parameters():
                 parameter.mul_(2.0)
         others = replace(others, digest="other")
-    place: Any = Scorer(others)
-    replicas = Replicas(ours, place, place, groups=2)
+    place: Any = Scorer(Weights(others))
+    replicas = Replicas(Weights(ours), place, place, groups=2)
     mesh, local = Mesh(), Mesh()
     for snapshot in Simulator(MeshSpec(services=60, namespaces=4, seed=3), snapshots=12).snapshots():
         runner = replicas.runner("shop", Deadline.after(PATIENCE_SECONDS))
-        advanced = await run_stages(runner, ours, mesh, snapshot, OPTIONS, fit_adapter=False)
+        advanced = await run_stages(runner, mesh, snapshot, OPTIONS, fit_adapter=False)
         mesh = advanced.mesh
         wanted, local = advance(ours, local, snapshot, OPTIONS)
         assert runner.progress.missing_parts == 0
@@ -88,3 +91,23 @@ async def test_a_verdict_has_the_weights_of_its_session(
         assert_same(came, expected)
     assert ("the session scores in place of scorer scorer-1" in caplog.text) is not is_same
     assert ("the session decides in place of the meta-model: it has other weights" in caplog.text) is not is_same
+
+
+async def test_replicas_score_each_mesh_with_its_weights(
+    weights: Path, other_weights: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = Weights(load(weights), {"shop": load(other_weights)})
+    place: Any = Scorer(known)
+    replicas = Replicas(known, place, place, groups=2)
+    snapshots = list(Simulator(MeshSpec(services=60, namespaces=4, seed=3), snapshots=12).snapshots())
+    for name in ("shop", "plain"):
+        mesh, local = Mesh(), Mesh()
+        for snapshot in snapshots:
+            runner = replicas.runner(name, Deadline.after(PATIENCE_SECONDS))
+            advanced = await run_stages(runner, mesh, snapshot, OPTIONS, fit_adapter=False)
+            mesh = advanced.mesh
+            wanted, local = advance(known.of(name), local, snapshot, OPTIONS)
+            assert runner.progress.missing_parts == 0
+            assert advanced.verdict.model_digest == wanted.model_digest == known.of(name).digest
+            assert advanced.verdict.mesh_score == pytest.approx(wanted.mesh_score, rel=1e-4)
+    assert "other weights" not in caplog.text

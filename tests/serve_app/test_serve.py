@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ import pytest
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import snapshot_document
+from serve_app.settings import ModelSettings
 from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import Service, assert_same, expected, list_meshes, problem, push, record_simulation
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
@@ -81,6 +83,22 @@ def test_the_service_gives_the_verdicts_of_the_pipeline(
     if parts > 1 and service.settings.scorer.place == "replicas":
         # of any mesh: after a burst, Serve may not use a replica for seconds
         assert len(after) == service.settings.scorer.num_replicas
+
+
+def test_a_mesh_is_scored_with_its_own_weights(in_either_place: Service, other_weights: Path) -> None:
+    service, digest = in_either_place, load(other_weights).digest
+    name = "own-replicas" if service.settings.scorer.place == "replicas" else "own-session"
+    snapshots = record_simulation(CUT, 14)
+    settings = service.settings.model_copy(update={"model": ModelSettings(weights=other_weights)})
+    wanted = expected(Service(service.url, settings, service.http), snapshots)
+    for snapshot, verdict in zip(snapshots, wanted, strict=True):
+        came = push(service, name, snapshot)
+        assert_same(came, verdict)
+        assert (came["model"], came["missing_parts"]) == (digest, [])
+    model = service.http.get("/v1/model").json()
+    assert model["meshes"] == {"own-session": digest, "own-replicas": digest}
+    assert model["digest"] != digest
+    assert push(service, f"plain-{name}", snapshots[0])["model"] == model["digest"]
 
 
 def test_scoring_replicas_run_only_where_they_are_used(service: Service, replicas: Service) -> None:

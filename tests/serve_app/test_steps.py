@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from model.checkpoint import load
+from model.mesh_weights import Weights
 from model.snapshot import MeshSnapshot
 from model.state.adapter_fit import Candidate, adopt
 from model.state.load_adapter import Adapter
@@ -57,8 +58,8 @@ class Session:
     ) -> None:
         self.mesh, self._options = mesh, options(settings, mesh)
         cache = MeshCache(budget, instruments=instruments)
-        self.meshes = MeshRepository(store, cache, replayer(CHECKPOINT, settings), instruments)
-        self.steps = MeshSteps(self.meshes, CHECKPOINT, fit_adapter=False, keep_details=True)
+        self.meshes = MeshRepository(store, cache, replayer(Weights(CHECKPOINT), settings), instruments)
+        self.steps = MeshSteps(self.meshes, fit_adapter=False, keep_details=True)
 
     def push(self, snapshot: MeshSnapshot, *, counted: bool = True) -> bytes:
         packed = pack_snapshot(snapshot)

@@ -88,6 +88,7 @@ class ModelDocument(Document):
     architecture: dict[str, float] = Field(description="sizes of the network, by name")
     parameters: int = Field(ge=0, description="number of parameters of the network and the meta-model")
     provenance: dict[str, str] = Field(description="how the weights were made: seed, data, steps, versions")
+    meshes: dict[str, str] = Field(description="digest of the weights of meshes that have their own, by mesh")
 
 
 class MeshDocument(Document):
@@ -173,9 +174,7 @@ class HealthDocument(Document):
         None, description="`cpu-avx512`, `cpu-avx2`, `cuda` or `reference`: the network's ops on this device"
     )
     model: str | None = Field(None, description="digest of the weights")
-    refused: str | None = Field(
-        None, description="why the service uses the shipped weights instead of the configured ones"
-    )
+    refused: str | None = Field(None, description="why configured weights are not in use, and which ones are")
     headroom: float | None = Field(
         None, ge=0, le=1, description="share of the usual requests that is admitted; below 1 while a GPU is hot"
     )

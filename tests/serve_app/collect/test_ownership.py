@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from model.checkpoint import load
+from model.mesh_weights import Weights
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import pack_snapshot, unpack_snapshot
 from serve_app.collect.loop import MeshCollector, PollSchedule
@@ -197,9 +198,9 @@ def sessions(store: StoreSettings) -> Iterator[list[MeshSteps]]:
     checkpoint = load()
     with closing(open_store(store)) as first, closing(open_store(store)) as second:
         repositories = [
-            MeshRepository(one, MeshCache(2**20), replayer(checkpoint, Settings())) for one in (first, second)
+            MeshRepository(one, MeshCache(2**20), replayer(Weights(checkpoint), Settings())) for one in (first, second)
         ]
-        yield [MeshSteps(one, checkpoint, fit_adapter=False, keep_details=True) for one in repositories]
+        yield [MeshSteps(one, fit_adapter=False, keep_details=True) for one in repositories]
 
 
 async def test_two_collectors_that_both_push_count_each_instant_once(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from model.checkpoint import load
+from model.mesh_weights import Weights
 from model.snapshot import NODE_METRICS, MeshSnapshot
 from model.state.serialization import pack_state
 from serve_app.actions.feedback import add_feedback
@@ -81,7 +82,7 @@ def detail(watched_mesh: Watched, incident: str) -> IncidentDetailDocument:
 
 def report(watched_mesh: Watched, incident: str) -> str:
     """The report without the time at which it was made."""
-    queries = Queries(watched_mesh.meshes, load(), Options(), News())
+    queries = Queries(watched_mesh.meshes, Weights(load()), Options(), News())
     return re.sub(r"<dt>made</dt><dd>[^<]*", "", asyncio.run(queries.report(MESH, incident)))
 
 
@@ -246,7 +247,7 @@ def test_feedback_on_a_forgotten_incident_is_recorded_in_the_archive(
     watched_mesh.see(MESH, snapshots)
     (incident,) = all_of(watched_mesh).incidents
     forget_past(watched_mesh)
-    steps = MeshSteps(watched_mesh.meshes, load(), fit_adapter=False, keep_details=True)
+    steps = MeshSteps(watched_mesh.meshes, fit_adapter=False, keep_details=True)
     before = watched_mesh.meshes.load_state(MESH).memory
     said = FeedbackDocument(incident=incident.id, was_incident=False, note="nightly batch")
     kept = asyncio.run(steps.add_feedback(MESH, said, 200, "alice"))
@@ -276,7 +277,7 @@ def test_applied_feedback_outlives_the_evidence_until_it_is_contradicted(
 ) -> None:
     watched_mesh.see(MESH, snapshots)
     (incident,) = all_of(watched_mesh).incidents
-    steps = MeshSteps(watched_mesh.meshes, load(), fit_adapter=False, keep_details=True)
+    steps = MeshSteps(watched_mesh.meshes, fit_adapter=False, keep_details=True)
     denied = FeedbackDocument(incident=incident.id, was_incident=False)
     first = asyncio.run(steps.add_feedback(MESH, denied, 200, "alice"))
     assert (first.effect, bool(first.page_levels)) == ("applied", True)

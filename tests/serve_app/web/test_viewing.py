@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from model.checkpoint import load
+from model.mesh_weights import Weights
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import unpack_snapshot
 from serve_app.api.schemas.verdict import VerdictDocument
@@ -162,7 +163,7 @@ def test_ten_pages_cost_as_much_as_one(watched_mesh: Watched, monkeypatch: pytes
         return map_document(moment, *arguments)
 
     monkeypatch.setattr(viewing, "map_document", counted)
-    queries = Queries(watched_mesh.meshes, load(), Options(), News())
+    queries = Queries(watched_mesh.meshes, Weights(load()), Options(), News())
 
     async def ten() -> list[bytes]:
         return await asyncio.gather(*(queries.map(MESH, None, ()) for _ in range(10)))
@@ -180,7 +181,7 @@ def test_of_a_large_mesh_only_the_surroundings_of_a_service_are_returned(
 ) -> None:
     snapshot = recording(1)[0]
     watched_mesh.see(MESH, [snapshot])
-    queries = Queries(watched_mesh.meshes, load(), Options(), News())
+    queries = Queries(watched_mesh.meshes, Weights(load()), Options(), News())
     monkeypatch.setattr(session_queries, "MOST_IN_GRAPH", snapshot.num_nodes)
     whole = asyncio.run(queries.graph(MESH))
     assert unpack_snapshot(whole.snapshot).num_nodes == snapshot.num_nodes
@@ -250,7 +251,7 @@ async def test_a_waiting_request_gets_later_verdicts_once(watched_mesh: Watched)
     snapshots = recording(6)
     pushed = [verdict["observed_at"] for verdict in watched_mesh.see(MESH, snapshots[:3])]
     news = News()
-    queries = Queries(watched_mesh.meshes, load(), Options(), news)
+    queries = Queries(watched_mesh.meshes, Weights(load()), Options(), news)
 
     def times(documents: list[bytes]) -> list[str]:
         return [instant(VerdictDocument.model_validate_json(document).observed_at) for document in documents]

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from model.checkpoint import load
+from model.mesh_weights import Weights
 from model.snapshot import MeshSnapshot
 from model.verdict import ClusterEvent
 from serve_app.api.codec import encode_verdict, pack_snapshot
@@ -30,7 +31,7 @@ class Watched:
         self.path = path
         self.store = LocalStore(path)
         self._checkpoint = load()
-        self.meshes = MeshRepository(self.store, MeshCache(2**28), replayer(self._checkpoint, Settings()))
+        self.meshes = MeshRepository(self.store, MeshCache(2**28), replayer(Weights(self._checkpoint), Settings()))
         self.viewing = Viewing(self.meshes)
         self.incidents = IncidentViews(self.meshes)
 

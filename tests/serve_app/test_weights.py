@@ -1,0 +1,118 @@
+"""Weights of single meshes: loaded once, shared, and named in verdicts."""
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from model.checkpoint import SHIPPED, load
+from model.mesh_weights import Weights, load_weights
+from serve_app.api.codec import pack_snapshot
+from serve_app.deployments.deadline import Deadline
+from serve_app.deployments.news import News
+from serve_app.deployments.queries import Queries
+from serve_app.deployments.scoring_session import InSession
+from serve_app.exporter import PrometheusInstruments
+from serve_app.pipeline import LocalRunner, Options, options, replayer, run_now
+from serve_app.session import MeshSteps, NextSnapshot
+from serve_app.settings import Settings, StoreSettings
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
+from serve_app.stores.cache import MeshCache
+from serve_app.stores.opening import open_store
+from serve_app.stores.repository import MeshRepository
+
+
+def settings_of(**weights: Path) -> Settings:
+    return Settings(model={"meshes": {mesh: {"weights": path} for mesh, path in weights.items()}})
+
+
+def load_chosen(settings: Settings) -> Weights:
+    return load_weights(settings.model.weights, settings.model.weights_by_mesh)
+
+
+def test_equal_files_are_loaded_once_and_count_once(other_weights: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.safetensors"
+    copy.write_bytes(other_weights.read_bytes())
+    weights = load_chosen(settings_of(a=other_weights, b=other_weights, c=copy, d=SHIPPED))
+    assert weights.of("a") is weights.of("b") is weights.of("c")
+    assert weights.of("d") is weights.default is weights.of("unknown")
+    assert len(weights.distinct()) == 2
+    assert weights.size_bytes() == 2 * load_chosen(Settings()).size_bytes() > 0
+    assert not weights.refused
+
+
+def test_refused_weights_of_a_mesh_are_replaced_by_those_in_use_for_the_others(
+    tmp_path: Path, other_weights: Path
+) -> None:
+    broken = tmp_path / "broken.safetensors"
+    broken.write_bytes(b"noise")
+    chosen = Settings(
+        model={"weights": other_weights, "meshes": {"a": {"weights": broken}, "b": {"weights": tmp_path / "no"}}}
+    )
+    weights = load_chosen(chosen)
+    assert weights.of("a") is weights.of("b") is weights.default
+    assert weights.default.digest == load(other_weights).digest
+    first, second = weights.refused
+    assert first.startswith(
+        f"model.meshes.a.weights: refused, and the weights of other meshes are in use: weights {broken}"
+    )
+    assert second.startswith("model.meshes.b.weights: ")
+    assert f"expected a file at {tmp_path / 'no'}" in second
+
+
+def test_each_mesh_is_scored_with_its_weights_also_after_a_reload(other_weights: Path, place: StoreSettings) -> None:
+    chosen = settings_of(own=other_weights)
+    weights = load_chosen(chosen)
+    snapshots = list(Simulator(MeshSpec(services=24, calls_per_service=3, seed=5), snapshots=30).snapshots())
+    with closing(open_store(place)) as store:
+        meshes = MeshRepository(store, MeshCache(1), replayer(weights, chosen))  # one mesh fits
+        steps = MeshSteps(meshes, fit_adapter=False, keep_details=True)
+        alone = MeshSteps(
+            MeshRepository(store, MeshCache(2**28), replayer(weights, chosen)), fit_adapter=False, keep_details=True
+        )
+        for snapshot in snapshots:
+            answers = {}
+            for mesh in ("own", "plain"):
+                push, runner = NextSnapshot(mesh, pack_snapshot(snapshot)), LocalRunner(weights.of(mesh))
+                answers[mesh] = run_now(steps.push(push, options(chosen, mesh), runner)).document
+            push = NextSnapshot("reference", pack_snapshot(snapshot))
+            reference = run_now(alone.push(push, options(chosen), LocalRunner(load(other_weights)))).document
+            assert answers["own"] == reference
+            own, plain = (msgspec.json.decode(answers[mesh]) for mesh in ("own", "plain"))
+            assert (own["model"], plain["model"]) == (load(other_weights).digest, load().digest)
+        assert own["mesh_score"] != plain["mesh_score"]
+
+
+def test_a_mesh_whose_weights_change_continues_with_its_state(other_weights: Path, place: StoreSettings) -> None:
+    snapshots = list(Simulator(MeshSpec(services=24, calls_per_service=3, seed=5), snapshots=25).snapshots())
+    verdicts = []
+    with closing(open_store(place)) as store:
+        for i, snapshot in enumerate(snapshots):
+            chosen = settings_of(own=other_weights) if i >= 20 else Settings()
+            weights = load_chosen(chosen)
+            meshes = MeshRepository(store, MeshCache(2**28), replayer(weights, chosen))
+            steps = MeshSteps(meshes, fit_adapter=False, keep_details=True)
+            push, runner = NextSnapshot("own", pack_snapshot(snapshot)), LocalRunner(weights.of("own"))
+            verdicts.append(msgspec.json.decode(run_now(steps.push(push, options(chosen, "own"), runner)).document))
+    assert [verdict["sequence"] for verdict in verdicts] == list(range(1, 26))
+    assert {verdict["model"] for verdict in verdicts[20:]} == {load(other_weights).digest}
+    assert all(verdict["status"] != "warming_up" for verdict in verdicts[20:])
+
+
+def test_a_session_scores_each_mesh_with_its_weights(other_weights: Path) -> None:
+    weights = load_chosen(settings_of(own=other_weights))
+    place = InSession(weights, "replica", 1, PrometheusInstruments())
+    runners = {mesh: place.runner(mesh, Deadline.after(600)) for mesh in ("own", "plain")}
+    assert runners["own"].checkpoint is weights.of("own")
+    assert runners["plain"].checkpoint is weights.default
+
+
+def test_the_model_route_names_the_weights_of_meshes(other_weights: Path, place: StoreSettings) -> None:
+    weights = load_chosen(settings_of(own=other_weights))
+    with closing(open_store(place)) as store:
+        meshes = MeshRepository(store, MeshCache(0), replayer(weights, Settings()))
+        document = msgspec.json.decode(asyncio.run(Queries(meshes, weights, Options(), News()).model()))
+    assert document["digest"] == weights.default.digest
+    assert document["meshes"] == {"own": load(other_weights).digest}
