@@ -52,9 +52,9 @@ def load_weights(default: Path | None, by_mesh: Mapping[str, Path], device: torc
         IncompatibleWeights: not even the shipped weights can be read.
     """
     shared = load_or_shipped(default, device)
-    refused = (
-        [f"model.weights: refused, and the shipped weights are in use: {shared.refused}"] if shared.refused else []
-    )
+    refused: list[str] = []
+    if shared.refused:
+        refused.append(f"model.weights: refused, and the shipped weights are in use: {shared.refused}")
     by_file: dict[Path, Checkpoint] = {}
     by_digest = {shared.digest: shared}
     loaded: dict[str, Checkpoint] = {}

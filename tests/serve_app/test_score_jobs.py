@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
+from model.checkpoint import SHIPPED
 from model.snapshot import MeshSnapshot
 from serve_app.cli import app, console
 from serve_app.cli.series import SeriesSpan, plan_spans
@@ -73,7 +74,7 @@ def test_a_series_in_spans_has_a_verdict_for_each_snapshot(recordings: dict[str,
 
 
 def test_a_past_period_in_spans_and_of_two_meshes_is_scored_like_its_recording(
-    recordings: dict[str, Path], tmp_path: Path
+    recordings: dict[str, Path], other_weights: Path, tmp_path: Path
 ) -> None:
     snapshots = simulate(1, LENGTHS["tue"])
     first, last = (snapshots[i].observed_at.isoformat() for i in (0, -1))
@@ -94,10 +95,17 @@ def test_a_past_period_in_spans_and_of_two_meshes_is_scored_like_its_recording(
         one = score(*period, "--mesh", "blue")
         both = score(*period, "--mesh", "blue", "--mesh", "green", "--jobs", 2, "-o", tmp_path / "verdicts")
         cut = score(*period, "--mesh", "green", "--jobs", 2, "--overlap", 40)
+        own = ("--set", f"model.meshes.blue.weights={other_weights}")
+        chosen = score(*period, *own, "--mesh", "blue", "--mesh", "green", "--jobs", 2, "-o", tmp_path / "chosen")
+        given = score(*period, *own, "--mesh", "blue", "--weights", SHIPPED)
     assert one.exit_code == both.exit_code == cut.exit_code == 0, one.stderr + both.stderr + cut.stderr
     found = {path.stem: path.read_text() for path in (tmp_path / "verdicts").iterdir()}
     assert found == {"blue": one.stdout, "green": one.stdout}
     assert [json.loads(line)["sequence"] for line in cut.stdout.splitlines()] == list(range(1, LENGTHS["tue"] + 1))
+    assert chosen.exit_code == given.exit_code == 0, chosen.stderr + given.stderr
+    assert (tmp_path / "chosen" / "green.jsonl").read_text() == one.stdout
+    assert (tmp_path / "chosen" / "blue.jsonl").read_text() != one.stdout, "the mesh has its own weights"
+    assert given.stdout == one.stdout, "--weights wins"
 
 
 def test_a_recording_that_is_broken_fails_with_its_error(recordings: dict[str, Path], tmp_path: Path) -> None:

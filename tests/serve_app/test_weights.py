@@ -1,18 +1,29 @@
 """Weights of single meshes: loaded once, shared, and named in verdicts."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
+import numpy as np
+import pytest
+import torch
+from ray import serve
 
 from model.checkpoint import SHIPPED, load
 from model.mesh_weights import Weights, load_weights
+from model.network.autoencoder import Autoencoder
+from model.scoring.score import score
 from serve_app.api.codec import pack_snapshot
+from serve_app.deployments import scorer
 from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.news import News
 from serve_app.deployments.queries import Queries
+from serve_app.deployments.scorer import Group, Scored, Scores, probe, score_groups
 from serve_app.deployments.scoring_session import InSession
+from serve_app.errors import DeadlineExceeded
 from serve_app.exporter import PrometheusInstruments
 from serve_app.pipeline import LocalRunner, Options, options, replayer, run_now
 from serve_app.session import MeshSteps, NextSnapshot
@@ -55,11 +66,9 @@ def test_refused_weights_of_a_mesh_are_replaced_by_those_in_use_for_the_others(
     assert weights.of("a") is weights.of("b") is weights.default
     assert weights.default.digest == load(other_weights).digest
     first, second = weights.refused
-    assert first.startswith(
-        f"model.meshes.a.weights: refused, and the weights of other meshes are in use: weights {broken}"
-    )
-    assert second.startswith("model.meshes.b.weights: ")
-    assert f"expected a file at {tmp_path / 'no'}" in second
+    why = "refused, and the weights of other meshes are in use: weights"
+    assert first.startswith(f"model.meshes.a.weights: {why} {broken}: expected a checkpoint of this version")
+    assert second.startswith(f"model.meshes.b.weights: {why}: expected a file at {tmp_path / 'no'}")
 
 
 def test_each_mesh_is_scored_with_its_weights_also_after_a_reload(other_weights: Path, place: StoreSettings) -> None:
@@ -99,6 +108,46 @@ def test_a_mesh_whose_weights_change_continues_with_its_state(other_weights: Pat
     assert [verdict["sequence"] for verdict in verdicts] == list(range(1, 26))
     assert {verdict["model"] for verdict in verdicts[20:]} == {load(other_weights).digest}
     assert all(verdict["status"] != "warming_up" for verdict in verdicts[20:])
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+async def test_a_batch_of_a_scorer_does_not_mix_weights(
+    other_weights: Path, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    context = SimpleNamespace(
+        replica_id=SimpleNamespace(unique_id="replica"), _deployment_config=SimpleNamespace(max_ongoing_requests=100)
+    )
+    monkeypatch.setattr(serve, "get_replica_context", lambda: context)
+    passes: list[tuple[Autoencoder, int]] = []
+
+    def counted(network: Autoencoder, groups: Sequence[Group]) -> list[Scores | Exception]:
+        passes.append((network, len(groups)))
+        return score_groups(network, groups)
+
+    monkeypatch.setattr(scorer, "score_groups", counted)
+    chosen = settings_of(own=other_weights, same=other_weights)
+    weights = load_weights(None, chosen.model.weights_by_mesh, torch.device(device))
+    replica = scorer.Scorer(chosen, device)
+    meshes = ["own", "plain", "same", "plain", "late"]
+    requests = [
+        scorer.WaitingGroup(
+            probe(weights.default), Deadline.after(0 if mesh == "late" else 600), 0.0, replica._weights.of(mesh)
+        )
+        for mesh in meshes
+    ]
+    outcomes = await replica._score_batch(requests)
+    assert [(network is replica._weights.of("own").network, count) for network, count in passes] == [
+        (True, 2),
+        (False, 2),
+    ]
+    for mesh, outcome in zip(meshes[:-1], outcomes[:-1], strict=True):
+        assert isinstance(outcome, Scored)
+        assert outcome.model == weights.of(mesh).digest
+        (alone,) = score(weights.of(mesh).network, probe(weights.default))
+        np.testing.assert_allclose(outcome.scores[0].node_expected, alone.node_expected, rtol=1e-4, atol=1e-4)
+    assert isinstance(outcomes[-1], DeadlineExceeded)
 
 
 def test_a_session_scores_each_mesh_with_its_weights(other_weights: Path) -> None:
