@@ -99,7 +99,7 @@ def score(
     if overlap and jobs == 1:
         raise typer.BadParameter("expected --jobs of 2 or more too, came 1", param_hint="--overlap")
     chosen = load(config, overrides(settings, weights=("model.weights", weights)))
-    if weights:  # in place of those of single meshes, too
+    if weights:  # also in place of the weights of single meshes
         model = chosen.model.model_copy(update={"meshes": {}})
         chosen = chosen.model_copy(update={"model": model})
     period = _parse_period(begin, end) if begin else None

@@ -29,7 +29,7 @@ from tests.cluster.rendering import (
     run_helm,
 )
 from tests.cluster.schemas import ROOT, check, checkable, pods
-from tests.cluster.variants import REFUSED, SETTINGS, WEIGHTS
+from tests.cluster.variants import MESH_WEIGHTS, REFUSED, SETTINGS, WEIGHTS
 
 GENERATED = ("cluster.yaml", "deploy/kustomize/gpu/tagae.yaml", "deploy/kustomize/cpu-only/tagae.yaml")
 
@@ -86,6 +86,28 @@ def test_weights_are_fetched_by_a_command_that_exists(source: str, tmp_path: Pat
         (container,) = template["spec"]["containers"]
         read = [one for one in container["volumeMounts"] if one["mountPath"] == str(given["target"].parent)]
         assert [one["readOnly"] for one in read] == [True]
+
+
+@needs_helm
+def test_each_mesh_has_the_weights_of_its_digest(tmp_path: Path) -> None:
+    rendered = render(tmp_path, MESH_WEIGHTS)
+    fetched = {}  # by digest
+    for fetch in rendered.templates["gpu"]["spec"]["initContainers"]:
+        source, target, _, digest = fetch["command"][3:]
+        fetched[digest] = (source, target)
+    assert {digest: source for digest, (source, _) in fetched.items()} == {
+        "a" * 64: "$(WEIGHTS_URL)",
+        "b" * 64: "https://models.example/shop.safetensors",
+        "c" * 64: "/claim/edge.safetensors",
+        "d" * 64: "/claim/tagae.safetensors",
+    }
+    (application,) = rendered.serve_config["applications"]
+    model = application["args"]["model"]
+    assert model["weights"] == fetched["a" * 64][1]
+    wanted = MESH_WEIGHTS["weights"]["meshes"]
+    assert {mesh: one["weights"] for mesh, one in model["meshes"].items()} == {
+        mesh: fetched[one["sha256"]][1] for mesh, one in wanted.items()
+    }
 
 
 @needs_helm

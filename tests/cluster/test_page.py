@@ -77,6 +77,7 @@ def test_blocks_that_are_not_run_exist() -> None:
         "one-pod-redis.yaml",
         "with-secrets.yaml",
         "with-weights.yaml",
+        "with-mesh-weights.yaml",
         "created.yaml",
     ],
 )

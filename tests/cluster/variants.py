@@ -36,6 +36,17 @@ WEIGHTS: dict[str, dict[str, Any]] = {
     "signed-url": {"weights": {"sha256": DIGEST, "urlSecret": {"name": "weights"}}},
     "claim": {"weights": {"sha256": DIGEST, "claim": {"name": "weights"}}},
 }
+MESH_WEIGHTS: dict[str, Any] = {
+    "weights": {
+        **WEIGHTS["signed-url"]["weights"],
+        "meshes": {
+            "shop": {"sha256": "b" * 64, "url": "https://models.example/shop.safetensors"},
+            "bank": {"sha256": "b" * 64, "url": "https://models.example/shop.safetensors"},
+            "edge": {"sha256": "c" * 64, "claim": {"name": "weights", "file": "edge.safetensors"}},
+            "farm": {"sha256": "d" * 64, "claim": {"name": "weights"}},
+        },
+    }
+}
 ONE_POD_REDIS: dict[str, Any] = {"store": {"kind": "redis"}, "redis": {"create": True}}
 
 RAY_SERVICES: dict[str, dict[str, Any]] = {
@@ -45,6 +56,7 @@ RAY_SERVICES: dict[str, dict[str, Any]] = {
     "settings": SETTINGS,
     "placement": EVERYWHERE,
     **{f"weights-{name}": values for name, values in WEIGHTS.items()},
+    "weights-of-meshes": MESH_WEIGHTS,
 }
 DEPLOYMENTS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -52,6 +64,7 @@ DEPLOYMENTS: dict[str, dict[str, Any]] = {
     "settings": SETTINGS,
     "weights-url": WEIGHTS["url"],
     "weights-claim": WEIGHTS["claim"],
+    "weights-of-meshes": MESH_WEIGHTS,
 }
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {  # values, and a word of the message
     "a misspelt value": ({"redis": {"crate": True}}, "crate"),
@@ -67,6 +80,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {  # values, and a word of the 
     "two sources of weights": (
         {"weights": {"sha256": DIGEST, "url": "https://a/b", "claim": {"name": "c"}}},
         "weights",
+    ),
+    "weights of a mesh without a digest": ({"weights": {"meshes": {"shop": {"url": "https://a/b"}}}}, "sha256"),
+    "weights of a mesh without a source": (
+        {"weights": {"meshes": {"shop": {"sha256": DIGEST}}}},
+        "weights.meshes.shop",
     ),
     "more replicas than the most": ({"replicas": {"session": {"min": 9}}}, "replicas.session"),
     "more pods than the most": ({"cpu": {"min": 9}}, "cpu"),

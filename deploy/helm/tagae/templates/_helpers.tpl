@@ -11,7 +11,6 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- /* Values that do not fit together. A schema cannot see them. */ -}}
 {{- define "tagae.check" -}}
 {{- $kube := eq .Values.kind "rayservice" }}
-{{- $weights := list .Values.weights.url .Values.weights.urlSecret.name .Values.weights.claim.name | compact }}
 {{- if and $kube (eq .Values.store.kind "local") }}
 {{- fail "store.kind: expected redis with kind rayservice, since its pods share the state, came local" }}
 {{- end }}
@@ -27,8 +26,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if and .Values.redis.create (or .Values.redis.url .Values.redis.address) }}
 {{- fail "redis: expected create: false with the url of your own Redis, came both" }}
 {{- end }}
-{{- if ne (len $weights) (ternary 1 0 (ne .Values.weights.sha256 "")) }}
-{{- fail "weights: expected sha256, and one of url, urlSecret.name and claim.name, or none of them" }}
+{{- $weights := dict "weights" (omit .Values.weights "meshes") }}
+{{- range $mesh, $one := .Values.weights.meshes }}{{ $_ := set $weights (printf "weights.meshes.%s" $mesh) $one }}{{ end }}
+{{- range $name, $one := $weights }}
+{{- $sources := list $one.url (dig "urlSecret" "name" "" $one) (dig "claim" "name" "" $one) | compact }}
+{{- if ne (len $sources) (ternary 1 0 (ne $one.sha256 "")) }}
+{{- fail (printf "%s: expected sha256, and one of url, urlSecret.name and claim.name, or none of them" $name) }}
+{{- end }}
 {{- end }}
 {{- range $name := list "ingress" "session" "meta" "scorer" }}
 {{- $one := index $.Values.replicas $name }}
@@ -73,9 +77,14 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if eq .Values.kind "rayservice" }}
 {{- $_ := set $settings "collector" (dict "replicas" (int .Values.replicas.collector)) }}
 {{- end }}
-{{- if .Values.weights.sha256 }}
-{{- $_ := set $settings "model" (dict "weights" "/var/lib/tagae-weights/weights.safetensors") }}
+{{- $model := dict }}
+{{- with .Values.weights.sha256 }}{{ $_ := set $model "weights" (include "tagae.weightsFile" .) }}{{ end }}
+{{- $own := dict }}
+{{- range $mesh, $one := .Values.weights.meshes }}
+{{- $_ := set $own $mesh (dict "weights" (include "tagae.weightsFile" $one.sha256)) }}
 {{- end }}
+{{- if $own }}{{ $_ := set $model "meshes" $own }}{{ end }}
+{{- if $model }}{{ $_ := set $settings "model" $model }}{{ end }}
 {{- mustMergeOverwrite $settings (deepCopy .Values.settings) | toYaml }}
 {{- end }}
 
@@ -161,51 +170,69 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
+{{- /* Where weights are in the pods, by their digest. */ -}}
+{{- define "tagae.weightsFile" -}}
+/var/lib/tagae-weights/{{ . }}.safetensors
+{{- end }}
+
+{{- /* Where weights come from, by their digest. Meshes with equal weights share a file. */ -}}
+{{- define "tagae.weightsSources" -}}
+{{- $sources := dict }}
+{{- range .Values.weights.meshes }}{{ $_ := set $sources .sha256 . }}{{ end }}
+{{- with .Values.weights.sha256 }}{{ $_ := set $sources . (omit $.Values.weights "meshes") }}{{ end }}
+{{- if $sources }}{{ toYaml $sources }}{{ end }}
+{{- end }}
+
 {{- define "tagae.weightsMounts" -}}
-{{- if .Values.weights.sha256 }}
+{{- if include "tagae.weightsSources" . }}
 - {name: weights, mountPath: /var/lib/tagae-weights, readOnly: true}
 {{- end }}
 {{- end }}
 
 {{- define "tagae.weightsVolumes" -}}
-{{- if .Values.weights.sha256 }}
+{{- with include "tagae.weightsSources" . }}
 - name: weights
   emptyDir: {sizeLimit: 256Mi}
-{{- with .Values.weights.claim.name }}
-- name: claim
+{{- range $digest, $one := fromYaml . }}
+{{- with dig "claim" "name" "" $one }}
+- name: claim-{{ trunc 12 $digest }}
   persistentVolumeClaim: {claimName: {{ . }}, readOnly: true}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
 
 {{- /* Downloads or copies the weights, and checks them. A pod with other weights does not start. Of a dict: root, image. */ -}}
 {{- define "tagae.weights" -}}
-{{- $weights := .root.Values.weights }}
-{{- if $weights.sha256 }}
-{{- $source := $weights.url }}
-{{- if $weights.claim.name }}{{ $source = printf "/claim/%s" $weights.claim.file }}{{ end }}
-{{- if $weights.urlSecret.name }}{{ $source = "$(WEIGHTS_URL)" }}{{ end }}
+{{- with include "tagae.weightsSources" .root }}
 initContainers:
-  - name: weights
-    image: {{ .image }}
-    imagePullPolicy: {{ .root.Values.images.pullPolicy }}
-    command: [tagae, weights, fetch, {{ $source | quote }}, /var/lib/tagae-weights/weights.safetensors, --sha256, {{ $weights.sha256 | quote }}]
-    {{- with $weights.urlSecret.name }}
+{{- range $digest, $one := fromYaml . }}
+{{- $claim := dig "claim" "name" "" $one }}
+{{- $secret := dig "urlSecret" "name" "" $one }}
+{{- $source := $one.url }}
+{{- if $claim }}{{ $source = printf "/claim/%s" (dig "claim" "file" "tagae.safetensors" $one) }}{{ end }}
+{{- if $secret }}{{ $source = "$(WEIGHTS_URL)" }}{{ end }}
+  - name: weights-{{ trunc 12 $digest }}
+    image: {{ $.image }}
+    imagePullPolicy: {{ $.root.Values.images.pullPolicy }}
+    command: [tagae, weights, fetch, {{ $source | quote }}, {{ include "tagae.weightsFile" $digest }}, --sha256, {{ $digest | quote }}]
+    {{- with $secret }}
     env:
       - name: WEIGHTS_URL
         valueFrom:
-          secretKeyRef: {name: {{ . }}, key: {{ $weights.urlSecret.key }}}
+          secretKeyRef: {name: {{ . }}, key: {{ dig "urlSecret" "key" "url" $one }}}
     {{- end }}
     securityContext:
-      {{- include "tagae.securityContext" .root | nindent 6 }}
+      {{- include "tagae.securityContext" $.root | nindent 6 }}
     resources:
       requests: {cpu: 100m, memory: 1Gi}
       limits: {cpu: "1", memory: 1Gi}
     volumeMounts:
       - {name: weights, mountPath: /var/lib/tagae-weights}
       - {name: tmp, mountPath: /tmp}
-      {{- if $weights.claim.name }}
-      - {name: claim, mountPath: /claim, readOnly: true}
+      {{- if $claim }}
+      - {name: claim-{{ trunc 12 $digest }}, mountPath: /claim, readOnly: true}
       {{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
