@@ -54,9 +54,7 @@ def test_equal_files_are_loaded_once_and_count_once(other_weights: Path, tmp_pat
     assert not weights.refused
 
 
-def test_refused_weights_of_a_mesh_are_replaced_by_those_in_use_for_the_others(
-    tmp_path: Path, other_weights: Path
-) -> None:
+def test_a_mesh_whose_weights_are_refused_has_the_default_ones(tmp_path: Path, other_weights: Path) -> None:
     broken = tmp_path / "broken.safetensors"
     broken.write_bytes(b"noise")
     chosen = Settings(
