@@ -240,6 +240,31 @@ def recovery() -> str:
     )
 
 
+def kills_cluster() -> str:
+    """Times without a verdict after random kills on a cluster, and what was lost."""
+    *kills, about = rows("kills_cluster")
+    body = []
+    for role in sorted({row["role"] for row in kills}):
+        gaps = sorted(row["gap_seconds"] for row in kills if row["role"] == role)
+        body.append(f"| {role} | {len(gaps)} | {median(gaps):.1f} s | {gaps[-1]:.1f} s |")
+    memory = [
+        f"| {role} | {early:,.0f} | {late:,.0f} |" for role, (early, late) in sorted(about["memory"].items())
+    ]
+    return (
+        f"{about['kills']} random kills in {about['minutes']:.0f} minutes (`python -m benchmarks.bench_kills_cluster "
+        f"--seed {about['seed']}`), on two cores that other programs used too: {about['verdicts']:,} snapshots of "
+        f"{about['meshes']} pushed meshes and {about['collected']:,} of a collected one were acknowledged. None is missing "
+        f"or counted twice, and all verdicts equal a pipeline without a service. {about['repeated']} pushes were "
+        f"repeated. {about['incidents']} incidents caused {about['events']} events at a webhook: none is missing, and "
+        f"{about['events_again']} came again under the same id. {about['unscored']} verdicts had no scores, because no "
+        f"scorer answered in time.\n\n"
+        f"{table('| killed | times | time without a verdict, median | longest |', body)}\n\n"
+        f"Memory, MiB: of the largest process of each kind, of the Redis with Ray's state, and of our data in it. Medians "
+        f"over the second sixth and over the last sixth of the time:\n\n"
+        f"{table('| what | second sixth | last sixth |', memory)}"
+    )
+
+
 def _ms(seconds: float | None) -> str:
     return "–" if seconds is None else f"{1000 * seconds:.0f} ms"
 
@@ -616,6 +641,8 @@ def tables() -> list[tuple[Path, str, str]]:
     results = ROOT / "benchmarks" / "results"
     if (results / "store.jsonl").exists():  # made by `python -m benchmarks.bench_store`
         found.append((docs / "operations.md", "store", store()))
+    if (results / "kills_cluster.jsonl").exists():  # made by `python -m benchmarks.bench_kills_cluster`, in 40 minutes
+        found.append((docs / "operations.md", "kills on a cluster", kills_cluster()))
     if (results / "page.jsonl").exists():  # made by `python -m benchmarks.bench_page`
         found.append((docs / "operations.md", "page", page()))
     if (results / "detection.jsonl").exists():  # made by `make evaluate`, in half an hour

@@ -3,6 +3,7 @@
 Replicas and proxies import this package before anything else of ours. In these processes only:
 
 * Their log goes to Serve's log.
+* A process that Ray has given up ends (:mod:`serve_app.deployments.orphans`).
 * Each replica opens a port for calls from other replicas, on all interfaces even if Ray is on loopback. The port asks
   for Ray's token, but a port that cannot be reached is safer. So it is bound to loopback if Ray is.
 """
@@ -14,7 +15,10 @@ from serve_app.deployments import logs
 IS_RAY_PROCESS = "RAY_JOB_ID" in os.environ
 
 if IS_RAY_PROCESS:
+    from serve_app.deployments import orphans  # other processes need no Ray
+
     logs.install()
+    orphans.start_watch()
 
 if IS_RAY_PROCESS and os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER") == "0":
     from ray.serve._private import replica

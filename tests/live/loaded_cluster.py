@@ -7,7 +7,7 @@ acknowledged must be stored once, in order, with the pipeline's verdict.
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 
 from model.checkpoint import SHIPPED, load
+from model.scoring.score import PartitionScore
 from model.snapshot import MeshSnapshot
 from serve_app.api.client import Client
 from serve_app.api.codec import encode_verdict
-from serve_app.pipeline import Mesh, advance, options
+from serve_app.pipeline import LocalRunner, Mesh, PreparedSnapshot, options, run_now, run_stages
 from serve_app.settings import Settings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.stores.opening import open_store
@@ -48,6 +49,7 @@ class Sender:
         answered: when each verdict came, s of the monotonic clock.
         repeated: what the client said of each snapshot that it had to send again.
         pause_seconds: between two snapshots; may be changed at any time.
+        patience_seconds: of the client for one snapshot.
     """
 
     mesh: str
@@ -56,11 +58,12 @@ class Sender:
     answered: list[float] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
     pause_seconds: float = PAUSE_SECONDS
+    patience_seconds: float = CLIENT_SECONDS
     run: Future[None] = field(default_factory=Future)
 
     def send(self, url: str, stop: threading.Event) -> None:
         """Send until stopped. An error of the client ends it."""
-        with Client(url, patience_seconds=CLIENT_SECONDS, on_retry=self.repeated.append) as client:
+        with Client(url, patience_seconds=self.patience_seconds, on_retry=self.repeated.append) as client:
             for snapshot in self.snapshots:
                 self.verdicts.append(client.push(self.mesh, snapshot).model_dump(mode="json"))
                 self.answered.append(time.monotonic())
@@ -133,6 +136,11 @@ class Cluster:
         self.await_verdicts()
 
 
+def record_failure(spec: MeshSpec, length: int) -> list[MeshSnapshot]:
+    """Return a recording of a mesh in which a service fails soon, and until the end."""
+    return record_simulation(spec, length, fault_from=30)
+
+
 @contextmanager
 def run_under_load(
     folder: Path,
@@ -141,6 +149,8 @@ def run_under_load(
     sessions: int | None = 2,
     keeps_ray: bool = False,
     length: int = LENGTH,
+    patience_seconds: float = CLIENT_SECONDS,
+    record: Callable[[MeshSpec, int], list[MeshSnapshot]] = record_failure,
     environment: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> Iterator[Cluster]:
@@ -152,6 +162,8 @@ def run_under_load(
         sessions: number of sessions; None: as the settings say.
         keeps_ray: whether Ray has its own state in the Redis too, so that the head can be lost.
         length: snapshots that a mesh has at most.
+        patience_seconds: of a client for one snapshot.
+        record: returns the recording of a mesh of this length.
         environment: further variables of all processes.
         settings: groups of settings. The weights are the shipped ones.
     """
@@ -164,7 +176,7 @@ def run_under_load(
         **settings,
     }
     senders = [
-        Sender(f"mesh-{seed}", record_simulation(MeshSpec(services=30, seed=seed), length, fault_from=30))
+        Sender(f"mesh-{seed}", record(MeshSpec(services=30, seed=seed), length), patience_seconds=patience_seconds)
         for seed in SEEDS
     ]
     try:
@@ -222,13 +234,24 @@ def check(cluster: Cluster) -> None:
     check_store(cluster.settings, cluster.senders)
 
 
+class NoScorer(LocalRunner):
+    """Runs the stages of a snapshot without scores, as a session does if no scorer answers in time."""
+
+    async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]:
+        return []
+
+
 def expected(cluster: Cluster, sender: Sender) -> list[dict[str, Any]]:
-    """The pipeline's verdicts, each with the weights that the service named in its own."""
+    """The pipeline's verdicts, each with the weights that the service named in its own, and without scores where the
+    service said that it had none."""
     checkpoints = {one.digest: one for one in map(load, cluster.weights)}
     chosen, mesh, verdicts = options(cluster.settings), Mesh(), []
     for came, snapshot in zip(sender.verdicts, sender.snapshots, strict=False):
-        verdict, mesh = advance(checkpoints[came["model"]], mesh, snapshot, chosen)
-        verdicts.append(json.loads(encode_verdict(verdict).model_dump_json()))
+        checkpoint = checkpoints[came["model"]]
+        runner = LocalRunner(checkpoint) if came["coverage"] else NoScorer(checkpoint)
+        advanced = run_now(run_stages(runner, checkpoint, mesh, snapshot, chosen))
+        mesh = advanced.mesh
+        verdicts.append(json.loads(encode_verdict(advanced.verdict).model_dump_json()))
     return verdicts
 
 

@@ -73,6 +73,11 @@ class Nodes:
         return self._nodes[0]
 
     @property
+    def all(self) -> tuple[Program, ...]:
+        """The head, then the workers."""
+        return tuple(self._nodes)
+
+    @property
     def workers(self) -> list[Program]:
         """The nodes that run replicas."""
         return self._nodes[1:]

@@ -53,6 +53,16 @@ class RedisProgram:
         self._program = Program(PROGRAM, command, self.folder / "output.log")
         self._program.wait_until(self._answers)
 
+    @property
+    def running(self) -> bool:
+        """Whether its process runs."""
+        return self._program.running
+
+    @property
+    def pid(self) -> int:
+        """Id of its process."""
+        return self._program.pid
+
     def kill(self) -> None:
         """Kill it, as if its process died."""
         self._program.kill()

@@ -13,6 +13,7 @@ from tests.live.loaded_cluster import PAUSE_SECONDS, Cluster, run_under_load, va
 from tests.live.programs import missing_programs
 from tests.live.ray_nodes import run_nodes
 from tests.live.redis import PROGRAM
+from tests.serve_app.test_kills import await_that
 from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [
@@ -70,6 +71,27 @@ def test_the_head_is_lost_and_returns(tmp_path: Path) -> None:
         cluster.await_replicas("MeshSession", 2)
         cluster.await_verdicts()
         report("the head returned", cluster, since)
+
+
+def test_a_process_that_ray_has_given_up_ends(tmp_path: Path) -> None:
+    scorer = {"device": "cpu", "place": "replicas", "num_replicas": 2}
+    with run_under_load(tmp_path, workers=1, keeps_ray=True, scorer=scorer) as cluster:
+        before = scorers(cluster)
+        psutil.Process(min(before)).kill()
+        await_that(lambda: bool(scorers(cluster) - before), "another scorer starts", 4 * PATIENCE_SECONDS)
+        (starting,) = scorers(cluster) - before
+        psutil.Process(starting).suspend()  # the head that replaces the lost one finds it unfinished
+        cluster.nodes.crash(cluster.nodes.head)
+        cluster.nodes.restart(cluster.nodes.head)
+        psutil.Process(starting).resume()
+        await_that(lambda: len(scorers(cluster) - before - {starting}) == 1, "a third one", 4 * PATIENCE_SECONDS)
+        await_that(lambda: not psutil.pid_exists(starting), "the second one ends", 4 * PATIENCE_SECONDS)
+        cluster.await_verdicts()
+
+
+def scorers(cluster: Cluster) -> set[int]:
+    """The process ids of all scorers."""
+    return set[int]().union(*cluster.nodes.replicas("Scorer").values())
 
 
 def test_sessions_and_ingress_follow_the_load(tmp_path: Path) -> None:

@@ -1,17 +1,14 @@
 """The service on several Ray nodes that share a Redis: nodes are lost and added under load."""
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.live.loaded_cluster import CLIENT_SECONDS, Sender, run_under_load
+from tests.live.loaded_cluster import CLIENT_SECONDS, run_under_load
 from tests.live.programs import missing_programs
 from tests.live.redis import PROGRAM
-from tests.serve_app.collect.prometheus.standin import Request, start_server, url_of
+from tests.live.webhook import Webhook
+from tests.serve_app.collect.prometheus.standin import start_server, url_of
 from tests.serve_app.test_kills import await_that
 
 pytestmark = [
@@ -21,33 +18,6 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(bool(missing_programs(PROGRAM)), reason=f"not here: {'; '.join(missing_programs(PROGRAM))}"),
 ]
-
-
-@dataclass
-class Webhook:
-    """A receiver that stores the events that it receives. An event may come again, under the same id."""
-
-    events: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def __call__(self, request: Request) -> None:
-        event = json.loads(request.body)
-        self.events[event["id"]] = event
-        request.send(200, b"{}")
-
-    def starts(self) -> list[tuple[str, str]]:
-        """Mesh and id of each incident that opened, once for each event."""
-        return [
-            (event["mesh"], event["incident"]["id"])
-            for event in list(self.events.values())
-            if event["event"] == "opened"
-        ]
-
-    def knows(self, senders: Sequence[Sender]) -> bool:
-        """Whether it got the start of each incident that is open by the newest verdicts."""
-        now_open = {
-            (sender.mesh, incident["id"]) for sender in senders for incident in sender.verdicts[-1]["incidents"]
-        }
-        return bool(now_open) and now_open <= set(self.starts())
 
 
 def test_a_lost_node_loses_and_repeats_no_snapshot(tmp_path: Path) -> None:
@@ -78,9 +48,4 @@ def test_a_notifier_that_is_lost_continues_on_another_node(tmp_path: Path) -> No
         cluster.await_verdicts(20)
         await_that(lambda: webhook.knows(cluster.senders), "the start of each open incident", 4 * CLIENT_SECONDS)
     assert not (tmp_path / "state").exists(), "no node has a file of its own"
-    opened = webhook.starts()
-    assert len(set(opened)) == len(opened), "no incident opened twice"
-    numbers: dict[tuple[str, str], list[int]] = {}
-    for event in webhook.events.values():
-        numbers.setdefault((event["mesh"], event["incident"]["id"]), []).append(event["sequence"])
-    assert all(sorted(found) == list(range(1, len(found) + 1)) for found in numbers.values()), "no event is lost"
+    webhook.check()

@@ -1,0 +1,56 @@
+"""Ends processes that Ray has given up but could not kill.
+
+If Ray's head is lost while a process of Serve starts, the head that replaces it may take the process for ended without
+killing it. Serve starts another one, and the first one would keep its memory and its share of the node's CPUs for as
+long as the node runs. So each process of Serve asks Ray now and then whether it is still one of its actors.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+import ray
+from ray.exceptions import RayError
+from ray.util import list_named_actors
+
+CHECK_SECONDS = 10.0
+MISSES = 3  # in a row; a new head might answer before it knows all
+log = logging.getLogger(__name__)
+
+
+def start_watch() -> None:
+    """Watch from a thread whether Ray knows the actor of this process, if it is a named one."""
+    name = ray.get_runtime_context().get_actor_name()
+    if name:
+        threading.Thread(target=_watch, args=[name], daemon=True, name="orphans").start()
+
+
+def wait_until_unknown(name: str, list_names: Callable[[], set[str]], pause: Callable[[float], None]) -> None:
+    """Wait until an actor has been missing in several answers of Ray in a row. No answer says nothing.
+
+    Args:
+        name: of the actor.
+        list_names: asks Ray for the names of all actors that it has not given up.
+        pause: waits so many seconds.
+    """
+    misses = 0
+    while misses < MISSES:
+        pause(CHECK_SECONDS)
+        try:
+            misses = 0 if name in list_names() else misses + 1
+        except RayError as error:  # its head is away
+            log.debug("actor %s: Ray does not say whether it knows it: %s", name, error)
+
+
+def _watch(name: str) -> NoReturn:
+    wait_until_unknown(name, _list_names, time.sleep)
+    log.error("actor %s: Ray has given this process up without ending it; it ends now", name)
+    logging.shutdown()
+    os._exit(1)
+
+
+def _list_names() -> set[str]:
+    return {actor["name"] for actor in list_named_actors(all_namespaces=True)}
