@@ -19,7 +19,7 @@ from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.reporting import start_reporting
-from serve_app.deployments.rpc import PAUSE_SECONDS, Caller, Handle, with_session
+from serve_app.deployments.rpc import PAUSE_SECONDS, Caller, Handle, connect, with_session
 from serve_app.deployments.sla.counts import REPORT_SECONDS, RequestCounts, has_time, outcome_of
 from serve_app.deployments.sla.levels import SESSION
 from serve_app.errors import ServeError, UnknownMesh, answer
@@ -46,6 +46,7 @@ class Collector:
 
     def __init__(self, settings: Settings, sessions: Handle[MeshSession]) -> None:
         start_reporting(settings, "collector")
+        connect(sessions)
         collector = settings.collector
         self._deadline_seconds = settings.serve.deadline_seconds
         self._sessions = sessions

@@ -12,7 +12,7 @@ from serve_app.deployments.health import Health
 from serve_app.deployments.http import CountRequests, interface
 from serve_app.deployments.reporting import start_reporting
 from serve_app.deployments.routes import ROUTERS
-from serve_app.deployments.rpc import Handle
+from serve_app.deployments.rpc import Handle, connect
 from serve_app.deployments.scaling import RequestLoad
 from serve_app.deployments.streams import VerdictStreams
 from serve_app.settings import Settings
@@ -51,6 +51,7 @@ class Ingress:
         self, settings: Settings, sessions: Handle[MeshSession], collector: Handle[Collector] | None = None
     ) -> None:
         start_reporting(settings, "ingress")
+        connect(sessions, collector)
         self.access = Access(serve_rules(settings))
         self.backend = Backend(settings, sessions, collector)
         self.health = Health(self.backend)

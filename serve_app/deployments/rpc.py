@@ -33,6 +33,17 @@ def with_session(handle: T, session_id: str) -> T:
     return routed
 
 
+def connect(*handles: Any) -> None:
+    """Prepare handles for calls. None is left out.
+
+    Without this, the first call of a handle blocks the whole process until Serve's controller answers. While Ray's head
+    is away, a process that works without it would stand still until it returns.
+    """
+    for handle in handles:
+        if handle is not None:
+            handle.options()
+
+
 class Caller:
     """Calls methods of other deployments until a deadline.
 

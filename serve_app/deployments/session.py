@@ -38,7 +38,7 @@ from serve_app.deployments.messages import Equipment, SnapshotAnswer
 from serve_app.deployments.news import News
 from serve_app.deployments.queries import Queries
 from serve_app.deployments.reporting import start_reporting
-from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P
+from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, connect
 from serve_app.deployments.scaling import RequestLoad
 from serve_app.deployments.scoring_replicas import Replicas
 from serve_app.deployments.scoring_session import InSession
@@ -113,6 +113,7 @@ class MeshSession:
         notifier: Handle[Notifier] | None = None,
     ) -> None:
         start_reporting(settings, "session")
+        connect(scorer, meta, trainer, notifier)
         torch.set_num_threads(settings.model.threads)
         self._settings = settings
         self._weights = load_weights(settings.model.weights, settings.model.weights_by_mesh)

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from model.checkpoint import SHIPPED, load, save
+from serve_app.api.client import Client
 from tests.live.loaded_cluster import PAUSE_SECONDS, Cluster, run_under_load, variables
-from tests.live.programs import missing_programs
+from tests.live.programs import LOOPBACK, free_ports, missing_programs
 from tests.live.ray_nodes import run_nodes
 from tests.live.redis import PROGRAM
 from tests.serve_app.test_kills import await_that
@@ -24,6 +25,7 @@ pytestmark = [
     pytest.mark.skipif(bool(missing_programs(PROGRAM)), reason=f"not here: {'; '.join(missing_programs(PROGRAM))}"),
 ]
 QUICK_REPORTS = {"RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1"}  # of the load, instead of every 10 s
+READS = 8  # that reach both ingresses
 SLOW_PAUSE_SECONDS = 20.0  # in which a session has almost nothing to do, on any machine
 
 
@@ -58,9 +60,14 @@ def test_scorers_on_a_lost_node_are_replaced(tmp_path: Path) -> None:
 
 
 def test_the_head_is_lost_and_returns(tmp_path: Path) -> None:
-    with run_under_load(tmp_path, keeps_ray=True) as cluster:
+    nowhere = f"http://{LOOPBACK}:{free_ports(1)[0]}"
+    with run_under_load(tmp_path, keeps_ray=True, collector={"meshes": {"shop": {"prometheus": nowhere}}}) as cluster:
         since = time.monotonic()
         cluster.nodes.crash(cluster.nodes.head)
+        cluster.await_verdicts(10)
+        for _ in range(READS):
+            with Client(cluster.nodes.url) as client:  # a connection may reach any of the nodes
+                client.metrics()  # the first call of an ingress to the collector
         cluster.await_verdicts(10)
         kill_session(cluster)
         cluster.await_verdicts(10)
