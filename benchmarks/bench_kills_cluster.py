@@ -10,10 +10,10 @@ process of Ray or of the service on any node. Nodes and the Redis start again af
 next node, or process without which a node ends, is killed only when all nodes run again; other kills go on meanwhile.
 
 Asserted: every acknowledged snapshot is stored once, in order, with the verdict that a pipeline without a service
-computes; the collected mesh has no gap and no double; no alert is missing or comes under two ids; all replicas return;
-no mesh is without a verdict for longer than two minutes; memory does not grow. Reported: the longest time without a
-verdict after each kill, pushes that clients repeated, and memory by role. Without a kill, a mesh gets two verdicts per
-second.
+computes, without scores where the service said that no scorer had answered; the collected mesh has no gap and no
+double; no alert is missing or comes under two ids; at the end each process runs again, and none is left over; no mesh
+is without a verdict for four minutes. Reported: the longest time without a verdict that began with each kill, how many
+kills there were during it, pushes that clients repeated, and memory. Without a kill, a mesh gets two verdicts a second.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import redis
@@ -52,9 +52,8 @@ from tests.serve_app.test_kills import await_that
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
 PER_SECOND = 2.0  # snapshots of each mesh
-STUCK_SECONDS = 120.0 * TIME_FACTOR  # without a verdict; two nodes may have to start one after the other
+STUCK_SECONDS = 240.0 * TIME_FACTOR  # without a verdict; further kills may hit what replaces a victim
 SAMPLE_SECONDS = 5.0
-MEMORY_GROWTH = 1.15
 WINDOW = 40  # snapshots that are kept, after which a mesh needs no more memory
 KEEP_DAYS = 0.05  # of the meshes' clocks, on which a snapshot takes 15 s; with more, the archive of incidents grows
 COLLECTED, COLLECT_SECONDS = "collected", 2.0
@@ -176,20 +175,28 @@ def require_verdicts(cluster: Cluster) -> None:
             )
 
 
-def gaps(kills: Sequence[Kill], senders: Sequence[Sender]) -> list[float]:
-    """Return the longest time without a verdict of any mesh after each kill, s.
+class Gap(NamedTuple):
+    """A time without a verdict of a mesh, s, and how many kills there were during it."""
+
+    seconds: float
+    kills: int
+
+
+def longest_gaps(kills: Sequence[Kill], senders: Sequence[Sender]) -> list[Gap]:
+    """Return the longest time without a verdict of any mesh that each kill began.
 
     A time without a verdict belongs to the first kill during it, from that kill on. If there was none, it belongs to
     the newest kill before it.
     """
     moments = [kill.at for kill in kills]
-    longest = [0.0] * len(kills)
+    longest = [Gap(0.0, 1)] * len(kills)
     for sender in senders:
         for before, later in pairwise(sender.answered):
-            first = bisect_left(moments, before)
-            cause = first if first < bisect_right(moments, later) else first - 1
+            first, after = bisect_left(moments, before), bisect_right(moments, later)
+            cause = first if first < after else first - 1
             if cause >= 0:
-                longest[cause] = max(longest[cause], later - max(before, moments[cause]))
+                gap = Gap(later - max(before, moments[cause]), max(1, after - first))
+                longest[cause] = max(longest[cause], gap)
     return longest
 
 
@@ -272,7 +279,7 @@ def run_campaign(folder: Path, kills: int, seconds: float, seed: int) -> tuple[l
             folder,
             keeps_ray=True,
             length=length,
-            patience_seconds=2 * STUCK_SECONDS,  # the campaign ends before the clients give up
+            patience_seconds=2 * STUCK_SECONDS,  # the campaign ends before a client does
             record=record_faults,
             **chosen,
         ) as cluster:
@@ -288,10 +295,9 @@ def run_campaign(folder: Path, kills: int, seconds: float, seed: int) -> tuple[l
                 incidents = await_alerts(webhook, cluster.senders)
         # run_under_load has checked all answers and the store by now.
         webhook.check()
-    longest = gaps(done, cluster.senders)
-    print(json.dumps([sender.repeated for sender in cluster.senders], indent=1))
+    longest = longest_gaps(done, cluster.senders)
     rows = [
-        {"benchmark": "kill", "role": kill.role, "node": kill.node, "gap_seconds": round(gap, 2)}
+        {"role": kill.role, "node": kill.node, "gap_seconds": round(gap.seconds, 2), "kills_in_gap": gap.kills}
         for kill, gap in zip(done, longest, strict=True)
     ]
     verdicts = [verdict for sender in cluster.senders for verdict in sender.verdicts]
@@ -309,7 +315,6 @@ def run_campaign(folder: Path, kills: int, seconds: float, seed: int) -> tuple[l
         "events": len(webhook.events),
         "events_again": webhook.repeated,
         "failed_starts": len(failures),
-        "gap_p50_seconds": round(median(longest), 2),
         "memory": memory.growth(),
     }
 

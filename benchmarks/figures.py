@@ -245,22 +245,25 @@ def kills_cluster() -> str:
     *kills, about = rows("kills_cluster")
     body = []
     for role in sorted({row["role"] for row in kills}):
-        gaps = sorted(row["gap_seconds"] for row in kills if row["role"] == role)
-        body.append(f"| {role} | {len(gaps)} | {median(gaps):.1f} s | {gaps[-1]:.1f} s |")
-    memory = [
-        f"| {role} | {early:,.0f} | {late:,.0f} |" for role, (early, late) in sorted(about["memory"].items())
-    ]
+        of_role = [row for row in kills if row["role"] == role]
+        gaps = [row["gap_seconds"] for row in of_role]
+        alone = [row["gap_seconds"] for row in of_role if row["kills_in_gap"] == 1]
+        longest = f"{max(alone):.1f} s" if alone else "–"
+        body.append(f"| {role} | {len(gaps)} | {median(gaps):.1f} s | {longest} | {max(gaps):.1f} s |")
+    header = "| killed | times | time without a verdict, median | longest, no other kill meanwhile | longest |"
+    memory = [f"| {role} | {early:,.0f} | {late:,.0f} |" for role, (early, late) in about["memory"].items()]
     return (
-        f"{about['kills']} random kills in {about['minutes']:.0f} minutes (`python -m benchmarks.bench_kills_cluster "
-        f"--seed {about['seed']}`), on two cores that other programs used too: {about['verdicts']:,} snapshots of "
-        f"{about['meshes']} pushed meshes and {about['collected']:,} of a collected one were acknowledged. None is missing "
-        f"or counted twice, and all verdicts equal a pipeline without a service. {about['repeated']} pushes were "
-        f"repeated. {about['incidents']} incidents caused {about['events']} events at a webhook: none is missing, and "
-        f"{about['events_again']} came again under the same id. {about['unscored']} verdicts had no scores, because no "
-        f"scorer answered in time.\n\n"
-        f"{table('| killed | times | time without a verdict, median | longest |', body)}\n\n"
-        f"Memory, MiB: of the largest process of each kind, of the Redis with Ray's state, and of our data in it. Medians "
-        f"over the second sixth and over the last sixth of the time:\n\n"
+        f"{about['kills']} random kills in {about['minutes']:.0f} minutes, while other programs used the same cores "
+        f"(`python -m benchmarks.bench_kills_cluster --seed {about['seed']}`): {about['verdicts']:,} snapshots of "
+        f"{about['meshes']} pushed meshes and {about['collected']:,} of a collected one were acknowledged. None is "
+        f"missing or counted twice, and all verdicts equal a pipeline without a service. {about['unscored']} verdicts "
+        f"had no scores, because no scorer answered in time. {about['repeated']} pushes were repeated. "
+        f"{about['incidents']} incidents caused {about['events']} events at a webhook: none is missing, and "
+        f"{about['events_again']} came again under the same id.\n\n"
+        f"{table(header, body)}\n\n"
+        "Medians over the second sixth and over the last sixth of the time: memory in MiB of the largest process of "
+        "each kind, of the Redis with Ray's state (`redis`), and of our data in it (`store`); the number of processes "
+        "of Serve:\n\n"
         f"{table('| what | second sixth | last sixth |', memory)}"
     )
 
