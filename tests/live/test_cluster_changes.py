@@ -5,25 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import psutil
-import pytest
 import torch
 
 from model.checkpoint import SHIPPED, load, save
 from serve_app.api.client import Client
 from tests.live.loaded_cluster import PAUSE_SECONDS, Cluster, run_under_load, variables
-from tests.live.programs import LOOPBACK, free_ports, missing_programs
+from tests.live.programs import LOOPBACK, free_ports
 from tests.live.ray_nodes import run_nodes
-from tests.live.redis import PROGRAM
+from tests.live.redis import ON_RAY_NODES
 from tests.serve_app.test_kills import await_that
 from tests.timing import PATIENCE_SECONDS
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.ray,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(bool(missing_programs(PROGRAM)), reason=f"not here: {'; '.join(missing_programs(PROGRAM))}"),
-]
+pytestmark = ON_RAY_NODES
 QUICK_REPORTS = {"RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1"}  # of the load, instead of every 10 s
 READS = 8  # that reach both ingresses
 SLOW_PAUSE_SECONDS = 20.0  # in which a session has almost nothing to do, on any machine

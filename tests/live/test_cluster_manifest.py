@@ -17,19 +17,13 @@ from serve_app.api.client import Client
 from serve_app.cli import app
 from serve_app.simulator.mesh.topology import MeshSpec
 from tests.cluster.rendering import CLUSTER
-from tests.live.programs import LOOPBACK, missing_programs
+from tests.live.programs import LOOPBACK
 from tests.live.ray_nodes import Nodes, run_nodes
-from tests.live.redis import PROGRAM, RedisProgram
+from tests.live.redis import ON_RAY_NODES, RedisProgram
 from tests.serve_app.running import record_simulation
 from tests.timing import TIME_FACTOR
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.ray,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(bool(missing_programs(PROGRAM)), reason=f"not here: {'; '.join(missing_programs(PROGRAM))}"),
-]
+pytestmark = ON_RAY_NODES
 CLIENT_SECONDS = 60.0 * TIME_FACTOR
 
 

@@ -2,20 +2,11 @@
 
 from pathlib import Path
 
-import pytest
-
 from benchmarks.bench_kills_cluster import run_campaign
-from tests.live.programs import missing_programs
-from tests.live.redis import PROGRAM
+from tests.live.redis import ON_RAY_NODES
 from tests.timing import TIME_FACTOR
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.ray,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(bool(missing_programs(PROGRAM)), reason=f"not here: {'; '.join(missing_programs(PROGRAM))}"),
-]
+pytestmark = ON_RAY_NODES
 KILLS = 12
 SECONDS = 80.0 * TIME_FACTOR
 SEED = 7

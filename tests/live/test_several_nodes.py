@@ -2,22 +2,13 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.live.loaded_cluster import CLIENT_SECONDS, run_under_load
-from tests.live.programs import missing_programs
-from tests.live.redis import PROGRAM
+from tests.live.redis import ON_RAY_NODES
 from tests.live.webhook import Webhook
 from tests.serve_app.collect.prometheus.standin import start_server, url_of
 from tests.serve_app.test_kills import await_that
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.ray,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(bool(missing_programs(PROGRAM)), reason=f"not here: {'; '.join(missing_programs(PROGRAM))}"),
-]
+pytestmark = ON_RAY_NODES
 
 
 def test_a_lost_node_loses_and_repeats_no_snapshot(tmp_path: Path) -> None:
