@@ -222,6 +222,7 @@ class Client:
             if self._is_reached and not is_repeated:
                 self._on_retry(f"{method} {self.url}{path}: {reason}; trying again for up to {left:.0f} s")
             is_repeated = True
+            headers["connection"] = "close"  # the next attempt may reach another pod or node, which can answer
             time.sleep(pause)
 
 

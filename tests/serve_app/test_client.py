@@ -2,7 +2,10 @@
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import httpx
 import pytest
@@ -210,6 +213,38 @@ def test_the_client_waits_during_overload() -> None:
     with client(lambda _: answers.pop(0)) as service:
         assert service.push("prod", SNAPSHOT) == VERDICT
     assert not answers
+
+
+class Pods(BaseHTTPRequestHandler):
+    """Behind one address: the pod that the first connection reaches can answer nothing, and the others can."""
+
+    protocol_version = "HTTP/1.1"  # connections stay open
+    reached: ClassVar[set[int]] = set()
+
+    def do_GET(self) -> None:
+        self.reached.add(self.client_address[1])
+        body = json.dumps([]).encode()
+        self.send_response(503 if len(self.reached) == 1 else 200)
+        self.send_header("retry-after", "0")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Keep requests out of the output of the tests."""
+
+
+def test_a_pod_that_cannot_answer_is_left_for_another_one() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Pods) as server:
+        server.daemon_threads = True
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(server.serve_forever, 0.02)
+            try:
+                with Client(f"http://127.0.0.1:{server.server_port}", patience_seconds=PATIENCE_SECONDS) as client:
+                    assert client.meshes() == []
+            finally:
+                server.shutdown()
+    assert len(Pods.reached) == 2
 
 
 def test_overload_without_end_is_an_error() -> None:
