@@ -247,9 +247,8 @@ def expected(cluster: Cluster, sender: Sender) -> list[dict[str, Any]]:
     checkpoints = {one.digest: one for one in map(load, cluster.weights)}
     chosen, mesh, verdicts = options(cluster.settings), Mesh(), []
     for came, snapshot in zip(sender.verdicts, sender.snapshots, strict=False):
-        checkpoint = checkpoints[came["model"]]
-        runner = LocalRunner(checkpoint) if came["coverage"] else NoScorer(checkpoint)
-        advanced = run_now(run_stages(runner, checkpoint, mesh, snapshot, chosen))
+        runs = LocalRunner if came["coverage"] else NoScorer
+        advanced = run_now(run_stages(runs(checkpoints[came["model"]]), mesh, snapshot, chosen))
         mesh = advanced.mesh
         verdicts.append(json.loads(encode_verdict(advanced.verdict).model_dump_json()))
     return verdicts
