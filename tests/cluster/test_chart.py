@@ -90,9 +90,9 @@ def test_weights_are_fetched_by_a_command_that_exists(source: str, tmp_path: Pat
 
 @needs_helm
 def test_each_mesh_has_the_weights_of_its_digest(tmp_path: Path) -> None:
-    rendered = render(tmp_path, MESH_WEIGHTS)
+    manifests = render(tmp_path, MESH_WEIGHTS)
     fetched = {}  # by digest
-    for fetch in rendered.templates["gpu"]["spec"]["initContainers"]:
+    for fetch in manifests.templates["gpu"]["spec"]["initContainers"]:
         source, target, _, digest = fetch["command"][3:]
         fetched[digest] = (source, target)
     assert {digest: source for digest, (source, _) in fetched.items()} == {
@@ -101,7 +101,7 @@ def test_each_mesh_has_the_weights_of_its_digest(tmp_path: Path) -> None:
         "c" * 64: "/claim/edge.safetensors",
         "d" * 64: "/claim/tagae.safetensors",
     }
-    (application,) = rendered.serve_config["applications"]
+    (application,) = manifests.serve_config["applications"]
     model = application["args"]["model"]
     assert model["weights"] == fetched["a" * 64][1]
     wanted = MESH_WEIGHTS["weights"]["meshes"]
