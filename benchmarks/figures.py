@@ -246,10 +246,13 @@ def kills_cluster() -> str:
     body = []
     for role in sorted({row["role"] for row in kills}):
         of_role = [row for row in kills if row["role"] == role]
-        gaps = [row["gap_seconds"] for row in of_role]
-        alone = [row["gap_seconds"] for row in of_role if row["kills_in_gap"] == 1]
-        longest = f"{max(alone):.1f} s" if alone else "–"
-        body.append(f"| {role} | {len(gaps)} | {median(gaps):.1f} s | {longest} | {max(gaps):.1f} s |")
+        began = [row for row in of_role if row["gap_seconds"]]  # others came while an earlier kill still had its effect
+        gaps = [row["gap_seconds"] for row in began]
+        alone = [row["gap_seconds"] for row in began if row["kills_in_gap"] == 1]
+        middle, lone, longest = (
+            f"{of(g):.1f} s" if g else "–" for of, g in ((median, gaps), (max, alone), (max, gaps))
+        )
+        body.append(f"| {role} | {len(of_role)} | {middle} | {lone} | {longest} |")
     header = "| killed | times | time without a verdict, median | longest, no other kill meanwhile | longest |"
     memory = [f"| {role} | {early:,.0f} | {late:,.0f} |" for role, (early, late) in about["memory"].items()]
     return (
