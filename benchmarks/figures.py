@@ -254,7 +254,7 @@ def kills_cluster() -> str:
         )
         body.append(f"| {role} | {len(of_role)} | {middle} | {lone} | {longest} |")
     header = "| killed | times | time without a verdict, median | longest, no other kill meanwhile | longest |"
-    memory = [f"| {role} | {early:,.0f} | {late:,.0f} |" for role, (early, late) in about["memory"].items()]
+    memory = [f"| {role} | {early:,.1f} | {late:,.1f} |" for role, (early, late) in about["memory"].items()]
     return (
         f"{about['kills']} random kills in {about['minutes']:.0f} minutes, while other programs used the same cores "
         f"(`python -m benchmarks.bench_kills_cluster --seed {about['seed']}`): {about['verdicts']:,} snapshots of "
