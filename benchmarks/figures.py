@@ -264,9 +264,9 @@ def kills_cluster() -> str:
         f"{about['incidents']} incidents caused {about['events']} events at a webhook: none is missing, and "
         f"{about['events_again']} came again under the same id.\n\n"
         f"{table(header, body)}\n\n"
-        "Medians over the second sixth and over the last sixth of the time: memory in MiB of the largest process of "
-        "each kind, of the Redis with Ray's state (`redis`), and of our data in it (`store`); the number of processes "
-        "of Serve:\n\n"
+        "Memory in MiB of the largest process of each kind, as medians over the second sixth and the last sixth of the "
+        "time. `redis` is the Redis with Ray's state, `store` is our data in it. `processes` is the number of processes "
+        "of Serve.\n\n"
         f"{table('| what | second sixth | last sixth |', memory)}"
     )
 
