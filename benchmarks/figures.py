@@ -265,8 +265,8 @@ def kills_cluster() -> str:
         f"{about['events_again']} came again under the same id.\n\n"
         f"{table(header, body)}\n\n"
         "Memory in MiB of the largest process of each kind, as medians over the second sixth and the last sixth of the "
-        "time. `redis` is the Redis with Ray's state, `store` is our data in it. `processes` is the number of processes "
-        "of Serve.\n\n"
+        "time. `redis` is the Redis with Ray's state, `store` is our data in it. `processes` is the number of "
+        "processes of Serve.\n\n"
         f"{table('| what | second sixth | last sixth |', memory)}"
     )
 
