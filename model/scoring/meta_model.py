@@ -31,6 +31,7 @@ from model.incidents.tracking import (
 )
 from model.network.autoencoder import Autoencoder
 from model.scoring.evidence import (
+    WORTH_A_LOOK,
     Evidence,
     EvidenceKind,
     K,
@@ -522,10 +523,14 @@ def _since(evidence: Evidence, row: int, memory: IncidentMemory, now: datetime) 
 
 
 def page_nats(evidence: Evidence, rows: IntArray) -> Tensor:
-    """Return nats ``[R]`` for each candidate from its own page score. How long it lasts does not count, because that
-    says nothing about the cause."""
+    """Return nats ``[R]`` for each candidate from its own page score.
+
+    How long it lasts does not count, because that says nothing about the cause. A service that disappeared counts in
+    full: the surprise of that is moderate, while its callers can fail all their requests.
+    """
     page = evidence.page[rows] if evidence.lasting is None else (evidence.page - evidence.lasting)[rows]
-    return torch.from_numpy(PAGE_NATS * np.minimum(page, np.float32(MOST_DECADES)))
+    is_missed = evidence.kinds[rows, EvidenceKind.VANISHED] > WORTH_A_LOOK
+    return torch.from_numpy(PAGE_NATS * np.where(is_missed, MOST_DECADES, page.clip(max=MOST_DECADES)))
 
 
 def rank_inputs(evidence: Evidence, rows: IntArray) -> Tensor:

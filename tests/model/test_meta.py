@@ -17,6 +17,7 @@ from model.scoring.meta_model import (
     VerdictContext,
     build_verdict,
     decode_crossing,
+    page_nats,
     rank_exchange,
     rank_inputs,
     suspects,
@@ -221,6 +222,15 @@ def test_unusual_services_are_suspected_for_any_ranking() -> None:
             s.service: s.score for s in suspects(meta(), scene, np.arange(2), IncidentMemory(), when(8), no_preference)
         }
         assert found["a/s1"] / found["a/s0"] == pytest.approx(np.exp(nats), rel=1e-4)
+
+
+def test_a_service_that_is_missed_counts_as_much_as_the_damage_that_it_does() -> None:
+    scene = replace(evidence(4.0, 4.0), page=np.array([4.0, 15.0], np.float32))
+    kinds = scene.kinds.copy()
+    kinds[0, EvidenceKind.VANISHED] = 4.0
+    nats = page_nats(replace(scene, kinds=kinds), np.arange(2))
+    assert nats[0] == nats[1] == PAGE_NATS * MOST_DECADES
+    assert page_nats(scene, np.arange(2))[0] == PAGE_NATS * 4
 
 
 def test_exchange_gives_the_inputs_with_latency_and_errors_swapped() -> None:
