@@ -46,6 +46,8 @@ def test_a_missing_store_is_503_on_all_routes_until_its_files_are_back(service: 
     for path in store.iterdir():
         path.rename(tmp_path / path.name)
     try:
+        # A probe joins a running check, which may have begun while the files were there.
+        assert eventually(lambda: http.get("/readyz").status_code == 503)
         answers = [
             push(http, "store-gone", 3),
             push(http, "store-gone", 2),
