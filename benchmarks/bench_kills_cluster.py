@@ -229,21 +229,23 @@ class CollectedMesh:
 
     def mark(self, cluster: Cluster) -> None:
         """Wait for a snapshot, and note it."""
-        await_that(lambda: bool(stored(cluster)), "a snapshot of the collector", 4 * PATIENCE_SECONDS)
-        self.first = stored(cluster)[-1]
+        await_that(lambda: bool(read_snapshots(cluster)), "a snapshot of the collector", 4 * PATIENCE_SECONDS)
+        self.first = read_snapshots(cluster)[-1]
 
     def check(self, cluster: Cluster) -> int:
         """Check that each interval since :meth:`mark` has one snapshot. Returns how many there were."""
-        goal = stored(cluster)[-1][0] + 5
-        await_that(lambda: stored(cluster)[-1][0] >= goal, "further snapshots of the collector", 4 * PATIENCE_SECONDS)
-        rows = [self.first, *stored(cluster)]
+        goal = read_snapshots(cluster)[-1][0] + 5
+        await_that(
+            lambda: read_snapshots(cluster)[-1][0] >= goal, "further snapshots of the collector", 4 * PATIENCE_SECONDS
+        )
+        rows = [self.first, *read_snapshots(cluster)]
         for sequence, observed_at in rows:
             since = (observed_at - self.first[1]) / COLLECT_SECONDS
             assert sequence - self.first[0] == since, f"a gap or a double: {rows}"
         return rows[-1][0] - self.first[0]
 
 
-def stored(cluster: Cluster) -> list[tuple[int, float]]:
+def read_snapshots(cluster: Cluster) -> list[tuple[int, float]]:
     """Return sequence and Unix time of the kept snapshots of the collected mesh."""
     with closing(open_store(cluster.settings.store)) as store:
         return [(number, unpack_snapshot(packed).observed_at.timestamp()) for number, packed in store.window(COLLECTED)]
@@ -324,7 +326,7 @@ def run_campaign(folder: Path, kills: int, seconds: float, seed: int) -> tuple[l
         "collected": polled,
         "incidents": incidents,
         "events": len(webhook.events),
-        "events_again": webhook.repeated,
+        "events_again": webhook.repeats,
         "failed_starts": len(failures),
         "memory": memory.growth(),
     }

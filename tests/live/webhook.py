@@ -29,7 +29,7 @@ class Webhook:
         request.send(200, b"{}")
 
     @property
-    def repeated(self) -> int:
+    def repeats(self) -> int:
         """How many deliveries were of an event that had come before."""
         return self.deliveries.total() - len(self.deliveries)
 

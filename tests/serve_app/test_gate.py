@@ -477,7 +477,7 @@ def test_a_file_of_the_page_is_refused_for_another_host() -> None:
 
 
 @pytest.fixture
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
+def frequent_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gate reports twenty times a second."""
     monkeypatch.setattr(gates, "REPORT_SECONDS", 0.05)
 
@@ -486,7 +486,7 @@ def outcomes(counts: Counts, kind: Count) -> dict[str, int]:
     return {str(outcome): number for outcome, number in of_kind(counts, kind)}
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_reports")
 def test_requests_are_counted_by_what_became_of_them() -> None:
     statuses = iter([200, 200, 409, 422, 429, 500, 507, 200, 404, 503])
 
@@ -515,7 +515,7 @@ def test_requests_are_counted_by_what_became_of_them() -> None:
         assert sum(number for _, number in of_kind(behind.counts(), Count.DURATION)) == 2
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_reports")
 def test_a_push_that_misses_its_deadline_failed_and_took_as_long() -> None:
     with gate(wait, deadline_seconds=0.5) as (port, behind):
         assert Peer(port).post()[0] == 504
@@ -525,7 +525,7 @@ def test_a_push_that_misses_its_deadline_failed_and_took_as_long() -> None:
         assert upper_end(int(found)) >= 0.5
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_reports")
 @pytest.mark.parametrize("raises", [False, True])
 def test_an_answer_that_breaks_off_failed(raises: bool) -> None:
     async def breaks(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
@@ -541,7 +541,7 @@ def test_an_answer_that_breaks_off_failed(raises: bool) -> None:
         assert not list(of_kind(behind.counts(), Count.DURATION))
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_reports")
 def test_a_push_whose_client_left_is_abandoned_and_not_sent_again() -> None:
     async def leaves(behind: Behind, _: Scope, receive: Receive, __: Send) -> None:
         peer.socket.close()
@@ -556,7 +556,7 @@ def test_a_push_whose_client_left_is_abandoned_and_not_sent_again() -> None:
         assert not list(of_kind(behind.counts(), Count.DURATION))
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_reports")
 def test_the_time_to_read_a_slow_body_is_not_part_of_a_push() -> None:
     with gate(ok) as (port, behind):
         peer = Peer(port)
@@ -569,7 +569,7 @@ def test_the_time_to_read_a_slow_body_is_not_part_of_a_push() -> None:
         assert upper_end(int(found)) < 2.0
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_reports")
 def test_shed_pushes_are_counted_for_their_mesh() -> None:
     with gate(wait, deadline_seconds=600) as (port, behind):
         refused_early(port, body_bytes=3)
@@ -577,7 +577,7 @@ def test_shed_pushes_are_counted_for_their_mesh() -> None:
         assert dict(of_kind(behind.counts(), Count.MESH))["shop"] >= 1
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_reports")
 def test_the_gate_notes_when_the_service_is_not_ready() -> None:
     with gate(ok) as (port, behind):
         assert Peer(port).get("/v1/meshes")[0] == 200  # the first request starts it
@@ -587,7 +587,7 @@ def test_the_gate_notes_when_the_service_is_not_ready() -> None:
         assert eventually(lambda: behind.counts()[Count.MILLISECONDS, "down"] > 0)
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_reports")
 def test_counts_that_were_not_accepted_are_sent_again() -> None:
     with gate(ok) as (port, behind):
         behind.ready = 503
@@ -597,7 +597,7 @@ def test_counts_that_were_not_accepted_are_sent_again() -> None:
         assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"served": 1})
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_reports")
 @pytest.mark.parametrize(("headroom", "admitted"), [(1.0, 8), (0.25, 4)])  # the first limit; the least number
 def test_a_hot_gpu_lets_the_gate_admit_fewer_pushes(headroom: float, admitted: int) -> None:
     async def holds_pushes(behind: Behind, scope: Scope, receive: Receive, send: Send) -> None:

@@ -52,7 +52,7 @@ class TracedService:
 
     def log_lines(self) -> list[str]:
         """All lines of the logs of this service's replicas and proxies."""
-        arguments = [part for child in self.process.children(recursive=True) for part in child.cmdline()]
+        arguments = [part for child in self.process.child_names(recursive=True) for part in child.cmdline()]
         folder = next(found[1] for part in arguments if (found := re.match(r"--session[_-]dir=(.+)", part)))
         files = [file for file in (Path(folder) / "logs" / "serve").glob("*.log") if not file.name.startswith("contr")]
         assert len(files) > 2, "these are not the logs"
@@ -98,7 +98,7 @@ def service_with_traces(
         yield TracedService(http, collector, process, place)
 
 
-def children(trace: list[ReceivedSpan], parent: str) -> list[str]:
+def child_names(trace: list[ReceivedSpan], parent: str) -> list[str]:
     """The names of the spans below a span, in the order of their begin."""
     return [span.name for span in trace if span.parent == parent]
 
@@ -128,11 +128,11 @@ def test_the_spans_of_one_push_are_one_tree(service_with_traces: TracedService) 
     known = {span.id for span in spans_of_push} | {CLIENT}
     assert len(known) == len(spans_of_push) + 1
     assert {span.parent for span in spans_of_push} <= known
-    assert children(spans_of_push, CLIENT) == [GATE]
-    assert children(spans_of_push, find(spans_of_push, GATE).id) == [INGRESS]
-    assert children(spans_of_push, find(spans_of_push, INGRESS).id) == ["ingress.decode", "session.push"]
+    assert child_names(spans_of_push, CLIENT) == [GATE]
+    assert child_names(spans_of_push, find(spans_of_push, GATE).id) == [INGRESS]
+    assert child_names(spans_of_push, find(spans_of_push, INGRESS).id) == ["ingress.decode", "session.push"]
     session = find(spans_of_push, "session.push")
-    stages = [name for name in children(spans_of_push, session.id) if name != "notifier.accept_verdict"]
+    stages = [name for name in child_names(spans_of_push, session.id) if name != "notifier.accept_verdict"]
     assert list(dict.fromkeys(stages)) == ["prepare", "score", "gather", "decide", "store"]
     assert session.attributes == {
         "tagae.mesh": "shop",
@@ -214,7 +214,7 @@ def test_a_sidecar_sends_spans_and_writes_json(tmp_path: Path) -> None:
         push = find(collector.trace(trace), "sidecar.push")
         assert push.parent == CLIENT
         assert push.attributes["tagae.sequence"] == 1
-        assert list(dict.fromkeys(children(collector.trace(trace), push.id))) == [
+        assert list(dict.fromkeys(child_names(collector.trace(trace), push.id))) == [
             "prepare",
             "score",
             "gather",

@@ -120,11 +120,11 @@ async def test_a_batch_of_a_scorer_does_not_mix_weights(
     monkeypatch.setattr(serve, "get_replica_context", lambda: context)
     passes: list[tuple[Autoencoder, int]] = []
 
-    def counted(network: Autoencoder, groups: Sequence[Group]) -> list[Scores | Exception]:
+    def count_passes(network: Autoencoder, groups: Sequence[Group]) -> list[Scores | Exception]:
         passes.append((network, len(groups)))
         return score_groups(network, groups)
 
-    monkeypatch.setattr(scorer, "score_groups", counted)
+    monkeypatch.setattr(scorer, "score_groups", count_passes)
     chosen = settings_of(own=other_weights, same=other_weights)
     weights = load_weights(None, chosen.model.weights_by_mesh, torch.device(device))
     replica = scorer.Scorer(chosen, device)
