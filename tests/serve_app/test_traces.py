@@ -52,7 +52,7 @@ class TracedService:
 
     def log_lines(self) -> list[str]:
         """All lines of the logs of this service's replicas and proxies."""
-        arguments = [part for child in self.process.child_names(recursive=True) for part in child.cmdline()]
+        arguments = [part for child in self.process.children(recursive=True) for part in child.cmdline()]
         folder = next(found[1] for part in arguments if (found := re.match(r"--session[_-]dir=(.+)", part)))
         files = [file for file in (Path(folder) / "logs" / "serve").glob("*.log") if not file.name.startswith("contr")]
         assert len(files) > 2, "these are not the logs"
