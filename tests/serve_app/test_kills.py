@@ -40,6 +40,7 @@ class Sender:
     snapshots: Sequence[MeshSnapshot]
     verdicts: list[dict[str, Any]] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
+    is_waiting: bool = False
     run: Future[None] = field(default_factory=Future)
 
     def start(self, pool: ThreadPoolExecutor, url: str, stop: threading.Event) -> None:
@@ -54,7 +55,10 @@ class Sender:
         with httpx.Client(base_url=url, timeout=2 * DEADLINE_SECONDS) as http, suppress(httpx.TransportError):
             while len(self.verdicts) < len(self.snapshots) and not stop.is_set():
                 snapshot = self.snapshots[len(self.verdicts)]
-                response = http.post(f"/v1/meshes/{self.mesh}/snapshots", content=encode_snapshot(snapshot))
+                content = encode_snapshot(snapshot)
+                self.is_waiting = True
+                response = http.post(f"/v1/meshes/{self.mesh}/snapshots", content=content)
+                self.is_waiting = False
                 if response.status_code == 429:
                     stop.wait(float(response.headers["retry-after"]))
                 elif response.status_code != 200:
@@ -126,6 +130,32 @@ def kill_one(process: psutil.Process, deployment: str, senders: Sequence[Sender]
     await_verdicts(senders, 3)
 
 
+@contextmanager
+def suspend_sessions(process: psutil.Process, senders: Sequence[Sender]) -> Iterator[int]:
+    """Suspend all sessions during the block, once each client waits for an answer. Yields the first one's process id.
+
+    A fast session is mostly between two calls; a suspended one is not.
+    """
+    sessions = [psutil.Process(pid) for pid in sorted(replicas(process, "MeshSession"))]
+    for session in sessions:
+        session.suspend()
+    try:
+        counts: list[int] = []
+
+        def is_waiting() -> bool:
+            nonlocal counts
+            before, counts = counts, [len(sender.verdicts) for sender in senders]
+            time.sleep(1.0)  # a call is on its way to its session, which answers none
+            return counts == before and all(sender.is_waiting for sender in senders)
+
+        await_that(is_waiting, "each client waits for an answer")
+        yield sessions[0].pid
+    finally:
+        for session in sessions:
+            with suppress(psutil.NoSuchProcess):
+                session.resume()
+
+
 def retries(service: Service) -> Counter[str]:
     """Return the number of repeated calls by deployment: of the ingress that counted most. Each counts its own, and any
     of them may answer a read."""
@@ -172,7 +202,9 @@ def test_kills_neither_lose_nor_repeat_snapshots_and_verdicts_stay_correct(
                 for _ in range(MOST_KILLS):  # a kill between two calls of a replica proves nothing
                     if retries(service).total():
                         break
-                    kill_one(process, "MeshSession", senders)
+                    with suspend_sessions(process, senders) as first:
+                        psutil.Process(first).kill()
+                    await_verdicts(senders, 3)
                 assert retries(service).total(), "a kill interrupted a call"
                 kill_all(process)  # during the load
             finally:
