@@ -1,16 +1,18 @@
 """A mesh's O(1) state as bytes: safetensors, with the feature schema in its header. The ring is stored separately.
 
-A step is what a state has beyond the state before it and the snapshot: the memory of incidents and, if it was
-replaced in between, the adaptation. It is small.
+A step is what a state has beyond the last full state and the snapshots since: the memory of incidents, with the scores
+since that state, and, if it was replaced in between, the adaptation. It is small.
 
 The names of arrays and fields are a storage format. They stay when an attribute gets another name.
 """
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,8 @@ from model.state.history import new_history
 from model.state.load_adapter import Adaptation, Adapter
 from model.state.mesh_state import MeshState
 from model.verdict import LimitForecast, NearbyChange, Reason, Severity, Suspect
+
+T = TypeVar("T")
 
 ARRAYS = (
     "edge_index", "node_filters", "edge_filters", "node_impact", "edge_impact", "node_absent", "edge_absent",
@@ -52,17 +56,34 @@ def pack_state(state: MeshState) -> bytes:
     return save(tensors | {"document": _json_array(document)})
 
 
-def pack_step(memory: IncidentMemory, adaptation: Adaptation | None) -> bytes:
-    """Serialize a step; ``adaptation`` is the one that replaced the mesh's before the snapshot, if any."""
-    document, tensors = _memory_document(memory), _memory_arrays(memory)
+def pack_step(memory: IncidentMemory, adaptation: Adaptation | None, snapshots: int) -> bytes:
+    """Serialize a step.
+
+    Args:
+        memory: after the snapshot. Its scores can be thousands, so a step has only those that the full state lacks.
+        adaptation: the one that replaced the mesh's before the snapshot, if any.
+        snapshots: number since the full state, at least 1; each adds one score at most.
+    """
+    recent = replace(
+        memory,
+        scores=memory.scores[-snapshots:],
+        times=memory.times[-snapshots:],
+        alerted_scores=memory.alerted_scores[-snapshots:],
+    )
+    document, tensors = _memory_document(recent), _memory_arrays(recent)
+    document["score_counts"] = [len(memory.scores), len(memory.alerted_scores)]
     if adaptation is not None:
         document["adaptation"] = _adaptation_document(adaptation)
         tensors |= _adaptation_arrays(adaptation)
     return save(tensors | {"document": _json_array(document)})
 
 
-def unpack_step(data: bytes) -> tuple[IncidentMemory, Adaptation | None]:
+def unpack_step(data: bytes, full: IncidentMemory) -> tuple[IncidentMemory, Adaptation | None]:
     """Read the bytes of :func:`pack_step`.
+
+    Args:
+        data: of the step.
+        full: the memory of the full state before it.
 
     Raises:
         IncompatibleWeights: the bytes are not a step.
@@ -70,8 +91,27 @@ def unpack_step(data: bytes) -> tuple[IncidentMemory, Adaptation | None]:
     with _refusing_other_bytes("a step of a state"):
         tensors = load(data)
         document = json.loads(tensors["document"].tobytes())
-        adaptation = document.get("adaptation")
-        return _memory(document, tensors), None if adaptation is None else _adaptation(adaptation, tensors)
+        memory, adaptation = _memory(document, tensors), document.get("adaptation")
+        if "score_counts" in document:  # before, a step had all scores
+            memory = _add_earlier_scores(memory, full, *document["score_counts"])
+        return memory, None if adaptation is None else _adaptation(adaptation, tensors)
+
+
+def _add_earlier_scores(memory: IncidentMemory, full: IncidentMemory, quiet: int, alerted: int) -> IncidentMemory:
+    """Return the memory with so many scores without and with an alert, the earliest of them from the full state."""
+    since = bisect_left(full.times, memory.times[0]) if memory.times else 0
+    moments = [at for at, _ in full.alerted_scores]
+    alerted_since = bisect_left(moments, memory.alerted_scores[0][0]) if memory.alerted_scores else 0
+    return replace(
+        memory,
+        scores=_last((*full.scores[:since], *memory.scores), quiet),
+        times=_last((*full.times[:since], *memory.times), quiet),
+        alerted_scores=_last((*full.alerted_scores[:alerted_since], *memory.alerted_scores), alerted),
+    )
+
+
+def _last(values: tuple[T, ...], count: int) -> tuple[T, ...]:
+    return values[len(values) - count :]
 
 
 def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:

@@ -323,9 +323,11 @@ class MeshRepository:
             incidents: to be written to the archive.
         """
         state, adaptation = after.state, before.mesh.state.adaptation
-        is_step = before.full is not None and _follows(state, adaptation, before.full, keep) and not _is_costly(before)
-        replaced = None if adaptation is before.adaptation else adaptation
-        stored = pack_step(state.memory, replaced) if is_step else pack_state(state)
+        full, replaced = before.full, None if adaptation is before.adaptation else adaptation
+        if full is not None and _follows(state, adaptation, full, keep) and not _is_costly(before):
+            is_step, stored = True, pack_step(state.memory, replaced, state.sequence - full.sequence)
+        else:
+            is_step, stored = False, pack_state(state)
         new = NewSnapshot(
             state.sequence, snapshot.observed_at, packed, snapshot.digest, stored, record.pack(), incidents, is_step
         )
@@ -425,9 +427,9 @@ class MeshRepository:
             return CachedMesh(Mesh(), 0)
         begin = stored.sequence - len(stored.steps)
         try:
-            steps = list(map(unpack_step, stored.steps))
             window = dict(_unpack_window(self._store.window(mesh)))
             state = unpack_state(stored.state, (window[number] for number in window if number <= begin))
+            steps = [unpack_step(step, state.memory) for step in stored.steps]
         except IncompatibleWeights as error:  # the schema of another version
             if not self._store.set_aside(mesh, str(error), revision=stored.revision):
                 raise

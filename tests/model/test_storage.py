@@ -1,6 +1,8 @@
 import json
 import pickle
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from model.incidents.tracking import IncidentMemory, OpenIncident
 from model.snapshot import PlannedChange
 from model.state.load_adapter import Adaptation, Adapter
 from model.state.mesh_state import MeshState
-from model.state.serialization import pack_state, unpack_state
+from model.state.serialization import pack_state, pack_step, unpack_state, unpack_step
 from model.verdict import NearbyChange, Reason, Severity, Suspect
 from tests.contract import different
 from tests.model.model_cases import START, at, noisy, settled_state, snapshot, watch
@@ -162,3 +164,38 @@ def test_a_stored_suspect_without_context_is_read() -> None:
     tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
     (back,) = unpack_state(save(tensors), full_state().window).memory.open
     assert back.suspects == (replace(SUSPECT, context=()),)
+
+
+def remember(memory: IncidentMemory, alerts: Sequence[bool], first: int = 0, keep: int = 6) -> IncidentMemory:
+    """Add a score for each of these, with an alert or without; the times begin with the first number."""
+    for number, alerted in enumerate(alerts, first):
+        at_time = START + timedelta(seconds=15 * number)
+        memory = memory.add_score(float(number), at_time, alerted=alerted, keep=keep)
+    return memory
+
+
+@given(st.lists(st.booleans(), max_size=12), st.lists(st.booleans(), max_size=12), st.integers(0, 3))
+@settings(max_examples=300, deadline=None)
+def test_a_step_with_the_full_state_before_it_has_all_scores(
+    before: list[bool], since: list[bool], without_score: int
+) -> None:
+    full = remember(IncidentMemory(), before)
+    after = remember(full, since, first=len(before))
+    packed = pack_step(after, None, snapshots=max(1, len(since) + without_score))
+    assert unpack_step(packed, full) == (after, None)
+
+
+def test_a_step_does_not_grow_with_the_scores() -> None:
+    full = remember(IncidentMemory(), [False] * 200, keep=2000)
+    few = pack_step(remember(IncidentMemory(), [False] * 5, keep=2000), None, snapshots=5)
+    many = pack_step(remember(full, [False] * 5, first=200, keep=2000), None, snapshots=5)
+    assert len(many) <= len(few) + 16  # digits of the count
+
+
+def test_a_step_of_an_earlier_version_has_its_own_scores() -> None:
+    memory = remember(IncidentMemory(), [False, True, False])
+    tensors = load(pack_step(memory, None, snapshots=3))
+    document = json.loads(tensors["document"].tobytes())
+    del document["score_counts"]
+    earlier = save(tensors | {"document": np.frombuffer(json.dumps(document).encode(), np.uint8)})
+    assert unpack_step(earlier, remember(memory, [False], first=3)) == (memory, None)
