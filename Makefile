@@ -72,7 +72,7 @@ fuzz: .venv/.stamp  ## send random requests, made from the OpenAPI document, to 
 evaluate: .venv/.stamp  ## score all recordings with the detector and its contenders, into benchmarks/results and README
 	$(BIN)/python -m benchmarks.evaluate $(ARGS) && $(BIN)/python -m benchmarks.figures
 
-generalize: .venv/.stamp  ## train on two generators of meshes and test on the third, for each of the three; an hour and a half or more
+generalize: .venv/.stamp  ## train on two generators of meshes and test on the third, for each of the three; half an hour or more
 	$(BIN)/python -m benchmarks.generalize $(ARGS)
 
 ablations: .venv/.stamp  ## train and score the detector without one of its parts at a time, into benchmarks/results and docs/research-log.md; half an hour or more

@@ -653,7 +653,7 @@ def tables() -> list[tuple[Path, str, str]]:
         found.append((docs / "operations.md", "page", page()))
     if (results / "detection.jsonl").exists():  # made by `make evaluate`, in half an hour
         found += [(readme, "detection", detection(BRIEF)), (docs / "model-card.md", "detection", detection())]
-    if (results / "generalize.jsonl").exists():  # made by `make generalize`, in an hour and a half
+    if (results / "generalize.jsonl").exists():  # made by `make generalize`, in half an hour
         found.append((docs / "model-card.md", "generalization", generalization()))
     if (results / "unseen.jsonl").exists():  # made by `python -m benchmarks.bench_unseen`
         found.append((log, "unseen", unseen()))

@@ -5,7 +5,7 @@
 The generators are our simulator, the other simulator (../shared/other_mesh) and recorded normal traffic with injected
 faults (../shared/recordings). If one is missing, a message says so and it is skipped. The shipped weights are tested as
 well; their training data are in the model card. Weights and verdicts are kept in out/generalize until the code changes.
-Writes ``generalize.jsonl`` if all generators are left out in turn. Each training takes half an hour on two cores.
+Writes ``generalize.jsonl`` if all generators are left out in turn. A training takes five to ten minutes on two cores.
 """
 
 import argparse
