@@ -38,11 +38,10 @@ def print_progress(console: Console, before: DemoState, state: DemoState) -> Non
 def describe(snapshot: ScoredSnapshot) -> str:
     """Return a verdict in one line."""
     verdict = snapshot.verdict
-    threshold = "" if verdict.threshold is None else f", threshold {verdict.threshold:.1f}"
     first = verdict.alerts[0].suspects[:3] if verdict.alerts else []
     suspects = f", suspects {', '.join(s.service for s in first)}" if first else ""
     return (
-        f"snapshot {snapshot.index}: score {verdict.mesh_score:.1f}{threshold}, "
+        f"snapshot {snapshot.index}: score {verdict.mesh_score:.1f}, "
         f"verdict in {snapshot.milliseconds:.0f} ms{suspects}"
     )
 

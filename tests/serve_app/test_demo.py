@@ -178,13 +178,13 @@ def test_progress_lines(capsys: pytest.CaptureFixture[str]) -> None:
         print_progress(console, state, state)
         before = state
     assert capsys.readouterr().out.splitlines() == [
-        "00:00:15  normal      snapshot 1: score 1.0, threshold 4.0, verdict in 3 ms",
+        "00:00:15  normal      snapshot 1: score 1.0, verdict in 3 ms",
         "00:00:45  fault       error burst at a/[db]: must raise an alert",
         "00:01:00  ALERT       major incident, suspects a/[db]. a/[db] is failing: 31% of its requests, "
         "usually 0.3%. 1 service affected.",
-        "00:01:00  anomalous   snapshot 4: score 8.0, threshold 4.0, verdict in 3 ms, suspects a/[db]",
+        "00:01:00  anomalous   snapshot 4: score 8.0, verdict in 3 ms, suspects a/[db]",
         "00:02:15  ended       error burst at a/[db]: alert within 30 s, culprit ranked first",
-        "00:02:15  normal      snapshot 9: score 1.0, threshold 4.0, verdict in 3 ms",
+        "00:02:15  normal      snapshot 9: score 1.0, verdict in 3 ms",
     ]
     assert describe(scored_snapshot(0)).startswith("snapshot 0: score 1.0")
 
@@ -197,7 +197,7 @@ def test_a_notice_is_a_line_and_no_alert(capsys: pytest.CaptureFixture[str]) -> 
     assert [one.incident for one in state.noticed] == ["n"]
     assert capsys.readouterr().out.splitlines() == [
         "00:00:15  notice      a/db is failing: 31% of its requests, usually 0.3%. 1 service affected.",
-        "00:00:15  normal      snapshot 1: score 1.0, threshold 4.0, verdict in 3 ms",
+        "00:00:15  normal      snapshot 1: score 1.0, verdict in 3 ms",
     ]
 
 
