@@ -58,7 +58,7 @@ bench: .venv/.stamp  ## measure the figures, in about half an hour, into benchma
 	$(BIN)/python -m benchmarks.figures
 
 openapi: .venv/.stamp  ## write the golden OpenAPI document
-	$(BIN)/python -c 'import json; from serve_app.deployments.ingress import http; print(json.dumps(http.openapi(), indent=1, sort_keys=True))' > tests/serve_app/golden/openapi.json
+	$(BIN)/python -c 'import json; from serve_app.deployments.http.ingress import http; print(json.dumps(http.openapi(), indent=1, sort_keys=True))' > tests/serve_app/golden/openapi.json
 
 proto: .venv/.stamp  ## generate the sidecar's code from its .proto, into serve_app/sidecar/generated
 	$(BIN)/python -m grpc_tools.protoc -Iserve_app/sidecar/generated=serve_app/sidecar --python_out=. --pyi_out=. --grpc_python_out=. serve_app/sidecar/generated/verdicts.proto

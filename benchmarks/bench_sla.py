@@ -25,10 +25,11 @@ from starlette.middleware import Middleware
 
 from benchmarks.bench_overload import Body, Connection
 from serve_app.app import start, stop
-from serve_app.deployments import gate, local
-from serve_app.deployments.admission import Admission, RequestKind
+from serve_app.deployments import local
+from serve_app.deployments.gate import gate
+from serve_app.deployments.gate.admission import Admission, RequestKind
+from serve_app.deployments.gate.waiting_room import WaitingRoom
 from serve_app.deployments.sla.counts import REPORT_SECONDS
-from serve_app.deployments.waiting_room import WaitingRoom
 from serve_app.settings import Settings
 
 CALLBACK = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"

@@ -17,19 +17,19 @@ from model.mesh_weights import load_weights
 from serve_app.access import Access, require_certificate, require_protection
 from serve_app.deployments import local, logs
 from serve_app.deployments.collector import Collector
-from serve_app.deployments.ingress import Ingress
-from serve_app.deployments.meta import MetaModel
+from serve_app.deployments.http.ingress import Ingress
 from serve_app.deployments.notifier import Notifier
 from serve_app.deployments.rpc import RETRY_AFTER_SECONDS
 from serve_app.deployments.scaling import follow_requests
-from serve_app.deployments.scorer import Scorer
+from serve_app.deployments.scoring.meta import MetaModel
+from serve_app.deployments.scoring.scorer import Scorer
 from serve_app.deployments.session import MeshSession
 from serve_app.deployments.trainer import Trainer
 from serve_app.errors import BadSettings, NoCapacity
+from serve_app.observability.traces import check_traces
 from serve_app.settings import ServeSettings, Settings
 from serve_app.settings.access import serve_rules
 from serve_app.stores.opening import check_store
-from serve_app.telemetry.traces import check_traces
 
 __all__ = ["NAME", "Arguments", "application", "build", "start", "stop"]
 

@@ -37,8 +37,8 @@ from model.state.mesh_state import MeshState, Observation, observe
 from model.verdict import ClusterEvent, Verdict
 from partitioning import Partition, PartitionPlan, plan, rebalance
 from serve_app.api.views import Deviations
+from serve_app.observability.spans import Span, span
 from serve_app.settings import Settings
-from serve_app.telemetry.spans import Span, span
 
 # Counted snapshots, each with the memory after its verdict, and with the adaptation that replaced another before it.
 Steps = Iterable[tuple[MeshSnapshot, IncidentMemory, Adaptation | None]]

@@ -21,13 +21,13 @@ from serve_app.api.schemas.actions import FeedbackDocument, KeptFeedbackDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import CorruptState, StoreConflict, UnknownIncident
+from serve_app.observability import spans
+from serve_app.observability.topic import set_topic
 from serve_app.pipeline import PREPARE, STORE, Advanced, Options, StageRunner, deviations_of, run_stages
 from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.cache import CachedMesh
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
-from serve_app.telemetry import spans
-from serve_app.telemetry.topic import set_topic
 
 T = TypeVar("T")
 

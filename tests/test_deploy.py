@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from serve_app.collect.loop import CollectorState
-from serve_app.deployments.streams import EVENTS, WAIT_SECONDS
+from serve_app.deployments.http.streams import EVENTS, WAIT_SECONDS
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import METRICS, MeshGauges, Objective, ObjectiveStatus, ServiceLevel
 from serve_app.settings import Settings

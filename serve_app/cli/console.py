@@ -27,7 +27,7 @@ from rich.text import Text
 from model.errors import ModelError
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 from serve_app.errors import ServeError
-from serve_app.telemetry.logs import stderr_handler
+from serve_app.observability.logs import stderr_handler
 
 T = TypeVar("T")
 NOTE_SECONDS = 60.0  # between two lines about long work

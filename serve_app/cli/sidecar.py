@@ -12,8 +12,8 @@ import typer
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import print_state, write_json
 from serve_app.cli.mesh_options import UNNAMED, Collected, PrometheusUrl, select_mesh
-from serve_app.telemetry.logs import stderr_handler
-from serve_app.telemetry.topic import set_topic
+from serve_app.observability.logs import stderr_handler
+from serve_app.observability.topic import set_topic
 
 
 def sidecar(

@@ -29,7 +29,7 @@ from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 
 if TYPE_CHECKING:
-    from serve_app.deployments.remote_control import Line
+    from serve_app.deployments.http.remote_control import Line
 
 __all__ = ["demonstrate"]
 
@@ -67,8 +67,8 @@ def demonstrate(
         The judgement on the first fault with ``once``; None if there was none.
     """
     from serve_app.app import start, stop  # imports Ray
+    from serve_app.deployments.http.remote_control import Line, remote_control
     from serve_app.deployments.lifetime import Lifetime
-    from serve_app.deployments.remote_control import Line, remote_control
 
     with wait("Simulating a mesh"):
         simulator = Simulator(MeshSpec(services=services, seed=seed))

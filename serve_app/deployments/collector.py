@@ -24,10 +24,10 @@ from serve_app.deployments.sla.counts import REPORT_SECONDS, RequestCounts, has_
 from serve_app.deployments.sla.levels import SESSION
 from serve_app.errors import ServeError, UnknownMesh, answer
 from serve_app.metrics import REQUESTS
+from serve_app.observability.spans import span, traceparent
+from serve_app.observability.topic import set_topic
 from serve_app.settings import CollectorSettings, MeshSettings, Settings
 from serve_app.stores.opening import open_leases
-from serve_app.telemetry.spans import span, traceparent
-from serve_app.telemetry.topic import set_topic
 
 if TYPE_CHECKING:  # the collector needs no torch
     from serve_app.deployments.session import MeshSession

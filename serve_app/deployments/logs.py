@@ -7,7 +7,7 @@ log under their own names, and their records go to the same handlers.
 import logging
 from logging.handlers import MemoryHandler
 
-from serve_app.telemetry.logs import AddContext, JsonFormatter
+from serve_app.observability.logs import AddContext, JsonFormatter
 
 PACKAGES = ("serve_app", "model")
 SERVE = "ray.serve"

@@ -8,10 +8,10 @@ from serve_app.alerts.notifier import AlertDelivery, receivers
 from serve_app.alerts.owner import Owner
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.reporting import start_reporting
+from serve_app.observability.spans import span
+from serve_app.observability.topic import set_topic
 from serve_app.settings import Settings
 from serve_app.stores.opening import open_alert_storage
-from serve_app.telemetry.spans import span
-from serve_app.telemetry.topic import set_topic
 
 
 class Notifier:

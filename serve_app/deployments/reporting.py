@@ -2,8 +2,8 @@
 
 from serve_app.deployments import logs
 from serve_app.deployments.instruments import RayInstruments
+from serve_app.observability.traces import start_traces
 from serve_app.settings import Settings
-from serve_app.telemetry.traces import start_traces
 
 
 def start_reporting(settings: Settings, component: str) -> None:

@@ -14,7 +14,7 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, 
 
 from serve_app.deployments.deadline import Deadline
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
-from serve_app.telemetry.spans import add_event
+from serve_app.observability.spans import add_event
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -40,12 +40,12 @@ from serve_app.deployments.queries import Queries
 from serve_app.deployments.reporting import start_reporting
 from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, connect
 from serve_app.deployments.scaling import RequestLoad
-from serve_app.deployments.scoring_replicas import Replicas
-from serve_app.deployments.scoring_session import InSession
+from serve_app.deployments.scoring.in_session import InSession
+from serve_app.deployments.scoring.replicas import Replicas
+from serve_app.deployments.scoring.stages import Place, SnapshotRunner
 from serve_app.deployments.service_graphs import ServiceGraphs
 from serve_app.deployments.sla.counts import Report
 from serve_app.deployments.sla.levels import ServiceLevels
-from serve_app.deployments.stages import Place, SnapshotRunner
 from serve_app.deployments.storage import open_store
 from serve_app.errors import (
     Overloaded,
@@ -63,6 +63,8 @@ from serve_app.metrics import (
     WEIGHTS,
     ServiceLevel,
 )
+from serve_app.observability import spans
+from serve_app.observability.topic import set_topic
 from serve_app.pipeline import (
     PREPARE,
     Advanced,
@@ -76,13 +78,11 @@ from serve_app.session import MeshSteps, NextSnapshot, PushResult
 from serve_app.settings import AlertSettings, Settings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.repository import MeshRepository
-from serve_app.telemetry import spans
-from serve_app.telemetry.topic import set_topic
 
 if TYPE_CHECKING:
-    from serve_app.deployments.meta import MetaModel
     from serve_app.deployments.notifier import Notifier
-    from serve_app.deployments.scorer import Scorer
+    from serve_app.deployments.scoring.meta import MetaModel
+    from serve_app.deployments.scoring.scorer import Scorer
     from serve_app.deployments.trainer import Trainer
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from model.state.serialization import unpack_state
 from serve_app.api.codec import unpack_snapshot
 from serve_app.deployments.reporting import start_reporting
 from serve_app.deployments.storage import open_store
+from serve_app.observability.topic import set_topic
 from serve_app.settings import Settings
-from serve_app.telemetry.topic import set_topic
 
 log = logging.getLogger(__name__)
 

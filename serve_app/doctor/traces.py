@@ -6,8 +6,8 @@ from serve_app.doctor.installation import Finding
 from serve_app.errors import BadSettings
 from serve_app.net.endpoint import SecretUnreadable, read_headers, ssl_context
 from serve_app.net.http import first_line
-from serve_app.settings.telemetry import TraceSettings
-from serve_app.telemetry.traces import check_traces
+from serve_app.observability.traces import check_traces
+from serve_app.settings.observability import TraceSettings
 
 DEADLINE_SECONDS = 5.0
 

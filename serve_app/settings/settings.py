@@ -36,8 +36,8 @@ from serve_app.settings.base import Location, MeshName, SettingsGroup
 from serve_app.settings.collector import CollectorSettings
 from serve_app.settings.links import LinkSettings
 from serve_app.settings.meshes import Priority, ServedMeshSettings
+from serve_app.settings.observability import LogSettings, TraceSettings
 from serve_app.settings.sla import SlaSettings
-from serve_app.settings.telemetry import LogSettings, TraceSettings
 
 PREFIX = "TAGAE_"
 PLAIN_NAMES = {

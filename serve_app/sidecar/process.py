@@ -21,6 +21,7 @@ from serve_app.access import Access, require_certificate, require_protection
 from serve_app.collect.loop import MeshCollector, poll_schedule
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.errors import BadSettings
+from serve_app.observability.traces import check_traces, start_traces
 from serve_app.settings import MeshSettings, Settings, SidecarSettings
 from serve_app.settings.access import sidecar_rules
 from serve_app.sidecar.gate import TokenInterceptor, metrics_server
@@ -28,7 +29,6 @@ from serve_app.sidecar.generated.verdicts_pb2 import DESCRIPTOR
 from serve_app.sidecar.generated.verdicts_pb2_grpc import add_VerdictsServicer_to_server
 from serve_app.sidecar.service import Verdicts
 from serve_app.sidecar.session import Session
-from serve_app.telemetry.traces import check_traces, start_traces
 
 SERVICE = DESCRIPTOR.services_by_name["Verdicts"].full_name
 GRACE_SECONDS = 1.0  # for answers under way when it ends

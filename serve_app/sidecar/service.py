@@ -14,12 +14,12 @@ from serve_app.api.codec import JSON, Limits, decode_snapshot, require_not_ahead
 from serve_app.api.problems import problem
 from serve_app.errors import Overloaded, UnknownMesh, answer
 from serve_app.metrics import REFUSALS, Instruments
+from serve_app.observability.spans import HEADER
 from serve_app.settings import Settings
 from serve_app.sidecar.generated.verdicts_pb2 import LatestRequest, Snapshot, Verdict, WatchRequest
 from serve_app.sidecar.generated.verdicts_pb2_grpc import VerdictsServicer
 from serve_app.sidecar.messages import snapshot_document, verdict_message
 from serve_app.sidecar.session import Session
-from serve_app.telemetry.spans import HEADER
 
 MOST_LETTERS = 600  # of a status' text: with its encoding it stays below the 8 KiB that a peer takes as metadata
 STATUS = {  # of gRPC, by HTTP's

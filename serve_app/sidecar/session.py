@@ -18,6 +18,8 @@ from serve_app.api.codec import pack_snapshot
 from serve_app.errors import BadSettings, CorruptState, NoCapacity, Overloaded, ServeError, StoreGone, UnknownMesh
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import PREDICTIONS, STAGE, STORE_GONE, MeshGauges
+from serve_app.observability.spans import span
+from serve_app.observability.topic import set_topic
 from serve_app.pipeline import ThreadRunner, options, replayer
 from serve_app.session import MeshSteps, NextSnapshot
 from serve_app.settings import Settings
@@ -29,8 +31,6 @@ from serve_app.stores.cache import MeshCache
 from serve_app.stores.opening import open_store
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
-from serve_app.telemetry.spans import span
-from serve_app.telemetry.topic import set_topic
 
 MOST_WAITING = 16  # snapshots that wait for their turn; a mesh has one every few seconds
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from serve_app.api.client import Client
 from serve_app.api.codec import snapshot_document
 from serve_app.api.schemas.actions import FeedbackDocument, MuteDocument
 from serve_app.api.schemas.verdict import VerdictDocument
-from serve_app.deployments.streams import WAIT_SECONDS
+from serve_app.deployments.http.streams import WAIT_SECONDS
 from serve_app.errors import UnknownMesh
 from serve_app.settings import LimitSettings, ServeSettings
 from serve_app.simulator.mesh.topology import MeshSpec

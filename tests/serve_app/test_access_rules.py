@@ -30,8 +30,8 @@ from serve_app.access import (
 )
 from serve_app.access.routes import OPEN, SAFE, need
 from serve_app.access.tokens import RELOAD_SECONDS, parse
-from serve_app.deployments.ingress import http
-from serve_app.deployments.remote_control import http as demo
+from serve_app.deployments.http.ingress import http
+from serve_app.deployments.http.remote_control import http as demo
 from serve_app.errors import (
     BadHost,
     BadSettings,

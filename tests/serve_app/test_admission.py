@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from serve_app.deployments.admission import (
+from serve_app.deployments.gate.admission import (
     LEAST,
     LONGEST_WAIT_SECONDS,
     MOST,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from serve_app.deployments.batching import Load, batch_limits
+from serve_app.deployments.scoring.batching import Load, batch_limits
 
 FIXED, EACH, WORK = 0.002, 0.0002, 240  # s, s, services and calls: one core and meshes of 60 services
 TARGET, LONGEST, LARGEST = 0.035, 0.01, 8

@@ -24,7 +24,7 @@ from serve_app.demo.document import encode, keys
 from serve_app.demo.outcomes import outcome, tally
 from serve_app.demo.state import CHANGE_SNAPSHOTS, KEPT, WARM_UP, DemoState, add_verdict, press
 from serve_app.demo.story import RaisedIncident
-from serve_app.deployments.remote_control import MOST_KEYS, WaitingKeys
+from serve_app.deployments.http.remote_control import MOST_KEYS, WaitingKeys
 from serve_app.errors import InvalidDocument, Overloaded
 from serve_app.simulator.events.faults import Fault
 from serve_app.simulator.events.operations import BenignChange

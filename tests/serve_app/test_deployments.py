@@ -18,7 +18,8 @@ from model.checkpoint import load
 from model.network.autoencoder import Autoencoder, Decoding, MeshGraph
 from model.scoring.score import PartitionTask, score
 from serve_app.app import nested
-from serve_app.deployments.gpu import (
+from serve_app.deployments.http.routes.views import mesh_document
+from serve_app.deployments.scoring.gpu import (
     LEAST_HEADROOM,
     GpuReading,
     GpuWatch,
@@ -26,9 +27,8 @@ from serve_app.deployments.gpu import (
     prepare_gpu,
     watch_gpu,
 )
-from serve_app.deployments.routes.views import mesh_document
-from serve_app.deployments.scorer import balance, find_device, probe, score_groups
-from serve_app.deployments.scoring_session import score_parts
+from serve_app.deployments.scoring.in_session import score_parts
+from serve_app.deployments.scoring.scorer import balance, find_device, probe, score_groups
 from serve_app.errors import NoCapacity
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import PARTS_SCORED, STAGE

@@ -7,7 +7,7 @@ import pytest
 
 from tests.timing import PATIENCE_SECONDS
 
-WITHOUT = ("gate", "ingress", "collector", "notifier", "trainer")
+WITHOUT = ("gate", "http.ingress", "collector", "notifier", "trainer")
 
 
 @pytest.mark.parametrize("deployment", [*WITHOUT, "session"])

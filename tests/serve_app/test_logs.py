@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 import pytest
 
 from serve_app.deployments import logs
+from serve_app.observability.topic import Topic, set_topic, topic
 from serve_app.pipeline import run_in_pool
-from serve_app.telemetry.topic import Topic, set_topic, topic
 
 
 class Recorded(logging.Handler):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from serve_app.deployments.ingress import http
+from serve_app.deployments.http.ingress import http
 from tests.serve_app.running import Service
 
 HERE = Path(__file__).parent

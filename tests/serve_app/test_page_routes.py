@@ -18,7 +18,7 @@ import pytest
 
 from serve_app.app import GRACE_SECONDS
 from serve_app.collect.loop import CollectorState
-from serve_app.deployments.routes.views import source_document
+from serve_app.deployments.http.routes.views import source_document
 from serve_app.settings import Settings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.web.assets import files

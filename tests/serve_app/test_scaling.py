@@ -8,7 +8,7 @@ from ray.serve._private.common import DeploymentID, ReplicaID
 from ray.serve.config import AutoscalingContext, AutoscalingPolicy
 from starlette.types import Message, Receive, Scope, Send
 
-from serve_app.deployments.http import CountRequests
+from serve_app.deployments.http.interface import CountRequests
 from serve_app.deployments.scaling import REQUESTS, RequestLoad, choose_replicas, follow_requests
 
 

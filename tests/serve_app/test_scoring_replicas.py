@@ -13,8 +13,8 @@ from model.incidents.tracking import AlertPolicy
 from model.mesh_weights import Weights
 from serve_app.api.codec import encode_verdict
 from serve_app.deployments.deadline import Deadline
-from serve_app.deployments.scorer import Group, Scored, score_groups
-from serve_app.deployments.scoring_replicas import Replicas
+from serve_app.deployments.scoring.replicas import Replicas
+from serve_app.deployments.scoring.scorer import Group, Scored, score_groups
 from serve_app.pipeline import Mesh, MetaInput, Options, advance, decide, run_stages
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator

@@ -19,12 +19,12 @@ from serve_app.api.codec import snapshot_document
 from serve_app.errors import BadSettings, StaleSnapshot
 from serve_app.exporter import PrometheusInstruments
 from serve_app.net.endpoint import SecretUnreadable, read_headers
+from serve_app.observability import export, spans
+from serve_app.observability.export import SpanQueue, start_export
+from serve_app.observability.traces import check_traces
 from serve_app.settings import Settings
-from serve_app.settings.telemetry import TraceSettings
+from serve_app.settings.observability import TraceSettings
 from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.telemetry import export, spans
-from serve_app.telemetry.export import SpanQueue, start_export
-from serve_app.telemetry.traces import check_traces
 from tests.serve_app.running import eventually, record_simulation, start_service
 from tests.serve_app.sidecar.beside import SECONDS, message, open_client, start_sidecar
 from tests.serve_app.trace_collector import ReceivedSpan, TraceCollector, run_trace_collector
@@ -318,7 +318,7 @@ def test_without_an_endpoint_nothing_is_recorded_or_imported() -> None:
     assert spans.span("one", mesh="shop") is spans.span("two")
     assert (spans.traceparent(), spans.trace_id(), spans.is_recording()) == ("", None, False)
     code = (
-        "import sys, serve_app.sidecar.process, serve_app.telemetry.traces as s\n"
+        "import sys, serve_app.sidecar.process, serve_app.observability.traces as s\n"
         "from serve_app.settings import Settings\n"
         "s.start_traces(Settings().traces, 'sidecar', None)\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry.sdk', 'opentelemetry.trace'))])"
@@ -330,7 +330,7 @@ def test_without_an_endpoint_nothing_is_recorded_or_imported() -> None:
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "serve_app.telemetry.export", None)
+    monkeypatch.setitem(sys.modules, "serve_app.observability.export", None)
     check_traces(TraceSettings())
     with pytest.raises(BadSettings, match=r"traces\.endpoint: .* pip install 'tagae\[otel\]'"):
         check_traces(TraceSettings(endpoint="http://127.0.0.1:4318"))

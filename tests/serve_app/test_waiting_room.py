@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from serve_app.deployments.admission import LEAST, Admission, RequestKind, Ticket
-from serve_app.deployments.waiting_room import WaitingRoom
+from serve_app.deployments.gate.admission import LEAST, Admission, RequestKind, Ticket
+from serve_app.deployments.gate.waiting_room import WaitingRoom
 from serve_app.settings.meshes import Priority
 
 LONG = 36_000.0  # a deadline, s: nothing waits too long while the tests run

@@ -17,12 +17,12 @@ from model.mesh_weights import Weights, load_weights
 from model.network.autoencoder import Autoencoder
 from model.scoring.score import score
 from serve_app.api.codec import pack_snapshot
-from serve_app.deployments import scorer
 from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.news import News
 from serve_app.deployments.queries import Queries
-from serve_app.deployments.scorer import Group, Scored, Scores, probe, score_groups
-from serve_app.deployments.scoring_session import InSession
+from serve_app.deployments.scoring import scorer
+from serve_app.deployments.scoring.in_session import InSession
+from serve_app.deployments.scoring.scorer import Group, Scored, Scores, probe, score_groups
 from serve_app.errors import DeadlineExceeded
 from serve_app.exporter import PrometheusInstruments
 from serve_app.pipeline import LocalRunner, Options, options, replayer, run_now

@@ -1,0 +1,9 @@
+"""What a request passes in the process that listens, before Serve sees it.
+
+:mod:`connections` limits connections. :mod:`gate` checks access and reads the body. :mod:`admission` decides whether
+there is room, and :mod:`waiting_room` lets snapshots wait a moment for it.
+"""
+
+from serve_app.deployments.gate.gate import Gate, middlewares
+
+__all__ = ["Gate", "middlewares"]  # manifests name middlewares by this path

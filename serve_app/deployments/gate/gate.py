@@ -1,0 +1,497 @@
+"""The gate: every request passes it before Serve sees it.
+
+It runs in the process that listens (Serve's proxy, or an ingress replica where Serve listens there) and keeps work that
+cannot be done away from the replicas:
+
+* A request that is not allowed is refused before a byte of its body is read (:mod:`serve_app.access`).
+* A body is read here, within a time and at a minimum rate, and passed on whole. A slow client holds a connection, never
+  a slot of a replica.
+* A request is admitted or refused (:mod:`serve_app.deployments.gate.admission`): before its body is read if there is no
+  room, and again when the body has arrived. A snapshot can wait a moment for room, by the priority of its mesh
+  (:mod:`serve_app.deployments.gate.waiting_room`). Health routes are always admitted.
+* A request that a dying replica dropped is sent again to another one, until its deadline. All requests may be repeated:
+  a snapshot is counted once, and the other routes set a state that is the same when set twice.
+* The client gets an answer by the deadline in any case.
+* Requests are counted by outcome and duration. Every few seconds the gate asks the service whether it is ready, as a
+  client would, and sends its counts with this request (:mod:`serve_app.deployments.sla`).
+* The files of the page are sent from here (:mod:`serve_app.deployments.http.page_files`).
+
+Serve calls :func:`middlewares` in each process that listens (``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH``).
+"""
+
+import asyncio
+import json
+import logging
+import random
+import re
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serve_app.access import Access
+from serve_app.deployments.deadline import mark_time
+from serve_app.deployments.gate import connections
+from serve_app.deployments.gate.admission import Admission, RequestKind, Ticket
+from serve_app.deployments.gate.waiting_room import WaitingRoom
+from serve_app.deployments.http.page_files import PageFiles
+from serve_app.deployments.http.problems import MEDIA_TYPE, problem_response
+from serve_app.deployments.http.traced_requests import TracedRequests
+from serve_app.deployments.instruments import RayInstruments
+from serve_app.deployments.local import handed_settings
+from serve_app.deployments.reporting import start_reporting
+from serve_app.deployments.rpc import RECEIVED, RETRY_AFTER_SECONDS
+from serve_app.deployments.sla.counts import (
+    EXTENSION,
+    REPORT_SECONDS,
+    Outcome,
+    Report,
+    RequestCounts,
+    has_time,
+    outcome_of,
+)
+from serve_app.errors import (
+    DeadlineExceeded,
+    DocumentTooLarge,
+    HeadersTooLarge,
+    NoCapacity,
+    Overloaded,
+    ServeError,
+    SlowRequest,
+    answer,
+)
+from serve_app.metrics import FAILED_LOGINS, REFUSALS, REQUESTS, SNAPSHOTS_DROPPED, Instruments
+from serve_app.settings import Settings
+from serve_app.settings.access import serve_rules
+from serve_app.settings.meshes import Priority
+from serve_app.web import assets
+
+BROKEN = 500  # what an answer that broke off counts as
+HEADROOMS = 6  # answers of scorers, half a minute: a hot GPU stays hot for a while
+GRACE_SECONDS = 5.0  # before the rate of a body is checked
+GRACE_SPREAD = 2.0  # a random factor of the grace, so that clients that came together are not all cut off together
+TRICKLE_BYTES = 512  # a smaller piece of a body is a trickle
+TRICKLES = 4  # after so many, pieces are read together, every tenth of a second
+TRICKLE_SECONDS = 0.1
+MOST_BODIES = 8  # of the largest size, that all requests together can have in memory
+SLACK = 1.05  # of a deadline: the ingress answers at the deadline itself, with more detail
+PAUSE_SECONDS = 0.1  # between two attempts
+OPEN_ENDED = re.compile(r"/-/.*|/v1/meshes/[^/]*/verdicts/stream")  # Serve's own routes, and streams
+UNLIMITED = re.compile(r"/(static/.*|login|logout|healthz|readyz)?")
+MESH = re.compile(r"/v1/meshes/([^/]*)(?:/(.*))?")
+POSTS = {
+    "snapshots": RequestKind.PUSH,
+    "baseline": RequestKind.BASELINE,
+    "otlp/v1/metrics": RequestKind.PUSH,
+}  # to a mesh; all others are actions of a person on the page
+DROPS = {429: "overload", 504: "deadline"}  # by the status of the answer to a snapshot
+SNAPSHOTS = "snapshots"  # the route whose durations are those from push to verdict
+STARTING = b"/-/routes"  # Serve's 404 names it while the service is starting
+READYZ = {
+    "type": "http",
+    "asgi": {"version": "3.0", "spec_version": "2.3"},
+    "http_version": "1.1",
+    "method": "GET",
+    "scheme": "http",
+    "path": "/readyz",
+    "raw_path": b"/readyz",
+    "query_string": b"",
+    "root_path": "",
+    "headers": [(b"host", b"localhost")],
+    "client": ("127.0.0.1", 0),
+    "server": ("127.0.0.1", 0),
+}
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The state of one request in the gate.
+
+    Attributes:
+        kind: None: no limit applies.
+        mesh: name in the path, or empty.
+        deadline_seconds: None: it has no deadline.
+        priority: of its mesh.
+        is_push: whether it pushes a snapshot.
+    """
+
+    kind: RequestKind | None
+    mesh: str
+    deadline_seconds: float | None
+    priority: Priority = Priority.NORMAL
+    is_push: bool = False
+
+
+class Gate:
+    """ASGI middleware. Of one event loop.
+
+    Args:
+        app: what is behind it.
+        settings: its ``serve`` and ``limits``.
+        access: the rules. The application behind the gate checks the same rules, since it may run without a gate.
+        instruments: count the refusals.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings, access: Access, instruments: Instruments) -> None:
+        self._app, self._access, self._instruments = PageFiles(app), access, instruments
+        self._front, self._most_body = settings.serve, settings.limits.max_body_bytes
+        self._priority = settings.priority
+        self._admission = Admission(settings.serve.deadline_seconds)
+        self._room = WaitingRoom(self._admission)
+        self._buffered = 0  # bytes of bodies in memory
+        self._counts = RequestCounts(settings.sla)
+        self._reporting: asyncio.Task[None] | None = None
+        # Each answer is of one scorer, so the lowest of the newest answers counts.
+        self._headrooms: deque[float] = deque([1.0], maxlen=HEADROOMS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it."""
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if self._reporting is None or self._reporting.done():
+            self._reporting = asyncio.create_task(self._report())
+        answered, request = Answered(send), None
+        try:
+            self._check_headers(scope)
+            self._check_access(scope)
+            request = self._request(scope)
+            await self._pass(request, scope, receive, answered)
+            self._count(request, answered, answered.status if answered.has_ended else BROKEN)
+        except ServeError as error:
+            if request is not None:
+                self._count(request, answered, answer(error).status)
+            if answered.has_begun:
+                raise  # uvicorn closes the connection, which tells the client that the answer is not whole
+            self._instruments.count(REFUSALS, code=answer(error).code)
+            if reason := error.details.get("reason"):
+                self._instruments.count(FAILED_LOGINS, reason=reason)
+            await _refuse(error, scope, receive, send)
+        except Exception:
+            if request is not None:
+                self._count(request, answered, BROKEN)
+            raise
+
+    def _count(self, request: Request, answered: "Answered", status: int) -> None:
+        """Count a request that was answered with this status."""
+        if request.kind is None:
+            return
+        outcome = Outcome.ABANDONED if answered.is_abandoned else outcome_of(status)
+        self._instruments.count(REQUESTS, kind="push" if request.is_push else "other", outcome=outcome.value)
+        if not request.is_push:
+            self._counts.count_request(outcome)
+            return
+        received, is_measured = answered.received_at, has_time(status) and not answered.is_abandoned
+        seconds = time.monotonic() - received if is_measured and received is not None else None
+        self._counts.count_push(outcome, request.mesh, seconds)
+
+    async def _report(self) -> None:
+        """Ask the service regularly whether it is ready, and send it the counts."""
+        asked = time.monotonic()
+        while True:
+            await asyncio.sleep(REPORT_SECONDS)
+            report = self._counts.report()
+            is_up = await self._is_ready(report)
+            if is_up:
+                self._counts.acknowledge(report)
+            since, asked = time.monotonic() - asked, time.monotonic()
+            # After a longer pause, this process was too busy to know.
+            self._counts.count_time(min(since, 2 * REPORT_SECONDS), is_up=is_up)
+
+    async def _is_ready(self, report: Report) -> bool:
+        """Whether the service answers that it is ready, before the deadline."""
+        scope = {**READYZ, "extensions": {EXTENSION: report}, "state": {}}
+        body = bytearray()
+
+        async def collect(message: Message) -> None:
+            body.extend(message.get("body", b""))
+
+        answered = Answered(collect)
+        try:
+            async with asyncio.timeout(self._front.deadline_seconds):
+                await self._app(scope, _replay(b"", _never), answered)
+            if answered.status != 200:
+                return False
+            self._headrooms.append(json.loads(body).get("headroom") or 1.0)
+        except Exception as error:  # of the service, or of Serve
+            log.warning("the service could not be asked whether it is ready: %r", error)
+            return False
+        self._admission.headroom = min(self._headrooms)
+        return True
+
+    def _check_headers(self, scope: Scope) -> None:
+        size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+        size += len(scope.get("raw_path") or b"") + len(scope["query_string"])
+        if size > self._front.max_header_bytes:
+            raise HeadersTooLarge(
+                f"headers: expected at most {self._front.max_header_bytes} bytes with the request line, came {size}; "
+                "send fewer or shorter ones"
+            )
+
+    def _check_access(self, scope: Scope) -> None:
+        self._access.check(
+            scope["method"], scope["path"], scope["headers"], scope["client"], scope["scheme"], scope["http_version"]
+        )
+
+    async def _pass(self, request: Request, scope: Scope, receive: Receive, send: "Answered") -> None:
+        if request.deadline_seconds is None:
+            await self._app(scope, receive, send)
+            return
+        try:
+            await self._admit_and_send(request, request.deadline_seconds, scope, receive, send)
+        except ServeError as error:
+            self._count_drop(request, answer(error).status)
+            raise
+        self._count_drop(request, send.status)
+
+    async def _admit_and_send(
+        self, request: Request, seconds: float, scope: Scope, receive: Receive, send: "Answered"
+    ) -> None:
+        if request.kind and not self._room.is_open(request.kind, request.mesh, request.priority):
+            raise self._refusal()
+        body = await self._body(scope, receive)
+        send.received_at, received = time.monotonic(), mark_time()
+        try:
+            ticket = await self._admit(request)
+            try:
+                await self._send_until(send.received_at + SLACK * seconds, received, scope, body, receive, send)
+            finally:
+                if ticket:
+                    self._room.leave(ticket)
+        finally:
+            self._buffered -= len(body)
+
+    def _count_drop(self, request: Request, status: int) -> None:
+        """Count a snapshot that gets no verdict because the service is too busy."""
+        if request.kind is RequestKind.PUSH and status in DROPS:
+            self._instruments.count(SNAPSHOTS_DROPPED, priority=request.priority.value, reason=DROPS[status])
+
+    def _request(self, scope: Scope) -> Request:
+        path, live = scope["path"], self._front.deadline_seconds
+        if OPEN_ENDED.fullmatch(path):
+            return Request(None, "", None)
+        if UNLIMITED.fullmatch(path):
+            return Request(None, "", live)
+        if path == "/v1/score":
+            return Request(RequestKind.SCORE, "", self._front.score_deadline_seconds)
+        found = MESH.fullmatch(path)
+        if found is None or scope["method"] != "POST":
+            return Request(RequestKind.READ, "", live)
+        is_push = found[2] == SNAPSHOTS
+        return Request(POSTS.get(found[2], RequestKind.READ), found[1], live, self._priority(found[1]), is_push)
+
+    async def _admit(self, request: Request) -> Ticket | None:
+        if request.kind is None:
+            return None
+        ticket = await self._room.enter(request.kind, request.mesh, request.priority)
+        if ticket is None:
+            raise self._refusal()
+        return ticket
+
+    def _refusal(self) -> Overloaded:
+        """The error of a request that is not admitted."""
+        wait = self._admission.retry_after_seconds()
+        return Overloaded(
+            "the service has as many requests under way as it can finish in time; nothing was changed; try again "
+            f"in {wait:.0f} s",
+            retry_after_seconds=wait,
+        )
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytearray:
+        """Read the whole body. Its bytes count as buffered until the request ends.
+
+        Raises:
+            SlowRequest: it did not arrive in time.
+            DocumentTooLarge: it is longer than any route accepts.
+            Overloaded: other bodies use all the memory for bodies.
+        """
+        started, body, trickles = time.monotonic(), bytearray(), 0
+        least = self._front.least_body_bytes_per_second
+        grace = GRACE_SECONDS * random.uniform(1.0, GRACE_SPREAD)
+        try:
+            while True:
+                rate_limit = grace + len(body) / least if least else self._front.body_seconds
+                until = started + min(self._front.body_seconds, rate_limit)
+                async with asyncio.timeout(until - time.monotonic()):
+                    message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise SlowRequest(f"body: the connection ended after {len(body)} bytes; send the whole body")
+                chunk = message.get("body", b"")
+                trickles += len(chunk) < TRICKLE_BYTES
+                body += chunk
+                self._buffered += len(chunk)
+                if len(body) > self._most_body:
+                    raise DocumentTooLarge(
+                        f"body: expected at most {self._most_body} bytes, came more; raise limits.max_body_bytes or "
+                        "split the mesh"
+                    )
+                if self._buffered > MOST_BODIES * self._most_body:
+                    raise Overloaded(
+                        "body: other requests use all the memory for bodies; come back later",
+                        retry_after_seconds=RETRY_AFTER_SECONDS,
+                    )
+                if not message.get("more_body", False):
+                    return body
+                if trickles > TRICKLES:
+                    await asyncio.sleep(TRICKLE_SECONDS)
+        except TimeoutError:
+            self._buffered -= len(body)
+            raise SlowRequest(
+                f"body: expected the whole body within {self._front.body_seconds:g} s and at least {least:g} bytes/s "
+                f"after {grace:.1f} s, came {len(body)} bytes in {time.monotonic() - started:.1f} s; send it faster"
+            ) from None
+        except ServeError:
+            self._buffered -= len(body)
+            raise
+
+    async def _send_until(
+        self, until: float, received: str, scope: Scope, body: bytearray, receive: Receive, send: "Answered"
+    ) -> None:
+        """Send the request to the replicas, again if one dropped it, until it is answered or the deadline passes.
+
+        Args:
+            until: deadline, s of the monotonic clock.
+            received: when the whole request had arrived, as of :func:`mark_time`: a wait for room counts, too.
+            scope, body, receive, send: of the request.
+        """
+        headers = [(name, value) for name, value in scope["headers"] if name != RECEIVED.encode()]
+        scope = {**scope, "headers": [*headers, (RECEIVED.encode(), received.encode())]}
+        try:
+            async with asyncio.timeout(until - time.monotonic()):
+                while True:
+                    attempt = Attempt(send)
+                    await self._app(dict(scope), _replay(bytes(body), send.watch(receive)), attempt)
+                    if attempt.was_answered or send.is_abandoned:
+                        return
+                    if time.monotonic() + PAUSE_SECONDS >= until:
+                        break
+                    await asyncio.sleep(PAUSE_SECONDS)
+        except TimeoutError:
+            if send.has_begun:
+                raise DeadlineExceeded("the answer did not end before the deadline") from None
+            raise DeadlineExceeded(
+                "no answer before the deadline; whether the request took effect is unknown; retrying is safe",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+                stored="unknown",
+            ) from None
+        raise NoCapacity(
+            "no replica could answer before the deadline; retrying is safe; look at the log if it lasts",
+            retry_after_seconds=RETRY_AFTER_SECONDS,
+        )
+
+
+class Answered:
+    """A ``send`` that knows what became of its request.
+
+    Attributes:
+        status: of the answer; 0 before it has begun.
+        has_ended: whether the answer is whole.
+        received_at: when the whole request had arrived, s of the monotonic clock; None: it has not.
+        is_abandoned: whether the client left before the end of the answer.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+        self.has_ended = False
+        self.received_at: float | None = None
+        self.is_abandoned = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the answer has begun."""
+        return self.status > 0
+
+    async def __call__(self, message: Message) -> None:
+        """Send it on."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        else:
+            self.has_ended = not message.get("more_body", False)
+        await self._send(message)
+
+    def watch(self, receive: Receive) -> Receive:
+        """A ``receive`` that notes if the client leaves."""
+
+        async def receive_and_note() -> Message:
+            message = await receive()
+            if message["type"] == "http.disconnect" and not self.has_ended:
+                self.is_abandoned = True
+            return message
+
+        return receive_and_note
+
+
+class Attempt:
+    """A ``send`` that holds back Serve's own answer for a replica that is missing or not ready."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._held: Message | None = None  # the start of an answer that may be Serve's own
+        self._is_dropped = False
+        self.was_answered = False
+
+    async def __call__(self, message: Message) -> None:
+        """Pass on the service's own answers."""
+        if message["type"] == "http.response.start":
+            if _is_problem(message) or message["status"] not in (404, 408, 500, 503):
+                await self._pass(message)
+            else:
+                self._held = message
+        elif self._held is not None:
+            if self._held["status"] == 404 and STARTING not in message.get("body", b""):
+                held, self._held = self._held, None
+                await self._pass(held)
+                await self._pass(message)
+        else:
+            await self._pass(message)
+
+    async def _pass(self, message: Message) -> None:
+        self.was_answered = True
+        await self._send(message)
+
+
+def middlewares() -> list[Middleware]:
+    """The middleware that Serve puts in front of the HTTP server of this process."""
+    settings = handed_settings()
+    start_reporting(settings, "gate")
+    connections.install(settings.serve)
+    access = Access(serve_rules(settings))
+    assets.files()  # compresses them now, not during the first request
+    gate = Middleware(Gate, settings=settings, access=access, instruments=RayInstruments())
+    return [Middleware(TracedRequests, place="gate"), gate]
+
+
+def _is_problem(start: Message) -> bool:
+    return any(name == b"content-type" and value.startswith(MEDIA_TYPE.encode()) for name, value in start["headers"])
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """A ``receive`` that hands out the whole body, then what the connection says."""
+    waiting = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return receive_again
+
+
+async def _never() -> Message:
+    """A ``receive`` without a client, which never leaves."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def _refuse(error: ServeError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with a problem. Close the connection if the body was not read: the rest may never come."""
+    response = problem_response(error)
+    if isinstance(error, SlowRequest | HeadersTooLarge | DocumentTooLarge):
+        response.headers["connection"] = "close"
+    await response(scope, receive, send)

@@ -1,0 +1,63 @@
+"""Ingress: HTTP in, HTTP out. It is stateless: it decodes a body once and passes packed arrays to the sessions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ray import serve
+
+from serve_app.access import Access
+from serve_app.deployments.http.backend import Backend
+from serve_app.deployments.http.health import Health
+from serve_app.deployments.http.interface import CountRequests, interface
+from serve_app.deployments.http.routes import ROUTERS
+from serve_app.deployments.http.streams import VerdictStreams
+from serve_app.deployments.reporting import start_reporting
+from serve_app.deployments.rpc import Handle, connect
+from serve_app.deployments.scaling import RequestLoad
+from serve_app.settings import Settings
+from serve_app.settings.access import serve_rules
+
+if TYPE_CHECKING:  # the ingress needs no torch
+    from serve_app.deployments.collector import Collector
+    from serve_app.deployments.session import MeshSession
+
+
+def _load() -> RequestLoad:
+    found: RequestLoad = serve.get_replica_context().servable_object.load
+    return found
+
+
+http = interface()
+http.add_middleware(CountRequests, load=_load)
+for router in ROUTERS:
+    http.include_router(router)
+
+
+@serve.ingress(http)
+class Ingress:
+    """What the routes of one replica share. The routes are in ``serve_app.deployments.http.routes``.
+
+    Args:
+        settings: of the service.
+        sessions: handle.
+        collector: handle; None if no mesh is collected.
+
+    Raises:
+        BadSettings: the tokens file cannot be used.
+    """
+
+    def __init__(
+        self, settings: Settings, sessions: Handle[MeshSession], collector: Handle[Collector] | None = None
+    ) -> None:
+        start_reporting(settings, "ingress")
+        connect(sessions, collector)
+        self.access = Access(serve_rules(settings))
+        self.backend = Backend(settings, sessions, collector)
+        self.health = Health(self.backend)
+        self.streams = VerdictStreams(self.backend)
+        self.load = RequestLoad()
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Serve calls this periodically if it scales the ingress: how many requests are under way, on average."""
+        return self.load.report()

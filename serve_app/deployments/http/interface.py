@@ -1,0 +1,206 @@
+"""The HTTP interface without its routes: rules for every request, and the OpenAPI document."""
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import ExitStack, asynccontextmanager
+from importlib.metadata import version
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Path, Request
+from fastapi.routing import APIRoute
+from ray import serve
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serve_app.access import Access
+from serve_app.api.schemas.actions import FeedbackDocument, MissedDocument, MuteDocument
+from serve_app.api.schemas.problem import Problem
+from serve_app.api.schemas.snapshot import SnapshotDocument
+from serve_app.api.schemas.verdict import ScoreDocument
+from serve_app.deployments.http import problems
+from serve_app.deployments.http.access_control import AccessControl
+from serve_app.deployments.http.traced_requests import TracedRequests
+from serve_app.deployments.scaling import RequestLoad
+from serve_app.errors import (
+    BadHost,
+    CrossOrigin,
+    Forbidden,
+    HeadersTooLarge,
+    InvalidParameter,
+    SlowRequest,
+    TooManyFailedLogins,
+    Unauthenticated,
+    UnsupportedMediaType,
+    WrongHost,
+)
+from serve_app.exporter import PrometheusInstruments
+from serve_app.settings.base import MESH_NAME
+
+VERSION = version("tagae")
+# Content types that a page of another site can make a browser post without asking the service first; https://fetch.spec.whatwg.org,
+# "CORS-safelisted request-header".
+UNASKED = ("", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
+MeshName = Annotated[
+    str,
+    Path(
+        description="1 to 63 of `a-z`, `0-9`, `.`, `_` and `-`, first and last a letter or a digit",
+        examples=["prod-eu"],
+        json_schema_extra={"pattern": f"^{MESH_NAME}$"},  # documented here, checked by check_mesh_name
+    ),
+]
+
+
+class Http(FastAPI):
+    """The HTTP interface. Adds to OpenAPI what FastAPI does not know: bodies that the codec decodes, and errors, which
+    are problem documents and never FastAPI's own."""
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema:
+            return self.openapi_schema
+        schema = super().openapi()
+        documents = schema["components"]["schemas"]
+        for document in (SnapshotDocument, ScoreDocument, FeedbackDocument, MissedDocument, MuteDocument, Problem):
+            described = document.model_json_schema(ref_template="#/components/schemas/{model}")
+            documents |= described.pop("$defs", {}) | {document.__name__: described}
+        for operation in (o for methods in schema["paths"].values() for o in methods.values()):
+            operation["responses"] = _with_refusals(operation["responses"])
+            for parameter in operation.get("parameters", ()):
+                # FastAPI's mark for "no example" is another object in a replica, and shown as if it were one.
+                parameter.pop("example", None)
+        return schema
+
+
+def _with_refusals(responses: dict[str, Any]) -> dict[str, Any]:
+    """The responses of an operation, with the refusals of the gate and of access control."""
+    before = (BadHost, Unauthenticated, Forbidden, CrossOrigin, WrongHost, TooManyFailedLogins, SlowRequest)
+    refusals = problems.documented(*before, HeadersTooLarge)
+    merged = dict(responses)
+    for status, refusal in ((str(status), refusal) for status, refusal in refusals.items()):
+        known = merged.get(status)
+        if known is None:
+            merged[status] = refusal
+        else:
+            merged[status] = {**known, "description": f"{known['description']}; {refusal['description']}"}
+    return dict(sorted(merged.items()))
+
+
+class ServerTiming:
+    """Middleware: adds ``Server-Timing`` to every answer, unless the route has added it with more stages."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+
+        async def send_timed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.setdefault("server-timing", timing({"total": time.perf_counter() - started}))
+            await send(message)
+
+        await self._app(scope, receive, send_timed)
+
+
+class CountRequests:
+    """Middleware: counts each request until its answer begins, so that a stream of verdicts does not count.
+
+    Args:
+        app: what answers.
+        load: where to count; called for each request, since it is made after the application.
+    """
+
+    def __init__(self, app: ASGIApp, load: Callable[[], RequestLoad]) -> None:
+        self._app, self._load = app, load
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with ExitStack() as work:
+            if scope["type"] == "http":
+                work.enter_context(self._load().work())
+
+            async def send_on(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    work.close()
+                await send(message)
+
+            await self._app(scope, receive, send_on)
+
+
+def timing(seconds: Mapping[str, float]) -> str:
+    """The value of a ``Server-Timing`` header: stages in ms."""
+    return ", ".join(f"{stage};dur={1000 * duration:.2f}" for stage, duration in seconds.items())
+
+
+async def only_known_parameters(request: Request) -> None:
+    """Refuse unknown query parameters: ignoring a misspelt one would answer another question. Probes and scrapes may
+    send any.
+
+    Raises:
+        InvalidParameter: the route has no such parameter, or it is given more than once.
+    """
+    route: APIRoute = request.scope["route"]
+    if not route.path.startswith("/v1/"):
+        return
+    known = [field.alias for field in route.dependant.query_params]
+    for name in request.query_params:
+        if name not in known:
+            raise InvalidParameter(
+                f"query: {name[:80]!r} is not a parameter of this route; expected {', '.join(known) or 'none'}; "
+                "correct the name or leave it out"
+            )
+        if len(request.query_params.getlist(name)) > 1:
+            raise InvalidParameter(f"query: expected {name!r} once, came several times; leave one")
+
+
+async def only_own_pages(request: Request) -> None:
+    """Refuse requests that pages of other sites could make a browser post. For all other requests a browser asks
+    first, and is refused (``OPTIONS`` is 405).
+
+    Raises:
+        UnsupportedMediaType: the content type is one that any page can send.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method == "POST" and "origin" in request.headers and media_type in UNASKED:
+        raise UnsupportedMediaType(
+            f"content-type: expected application/json or a binary format from a page, came {media_type or 'none'!r}; "
+            "set the content type of the body"
+        )
+
+
+@asynccontextmanager
+async def _lifespan(http: FastAPI) -> AsyncIterator[None]:
+    """Make the instruments in the replica: they cannot be sent to another process."""
+    http.state.instruments = PrometheusInstruments(replica=serve.get_replica_context().replica_id.unique_id)
+    yield
+
+
+def _access() -> Access:
+    """The access rules of this replica; each class with an interface has them as ``access``."""
+    found: Access = serve.get_replica_context().servable_object.access
+    return found
+
+
+def interface(openapi: str | None = "/openapi.json", prefix: str = "") -> Http:
+    """An interface without routes.
+
+    Args:
+        openapi: path of the OpenAPI document; None: there is none.
+        prefix: that Serve mounts it at, for the access rules.
+    """
+    http = Http(
+        title="TAGAE",
+        summary="Anomaly detection for service meshes",
+        version=VERSION,
+        lifespan=_lifespan,
+        openapi_url=openapi,
+        docs_url=None,  # its scripts come from servers of others
+        redoc_url=None,
+        redirect_slashes=False,  # a redirect would be followed with another method, or without the body
+        dependencies=[Depends(only_own_pages), Depends(only_known_parameters)],
+        generate_unique_id_function=lambda route: route.name,
+    )
+    http.add_middleware(AccessControl, access=_access, prefix=prefix)
+    http.add_middleware(ServerTiming)
+    http.add_middleware(TracedRequests, place="ingress")
+    problems.install(http)
+    return http

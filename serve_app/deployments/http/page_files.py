@@ -1,0 +1,58 @@
+"""Files of the page as answers."""
+
+import re
+from collections.abc import Mapping
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from serve_app.deployments.http.interface import ServerTiming
+from serve_app.web.assets import CACHE_PERMANENTLY, File, find_file
+
+REFUSED = re.compile(r"\s*q\s*=\s*0(\.0*)?\s*")  # the weight of a coding that a client does not accept
+
+
+class PageFiles:
+    """ASGI middleware: answers requests for files of the page, without a call to a replica. Each page asks for dozens.
+
+    Args:
+        app: gets all other requests, also those for files that do not exist. It answers the same if it runs alone.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or pass it on."""
+        app = self._app
+        if scope["type"] == "http" and scope["method"] == "GET" and (file := find_file(scope["path"])):
+            app = ServerTiming(permanent_response(file, Headers(scope=scope)))
+        await app(scope, receive, send)
+
+
+def permanent_response(file: File, request: Mapping[str, str]) -> Response:
+    """A file that never changes, since its path has a digest. ``request``: headers."""
+    return file_response(file, request, CACHE_PERMANENTLY)
+
+
+def file_response(file: File, request: Mapping[str, str], headers: Mapping[str, str]) -> Response:
+    """A file in the smallest form that the client accepts.
+
+    Args:
+        file: with its compressed forms.
+        request: headers of the request.
+        headers: of the answer.
+    """
+    headers = {**headers, "vary": "accept-encoding"}
+    accepted = request.get("accept-encoding", "")
+    for coding, content in (("br", file.brotli), ("gzip", file.zipped)):
+        if content is not None and _accepts(accepted, coding):
+            return Response(content, headers={**headers, "content-encoding": coding}, media_type=file.media_type)
+    return Response(file.plain, headers=headers, media_type=file.media_type)
+
+
+def _accepts(header: str, coding: str) -> bool:
+    """Whether ``Accept-Encoding`` names a coding, with a weight above 0 (RFC 9110, 12.5.3)."""
+    named = (one.partition(";") for one in header.lower().split(","))
+    return any(name.strip() == coding and not REFUSED.fullmatch(weight) for name, _, weight in named)

@@ -1,0 +1,131 @@
+"""Routes that change a mesh: feedback, mutes, the adapter, deletion."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+
+from serve_app.api.schemas.actions import FeedbackListDocument, KeptFeedbackDocument, KeptMuteDocument, MuteListDocument
+from serve_app.api.schemas.base import Id
+from serve_app.api.schemas.views import AdaptationDocument
+from serve_app.deployments.http.access_control import principal_of
+from serve_app.deployments.http.bodies import read_feedback, read_mute, read_nothing
+from serve_app.deployments.http.interface import MeshName
+from serve_app.deployments.http.routes.dependencies import WITH_A_BODY, UseBackend, errors_of_mesh
+from serve_app.deployments.http.routes.responses import describe_json_body, json_response
+from serve_app.deployments.rpc import Caller
+from serve_app.errors import (
+    NoAdapter,
+    StoreConflict,
+    StoreFull,
+    TooManyMutes,
+    TooMuchFeedback,
+    UnknownIncident,
+    UnknownMute,
+)
+from serve_app.metrics import ADAPTERS
+
+router = APIRouter()
+
+
+@router.post(
+    "/v1/meshes/{mesh}/feedback",
+    operation_id="tell",
+    response_model=KeptFeedbackDocument,
+    openapi_extra=describe_json_body("FeedbackDocument", "MissedDocument"),
+    responses=errors_of_mesh(*WITH_A_BODY, UnknownIncident, TooMuchFeedback, StoreConflict, StoreFull),
+)
+async def add_feedback(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
+    """Give feedback on an incident: confirm it, reject it as a false alarm, name its cause, or report one that was
+    missed. It applies from the next snapshot on and replaces earlier feedback on the same incident."""
+    caller, session = Caller(backend.deadline()), backend.session_of(mesh)
+    document = await read_feedback(request, backend.settings.limits)
+    return json_response(await caller.ask(session.add_feedback, mesh, document, principal_of(request).name))
+
+
+@router.get("/v1/meshes/{mesh}/feedback", response_model=FeedbackListDocument, responses=errors_of_mesh())
+async def feedback(mesh: MeshName, backend: UseBackend) -> Response:
+    """The feedback on incidents of this mesh, and its effect."""
+    return json_response(await backend.ask(backend.session_of(mesh).feedback, mesh))
+
+
+@router.delete(
+    "/v1/meshes/{mesh}/feedback/{incident}",
+    operation_id="take_back",
+    status_code=204,
+    response_class=Response,
+    responses=errors_of_mesh(UnknownIncident, StoreConflict, StoreFull),
+)
+async def withdraw_feedback(
+    mesh: MeshName,
+    incident: Annotated[Id, Path(description="id that the feedback is kept under")],
+    backend: UseBackend,
+) -> Response:
+    """Withdraw the feedback on an incident. It has no effect from the next snapshot on."""
+    await backend.ask(backend.session_of(mesh).withdraw_feedback, mesh, incident)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/v1/meshes/{mesh}/mutes",
+    operation_id="mute",
+    response_model=KeptMuteDocument,
+    openapi_extra=describe_json_body("MuteDocument"),
+    responses=errors_of_mesh(*WITH_A_BODY, TooManyMutes, StoreConflict, StoreFull),
+)
+async def add_mute(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
+    """Mute some services or the whole mesh for a while: they raise no alerts. They are still scored and can be suspects
+    in incidents of other services. Repeating the same request does not add a second mute."""
+    caller, session = Caller(backend.deadline()), backend.session_of(mesh)
+    document = await read_mute(request, backend.settings.limits)
+    return json_response(await caller.ask(session.add_mute, mesh, document, principal_of(request).name))
+
+
+@router.get("/v1/meshes/{mesh}/mutes", response_model=MuteListDocument, responses=errors_of_mesh())
+async def mutes(mesh: MeshName, backend: UseBackend) -> Response:
+    """The current and future mutes that were set here. Verdicts list all mutes that are in force, from any source."""
+    return json_response(await backend.ask(backend.session_of(mesh).mutes, mesh))
+
+
+@router.delete(
+    "/v1/meshes/{mesh}/mutes/{mute}",
+    operation_id="lift",
+    status_code=204,
+    response_class=Response,
+    responses=errors_of_mesh(UnknownMute, StoreConflict, StoreFull),
+)
+async def remove_mute(
+    mesh: MeshName, mute: Annotated[Id, Path(description="id that the mute is kept under")], backend: UseBackend
+) -> Response:
+    """Remove a mute. It has no effect from the next snapshot on."""
+    await backend.ask(backend.session_of(mesh).remove_mute, mesh, mute)
+    return Response(status_code=204)
+
+
+@router.get("/v1/meshes/{mesh}/adapter", response_model=AdaptationDocument, responses=errors_of_mesh())
+async def adaptation(mesh: MeshName, backend: UseBackend) -> Response:
+    """The adapter of the mesh: when it was fitted, on how much data, and how much it improves predictions."""
+    return json_response(await backend.ask(backend.session_of(mesh).adaptation, mesh))
+
+
+@router.post(
+    "/v1/meshes/{mesh}/adapter/rollback",
+    response_model=AdaptationDocument,
+    responses=errors_of_mesh(*WITH_A_BODY, NoAdapter, StoreConflict, StoreFull),
+)
+async def roll_back(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
+    """Roll back the adapter in use. From the next snapshot on, the previous adapter is used, or none. Data that the
+    removed adapter was fitted on is not used again, so the same adapter does not come back."""
+    caller, session = Caller(backend.deadline()), backend.session_of(mesh)
+    await read_nothing(request, backend.settings.limits)
+    found = await caller.ask(session.adaptation, mesh)
+    adapter = AdaptationDocument.model_validate_json(found).adapter
+    after = await caller.ask(session.roll_back, mesh, adapter.fitted_at if adapter else None)
+    request.app.state.instruments.count(ADAPTERS, outcome="rolled_back")
+    return json_response(after)
+
+
+@router.delete("/v1/meshes/{mesh}", status_code=204, response_class=Response, responses=errors_of_mesh(StoreFull))
+async def delete(mesh: MeshName, backend: UseBackend) -> Response:
+    """Delete a mesh: its state, snapshots and verdicts."""
+    await backend.ask(backend.session_of(mesh).delete, mesh)
+    return Response(status_code=204)

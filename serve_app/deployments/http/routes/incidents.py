@@ -1,0 +1,121 @@
+"""Routes that read incidents, open and archived."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+
+from model.verdict import IncidentKind, Severity
+from serve_app.alerts.links import Links
+from serve_app.api.schemas.base import AskedService, Id, Instant
+from serve_app.api.schemas.incidents import IncidentDetailDocument, IncidentsDocument
+from serve_app.api.schemas.views import GraphDocument
+from serve_app.deployments.http.interface import MeshName
+from serve_app.deployments.http.routes.dependencies import UseBackend, errors_of_mesh
+from serve_app.deployments.http.routes.responses import describe_text, json_response
+from serve_app.errors import UnknownIncident
+from serve_app.stores.base import IncidentFilter
+from serve_app.web.assets import HEADERS
+from serve_app.web.documents import SeriesDocument
+from serve_app.web.formats import ReportFormat
+
+HTML, MARKDOWN = "text/html", "text/markdown"
+MOST_INCIDENTS = 500  # of one answer
+CURSOR = "^-?[0-9]{1,16}~[0-9A-Za-z-]{1,100}$"  # µs since 1970, and an id
+REPORT_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
+IncidentId = Annotated[Id, Path(description="id from a verdict or a list", examples=["20260301T031200Z-1f3870be"])]
+
+router = APIRouter()
+
+
+@router.get("/v1/meshes/{mesh}/incidents", response_model=IncidentsDocument, responses=errors_of_mesh())
+async def incidents(
+    mesh: MeshName,
+    backend: UseBackend,
+    since: Annotated[Instant | None, Query(description="only those that were open after this time")] = None,
+    until: Annotated[Instant | None, Query(description="only those that began before this time")] = None,
+    service: Annotated[AskedService | None, Query(description="a suspect or an affected service")] = None,
+    kind: Annotated[IncidentKind | None, Query(description="what is wrong")] = None,
+    severity: Annotated[Severity | None, Query()] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_INCIDENTS, description="maximum number")] = 100,
+    cursor: Annotated[
+        str | None,
+        Query(pattern=CURSOR, description="`next` of the answer before; repeat the other parameters"),
+    ] = None,
+) -> Response:
+    """Without `since`, `until` and `cursor`: the incidents that are open in the newest verdict. Otherwise the open and
+    archived incidents of a period, the newest first."""
+    wanted = IncidentFilter(
+        since=since,
+        until=until,
+        services=() if service is None else (service,),
+        kind=kind,
+        severity=None if severity is None else list(Severity).index(severity),
+        before=None if cursor is None else _read_cursor(cursor),
+        limit=limit,
+    )
+    of_period = since is not None or until is not None or cursor is not None
+    return json_response(await backend.ask(backend.session_of(mesh).incidents, mesh, wanted, of_period))
+
+
+@router.get(
+    "/v1/meshes/{mesh}/incidents/{incident}",
+    response_model=IncidentDetailDocument,
+    responses=errors_of_mesh(UnknownIncident),
+)
+async def incident(mesh: MeshName, incident: IncidentId, backend: UseBackend) -> Response:
+    """An incident, open or archived, at its highest score, with the scores of its time."""
+    return json_response(await backend.ask(backend.session_of(mesh).incident, mesh, incident))
+
+
+@router.get(
+    "/v1/meshes/{mesh}/incidents/{incident}/graph",
+    response_model=GraphDocument,
+    responses=errors_of_mesh(UnknownIncident),
+)
+async def incident_graph(mesh: MeshName, incident: IncidentId, backend: UseBackend) -> Response:
+    """The part of the mesh around an incident at its highest score: suspects, affected services and their
+    neighbours."""
+    return json_response(await backend.ask(backend.session_of(mesh).incident_graph, mesh, incident))
+
+
+@router.get(
+    "/v1/meshes/{mesh}/incidents/{incident}/series",
+    response_model=SeriesDocument,
+    responses=errors_of_mesh(UnknownIncident),
+)
+async def incident_series(
+    mesh: MeshName,
+    incident: IncidentId,
+    backend: UseBackend,
+    service: Annotated[AskedService, Query()],
+    source: Annotated[AskedService | None, Query(description="caller; return its calls to the service")] = None,
+) -> Response:
+    """The metrics of a service around an incident, or of the calls to it from one caller."""
+    series = backend.session_of(mesh).incident_series
+    return json_response(await backend.ask(series, mesh, incident, service, source))
+
+
+@router.get(
+    "/v1/meshes/{mesh}/report",
+    response_class=Response,
+    responses={**describe_text(HTML, MARKDOWN), **errors_of_mesh(UnknownIncident)},
+)
+async def report(
+    mesh: MeshName,
+    backend: UseBackend,
+    incident: Annotated[Id | None, Query(description="id; by default the most severe")] = None,
+    format: Annotated[ReportFormat, Query(description="a page, or text for a post-mortem")] = ReportFormat.HTML,
+) -> Response:
+    """A report on an incident, open or archived, as one file. In Markdown it also has the feedback."""
+    links = Links.from_settings(backend.settings)
+    text = await backend.ask(backend.session_of(mesh).report, mesh, incident, format, links)
+    if format is ReportFormat.HTML:
+        return Response(text, media_type=HTML, headers=HEADERS | REPORT_POLICY)
+    return Response(text, media_type=MARKDOWN, headers=HEADERS)
+
+
+def _read_cursor(cursor: str) -> tuple[datetime, str]:
+    """Time and id of the last incident of the page before."""
+    since, _, name = cursor.partition("~")
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=int(since)), name

@@ -1,0 +1,62 @@
+"""The page, its files, and the stream of verdicts that keeps it up to date."""
+
+from datetime import datetime
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.exceptions import HTTPException
+
+from serve_app.api.schemas.base import Instant
+from serve_app.deployments.http.access_control import access_of, principal_of
+from serve_app.deployments.http.interface import MeshName
+from serve_app.deployments.http.page_files import file_response, permanent_response
+from serve_app.deployments.http.routes.dependencies import UseStreams, errors_of_mesh
+from serve_app.deployments.http.routes.responses import describe_text
+from serve_app.deployments.http.streams import EVENTS
+from serve_app.web import assets
+
+router = APIRouter()
+
+
+@router.get("/", include_in_schema=False)
+async def page(request: Request) -> Response:
+    """The page."""
+    return file_response(assets.page(), request.headers, assets.HEADERS)
+
+
+@router.get("/static/{digest}/{name:path}", include_in_schema=False)
+async def static_file(digest: str, name: str, request: Request) -> Response:
+    """A file of the page. The gate answers first, where there is one."""
+    file = assets.find_file(f"/static/{digest}/{name}")
+    if file is None:
+        raise HTTPException(404, "no such file; reload the page")
+    return permanent_response(file, request.headers)
+
+
+@router.get(
+    "/v1/meshes/{mesh}/verdicts/stream",
+    response_class=StreamingResponse,
+    responses={**describe_text(EVENTS), **errors_of_mesh()},
+)
+async def stream(
+    mesh: MeshName,
+    request: Request,
+    streams: UseStreams,
+    since: Annotated[Instant | None, Query(description="begin with the verdict after this one")] = None,
+    last_event_id: Annotated[str | None, Header(description="the same, as browsers send it")] = None,
+) -> Response:
+    """Verdicts as server-sent events named `verdict`: the data is a verdict, the id is its time. Begins with the newest
+    verdict, or with the first after the last one seen."""
+    is_valid = partial(access_of(request).is_valid, principal_of(request))
+    return await streams.open(mesh, _event_time(last_event_id) or since, is_valid)
+
+
+def _event_time(event_id: str | None) -> datetime | None:
+    """The time in the id of one of our events; None for any other id."""
+    try:
+        at = datetime.fromisoformat(event_id or "")
+    except ValueError:
+        return None
+    return at if at.tzinfo else None

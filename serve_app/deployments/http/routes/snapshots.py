@@ -1,0 +1,108 @@
+"""Routes that take snapshots: push, baseline, score."""
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from fastapi import APIRouter, Request, Response
+
+from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.deployments.deadline import Deadline
+from serve_app.deployments.http import problems
+from serve_app.deployments.http.bodies import read_snapshot, read_snapshots
+from serve_app.deployments.http.interface import MeshName, timing
+from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, WITH_A_BODY, UseBackend
+from serve_app.deployments.http.routes.responses import describe_body, json_response
+from serve_app.deployments.messages import SnapshotAnswer
+from serve_app.deployments.rpc import Caller
+from serve_app.errors import (
+    AheadOfClock,
+    InvalidParameter,
+    SameTimeOtherContent,
+    StaleSnapshot,
+    StoreFull,
+    TooManyMeshes,
+)
+from serve_app.exporter import PrometheusInstruments
+from serve_app.metrics import INFERENCE, PARTS_MISSING, PARTS_SCORED, PREDICTIONS, RETRIES, STAGE
+from serve_app.observability.spans import span, traceparent
+
+router = APIRouter()
+
+
+@router.post(
+    "/v1/meshes/{mesh}/snapshots",
+    response_model=VerdictDocument,
+    openapi_extra=describe_body("SnapshotDocument"),
+    responses=problems.documented(
+        *OF_A_MESH, *WITH_A_BODY, AheadOfClock, StaleSnapshot, SameTimeOtherContent, TooManyMeshes, StoreFull
+    ),
+)
+async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
+    """Push one snapshot and get its verdict. Repeating the same snapshot returns the same verdict; it counts once."""
+    caller, started = Caller(backend.deadline(request)), time.perf_counter()
+    session = backend.session_of(mesh)
+    with span("ingress.decode"):
+        packed = await read_snapshot(request, backend.settings.limits, now=datetime.now(UTC))
+    decoded = time.perf_counter() - started
+    answer = await caller.ask(session.push, mesh, packed, caller.deadline, trace=traceparent())
+    instruments: PrometheusInstruments = request.app.state.instruments
+    _count_retries(instruments, caller.retries)
+    seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
+    _count(instruments, answer, seconds)
+    return json_response(answer.verdict, {"server-timing": timing(seconds)})
+
+
+@router.post(
+    "/v1/meshes/{mesh}/baseline",
+    status_code=204,
+    response_class=Response,
+    openapi_extra=describe_body("SnapshotDocument"),
+    responses=problems.documented(*OF_A_MESH, *WITH_A_BODY, TooManyMeshes, StoreFull),
+)
+async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
+    """Learn baselines and calibration from a snapshot. It can have any time and does not move the mesh's clock."""
+    caller, session = Caller(backend.deadline(request)), backend.session_of(mesh)
+    with span("ingress.decode"):
+        packed = await read_snapshot(request, backend.settings.limits)
+    await caller.ask(session.baseline, mesh, packed, caller.deadline, traceparent())
+    return Response(status_code=204)
+
+
+@router.post(
+    "/v1/score",
+    response_model=VerdictDocument,
+    openapi_extra=describe_body("ScoreDocument"),
+    responses=problems.documented(InvalidParameter, *BUSY, *WITH_A_BODY),
+)
+async def score(request: Request, backend: UseBackend) -> Response:
+    """Score the last of 10 to 120 snapshots of one mesh against those before it. Nothing is stored."""
+    started = time.perf_counter()
+    caller = Caller(Deadline.after(backend.settings.serve.score_deadline_seconds))
+    with span("ingress.decode"):
+        packed = await read_snapshots(request, backend.settings.limits, fewest=backend.settings.model.warm_up_snapshots)
+    decoded = time.perf_counter() - started
+    answer = await caller.ask(backend.sessions.score, packed, caller.deadline, traceparent())
+    seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
+    return json_response(answer.verdict, {"server-timing": timing(seconds)})
+
+
+def _count(instruments: PrometheusInstruments, answer: SnapshotAnswer, seconds: Mapping[str, float]) -> None:
+    """Count a snapshot and its stages. A repeated snapshot was counted before."""
+    _count_retries(instruments, answer.retries)
+    if not answer.status:
+        return
+    instruments.count(PREDICTIONS, model_version=answer.model, status=answer.status)
+    for scorer, parts in answer.parts.items():
+        instruments.count(PARTS_SCORED, parts, scorer=scorer)
+    instruments.count(PARTS_MISSING, answer.missing_parts)
+    for stage, duration in seconds.items():
+        if stage == "inference":
+            instruments.observe(INFERENCE, duration, model_version=answer.model)
+        else:
+            instruments.observe(STAGE, duration, stage=stage)
+
+
+def _count_retries(instruments: PrometheusInstruments, retries: Mapping[str, int]) -> None:
+    for deployment, count in retries.items():
+        instruments.count(RETRIES, count, callee=deployment)

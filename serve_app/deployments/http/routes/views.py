@@ -1,0 +1,258 @@
+"""Routes that read: verdicts, graph, plan, history of the mesh, the model."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from model.verdict import Status
+from serve_app.alerts.links import Links
+from serve_app.api.codec import unpack_snapshot
+from serve_app.api.schemas.base import LONGEST_SERVICE, AskedService, Instant, Text
+from serve_app.api.schemas.verdict import VerdictDocument, VerdictsDocument
+from serve_app.api.schemas.views import (
+    GraphDocument,
+    MeshDocument,
+    ModelDocument,
+    PlanDocument,
+    SourceDocument,
+)
+from serve_app.api.views import Deviations, graph_document
+from serve_app.collect.loop import CollectorState
+from serve_app.deployments.http import problems
+from serve_app.deployments.http.access_control import principal_of
+from serve_app.deployments.http.health import PROBE_SECONDS
+from serve_app.deployments.http.interface import MeshName
+from serve_app.deployments.http.page_files import file_response
+from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, At, UseBackend, errors_of_mesh
+from serve_app.deployments.http.routes.responses import json_response
+from serve_app.errors import InvalidParameter, ServeError, UnknownInstant
+from serve_app.metrics import MeshGauges
+from serve_app.settings.base import check_mesh_name
+from serve_app.stores.record import StoredSnapshot
+from serve_app.web.assets import File
+from serve_app.web.documents import (
+    ComparisonDocument,
+    DetailsDocument,
+    MapDocument,
+    SeriesDocument,
+    ServicesDocument,
+    TimelineDocument,
+)
+from serve_app.web.metric_history import Subject
+
+MOST_VERDICTS = 1000  # of one answer
+MOST_FOUND = 1000  # services of one answer
+MOST_EXPANDED = 50  # namespaces of a map
+
+router = APIRouter()
+
+
+@router.get("/v1/meshes/{mesh}/verdict", response_model=VerdictDocument, responses=errors_of_mesh(UnknownInstant))
+async def verdict(mesh: MeshName, backend: UseBackend, at: At = None) -> Response:
+    """The newest verdict, or a kept one."""
+    return json_response(await backend.ask(backend.session_of(mesh).verdict, mesh, at))
+
+
+@router.get("/v1/meshes/{mesh}/verdicts", response_model=VerdictsDocument, responses=errors_of_mesh())
+async def verdicts(
+    mesh: MeshName,
+    backend: UseBackend,
+    since: Annotated[Instant | None, Query(description="only verdicts of later snapshots")] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_VERDICTS, description="maximum number, the oldest first")] = 120,
+) -> Response:
+    """The kept verdicts of the window, oldest first. For the next page, pass the last time as `since`."""
+    kept = await backend.ask(backend.session_of(mesh).verdicts, mesh, since, limit)
+    return json_response(b'{"verdicts":[' + b",".join(kept) + b"]}")
+
+
+@router.get("/v1/meshes/{mesh}/source", responses=problems.documented(*OF_A_MESH))
+async def source(mesh: MeshName, backend: UseBackend) -> SourceDocument:
+    """Where the mesh's snapshots come from, and the state of the collector."""
+    check_mesh_name(mesh)
+    return source_document(next((state for state in await backend.collector_states() if state.mesh == mesh), None))
+
+
+@router.get("/v1/meshes/{mesh}/plan", response_model=PlanDocument, responses=errors_of_mesh())
+async def plan(
+    mesh: MeshName,
+    backend: UseBackend,
+    members: Annotated[bool, Query(description="list the services of each part")] = False,
+) -> Response:
+    """How the mesh of the newest snapshot is cut into parts, and the quality of the cut."""
+    return json_response(await backend.ask(backend.session_of(mesh).plan, mesh, members))
+
+
+@router.get("/v1/meshes/{mesh}/graph", response_model=GraphDocument, responses=errors_of_mesh(UnknownInstant))
+async def graph(
+    mesh: MeshName,
+    backend: UseBackend,
+    at: At = None,
+    service: Annotated[
+        AskedService | None, Query(description="only this service, its callers and the services that it calls")
+    ] = None,
+    incidents: Annotated[
+        bool, Query(description="only the services of open incidents, their callers and the services that they call")
+    ] = False,
+) -> Response:
+    """The services and calls of the newest or a kept snapshot, with their metrics and how unusual each one is. Of more
+    than 20,000 services, only the surroundings of a service or of the open incidents."""
+    if service is not None and incidents:
+        raise InvalidParameter(
+            f"incidents: expected one of service and incidents, came both, service {service!r}; leave out one",
+            pointer="/incidents",
+        )
+    if service is not None or incidents:
+        return json_response(await backend.ask(backend.session_of(mesh).graph_around, mesh, at, service))
+    return json_response(await asyncio.to_thread(_graph, await backend.ask(backend.session_of(mesh).graph, mesh, at)))
+
+
+@router.get("/v1/meshes/{mesh}/timeline", response_model=TimelineDocument, responses=errors_of_mesh())
+async def timeline(
+    mesh: MeshName,
+    backend: UseBackend,
+    since: Annotated[Instant | None, Query(description="only verdicts of later snapshots")] = None,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="maximum number, the oldest first")] = 1000,
+) -> Response:
+    """The kept verdicts as columns, with the incidents and planned changes of that time."""
+    return json_response(await backend.ask(backend.session_of(mesh).timeline, mesh, since, limit))
+
+
+@router.get(
+    "/v1/meshes/{mesh}/map", operation_id="map", response_model=MapDocument, responses=errors_of_mesh(UnknownInstant)
+)
+async def mesh_map(
+    request: Request,
+    mesh: MeshName,
+    backend: UseBackend,
+    at: At = None,
+    expand: Annotated[
+        Text, Query(max_length=4000, description="namespaces of a large mesh to show by service, separated by commas")
+    ] = "",
+) -> Response:
+    """The mesh with a stable position for each service. Above 5,000 services a namespace is one node, unless it has an
+    incident or is in `expand`."""
+    names = [name for name in expand.split(",") if name][:MOST_EXPANDED]
+    zipped = await backend.ask(backend.session_of(mesh).map, mesh, at, names)
+    return file_response(File(zipped, "application/json"), request.headers, {})
+
+
+@router.get("/v1/meshes/{mesh}/services", response_model=ServicesDocument, responses=errors_of_mesh())
+async def services(
+    mesh: MeshName,
+    backend: UseBackend,
+    text: Annotated[Text, Query(max_length=LONGEST_SERVICE, description="part of the name, in any case")] = "",
+    limit: Annotated[int, Query(ge=1, le=MOST_FOUND, description="maximum number")] = 100,
+) -> Response:
+    """The services of the kept snapshots whose names contain a text."""
+    return json_response(await backend.ask(backend.session_of(mesh).services, mesh, text, limit))
+
+
+@router.get("/v1/meshes/{mesh}/series", response_model=SeriesDocument, responses=errors_of_mesh())
+async def series(
+    mesh: MeshName,
+    backend: UseBackend,
+    service: Annotated[AskedService, Query()],
+    source: Annotated[AskedService | None, Query(description="caller; return its calls to the service")] = None,
+) -> Response:
+    """The metrics of a service, or of the calls to it from one caller, over the kept time."""
+    return json_response(await backend.ask(backend.session_of(mesh).series, mesh, service, source))
+
+
+@router.get(
+    "/v1/meshes/{mesh}/details",
+    operation_id="details",
+    response_model=DetailsDocument,
+    responses=errors_of_mesh(UnknownInstant),
+)
+async def details(
+    mesh: MeshName,
+    backend: UseBackend,
+    service: Annotated[AskedService, Query()],
+    source: Annotated[AskedService | None, Query(description="caller; return its calls to the service")] = None,
+    at: At = None,
+) -> Response:
+    """A service, or the calls to it from one caller: metrics with expected values, callers and callees, changes,
+    events, incidents and mutes."""
+    subject, links = Subject(service, source), Links.from_settings(backend.settings)
+    return json_response(await backend.ask(backend.session_of(mesh).details, mesh, subject, at, links))
+
+
+@router.get("/v1/meshes/{mesh}/comparison", response_model=ComparisonDocument, responses=errors_of_mesh())
+async def comparison(
+    mesh: MeshName,
+    backend: UseBackend,
+    first_from: Annotated[Instant, Query()],
+    first_to: Annotated[Instant, Query()],
+    second_from: Annotated[Instant, Query()],
+    second_to: Annotated[Instant, Query()],
+) -> Response:
+    """The differences between two periods of the kept time, largest first."""
+    first, second = (first_from, first_to), (second_from, second_to)
+    return json_response(await backend.ask(backend.session_of(mesh).comparison, mesh, first, second))
+
+
+@router.get("/v1/model", response_model=ModelDocument, responses=problems.documented(InvalidParameter, *BUSY))
+async def model(backend: UseBackend) -> Response:
+    """The weights in use: their inputs, their size, and how they were trained."""
+    return json_response(await backend.ask(backend.sessions.model))
+
+
+@router.get("/v1/meshes", responses=problems.documented(InvalidParameter, *BUSY))
+async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
+    """The meshes that the caller may see, by name. Includes collected meshes that have no snapshot yet."""
+    now, budget = time.time(), backend.settings.alert.budget
+    found = {one.mesh: mesh_document(one, now, budget) for one in await backend.ask(backend.sessions.meshes)}
+    with suppress(ServeError):  # without the collector, list the meshes that have snapshots
+        for state in await backend.collector_states(PROBE_SECONDS):
+            empty = MeshDocument(mesh=state.mesh, services=0, sequence=0, observed_at=None, status=Status.WARMING_UP)
+            found[state.mesh] = found.get(state.mesh, empty).model_copy(update={"problem": state.problem})
+    principal = principal_of(request)
+    return [found[name] for name in sorted(found) if principal.can_see(name)]
+
+
+def mesh_document(mesh: MeshGauges, now: float, budget: Callable[[int], float]) -> MeshDocument:
+    """The line of a stored mesh in the list; ``now`` is Unix time, ``budget`` of alerts per day by services."""
+    return MeshDocument(
+        mesh=mesh.mesh,
+        services=mesh.services,
+        sequence=mesh.sequence,
+        observed_at=mesh.observed_at,
+        status=mesh.status,
+        age_seconds=None if mesh.made_at is None else max(0.0, round(now - mesh.made_at, 3)),
+        interval_seconds=mesh.interval_seconds,
+        mesh_score=mesh.score,
+        threshold=mesh.threshold,
+        coverage=mesh.coverage,
+        incidents=mesh.incidents,
+        recovering=mesh.recovering,
+        unseen=mesh.unseen,
+        notices=mesh.notices,
+        silent=mesh.silent,
+        hidden=mesh.hidden,
+        alert_budget_per_day=budget(mesh.services) if mesh.sequence else None,
+    )
+
+
+def source_document(state: CollectorState | None) -> SourceDocument:
+    """The answer on the source of a mesh; None: the mesh is not collected."""
+    if state is None:
+        return SourceDocument(collected=False)
+    return SourceDocument(
+        collected=True,
+        handed_on=None if state.handed_on is None else datetime.fromtimestamp(state.handed_on, UTC),
+        stale_seconds=state.stale_seconds,
+        masked=list(state.masked),
+        problem=state.problem,
+    )
+
+
+def _graph(seen: StoredSnapshot) -> bytes:
+    snapshot = unpack_snapshot(seen.snapshot)
+    verdict = VerdictDocument.model_validate_json(seen.verdict)
+    document = graph_document(snapshot, Deviations.unpack(seen.deviations, snapshot), verdict)
+    return document.model_dump_json().encode()

@@ -1,0 +1,132 @@
+"""Streams of verdicts as server-sent events."""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from itertools import count
+
+import msgspec
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from serve_app.deployments.http.backend import Backend
+from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, Caller
+from serve_app.deployments.single_flight import SingleFlight
+from serve_app.errors import Overloaded, ServeError
+from serve_app.web.assets import HEADERS
+
+EVENTS = "text/event-stream"
+WAIT_SECONDS = 5.0  # for a verdict; then a comment keeps the stream alive; no service ends before its waits do
+# Streams ask for verdicts at common moments, so that a burst of verdicts is one message and one call serves all
+# readers. With many streams the moments are farther apart: 64 streams then cost as much as 8. They send in turns until
+# the next moment, since to send to 200 readers at once would delay requests that come meanwhile.
+TICK_SECONDS = 0.25
+STREAMS_PER_TICK = 8
+UNBUFFERED = {"x-accel-buffering": "no"}  # nginx and similar proxies pass each event on at once
+STREAM_SECONDS = 600.0  # then it ends and the page connects again, perhaps to another replica
+RECONNECT = b"retry: 2000\n\n"  # ms
+MOST_VERDICTS_AT_ONCE = 200  # for a page that was away for a while
+
+
+@dataclass(frozen=True, slots=True)
+class NewVerdicts:
+    """Verdicts as server-sent events, and the time of the newest; None if there is none."""
+
+    events: bytes
+    newest: datetime | None
+
+
+class _ObservedAt(msgspec.Struct):
+    """The time in a verdict's JSON."""
+
+    observed_at: str
+
+
+class EventStream(StreamingResponse):
+    """A response that frees its slot when it ends, even if no byte of it was ever read."""
+
+    def __init__(self, events: AsyncIterator[bytes], slot: ExitStack) -> None:
+        super().__init__(events, media_type=EVENTS, headers=HEADERS | UNBUFFERED)
+        self._slot = slot
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._slot:
+            await super().__call__(scope, receive, send)
+
+
+class VerdictStreams:
+    """The open streams of one ingress replica.
+
+    Args:
+        backend: the sessions that make the verdicts.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._most = backend.settings.serve.max_streams
+        self._open = 0
+        self._numbers = count()
+        self._shared: SingleFlight[NewVerdicts] = SingleFlight()
+
+    async def open(self, mesh: str, seen: datetime | None, is_valid: Callable[[], bool]) -> EventStream:
+        """Open a stream.
+
+        Args:
+            mesh: name.
+            seen: time of the last verdict that the reader has; None: begin with the newest.
+            is_valid: whether the reader may still read; the stream ends when it returns False.
+
+        Raises:
+            Overloaded: too many streams are open.
+            UnknownMesh: the mesh has no verdict.
+        """
+        if self._open >= self._most:
+            raise Overloaded(
+                f"ingress: expected at most {self._most} open streams, which is reached; come back later, or raise "
+                "serve.max_streams",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            )
+        with ExitStack() as slot:
+            self._open += 1
+            slot.callback(self._close)
+            first = await self._ask(mesh, seen, 0.0)  # an unknown mesh is refused before the stream begins
+            return EventStream(self._events(mesh, seen, first, is_valid), slot.pop_all())
+
+    def _close(self) -> None:
+        self._open -= 1
+
+    async def _events(
+        self, mesh: str, seen: datetime | None, found: NewVerdicts, is_valid: Callable[[], bool]
+    ) -> AsyncIterator[bytes]:
+        """Events until the stream is old enough, or the reader's token is no longer valid."""
+        ends = time.monotonic() + STREAM_SECONDS
+        number = next(self._numbers)
+        try:
+            yield RECONNECT
+            while time.monotonic() < ends and is_valid():
+                yield found.events or b": nothing new\n\n"
+                seen = found.newest or seen
+                ticks = math.ceil(self._open / STREAMS_PER_TICK)
+                await asyncio.sleep(TICK_SECONDS * ticks - time.monotonic() % (TICK_SECONDS * ticks))
+                # Streams whose readers have seen the same share one call; most streams do.
+                found = await self._shared.do((mesh, seen), partial(self._ask, mesh, seen, WAIT_SECONDS))
+                await asyncio.sleep(TICK_SECONDS * (number % ticks))
+        except ServeError:
+            return  # the page connects again and gets the error as an answer
+
+    async def _ask(self, mesh: str, seen: datetime | None, seconds: float) -> NewVerdicts:
+        """Verdicts later than ``seen``; waits up to ``seconds`` for one."""
+        caller = Caller(self._backend.deadline().extend(seconds))
+        session = self._backend.session_of(mesh)
+        found = await caller.ask(session.newer, mesh, seen, MOST_VERDICTS_AT_ONCE, seconds)
+        times = [msgspec.json.decode(document, type=_ObservedAt).observed_at for document in found]
+        events = (
+            b"id: %b\nevent: verdict\ndata: %b\n\n" % (at.encode(), document)
+            for at, document in zip(times, found, strict=True)
+        )
+        return NewVerdicts(b"".join(events), datetime.fromisoformat(times[-1]) if times else None)

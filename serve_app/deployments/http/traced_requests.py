@@ -1,0 +1,62 @@
+"""Spans of requests that bring snapshots, in the gate and in the ingress.
+
+The gate's span is the child of the client's, if the request has a ``traceparent``. It replaces that header by its own,
+so that the span of the ingress is a child of the gate's.
+"""
+
+import re
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serve_app.observability import spans
+from serve_app.observability.topic import set_topic
+from serve_app.settings.base import MESH_NAME
+
+MESH_ROUTE = re.compile(rf"/v1/meshes/(?P<mesh>{MESH_NAME})/(?P<what>snapshots|baseline|otlp/v1/metrics)")
+SCORE_ROUTE = "/v1/score"
+_HEADER = spans.HEADER.encode()
+
+
+class TracedRequests:
+    """ASGI middleware. Requests that bring no snapshot pass unchanged.
+
+    Args:
+        app: what is behind it.
+        place: first word of the spans' names: gate or ingress.
+    """
+
+    def __init__(self, app: ASGIApp, place: str) -> None:
+        self._app, self._place = app, place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on inside its span."""
+        found = MESH_ROUTE.fullmatch(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if found:
+            with set_topic(found["mesh"]):
+                route = f"/v1/meshes/{{mesh}}/{found['what']}"
+                await self._trace(route, {"mesh": found["mesh"]}, scope, receive, send)
+        elif scope["type"] == "http" and scope["path"] == SCORE_ROUTE:
+            await self._trace(SCORE_ROUTE, {}, scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _trace(
+        self, route: str, attributes: dict[str, spans.Value], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        if not spans.is_recording():
+            await self._app(scope, receive, send)
+            return
+        parent = next((value.decode("latin-1") for name, value in scope["headers"] if name == _HEADER), "")
+        attributes |= {"http.request.method": "POST", "http.route": route}
+        with spans.span(f"{self._place} POST {route}", parent, "server", **attributes) as span:
+
+            async def send_noted(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    span.set(**{"http.response.status_code": message["status"]})
+                    if message["status"] >= 500:
+                        span.fail("")
+                await send(message)
+
+            others = [(name, value) for name, value in scope["headers"] if name != _HEADER]
+            headers = [*others, (_HEADER, spans.traceparent().encode())]
+            await self._app({**scope, "headers": headers}, receive, send_noted)

@@ -1,0 +1,126 @@
+"""Scores snapshots in the session that holds their mesh: all stages in one thread, without a copy or a call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from kernels import backend
+from model.checkpoint import Checkpoint
+from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.mesh_weights import Weights
+from model.network.autoencoder import Autoencoder
+from model.scoring.score import PartitionScore, score
+from model.verdict import Verdict
+from serve_app.deployments.deadline import Deadline
+from serve_app.deployments.messages import Equipment
+from serve_app.deployments.rpc import Caller, P, T
+from serve_app.deployments.scoring.scorer import Scored, Scores, probe, score_groups
+from serve_app.deployments.scoring.stages import Progress
+from serve_app.metrics import INFERENCE, PARTS_SCORED, Instruments
+from serve_app.pipeline import DECIDE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide, run_in_pool, score_whole
+
+log = logging.getLogger(__name__)
+
+
+class InSession:
+    """A :class:`~serve_app.deployments.scoring.stages.Place`: this process, on its CPU.
+
+    Snapshots of all meshes wait in one queue, in order of arrival. Each mesh has one snapshot at a time under way, so
+    that none takes the turn of another.
+
+    Args:
+        weights: of all meshes, on the CPU.
+        replica: name of this replica, for metrics.
+        threads: of one pass of the network.
+        instruments: count the passes.
+    """
+
+    def __init__(self, weights: Weights, replica: str, threads: int, instruments: Instruments) -> None:
+        self.weights, self.replica, self.instruments = weights, replica, instruments
+        self._checkpoint = checkpoint = weights.default
+        self.pool = ThreadPoolExecutor(max(1, count_cores() // threads), "score")
+        self._probe = probe(checkpoint)
+        self.pool.submit(score, checkpoint.network, self._probe).result()  # warm up, before the replica is ready
+
+    def runner(self, mesh: str, deadline: Deadline) -> SessionRunner:
+        checkpoint = self.weights.of(mesh)
+        return SessionRunner(self, checkpoint, Progress(mesh, checkpoint.digest, deadline))
+
+    async def check(self) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self.pool, score, self._checkpoint.network, self._probe)
+
+    async def equipment(self, caller: Caller) -> Equipment:
+        device = next(self._checkpoint.network.parameters()).device
+        return Equipment(device.type, backend(), self._checkpoint.digest, "; ".join(self.weights.refused))
+
+
+class SessionRunner:
+    """A :class:`~serve_app.pipeline.StageRunner` whose stages run in the thread that runs them all.
+
+    Args:
+        place: where it runs.
+        checkpoint: the weights of the mesh.
+        progress: of its snapshot.
+    """
+
+    def __init__(self, place: InSession, checkpoint: Checkpoint, progress: Progress) -> None:
+        self._place = place
+        self.checkpoint = checkpoint
+        self.progress = progress
+
+    async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return await run_in_pool(self._place.pool, stages)
+
+    async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in this thread.
+
+        Raises:
+            DeadlineExceeded: no time is left.
+        """
+        self.progress.require_time()
+        with self.progress.measure(stage, function):
+            return function(*args, **kwargs)
+
+    async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]:
+        """Score all parts in one pass. A part that cannot be scored is left out of the answer.
+
+        Raises:
+            DeadlineExceeded: no time is left.
+        """
+        place = self._place
+        started = time.perf_counter()
+        outcomes = await self.run(SCORE, score_parts, self.checkpoint.network, prepared)
+        seconds = time.perf_counter() - started
+        model = self.checkpoint.digest
+        place.instruments.observe(INFERENCE, seconds, model_version=model)
+        groups = [one if isinstance(one, Exception) else Scored(place.replica, model, one, seconds) for one in outcomes]
+        scores = self.progress.accept_scores(len(outcomes), groups)
+        place.instruments.count(PARTS_SCORED, len(scores), scorer=place.replica)
+        return scores
+
+    async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
+        return await self.run(DECIDE, decide, self.checkpoint, meta_input, policy)
+
+
+def score_parts(network: Autoencoder, prepared: PreparedSnapshot) -> list[Scores | Exception]:
+    """Score the parts in one pass over the uncut mesh. If that fails, score them apart, which needs less memory."""
+    try:
+        return [(one,) for one in score_whole(network, prepared)]
+    except Exception as error:
+        tasks = cut_tasks(prepared)
+        if len(tasks) == 1:
+            return [error]
+        log.warning("a pass over an uncut mesh failed, so its %d parts are scored apart: %s", len(tasks), error)
+        return score_groups(network, [(task,) for task in tasks])
+
+
+def count_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,38 @@
+"""MetaModel: the evidence of all parts of one snapshot in, the cluster's verdict out. It is light and runs on a CPU."""
+
+import asyncio
+
+import torch
+
+from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.mesh_weights import load_weights
+from model.verdict import Verdict
+from serve_app.deployments.reporting import start_reporting
+from serve_app.observability.spans import span
+from serve_app.pipeline import MetaInput, decide
+from serve_app.settings import Settings
+
+
+class MetaModel:
+    """Makes verdicts of meshes of several parts.
+
+    Raises:
+        IncompatibleWeights: not even the shipped weights can be read.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        start_reporting(settings, "meta-model")
+        torch.set_num_threads(settings.model.threads)
+        self._weights = load_weights(settings.model.weights, settings.model.weights_by_mesh)
+
+    async def digest(self) -> str:
+        """Digest of the weights."""
+        return self._weights.default.digest
+
+    async def decide(
+        self, meta_input: MetaInput, policy: AlertPolicy, mesh: str, trace: str = ""
+    ) -> tuple[Verdict, IncidentMemory]:
+        """The verdict of one snapshot, and the memory for the next one. The policy comes with each call, since the
+        session gathered the evidence with it. ``trace`` is the ``traceparent`` of the caller."""
+        with span("meta-model.decide", trace):
+            return await asyncio.to_thread(decide, self._weights.of(mesh), meta_input, policy)

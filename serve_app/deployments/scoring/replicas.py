@@ -1,0 +1,146 @@
+"""Scores snapshots on other replicas: parts by scorers, calls between parts by the meta-model, the rest in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from model.checkpoint import Checkpoint
+from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.mesh_weights import Weights
+from model.scoring.score import PartitionScore
+from model.verdict import Verdict
+from serve_app.deployments.deadline import Deadline
+from serve_app.deployments.messages import Equipment
+from serve_app.deployments.rpc import Caller, Handle, P, T
+from serve_app.deployments.scoring.scorer import Group, Scored, Scorer, balance, score_groups
+from serve_app.deployments.scoring.stages import Progress
+from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
+from serve_app.observability.spans import traceparent
+from serve_app.pipeline import DECIDE, PREPARE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide
+
+if TYPE_CHECKING:
+    from serve_app.deployments.scoring.meta import MetaModel
+
+SCORING_SHARE = 0.8  # of the time left; parts without an answer by then are left out, so that the verdict is in time
+DECIDING_SHARE = 0.8  # of the time left then
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """A :class:`~serve_app.deployments.scoring.stages.Place` beside the session.
+
+    Attributes:
+        weights: of all meshes.
+        scorer: handle.
+        meta: handle.
+        groups: of parts, scored with one call each.
+    """
+
+    weights: Weights
+    scorer: Handle[Scorer]
+    meta: Handle[MetaModel]
+    groups: int
+
+    def runner(self, mesh: str, deadline: Deadline) -> ReplicaRunner:
+        checkpoint = self.weights.of(mesh)
+        return ReplicaRunner(self, checkpoint, Progress(mesh, checkpoint.digest, deadline))
+
+    async def check(self) -> None:
+        """Serve checks the replicas itself."""
+
+    async def equipment(self, caller: Caller) -> Equipment:
+        equipment, _ = await asyncio.gather(caller.ask(self.scorer.equipment), caller.ask(self.meta.digest))
+        return equipment
+
+
+class ReplicaRunner:
+    """A :class:`~serve_app.pipeline.StageRunner` that calls replicas.
+
+    Args:
+        replicas: that it calls.
+        checkpoint: the weights of the mesh.
+        progress: of its snapshot.
+    """
+
+    def __init__(self, replicas: Replicas, checkpoint: Checkpoint, progress: Progress) -> None:
+        self._replicas = replicas
+        self.checkpoint = checkpoint
+        self.progress = progress
+
+    async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return await stages()
+
+    async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in a thread.
+
+        Raises:
+            DeadlineExceeded: no time is left.
+        """
+        self.progress.require_time()
+        with self.progress.measure(stage, function):
+            return await asyncio.to_thread(function, *args, **kwargs)
+
+    async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]:
+        """Have the parts scored by the scorers. A part that is not scored in time is left out of the answer.
+
+        Raises:
+            Overloaded: the queue of the scorers is full.
+        """
+        tasks = await self.run(PREPARE, cut_tasks, prepared)
+        with self.progress.measure(SCORE):
+            caller = Caller(self.progress.deadline.take_share(SCORING_SHARE), self.progress.retries)
+            groups = balance(tasks, self._replicas.groups)
+            ask, mesh, trace = self._replicas.scorer.score, self.progress.mesh, traceparent()
+            calls = (caller.ask(ask, group, caller.deadline, mesh, trace) for group in groups)
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            outcomes = [_outcome(answer) for answer in answers]
+            same = await asyncio.gather(*map(self._score_again, groups, outcomes))
+        return self.progress.accept_scores(len(tasks), same)
+
+    async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
+        """Decide here if no call crosses parts, since a call of a replica takes longer than to decide. Else have the
+        meta-model decide; if none of its replicas answers in time, or it has other weights, decide here."""
+        if meta_input.crossing is None:
+            return await self.run(DECIDE, decide, self.checkpoint, meta_input, policy)
+        with self.progress.measure(DECIDE):
+            try:
+                caller = Caller(self.progress.deadline.take_share(DECIDING_SHARE), self.progress.retries)
+                ask, mesh = self._replicas.meta.decide, self.progress.mesh
+                decided = await caller.ask(ask, meta_input, policy, mesh, traceparent())
+                if decided[0].model_digest == self.checkpoint.digest:
+                    return decided
+                why = f"it has other weights, {decided[0].model_digest}"
+            except (NoCapacity, DeadlineExceeded) as error:
+                why = f"it does not answer: {error}"
+            log.warning("mesh %s: the session decides in place of the meta-model: %s", self.progress.mesh, why)
+            return await asyncio.to_thread(decide, self.checkpoint, meta_input, policy)
+
+    async def _score_again(self, group: Group, outcome: Scored | Exception) -> Scored | Exception:
+        """The scores of a group. If its scorer has other weights, as while new ones are rolled out, the group is scored
+        here."""
+        checkpoint = self.checkpoint
+        if isinstance(outcome, Exception) or outcome.model == checkpoint.digest:
+            return outcome
+        log.warning(
+            "mesh %s: the session scores in place of scorer %s, which has other weights, %s",
+            self.progress.mesh,
+            outcome.replica,
+            outcome.model,
+        )
+        started = time.perf_counter()
+        (scores,) = await asyncio.to_thread(score_groups, checkpoint.network, [group])
+        if isinstance(scores, Exception):
+            return scores
+        return Scored(outcome.replica, checkpoint.digest, scores, time.perf_counter() - started)
+
+
+def _outcome(answer: Scored | BaseException) -> Scored | Exception:
+    if isinstance(answer, Overloaded) or (isinstance(answer, BaseException) and not isinstance(answer, Exception)):
+        raise answer
+    return answer

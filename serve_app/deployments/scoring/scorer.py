@@ -1,0 +1,269 @@
+"""Scorer: parts of any mesh in, scores out. It is pure: any replica can score any part, and repeats are safe."""
+
+import asyncio
+import heapq
+import logging
+import time
+import traceback
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+from ray import serve
+
+from kernels import backend
+from model.checkpoint import Checkpoint
+from model.mesh_weights import load_weights
+from model.network.autoencoder import Autoencoder
+from model.scoring.score import PartitionScore, PartitionTask, score
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from serve_app.deployments.deadline import Deadline
+from serve_app.deployments.instruments import RayInstruments
+from serve_app.deployments.messages import Equipment
+from serve_app.deployments.reporting import start_reporting
+from serve_app.deployments.scoring.batching import Load, batch_limits
+from serve_app.deployments.scoring.gpu import measure_memory, prepare_gpu, watch_gpu
+from serve_app.errors import DeadlineExceeded, NoCapacity
+from serve_app.metrics import BATCH_SIZE, BATCH_WAIT, GROUPS_WAITING, INFERENCE, PARTS_SCORED
+from serve_app.observability.spans import clear, span
+from serve_app.pipeline import Mesh, Options, prepare
+from serve_app.settings import ScorerSettings, Settings
+
+LOG = logging.getLogger(__name__)
+Group = tuple[PartitionTask, ...]
+Scores = tuple[PartitionScore, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The scores of one group of parts.
+
+    Attributes:
+        replica: that scored it.
+        model: digest of the weights it was scored with.
+        scores: of its parts, in order.
+        seconds: duration of the pass that scored it.
+    """
+
+    replica: str
+    model: str
+    scores: Scores
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WaitingGroup:
+    """A group that waits for its pass.
+
+    Attributes:
+        group: its parts.
+        deadline: after which it is not scored.
+        arrived_at: of the monotonic clock, s.
+        checkpoint: the weights of its mesh.
+    """
+
+    group: Group
+    deadline: Deadline
+    arrived_at: float
+    checkpoint: Checkpoint
+
+
+class Scorer:
+    """One scoring process; batches groups of parts across meshes.
+
+    Args:
+        settings: its ``model`` and ``scorer``.
+        device: ``cpu`` or ``cuda``.
+
+    Raises:
+        NoCapacity: ``cuda`` is configured, and this process sees no such device.
+        IncompatibleWeights: not even the shipped weights can be read.
+    """
+
+    def __init__(self, settings: Settings, device: str) -> None:
+        start_reporting(settings, "scorer")
+        torch.set_num_threads(settings.model.threads)
+        self._settings = settings.scorer
+        self._device = find_device(device)
+        prepare_gpu(self._device)
+        self._weights = load_weights(settings.model.weights, settings.model.weights_by_mesh, self._device)
+        self._checkpoint = self._weights.default
+        self._probe = probe(self._checkpoint)
+        self._replica: str = serve.get_replica_context().replica_id.unique_id
+        self._instruments = RayInstruments()
+        self._gpu = watch_gpu(self._device, self._instruments)
+        # Always the same thread: OpenMP keeps a pool for each thread that calls it.
+        self._thread = ThreadPoolExecutor(1, "score")
+        self._thread.submit(
+            score, self._checkpoint.network, self._probe
+        ).result()  # warm up, before the replica is ready
+        self._load, self._batch_size = Load(), settings.scorer.max_batch_size
+        self._waiting: set[WaitingGroup] = set()
+        self._batched = serve.batch(
+            self._score_batch, max_batch_size=settings.scorer.max_batch_size, batch_wait_timeout_s=0.0
+        )
+
+    async def check_health(self) -> None:
+        """Serve calls this every second: score a small probe, and look at the GPU."""
+        await self._in_thread(score, self._checkpoint.network, self._probe)
+        await asyncio.to_thread(self._gpu.observe)
+
+    def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """Change the limits of batches, while running: fields of ``ScorerSettings``."""
+        self._settings = ScorerSettings.model_validate({**self._settings.model_dump(), **user_config})
+        self._follow_load()
+
+    async def equipment(self) -> Equipment:
+        """The device, kernels and weights of this replica."""
+        kind = self._device.type
+        refused = "; ".join(self._weights.refused)
+        return Equipment(kind, backend(kind), self._checkpoint.digest, refused, self._gpu.headroom)
+
+    async def score(self, group: Group, deadline: Deadline, mesh: str, trace: str = "") -> Scored:
+        """Score a group of parts of a mesh, in one pass with other groups that wait. ``trace`` is the ``traceparent``
+        of the caller.
+
+        Raises:
+            DeadlineExceeded: its turn came after the deadline.
+        """
+        request = WaitingGroup(group, deadline, time.monotonic(), self._weights.of(mesh))
+        self._load = self._load.arrive(request.arrived_at, _work(group))
+        self._follow_load()
+        try:
+            self._set_waiting(self._waiting | {request})
+            with span("scorer.score", trace, parts=len(group), work=_work(group)) as recorded:
+                outcome: Scored | Exception = await self._batched(request)
+                if isinstance(outcome, Exception):
+                    raise outcome
+                recorded.set(replica=self._replica, pass_seconds=outcome.seconds)
+        finally:  # also if the caller is gone
+            self._set_waiting(self._waiting - {request})
+        self._instruments.count(PARTS_SCORED, len(group), scorer=self._replica)
+        return outcome
+
+    async def _score_batch(self, requests: list[WaitingGroup]) -> list[Scored | Exception]:
+        """One outcome for each request. Errors are returned, since raising one would fail the whole batch."""
+        clear()  # the task of all batches was started by the first request
+        self._set_waiting(self._waiting - set(requests))
+        for request in requests:
+            self._instruments.observe(BATCH_WAIT, time.monotonic() - request.arrived_at)
+        in_time = [request.deadline.remaining_seconds > 0 for request in requests]
+        live = [request for request, alive in zip(requests, in_time, strict=True) if alive]
+        results: dict[WaitingGroup, Scored | Exception] = {}
+        for checkpoint in {one.checkpoint.digest: one.checkpoint for one in live}.values():  # one pass for each weights
+            together = [one for one in live if one.checkpoint is checkpoint]
+            results |= await self._score_together(checkpoint, together)
+        self._instruments.observe(BATCH_SIZE, len(live))
+        return [results.get(request, _late()) for request in requests]
+
+    async def _score_together(
+        self, checkpoint: Checkpoint, requests: list[WaitingGroup]
+    ) -> dict[WaitingGroup, Scored | Exception]:
+        """Score groups of meshes with the same weights in one pass."""
+        groups = [request.group for request in requests]
+        started = time.perf_counter()
+        outcomes = await self._in_thread(score_groups, checkpoint.network, groups)
+        seconds = time.perf_counter() - started
+        self._instruments.observe(INFERENCE, seconds, model_version=checkpoint.digest)
+        measure_memory(self._device, self._instruments)
+        self._load = self._load.finish(sum(map(_work, groups)), seconds)
+        scored = (
+            one if isinstance(one, Exception) else Scored(self._replica, checkpoint.digest, one, seconds)
+            for one in outcomes
+        )
+        return dict(zip(requests, scored, strict=True))
+
+    def _follow_load(self) -> None:
+        """Set wait and size of the next batch."""
+        chosen = self._settings
+        wait, size = batch_limits(
+            self._load, chosen.latency_target_ms / 1000, chosen.batch_wait_seconds, chosen.max_batch_size
+        )
+        self._batched.set_batch_wait_timeout_s(wait)
+        if size != self._batch_size:
+            self._batched.set_max_batch_size(size)
+            self._batch_size = size
+
+    def _set_waiting(self, requests: set[WaitingGroup]) -> None:
+        self._waiting = requests
+        self._instruments.set(GROUPS_WAITING, len(requests))
+
+    async def _in_thread(self, function: Any, *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+
+def _work(group: Group) -> int:
+    """Services and calls of a group."""
+    return sum(len(task.nodes) + len(task.edges) for task in group)
+
+
+def _late() -> DeadlineExceeded:
+    return DeadlineExceeded(
+        "Scorer: the parts waited until after their deadline; add replicas, or send fewer snapshots"
+    )
+
+
+def balance(tasks: Sequence[PartitionTask], count: int) -> list[Group]:
+    """At most ``count`` groups of about equally many calls: the largest part first, each to the lightest group
+    (Graham's LPT rule, within 4/3 of the best)."""
+    groups: list[list[PartitionTask]] = [[] for _ in range(min(count, len(tasks)))]
+    lightest = [(0, g) for g in range(len(groups))]
+    for task in sorted(tasks, key=lambda t: (-len(t.edges), t.part)):
+        load, g = lightest[0]
+        groups[g].append(task)
+        # A part without calls still costs its services.
+        heapq.heapreplace(lightest, (load + len(task.edges) + 1, g))
+    return [tuple(group) for group in groups]
+
+
+def score_groups(network: Autoencoder, groups: Sequence[Group]) -> list[Scores | Exception]:
+    """Score all groups in one pass. If that fails, score each half alone: it needs less memory, and in the end a bad
+    group affects no other."""
+    if not groups:
+        return []
+    scores = _score_together(network, groups)
+    if not isinstance(scores, Exception):
+        return scores
+    if len(groups) == 1:
+        return [scores]
+    LOG.warning("a pass over %d groups of parts failed, so each half is scored alone: %s", len(groups), scores)
+    middle = len(groups) // 2
+    return [*score_groups(network, groups[:middle]), *score_groups(network, groups[middle:])]
+
+
+def _score_together(network: Autoencoder, groups: Sequence[Group]) -> list[Scores | Exception] | Exception:
+    try:
+        scores = iter(score(network, [task for group in groups for task in group]))
+        return [tuple(next(scores) for _ in group) for group in groups]
+    except Exception as error:
+        traceback.clear_frames(error.__traceback__)  # they hold the tensors of this pass, while the next needs memory
+        return error
+
+
+def find_device(device: str) -> torch.device:
+    """The configured device.
+
+    Raises:
+        NoCapacity: ``cuda`` is configured, and this process sees no such device.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise NoCapacity(
+            "scorer.device: expected a CUDA device, this replica sees none; set scorer.num_gpus above 0, give "
+            "the node a GPU, or set scorer.device to cpu"
+        )
+    return torch.device(device)
+
+
+def probe(checkpoint: Checkpoint) -> Group:
+    """The smallest mesh with a call, ready to be scored."""
+    snapshot = MeshSnapshot.create(
+        node_ids=["probe/a", "probe/b"],
+        edge_index=[[0], [1]],
+        node_features=[[1.0] * len(NODE_METRICS)] * 2,
+        edge_features=[[1.0] * len(EDGE_METRICS)],
+        observed_at=datetime.fromtimestamp(0, UTC),
+    )
+    return (prepare(checkpoint, Mesh(), snapshot, Options()).whole,)

@@ -1,0 +1,132 @@
+"""What every runner of a snapshot's stages in a session has: a deadline, durations, and the answer to the ingress."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from model.checkpoint import Checkpoint
+from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.scoring.score import PartitionScore
+from model.verdict import Verdict
+from serve_app.deployments.deadline import Deadline
+from serve_app.deployments.messages import Equipment, SnapshotAnswer
+from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, Caller, P, T
+from serve_app.deployments.scoring.scorer import Scored
+from serve_app.errors import DeadlineExceeded, ServeError
+from serve_app.pipeline import MetaInput, PreparedSnapshot, stage_span
+
+log = logging.getLogger(__name__)
+
+
+class SnapshotRunner(Protocol):
+    """A :class:`~serve_app.pipeline.StageRunner` of a session.
+
+    Attributes:
+        progress: of its snapshot.
+    """
+
+    progress: Progress
+
+    @property
+    def checkpoint(self) -> Checkpoint: ...
+    async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T: ...
+    async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+    async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]: ...
+    async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]: ...
+
+
+class Place(Protocol):
+    """Where a session has its snapshots scored."""
+
+    def runner(self, mesh: str, deadline: Deadline) -> SnapshotRunner:
+        """A runner for one snapshot of a mesh."""
+
+    async def check(self) -> None:
+        """Raise an error if this session can score no longer."""
+
+    async def equipment(self, caller: Caller) -> Equipment:
+        """What scores there. Raises an error if it does not answer."""
+
+
+class Progress:
+    """One snapshot on its way through the stages.
+
+    Args:
+        mesh: name, for messages.
+        model: digest of the session's weights.
+        deadline: after which no stage begins.
+
+    Attributes:
+        seconds: duration of each stage.
+        missing_parts: number of parts without a score.
+        retries: calls repeated because a replica died, by deployment.
+    """
+
+    def __init__(self, mesh: str, model: str, deadline: Deadline) -> None:
+        self.mesh, self.deadline = mesh, deadline
+        self._model = model
+        self._scored: list[Scored] = []
+        self.retries: Counter[str] = Counter()
+        self.seconds: dict[str, float] = {}
+        self.missing_parts = 0
+
+    def accept_scores(self, parts: int, groups: Sequence[Scored | Exception]) -> list[PartitionScore]:
+        """The usable scores, in the order of the parts. The others of the ``parts`` count as missing."""
+        self._scored = [group for group in groups if isinstance(group, Scored) and self._has_our_weights(group)]
+        for group in groups:
+            if isinstance(group, Exception):
+                is_unknown = not isinstance(group, ServeError)
+                log.warning("mesh %s: a group of parts was not scored: %s", self.mesh, group, exc_info=is_unknown)
+        scores = sorted((score for group in self._scored for score in group.scores), key=lambda score: score.part)
+        self.missing_parts = parts - len(scores)
+        return scores
+
+    def answer(self, document: bytes, verdict: Verdict) -> SnapshotAnswer:
+        """The answer to the ingress."""
+        parts: Counter[str] = Counter()
+        for group in self._scored:
+            parts[group.replica] += len(group.scores)
+        inference = max((group.seconds for group in self._scored), default=0.0)
+        return SnapshotAnswer(
+            document,
+            verdict.status.value,
+            verdict.model_digest,
+            {**self.seconds, "inference": inference},
+            dict(parts),
+            self.missing_parts,
+            dict(self.retries),
+        )
+
+    def require_time(self) -> None:
+        """Raise ``DeadlineExceeded`` if no time is left."""
+        if self.deadline.remaining_seconds <= 0:
+            raise DeadlineExceeded(
+                f"mesh {self.mesh!r}: the deadline passed before the verdict was ready; nothing was changed; try "
+                "again, or raise serve.deadline_seconds",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+                stored="no",
+            )
+
+    @contextmanager
+    def measure(self, stage: str, function: Callable[..., Any] | None = None) -> Iterator[None]:
+        """Add the duration of the block to the stage. The block is a span, with the name of the function that it calls,
+        if any."""
+        started = time.perf_counter()
+        with stage_span(stage, function):
+            yield
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - started
+
+    def _has_our_weights(self, group: Scored) -> bool:
+        if group.model != self._model:
+            log.error(
+                "mesh %s: left out a group of parts, since scorer %s has other weights, %s",
+                self.mesh,
+                group.replica,
+                group.model,
+            )
+        return group.model == self._model

@@ -1,0 +1,240 @@
+"""Sends spans to an OpenTelemetry collector: OTLP over HTTP, from a thread of its own.
+
+A request never waits for the collector. Ended spans wait in a queue of a fixed size. Spans that do not fit, and spans
+that the collector does not take, are dropped and counted.
+"""
+
+import atexit
+import logging
+import os
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+import requests
+from opentelemetry import trace
+from opentelemetry.context import Context, attach
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from requests.auth import AuthBase
+
+from serve_app.errors import ServeError
+from serve_app.metrics import SPANS_DROPPED, Instruments
+from serve_app.net.endpoint import read_headers
+from serve_app.observability.spans import HEADER, Kind, Span, Value, record_with
+from serve_app.settings.observability import TraceSettings
+
+MOST_WAITING = 2048  # spans
+BATCH = 256  # spans in one request
+EXPORT_SECONDS = 1.0  # between two requests while fewer spans wait
+TIMEOUT_SECONDS = 10.0  # of one batch, with its repeats
+FLUSH_SECONDS = 2.0  # for the last spans when the process ends
+EXPORTER_LOG = "opentelemetry.exporter.otlp"  # logs each failure; we log only that they begin and end
+_PROPAGATOR = TraceContextTextMapPropagator()
+_KINDS = {"internal": trace.SpanKind.INTERNAL, "server": trace.SpanKind.SERVER}
+log = logging.getLogger(__name__)
+
+
+def start_export(settings: TraceSettings, component: str, instruments: Instruments) -> "SpanQueue":
+    """Record the spans of this process, and send them to the collector of the settings.
+
+    Args:
+        settings: with an endpoint.
+        component: what this process is, such as ``session``.
+        instruments: count dropped spans.
+    """
+    queue = SpanQueue(CollectorExport(settings, instruments), instruments)
+    resource = Resource.create(
+        {
+            "service.name": "tagae",
+            "service.version": version("tagae"),
+            "service.instance.id": f"{socket.gethostname()}-{os.getpid()}",
+            "tagae.component": component,
+        }
+    ).merge(OTELResourceDetector().detect())  # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
+    provider = TracerProvider(ParentBasedTraceIdRatio(settings.sample_ratio), resource, shutdown_on_exit=False)
+    provider.add_span_processor(queue)
+    record_with(OpenTelemetryRecorder(provider.get_tracer("tagae")))
+    atexit.register(queue.flush)
+    return queue
+
+
+class OpenTelemetryRecorder:
+    """A :class:`~serve_app.observability.spans.SpanRecorder`.
+
+    Args:
+        tracer: makes the spans.
+    """
+
+    def __init__(self, tracer: trace.Tracer) -> None:
+        self._tracer = tracer
+
+    @contextmanager
+    def span(self, name: str, parent: str, kind: Kind, attributes: dict[str, Value]) -> Iterator[Span]:
+        # A malformed parent counts as none, as the specification asks for.
+        context = _PROPAGATOR.extract({HEADER: parent}) if parent else None
+        with self._tracer.start_as_current_span(
+            name,
+            context,
+            _KINDS[kind],
+            _attributes(attributes),
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as recorded:
+            span = _RecordedSpan(recorded)
+            try:
+                yield span
+            except Exception as error:
+                recorded.record_exception(error)
+                span.fail(str(error) if isinstance(error, ServeError) else f"{type(error).__name__}: {error}")
+                raise
+
+    def traceparent(self) -> str:
+        carrier: dict[str, str] = {}
+        _PROPAGATOR.inject(carrier)
+        return carrier.get(HEADER, "")
+
+    def trace_id(self) -> str | None:
+        context = trace.get_current_span().get_span_context()
+        return trace.format_trace_id(context.trace_id) if context.is_valid else None
+
+    def clear(self) -> None:
+        if trace.get_current_span().get_span_context().is_valid:
+            attach(Context())
+
+    def add(self, attributes: dict[str, Value], event: str) -> None:
+        if event:
+            trace.get_current_span().add_event(event, _attributes(attributes))
+        else:
+            trace.get_current_span().set_attributes(_attributes(attributes))
+
+
+class _RecordedSpan:
+    """A span that is recorded."""
+
+    def __init__(self, span: trace.Span) -> None:
+        self._span = span
+
+    def set(self, **attributes: Value) -> None:
+        self._span.set_attributes(_attributes(attributes))
+
+    def fail(self, why: str) -> None:
+        self._span.set_status(trace.Status(trace.StatusCode.ERROR, why))
+
+
+def _attributes(values: dict[str, Value]) -> dict[str, Value]:
+    """Attributes under their names on the wire: ours begin with ``tagae.``, names of OpenTelemetry have a dot."""
+    return {name if "." in name else f"tagae.{name}": value for name, value in values.items()}
+
+
+class SpanQueue(SpanProcessor):
+    """Hands ended spans to the thread that exports them, unless as many as fit wait already.
+
+    Args:
+        export: sends them.
+        instruments: count the spans that did not fit.
+    """
+
+    def __init__(self, export: "CollectorExport", instruments: Instruments) -> None:
+        self._export, self._instruments = export, instruments
+        # Larger than the limit here, so that the queue of the library never drops a span without a count.
+        self._batches = BatchSpanProcessor(export, MOST_WAITING + BATCH, 1000 * EXPORT_SECONDS, BATCH)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if not (span.context and span.context.trace_flags.sampled):
+            return
+        if self._export.reserve():
+            self._batches.on_end(span)
+        else:
+            self._instruments.count(SPANS_DROPPED, reason="full")
+
+    def flush(self, seconds: float = FLUSH_SECONDS) -> None:
+        """Send what waits, for at most some seconds; call it when the process ends."""
+        sending = threading.Thread(target=self._batches.force_flush, name="last spans", daemon=True)
+        sending.start()
+        sending.join(seconds)
+
+
+class CollectorExport(SpanExporter):
+    """Sends batches of spans to the collector, and counts those that it does not take.
+
+    Args:
+        settings: with an endpoint.
+        instruments: count dropped spans.
+    """
+
+    def __init__(self, settings: TraceSettings, instruments: Instruments) -> None:
+        session = requests.Session()
+        if settings.headers_file:
+            session.auth = _HeadersOfFile(settings.headers_file)
+        self._url, self._instruments = settings.url, instruments
+        self._otlp = OTLPSpanExporter(
+            self._url,
+            certificate_file=str(settings.ca_file) if settings.ca_file else None,
+            timeout=TIMEOUT_SECONDS,
+            session=session,
+        )
+        self._reason = _LastMessage()
+        library = logging.getLogger(EXPORTER_LOG)
+        library.addHandler(self._reason)
+        library.propagate = False
+        self._lock, self._waiting, self._fails = threading.Lock(), 0, False
+
+    def reserve(self) -> bool:
+        """Whether one more span may wait for its export. If so, it counts as waiting."""
+        with self._lock:
+            has_room = self._waiting < MOST_WAITING
+            self._waiting += has_room
+        return has_room
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Send one batch. The thread of the queue calls this."""
+        result = SpanExportResult.FAILURE
+        try:
+            result = self._otlp.export(spans)
+        finally:
+            with self._lock:
+                self._waiting -= len(spans)
+            self._report(result is not SpanExportResult.SUCCESS, len(spans))
+        return result
+
+    def shutdown(self) -> None:
+        """Close the connection."""
+        self._otlp.shutdown()  # type: ignore[no-untyped-call]
+
+    def _report(self, fails: bool, spans: int) -> None:
+        """Count dropped spans. Log that exports begin to fail, and that they work again."""
+        if fails:
+            self._instruments.count(SPANS_DROPPED, spans, reason="failed")
+        if fails and not self._fails:
+            log.warning("traces: %s takes no spans, which are dropped until it does: %s", self._url, self._reason.text)
+        elif self._fails and not fails:
+            log.warning("traces: %s takes spans again", self._url)
+        self._fails = fails
+
+
+class _HeadersOfFile(AuthBase):
+    """Adds the headers of a file to each request; the file is read each time, because secrets are rotated."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers.update(read_headers(self._file))
+        return request
+
+
+class _LastMessage(logging.Handler):
+    """Keeps the newest message of the exporter: its answer does not say why it failed."""
+
+    text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text = record.getMessage()
