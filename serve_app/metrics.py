@@ -115,7 +115,9 @@ SPANS_DROPPED = Metric(
     "Spans that were not exported, by reason: full (too many wait), failed (the collector did not take them).",
     ("reason",),
 )
-WEIGHTS = Metric("tagae_weights", "Different weights that the settings name for the meshes of a session.", gauge=True)
+WEIGHTS = Metric(
+    "tagae_weights", "Different weights that meshes may use: the default ones, and those of single meshes.", gauge=True
+)
 GPU_MEMORY_PEAK = Metric(
     "tagae_gpu_memory_peak_bytes",
     "Most memory that tensors of a scorer used on its GPU since it started.",

@@ -23,7 +23,7 @@ def serve(
     \b
     Example:
       tagae serve
-      tagae serve --port 9000 --set scorer.num_replicas=4
+      tagae serve --port 9000 --set scorer.device=cpu
     """
     from serve_app.app import start, stop
     from serve_app.deployments.lifetime import Lifetime

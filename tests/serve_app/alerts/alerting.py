@@ -235,5 +235,6 @@ async def start_notifier(
         await running
 
 
-def often(seconds: float = 0.05) -> PostTiming:
+def resend_after(seconds: float = 0.05) -> PostTiming:
+    """Return when alerts are posted: unchanged ones again after this time."""
     return PostTiming(resend=timedelta(seconds=seconds))

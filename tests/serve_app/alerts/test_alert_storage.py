@@ -28,8 +28,8 @@ from tests.serve_app.alerts.alerting import (
     Request,
     incident,
     metric_value,
-    often,
     receivers,
+    resend_after,
     start_endpoints,
     verdict,
 )
@@ -103,7 +103,7 @@ def take_over(place: StoreSettings, storage: RedisAlertStorage) -> None:
 async def test_a_process_with_an_open_alert_notices_the_takeover_without_a_verdict(place: StoreSettings) -> None:
     storage = redis_at(place)
     async with start_endpoints(200) as (manager,):
-        first = delivery(storage, alertmanagers=[manager], deadline_seconds=PATIENT, timing=often())
+        first = delivery(storage, alertmanagers=[manager], deadline_seconds=PATIENT, timing=resend_after())
         running = asyncio.create_task(first.run())
         first.accept_verdict("shop", verdict(incident("a")), NOW)
         await manager.until(lambda requests: len(requests) >= 1)
@@ -154,7 +154,7 @@ async def test_of_two_notifiers_the_one_that_gets_verdicts_sends(
     redis_at(place)
     monkeypatch.setattr(saved_state, "PATIENCE_SECONDS", WITHIN)  # a slow machine must not send before it has saved
     async with start_endpoints(200) as (hook,):
-        more = {"webhooks": [hook], "deadline_seconds": PATIENT, "timing": often()}
+        more = {"webhooks": [hook], "deadline_seconds": PATIENT, "timing": resend_after()}
         old = Owner(partial(delivery, redis_at(place), **more))
         tasks = [asyncio.create_task(old.run())]
         await deliver(old, verdict(incident("a")))

@@ -24,8 +24,8 @@ from tests.serve_app.alerts.alerting import (
     eventually,
     incident,
     metric_value,
-    often,
     receivers,
+    resend_after,
     start_endpoints,
     start_notifier,
     until_counted,
@@ -87,7 +87,7 @@ async def test_an_unchanged_alert_is_posted_again_with_a_later_end(tmp_path: Pat
         return NOW + timedelta(milliseconds=next(ticks))
 
     async with start_endpoints(200) as (server,):
-        to = receivers([server], deadline_seconds=PATIENT, timing=often())
+        to = receivers([server], deadline_seconds=PATIENT, timing=resend_after())
         async with start_notifier(to, tmp_path, clock) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             requests = await server.until(lambda requests: len(requests) == 3)
@@ -99,7 +99,7 @@ async def test_an_unchanged_alert_is_posted_again_with_a_later_end(tmp_path: Pat
 async def test_without_verdicts_alerts_expire(tmp_path: Path) -> None:
     now = [NOW]
     async with start_endpoints(200) as (server,):
-        to = receivers([server], deadline_seconds=PATIENT, timing=often())
+        to = receivers([server], deadline_seconds=PATIENT, timing=resend_after())
         async with start_notifier(to, tmp_path, lambda: now[0]) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             notifier.accept_verdict("pay", verdict(incident("b")), NOW)
@@ -119,7 +119,7 @@ async def test_without_verdicts_alerts_expire(tmp_path: Path) -> None:
 async def test_an_end_is_posted_until_the_clocks_cannot_disagree(tmp_path: Path) -> None:
     now = [NOW]
     async with start_endpoints(200) as (server,):
-        to = receivers([server], deadline_seconds=PATIENT, timing=often())
+        to = receivers([server], deadline_seconds=PATIENT, timing=resend_after())
         async with start_notifier(to, tmp_path, lambda: now[0]) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await server.until(lambda requests: len(requests) == 1)
@@ -183,7 +183,7 @@ async def test_one_refused_alert_does_not_stop_the_others(tmp_path: Path, caplog
         return 400 if any(alert["labels"]["incident"] == "b" for alert in request.json) else 200
 
     async with start_endpoints(behaviour) as (server,):
-        to = receivers([server], deadline_seconds=PATIENT, timing=often())
+        to = receivers([server], deadline_seconds=PATIENT, timing=resend_after())
         async with start_notifier(to, tmp_path) as (notifier, instruments):
             notifier.accept_verdict("shop", verdict(*(incident(name, f"shop/{name}") for name in "abc")), NOW)
             await server.until(lambda requests: sum(len(r.json) == 2 for r in requests) >= 2)

@@ -29,7 +29,7 @@ from tests.serve_app.alerts.alerting import (
     eventually,
     incident,
     metric_value,
-    often,
+    resend_after,
     start_endpoints,
     start_notifier,
     until_counted,
@@ -140,7 +140,7 @@ async def alertmanager(folder: Path) -> AsyncIterator[Running]:
 def _to(*managers: Running, seconds: float = 0.2) -> Receivers:
     return Receivers(
         tuple(Endpoint(f"{one.url}/api/v2/alerts") for one in managers),
-        timing=often(seconds),
+        timing=resend_after(seconds),
         backoff=QUICK,
         deadline_seconds=PATIENT,
         drain_seconds=WITHIN,

@@ -27,8 +27,8 @@ from tests.serve_app.alerts.alerting import (
     incident,
     metric_value,
     notice,
-    often,
     receivers,
+    resend_after,
     start_endpoints,
     start_notifier,
     until_counted,
@@ -126,7 +126,7 @@ def test_without_notices_only_alerts_are_sent(tmp_path: Path) -> None:
 async def test_a_mesh_that_is_deleted_or_silent_is_resolved(tmp_path: Path) -> None:
     now = [NOW]
     async with start_endpoints(200) as (hook,):
-        to = receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=often())
+        to = receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after())
         async with start_notifier(to, tmp_path, lambda: now[0]) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             notifier.accept_verdict("pay", verdict(incident("b")), NOW)
@@ -165,7 +165,7 @@ def test_times_without_a_zone_are_refused() -> None:
 async def test_a_disk_that_refuses_prevents_no_notification(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with (
         start_endpoints(200) as (hook,),
-        start_notifier(receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=often()), tmp_path) as (
+        start_notifier(receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after()), tmp_path) as (
             notifier,
             instruments,
         ),
@@ -185,7 +185,7 @@ async def test_a_disk_that_hangs_delays_no_notification(tmp_path: Path, monkeypa
     fresh = tmp_path / f"{FILE_NAME}.new"
     os.mkfifo(fresh)  # opened for writing, it hangs until a reader opens it
     async with start_endpoints(200) as (hook,):
-        to = receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=often())
+        to = receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after())
         async with start_notifier(to, tmp_path) as (notifier, instruments):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await hook.until(lambda requests: len(requests) == 1)
@@ -252,7 +252,7 @@ def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 async def test_the_number_of_waiting_notifications_is_a_gauge(tmp_path: Path) -> None:
     async with start_endpoints(503, 503) as (manager, hook):
-        to = receivers([manager], [hook], drain_seconds=0.0, timing=often())
+        to = receivers([manager], [hook], drain_seconds=0.0, timing=resend_after())
         async with start_notifier(to, tmp_path) as (notifier, instruments):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             for receiver in ("alertmanager", "webhook"):

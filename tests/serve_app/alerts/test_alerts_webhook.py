@@ -19,8 +19,8 @@ from tests.serve_app.alerts.alerting import (
     eventually,
     incident,
     metric_value,
-    often,
     receivers,
+    resend_after,
     start_endpoints,
     start_notifier,
     verdict,
@@ -161,7 +161,7 @@ async def test_events_that_wait_too_long_are_counted(tmp_path: Path) -> None:
 async def test_one_hanging_webhook_does_not_delay_the_others(tmp_path: Path) -> None:
     async with start_endpoints("hang", 200) as (bad, good):
         to = replace(
-            receivers([good], webhooks=[bad, good], drain_seconds=0.0), deadline_seconds=3600.0, timing=often()
+            receivers([good], webhooks=[bad, good], drain_seconds=0.0), deadline_seconds=3600.0, timing=resend_after()
         )
         async with start_notifier(to, tmp_path) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
