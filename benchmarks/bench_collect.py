@@ -79,7 +79,7 @@ def mesh(services: int, calls: int) -> MeshSnapshot:
     )
 
 
-class Expected:
+class ExpectedSnapshot:
     """The expected snapshot of the generated mesh, for any order of services and calls."""
 
     def __init__(self, made: MeshSnapshot) -> None:
@@ -131,7 +131,7 @@ def run_prometheus(made: MeshSnapshot, folder: Path) -> Iterator[str]:
         exporter.end()
 
 
-def times(url: str, expected: Expected, polls: int) -> Iterator[dict[str, object]]:
+def times(url: str, expected: ExpectedSnapshot, polls: int) -> Iterator[dict[str, object]]:
     """Measure each way and yield its row."""
     for way, (recorded_from_calls, compressed) in WAYS.items():
         asking = QueryOptions(INTERVAL, within_seconds=WITHIN, recorded_from_calls=recorded_from_calls)
@@ -141,7 +141,7 @@ def times(url: str, expected: Expected, polls: int) -> Iterator[dict[str, object
 
 
 @dataclass
-class Timed:
+class PollTimes:
     """Polls of one way.
 
     Attributes:
@@ -155,8 +155,10 @@ class Timed:
     poll: Poll | None = None
 
 
-def _time_polls(url: str, source: PrometheusSource, recorded: bool, expected: Expected, polls: int) -> Timed:
-    timed = Timed()
+def _time_polls(
+    url: str, source: PrometheusSource, recorded: bool, expected: ExpectedSnapshot, polls: int
+) -> PollTimes:
+    timed = PollTimes()
     while len(timed.taken) <= polls:
         at = datetime.now(UTC) - timedelta(seconds=INTERVAL)
         began, used = time.perf_counter(), time.process_time()
@@ -216,7 +218,7 @@ def _evaluation_seconds(url: str) -> float:
     return round(float(sum(group["evaluationTime"] for group in groups)), 2)
 
 
-def _row(way: str, made: MeshSnapshot, timed: Timed) -> dict[str, object]:
+def _row(way: str, made: MeshSnapshot, timed: PollTimes) -> dict[str, object]:
     row: dict[str, object] = {
         "benchmark": "collect",
         "way": way,
@@ -256,7 +258,7 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory() as folder, run_prometheus(made, Path(folder)) as url:
         lines = []
-        for row in times(url, Expected(made), arguments.polls):
+        for row in times(url, ExpectedSnapshot(made), arguments.polls):
             lines.append(json.dumps(row | about))
             print(lines[-1], flush=True)
     if arguments.json:

@@ -94,7 +94,7 @@ def make_mesh(services: int, seed: int) -> Mesh:
     return Mesh(topology.namespace, np.stack([topology.source, topology.destination]), weight)
 
 
-def sampled_neighbours(mesh: Mesh, cap: Cap) -> tuple[Mask, Mask]:
+def draw_neighbours(mesh: Mesh, cap: Cap) -> tuple[Mask, Mask]:
     """Return ``(attended_callers, attended_callees)`` under a cap."""
     everything = np.ones(mesh.edge_index.shape[1], dtype=np.bool_)
     if cap.most is None:
@@ -111,7 +111,7 @@ def sampled_neighbours(mesh: Mesh, cap: Cap) -> tuple[Mask, Mask]:
 
 def measure(mesh: Mesh, cap: Cap, repeat: int) -> Iterator[Row]:
     """Yield the rows with one and with two rounds for one cap."""
-    callers, callees = sampled_neighbours(mesh, cap)
+    callers, callees = draw_neighbours(mesh, cap)
     times = []
     for _ in range(repeat):
         begin = time.perf_counter()

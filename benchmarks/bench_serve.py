@@ -174,7 +174,7 @@ def measure(
             "place": place,
             **summary("push", pushes[place][WARM_UP:]),
             **summary("noop", noops[place][WARM_UP:]),
-            **above(pushes[place][WARM_UP:], noops[place][WARM_UP:], alone),
+            **compare_with_noops(pushes[place][WARM_UP:], noops[place][WARM_UP:], alone),
             **{
                 f"stage_{name}_p50_ms": round(float(np.median([float(row[name]) for row in rows[WARM_UP:]])), 2)
                 for name in rows[-1]
@@ -194,7 +194,7 @@ def summary(name: str, taken: Sequence[float]) -> dict[str, float]:
     return {f"{name}_p{p}_ms": round(float(np.percentile(taken, p)), 2) for p in (50, 99)}
 
 
-def above(pushes: Sequence[float], noops: Sequence[float], alone: Sequence[float]) -> dict[str, float]:
+def compare_with_noops(pushes: Sequence[float], noops: Sequence[float], alone: Sequence[float]) -> dict[str, float]:
     """Return medians of the differences of each push and its no-op, which other load affects alike."""
     difference = np.subtract(pushes, noops)
     return {

@@ -511,10 +511,10 @@ def ablations() -> str:
         if line.against is None and line.ours == OURS and (line.part, line.measure, FULL) in found
     ]
     header = "| | " + " | ".join(VARIANTS[name].title for name in names) + " |"
-    return table(header, [_ablated(line, found, names) for line in lines])
+    return table(header, [_ablation_cells(line, found, names) for line in lines])
 
 
-def _ablated(line: Line, found: dict[tuple[str, str, str], Row], names: list[str]) -> str:
+def _ablation_cells(line: Line, found: dict[tuple[str, str, str], Row], names: list[str]) -> str:
     cells = []
     for name in names:
         row = found.get((line.part, line.measure, name), {"value": None, "low": None})

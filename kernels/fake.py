@@ -37,7 +37,13 @@ def attend_backward(
     edges: Tensor,
     negative_slope: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return _like(query), _like(key), _like(trajectory), _like(trajectory_weight), _like(attention)
+    return (
+        _empty_like(query),
+        _empty_like(key),
+        _empty_like(trajectory),
+        _empty_like(trajectory_weight),
+        _empty_like(attention),
+    )
 
 
 def project_and_attend(
@@ -90,15 +96,15 @@ def project_and_attend_backward(
     negative_slope: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     return (
-        _like(x),
-        _like(query_weight),
-        _like(query_bias),
-        _like(key_weight),
-        _like(key_bias),
-        _like(trajectory),
-        _like(trajectory_weight),
-        _like(attention),
-        _like(trajectory_value),
+        _empty_like(x),
+        _empty_like(query_weight),
+        _empty_like(query_bias),
+        _empty_like(key_weight),
+        _empty_like(key_bias),
+        _empty_like(trajectory),
+        _empty_like(trajectory_weight),
+        _empty_like(attention),
+        _empty_like(trajectory_value),
     )
 
 
@@ -127,7 +133,14 @@ def join_sides_backward(
     norm_bias: Tensor,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return _like(x), _like(weight), _like(bias), _like(callers), _like(norm_weight), _like(norm_bias)
+    return (
+        _empty_like(x),
+        _empty_like(weight),
+        _empty_like(bias),
+        _empty_like(callers),
+        _empty_like(norm_weight),
+        _empty_like(norm_bias),
+    )
 
 
 def perceptron(
@@ -153,8 +166,15 @@ def perceptron_backward(
     weight: Tensor,
     bias: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    grad_others = rows.new_empty(0) if others is None else _like(others)
-    return _like(rows), grad_others, _like(hidden_weight), _like(hidden_bias), _like(weight), _like(bias)
+    grad_others = rows.new_empty(0) if others is None else _empty_like(others)
+    return (
+        _empty_like(rows),
+        grad_others,
+        _empty_like(hidden_weight),
+        _empty_like(hidden_bias),
+        _empty_like(weight),
+        _empty_like(bias),
+    )
 
 
 def edge_dot(source: Tensor, target: Tensor, source_index: Tensor, target_index: Tensor) -> Tensor:
@@ -165,8 +185,8 @@ def edge_dot(source: Tensor, target: Tensor, source_index: Tensor, target_index:
 def edge_dot_backward(
     grad: Tensor, source: Tensor, target: Tensor, source_index: Tensor, target_index: Tensor
 ) -> tuple[Tensor, Tensor]:
-    return _like(source), _like(target)
+    return _empty_like(source), _empty_like(target)
 
 
-def _like(tensor: Tensor) -> Tensor:
+def _empty_like(tensor: Tensor) -> Tensor:
     return tensor.new_empty(tensor.shape)

@@ -66,7 +66,7 @@ def find_difference(device: torch.device) -> str | None:
     """Compare all ops on ``device``, in float32, with the reference in float64. Return the first difference."""
     for case in random_cases():
         expected = getattr(reference, case.op)(*case.arguments)
-        given = [_to(device, a) if isinstance(a, Tensor) else a for a in case.arguments]
+        given = [_move_to(device, a) if isinstance(a, Tensor) else a for a in case.arguments]
         came = getattr(torch.ops.tagae, case.op)(*given)
         pairs = zip(came, expected, strict=True) if case.op == "attend" else [(came, expected)]
         for ours, theirs in pairs:
@@ -76,7 +76,7 @@ def find_difference(device: torch.device) -> str | None:
     return None
 
 
-def _to(device: torch.device, tensor: Tensor) -> Tensor:
+def _move_to(device: torch.device, tensor: Tensor) -> Tensor:
     return tensor.to(device, torch.float32 if tensor.is_floating_point() else tensor.dtype)
 
 

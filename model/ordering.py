@@ -18,7 +18,7 @@ def stable_order(keys: NDArray[np.integer], bound: int) -> IntArray:
     return order
 
 
-def falling_order(values: Array) -> IntArray:
+def descending_order(values: Array) -> IntArray:
     """``np.argsort(-values, kind="stable")`` of float32 ``[n]`` without NaN: the largest first, of equal ones the
     earlier."""
     bits = (0 - values.astype(np.float32)).view(np.int32).astype(np.int64)  # 0 - x: zeros have one sign

@@ -55,7 +55,7 @@ def symmetric_csr(num_nodes: int, edge_index: IntArray, edge_weight: FloatArray)
     return SymmetricGraph(indptr, np.concatenate([low, high])[order], np.concatenate([weight, weight])[order])
 
 
-def induced(nodes: IntArray, num_nodes: int, edge_index: IntArray, edge_weight: FloatArray) -> SymmetricGraph:
+def induced_subgraph(nodes: IntArray, num_nodes: int, edge_index: IntArray, edge_weight: FloatArray) -> SymmetricGraph:
     """The symmetric graph of ``nodes`` (their order gives the new positions) and the edges between them."""
     position = np.full(num_nodes, -1, dtype=np.int64)
     position[nodes] = np.arange(len(nodes))

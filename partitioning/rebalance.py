@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from partitioning.errors import InvalidGraph
-from partitioning.graph import BoolArray, FloatArray, IntArray, check_limit, check_mesh, induced
+from partitioning.graph import BoolArray, FloatArray, IntArray, check_limit, check_mesh, induced_subgraph
 from partitioning.plan import PartitionPlan, assemble, plan, topology_digest
 from partitioning.strategies import cut
 
@@ -51,7 +51,7 @@ def rebalance(
     _check_kept(kept, len(namespaces), len(old.part_of))
     attended = (attended_callers, attended_callees)
     digest = topology_digest(namespaces, edge_index, *attended)
-    if _unchanged(old, kept, digest, limit):
+    if _is_unchanged(old, kept, digest, limit):
         return old
     survivors = kept >= 0
     if len(namespaces) <= limit or not survivors.any():
@@ -93,7 +93,7 @@ def _check_kept(kept: IntArray, num_nodes: int, old_nodes: int) -> None:
         )
 
 
-def _unchanged(old: PartitionPlan, kept: IntArray, digest: str, limit: int) -> bool:
+def _is_unchanged(old: PartitionPlan, kept: IntArray, digest: str, limit: int) -> bool:
     same = old.digest == digest and np.array_equal(kept, np.arange(len(old.part_of)))
     return same and all(len(part.core) <= limit for part in old.parts)
 
@@ -194,5 +194,5 @@ def _cut_nodes(
     nodes: IntArray, num_nodes: int, edge_index: IntArray, edge_weight: FloatArray, limit: int, seed: int
 ) -> IntArray:
     """Cut ``nodes`` and return the piece of each, from 0."""
-    graph = induced(nodes, num_nodes, edge_index, edge_weight)
+    graph = induced_subgraph(nodes, num_nodes, edge_index, edge_weight)
     return cut(graph, np.ones(len(nodes), dtype=np.int64), limit, seed)

@@ -9,7 +9,7 @@ from partitioning.graph import (
     FloatArray,
     IntArray,
     SymmetricGraph,
-    induced,
+    induced_subgraph,
     integer_weights,
 )
 
@@ -40,13 +40,13 @@ def by_namespace(
     parts = 0
     for large in np.flatnonzero(size > limit):
         members = np.flatnonzero(space == large)
-        graph = induced(members, len(namespaces), edge_index, edge_weight)
+        graph = induced_subgraph(members, len(namespaces), edge_index, edge_weight)
         part_of[members] = parts + cut(graph, np.ones(len(members), dtype=np.int64), limit, seed)
         parts = int(part_of[members].max()) + 1
     small = np.flatnonzero(size <= limit)
     if len(small):
         group = np.full(len(size), -1, dtype=np.int64)
-        group[small] = cut(induced(small, len(size), space[edge_index], edge_weight), size[small], limit, seed)
+        group[small] = cut(induced_subgraph(small, len(size), space[edge_index], edge_weight), size[small], limit, seed)
         members = np.flatnonzero(group[space] >= 0)
         part_of[members] = parts + group[space[members]]
     return part_of

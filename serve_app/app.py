@@ -51,7 +51,7 @@ class Arguments(Settings):
     """The settings as Ray's command line gives them: dotted names (``scorer.num_replicas=4``) or nested values."""
 
     def __init__(self, **values: Any) -> None:
-        super().__init__(**nested(values))
+        super().__init__(**nest(values))
 
 
 def build(args: Arguments) -> Application:
@@ -145,7 +145,7 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
     require_certificate(front.certificate_file, front.key_file, "serve")
     check_traces(settings.traces)
     try:
-        url = local.up(settings)
+        url = local.start(settings)
         if settings.scorer.device == "cuda" and not _gpus():
             raise NoCapacity("scorer.device: expected a GPU, Ray finds none here; use cpu or auto")
         try:
@@ -157,19 +157,19 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
                 ]
             )
         except RuntimeError as error:
-            raise NoCapacity(f"the service could not start: {_why() or error}") from error
+            raise NoCapacity(f"the service could not start: {_explain_failed_start() or error}") from error
     except BaseException:
-        local.down()
+        local.stop()
         raise
     return url
 
 
 def stop() -> bool:
-    """Stop the service of :func:`start`; no process is left. Returns whether it ended in order, see ``local.down``."""
-    return local.down()
+    """Stop the service of :func:`start`; no process is left. Returns whether it ended in order, see ``local.stop``."""
+    return local.stop()
 
 
-def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+def nest(values: Mapping[str, Any]) -> dict[str, Any]:
     """``{"a.b": 1}`` as ``{"a": {"b": 1}}``, beside what is nested already."""
     tree: dict[str, Any] = {}
     for name, value in values.items():
@@ -246,7 +246,7 @@ def _place(settings: Settings) -> str:
     return "replicas" if _device(settings) == "cuda" or _nodes() > 1 else "session"
 
 
-def _why() -> str:
+def _explain_failed_start() -> str:
     """The last messages of the replicas that could not start."""
     deployments = [d for one in serve.status().applications.values() for d in one.deployments.values()]
     last = (d.message.strip().splitlines()[-1].strip() for d in deployments if d.message.strip())

@@ -26,7 +26,7 @@ from model.incidents.restlessness import restlessness
 from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.mesh_weights import Weights
 from model.network.autoencoder import Autoencoder
-from model.scoring.evidence import Decoded, Evidence, Surprises, assemble_scores, gather, surprises, young_calls
+from model.scoring.evidence import Evidence, MeshScores, Surprises, assemble_scores, gather, surprises, young_calls
 from model.scoring.meta_model import CrossingCalls, VerdictContext, build_verdict, decode_crossing, with_crossing
 from model.scoring.score import PartitionScore, PartitionTask, score, whole_mesh
 from model.snapshot import IntArray, MeshSnapshot, ServicePolicy, namespace_of
@@ -122,11 +122,11 @@ class PreparedSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibrated:
+class CalibratedScores:
     """Scores of the parts that answered, the same for the whole mesh, and the surprise of every series."""
 
     scores: tuple[PartitionScore, ...]
-    decoded: Decoded
+    decoded: MeshScores
     surprise: Surprises
 
 
@@ -141,13 +141,13 @@ class MetaInput:
 
 
 @dataclass(frozen=True, slots=True)
-class Advanced:
+class StageResults:
     """A verdict, the mesh after it, and results of the stages before it."""
 
     verdict: Verdict
     mesh: Mesh
     prepared: PreparedSnapshot
-    calibrated: Calibrated
+    calibrated: CalibratedScores
 
 
 class StageRunner(Protocol):
@@ -221,7 +221,7 @@ async def run_stages(
     counted: bool = True,
     events: Sequence[ClusterEvent] = (),
     fit_adapter: bool = True,
-) -> Advanced:
+) -> StageResults:
     """Run all stages of one snapshot in their order.
 
     Args:
@@ -247,7 +247,7 @@ async def run_stages(
     if fit_adapter and counted and adapts(after.state.sequence, options):
         candidate = await runner.run("fit", fit, after.state)
         after = replace(after, state=adopt(after.state, candidate)) if candidate else after
-    return Advanced(verdict, after, prepared, calibrated)
+    return StageResults(verdict, after, prepared, calibrated)
 
 
 def advance(
@@ -266,7 +266,7 @@ def advance_in_detail(
     *,
     counted: bool = True,
     events: Sequence[ClusterEvent] = (),
-) -> Advanced:
+) -> StageResults:
     """As :func:`advance`, with the results of the stages. ``events`` as of :func:`run_stages`."""
     stages = run_stages(LocalRunner(checkpoint), mesh, snapshot, options, counted=counted, events=events)
     return run_now(stages)
@@ -288,7 +288,7 @@ async def run_in_pool(pool: Executor, stages: Callable[[], Coroutine[Any, Any, T
     return await asyncio.get_running_loop().run_in_executor(pool, lambda: context.run(lambda: run_now(stages())))
 
 
-def deviations_of(prepared: PreparedSnapshot, calibrated: Calibrated, snapshot: MeshSnapshot) -> Deviations:
+def deviations_of(prepared: PreparedSnapshot, calibrated: CalibratedScores, snapshot: MeshSnapshot) -> Deviations:
     """How unusual each service and call of a snapshot is, by its calibrated scores."""
     return Deviations.of(prepared.mesh.state, calibrated.decoded.scored, calibrated.surprise, snapshot)
 
@@ -388,7 +388,7 @@ def _learn(
     )
 
 
-def calibrate(checkpoint: Checkpoint, prepared: PreparedSnapshot, scores: Sequence[PartitionScore]) -> Calibrated:
+def calibrate(checkpoint: Checkpoint, prepared: PreparedSnapshot, scores: Sequence[PartitionScore]) -> CalibratedScores:
     """Join the scores of the parts that answered, and calibrate each series against its own past."""
     state, cut = prepared.mesh.state, _plan_of(prepared)
     decoded = assemble_scores(
@@ -397,11 +397,15 @@ def calibrate(checkpoint: Checkpoint, prepared: PreparedSnapshot, scores: Sequen
         cut.crossing,
     )
     surprise = surprises(prepared.observation, decoded, checkpoint.node_tail, checkpoint.edge_tail)
-    return Calibrated(tuple(scores), decoded, surprise)
+    return CalibratedScores(tuple(scores), decoded, surprise)
 
 
 def build_meta_input(
-    checkpoint: Checkpoint, prepared: PreparedSnapshot, calibrated: Calibrated, snapshot: MeshSnapshot, options: Options
+    checkpoint: Checkpoint,
+    prepared: PreparedSnapshot,
+    calibrated: CalibratedScores,
+    snapshot: MeshSnapshot,
+    options: Options,
 ) -> MetaInput:
     """Gather the evidence for :func:`decide` from calibrated scores."""
     state, cut = prepared.mesh.state, _plan_of(prepared)
@@ -426,7 +430,7 @@ def build_meta_input(
         options.policy.notice_level(*size) + checkpoint.page_offset,
         tuple(p for p in range(len(cut.parts)) if p not in answered),
     )
-    return MetaInput(evidence, _crossing(prepared, calibrated.scores, evidence), state.memory, when)
+    return MetaInput(evidence, _crossing_calls(prepared, calibrated.scores, evidence), state.memory, when)
 
 
 def decide(checkpoint: Checkpoint, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
@@ -446,7 +450,7 @@ def _gather(
     scores: Sequence[PartitionScore],
     snapshot: MeshSnapshot,
     options: Options,
-) -> tuple[Calibrated, MetaInput]:
+) -> tuple[CalibratedScores, MetaInput]:
     """Two stages in one call: each call of a runner can change the thread, which takes longer than some stages."""
     calibrated = calibrate(checkpoint, prepared, scores)
     return calibrated, build_meta_input(checkpoint, prepared, calibrated, snapshot, options)
@@ -538,7 +542,9 @@ def _task(prepared: PreparedSnapshot, part: Partition, between: NDArray[np.bool_
     )
 
 
-def _crossing(prepared: PreparedSnapshot, scores: Sequence[PartitionScore], evidence: Evidence) -> CrossingCalls | None:
+def _crossing_calls(
+    prepared: PreparedSnapshot, scores: Sequence[PartitionScore], evidence: Evidence
+) -> CrossingCalls | None:
     """Calls between parts that answered, with the embeddings of both ends."""
     state, cut = prepared.mesh.state, _plan_of(prepared)
     if not len(cut.crossing) or not scores:

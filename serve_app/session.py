@@ -23,7 +23,7 @@ from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import CorruptState, StoreConflict, UnknownIncident
 from serve_app.observability import spans
 from serve_app.observability.topic import set_topic
-from serve_app.pipeline import PREPARE, STORE, Advanced, Options, StageRunner, deviations_of, run_stages
+from serve_app.pipeline import PREPARE, STORE, Options, StageResults, StageRunner, deviations_of, run_stages
 from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.cache import CachedMesh
 from serve_app.stores.record import Record
@@ -59,7 +59,7 @@ class PushResult:
     """
 
     document: bytes
-    advanced: Advanced | None = None
+    advanced: StageResults | None = None
 
 
 class MeshSteps:
@@ -278,7 +278,7 @@ class MeshSteps:
         push: NextSnapshot,
         snapshot: MeshSnapshot,
         known: CachedMesh,
-        advanced: Advanced,
+        advanced: StageResults,
         verdict: VerdictDocument,
         document: bytes,
         seconds: float,

@@ -36,13 +36,13 @@ VARIABLE = 0.5  # deviation over mean from which an hour counts as variable
 
 
 @dataclass(frozen=True, slots=True)
-class Sliding:
+class SlidingWindow:
     """The newest samples of some series, with their number, sum and sum of squares in ``sums`` ``[3, K, M]``."""
 
     past: Past
     sums: Floats
 
-    def with_frame(self, names: tuple[str, ...], values: Floats) -> "Sliding":
+    def with_frame(self, names: tuple[str, ...], values: Floats) -> "SlidingWindow":
         """Add one sample of each series."""
         past = self.past.with_frame(names, values)
         sums = np.zeros((3, *past.frames[-1].shape))
@@ -51,7 +51,7 @@ class Sliding:
         if len(self.past.frames) == self.past.length:
             oldest = self.past.frames[0]
             sums[:, : len(oldest)] -= _powers(oldest)
-        return Sliding(past, sums)
+        return SlidingWindow(past, sums)
 
     def mean(self) -> Floats:
         """``[K, M]``, NaN where there are no samples."""
@@ -72,8 +72,8 @@ class Sliding:
 class Bands:
     """State of services or of calls: one hour, the deviations of variable hours, and a day of bands ``[K, 2 M]``."""
 
-    hour: Sliding
-    variable: Sliding
+    hour: SlidingWindow
+    variable: SlidingWindow
     day: Past
 
     @classmethod
@@ -81,7 +81,7 @@ class Bands:
         """Return the state before the first snapshot."""
         hour, smoothed, day = (max(1, round(s / interval_seconds)) for s in (HOUR, SMOOTHED, DAY_BEFORE))
         none = np.zeros((3, 0, metrics))
-        return cls(Sliding(Past(hour), none), Sliding(Past(smoothed), none), Past(day))
+        return cls(SlidingWindow(Past(hour), none), SlidingWindow(Past(smoothed), none), Past(day))
 
     def with_samples(self, series: Named) -> "Bands":
         """Add one snapshot."""

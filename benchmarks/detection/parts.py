@@ -85,14 +85,14 @@ def _part(name: str, form: Form, members: Sequence[tuple[RecordingTask, Sheet]])
     verdicts: dict[str, tuple[LocatedVerdicts, ...]] = {}
     if form is Form.LOCATED:
         verdicts = {
-            detector: tuple(_located(task.files[detector], sheet, detector) for task, sheet in with_churn)
+            detector: tuple(_located_verdicts(task.files[detector], sheet, detector) for task, sheet in with_churn)
             for detector in with_churn[0][0].files
         }
     controls = tuple(sheet for task, sheet in members if task.control)
     return Part(f"{name}, {form.value}", Pool(form, tuple(sheet for _, sheet in with_churn)), controls, verdicts)
 
 
-def _located(lines: Path, sheet: Sheet, detector: str) -> LocatedVerdicts:
+def _located_verdicts(lines: Path, sheet: Sheet, detector: str) -> LocatedVerdicts:
     run = sheet.results[detector].run
     assert run is not None  # recordings with located faults have one
     return LocatedVerdicts(run, tuple(read_verdicts(lines)))

@@ -199,14 +199,14 @@ def added_by_churn(run: LocatedRun, control: LocatedRun) -> tuple[AlertRecord, .
     """
     others = false_pages(control)
 
-    def known(page: AlertRecord) -> bool:
+    def is_known(page: AlertRecord) -> bool:
         return any(
             abs(page.begin - other.begin) <= GRACE
             and _touch({*page.suspects, *page.affected}, {*other.suspects, *other.affected})
             for other in others
         )
 
-    return tuple(page for page in false_pages(run) if not known(page))
+    return tuple(page for page in false_pages(run) if not is_known(page))
 
 
 def located_metrics(located_runs: Iterable[LocatedRun]) -> LocatedMetrics:

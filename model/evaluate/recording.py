@@ -155,7 +155,7 @@ def evaluate_recording(truth: GroundTruth, series: VerdictSeries, pages_per_day:
         average_precision=average_precision(faulty_scores, normal_scores) if ranked else None,
         vus_pr=_vus_pr(truth, score) if timed else None,
         auroc_against_tail=auroc(faulty_scores, score[truth.labels == TAIL]),
-        labelled=_labelled(truth, series),
+        labelled=_labelled_false_alarms(truth, series),
         tail=false_alarms(truth, alarm, truth.labels == TAIL) if truth.form is Form.STREAM else None,
         first_row_alarms=tuple(alarm[truth.first_rows].tolist()),
         first_rows_cold=int((~series.on_duty[truth.first_rows]).sum()),
@@ -209,7 +209,7 @@ def _outcomes(truth: GroundTruth, series: VerdictSeries) -> tuple[IncidentOutcom
     return tuple(outcomes)
 
 
-def _labelled(truth: GroundTruth, series: VerdictSeries) -> AlarmCount | None:
+def _labelled_false_alarms(truth: GroundTruth, series: VerdictSeries) -> AlarmCount | None:
     """Count false alarms by time. In a large mesh time alone says nothing, and segments have no time."""
     if truth.form is Form.STREAM:
         return false_alarms(truth, series.alarm, truth.labels == NORMAL)

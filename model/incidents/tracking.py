@@ -511,8 +511,8 @@ def follow(
         continued, same, others = _divide(touched, culprit, culprit_of, onset)
         arose = culprit.arose if touched and culprit.arose else began
         first = continued or _start_incident(names, group, arose, severity)
-        others = [i for i in others if _likely(i) & involved]
-        goes_on = not continued or same or _likely(first) & involved
+        others = [i for i in others if _likely_services(i) & involved]
+        goes_on = not continued or same or _likely_services(first) & involved
         homes = [first, *others] if goes_on or not others else others
         if culprit.service:
             culprit_of.setdefault(first.id, culprit.service)
@@ -581,7 +581,7 @@ def _onset(interval_seconds: float) -> timedelta:
     return timedelta(seconds=max(ONSET_SECONDS, ONSET_SNAPSHOTS * interval_seconds))
 
 
-def _likely(incident: OpenIncident) -> set[str]:
+def _likely_services(incident: OpenIncident) -> set[str]:
     """Return the services that an incident suspects with reason."""
     return {suspect.service for suspect in incident.suspects if suspect.score >= LIKELY_SHARE}
 
@@ -590,7 +590,7 @@ def _is_another(incident: OpenIncident, culprit: Culprit, onset: timedelta) -> b
     """Return whether a culprit is of another fault than an incident."""
     if not culprit.service or culprit.arose is None or not incident.suspects:
         return False
-    return culprit.arose > incident.since + onset and culprit.service not in _likely(incident)
+    return culprit.arose > incident.since + onset and culprit.service not in _likely_services(incident)
 
 
 def _join(one: Group, other: Group) -> Group:

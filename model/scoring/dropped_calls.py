@@ -43,7 +43,7 @@ def dropped_calls(state: MeshState, observation: Observation, young_callers: Boo
     usual = _rate(observation.edge.expected[rows, RATE], EDGE_CHANNELS[RATE].offset)
     names = [(state.node_ids[a], state.node_ids[b]) for a, b in state.edge_index[:, rows].T.tolist()]
     lasting = _shares(state.window[-LASTS - UNMEASURED :], names, usual)
-    rows, usual, names = _select(rows, usual, names, _stays_low(lasting))
+    rows, usual, names = _select(rows, usual, names, _low_calls(lasting))
     shares = _shares(state.window, names, usual)
     for i, row in enumerate(rows.tolist()):
         surprise[row] = DROPPED_SURPRISE * _drop_strength(shares[:, i])
@@ -110,7 +110,7 @@ def _shares(window: Sequence[MeshSnapshot], names: Sequence[tuple[str, str]], us
     return shares / usual
 
 
-def _stays_low(shares: Array) -> BoolArray:
+def _low_calls(shares: Array) -> BoolArray:
     """Return which calls ``[k]`` were low in the last snapshots. Snapshots without a value do not count."""
     low: BoolArray = ((shares < HIGHEST).sum(axis=0) >= LASTS) & ~(shares >= HIGHEST)[:LASTS].any(axis=0)
     return low

@@ -159,7 +159,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class MeshScores:
     """The scores of all parts as arrays of the whole mesh.
 
     Attributes:
@@ -176,7 +176,7 @@ class Decoded:
     scored: BoolArray
 
 
-def surprises(observation: Observation, decoded: Decoded, node_tail: Tail, edge_tail: Tail) -> Surprises:
+def surprises(observation: Observation, decoded: MeshScores, node_tail: Tail, edge_tail: Tail) -> Surprises:
     """Compute the surprise of every series, with and without the share that neighbours explain."""
     o = observation
     node = node_tail.of(o.node, o.node_exposure, o.node_impact).calibrate(decoded.node_expected)
@@ -186,7 +186,7 @@ def surprises(observation: Observation, decoded: Decoded, node_tail: Tail, edge_
 
 def assemble_scores(
     state: MeshState, scores: list[tuple[IntArray, IntArray, PartitionScore]], crossing: IntArray
-) -> Decoded:
+) -> MeshScores:
     """Merge the scores of the parts into arrays of the whole mesh.
 
     Args:
@@ -197,10 +197,10 @@ def assemble_scores(
     nodes, edges = len(state.node_ids), state.edge_index.shape[1]
     if len(scores) == 1 and len(scores[0][0]) == nodes:  # one part, whose arrays have the rows of the mesh
         only = scores[0][2]
-        return Decoded(
+        return MeshScores(
             only.node_expected, only.edge_expected, only.structure, only.root_cause_logit, np.ones(nodes, bool)
         )
-    decoded = Decoded(
+    decoded = MeshScores(
         np.zeros((nodes, len(NODE_CHANNELS)), np.float32),
         np.zeros((edges, len(EDGE_CHANNELS)), np.float32),
         np.zeros(edges, np.float32),
@@ -218,7 +218,7 @@ def assemble_scores(
 def gather(
     state: MeshState,
     observation: Observation,
-    decoded: Decoded,
+    decoded: MeshScores,
     surprise: Surprises,
     policy: AlertPolicy,
     raised: float = 1.0,
@@ -396,7 +396,7 @@ def remotes(state: MeshState) -> BoolArray:
 def _kinds(
     state: MeshState,
     observation: Observation,
-    decoded: Decoded,
+    decoded: MeshScores,
     s: Surprises,
     remote: BoolArray,
     dropped: Array,
@@ -417,7 +417,9 @@ def _kinds(
     kinds[:, EvidenceKind.LATENCY_RAW] = _either(
         s.node_raw[:, P50] * raw_material[0], s.node_raw[:, P99] * raw_material[1]
     )
-    kinds[:, EvidenceKind.ERROR] = np.maximum(s.node[:, ERROR] * material[2], raised * failing(state, observation))
+    kinds[:, EvidenceKind.ERROR] = np.maximum(
+        s.node[:, ERROR] * material[2], raised * failure_surprise(state, observation)
+    )
     kinds[:, EvidenceKind.ERROR_RAW] = s.node_raw[:, ERROR] * raw_material[2]
     kinds[:, EvidenceKind.OWN_TIME] = own
     kinds[:, EvidenceKind.RISE] = s.node[:, RATE] * rising
@@ -439,14 +441,14 @@ def _kinds(
         [
             _disappearance(state, observation, s.node_raw[:, RATE]),
             _reroute(state, observation, s),
-            _most(dropped, destination, count),
+            _largest(dropped, destination, count),
         ]
     )
     kinds[:, EvidenceKind.STRUCTURE] = _unlikely_calls(state, observation, decoded, count)
     return kinds
 
 
-def failing(state: MeshState, observation: Observation) -> Array:
+def failure_surprise(state: MeshState, observation: Observation) -> Array:
     """Return the surprise ``[N]`` of services that fail for many users while a planned change is near.
 
     Deploys cause errors for a moment in most meshes, so the tails near changes are heavy. They do not excuse a service
@@ -504,7 +506,7 @@ def _either(*tests: Array) -> Array:
     return worst
 
 
-def _most(values: Array, group: IntArray, count: int) -> Array:
+def _largest(values: Array, group: IntArray, count: int) -> Array:
     """Return the largest value of each group."""
     most = np.zeros(count, np.float32)
     np.maximum.at(most, group, values)
@@ -514,7 +516,7 @@ def _most(values: Array, group: IntArray, count: int) -> Array:
 def _worst(values: Array, group: IntArray, count: int) -> Array:
     """Return the largest value of each group, less ``log10`` of the group's size (Bonferroni): a hub has many chances
     to deviate."""
-    worst = _most(values, group, count)
+    worst = _largest(values, group, count)
     sizes = np.bincount(group, minlength=count)
     return np.maximum(worst - np.log10(np.maximum(sizes, 1)).astype(np.float32), 0)
 
@@ -605,7 +607,7 @@ def _rate_of(transformed: Array) -> Array:
     return rate
 
 
-def _unlikely_calls(state: MeshState, observation: Observation, decoded: Decoded, count: int) -> Array:
+def _unlikely_calls(state: MeshState, observation: Observation, decoded: MeshScores, count: int) -> Array:
     """Return, for both ends, how unlikely the learned structure finds young calls between established services."""
     young = young_calls(state, observation) & np.isfinite(decoded.structure)
     unlikely = unlikelihood(decoded.structure[young])

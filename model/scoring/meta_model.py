@@ -289,7 +289,7 @@ def _with_lasting_since(above: Streaks, lasting: Streaks, policy: AlertPolicy, w
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FollowedIncidents:
     """Open incidents, and the group of each in this snapshot, by incident id."""
 
     open: tuple[OpenIncident, ...]
@@ -303,13 +303,13 @@ def _follow_alerts(
     found: Sequence[Group],
     policy: AlertPolicy,
     when: VerdictContext,
-) -> Followed:
+) -> FollowedIncidents:
     """Match the groups of this snapshot with the open incidents that raise an alert."""
     began = [_began(memory.above_level, evidence, g, when.observed_at) for g in found]
     severities = [_severity(evidence, g, when.level) for g in found]
     culprits = [_culprit(meta, evidence, g, memory, policy, when) if g.confirmed else Culprit() for g in found]
     before = [i for i in memory.open if i.severity is not Severity.NOTICE]
-    return Followed(
+    return FollowedIncidents(
         *follow(before, found, evidence.names, began, severities, culprits, policy.clear, when.interval_seconds)
     )
 
@@ -321,7 +321,7 @@ def _follow_notices(
     muted: BoolArray,
     policy: AlertPolicy,
     when: VerdictContext,
-) -> tuple[IncidentMemory, Followed]:
+) -> tuple[IncidentMemory, FollowedIncidents]:
     """Match resources that become short with the open notices. A service has an alert or a notice, not both."""
     alerted = {name for incident in alerting for name in incident.members}
     free = ~muted & ~np.fromiter((name in alerted for name in evidence.names), bool, len(evidence.names))
@@ -342,7 +342,7 @@ def _follow_notices(
         [Culprit()] * len(found),
         max(2, round(NOTICE_CLEAR_SECONDS / when.interval_seconds)),
     )
-    return replace(memory, above_notice=above), Followed(*followed)
+    return replace(memory, above_notice=above), FollowedIncidents(*followed)
 
 
 def _excess(evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext) -> Array:

@@ -173,7 +173,7 @@ def quiet_snapshots(state: MeshState, times: Sequence[datetime]) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FitSample:
     """What a fit reads of a snapshot, on the rows of the mesh's N services; 0 for services that it does not have.
 
     Attributes:
@@ -191,7 +191,7 @@ class Reading:
     changed: list[int]
 
 
-def read_latencies(snapshot: MeshSnapshot, row: Mapping[str, int], interval_seconds: float) -> Reading:
+def read_latencies(snapshot: MeshSnapshot, row: Mapping[str, int], interval_seconds: float) -> FitSample:
     """Read the loads and latencies of a snapshot; ``row`` is the row of each service of the mesh."""
     rows = np.fromiter((row.get(name, -1) for name in snapshot.node_ids), np.int64, snapshot.num_nodes)
     known = rows >= 0
@@ -210,10 +210,10 @@ def read_latencies(snapshot: MeshSnapshot, row: Mapping[str, int], interval_seco
     seen = values.node_observed[:, LATENCIES] & values.node_observed[:, [RATE]]
     observed[rows[known]] = seen[known]
     changed = [row[change.service] for change in snapshot.changes if change.service in row]
-    return Reading(snapshot.observed_at, load, latency, observed, changed)
+    return FitSample(snapshot.observed_at, load, latency, observed, changed)
 
 
-def find_teaching(state: MeshState, readings: Sequence[Reading], quiet: Collection[int]) -> BoolArray:
+def find_teaching(state: MeshState, readings: Sequence[FitSample], quiet: Collection[int]) -> BoolArray:
     """Return whether each of T snapshots is used for each service, ``[T, N]``; ``quiet`` are positions of usable
     snapshots."""
     teaches = np.zeros((len(readings), len(state.node_ids)), bool)
@@ -229,7 +229,7 @@ def find_teaching(state: MeshState, readings: Sequence[Reading], quiet: Collecti
 
 
 def _fit_block(
-    state: MeshState, readings: Sequence[Reading], teaches: BoolArray, rows: slice, held_out: int
+    state: MeshState, readings: Sequence[FitSample], teaches: BoolArray, rows: slice, held_out: int
 ) -> tuple[Floats, Floats, Floats, Floats, Floats, IntArray]:
     """Fit the services ``rows``, each for itself. All at once would need gigabytes in a mesh of 100,000 services.
 
@@ -244,7 +244,7 @@ def _fit_block(
     return present.curve, load, proposed, before, after, lessons.known[held_out:].sum(axis=(0, 2))
 
 
-def _fit_data(readings: Sequence[Reading], teaches: BoolArray, rows: slice) -> FitData:
+def _fit_data(readings: Sequence[FitSample], teaches: BoolArray, rows: slice) -> FitData:
     """Return the values of the services ``rows``; ``teaches`` is of these."""
     load = np.array([reading.load[rows] for reading in readings], np.float64)
     latency = np.array([reading.latency[rows] for reading in readings], np.float64)
@@ -297,7 +297,7 @@ def _fit_curves(lessons: FitData, present: Curves, test: int) -> tuple[Floats, F
         believed = np.einsum("tnci,nci->tnc", x[:test], curve - present.curve)
         believed = (believed + np.clip(residual, -CUT * sigma, CUT * sigma)) / sigma**2 * old
         gram = np.einsum("tnci,tncj,tnc->ncij", x[:test], x[:test], old / sigma**2) + PRECISION * np.eye(2)
-        curve = _convex(present.curve, gram, np.einsum("tnci,tnc->nci", x[:test], believed))
+        curve = _convex_fit(present.curve, gram, np.einsum("tnci,tnc->nci", x[:test], believed))
 
     def loss(of: Floats) -> Floats:
         deviation = (y[test:] - np.einsum("tnci,nci->tnc", x[test:], of)) / sigma
@@ -307,7 +307,7 @@ def _fit_curves(lessons: FitData, present: Curves, test: int) -> tuple[Floats, F
     return curve, loss(present.curve), loss(curve)
 
 
-def _convex(start: Floats, gram: Floats, moment: Floats) -> Floats:
+def _convex_fit(start: Floats, gram: Floats, moment: Floats) -> Floats:
     """Return the ridge's solution if it bends up, else the best straight line; never falling, never too steep."""
     free = start + np.linalg.solve(gram, moment[..., None])[..., 0]
     # With the bend fixed at 0, the slope is optimal again.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from model.errors import OutOfOrder
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, OWN_TIME, RATE, Array, ChannelValues, channel_values
 from model.incidents.tracking import IncidentMemory
-from model.ordering import falling_order, stable_order
+from model.ordering import descending_order, stable_order
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, namespace_of
 from model.state.change_impact import UNEXPOSED, exposures, no_impact, settled_series, update_impact
 from model.state.filters import (
@@ -139,7 +139,7 @@ def observe(
     state = _update_interval(state, snapshot)
     state, node_rows, edge_rows = _align_rows(state, snapshot, window_size)
     values, presence = _align_channels(state, snapshot, node_rows, edge_rows)
-    standing = _standing(values.node, values.node_observed)
+    standing = _robust_z_scores(values.node, values.node_observed)
     values, due = _remove_load_effect(state, values)
     state = _start_rows(state, values, neighbours)
     exposure, edge_exposure = exposures(state.memory.has_planned_change(state.node_ids), state.edge_index)
@@ -377,7 +377,7 @@ def _start_rows(state: MeshState, values: ChannelValues, neighbours: int) -> Mes
     if new_nodes and known_nodes:
         _start_from_neighbours(node_filters, known_nodes, state.edge_index)
     traffic = np.where(edge_filters[SEEN, :, RATE] > 0, edge_filters[SLOW_CENTRE, :, RATE], values.edge[:, RATE])
-    foreign = _foreign(state.node_ids, state.edge_index)
+    foreign = _crosses_namespaces(state.node_ids, state.edge_index)
     return replace(
         state,
         node_filters=node_filters,
@@ -387,7 +387,7 @@ def _start_rows(state: MeshState, values: ChannelValues, neighbours: int) -> Mes
     )
 
 
-def _foreign(node_ids: Sequence[str], edge_index: IntArray) -> BoolArray:
+def _crosses_namespaces(node_ids: Sequence[str], edge_index: IntArray) -> BoolArray:
     """Return which calls go from one namespace to another."""
     number: dict[str, int] = {}
     namespace = np.fromiter(
@@ -442,7 +442,7 @@ def strongest(traffic: Array, group: IntArray, most: int) -> BoolArray:
     sizes = np.bincount(group) if len(group) else np.zeros(0, np.int64)
     if not len(sizes) or sizes.max() <= most:
         return marked
-    order = falling_order(traffic)
+    order = descending_order(traffic)
     order = order[stable_order(group[order], len(sizes))]
     start = np.cumsum(sizes) - sizes
     rank = np.empty(len(group), np.int64)
@@ -450,7 +450,7 @@ def strongest(traffic: Array, group: IntArray, most: int) -> BoolArray:
     return rank < most
 
 
-def _standing(value: Array, observed: BoolArray) -> Array:
+def _robust_z_scores(value: Array, observed: BoolArray) -> Array:
     """Return the robust z-score of each channel among the mesh's services now: median and 1.4826 MAD, clipped at ±8."""
     count = observed.sum(axis=0)
     distance = value - _medians(value, observed, count)

@@ -241,9 +241,9 @@ def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory
         alerted_scores=tuple((at, score) for at, score in tensors["withheld"].tolist())
         if "withheld" in tensors
         else (),
-        above_level=_streaks(document["hot"]),
-        above_lasting=_streaks(document.get("above_lasting", {})),
-        above_notice=_streaks(document.get("above_notice", {})),
+        above_level=_decode_streaks(document["hot"]),
+        above_lasting=_decode_streaks(document.get("above_lasting", {})),
+        above_notice=_decode_streaks(document.get("above_notice", {})),
         open=tuple(map(_read_open_incident, document["open"])),
         changes=tuple((PlannedChange(**change), age) for change, age in document["changes"]),
         past=tuple(PastIncident(**_fields(i)) for i in document.get("past", ())),
@@ -253,7 +253,7 @@ def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory
     )
 
 
-def _streaks(document: dict[str, Any]) -> Streaks:
+def _decode_streaks(document: dict[str, Any]) -> Streaks:
     return {name: (bits, datetime.fromisoformat(since)) for name, (bits, since) in document.items()}
 
 

@@ -127,7 +127,7 @@ def train_network(
         A checkpoint with an untrained meta-model, and the losses by name.
     """
     data: list[Example] = []
-    of_root_cause, _ = _teachers(runs)
+    of_root_cause, _ = _choose_teachers(runs)
     counts = []
     for index, (found, count) in enumerate(each(partial(read_run, config=network.config, every=options.every), runs)):
         data += [e for e in found if e.culprit < 0 or index in of_root_cause]
@@ -147,7 +147,7 @@ def train_verdicts(
     each: ForEach = in_turn,
 ) -> tuple[Checkpoint, TrainingReport]:
     """Fit the page level and the meta-model, in place, of a checkpoint whose autoencoder and tails are done."""
-    of_root_cause, of_meta = _teachers(runs)
+    of_root_cause, of_meta = _choose_teachers(runs)
     scored_runs = []
     for examples_of_run in each(partial(score_run, checkpoint), runs):
         scored_runs.append(examples_of_run)
@@ -176,7 +176,7 @@ def _flush_denormals() -> Iterator[None]:
         torch.set_flush_denormal(False)
 
 
-def _teachers(runs: Sequence[TrainingRun]) -> tuple[set[int], set[int]]:
+def _choose_teachers(runs: Sequence[TrainingRun]) -> tuple[set[int], set[int]]:
     """Return which runs train the root-cause logit, and which the meta-model: the logit is too good on its own runs."""
     faulty = [i for i, run in enumerate(runs) if run.faults]
     return set(faulty[::2]), set(faulty[1::2])

@@ -43,7 +43,7 @@ def create(
         lines.append(f"expires = {expires.isoformat()}")
     entry = "\n".join(lines) + "\n"
     parse(entry, f"token {name!r}")
-    with _locked(path):
+    with _lock(path):
         before = _text(path)
         if name in {known.name for known in parse(before, str(path))}:
             raise BadSettings(f"{path}: expected a new name, {name!r} is taken; choose another, or remove that token")
@@ -58,7 +58,7 @@ def remove(path: Path, name: str) -> None:
     Raises:
         BadSettings: there is no token of this name, or the file cannot be read or written.
     """
-    with _locked(path):
+    with _lock(path):
         before = _text(path)
         tokens = parse(before, str(path))
         if name not in {token.name for token in tokens}:
@@ -95,7 +95,7 @@ def _text(path: Path) -> str:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Iterator[None]:
     """One writer at a time. The lock is on the folder, since the file itself is replaced."""
     try:
         folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)

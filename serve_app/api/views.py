@@ -93,7 +93,7 @@ def graph_document(
         around: only these services, their callers, the services that they call, and these calls; None: all.
     """
     suspicion = {suspect.service: suspect.score for suspect in verdict.suspects}
-    incident = {service: i.id for i in reversed(verdict.incidents) for service in _touched(i)}
+    incident = {service: i.id for i in reversed(verdict.incidents) for service in _services_of(i)}
     vanished = (suspicion.keys() | incident.keys()) - set(snapshot.node_ids)
     if around is not None:
         vanished &= set(around)
@@ -118,7 +118,7 @@ def graph_document(
 
 def incident_services(verdict: VerdictDocument) -> set[str]:
     """The suspected and affected services of the open incidents."""
-    return {service for incident in verdict.incidents for service in _touched(incident)}
+    return {service for incident in verdict.incidents for service in _services_of(incident)}
 
 
 def _find_neighbours(snapshot: MeshSnapshot, names: Collection[str]) -> tuple[IntArray, IntArray]:
@@ -185,7 +185,7 @@ def _null_nan(values: Array) -> list[float | None]:
     return [None if value != value else value for value in values.tolist()]  # NaN differs from itself
 
 
-def _touched(incident: IncidentDocument) -> set[str]:
+def _services_of(incident: IncidentDocument) -> set[str]:
     return {*incident.affected, *(suspect.service for suspect in incident.suspects)}
 
 

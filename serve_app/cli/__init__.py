@@ -32,7 +32,7 @@ __all__ = ["app", "main"]
 FAILED = 1  # typer uses 2 for a wrong command line and 130 for Ctrl-C
 
 
-class _Translated(TyperGroup):
+class _CommandGroup(TyperGroup):
     """A group of commands that prints an error as one paragraph on stderr."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -49,7 +49,7 @@ class _Translated(TyperGroup):
 
 app = typer.Typer(
     name="tagae",
-    cls=_Translated,
+    cls=_CommandGroup,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",

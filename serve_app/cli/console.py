@@ -116,7 +116,7 @@ def bars() -> Progress:
 
 
 @contextmanager
-def waiting(words: str, console: Console | None = None) -> Iterator[None]:
+def spinner(words: str, console: Console | None = None) -> Iterator[None]:
     """Show what is being waited for, and for how long, until the end of the block; by default on stderr.
 
     Nothing is shown if the console is not a terminal.

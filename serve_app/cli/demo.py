@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from serve_app.cli.client_options import TokenFile, read_token
-from serve_app.cli.console import waiting
+from serve_app.cli.console import spinner
 
 
 def demo(
@@ -52,7 +52,7 @@ def demo(
     try:
         judgement = demonstrate(
             console,
-            partial(waiting, console=console),
+            partial(spinner, console=console),
             services=services,
             seed=seed,
             once=once,

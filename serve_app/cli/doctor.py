@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
-from serve_app.cli.console import waiting
+from serve_app.cli.console import spinner
 from serve_app.cli.mesh_options import PrometheusUrl, select_mesh
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def doctor(
     """
     from serve_app.doctor.installation import check_installation
 
-    with waiting(f"checking {f'the telemetry of {mesh or prometheus}' if mesh or prometheus else 'this installation'}"):
+    with spinner(f"checking {f'the telemetry of {mesh or prometheus}' if mesh or prometheus else 'this installation'}"):
         if mesh or prometheus:
             findings = _telemetry(config, settings, mesh, prometheus)
         else:

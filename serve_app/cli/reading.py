@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve_app.cli.console import progress, waiting
+from serve_app.cli.console import progress, spinner
 
 if TYPE_CHECKING:
     from model.snapshot import MeshSnapshot
@@ -57,7 +57,7 @@ def score_all(
         warmups: snapshots of recordings that set the baselines first.
         snapshots: in order of time.
     """
-    with waiting("loading the model"):
+    with spinner("loading the model"):
         import torch
 
         from model.checkpoint import SHIPPED, load

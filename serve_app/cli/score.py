@@ -12,7 +12,7 @@ import typer
 
 from serve_app.cli.client_options import CaFile, TokenFile, read_token
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
-from serve_app.cli.console import Tally, print_note, waiting
+from serve_app.cli.console import Tally, print_note, spinner
 from serve_app.cli.mesh_options import PrometheusUrl, parse_time, select_mesh
 from serve_app.cli.reading import WarmUps, notes, read, score_snapshots
 
@@ -199,7 +199,7 @@ def _through_service(
         reach_seconds=REACH_SECONDS,
         on_retry=print_note,
     ) as client:
-        with waiting(f"connecting to {url}"):
+        with spinner(f"connecting to {url}"):
             client.meshes()  # a service that is not there is reported before the recording is read
         try:
             for warmup in warmups:
@@ -209,7 +209,7 @@ def _through_service(
         finally:
             if not mesh:
                 try:
-                    with suppress(UnknownMesh), waiting(f"deleting the mesh {name}"):  # unknown: nothing was pushed yet
+                    with suppress(UnknownMesh), spinner(f"deleting the mesh {name}"):  # unknown: nothing was pushed yet
                         client.delete(name)
                 except Forbidden:
                     print_note(f"could not delete the mesh {name}: the token has no admin scope")

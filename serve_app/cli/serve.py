@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
-from serve_app.cli.console import print_state, waiting, write_json
+from serve_app.cli.console import print_state, spinner, write_json
 
 
 def serve(
@@ -34,11 +34,11 @@ def serve(
     if chosen.logs.format == "json":
         write_json("serve")
     lifetime = Lifetime(partial(start, chosen), stop)
-    with waiting("starting"):
+    with spinner("starting"):
         url = lifetime.start()
     print_state("ready", f"Page: {url}/   API: {url}/openapi.json   Stop with Ctrl-C", "bold green")
     if reason := watch(url, chosen.serve.recovery_seconds, lifetime.ended):
         print_state("ended:", f"{reason}; start the service again, or let systemd restart it", "bold red")
         lifetime.end_by_force(1)  # Ray's own shutdown would wait for processes that are gone
-    with waiting("stopping"):
+    with spinner("stopping"):
         lifetime.stop()

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from serve_app.cli.console import print_note, progress, stderr_console, waiting
+from serve_app.cli.console import print_note, progress, spinner, stderr_console
 from serve_app.simulator.events.faults import CATALOGUE, KINDS, LEVELS
 from serve_app.simulator.events.operations import ChangeKind
 from serve_app.simulator.labels import Comparison, compare_runs, incidents
@@ -170,7 +170,7 @@ def simulate(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     kinds = [kind for kind in KINDS if faults and (not fault or kind in fault)]
-    with waiting("planning faults and changes"):
+    with spinner("planning faults and changes"):
         injected, changes = plan_scenario(
             spec,
             kinds,

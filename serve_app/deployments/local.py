@@ -89,7 +89,7 @@ DOWN_SECONDS = 30.0  # for all of an orderly end; then processes are killed
 
 
 def connect(settings: Settings) -> None:
-    """Connect to the cluster of ``RAY_ADDRESS``, or start Ray and Serve here as :func:`up` does.
+    """Connect to the cluster of ``RAY_ADDRESS``, or start Ray and Serve here as :func:`start` does.
 
     ``serve run`` calls the builder before it starts anything, so that the builder decides how Ray is started. Where a
     cluster runs already, its ports are as its owner configured them; the log says so if it asks for no token.
@@ -105,10 +105,10 @@ def connect(settings: Settings) -> None:
                 os.environ["RAY_ADDRESS"],
             )
         return
-    up(settings, namespace="serve", quiet=False)
+    start(settings, namespace="serve", quiet=False)
 
 
-def up(settings: Settings, namespace: str | None = None, *, quiet: bool = True) -> str:
+def start(settings: Settings, namespace: str | None = None, *, quiet: bool = True) -> str:
     """Start Ray and Serve.
 
     Args:
@@ -155,7 +155,7 @@ def up(settings: Settings, namespace: str | None = None, *, quiet: bool = True) 
     return f"{'https' if front.certificate_file else 'http'}://{front.host}:{port}"
 
 
-def down() -> bool:
+def stop() -> bool:
     """End the applications, then Ray with all its processes.
 
     Takes at most some :data:`DOWN_SECONDS`, also where Ray no longer answers: then its processes are killed.
@@ -177,7 +177,7 @@ def down() -> bool:
 
 
 def remove_token() -> None:
-    """Remove the token file of :func:`up`."""
+    """Remove the token file of :func:`start`."""
     path = Path(os.environ.pop("RAY_AUTH_TOKEN_PATH", "none"))
     if path.parent.name.startswith(TOKEN_FOLDER):
         shutil.rmtree(path.parent, ignore_errors=True)

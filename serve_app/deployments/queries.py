@@ -24,7 +24,7 @@ from serve_app.stores.repository import MeshRepository
 from serve_app.web.formats import ReportFormat
 from serve_app.web.incidents import IncidentViews
 from serve_app.web.metric_history import Subject
-from serve_app.web.queries import Viewing
+from serve_app.web.queries import PageQueries
 from serve_app.web.report import markdown_report, report
 from serve_app.web.report.case import find
 
@@ -45,7 +45,7 @@ class Queries:
 
     def __init__(self, meshes: MeshRepository, weights: Weights, options: Options, news: News) -> None:
         self._meshes, self._weights, self._options, self._news = meshes, weights, options, news
-        self._viewing, self._incidents = Viewing(meshes), IncidentViews(meshes)
+        self._viewing, self._incidents = PageQueries(meshes), IncidentViews(meshes)
         # A thread of its own: pages wait for each other, and never take a thread that a push needs.
         self._view_thread = ThreadPoolExecutor(1, "viewing")
 

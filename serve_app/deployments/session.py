@@ -67,8 +67,8 @@ from serve_app.observability import spans
 from serve_app.observability.topic import set_topic
 from serve_app.pipeline import (
     PREPARE,
-    Advanced,
     Mesh,
+    StageResults,
     adapts,
     options,
     replayer,
@@ -336,7 +336,7 @@ class MeshSession:
         """The service level, if the counts are sent to this session."""
         return self._levels.level()
 
-    async def _advance(self, runner: SnapshotRunner, mesh: Mesh, packed: bytes) -> Advanced:
+    async def _advance(self, runner: SnapshotRunner, mesh: Mesh, packed: bytes) -> StageResults:
         snapshot = await runner.run(PREPARE, unpack_snapshot, packed)
         return await run_stages(runner, mesh, snapshot, self._options, fit_adapter=False)
 
@@ -381,7 +381,7 @@ class MeshSession:
             self._news.notify(mesh)
             self._resolve_alerts(mesh)
 
-    def _follow_up(self, mesh: str, advanced: Advanced) -> None:
+    def _follow_up(self, mesh: str, advanced: StageResults) -> None:
         """Start what follows a new verdict."""
         self._news.notify(mesh)
         self._start(self._tidy(mesh))

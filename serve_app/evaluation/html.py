@@ -91,7 +91,7 @@ def _pool(pool: Pool, reference: str) -> str:
     parts = [
         f'<h2>{escape(_name(pool))}</h2><p class="about">{escape(about)}</p>{notes}{table(blocks(results), names)}',
         f"<h3>By kind of incident</h3>{table(kinds, names)}" if kinds else "",
-        _compared(reference, pool.compare_with(reference)),
+        _comparison_rows(reference, pool.compare_with(reference)),
         reliabilities(pool),
         *(_sheet(sheet) for sheet in pool.sheets),
     ]
@@ -102,7 +102,7 @@ def _name(pool: Pool) -> str:
     return f"{pool.sheets[0].name if len(pool.sheets) == 1 else f'{len(pool.sheets)} recordings'} ({pool.form})"
 
 
-def _compared(reference: str, compared: dict[str, dict[str, Difference]]) -> str:
+def _comparison_rows(reference: str, compared: dict[str, dict[str, Difference]]) -> str:
     rows = "".join(
         f"<tr><th>{escape(other)}</th><td>{name.replace('top', 'top-')}</td><td>{difference(apart)}</td>"
         f"<td>{apart.only_first}</td><td>{apart.only_second}</td></tr>"
@@ -159,7 +159,7 @@ def _rows(result: RecordingResult) -> Iterable[tuple[str, ...]]:
         for outcome, noticed in zip(fault_outcomes(result.run), notices, strict=True):
             fault = outcome.fault
             kind = f"{fault.kind}, {fault.effect:.0f} sigmas" if fault.effect == fault.effect else fault.kind
-            found = _found(outcome, noticed)
+            found = _detection_text(outcome, noticed)
             length = _length(fault.end - fault.start)
             yield f"{fault.start:%d %b %H:%M:%S}", length, kind, fault.culprit, found, _rank(outcome.place)
         return
@@ -172,7 +172,7 @@ def _rows(result: RecordingResult) -> Iterable[tuple[str, ...]]:
         )  # fmt: skip
 
 
-def _found(outcome: FaultOutcome, noticed: FaultOutcome) -> str:
+def _detection_text(outcome: FaultOutcome, noticed: FaultOutcome) -> str:
     if outcome.delay is not None:
         return f"after {outcome.delay.total_seconds():.0f} s"
     return "no" if noticed.delay is None else f"by a notice, after {noticed.delay.total_seconds():.0f} s"

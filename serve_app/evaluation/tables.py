@@ -9,7 +9,19 @@ from model.evaluate.intervals import Difference, per_day
 from model.evaluate.located import FaultMetrics, LocatedMetrics
 from model.evaluate.metrics import Delay, DetectorMetrics, FalseAlarms, KindMetrics, Promise, SilenceMetrics
 from model.evaluate.ranking import Ranking
-from serve_app.evaluation.words import NOTHING, Read, Value, bare, number, percent, rate, series, share, short, via
+from serve_app.evaluation.words import (
+    NOTHING,
+    Read,
+    Value,
+    number,
+    percent,
+    rate,
+    series,
+    share,
+    share_without_interval,
+    short_number,
+    value_of_part,
+)
 
 HIGHER, LOWER, NEITHER = 1, -1, 0  # is better
 SEVERITIES = ("minor", "major", "critical")
@@ -64,12 +76,14 @@ def by_kind(results: Sequence[DetectorMetrics]) -> list[Block]:
 def headline(one: DetectorMetrics) -> str:
     """Return the main figures; :func:`headline_words` names them."""
     if one.pages is not None:
-        return f"{bare(one.pages.overall.recall)} at {short(one.pages.false_pages_an_hour.value)}"
+        return (
+            f"{share_without_interval(one.pages.overall.recall)} at {short_number(one.pages.false_pages_an_hour.value)}"
+        )
     if one.false_alarms is not None and one.recall is not None:
-        return f"{bare(one.recall)} at {one.false_alarms.count.strict}"
+        return f"{share_without_interval(one.recall)} at {one.false_alarms.count.strict}"
     if one.ranking is not None:
-        return f"{bare(one.ranking.top1)} / {bare(one.ranking.top3)}"
-    return short(one.false_alarms.per_day.value) if one.false_alarms else NOTHING
+        return f"{share_without_interval(one.ranking.top1)} / {share_without_interval(one.ranking.top3)}"
+    return short_number(one.false_alarms.per_day.value) if one.false_alarms else NOTHING
 
 
 def headline_words(one: DetectorMetrics) -> str:
@@ -105,32 +119,32 @@ def _row(name: str, better: int, read: Read, results: Sequence[DetectorMetrics])
 
 
 def _of_alarms(read: Callable[[FalseAlarms], Value | None]) -> Read:
-    return via(lambda one: one.false_alarms, read)
+    return value_of_part(lambda one: one.false_alarms, read)
 
 
 def _of_tail(read: Callable[[FalseAlarms], Value | None]) -> Read:
-    return via(lambda one: one.tail, read)
+    return value_of_part(lambda one: one.tail, read)
 
 
 def _of_promise(read: Callable[[Promise], Value | None]) -> Read:
-    return via(lambda one: one.promise, read)
+    return value_of_part(lambda one: one.promise, read)
 
 
 def _of_report(read: Callable[[LocatedMetrics], Value | None]) -> Read:
-    return via(lambda one: one.pages, read)
+    return value_of_part(lambda one: one.pages, read)
 
 
 def _of_notices(read: Callable[[LocatedMetrics], Value | None]) -> Read:
-    return via(lambda one: one.notices, read)
+    return value_of_part(lambda one: one.notices, read)
 
 
 def _of_both(read: Callable[[LocatedMetrics], Value | None]) -> Read:
     """Of alerts and notices, if the detector has notices."""
-    return via(lambda one: one.pages_and_notices if one.notices else None, read)
+    return value_of_part(lambda one: one.pages_and_notices if one.notices else None, read)
 
 
 def _of_silence(read: Callable[[SilenceMetrics], Value | None]) -> Read:
-    return via(lambda one: one.silence, read)
+    return value_of_part(lambda one: one.silence, read)
 
 
 def _false_notices(notices: LocatedMetrics) -> Value | None:
@@ -160,7 +174,7 @@ def _after_warm_up(one: DetectorMetrics) -> Value | None:
 
 def _against_budget(promise: Promise) -> Value | None:
     observed = rate(promise.observed_per_day)
-    return observed and Value(f"{observed.text}, budget {short(promise.promised_per_day)}", observed.number)
+    return observed and Value(f"{observed.text}, budget {short_number(promise.promised_per_day)}", observed.number)
 
 
 def _at_budget(budget: int, one: DetectorMetrics) -> Value | None:
@@ -176,7 +190,7 @@ _AT_THRESHOLD: list[Measure] = [
     ("  a new alarm begins", HIGHER, lambda one: share(one.onset)),
     ("  by chance", NEITHER, lambda one: number(one.by_chance, 2)),
     ("  after the warm-up", NEITHER, _after_warm_up),
-    ("delay in snapshots, median and p90", LOWER, via(lambda one: one.delay, _delay)),
+    ("delay in snapshots, median and p90", LOWER, value_of_part(lambda one: one.delay, _delay)),
     ("false alarms: per day", LOWER, _of_alarms(_plain_events)),
     ("  strict", LOWER, _of_alarms(_strict_events)),
     ("  normal snapshots in alarm", LOWER, _of_alarms(_alarm_share)),
@@ -214,13 +228,13 @@ _SILENCE: list[Measure] = [
     ("false notices", LOWER, _of_silence(lambda silence: number(silence.false_notices, 0))),
 ]
 _PROBABILITY: list[Measure] = [
-    ("Brier score", LOWER, via(lambda one: one.forecast, lambda forecast: number(forecast.brier, 4))),
+    ("Brier score", LOWER, value_of_part(lambda one: one.forecast, lambda forecast: number(forecast.brier, 4))),
     (
         "  of the base rate",
         NEITHER,
-        via(lambda one: one.forecast, lambda forecast: number(forecast.brier_of_base_rate, 4)),
+        value_of_part(lambda one: one.forecast, lambda forecast: number(forecast.brier_of_base_rate, 4)),
     ),
-    ("  skill over it", HIGHER, via(lambda one: one.forecast, lambda forecast: number(forecast.skill, 2))),
+    ("  skill over it", HIGHER, value_of_part(lambda one: one.forecast, lambda forecast: number(forecast.skill, 2))),
     ("alerts per day without a fault", NEITHER, _of_promise(_against_budget)),
     ("  share of the budget", NEITHER, _of_promise(lambda promise: number(promise.ratio, 2))),
 ]
@@ -228,7 +242,7 @@ _PROBABILITY: list[Measure] = [
 
 def _of_kind(kind: str) -> Iterable[Measure]:
     def read(get: Callable[[KindMetrics], Value | None]) -> Read:
-        return via(lambda one: one.by_kind.get(kind), get)
+        return value_of_part(lambda one: one.by_kind.get(kind), get)
 
     yield "recall", HIGHER, read(lambda found: share(found.recall))
     yield "median delay, snapshots", LOWER, read(lambda found: number(found.delay_median))
@@ -239,7 +253,7 @@ def _of_kind(kind: str) -> Iterable[Measure]:
 
 def _pages_of_kind(kind: str) -> Iterable[Measure]:
     def read(get: Callable[[FaultMetrics], Value | None]) -> Read:
-        return via(lambda one: one.pages.by_kind.get(kind) if one.pages else None, get)
+        return value_of_part(lambda one: one.pages.by_kind.get(kind) if one.pages else None, get)
 
     yield "recall", HIGHER, read(lambda found: share(found.recall))
     yield "median delay, s", LOWER, read(lambda found: number(found.delay_seconds, 0))
@@ -260,10 +274,10 @@ def _symptom(symptom: str, one: DetectorMetrics) -> Ranking | None:
 
 
 def _places(before: str, which: Callable[[DetectorMetrics], Ranking | None]) -> Iterable[Measure]:
-    yield f"{before}top-1", HIGHER, via(which, lambda ranked: share(ranked.top1))
-    yield f"{before}top-3", HIGHER, via(which, lambda ranked: share(ranked.top3))
-    yield f"{before}top-5", HIGHER, via(which, lambda ranked: share(ranked.top5))
-    yield f"{before}mean of top-1 to top-5", HIGHER, via(which, lambda ranked: share(ranked.avg5))
+    yield f"{before}top-1", HIGHER, value_of_part(which, lambda ranked: share(ranked.top1))
+    yield f"{before}top-3", HIGHER, value_of_part(which, lambda ranked: share(ranked.top3))
+    yield f"{before}top-5", HIGHER, value_of_part(which, lambda ranked: share(ranked.top5))
+    yield f"{before}mean of top-1 to top-5", HIGHER, value_of_part(which, lambda ranked: share(ranked.avg5))
 
 
 def _pages(results: Sequence[DetectorMetrics]) -> Iterable[Measure]:
@@ -279,7 +293,11 @@ def _pages(results: Sequence[DetectorMetrics]) -> Iterable[Measure]:
         yield f"  {band} sigmas", HIGHER, _of_report(partial(_recall_of, band, lambda pages: pages.by_effect))
     yield "false alerts: per hour", LOWER, _of_report(lambda pages: rate(pages.false_pages_an_hour, pages.false_pages))
     yield "  of all alerts", NEITHER, _of_report(lambda pages: number(pages.pages, 0))
-    yield "  due to churn", LOWER, via(lambda one: one.churn, lambda churn: rate(churn.due_an_hour, churn.due))
+    yield (
+        "  due to churn",
+        LOWER,
+        value_of_part(lambda one: one.churn, lambda churn: rate(churn.due_an_hour, churn.due)),
+    )
     yield (
         "incidents per fault found; 1 is right",
         LOWER,

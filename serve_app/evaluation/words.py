@@ -22,14 +22,14 @@ class Value:
 Read = Callable[[DetectorMetrics], Value | None]
 
 
-def via(get: Callable[[DetectorMetrics], T | None], read: Callable[[T], Value | None]) -> Read:
+def value_of_part(get: Callable[[DetectorMetrics], T | None], read: Callable[[T], Value | None]) -> Read:
     """Read a value of a part of the figures; None if there is no such part."""
 
-    def whole(one: DetectorMetrics) -> Value | None:
+    def read_part(one: DetectorMetrics) -> Value | None:
         part = get(one)
         return None if part is None else read(part)
 
-    return whole
+    return read_part
 
 
 def share(estimate: Estimate | None) -> Value | None:
@@ -43,7 +43,7 @@ def rate(estimate: Estimate, events: int | None = None) -> Value | None:
     """Events over time with its interval, after the number of events."""
     if estimate.value is None:
         return None
-    text = f"{short(estimate.value)} [{short(estimate.low)}, {short(estimate.high)}]"
+    text = f"{short_number(estimate.value)} [{short_number(estimate.low)}, {short_number(estimate.high)}]"
     return Value(text if events is None else f"{events}: {text}", estimate.value)
 
 
@@ -62,13 +62,13 @@ def series(values: Sequence[float]) -> Value | None:
     return Value(" / ".join(f"{value:.2f}" for value in values)) if values else None
 
 
-def short(value: float | None) -> str:
+def short_number(value: float | None) -> str:
     """A number with two significant digits."""
     if value is None:
         return NOTHING
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 or value == 0 else f"{value:.2g}"
 
 
-def bare(estimate: Estimate | None) -> str:
+def share_without_interval(estimate: Estimate | None) -> str:
     """A share without its interval."""
     return NOTHING if estimate is None or estimate.value is None else f"{estimate.value:.2f}"

@@ -137,7 +137,7 @@ def metrics_server(
     """
     page = make_wsgi_app(registry)
 
-    def guarded(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    def answer_if_allowed(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         try:
             # Every path of this port shows the same page, so each is held to the rule of /metrics.
             access.check(
@@ -154,7 +154,7 @@ def metrics_server(
         return answered
 
     family = _Server6 if ":" in host else _Server
-    server = make_server(host, port, guarded, family, _Quiet)
+    server = make_server(host, port, answer_if_allowed, family, _Quiet)
     if context is not None:
         # The handshake waits until the thread of the connection reads, so that one slow client blocks no other.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)

@@ -71,7 +71,7 @@ async def run(settings: Settings, mesh: str, polled: MeshSettings | None, ready:
             for server in servers:
                 await server.start()
             await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
-            async with _polling(collector) as polling:
+            async with _poll_in_background(collector) as polling:
                 polling.add_done_callback(lambda _: ends.set())  # polling ends only by a bug; the exit code reports it
                 ready([*addresses, *pages])
                 await ends.wait()
@@ -102,7 +102,7 @@ def _collector(
 
 
 @asynccontextmanager
-async def _polling(collector: MeshCollector | None) -> AsyncIterator[asyncio.Future[None]]:
+async def _poll_in_background(collector: MeshCollector | None) -> AsyncIterator[asyncio.Future[None]]:
     """Polls the mesh inside the block, if there is a collector. Its failure is raised at the end."""
     if collector is None:
         yield asyncio.get_running_loop().create_future()

@@ -59,7 +59,7 @@ class Verdicts(VerdictsServicer):
 
     async def Latest(self, request: LatestRequest, context: Any) -> Verdict:  # noqa: N802 - gRPC's names
         """The newest verdict."""
-        async with answering(context, self._session.instruments):
+        async with answer_errors(context, self._session.instruments):
             if self._session.newest.verdict is None:
                 raise UnknownMesh(
                     f"mesh {self._session.mesh!r}: has no verdict yet; the first one follows the first snapshot"
@@ -68,7 +68,7 @@ class Verdicts(VerdictsServicer):
 
     async def Watch(self, request: WatchRequest, context: Any) -> AsyncIterator[Verdict]:  # noqa: N802
         """Each newest verdict. A slow watcher delays no other."""
-        async with answering(context, self._session.instruments):
+        async with answer_errors(context, self._session.instruments):
             if self._free == 0:
                 raise Overloaded(
                     "sidecar: the maximum number of watchers is reached; end one, or raise sidecar.max_watchers"
@@ -84,7 +84,7 @@ class Verdicts(VerdictsServicer):
 
     async def Push(self, request: Snapshot, context: Any) -> Verdict:  # noqa: N802
         """Push a snapshot."""
-        async with answering(context, self._session.instruments):
+        async with answer_errors(context, self._session.instruments):
             limits, document = self._limits, await asyncio.to_thread(snapshot_document, request)
             snapshot = await asyncio.to_thread(
                 decode_snapshot,
@@ -98,7 +98,7 @@ class Verdicts(VerdictsServicer):
 
 
 @asynccontextmanager
-async def answering(context: Any, instruments: Instruments) -> AsyncIterator[None]:
+async def answer_errors(context: Any, instruments: Instruments) -> AsyncIterator[None]:
     """Answer errors of the block with a status, in the words of the HTTP interface's problems, and count them."""
     try:
         yield

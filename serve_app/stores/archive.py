@@ -147,13 +147,13 @@ def archive(
         sequence: of the newest snapshot.
         before: what the archive had of it; None: nothing.
     """
-    window = [_Seen.of(one, incident) for one in scored]
+    window = [_SnapshotAndVerdict.of(one, incident) for one in scored]
     if all(one.incident is None for one in window):
         return None if before is None else _end(before, sequence, window[-1].at)
     old, opened_at = Details(0, 0, (), ()), None
     if before is not None:
         old, opened_at = Details.unpack(before.details), unpack_document(before.document).opened_at
-    earlier = [_Seen.of(one, incident) for one in old.read()]
+    earlier = [_SnapshotAndVerdict.of(one, incident) for one in old.read()]
     seen = [*(one for one in earlier if one.at < window[0].at), *window]
     rows = [i for i, one in enumerate(seen) if one.incident is not None]
     worst = max((seen[i] for i in rows), key=lambda one: (not one.recovering, one.score))
@@ -178,7 +178,7 @@ def archive(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Seen:
+class _SnapshotAndVerdict:
     """A snapshot with its verdict.
 
     Attributes:
@@ -233,7 +233,7 @@ class _Part:
         seen: snapshots of the incident, ``worst`` among them.
     """
 
-    def __init__(self, worst: _Seen, seen: Sequence[_Seen]) -> None:
+    def __init__(self, worst: _SnapshotAndVerdict, seen: Sequence[_SnapshotAndVerdict]) -> None:
         self._worst = worst
         self._touched = _touched_services(worst)
         first = next(iter(worst.suspects), None)
@@ -241,7 +241,7 @@ class _Part:
         self._names = self._touched | _neighbours([worst.snapshot, *with_first[-1:]], self._touched, first)
         self._rows: dict[tuple[str, ...], tuple[BoolArray, BoolArray]] = {}
 
-    def cut(self, seen: Iterable[_Seen]) -> list[tuple[_Seen, StoredSnapshot]]:
+    def cut(self, seen: Iterable[_SnapshotAndVerdict]) -> list[tuple[_SnapshotAndVerdict, StoredSnapshot]]:
         """Return snapshots, each with its share of this part; those that have none are left out."""
         found = ((one, *self._masks(one.snapshot.node_ids)) for one in seen)
         return [(one, self._cut(one, inside, touched)) for one, inside, touched in found if inside.any()]
@@ -254,7 +254,7 @@ class _Part:
             self._rows[names] = inside, touched
         return self._rows[names]
 
-    def _cut(self, one: _Seen, inside: BoolArray, touched: BoolArray) -> StoredSnapshot:
+    def _cut(self, one: _SnapshotAndVerdict, inside: BoolArray, touched: BoolArray) -> StoredSnapshot:
         snapshot = one.snapshot
         ends = snapshot.edge_index
         calls: IntArray = np.flatnonzero(inside[ends].all(axis=0) & touched[ends].any(axis=0))
@@ -282,7 +282,7 @@ def _round(snapshot: MeshSnapshot) -> MeshSnapshot:
     return replace(snapshot, node_features=nodes, edge_features=edges)
 
 
-def _touched_services(worst: _Seen) -> frozenset[str]:
+def _touched_services(worst: _SnapshotAndVerdict) -> frozenset[str]:
     """The services that an incident is about: suspects, the ends of calls in reasons, the most unusual affected
     ones."""
     assert worst.incident is not None
@@ -309,13 +309,15 @@ def _neighbours(snapshots: Iterable[MeshSnapshot], touched: frozenset[str], firs
     return frozenset(sorted(order, key=lambda name: (order[name], name))[:MOST_NEIGHBOURS])
 
 
-def _list_gone(worst: _Seen) -> tuple[str, ...]:
+def _list_gone(worst: _SnapshotAndVerdict) -> tuple[str, ...]:
     """The services of an incident that its strongest snapshot does not have."""
     assert worst.incident is not None
     return tuple(sorted({*worst.suspects, *worst.incident["affected"]} - {*worst.snapshot.node_ids}))
 
 
-def _document(worst: _Seen, last: _Seen, opened_at: datetime, until: datetime | None) -> ArchivedIncidentDocument:
+def _document(
+    worst: _SnapshotAndVerdict, last: _SnapshotAndVerdict, opened_at: datetime, until: datetime | None
+) -> ArchivedIncidentDocument:
     """The incident at its highest score, with what it collected up to the last snapshot with it."""
     assert worst.incident is not None
     assert last.incident is not None
@@ -325,7 +327,7 @@ def _document(worst: _Seen, last: _Seen, opened_at: datetime, until: datetime | 
     return ArchivedIncidentDocument.model_validate({**worst.incident, **collected, **times, "recovering": recovering})
 
 
-def _end_time(seen: Sequence[_Seen], last: int) -> datetime | None:
+def _end_time(seen: Sequence[_SnapshotAndVerdict], last: int) -> datetime | None:
     """The time of the first snapshot without an incident; if snapshots paused before it, of the last one with it. None
     if the incident is open."""
     if last + 1 == len(seen):
@@ -339,7 +341,9 @@ def _end(before: ArchivedIncident, sequence: int, at: datetime) -> ArchivedIncid
     return replace(before, until=at, sequence=sequence, document=pack_document(ended))
 
 
-def _fit(details: Details, moments: Sequence[tuple[_Seen, StoredSnapshot]], worst: _Seen) -> bytes:
+def _fit(
+    details: Details, moments: Sequence[tuple[_SnapshotAndVerdict, StoredSnapshot]], worst: _SnapshotAndVerdict
+) -> bytes:
     """Pack details with as many of the moments as the limits allow."""
     most = MOST_MOMENTS
     while True:
@@ -349,7 +353,9 @@ def _fit(details: Details, moments: Sequence[tuple[_Seen, StoredSnapshot]], wors
         most //= 2
 
 
-def _thin_out(moments: Sequence[tuple[_Seen, StoredSnapshot]], worst: _Seen, most: int) -> list[StoredSnapshot]:
+def _thin_out(
+    moments: Sequence[tuple[_SnapshotAndVerdict, StoredSnapshot]], worst: _SnapshotAndVerdict, most: int
+) -> list[StoredSnapshot]:
     """The first moment of each of ``most`` equal spans of time, and the one at the highest score."""
     if len(moments) <= most:
         return [stored for _, stored in moments]

@@ -73,7 +73,7 @@ class CachedMesh:
 
 
 @dataclass(slots=True)
-class _Held:
+class _CacheEntry:
     """An entry of the cache: the mesh, its bytes, its weight by priority, when it came and was last used (s)."""
 
     entry: CachedMesh
@@ -102,7 +102,7 @@ class MeshCache:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._budget, self._weigh, self._instruments, self._clock = budget_bytes, weigh, instruments, clock
-        self._entries: dict[str, _Held] = {}
+        self._entries: dict[str, _CacheEntry] = {}
         self._bytes = 0
         self._lock = RLock()
 
@@ -135,7 +135,7 @@ class MeshCache:
             before = self._entries.get(name)
             entered = before.entered if before else now
             self._bytes += size - (before.size if before else 0)
-            self._entries[name] = _Held(entry, size, self._weigh(name), entered, now)
+            self._entries[name] = _CacheEntry(entry, size, self._weigh(name), entered, now)
             while self._bytes > self._budget and len(self._entries) > 1:
                 worst = self._find_worst(None if before else name, now)
                 if worst is None:

@@ -222,7 +222,7 @@ class MeshRepository:
             StoreConflict: the store has another revision.
         """
         revision = self._store.replace(mesh, pack_state(entry.mesh.state), revision=entry.revision)
-        return _stored_in_full(entry.mesh, revision)
+        return _with_full_state(entry.mesh, revision)
 
     def is_compaction_due(self, entry: CachedMesh, keep: int) -> bool:
         """Whether a mesh has so many steps that its state should be stored in full; otherwise as :meth:`append`."""
@@ -296,7 +296,7 @@ class MeshRepository:
             return entry, document
         written = (replace(archived, document=pack_document(document)),)
         revision = self._store.replace(mesh, pack_state(state), revision=entry.revision, incidents=written)
-        return _stored_in_full(replace(entry.mesh, state=state), revision), document
+        return _with_full_state(replace(entry.mesh, state=state), revision), document
 
     def append(
         self,
@@ -334,7 +334,7 @@ class MeshRepository:
         revision = self._store.append(mesh, new, keep=keep, revision=before.revision)
         if is_step:
             return CachedMesh(after, revision, before.full, adaptation)
-        return _stored_in_full(after, revision)
+        return _with_full_state(after, revision)
 
     def update_archive(
         self, mesh: str, verdict: VerdictDocument, record: Record, entry: CachedMesh, window_size: int
@@ -460,7 +460,7 @@ def _is_costly(entry: CachedMesh) -> bool:
     return entry.was_loaded and entry.full is not None and entry.mesh.state.sequence - entry.full.sequence >= FEW_STEPS
 
 
-def _stored_in_full(mesh: Mesh, revision: int) -> CachedMesh:
+def _with_full_state(mesh: Mesh, revision: int) -> CachedMesh:
     return CachedMesh(mesh, revision, FullState(mesh.state.sequence, revision), mesh.state.adaptation)
 
 

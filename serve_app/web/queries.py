@@ -47,7 +47,7 @@ class _Cache:
     maps: OrderedDict[MapKey, bytes] = field(default_factory=OrderedDict)
 
 
-class Viewing:
+class PageQueries:
     """The queries of the page. They run in one thread: a second request for a map waits, and finds it in the cache.
 
     Args:

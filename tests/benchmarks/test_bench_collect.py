@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.bench_collect import INTERVAL, Expected, is_late, mesh
+from benchmarks.bench_collect import INTERVAL, ExpectedSnapshot, is_late, mesh
 from model.snapshot import MeshSnapshot
 from tests.live.exporter import PAGES
 
 MADE = mesh(20, 60)
-EXPECTED = Expected(MADE)
+EXPECTED = ExpectedSnapshot(MADE)
 
 
 def read() -> MeshSnapshot:

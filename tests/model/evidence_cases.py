@@ -5,7 +5,7 @@ import numpy as np
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.incidents.tracking import AlertPolicy
 from model.scoring.calibration import Tail
-from model.scoring.evidence import Decoded, Evidence, gather, surprises
+from model.scoring.evidence import Evidence, MeshScores, gather, surprises
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state.change_impact import EXPOSURES
 from model.state.filters import SCALES
@@ -24,7 +24,7 @@ def evidence_of(*snapshots: MeshSnapshot, state: MeshState | None = None, raised
     """Return evidence of the last snapshot, for a network without expectations."""
     observation, state = watch(snapshots, state or settled_state())
     nodes, edges = len(state.node_ids), state.edge_index.shape[1]
-    decoded = Decoded(
+    decoded = MeshScores(
         np.zeros((nodes, len(NODE_CHANNELS)), np.float32),
         np.zeros((edges, len(EDGE_CHANNELS)), np.float32),
         np.full(edges, 5, np.float32),

@@ -11,7 +11,7 @@ from model.scoring.evidence import (
     REROUTE_SURPRISE,
     Evidence,
     EvidenceKind,
-    failing,
+    failure_surprise,
     page_score,
 )
 from model.snapshot import MeshSnapshot, PlannedChange
@@ -121,7 +121,7 @@ def test_a_change_does_not_excuse_a_service_that_fails(errors: float, rate: floa
     state = settled_state(100)
     state = replace(state, memory=state.memory.advance_changes(changes, AlertPolicy().change_memory))
     observation, state = watch([with_nodes(100, CART, _0=rate, _1=errors)], state)
-    found = failing(state, observation)
+    found = failure_surprise(state, observation)
     assert found[CART] == pytest.approx(counts * FAILING_SURPRISE, rel=0.02)
     assert not np.delete(found, CART).any()
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.ordering import falling_order, stable_order
+from model.ordering import descending_order, stable_order
 
 FLOATS = st.floats(width=32, allow_nan=False)
 
@@ -26,4 +26,4 @@ def test_keys_of_any_size_are_ordered(bound: int) -> None:
 @given(st.lists(FLOATS | st.sampled_from([0.0, -0.0, 1.0, float("inf"), -float("inf")]), max_size=40))
 def test_the_largest_number_is_first_and_equal_ones_keep_their_order(values: list[float]) -> None:
     array = np.array(values, np.float32)
-    np.testing.assert_array_equal(falling_order(array), np.argsort(-array, kind="stable"))
+    np.testing.assert_array_equal(descending_order(array), np.argsort(-array, kind="stable"))

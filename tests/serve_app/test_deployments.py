@@ -17,7 +17,7 @@ import kernels
 from model.checkpoint import load
 from model.network.autoencoder import Autoencoder, Decoding, MeshGraph
 from model.scoring.score import PartitionTask, score
-from serve_app.app import nested
+from serve_app.app import nest
 from serve_app.deployments.http.routes.views import mesh_document
 from serve_app.deployments.scoring.gpu import (
     LEAST_HEADROOM,
@@ -323,7 +323,7 @@ def test_metrics_have_the_current_meshes() -> None:
 
 def test_dotted_names_meet_nested_values() -> None:
     given = {"scorer.num_replicas": "4", "scorer": {"device": "cpu"}, "model.threads": "1", "config": None}
-    assert nested(given) == {
+    assert nest(given) == {
         "scorer": {"num_replicas": "4", "device": "cpu"},
         "model": {"threads": "1"},
         "config": None,

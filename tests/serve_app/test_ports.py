@@ -19,10 +19,10 @@ def test_a_port_that_is_taken_is_refused_before_anything_starts(name: str) -> No
         held.listen()
         port = held.getsockname()[1]
         with pytest.raises(BadSettings, match=rf"serve\.{name}: expected a free port, {port} is in use"):
-            local.up(Settings(serve={"port": 0, name: port}))
+            local.start(Settings(serve={"port": 0, name: port}))
     assert ray.is_initialized() == before
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
     with pytest.raises(BadSettings, match=r"serve\.host: expected an address of this machine, came '192\.0\.2\.1'"):
-        local.up(Settings(serve={"host": "192.0.2.1"}))
+        local.start(Settings(serve={"host": "192.0.2.1"}))

@@ -14,7 +14,7 @@ from model.mesh_weights import Weights
 from serve_app.api.codec import encode_verdict
 from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.scoring.replicas import Replicas
-from serve_app.deployments.scoring.scorer import Group, Scored, score_groups
+from serve_app.deployments.scoring.scorer import Group, ScoredGroup, score_groups
 from serve_app.pipeline import Mesh, MetaInput, Options, advance, decide, run_stages
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
@@ -56,12 +56,12 @@ class Scorer:
         self._weights = weights
         self.score, self.decide = Method(self._score), Method(self._decide)
 
-    async def _score(self, group: Group, deadline: Deadline, mesh: str, trace: str = "") -> Scored:
+    async def _score(self, group: Group, deadline: Deadline, mesh: str, trace: str = "") -> ScoredGroup:
         assert deadline.remaining_seconds > 0
         checkpoint = self._weights.of(mesh)
         (scores,) = score_groups(checkpoint.network, [group])
         assert not isinstance(scores, Exception)
-        return Scored("scorer-1", checkpoint.digest, scores, 0.0)
+        return ScoredGroup("scorer-1", checkpoint.digest, scores, 0.0)
 
     async def _decide(self, meta_input: MetaInput, policy: AlertPolicy, mesh: str, trace: str = "") -> Any:
         return decide(self._weights.of(mesh), meta_input, policy)

@@ -4,12 +4,12 @@ import io
 
 from rich.console import Console
 
-from serve_app.cli.console import waiting
+from serve_app.cli.console import spinner
 
 
 def show_wait(*, terminal: bool) -> str:
     file = io.StringIO()
-    with waiting("starting", Console(file=file, force_terminal=terminal, width=80)):
+    with spinner("starting", Console(file=file, force_terminal=terminal, width=80)):
         pass
     return file.getvalue()
 

@@ -22,7 +22,7 @@ from serve_app.deployments.news import News
 from serve_app.deployments.queries import Queries
 from serve_app.deployments.scoring import scorer
 from serve_app.deployments.scoring.in_session import InSession
-from serve_app.deployments.scoring.scorer import Group, Scored, Scores, probe, score_groups
+from serve_app.deployments.scoring.scorer import Group, ScoredGroup, Scores, probe, score_groups
 from serve_app.errors import DeadlineExceeded
 from serve_app.exporter import PrometheusInstruments
 from serve_app.pipeline import LocalRunner, Options, options, replayer, run_now
@@ -141,7 +141,7 @@ async def test_a_batch_of_a_scorer_does_not_mix_weights(
         (False, 2),
     ]
     for mesh, outcome in zip(meshes[:-1], outcomes[:-1], strict=True):
-        assert isinstance(outcome, Scored)
+        assert isinstance(outcome, ScoredGroup)
         assert outcome.model == weights.of(mesh).digest
         (alone,) = score(weights.of(mesh).network, probe(weights.default))
         np.testing.assert_allclose(outcome.scores[0].node_expected, alone.node_expected, rtol=1e-4, atol=1e-4)

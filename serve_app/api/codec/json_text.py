@@ -11,7 +11,7 @@ ENTRY, ESCAPE = b":", b"\\"
 Place = tuple[str | int, ...]
 
 
-class _Repeated(dict[str, Any]):
+class _DuplicateKey(dict[str, Any]):
     """An object with a duplicate key."""
 
     key: str
@@ -27,12 +27,12 @@ def parse(body: bytes) -> Any:
     """
     if not weight.fits(weight.text_weight(body), len(body)):
         raise TooHeavy
-    repeated: list[_Repeated] = []
+    repeated: list[_DuplicateKey] = []
 
     def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
         if len(made) < len(pairs):
-            made = _Repeated(made)
+            made = _DuplicateKey(made)
             made.key = _first_repeated(pairs)
             repeated.append(made)
         return made
@@ -56,7 +56,7 @@ def _first_repeated(pairs: list[tuple[str, Any]]) -> str:
     return next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
 
 
-def _places(document: Any, count: int) -> Iterator[tuple[Place, _Repeated]]:
+def _places(document: Any, count: int) -> Iterator[tuple[Place, _DuplicateKey]]:
     """The first objects with a duplicate key, in the order of the document. An object that a later entry replaced is
     not found."""
     left = min(count, ERRORS_LISTED)
@@ -67,7 +67,7 @@ def _places(document: Any, count: int) -> Iterator[tuple[Place, _Repeated]]:
             open_containers.pop()
             continue
         place, value = entry
-        if isinstance(value, _Repeated):
+        if isinstance(value, _DuplicateKey):
             left -= 1
             yield place, value
         if isinstance(value, dict | list):

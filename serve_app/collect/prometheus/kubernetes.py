@@ -120,7 +120,7 @@ def _by_key(column: Column) -> dict[Key, float]:
     return dict(zip(column.keys, column.values.tolist(), strict=True))
 
 
-class Serving:
+class ServiceMapping:
     """Which workload serves which service. A workload that is in no pair serves the service of its own name.
 
     Args:
@@ -156,7 +156,7 @@ class Serving:
         return found
 
 
-def read_annotations(annotations: Column, serving: Serving) -> tuple[list[ServicePolicy], list[str]]:
+def read_annotations(annotations: Column, serving: ServiceMapping) -> tuple[list[ServicePolicy], list[str]]:
     """Read the policies of services from annotations of their workloads.
 
     A service is muted if one of its workloads is. The highest of several sensitivities counts.
@@ -194,7 +194,7 @@ def _merge(one: ServicePolicy, other: ServicePolicy) -> ServicePolicy:
     return replace(one, sensitivity=min(given, key=LEVELS.__getitem__, default=None), mute=one.mute or other.mute)
 
 
-def utilisation(usage: Column, capacity: Column, serving: Serving) -> Column:
+def utilisation(usage: Column, capacity: Column, serving: ServiceMapping) -> Column:
     """Usage over capacity by service, summed over its workloads for which both are known."""
     workloads, services = serving.pairs()
     used, available = (column.align(serving.workloads, workloads) for column in (usage, capacity))

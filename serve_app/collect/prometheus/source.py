@@ -17,7 +17,7 @@ from serve_app.collect.prometheus.kubernetes import (
     OPTIONAL,
     RESOURCES,
     WORKLOAD,
-    Serving,
+    ServiceMapping,
     read_annotations,
     read_controllers,
     read_cordoned,
@@ -165,7 +165,7 @@ class PrometheusSource:
 
     def _assemble(self, found: Mapping[str, Mapping[str, Column]], at: datetime) -> MeshSnapshot:
         known, services = found[KUBERNETES], found[SERVICES]
-        serving = self._serving(known.get("serves"))
+        serving = self._match_workloads(known.get("serves"))
         now = read_controllers(known) if CONTROLLERS.keys() <= known.keys() else {}
         changes, workloads = (self._workloads or WorkloadState()).update(
             now, serving.to_mapping(), read_cordoned(known)
@@ -190,9 +190,9 @@ class PrometheusSource:
         self._workloads = workloads  # only now, so that changes are reported once, and only with a snapshot
         return snapshot
 
-    def _serving(self, pairs: Column | None) -> Serving:
+    def _match_workloads(self, pairs: Column | None) -> ServiceMapping:
         services = self._dialect.services["requests"].labels
-        return Serving(self._labels.index(WORKLOAD), self._labels.index(services), pairs)
+        return ServiceMapping(self._labels.index(WORKLOAD), self._labels.index(services), pairs)
 
     def _read_workloads_before(self, at: datetime) -> WorkloadState:
         """The workloads one interval before the first poll, so that this poll can already report planned changes."""
@@ -206,7 +206,7 @@ class PrometheusSource:
                 known |= self._labels.read(role, query, answer.samples)
         if not CONTROLLERS.keys() <= known.keys():
             return WorkloadState()
-        serving = self._serving(known.get("serves"))
+        serving = self._match_workloads(known.get("serves"))
         return WorkloadState().update(read_controllers(known), serving.to_mapping(), read_cordoned(known))[1]
 
     def close(self) -> None:

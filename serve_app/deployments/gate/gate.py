@@ -158,7 +158,7 @@ class Gate:
             return
         if self._reporting is None or self._reporting.done():
             self._reporting = asyncio.create_task(self._report())
-        answered, request = Answered(send), None
+        answered, request = TrackedSend(send), None
         try:
             self._check_headers(scope)
             self._check_access(scope)
@@ -179,7 +179,7 @@ class Gate:
                 self._count(request, answered, BROKEN)
             raise
 
-    def _count(self, request: Request, answered: "Answered", status: int) -> None:
+    def _count(self, request: Request, answered: "TrackedSend", status: int) -> None:
         """Count a request that was answered with this status."""
         if request.kind is None:
             return
@@ -213,7 +213,7 @@ class Gate:
         async def collect(message: Message) -> None:
             body.extend(message.get("body", b""))
 
-        answered = Answered(collect)
+        answered = TrackedSend(collect)
         try:
             async with asyncio.timeout(self._front.deadline_seconds):
                 await self._app(scope, _replay(b"", _never), answered)
@@ -240,7 +240,7 @@ class Gate:
             scope["method"], scope["path"], scope["headers"], scope["client"], scope["scheme"], scope["http_version"]
         )
 
-    async def _pass(self, request: Request, scope: Scope, receive: Receive, send: "Answered") -> None:
+    async def _pass(self, request: Request, scope: Scope, receive: Receive, send: "TrackedSend") -> None:
         if request.deadline_seconds is None:
             await self._app(scope, receive, send)
             return
@@ -252,7 +252,7 @@ class Gate:
         self._count_drop(request, send.status)
 
     async def _admit_and_send(
-        self, request: Request, seconds: float, scope: Scope, receive: Receive, send: "Answered"
+        self, request: Request, seconds: float, scope: Scope, receive: Receive, send: "TrackedSend"
     ) -> None:
         if request.kind and not self._room.is_open(request.kind, request.mesh, request.priority):
             raise self._refusal()
@@ -352,7 +352,7 @@ class Gate:
             raise
 
     async def _send_until(
-        self, until: float, received: str, scope: Scope, body: bytearray, receive: Receive, send: "Answered"
+        self, until: float, received: str, scope: Scope, body: bytearray, receive: Receive, send: "TrackedSend"
     ) -> None:
         """Send the request to the replicas, again if one dropped it, until it is answered or the deadline passes.
 
@@ -387,7 +387,7 @@ class Gate:
         )
 
 
-class Answered:
+class TrackedSend:
     """A ``send`` that knows what became of its request.
 
     Attributes:

@@ -18,7 +18,7 @@ RANKS = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Waiting:
+class WaitingSnapshot:
     """A snapshot that waits.
 
     Attributes:
@@ -43,7 +43,7 @@ class WaitingRoom:
     def __init__(self, admission: Admission, clock: Callable[[], float] = time.monotonic) -> None:
         self._admission, self._clock = admission, clock
         self._patience_seconds = TARGET_SHARE * admission.deadline_seconds
-        self._waiting: list[Waiting] = []  # the next one first
+        self._waiting: list[WaitingSnapshot] = []  # the next one first
         self._count = 0
 
     def is_open(self, kind: RequestKind, mesh: str, priority: Priority) -> bool:
@@ -76,7 +76,7 @@ class WaitingRoom:
         if len(self._waiting) >= self._places():
             self._waiting.pop().turn.set_result(None)
         self._count += 1
-        here = Waiting(mesh, (rank, self._count), asyncio.get_running_loop().create_future())
+        here = WaitingSnapshot(mesh, (rank, self._count), asyncio.get_running_loop().create_future())
         self._waiting.append(here)
         self._waiting.sort(key=lambda one: one.order)
         self._call_next()  # there may be room, which others of its mesh could not use
@@ -112,6 +112,6 @@ class WaitingRoom:
         return int(self._admission.limit)
 
 
-def _ticket(one: Waiting) -> Ticket | None:
+def _ticket(one: WaitingSnapshot) -> Ticket | None:
     """The ticket that a snapshot got in the moment in which its wait ended."""
     return one.turn.result() if one.turn.done() and not one.turn.cancelled() else None

@@ -73,7 +73,7 @@ class Http(FastAPI):
 def _with_refusals(responses: dict[str, Any]) -> dict[str, Any]:
     """The responses of an operation, with the refusals of the gate and of access control."""
     before = (BadHost, Unauthenticated, Forbidden, CrossOrigin, WrongHost, TooManyFailedLogins, SlowRequest)
-    refusals = problems.documented(*before, HeadersTooLarge)
+    refusals = problems.describe_errors(*before, HeadersTooLarge)
     merged = dict(responses)
     for status, refusal in ((str(status), refusal) for status, refusal in refusals.items()):
         known = merged.get(status)
@@ -96,7 +96,7 @@ class ServerTiming:
         async def send_timed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.setdefault("server-timing", timing({"total": time.perf_counter() - started}))
+                headers.setdefault("server-timing", server_timing({"total": time.perf_counter() - started}))
             await send(message)
 
         await self._app(scope, receive, send_timed)
@@ -126,7 +126,7 @@ class CountRequests:
             await self._app(scope, receive, send_on)
 
 
-def timing(seconds: Mapping[str, float]) -> str:
+def server_timing(seconds: Mapping[str, float]) -> str:
     """The value of a ``Server-Timing`` header: stages in ms."""
     return ", ".join(f"{stage};dur={1000 * duration:.2f}" for stage, duration in seconds.items())
 

@@ -28,7 +28,7 @@ def install(http: FastAPI) -> None:
     http.add_exception_handler(RequestValidationError, _refuse_parameter)
 
 
-def documented(*errors: type[Exception]) -> dict[int | str, dict[str, Any]]:
+def describe_errors(*errors: type[Exception]) -> dict[int | str, dict[str, Any]]:
     """The ``responses`` of a route that may answer with these errors."""
     rows: dict[int | str, dict[str, Any]] = {}
     for row in (ANSWERS[error] for error in errors):
@@ -73,11 +73,11 @@ def _refuse_route(request: Request, error: Exception) -> Response:
     document = Problem(type=f"urn:tagae:problem:{code}", title=status.phrase, status=status, detail=detail)
     headers = dict(error.headers or {})
     if status == HTTPStatus.METHOD_NOT_ALLOWED:  # Starlette's own names the methods of the first route of this path
-        headers["Allow"] = ", ".join(_allowed(request))
+        headers["Allow"] = ", ".join(_allowed_methods(request))
     return _response(document, headers)
 
 
-def _allowed(request: Request) -> list[str]:
+def _allowed_methods(request: Request) -> list[str]:
     """Methods of all routes of this path."""
     asked = ({**request.scope, "method": method} for method in METHODS)
     return [one["method"] for one in asked if any(r.matches(one)[0] is Match.FULL for r in request.app.routes)]

@@ -20,7 +20,7 @@ from model.verdict import Verdict
 from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.messages import Equipment
 from serve_app.deployments.rpc import Caller, P, T
-from serve_app.deployments.scoring.scorer import Scored, Scores, probe, score_groups
+from serve_app.deployments.scoring.scorer import ScoredGroup, Scores, probe, score_groups
 from serve_app.deployments.scoring.stages import Progress
 from serve_app.metrics import INFERENCE, PARTS_SCORED, Instruments
 from serve_app.pipeline import DECIDE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide, run_in_pool, score_whole
@@ -100,7 +100,9 @@ class SessionRunner:
         seconds = time.perf_counter() - started
         model = self.checkpoint.digest
         place.instruments.observe(INFERENCE, seconds, model_version=model)
-        groups = [one if isinstance(one, Exception) else Scored(place.replica, model, one, seconds) for one in outcomes]
+        groups = [
+            one if isinstance(one, Exception) else ScoredGroup(place.replica, model, one, seconds) for one in outcomes
+        ]
         scores = self.progress.accept_scores(len(outcomes), groups)
         place.instruments.count(PARTS_SCORED, len(scores), scorer=place.replica)
         return scores

@@ -17,7 +17,7 @@ from model.verdict import Verdict
 from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.messages import Equipment
 from serve_app.deployments.rpc import Caller, Handle, P, T
-from serve_app.deployments.scoring.scorer import Group, Scored, Scorer, balance, score_groups
+from serve_app.deployments.scoring.scorer import Group, ScoredGroup, Scorer, balance, score_groups
 from serve_app.deployments.scoring.stages import Progress
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
 from serve_app.observability.spans import traceparent
@@ -121,7 +121,7 @@ class ReplicaRunner:
             log.warning("mesh %s: the session decides in place of the meta-model: %s", self.progress.mesh, why)
             return await asyncio.to_thread(decide, self.checkpoint, meta_input, policy)
 
-    async def _score_again(self, group: Group, outcome: Scored | Exception) -> Scored | Exception:
+    async def _score_again(self, group: Group, outcome: ScoredGroup | Exception) -> ScoredGroup | Exception:
         """The scores of a group. If its scorer has other weights, as while new ones are rolled out, the group is scored
         here."""
         checkpoint = self.checkpoint
@@ -137,10 +137,10 @@ class ReplicaRunner:
         (scores,) = await asyncio.to_thread(score_groups, checkpoint.network, [group])
         if isinstance(scores, Exception):
             return scores
-        return Scored(outcome.replica, checkpoint.digest, scores, time.perf_counter() - started)
+        return ScoredGroup(outcome.replica, checkpoint.digest, scores, time.perf_counter() - started)
 
 
-def _outcome(answer: Scored | BaseException) -> Scored | Exception:
+def _outcome(answer: ScoredGroup | BaseException) -> ScoredGroup | Exception:
     if isinstance(answer, Overloaded) or (isinstance(answer, BaseException) and not isinstance(answer, Exception)):
         raise answer
     return answer

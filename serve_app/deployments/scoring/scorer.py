@@ -38,7 +38,7 @@ Scores = tuple[PartitionScore, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredGroup:
     """The scores of one group of parts.
 
     Attributes:
@@ -122,7 +122,7 @@ class Scorer:
         refused = "; ".join(self._weights.refused)
         return Equipment(kind, backend(kind), self._checkpoint.digest, refused, self._gpu.headroom)
 
-    async def score(self, group: Group, deadline: Deadline, mesh: str, trace: str = "") -> Scored:
+    async def score(self, group: Group, deadline: Deadline, mesh: str, trace: str = "") -> ScoredGroup:
         """Score a group of parts of a mesh, in one pass with other groups that wait. ``trace`` is the ``traceparent``
         of the caller.
 
@@ -135,7 +135,7 @@ class Scorer:
         try:
             self._set_waiting(self._waiting | {request})
             with span("scorer.score", trace, parts=len(group), work=_work(group)) as recorded:
-                outcome: Scored | Exception = await self._batched(request)
+                outcome: ScoredGroup | Exception = await self._batched(request)
                 if isinstance(outcome, Exception):
                     raise outcome
                 recorded.set(replica=self._replica, pass_seconds=outcome.seconds)
@@ -144,7 +144,7 @@ class Scorer:
         self._instruments.count(PARTS_SCORED, len(group), scorer=self._replica)
         return outcome
 
-    async def _score_batch(self, requests: list[WaitingGroup]) -> list[Scored | Exception]:
+    async def _score_batch(self, requests: list[WaitingGroup]) -> list[ScoredGroup | Exception]:
         """One outcome for each request. Errors are returned, since raising one would fail the whole batch."""
         clear()  # the task of all batches was started by the first request
         self._set_waiting(self._waiting - set(requests))
@@ -152,7 +152,7 @@ class Scorer:
             self._instruments.observe(BATCH_WAIT, time.monotonic() - request.arrived_at)
         in_time = [request.deadline.remaining_seconds > 0 for request in requests]
         live = [request for request, alive in zip(requests, in_time, strict=True) if alive]
-        results: dict[WaitingGroup, Scored | Exception] = {}
+        results: dict[WaitingGroup, ScoredGroup | Exception] = {}
         for checkpoint in {one.checkpoint.digest: one.checkpoint for one in live}.values():  # one pass for each weights
             together = [one for one in live if one.checkpoint is checkpoint]
             results |= await self._score_together(checkpoint, together)
@@ -161,7 +161,7 @@ class Scorer:
 
     async def _score_together(
         self, checkpoint: Checkpoint, requests: list[WaitingGroup]
-    ) -> dict[WaitingGroup, Scored | Exception]:
+    ) -> dict[WaitingGroup, ScoredGroup | Exception]:
         """Score groups of meshes with the same weights in one pass."""
         groups = [request.group for request in requests]
         started = time.perf_counter()
@@ -171,7 +171,7 @@ class Scorer:
         measure_memory(self._device, self._instruments)
         self._load = self._load.finish(sum(map(_work, groups)), seconds)
         scored = (
-            one if isinstance(one, Exception) else Scored(self._replica, checkpoint.digest, one, seconds)
+            one if isinstance(one, Exception) else ScoredGroup(self._replica, checkpoint.digest, one, seconds)
             for one in outcomes
         )
         return dict(zip(requests, scored, strict=True))

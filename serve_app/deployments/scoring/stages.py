@@ -16,7 +16,7 @@ from model.verdict import Verdict
 from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.messages import Equipment, SnapshotAnswer
 from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, Caller, P, T
-from serve_app.deployments.scoring.scorer import Scored
+from serve_app.deployments.scoring.scorer import ScoredGroup
 from serve_app.errors import DeadlineExceeded, ServeError
 from serve_app.pipeline import MetaInput, PreparedSnapshot, stage_span
 
@@ -70,14 +70,14 @@ class Progress:
     def __init__(self, mesh: str, model: str, deadline: Deadline) -> None:
         self.mesh, self.deadline = mesh, deadline
         self._model = model
-        self._scored: list[Scored] = []
+        self._scored: list[ScoredGroup] = []
         self.retries: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
         self.missing_parts = 0
 
-    def accept_scores(self, parts: int, groups: Sequence[Scored | Exception]) -> list[PartitionScore]:
+    def accept_scores(self, parts: int, groups: Sequence[ScoredGroup | Exception]) -> list[PartitionScore]:
         """The usable scores, in the order of the parts. The others of the ``parts`` count as missing."""
-        self._scored = [group for group in groups if isinstance(group, Scored) and self._has_our_weights(group)]
+        self._scored = [group for group in groups if isinstance(group, ScoredGroup) and self._has_our_weights(group)]
         for group in groups:
             if isinstance(group, Exception):
                 is_unknown = not isinstance(group, ServeError)
@@ -121,7 +121,7 @@ class Progress:
             yield
         self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - started
 
-    def _has_our_weights(self, group: Scored) -> bool:
+    def _has_our_weights(self, group: ScoredGroup) -> bool:
         if group.model != self._model:
             log.error(
                 "mesh %s: left out a group of parts, since scorer %s has other weights, %s",

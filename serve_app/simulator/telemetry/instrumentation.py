@@ -85,7 +85,7 @@ def _instrument(
     nodes = np.where(snapshot.node_observed, snapshot.node_features, np.nan).astype(np.float64)
     edges = np.where(snapshot.edge_observed, snapshot.edge_features, np.nan).astype(np.float64)
     names, index = list(snapshot.node_ids), snapshot.edge_index.copy()
-    outside = _outside(names, index, how)
+    outside = _measured_by_callers(names, index, how)
     nodes[outside, RESOURCES] = np.nan
     for fault in active:
         _blame_dependencies(fault, names, index, edges, outside, how)
@@ -107,7 +107,7 @@ def _instrument(
     )
 
 
-def _outside(names: Sequence[str], index: Ints, how: Instrumentation) -> Ints:
+def _measured_by_callers(names: Sequence[str], index: Ints, how: Instrumentation) -> Ints:
     """Rows of services that only their callers measure."""
     called = np.setdiff1d(index[1], index[0])
     return np.array([i for i in called.tolist() if how.draw(names[i], 0) < how.outside], dtype=np.int64)

@@ -150,7 +150,7 @@ def _settle(radii: Floats, calls: _CallRows) -> Floats:
     np.fill_diagonal(push, 0)
     steps = min(STEPS, 10 + n)
     for warmth in np.linspace(0.2, 0.01, steps):
-        square = _squares(at)
+        square = _squared_distances(at)
         force = push / square - pull * np.sqrt(square)
         move = at * force.sum(1)[:, None] - force @ at - 0.05 * at  # the last term holds discs without calls
         length = np.hypot(*move.T)
@@ -177,18 +177,18 @@ def _push_apart(at: Floats, radii: Floats) -> Floats:
     mass = radii**2
     yields = mass[None, :] / np.add.outer(mass, mass)
     for _ in range(PUSHES):
-        distance = np.sqrt(_squares(at))
+        distance = np.sqrt(_squared_distances(at))
         overlap = np.maximum(ideal - distance, 0)
         if overlap.max() < 0.02:
             break
         force = overlap * yields / distance
         at = at + at * force.sum(1)[:, None] - force @ at
     at = at - np.average(at, axis=0, weights=mass)
-    widened: Floats = at * max(1.0, float((ideal / np.sqrt(_squares(at))).max()))
+    widened: Floats = at * max(1.0, float((ideal / np.sqrt(_squared_distances(at))).max()))
     return widened
 
 
-def _squares(at: Floats) -> Floats:
+def _squared_distances(at: Floats) -> Floats:
     """Return squared distances ``[n, n]``, never 0."""
     x, y = at.T
     squares: Floats = np.subtract.outer(x, x) ** 2 + np.subtract.outer(y, y) ** 2 + 1e-6

@@ -85,7 +85,7 @@ def map_document(moment: Moment, layout: Layout, before: Sequence[MeshSnapshot],
                 "unusual": unusual.tolist(),
                 "x": _round(x, 2),
                 "y": _round(y, 2),
-                "deviation": _round(_most(content.services, node, len(names)), 2),
+                "deviation": _round(_largest(content.services, node, len(names)), 2),
                 "suspicion": [suspicion.get(name) for name in names],
                 "incident": [incidents.get(name) for name in names],
                 "gone": gone.tolist(),
@@ -219,7 +219,7 @@ def _edges(
     known = np.bincount(edge, ~np.isnan(rate), len(pairs)) > 0
     rates = np.where(known, np.bincount(edge, np.nan_to_num(rate), len(pairs)), np.nan).astype(np.float32)
     errors = _mean(content.errors[apart], rate, edge, len(pairs))
-    return pairs // count, pairs % count, rates, errors, _most(content.calls[apart], edge, len(pairs))
+    return pairs // count, pairs % count, rates, errors, _largest(content.calls[apart], edge, len(pairs))
 
 
 def _mean(shares: FloatArray, weights: FloatArray, group: IntArray, groups: int) -> FloatArray:
@@ -231,7 +231,7 @@ def _mean(shares: FloatArray, weights: FloatArray, group: IntArray, groups: int)
     return mean
 
 
-def _most(values: Array, group: IntArray, groups: int) -> Array:
+def _largest(values: Array, group: IntArray, groups: int) -> Array:
     """Return the largest known value of each group; NaN without any."""
     most = np.full(groups, -np.inf, np.float32)
     known = ~np.isnan(values)

@@ -67,7 +67,7 @@ def find(mesh: str, moments: Sequence[Moment], incident: str | None = None) -> R
         )
     worst, strongest = max(found, key=lambda one: (not one[1].recovering, one[1].score))
     last = found[-1][0]
-    calling = _calling(moments[: worst + 1], strongest)
+    calling = _newest_with_suspect(moments[: worst + 1], strongest)
     return ReportedIncident(
         mesh,
         tuple(moments),
@@ -91,7 +91,7 @@ def _last_open(mesh: str, moments: Sequence[Moment]) -> str:
     )
 
 
-def _calling(moments: Sequence[Moment], incident: IncidentDocument) -> MeshSnapshot:
+def _newest_with_suspect(moments: Sequence[Moment], incident: IncidentDocument) -> MeshSnapshot:
     newest = moments[-1].snapshot
     if not incident.suspects:
         return newest

@@ -75,7 +75,7 @@ def _summary(case: ReportedIncident) -> list[tuple[str, str]]:
         ("kind", incident.kind.replace("_", " ")),
         ("first suspect", case.first or "none"),
         ("since", f"{incident.since:%Y-%m-%d %H:%M:%S} UTC"),
-        ("duration", f"{sentences.duration(case)}, {sentences.ending(case)}"),
+        ("duration", f"{sentences.duration(case)}, {sentences.end_text(case)}"),
         *([] if seconds is None else [("reported after", sentences.span(seconds))]),
         ("impact", impact),
         ("probability", f"{case.worst.verdict.probability:.0%} at the highest score"),

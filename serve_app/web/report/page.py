@@ -44,7 +44,7 @@ def report(
         f"{_head(case, seen_before)}{_links(case, links)}"
         f"<h2>Spread</h2>{_figure(graph(case), narrow_graph(case), _graph_caption())}"
         f"<h2>Timeline</h2>{_figure(timeline(case), timeline(case, PHONE), _TIMELINE_CAPTION)}"
-        f"<h2>Likely causes</h2>{_as_of(case)}{suspects(case)}{_affected(case)}"
+        f"<h2>Likely causes</h2>{_as_of(case)}{suspects(case)}{_affected_services(case)}"
         f"<h2>About this report</h2>{_about(case, made_at or datetime.now(UTC))}"
     )
     return document(f"{case.first or 'Incident'} · {mesh} · {case.incident.since:%Y-%m-%d %H:%M} UTC", body, STYLE)
@@ -55,7 +55,7 @@ def _head(case: ReportedIncident, seen_before: str) -> str:
     incident = case.incident
     tiles = (
         ("since", f"{incident.since:%H:%M:%S}", f"{incident.since:%Y-%m-%d}, UTC"),
-        ("duration", sentences.duration(case), sentences.ending(case)),
+        ("duration", sentences.duration(case), sentences.end_text(case)),
         ("affected", f"{len(incident.affected)}", sentences.affected_caption(incident)),
         ("probability", f"{case.worst.verdict.probability:.0%}", "of an incident, at the highest score"),
     )
@@ -64,7 +64,7 @@ def _head(case: ReportedIncident, seen_before: str) -> str:
         f'<header class="{escape(incident.severity)}"><p class="kicker"><strong>{escape(incident.severity)}</strong> '
         f"{'in' if incident.is_notice else 'incident of'} mesh {escape(case.mesh)}</p>"
         f"<h1>{escape(incident.headline or case.first or 'No single suspect')}</h1>"
-        f"<p>{escape(sentences.spread(case))}</p><dl>{cells}</dl>{_planned(case)}"
+        f"<p>{escape(sentences.spread(case))}</p><dl>{cells}</dl>{_changes_and_events(case)}"
         f"{f'<p>{escape(seen_before)}.</p>' if seen_before else ''}</header>"
     )
 
@@ -76,7 +76,7 @@ def _links(case: ReportedIncident, links: Links | None) -> str:
     return f'<p class="links">{" · ".join(anchors)}</p>' if anchors else ""
 
 
-def _planned(case: ReportedIncident) -> str:
+def _changes_and_events(case: ReportedIncident) -> str:
     """Planned changes and Kubernetes Events near the incident."""
     incident = case.incident
     changes = [change.text for change in incident.changes]
@@ -96,7 +96,7 @@ def _figure(wide: str, narrow: str, caption: str) -> str:
     )
 
 
-def _affected(case: ReportedIncident) -> str:
+def _affected_services(case: ReportedIncident) -> str:
     """The names of the affected services, since the pictures show only those that fit."""
     names = "".join(f"<li>{escape(name)}</li>" for name in case.incident.affected)
     return f'<h2>Affected services</h2><ul class="affected">{names}</ul>' if names else ""

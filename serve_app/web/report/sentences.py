@@ -8,7 +8,7 @@ from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.web.report.case import ReportedIncident
 
 
-def ending(case: ReportedIncident) -> str:
+def end_text(case: ReportedIncident) -> str:
     """When the incident ended, or whether it is open."""
     if case.ended:
         return f"ended by {case.ended:%H:%M:%S}"
@@ -68,9 +68,9 @@ def span(time: timedelta) -> str:
 
 def _name_role(role: str, services: Sequence[str]) -> str:
     """Services with their role: its callers shop/web, shop/bff. Empty if there is none."""
-    return f"its {role}{'' if len(services) == 1 else 's'} {_some(services)}" if services else ""
+    return f"its {role}{'' if len(services) == 1 else 's'} {_first_names(services)}" if services else ""
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     """The first three names."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -19,7 +19,7 @@ from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
 from serve_app.stores.sqlite import LocalStore
 from serve_app.web.incidents import IncidentViews
-from serve_app.web.queries import Viewing
+from serve_app.web.queries import PageQueries
 
 SECONDS = 0.0123  # recorded duration of a verdict
 
@@ -32,7 +32,7 @@ class Watched:
         self.store = LocalStore(path)
         self._checkpoint = load()
         self.meshes = MeshRepository(self.store, MeshCache(2**28), replayer(Weights(self._checkpoint), Settings()))
-        self.viewing = Viewing(self.meshes)
+        self.viewing = PageQueries(self.meshes)
         self.incidents = IncidentViews(self.meshes)
 
     def see(

@@ -31,7 +31,7 @@ WITH_A_BODY = (MalformedDocument, InvalidDocument, DocumentTooLarge, Unsupported
 
 def errors_of_mesh(*more: type[Exception]) -> dict[int | str, dict[str, Any]]:
     """The ``responses`` of a route that needs a stored mesh, and may answer with ``more`` errors."""
-    return problems.documented(*OF_A_MESH, UnknownMesh, *more)
+    return problems.describe_errors(*OF_A_MESH, UnknownMesh, *more)
 
 
 def _ingress() -> Any:

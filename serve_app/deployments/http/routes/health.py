@@ -28,7 +28,7 @@ async def healthz(health: UseHealth) -> HealthDocument:
     return _document("ok", await health.last_equipment())
 
 
-@router.get("/readyz", responses=problems.documented(*BUSY))
+@router.get("/readyz", responses=problems.describe_errors(*BUSY))
 async def readyz(request: Request, health: UseHealth, backend: UseBackend) -> HealthDocument:
     """The store, a session, a scorer and the meta-model answer."""
     if report := request.scope.get("extensions", {}).get(EXTENSION):  # the gate asks, and sends its counts
@@ -36,7 +36,7 @@ async def readyz(request: Request, health: UseHealth, backend: UseBackend) -> He
     return _document("ready", await health.ready_equipment())
 
 
-@router.get("/metrics", response_class=Response, responses=problems.documented(*BUSY))
+@router.get("/metrics", response_class=Response, responses=problems.describe_errors(*BUSY))
 async def metrics(request: Request, backend: UseBackend) -> Response:
     """Metrics in Prometheus' text format: the meshes, the collector, and the requests to this replica."""
     meshes: list[MeshGauges] = []
@@ -52,7 +52,7 @@ async def metrics(request: Request, backend: UseBackend) -> Response:
     return Response(instruments.text(meshes, states, level), media_type=CONTENT_TYPE)
 
 
-@router.get("/v1/sla", responses=problems.documented(InvalidParameter, *BUSY))
+@router.get("/v1/sla", responses=problems.describe_errors(InvalidParameter, *BUSY))
 async def sla(backend: UseBackend) -> SlaDocument:
     """The service level over the window: each target with its current value, and whether it is kept. What is not known
     is `unknown`."""

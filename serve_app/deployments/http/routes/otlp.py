@@ -24,7 +24,7 @@ MESSAGES = {PROTOBUF: {"schema": {"type": "string", "format": "binary"}}, JSON: 
     openapi_extra={"requestBody": {"required": True, "content": MESSAGES}},
     responses={
         200: {"content": MESSAGES, "description": "`ExportMetricsServiceResponse`"},
-        **problems.documented(
+        **problems.describe_errors(
             *OF_A_MESH, *WITH_A_BODY, AheadOfClock, StaleSnapshot, SameTimeOtherContent, TooManyMeshes, StoreFull
         ),
     },

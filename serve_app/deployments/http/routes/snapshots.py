@@ -10,7 +10,7 @@ from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.bodies import read_snapshot, read_snapshots
-from serve_app.deployments.http.interface import MeshName, timing
+from serve_app.deployments.http.interface import MeshName, server_timing
 from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, WITH_A_BODY, UseBackend
 from serve_app.deployments.http.routes.responses import describe_body, json_response
 from serve_app.deployments.messages import SnapshotAnswer
@@ -34,7 +34,7 @@ router = APIRouter()
     "/v1/meshes/{mesh}/snapshots",
     response_model=VerdictDocument,
     openapi_extra=describe_body("SnapshotDocument"),
-    responses=problems.documented(
+    responses=problems.describe_errors(
         *OF_A_MESH, *WITH_A_BODY, AheadOfClock, StaleSnapshot, SameTimeOtherContent, TooManyMeshes, StoreFull
     ),
 )
@@ -50,7 +50,7 @@ async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Respons
     _count_retries(instruments, caller.retries)
     seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
     _count(instruments, answer, seconds)
-    return json_response(answer.verdict, {"server-timing": timing(seconds)})
+    return json_response(answer.verdict, {"server-timing": server_timing(seconds)})
 
 
 @router.post(
@@ -58,7 +58,7 @@ async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Respons
     status_code=204,
     response_class=Response,
     openapi_extra=describe_body("SnapshotDocument"),
-    responses=problems.documented(*OF_A_MESH, *WITH_A_BODY, TooManyMeshes, StoreFull),
+    responses=problems.describe_errors(*OF_A_MESH, *WITH_A_BODY, TooManyMeshes, StoreFull),
 )
 async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Learn baselines and calibration from a snapshot. It can have any time and does not move the mesh's clock."""
@@ -73,7 +73,7 @@ async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Res
     "/v1/score",
     response_model=VerdictDocument,
     openapi_extra=describe_body("ScoreDocument"),
-    responses=problems.documented(InvalidParameter, *BUSY, *WITH_A_BODY),
+    responses=problems.describe_errors(InvalidParameter, *BUSY, *WITH_A_BODY),
 )
 async def score(request: Request, backend: UseBackend) -> Response:
     """Score the last of 10 to 120 snapshots of one mesh against those before it. Nothing is stored."""
@@ -84,7 +84,7 @@ async def score(request: Request, backend: UseBackend) -> Response:
     decoded = time.perf_counter() - started
     answer = await caller.ask(backend.sessions.score, packed, caller.deadline, traceparent())
     seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
-    return json_response(answer.verdict, {"server-timing": timing(seconds)})
+    return json_response(answer.verdict, {"server-timing": server_timing(seconds)})
 
 
 def _count(instruments: PrometheusInstruments, answer: SnapshotAnswer, seconds: Mapping[str, float]) -> None:

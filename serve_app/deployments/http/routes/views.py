@@ -70,7 +70,7 @@ async def verdicts(
     return json_response(b'{"verdicts":[' + b",".join(kept) + b"]}")
 
 
-@router.get("/v1/meshes/{mesh}/source", responses=problems.documented(*OF_A_MESH))
+@router.get("/v1/meshes/{mesh}/source", responses=problems.describe_errors(*OF_A_MESH))
 async def source(mesh: MeshName, backend: UseBackend) -> SourceDocument:
     """Where the mesh's snapshots come from, and the state of the collector."""
     check_mesh_name(mesh)
@@ -196,13 +196,13 @@ async def comparison(
     return json_response(await backend.ask(backend.session_of(mesh).comparison, mesh, first, second))
 
 
-@router.get("/v1/model", response_model=ModelDocument, responses=problems.documented(InvalidParameter, *BUSY))
+@router.get("/v1/model", response_model=ModelDocument, responses=problems.describe_errors(InvalidParameter, *BUSY))
 async def model(backend: UseBackend) -> Response:
     """The weights in use: their inputs, their size, and how they were trained."""
     return json_response(await backend.ask(backend.sessions.model))
 
 
-@router.get("/v1/meshes", responses=problems.documented(InvalidParameter, *BUSY))
+@router.get("/v1/meshes", responses=problems.describe_errors(InvalidParameter, *BUSY))
 async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
     """The meshes that the caller may see, by name. Includes collected meshes that have no snapshot yet."""
     now, budget = time.time(), backend.settings.alert.budget
