@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -22,7 +23,7 @@ PATIENCE_SECONDS = 300.0  # for one request to a busy service: a long run must n
 if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import VerdictDocument
     from serve_app.cli.reading import Source
-    from serve_app.cli.series import SnapshotSeries
+    from serve_app.cli.series import ScoredSeries, ScoreSpans, SnapshotSeries
     from serve_app.recordings.reader import RecordingReader
     from serve_app.settings import Settings
 
@@ -48,8 +49,15 @@ def score(
         ),
     ] = None,
     jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=1, help="Processes that score several recordings or meshes side by side.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            "--jobs",
+            "-j",
+            min=1,
+            help="Processes, or with --ray tasks, that score several recordings or meshes side by side. Default: 1, or "
+            "with --ray one for each.",
+        ),
+    ] = None,
     overlap: Annotated[
         int | None,
         typer.Option(
@@ -57,6 +65,22 @@ def score(
             metavar="SNAPSHOTS",
             help="With --jobs: cut each series into spans, which first score this many snapshots before their own. The "
             "verdicts then differ a little from one pass; 960 is recommended.",
+        ),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Score as low-priority tasks on this Ray cluster, as HOST:PORT of its head; auto: the cluster of this "
+            "pod.",
+        ),
+    ] = None,
+    ray_resource: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --ray: only use nodes with this custom resource of Ray; each task claims 1. The autoscaler may "
+            "add such nodes.",
         ),
     ] = None,
     prometheus: PrometheusUrl = None,
@@ -79,7 +103,9 @@ def score(
       tagae score out/shop --url http://127.0.0.1:8000
       tagae score --prometheus http://127.0.0.1:9090 --from 2026-03-01T12:00Z --to 2026-03-01T14:00Z
       tagae score out/mon out/tue out/wed --jobs 4 -o verdicts
+      tagae score out/mon out/tue out/wed --ray auto -o verdicts
     """
+    from serve_app.cli.series import score_series
     from serve_app.recordings.reader import RecordingReader
     from serve_app.settings import load
 
@@ -96,20 +122,24 @@ def score(
         raise typer.BadParameter(
             "expected with --url or --from only; in this process a mesh ends with the run", param_hint="--mesh"
         )
-    if overlap and jobs == 1:
-        raise typer.BadParameter("expected --jobs of 2 or more too, came 1", param_hint="--overlap")
+    if overlap and (jobs is None or jobs == 1):
+        raise typer.BadParameter(f"expected --jobs of 2 or more too, came {jobs or 'none'}", param_hint="--overlap")
+    if ray_resource and not ray:
+        raise typer.BadParameter("expected --ray too, came none", param_hint="--ray-resource")
     chosen = load(config, overrides(settings, weights=("model.weights", weights)))
     if weights:  # also in place of the weights of single meshes
         model = chosen.model.model_copy(update={"meshes": {}})
         chosen = chosen.model_copy(update={"model": model})
     period = _parse_period(begin, end) if begin else None
     series = _select_series(chosen, recordings or [], prometheus, None if url else meshes, period)
-    if url and (len(series) > 1 or len(meshes) > 1 or jobs > 1):
-        raise typer.BadParameter("expected one series and one mesh, without --jobs", param_hint="--url")
+    if url and (len(series) > 1 or len(meshes) > 1 or ray or (jobs or 1) > 1):
+        raise typer.BadParameter("expected one series and one mesh, without --jobs and --ray", param_hint="--url")
     if len(series) > 1 and str(output) == "-":
         raise typer.BadParameter(f"expected a folder for {len(series)} files, came none", param_hint="--output")
-    if len(series) > 1 or overlap:
-        _score_side_by_side(chosen, series, warmup or [], jobs, overlap, output)
+    if len(series) > 1 or overlap or ray:
+        with _open_scoring(ray, ray_resource) as score_spans:
+            jobs = jobs or (len(series) if ray else 1)
+            _write_scored(score_series(chosen, series, warmup or [], jobs, overlap, score_spans), len(series), output)
         return
     warmups, source = [RecordingReader(path) for path in warmup or ()], series[0].open_source(chosen)
     with ExitStack() as stack:
@@ -149,29 +179,36 @@ def _select_series(
     return with_unique_names([SnapshotSeries(name, Period(polled, *period), name) for name, polled in selected])
 
 
-def _score_side_by_side(
-    settings: "Settings",
-    series: "Sequence[SnapshotSeries]",
-    warmups: Sequence[Path],
-    jobs: int,
-    overlap: int | None,
-    output: Path,
-) -> None:
-    """Score series in processes. Several series have a file each in the folder ``output``, and a summary each."""
-    from serve_app.api.schemas.verdict import VerdictDocument
-    from serve_app.cli.series import score_series
+@contextmanager
+def _open_scoring(ray: str | None, resource: str | None) -> "Iterator[ScoreSpans]":
+    """Yield what scores spans side by side: processes of this machine, or tasks on a Ray cluster."""
+    from serve_app.cli.series import score_in_processes
 
-    if len(series) > 1:
+    if ray is None:
+        yield score_in_processes
+        return
+    with waiting("connecting to the Ray cluster"):
+        from serve_app.cli.batch import score_on_cluster
+        from serve_app.deployments.batch import connect_batch
+    with connect_batch(ray, resource, print_note) as cluster:
+        yield partial(score_on_cluster, cluster)
+
+
+def _write_scored(scored: "Iterable[ScoredSeries]", count: int, output: Path) -> None:
+    """Write the verdicts of ``count`` series. Several have a file each in the folder ``output``, and a summary each."""
+    from serve_app.api.schemas.verdict import VerdictDocument
+
+    if count > 1:
         output.mkdir(parents=True, exist_ok=True)
-    for scored in score_series(settings, series, warmups, jobs, overlap):
-        name, tally = scored.series.name, Tally()
-        with _open_output(output / f"{name}.jsonl" if len(series) > 1 else output) as lines:
-            for line in scored.lines():
+    for one in scored:
+        tally = Tally()
+        with _open_output(output / f"{one.series.name}.jsonl" if count > 1 else output) as lines:
+            for line in one.lines():
                 lines.write(line)
                 tally.add(VerdictDocument.model_validate_json(line))
-        if len(series) > 1:
-            print_note(f"\n{name}")
-        for note in scored.notes:
+        if count > 1:
+            print_note(f"\n{one.series.name}")
+        for note in one.notes:
             print_note(note)
         tally.show()
 

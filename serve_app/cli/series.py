@@ -1,4 +1,4 @@
-"""Scores series of snapshots in worker processes, for ``tagae score --jobs``.
+"""Scores series of snapshots side by side, for ``tagae score --jobs`` and ``--ray``.
 
 A mesh is scored one snapshot after the other, so a series is the work of one process: several recordings or meshes are
 scored side by side, and each verdict is the same as alone. Only where an overlap is given, a series is cut into spans
@@ -6,7 +6,7 @@ that are scored side by side. Each span scores some snapshots before its own, to
 verdicts. So its verdicts are close to the verdicts of one pass, and not the same.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
@@ -104,8 +104,8 @@ def plan_spans(length: int | None, pieces: int, overlap: int, multiple: int) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
-    """One span of a series, for a worker."""
+class SpanTask:
+    """A span of a series to score."""
 
     settings: "Settings"
     warmups: tuple[Path, ...]
@@ -115,11 +115,14 @@ class _Task:
 
 
 @dataclass(frozen=True, slots=True)
-class _SpanResult:
-    """What a worker reports: why there was no snapshot at all, and notes on what was left out."""
+class SpanResult:
+    """Of a span: why there was no snapshot at all, and notes on what was left out."""
 
     problem: str
     notes: tuple[str, ...]
+
+
+ScoreSpans = Callable[[int, Sequence[SpanTask], Sequence[int]], list[SpanResult]]  # as score_in_processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,16 +155,22 @@ class ScoredSeries:
 
 
 def score_series(
-    settings: "Settings", series: Sequence[SnapshotSeries], warmups: Sequence[Path], jobs: int, overlap: int | None
+    settings: "Settings",
+    series: Sequence[SnapshotSeries],
+    warmups: Sequence[Path],
+    jobs: int,
+    overlap: int | None,
+    score_spans: ScoreSpans,
 ) -> Iterator[ScoredSeries]:
-    """Score series in ``jobs`` processes, and yield each when all are done. Files are gone after the last one.
+    """Score series, ``jobs`` spans side by side, and yield each when all are done. Files are gone after the last one.
 
     Args:
         settings: of the model.
         series: what to score.
         warmups: recordings that set the baselines of each span first.
-        jobs: processes.
+        jobs: spans that are scored at a time.
         overlap: snapshots that a span scores before its own; None: no series is cut.
+        score_spans: scores the spans, such as :func:`score_in_processes`.
 
     Raises:
         NoTelemetry: a period has no snapshot.
@@ -171,15 +180,14 @@ def score_series(
 
     multiple, pieces = settings.adapt.every_snapshots, -(-jobs // len(series))
     with TemporaryDirectory(prefix="tagae-score-") as folder:
-        tasks: list[_Task] = []
+        tasks: list[SpanTask] = []
         steps: list[int] = []
         for one in series:
             length = count_snapshots(one.open_source(settings))
             for span in plan_spans(length, pieces, overlap, multiple) if overlap else [SeriesSpan()]:
-                tasks.append(_Task(settings, tuple(warmups), one, span, Path(folder) / f"{len(tasks)}.jsonl"))
+                tasks.append(SpanTask(settings, tuple(warmups), one, span, Path(folder) / f"{len(tasks)}.jsonl"))
                 steps.append((span.end or length or 0) - span.start)
-        with start_workers(min(jobs, len(tasks))) as workers:
-            done = workers.each("scoring", _score_span, tasks, steps)
+        done = score_spans(jobs, tasks, steps)
         for one in series:
             results = [(task, result) for task, result in zip(tasks, done, strict=True) if task.series is one]
             if all(result.problem for _, result in results):
@@ -188,14 +196,26 @@ def score_series(
             yield ScoredSeries(one, files, tuple(note for _, result in results for note in result.notes))
 
 
-def _score_span(task: _Task) -> _SpanResult:
+def score_in_processes(jobs: int, tasks: Sequence[SpanTask], steps: Sequence[int]) -> list[SpanResult]:
+    """Score spans in worker processes of this machine, and return the results in order.
+
+    Args:
+        jobs: most processes.
+        tasks: the spans.
+        steps: their numbers of snapshots.
+    """
+    with start_workers(min(jobs, len(tasks))) as workers:
+        return workers.each("scoring", _score_span, tasks, steps)
+
+
+def _score_span(task: SpanTask) -> SpanResult:
     """Score a span and write the lines of its own snapshots."""
     source, problem = task.series.open_source(task.settings), ""
     warmups = [open_recording(path) for path in task.warmups]
     counted: list[bool] = []  # of the snapshots under way: whether their verdicts count
 
     def snapshots() -> "Iterator[MeshSnapshot]":
-        for counts, snapshot in _snapshots(source, task.span):
+        for counts, snapshot in span_snapshots(source, task.span):
             counted.append(counts)
             yield snapshot
 
@@ -208,10 +228,10 @@ def _score_span(task: _Task) -> _SpanResult:
                 report_steps(1)
         except NoTelemetry as error:
             problem = str(error)
-    return _SpanResult(problem, tuple(notes([*warmups, source])))
+    return SpanResult(problem, tuple(notes([*warmups, source])))
 
 
-def _snapshots(source: "Source", span: SeriesSpan) -> "Iterator[tuple[bool, MeshSnapshot]]":
+def span_snapshots(source: "Source", span: SeriesSpan) -> "Iterator[tuple[bool, MeshSnapshot]]":
     """Yield the snapshots of a span, and whether each counts."""
     from serve_app.collect.prometheus.history import PastPeriod
 
