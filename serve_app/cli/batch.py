@@ -5,7 +5,7 @@ need no files, no way to the Prometheus and no secrets, and a Prometheus is read
 
 A task scores a piece of a span: some minutes of snapshots, from the state that the task before has returned. So a lost
 node costs a few seconds of work, and the CPU of a task is free again soon. The verdicts are the same as in one process,
-since the state is passed on as it is.
+since the state is passed on unchanged.
 """
 
 import threading

@@ -79,8 +79,8 @@ def score(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="With --ray: only use nodes with this custom resource of Ray; each task claims 1. The autoscaler may "
-            "add such nodes.",
+            help="With --ray: each task claims 1 of this custom resource of Ray instead of a CPU. The autoscaler may "
+            "add nodes that have it.",
         ),
     ] = None,
     prometheus: PrometheusUrl = None,

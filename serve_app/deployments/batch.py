@@ -4,8 +4,9 @@ The service comes first in every respect:
 
 * A task claims a CPU and some memory of Ray's account, and is only submitted while a node has both free. So it is never
   before a replica in Ray's queue, and Ray's autoscaler adds no node for it. Tasks are short, so a replica that needs a
-  CPU gets it when the next task ends. Only with a custom resource, tasks wait in Ray's queue, and the autoscaler may
-  add nodes that have the resource.
+  CPU gets it when the next task ends.
+* With a custom resource, a task claims that instead of a CPU. So nodes without CPUs of Ray's account, where no replica
+  is placed, can be for tasks alone. Such tasks wait in Ray's queue, and the autoscaler may add nodes for them.
 * The process of a task has the lowest priority of the operating system, since replicas often use more than they claim.
 * Ray repeats a task whose node or process was lost. If a node runs out of memory, Ray ends tasks that it can repeat
   before replicas.
@@ -16,7 +17,7 @@ Tasks belong to the process that submitted them: if it ends, however it ends, Ra
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -47,16 +48,19 @@ class BatchCluster:
     """Submits tasks to the cluster that this process is connected to. Its methods may be called in any thread.
 
     Args:
-        resource: custom resource that each task claims too.
+        resource: custom resource that each task claims instead of a CPU.
         on_wait: gets a note while no node has room for the next task.
+
+    Attributes:
+        claim: resources of a task by their names in Ray.
     """
 
     def __init__(self, resource: str | None, on_wait: Callable[[str], None]) -> None:
-        self._resource, self._on_wait = resource, on_wait
-        self._claim = {"CPU": 1.0, "memory": float(MEMORY_BYTES), **({resource: 1.0} if resource else {})}
+        self.claim = {"CPU" if resource is None else resource: 1.0, "memory": float(MEMORY_BYTES)}
+        self._may_queue, self._on_wait = resource is not None, on_wait
         self._task = ray.remote(_run_last).options(
             name=NAME,
-            num_cpus=1,
+            num_cpus=0 if resource else 1,
             memory=MEMORY_BYTES,
             resources={resource: 1} if resource else None,
             max_retries=REPEATS,
@@ -69,7 +73,7 @@ class BatchCluster:
         """Store a value in the cluster. A task that gets the reference as an argument receives the value."""
         return ray.put(value)
 
-    def submit(self, function: Callable[..., T], *arguments: Any) -> "ray.ObjectRef[T]":
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> "ray.ObjectRef[Any]":
         """Run a function in the cluster as soon as a node has room.
 
         Args:
@@ -80,16 +84,16 @@ class BatchCluster:
             NoCapacity: the tasks were cancelled.
         """
         with self._turn:  # one at a time, so that each sees what the one before has claimed
-            if not self._resource:
+            if not self._may_queue:
                 self._await_room()
             if self._ended.is_set():
                 raise NoCapacity("the tasks were cancelled")
-            reference = self._task.remote(function, *arguments)
+            reference = self._task.remote([ray.put((function, arguments))])
             self._running.add(reference)
             self._ended.wait(SETTLE_SECONDS)
         return reference
 
-    def result(self, reference: "ray.ObjectRef[T]") -> T:
+    def result(self, reference: "ray.ObjectRef[Any]") -> Any:
         """Wait for a task and return what its function returned.
 
         Raises:
@@ -97,8 +101,7 @@ class BatchCluster:
             Exception: what the function raised.
         """
         try:
-            value: T = ray.get(reference)
-            return value
+            return ray.get(reference)
         except RayTaskError as error:
             raise error.cause from None
         except RayError as error:
@@ -118,9 +121,9 @@ class BatchCluster:
     def _await_room(self) -> None:
         """Wait until a node has room for a task, or the tasks are cancelled."""
         began, pause = time.monotonic(), NOTE_SECONDS
-        while not self._ended.is_set() and not _has_room(available_resources_per_node(), self._claim):
+        while not self._ended.is_set() and not _has_room(available_resources_per_node(), self.claim):
             if time.monotonic() - began > pause:
-                self._on_wait(f"waiting for {_describe(self._claim)} on one node that nothing else claims")
+                self._on_wait(f"waiting for {_describe(self.claim)} on one node that nothing else claims")
                 pause *= 2
             self._ended.wait(POLL_SECONDS)
 
@@ -146,9 +149,9 @@ def connect_batch(address: str, resource: str | None, on_wait: Callable[[str], N
         ) from None
     try:
         cluster = BatchCluster(resource, on_wait)
-        if not resource and not _has_room(total_resources_per_node(), cluster._claim):
+        if not resource and not _has_room(total_resources_per_node(), cluster.claim):
             raise NoCapacity(
-                f"--ray: expected a node with {_describe(cluster._claim)} at {found}, found none; add one, or take "
+                f"--ray: expected a node with {_describe(cluster.claim)} at {found}, found none; add one, or take "
                 "--jobs on this machine"
             )
         try:
@@ -188,10 +191,15 @@ def _find_cluster(address: str) -> str:
     return str(found)
 
 
-def _run_last(function: Callable[..., T], *arguments: Any) -> T:
-    """Call a function in a process that gets only the time of the CPUs that no other process wants."""
+def _run_last(call: Sequence["ray.ObjectRef[tuple[Callable[..., Any], tuple[Any, ...]]]"]) -> Any:
+    """Call a function in a process that gets only the time of the CPUs that no other process wants.
+
+    ``call`` has one reference, of the function and its arguments. It is in a list so that Ray does not read it, which
+    imports much, before the process has its priority.
+    """
     os.setpriority(os.PRIO_PROCESS, 0, LOWEST_PRIORITY)
-    return function(*arguments)
+    function, arguments = ray.get(call[0])
+    return function(*(ray.get(one) if isinstance(one, ray.ObjectRef) else one for one in arguments))
 
 
 def _has_room(nodes: Mapping[str, Mapping[str, float]], claim: Mapping[str, float]) -> bool:
@@ -200,7 +208,10 @@ def _has_room(nodes: Mapping[str, Mapping[str, float]], claim: Mapping[str, floa
 
 
 def _describe(claim: Mapping[str, float]) -> str:
-    return f"{claim['CPU']:g} CPU and {claim['memory'] / 2**30:g} GiB"
+    names = {"memory": "GiB"}
+    return " and ".join(
+        f"{amount / (2**30 if name == 'memory' else 1):g} {names.get(name, name)}" for name, amount in claim.items()
+    )
 
 
 def _first_line(error: BaseException) -> str:

@@ -311,7 +311,8 @@ def deploy(address: str, config: str, done: str) -> None:
 def claim_cpus(address: str, nodes: int, done: str) -> None:
     """Claim all CPUs of the cluster until this process ends. ``done`` is a file that is written then."""
     ray.init(address, log_to_driver=False)
-    claims = [ray.remote(signal.pause).options(num_cpus=CPUS).remote() for _ in range(nodes)]
+    pause = ray.remote(lambda: signal.pause())
+    claims = [pause.options(num_cpus=CPUS).remote() for _ in range(nodes)]
     while ray.available_resources().get("CPU", 0.0):
         time.sleep(POLL_SECONDS)
     Path(done).touch()

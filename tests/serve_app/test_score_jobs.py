@@ -143,7 +143,7 @@ def test_options_that_do_not_fit_are_named(arguments: tuple[str, ...], words: st
 
 @pytest.mark.parametrize("address", ["127.0.0.1:{port}", "nothing", "ray://127.0.0.1:{port}"])
 def test_a_cluster_that_is_not_there_is_reported(address: str, recordings: dict[str, Path]) -> None:
-    with socket.socket() as held:  # nobody listens there
+    with socket.socket() as held:  # no process listens there
         held.bind(("127.0.0.1", 0))
         result = score(recordings["mon"], "--ray", address.format(port=held.getsockname()[1]))
     assert (result.exit_code, result.stdout) == (1, "")
