@@ -12,7 +12,8 @@ for each overlap, with the differences from the verdicts of one pass.
 
 With ``--cluster``, only back-tests on a cluster are measured, in four minutes: two Ray nodes of this machine that also
 run the service, with a Redis. One recording is scored in one process, with ``--jobs 2`` and with ``--ray``, in turn;
-the latter two cut it into the same two spans, and their verdicts must be the same. Then a client pushes snapshots to
+the latter two cut it into the same two spans, and their verdicts must be the same. All three have the lowest priority,
+so that other load of the machine slows them alike. Then a client pushes snapshots to
 the service while nothing else runs, while tasks of ``--ray`` run on both nodes, and while ``--jobs 2`` runs beside it
 with the priority of the service, in turn. On a busy machine only the ratios say something. Needs ``redis-server`` or
 ``valkey-server``.
@@ -58,11 +59,12 @@ from tests.timing import PATIENCE_SECONDS
 FIRST = 760  # seed
 CUT, LENGTH = 1920, 2400  # snapshots of 15 s: where the span begins, and where the mesh ends
 SCORE = (sys.executable, "-c", "from serve_app.cli import main; main()", "score")
+LAST = ("nice", "-n", "19")  # the lowest priority
 LOADED_SECONDS = 5.0  # of a processor, after which a process that scores has loaded torch
 RECORDINGS, RECORDED = 4, 480  # recordings that are scored in one process and in two, and their snapshots
-ON_CLUSTER, ON_CLUSTER_OVERLAP = 800, 80  # snapshots of the recording that is scored on a cluster, and of its overlap
+ON_CLUSTER, ON_CLUSTER_OVERLAP = 480, 40  # snapshots of the recording that is scored on a cluster, and of its overlap
 ROUNDS = 3
-PUSHES, PUSH_SECONDS = 150, 0.05  # while a back-test runs or not: their number, and the pause between two
+PUSHES, PUSH_SECONDS = 100, 0.05  # while a back-test runs or not: their number, and the pause between two
 OVERLAPS = (120, 240, 480, 960, 1440)  # multiples of the snapshots between two fits of the adapter
 
 
@@ -167,7 +169,7 @@ def _score(recordings: Sequence[Path], output: Path, jobs: int) -> float:
 def _run(*arguments: str, environment: Mapping[str, str] = MappingProxyType({})) -> float:
     """Run ``tagae score`` and return its time, s."""
     began = time.perf_counter()
-    subprocess.run([*SCORE, *arguments], env={**os.environ, **environment}, check=True, capture_output=True)
+    subprocess.run([*LAST, *SCORE, *arguments], env={**os.environ, **environment}, check=True, capture_output=True)
     return time.perf_counter() - began
 
 
@@ -192,7 +194,7 @@ def measure_cluster(services: int) -> Iterator[dict[str, object]]:
             two = (str(long), str(long), "-o", str(folder / "unused"))
             beside: dict[str, Callable[[], AbstractContextManager[object]]] = {
                 "nothing": nullcontext,
-                "ray": partial(_beside, nodes, "nice", "-n", "19", *SCORE, *two, *ray),
+                "ray": partial(_beside, nodes, *LAST, *SCORE, *two, *ray),
                 "jobs": partial(_beside, nodes, *SCORE, *two, "-j", "2"),
             }
             for number in range(ROUNDS):

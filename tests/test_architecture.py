@@ -34,7 +34,7 @@ SERVE_APP = (
 MOST_PACKAGES = 27  # nodes of the structure: folders of serve_app, and the packages below
 # The same within serve_app/deployments, by folder or file.
 DEPLOYMENTS = (
-    ("deadline", "instruments", "local", "logs", "messages", "news", "orphans"),
+    ("batch", "deadline", "instruments", "local", "logs", "messages", "news", "orphans"),
     ("scaling", "service_graphs", "single_flight", "sla", "storage", "supervisor"),
     ("lifetime", "reporting", "rpc"),
     ("notifier", "queries", "scoring", "trainer"),

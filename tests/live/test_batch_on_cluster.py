@@ -21,9 +21,10 @@ from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, find_sna
 from tests.serve_app.test_kills import await_that
 from tests.timing import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.live, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.live, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1800)]
+LONG_SECONDS = 10 * PATIENCE_SECONDS  # tasks only get CPU time that nothing else on this machine wants
 COMMAND = [sys.executable, "-c", "from serve_app.cli import main; main()", "score"]
-LENGTHS = {"mon": 1200, "tue": 1300, "quiet": 40}  # several tasks each, but for the last
+LENGTHS = {"mon": 500, "tue": 560, "quiet": 40}  # several tasks each, but for the last
 
 
 def simulate(seed: int, length: int) -> Simulator:
@@ -76,7 +77,7 @@ def priorities(nodes: Nodes, node: Program) -> set[int]:
 
 
 def test_verdicts_are_the_same_as_on_one_machine(recordings: dict[str, Path], nodes: Nodes, tmp_path: Path) -> None:
-    chosen = (recordings["mon"], recordings["tue"], "--warmup", recordings["quiet"], "--jobs", 4, "--overlap", 200)
+    chosen = (recordings["mon"], recordings["tue"], "--warmup", recordings["quiet"], "--jobs", 4, "--overlap", 100)
     here = score(*chosen, "-o", tmp_path / "here")
     there = score(*chosen, "-o", tmp_path / "there", "--ray", nodes.address, **nodes.environment)
     assert (here.returncode, there.returncode) == (0, 0), here.stderr + there.stderr
@@ -118,13 +119,13 @@ def test_tasks_have_the_lowest_priority_and_a_lost_node_changes_no_verdict(
     with run_nodes(tmp_path / "nodes", 2) as nodes:
         log = tmp_path / "log"
         program = start(nodes, log, *chosen, "-o", tmp_path / "there")
-        await_that(lambda: len(busy_nodes(nodes)) == 2, "tasks on both nodes", 4 * PATIENCE_SECONDS)
+        await_that(lambda: len(busy_nodes(nodes)) == 2, "tasks on both nodes", LONG_SECONDS)
         assert nodes.head not in busy_nodes(nodes), "it has no CPU for tasks"
         lost = nodes.workers[0]
-        await_that(lambda: priorities(nodes, lost) == {LOWEST_PRIORITY}, "their priority", 4 * PATIENCE_SECONDS)
+        await_that(lambda: priorities(nodes, lost) == {LOWEST_PRIORITY}, "their priority", LONG_SECONDS)
         assert program.running
         nodes.kill(lost)
-        await_that(lambda: not program.running, "the command ends", 4 * PATIENCE_SECONDS)
+        await_that(lambda: not program.running, "the command ends", LONG_SECONDS)
         assert "scoring: 2 in " in log.read_text()
     assert contents(tmp_path / "there") == contents(tmp_path / "here")
 
@@ -135,9 +136,9 @@ def test_ctrl_c_leaves_nothing_behind(recordings: dict[str, Path], nodes: Nodes,
     log = tmp_path / "log"
     chosen = (recordings["mon"], recordings["tue"], "-o", tmp_path / "verdicts")
     program = start(nodes, log, *chosen, TMPDIR=str(temporary))
-    await_that(lambda: bool(busy_nodes(nodes)), "a task runs", 4 * PATIENCE_SECONDS)
+    await_that(lambda: bool(busy_nodes(nodes)), "a task runs", LONG_SECONDS)
     program.send(signal.SIGINT)
-    await_that(lambda: not program.running, "the command ends", PATIENCE_SECONDS)
+    await_that(lambda: not program.running, "the command ends", LONG_SECONDS)
     await_that(lambda: not busy_nodes(nodes), "no task is left", PATIENCE_SECONDS)
     assert list(temporary.iterdir()) == []
     assert list((tmp_path / "verdicts").iterdir()) == []
@@ -146,7 +147,7 @@ def test_ctrl_c_leaves_nothing_behind(recordings: dict[str, Path], nodes: Nodes,
 
 def test_a_command_that_is_killed_leaves_no_task(recordings: dict[str, Path], nodes: Nodes, tmp_path: Path) -> None:
     program = start(nodes, tmp_path / "log", recordings["mon"], "-o", tmp_path / "verdicts")
-    await_that(lambda: bool(busy_nodes(nodes)), "a task runs", 4 * PATIENCE_SECONDS)
+    await_that(lambda: bool(busy_nodes(nodes)), "a task runs", LONG_SECONDS)
     program.kill()
     await_that(lambda: not busy_nodes(nodes), "no task is left", PATIENCE_SECONDS)
 
@@ -157,10 +158,10 @@ def test_tasks_wait_for_a_cpu_that_nothing_else_claims(
     log, output = tmp_path / "log", tmp_path / "verdicts"
     with nodes.claim_cpus():
         program = start(nodes, log, recordings["quiet"], "-o", output)
-        await_that(lambda: "waiting for 1 CPU and 1 GiB" in log.read_text(), "it says so", 4 * PATIENCE_SECONDS)
+        await_that(lambda: "waiting for 1 CPU and 1 GiB" in log.read_text(), "it says so", LONG_SECONDS)
         assert program.running
         assert not busy_nodes(nodes)
-    await_that(lambda: not program.running, "the command ends", 4 * PATIENCE_SECONDS)
+    await_that(lambda: not program.running, "the command ends", LONG_SECONDS)
     assert len(output.read_text().splitlines()) == LENGTHS["quiet"]
 
 
@@ -169,9 +170,9 @@ def test_a_custom_resource_chooses_the_nodes(recordings: dict[str, Path], tmp_pa
         log, output = tmp_path / "log", tmp_path / "verdicts"
         program = start(nodes, log, recordings["mon"], "--ray-resource", "batch", "-o", output)
         chosen = nodes.add({"batch": 1})
-        await_that(lambda: bool(busy_nodes(nodes)), "a task runs", 4 * PATIENCE_SECONDS)
+        await_that(lambda: bool(busy_nodes(nodes)), "a task runs", LONG_SECONDS)
         assert busy_nodes(nodes) == [chosen]
-        await_that(lambda: not program.running, "the command ends", 4 * PATIENCE_SECONDS)
+        await_that(lambda: not program.running, "the command ends", LONG_SECONDS)
     assert len(output.read_text().splitlines()) == LENGTHS["mon"]
 
 
