@@ -187,7 +187,7 @@ def _open_scoring(ray: str | None, resource: str | None) -> "Iterator[ScoreSpans
     if ray is None:
         yield score_in_processes
         return
-    with waiting("connecting to the Ray cluster"):
+    with spinner("connecting to the Ray cluster"):
         from serve_app.cli.batch import score_on_cluster
         from serve_app.deployments.batch import connect_batch
     with connect_batch(ray, resource, print_note) as cluster:
