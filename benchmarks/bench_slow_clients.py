@@ -109,7 +109,7 @@ async def health(host: str, port: int, path: str, seconds: float) -> list[float]
     return taken
 
 
-def crowd(host: str, port: int, slow: int, streams: int, idles: int, seconds: float) -> Counter[str]:
+def hold_connections(host: str, port: int, slow: int, streams: int, idles: int, seconds: float) -> Counter[str]:
     """Hold all the other connections for some seconds, and return what was seen on them."""
     seen: Counter[str] = Counter()
 
@@ -139,7 +139,7 @@ async def compare(url: str, body: Body, process: ProcessPoolExecutor, chosen: ar
             is_beside = round_name == "beside"
             if is_beside:
                 seconds = SETTLE_SECONDS + chosen.seconds + OVERLAP_SECONDS
-                hold = partial(crowd, host, port, chosen.slow, chosen.streams, chosen.idle, seconds)
+                hold = partial(hold_connections, host, port, chosen.slow, chosen.streams, chosen.idle, seconds)
                 others = asyncio.get_running_loop().run_in_executor(process, hold)
                 await asyncio.sleep(SETTLE_SECONDS)
             taken, *probed = await asyncio.gather(

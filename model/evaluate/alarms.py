@@ -101,7 +101,7 @@ def onsets(truth: GroundTruth, alarm: Flags) -> tuple[bool, ...]:
     return tuple(bool(begins[window.wide].any()) for window in truth.windows)
 
 
-def by_chance(truth: GroundTruth, alarm: Flags) -> tuple[float, ...]:
+def chance_of_finding(truth: GroundTruth, alarm: Flags) -> tuple[float, ...]:
     """Return the probability of finding each incident by random alarms with the alarm share of labelled normal time."""
     normal = truth.labels == NORMAL
     share = float(alarm[normal].mean()) if normal.any() else 0.0

@@ -239,14 +239,14 @@ def fault_metrics(found: Sequence[FaultOutcome]) -> FaultMetrics:
     clusters = [o.cluster for o in hits]
     delays = [o.delay.total_seconds() for o in hits if o.delay is not None]
 
-    def among(places: Iterable[int | None], first: int) -> Estimate:
+    def place_share(places: Iterable[int | None], first: int) -> Estimate:
         return share([within(place, first) for place in places], clusters)
 
     return FaultMetrics(
         share([o.page is not None for o in found], [o.cluster for o in found]),
         float(np.median(delays)) if delays else None,
-        *(among((o.place for o in hits), first) for first in (1, 3)),
-        *(among((o.blamed for o in hits), first) for first in (1, 3)),
+        *(place_share((o.place for o in hits), first) for first in (1, 3)),
+        *(place_share((o.blamed for o in hits), first) for first in (1, 3)),
     )
 
 

@@ -10,7 +10,7 @@ from model.evaluate.alarms import (
     BUDGETS,
     SECONDS_PER_DAY,
     AlarmCount,
-    by_chance,
+    chance_of_finding,
     delays,
     false_alarms,
     found_at_budgets,
@@ -180,7 +180,7 @@ def located_run(truth: GroundTruth, series: VerdictSeries) -> LocatedRun:
 
 def _outcomes(truth: GroundTruth, series: VerdictSeries) -> tuple[IncidentOutcome, ...]:
     alarm, score = series.alarm, series.score
-    late, onset, chance = delays(truth, alarm), onsets(truth, alarm), by_chance(truth, alarm)
+    late, onset, chance = delays(truth, alarm), onsets(truth, alarm), chance_of_finding(truth, alarm)
     budgets: Mapping[int, tuple[bool, ...]] = {}
     with_tail: Mapping[int, tuple[bool, ...]] = {}
     normal = truth.labels == NORMAL

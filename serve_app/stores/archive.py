@@ -156,7 +156,7 @@ def archive(
     earlier = [_SnapshotAndVerdict.of(one, incident) for one in old.read()]
     seen = [*(one for one in earlier if one.at < window[0].at), *window]
     rows = [i for i, one in enumerate(seen) if one.incident is not None]
-    worst = max((seen[i] for i in rows), key=lambda one: (not one.recovering, one.score))
+    worst = max((seen[i] for i in rows), key=lambda one: (not one.is_recovering, one.score))
     after = _end_time(seen, rows[-1])
     document = _document(worst, seen[rows[-1]], opened_at or seen[rows[0]].at, after)
     size, gone = (worst.snapshot.num_nodes, worst.snapshot.num_edges), _list_gone(worst)
@@ -205,7 +205,7 @@ class _SnapshotAndVerdict:
         return self.incident["score"] if self.incident else 0.0
 
     @property
-    def recovering(self) -> bool:
+    def is_recovering(self) -> bool:
         """Whether the incident was over except for a pause, so that its headline says so."""
         return bool(self.incident and self.incident.get("recovering"))
 
