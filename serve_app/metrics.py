@@ -116,7 +116,9 @@ SPANS_DROPPED = Metric(
     ("reason",),
 )
 WEIGHTS = Metric(
-    "tagae_weights", "Different weights that meshes may use: the default ones, and those of single meshes.", gauge=True
+    "tagae_weights",
+    "Different weights that meshes may use: the default weights and the weights of single meshes.",
+    gauge=True,
 )
 GPU_MEMORY_PEAK = Metric(
     "tagae_gpu_memory_peak_bytes",
