@@ -8,7 +8,7 @@ snapshot before had, and lacks some of those before, so that each one changes th
 steady first. Snapshots repeat after :data:`DISTINCT`, with later times.
 
 Correctness first: every push is answered with 200 and the next sequence. Memory is the private memory of all processes
-of the service together, at its highest of two samples a second, and the highest resident memory of each process. (Their
+of the service together, at its highest of two samples a second, and the share of each process in it. (Their
 proportional set size would be more exact, but to read it stops a large process for a moment.) Prints JSON lines.
 """
 
@@ -91,11 +91,11 @@ class Memory:
 
     Attributes:
         total: highest sum of private memory, bytes.
-        peaks: highest resident set size of each process, bytes, by its name and id.
+        parts: private memory of each process at that time, bytes, by its name and id.
     """
 
     total: int = 0
-    peaks: dict[str, int] = field(default_factory=dict)
+    parts: dict[str, int] = field(default_factory=dict)
 
     @contextmanager
     def measure(self) -> Iterator[None]:
@@ -111,19 +111,18 @@ class Memory:
 
     def _sample(self, done: threading.Event) -> None:
         while not done.wait(SAMPLE_SECONDS):
-            total = 0
+            parts = {}
             for process in psutil.Process().children(recursive=True):
                 with suppress(psutil.NoSuchProcess):
                     used, name = process.memory_info(), " ".join(process.cmdline()[:1])
-                    total += used.rss - used.shared
-                    key = f"{name.split(':')[-1] or process.name()} {process.pid}"
-                    self.peaks[key] = max(self.peaks.get(key, 0), used.rss)
-            self.total = max(self.total, total)
+                    parts[f"{name.split(':')[-1] or process.name()} {process.pid}"] = used.rss - used.shared
+            if (total := sum(parts.values())) > self.total:
+                self.total, self.parts = total, parts
 
-    def largest(self, count: int = 6) -> dict[str, int]:
-        """The processes with the highest peaks, in MiB."""
-        ordered = sorted(self.peaks.items(), key=lambda one: -one[1])[:count]
-        return {name: round(peak / MIB) for name, peak in ordered}
+    def largest(self, count: int = 8) -> dict[str, int]:
+        """The processes with the most memory, in MiB."""
+        ordered = sorted(self.parts.items(), key=lambda one: -one[1])[:count]
+        return {name: round(part / MIB) for name, part in ordered}
 
 
 def push(client: httpx.Client, snapshot: MeshSnapshot, sequence: int) -> tuple[float, dict[str, float], int]:
