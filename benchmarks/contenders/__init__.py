@@ -20,12 +20,16 @@ NAMES = (
     "own_limit",
     "n_sigma",
     "graph_z",
+    "deepest",
     "adaptive_bands",
     "robust_bands",
+    "moving_variance",
     "isolation_forest",
     "ecod",
+    "pca",
     "autoencoder",
     "baro",
+    "microrca",
 )
 
 

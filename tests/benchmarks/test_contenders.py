@@ -16,12 +16,16 @@ from benchmarks.contenders import (
     autoencoder,
     baro,
     contender,
+    deepest,
     ecod,
     graph_z,
     guarded,
     isolation_forest,
+    microrca,
+    moving_variance,
     n_sigma,
     own_limit,
+    pca,
     robust_bands,
 )
 from benchmarks.contenders.paging import Floats
@@ -147,7 +151,7 @@ def test_a_service_that_was_not_in_the_warm_up_has_no_limit_of_its_own() -> None
     assert affected_services(verdict) == [("shop/cart",)]
 
 
-@pytest.mark.parametrize("module", [n_sigma, graph_z])
+@pytest.mark.parametrize("module", [n_sigma, graph_z, deepest, microrca])
 def test_a_slow_call_is_evidence_about_the_service_that_is_called(module: Contender) -> None:
     calm = [snapshot(i) for i in range(WARM_UP)]
     slow = [snapshot(WARM_UP + i, calls={(1, "p50_latency"): 0.4}) for i in range(2)]
@@ -171,6 +175,51 @@ def test_the_graph_score_subtracts_what_callees_explain() -> None:
 
     assert first(n_sigma) == ["shop/gateway", "shop/cart", "shop/store"]
     assert first(graph_z) == ["shop/store", "shop/cart", "shop/gateway"]  # log 20 is compared with log 2 and log 1.25
+
+
+def test_the_deepest_anomaly_comes_first_however_small() -> None:
+    worse: Values = {(0, "p99_latency"): 5.0, (1, "p99_latency"): 2.0, (3, "cpu_utilization"): 0.53}
+    verdict = after(deepest, *[worse] * 3)[-1]
+    assert [s.service for s in verdict.suspects[:3]] == ["shop/cart", "bank/ledger", "shop/gateway"]
+
+
+def test_moving_variance_alarms_at_a_step_and_not_at_a_new_level() -> None:
+    verdicts = after(moving_variance, *[{(1, "p99_latency"): 0.4}] * 12)
+    assert affected_services(verdicts[3]) == [("shop/cart",)]
+    assert not affected_services(verdicts[-1]), "a constant has no variance"
+    restless: list[Values] = [{(1, "p99_latency"): 0.4 if i % 2 else 0.1} for i in range(WARM_UP - 1)]
+    assert not any(affected_services(v) for v in after(moving_variance, *restless[:12], warm=restless))
+
+
+def test_moving_variance_has_a_least_limit() -> None:
+    """Of eight samples, one is d away from the others: their variance is 7/64 d squared. The least limit is 0.02^2."""
+    at_limit = 0.02 * 8 / np.sqrt(7)
+    for step, alarms in ((1.02 * at_limit, True), (0.98 * at_limit, False)):
+        found = after(moving_variance, {(1, "cpu_utilization"): EASE[4] + step}, *[{}] * 3)
+        assert any(affected_services(v) for v in found) == alarms
+
+
+def test_principal_components_count_against_their_own_variance() -> None:
+    """The columns have variances 4 and 1, and do not depend on each other: two spreads each make 4 and 4."""
+    rows = np.array([[2, 1], [2, -1], [-2, 1], [-2, -1]], np.float32)
+    (found,) = pca._anomaly_score(pca._learn(rows), np.array([[4, 2]], np.float32))
+    assert found == pytest.approx(8.0)
+
+
+def test_the_random_walk_prefers_the_slow_service_whose_cpu_follows_the_latency() -> None:
+    """Both services are called slowly, and the cpu of one has the same course."""
+    course = [0.0, 0.5, 1.0, 0.6, 0.9, 0.4, 1.0, 0.8]
+    calm = [snapshot(i) for i in range(WARM_UP)]
+    for owner, other in ((1, 2), (2, 1)):
+        later = [
+            snapshot(
+                WARM_UP + i,
+                {(owner, "cpu_utilization"): 0.4 + 0.015 * x, (other, "cpu_utilization"): 0.4},
+                {(call, "p50_latency"): 0.01 * float(np.exp(3 * x)) for call in range(2)},
+            )
+            for i, x in enumerate(course)
+        ]
+        assert run(microrca, [*calm, *later])[-1].suspects[0].service == SERVICES[owner]
 
 
 @pytest.mark.parametrize("module", [adaptive_bands, robust_bands])
@@ -224,7 +273,7 @@ def test_ecod_adds_the_rarest_tails() -> None:
     assert found == pytest.approx(-np.log(2 / 6) - np.log(1 / 6) - np.log(6 / 6))
 
 
-@pytest.mark.parametrize("module", [isolation_forest, ecod, autoencoder])
+@pytest.mark.parametrize("module", [isolation_forest, ecod, pca, autoencoder])
 def test_learned_rows_are_of_all_services_and_rare_ones_alarm(module: Contender) -> None:
     rng = np.random.default_rng(1)
     worse = {"p50_latency": 0.5, "p99_latency": 4.0, "error_rate": 0.5, "cpu_utilization": 0.9}
