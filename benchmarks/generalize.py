@@ -4,7 +4,8 @@
 
 The generators are our simulator, the other simulator (../shared/other_mesh) and recorded normal traffic with injected
 faults (../shared/recordings). If one is missing, a message says so and it is skipped. The shipped weights are tested as
-well; their training data are in the model card. Weights and verdicts are kept in out/generalize until the code changes.
+well; their training data are in the model card. So are the contenders, which learn from the recording itself before its
+judged time begins. Weights and verdicts are kept in out/generalize until the code changes.
 Writes ``generalize.jsonl`` if all generators are left out in turn. A training takes five to ten minutes on two cores.
 """
 
@@ -16,7 +17,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.detection.lines import Tagae, code_digest, missing_work, score, verdict_path
+from benchmarks.contenders import NAMES
+from benchmarks.detection.lines import Detector, Tagae, code_digest, detector, missing_work, score, verdict_path
 from benchmarks.detection.parts import Part, RecordingTask, evaluate_task, group_parts
 from benchmarks.detection.plan import COLD, OURS, Job
 from benchmarks.detection.rows import rows
@@ -26,6 +28,7 @@ from model.training.train import TrainingOptions, train
 from serve_app.cli.console import bars, reporter, stderr_console
 from serve_app.cli.workers import Workers, report_steps, start_workers
 from serve_app.evaluation.run import EvaluationOptions
+from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import AlertSettings
 from serve_app.simulator.training_meshes import processes
 
@@ -82,7 +85,7 @@ def train_on(trained: Sequence[Generator], folder: Path, options: TrainingOption
 
 
 def evaluate_weights(generator: Generator, weights: Weights, workers: Workers, folder: Path = VERDICTS) -> list[Part]:
-    """Score and judge the test recordings of a generator.
+    """Score and judge the test recordings of a generator, with these weights and with every contender.
 
     Args:
         generator: that the first weights were not trained on.
@@ -91,7 +94,7 @@ def evaluate_weights(generator: Generator, weights: Weights, workers: Workers, f
         folder: of the verdicts.
     """
     recordings = workers.each("recordings", _record, generator.tests, [1] * len(generator.tests))
-    jobs = [_job(name, one) for one in recordings for name in weights]
+    jobs = [_job(names, one) for one in recordings for names in (*((name,) for name in weights), NAMES)]
     due = [job for one in jobs if (job := missing_work(one, folder, _Digest(weights))) is not None]
     workers.each("verdicts", _score, [(job, weights, folder) for job in due], [job.snapshots() for job in due])
     tasks = [
@@ -100,7 +103,7 @@ def evaluate_weights(generator: Generator, weights: Weights, workers: Workers, f
             one.path,
             EvaluationOptions(AlertSettings(), begin_after=one.judged_after),
             control=False,
-            files={name: verdict_path(folder, name, one.path) for name in weights},
+            files={name: verdict_path(folder, name, one.path) for name in (*weights, *NAMES)},
         )
         for one in recordings
     ]
@@ -108,17 +111,20 @@ def evaluate_weights(generator: Generator, weights: Weights, workers: Workers, f
 
 
 class _Digest:
-    """Digest of everything that determines the verdicts of a detector: our code and its weights."""
+    """Digest of everything that determines the verdicts of a detector: its code, and ours with its weights."""
 
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
 
     def __call__(self, name: str) -> str:
+        if name not in self.weights:
+            return code_digest(name)
         return hashlib.sha256(code_digest(OURS).encode() + self.weights[name].read_bytes()).hexdigest()
 
 
-def _job(name: str, recording: TestRecording) -> Job:
-    return Job("shared", (name,), (recording.path,), first=COLD, judged_after=recording.judged_after)
+def _job(names: tuple[str, ...], recording: TestRecording) -> Job:
+    before = round(recording.judged_after.total_seconds() / RecordingReader(recording.path).interval_seconds)
+    return Job("shared", names, (recording.path,), first=max(COLD, before + 1), judged_after=recording.judged_after)
 
 
 def _record(recipe: Recipe) -> TestRecording:
@@ -129,7 +135,11 @@ def _record(recipe: Recipe) -> TestRecording:
 
 def _score(work: tuple[Job, Weights, Path]) -> None:
     job, weights, folder = work
-    score(job, folder, report_steps, lambda name: Tagae(load(weights[name])), _Digest(weights))
+
+    def make(name: str) -> Detector:
+        return Tagae(load(weights[name])) if name in weights else detector(name)
+
+    score(job, folder, report_steps, make, _Digest(weights))
 
 
 def _is_there(generator: Generator) -> bool:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from benchmarks import figures
+from benchmarks.contenders import NAMES
 from benchmarks.detection.rows import rows
 from benchmarks.generalization import generators as module
 from benchmarks.generalization.generators import (
@@ -171,12 +172,14 @@ def test_a_generator_is_left_out(traffic: InjectedTraffic, tmp_path: Path) -> No
         )
     (part,) = parts
     assert part.name.startswith("recorded")
-    assert set(part.pool.metrics) == {LEFT_OUT, SHIPPED_NAME}
+    assert set(part.pool.metrics) == {LEFT_OUT, SHIPPED_NAME, *NAMES}
     recall = {(row["detector"], row["measure"]): row["n"] for row in rows(part)}[LEFT_OUT, "recall"]
     assert recall == len(read_truth(recording.path).faults)
 
 
-def test_the_table_has_a_line_for_each_generator_and_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_has_a_line_for_each_generator_and_weights_and_the_strongest_contender(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def row(part: str, detector: str, measure: str, value: float) -> dict[str, object]:
         return {"part": part, "detector": detector, "measure": measure, "value": value, "low": 0.5, "high": 0.7}
 
@@ -184,13 +187,18 @@ def test_the_table_has_a_line_for_each_generator_and_weights(tmp_path: Path, mon
         row("simulator, located", LEFT_OUT, "recall", 0.6),
         row("simulator, located", LEFT_OUT, "incidents_per_found_fault", 1.1) | {"low": None},
         row("simulator, located", SHIPPED_NAME, "recall", 0.65),
+        row("simulator, located", "N-sigma", "recall", 0.9),
+        row("simulator, located", "N-sigma", "false_pages_per_hour", 2.1),
+        row("simulator, located", "PCA", "recall", 0.2),
+        row("simulator, located", "PCA", "false_pages_per_hour", 1.9),
         row("recorded traffic, located", LEFT_OUT, "top_1_of_true_pages", 0.55),
     ]
     (tmp_path / "benchmarks" / "results").mkdir(parents=True)
     (tmp_path / "benchmarks" / "results" / "generalize.jsonl").write_text("\n".join(map(json.dumps, measured)))
     monkeypatch.setattr(figures, "ROOT", tmp_path)
-    *_, header, rule, first, second, third = figures.generalization().splitlines()
+    *_, header, rule, first, second, contender, third = figures.generalization().splitlines()
     assert header.count("|") == rule.count("|") == first.count("|")
-    assert first == "| simulator | trained without | 0.60 (0.50 to 0.70) | – | – | – | 1.10 | – | – |"
-    assert second.startswith("| simulator | shipped | 0.65 (0.50 to 0.70) |")
-    assert third == "| recorded traffic | trained without | – | – | – | – | – | 0.55 (0.50 to 0.70) | – |"
+    assert first == "| simulator | weights trained without | 0.60 (0.50 to 0.70) | – | – | – | 1.10 | – | – |"
+    assert second.startswith("| simulator | weights shipped | 0.65 (0.50 to 0.70) |")
+    assert contender.startswith("| simulator | contender: PCA | 0.20 (0.50 to 0.70) | 1.9"), "N-sigma alerts too often"
+    assert third == "| recorded traffic | weights trained without | – | – | – | – | – | 0.55 (0.50 to 0.70) | – |"
