@@ -10,13 +10,12 @@ some snapshots before its own, to learn the mesh, and drops their verdicts. Here
 simulated meshes with faults and benign changes, with overlaps of different lengths. Each mesh gives one line of JSON
 for each overlap, with the differences from the verdicts of one pass.
 
-With ``--cluster``, only back-tests on a cluster are measured, in four minutes: two Ray nodes of this machine that also
-run the service, with a Redis. One recording is scored in one process, with ``--jobs 2`` and with ``--ray``, in turn;
-the latter two cut it into the same two spans, and their verdicts must be the same. All three have the lowest priority,
-so that other load of the machine slows them alike. Then a client pushes snapshots to
-the service while nothing else runs, while tasks of ``--ray`` run on both nodes, and while ``--jobs 2`` runs beside it
-with the priority of the service, in turn. On a busy machine only the ratios say something. Needs ``redis-server`` or
-``valkey-server``.
+With ``--cluster``, only back-tests on a cluster are measured, in up to a quarter of an hour: two Ray nodes of this
+machine that also run the service, with a Redis. One recording is scored in one process, with ``--jobs 2`` and with
+``--ray``, in turn; the latter two cut it into the same two spans, and their verdicts must be the same. All three have
+the lowest priority, so that other load of the machine slows them alike. Then a client pushes snapshots to the service
+while nothing else runs, while two tasks of ``--ray`` run, and while ``--jobs 2`` runs beside it with the priority of
+the service, in turn. On a busy machine only the ratios say something. Needs ``redis-server`` or ``valkey-server``.
 """
 
 import argparse
