@@ -18,7 +18,7 @@ FLOORS = {
 }
 # Floors within serve_app, from the lowest up. A module imports only from its own package and from floors below.
 SERVE_APP = (
-    ("errors", "metrics"),
+    ("errors", "metrics", "worker_setup"),
     ("access", "net"),
     ("api",),
     ("settings",),

@@ -35,7 +35,7 @@ OUTLIER = 1.5  # distance of load from its median, logarithms, beyond which it i
 STEEPEST = 3.0  # slope and bend at most
 LEAST_RISE = 0.05  # from lowest to highest load; flatter curves are dropped
 MOST_SERVICES = 64  # with curves: 4 KB with their names
-BLOCK = 2048  # services that are fitted at once
+BLOCK = 512  # services that are fitted at once
 
 Floats = NDArray[np.float64]
 

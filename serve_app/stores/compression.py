@@ -17,31 +17,36 @@ from serve_app.errors import CorruptState
 MARK = b"lz4\0"
 _LEAST_BYTES = 256  # smaller blobs are not compressed
 _SIZE_BYTES = 4
+Buffer = bytes | memoryview
 _CODEC: Any = pa.Codec("lz4_raw")
 
 
-def compress(blob: bytes) -> bytes:
-    """The mark, the size of the blob, and its compressed bytes; the blob itself if that would not be shorter."""
+def compress(blob: bytes) -> tuple[Buffer, ...]:
+    """The pieces of a compressed blob: the mark, the size of the blob, and its compressed bytes. If those would not be
+    shorter, the blob itself. A state can have 100 MB, so the caller joins the pieces once, with what it adds."""
     is_marked = blob.startswith(MARK)  # by chance: it has to look different from a compressed one
     if len(blob) < _LEAST_BYTES and not is_marked:
-        return blob
-    packed = b"".join((MARK, len(blob).to_bytes(_SIZE_BYTES, "big"), _CODEC.compress(blob, asbytes=True)))
-    return packed if is_marked or len(packed) < len(blob) else blob
+        return (blob,)
+    compressed = _CODEC.compress(blob)
+    # A view of it has the bytes that were allocated, which are more than its size.
+    pieces = MARK, len(blob).to_bytes(_SIZE_BYTES, "big"), memoryview(compressed)[: compressed.size]
+    return pieces if is_marked or sum(map(len, pieces)) < len(blob) else (blob,)
 
 
-def decompress(packed: bytes) -> bytes:
-    """Inverse of :func:`compress`.
+def decompress(packed: memoryview) -> bytes:
+    """The blob whose pieces were joined.
 
     Raises:
         CorruptState: the bytes are damaged.
     """
-    if not packed.startswith(MARK):
-        return packed
+    if packed[: len(MARK)] != MARK:
+        return bytes(packed)
     head = len(MARK) + _SIZE_BYTES
     size = int.from_bytes(packed[len(MARK) : head], "big")
     try:
-        return bytes(_CODEC.decompress(packed[head:], size, asbytes=True))
+        blob: bytes = _CODEC.decompress(packed[head:], size, asbytes=True)
     except (OSError, ValueError) as error:
         raise CorruptState(
             f"stored blob: expected LZ4 of {size} bytes, came others ({error}); restore a backup, or delete the mesh"
         ) from error
+    return blob

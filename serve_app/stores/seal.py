@@ -6,17 +6,18 @@ no protection against an attacker.
 """
 
 import zlib
+from collections.abc import Iterable
 
 from serve_app.errors import CorruptState
-from serve_app.stores.compression import compress, decompress
+from serve_app.stores.compression import Buffer, compress, decompress
 
 _SIZE = 4  # bytes
 
 
 def seal(blob: bytes, *key: object) -> bytes:
     """Compress a blob, and prefix it with the checksum of its row's key and its bytes."""
-    packed = compress(blob)
-    return _sum(packed, key) + packed
+    pieces = compress(blob)
+    return b"".join((_sum(pieces, key), *pieces))
 
 
 def unseal(sealed: bytes, *key: object) -> bytes:
@@ -25,8 +26,8 @@ def unseal(sealed: bytes, *key: object) -> bytes:
     Raises:
         CorruptState: the checksum differs.
     """
-    packed = sealed[_SIZE:]
-    if len(sealed) < _SIZE or sealed[:_SIZE] != _sum(packed, key):
+    packed = memoryview(sealed)[_SIZE:]
+    if len(sealed) < _SIZE or sealed[:_SIZE] != _sum([packed], key):
         raise CorruptState(
             f"stored {' '.join(map(str, key))}: expected the bytes that were written, came {len(packed)} bytes with "
             "another checksum"
@@ -34,5 +35,8 @@ def unseal(sealed: bytes, *key: object) -> bytes:
     return decompress(packed)
 
 
-def _sum(blob: bytes, key: tuple[object, ...]) -> bytes:
-    return zlib.crc32(blob, zlib.crc32(repr(key).encode())).to_bytes(_SIZE, "big")
+def _sum(pieces: Iterable[Buffer], key: tuple[object, ...]) -> bytes:
+    total = zlib.crc32(repr(key).encode())
+    for piece in pieces:
+        total = zlib.crc32(piece, total)
+    return total.to_bytes(_SIZE, "big")

@@ -7,7 +7,14 @@ three. Verdicts are sent as JSON. Snapshots also have a packed form for stores a
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import arrow, structs
 from serve_app.api.codec.packed import pack_snapshot, unpack_snapshot
-from serve_app.api.codec.validation import ERRORS_LISTED, Limits, require_not_ahead, snapshot_document
+from serve_app.api.codec.validation import (
+    ERRORS_LISTED,
+    Limits,
+    call_documents,
+    require_not_ahead,
+    service_documents,
+    snapshot_document,
+)
 from serve_app.api.codec.verdicts import decode_verdict_line, encode_verdict, verdict_line
 from serve_app.errors import UnsupportedMediaType
 
@@ -18,6 +25,7 @@ __all__ = [
     "MEDIA_TYPES",
     "MESSAGEPACK",
     "Limits",
+    "call_documents",
     "decode_snapshot",
     "decode_snapshots",
     "decode_verdict_line",
@@ -25,6 +33,7 @@ __all__ = [
     "encode_verdict",
     "pack_snapshot",
     "require_not_ahead",
+    "service_documents",
     "snapshot_document",
     "unpack_snapshot",
     "verdict_line",

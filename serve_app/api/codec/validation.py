@@ -68,6 +68,7 @@ _ROWS: dict[str, TypeAdapter[list[Any]]] = {
 ERRORS_LISTED = 20  # of a document with thousands of mistakes, a client needs only the first few
 ROWS_AT_ONCE = 256  # in a block
 MOST_FIELDS = 32  # of one row; more cannot be typing errors
+ALL_ROWS = slice(None)
 SHOWN = 80  # characters of a value in an error
 _SHOWN_ITEMS, _SHOWN_DEPTH = 4, 2
 _End = Literal["source", "destination"]
@@ -403,25 +404,34 @@ def _describe_errors(error: ValidationError, place: tuple[str, ...] = (), first_
 def snapshot_document(snapshot: MeshSnapshot) -> dict[str, Any]:
     """The JSON document of a snapshot, as a client sends it. Numbers have the fewest digits that read back as the same
     float32; unobserved values are left out."""
-    nodes = _metric_dicts(NODE_METRICS, snapshot.node_features, snapshot.node_observed)
-    calls = _metric_dicts(EDGE_METRICS, snapshot.edge_features, snapshot.edge_observed)
-    ends = snapshot.edge_index.T.tolist()
     document: dict[str, Any] = {
         "observed_at": snapshot.observed_at.isoformat(),
-        "services": [
-            dict(zip(("namespace", "name"), name.split("/", 1), strict=True), metrics=metrics)
-            for name, metrics in zip(snapshot.node_ids, nodes, strict=True)
-        ],
-        "calls": [
-            {"source": snapshot.node_ids[source], "destination": snapshot.node_ids[destination], **metrics}
-            for (source, destination), metrics in zip(ends, calls, strict=True)
-        ],
+        "services": service_documents(snapshot),
+        "calls": call_documents(snapshot),
     }
     if snapshot.changes:
         document["changes"] = [change_document(change).model_dump() for change in snapshot.changes]
     if snapshot.policies:
         document["policies"] = [_policy_document(one) for one in snapshot.policies]
     return document
+
+
+def service_documents(snapshot: MeshSnapshot, rows: slice = ALL_ROWS) -> list[dict[str, Any]]:
+    """The documents of these services of a snapshot."""
+    metrics = _metric_dicts(NODE_METRICS, snapshot.node_features[rows], snapshot.node_observed[rows])
+    return [
+        dict(zip(("namespace", "name"), name.split("/", 1), strict=True), metrics=of_service)
+        for name, of_service in zip(snapshot.node_ids[rows], metrics, strict=True)
+    ]
+
+
+def call_documents(snapshot: MeshSnapshot, rows: slice = ALL_ROWS) -> list[dict[str, Any]]:
+    """The documents of these calls of a snapshot."""
+    metrics = _metric_dicts(EDGE_METRICS, snapshot.edge_features[rows], snapshot.edge_observed[rows])
+    return [
+        {"source": snapshot.node_ids[source], "destination": snapshot.node_ids[destination], **of_call}
+        for (source, destination), of_call in zip(snapshot.edge_index[:, rows].T.tolist(), metrics, strict=True)
+    ]
 
 
 def policy(service: str, sensitivity: str | None, mute: str) -> ServicePolicy:

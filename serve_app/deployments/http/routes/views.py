@@ -1,17 +1,17 @@
 """Routes that read: verdicts, graph, plan, history of the mesh, the model."""
 
-import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
 
 from model.verdict import Status
 from serve_app.alerts.links import Links
-from serve_app.api.codec import unpack_snapshot
+from serve_app.api.codec import JSON, unpack_snapshot
 from serve_app.api.schemas.base import LONGEST_SERVICE, AskedService, Instant, Text
 from serve_app.api.schemas.verdict import VerdictDocument, VerdictsDocument
 from serve_app.api.schemas.views import (
@@ -21,7 +21,7 @@ from serve_app.api.schemas.views import (
     PlanDocument,
     SourceDocument,
 )
-from serve_app.api.views import Deviations, graph_document
+from serve_app.api.views import Deviations, encode_graph
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
@@ -108,7 +108,8 @@ async def graph(
         )
     if service is not None or incidents:
         return json_response(await backend.ask(backend.session_of(mesh).graph_around, mesh, at, service))
-    return json_response(await asyncio.to_thread(_graph, await backend.ask(backend.session_of(mesh).graph, mesh, at)))
+    whole = await backend.ask(backend.session_of(mesh).graph, mesh, at)
+    return StreamingResponse(_graph(whole), media_type=JSON)
 
 
 @router.get("/v1/meshes/{mesh}/timeline", response_model=TimelineDocument, responses=errors_of_mesh())
@@ -251,8 +252,7 @@ def source_document(state: CollectorState | None) -> SourceDocument:
     )
 
 
-def _graph(seen: StoredSnapshot) -> bytes:
+def _graph(seen: StoredSnapshot) -> Iterator[bytes]:
     snapshot = unpack_snapshot(seen.snapshot)
     verdict = VerdictDocument.model_validate_json(seen.verdict)
-    document = graph_document(snapshot, Deviations.unpack(seen.deviations, snapshot), verdict)
-    return document.model_dump_json().encode()
+    yield from encode_graph(snapshot, Deviations.unpack(seen.deviations, snapshot), verdict)
