@@ -31,7 +31,7 @@ SERVE_APP = (
     ("demo",),
     ("cli",),
 )
-MOST_PACKAGES = 27  # nodes of the structure: folders of serve_app, and the packages below
+MOST_PACKAGES = 28  # nodes of the structure: folders of serve_app, and the packages below
 # The same within serve_app/deployments, by folder or file.
 DEPLOYMENTS = (
     ("batch", "deadline", "instruments", "local", "logs", "messages", "news", "orphans"),
