@@ -8,7 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.serve_app.running import Service
+from serve_app.api.codec import ARROW, encode_snapshot
+from serve_app.simulator.mesh.topology import MeshSpec
+from tests.serve_app.running import Service, record_simulation
 from tests.timing import PATIENCE_SECONDS
 
 NOT_USED = ("autoscaler/_private/monitor.py", "log_monitor.py", "dashboard/dashboard.py")  # of Ray
@@ -18,6 +20,7 @@ NOT_USED = ("autoscaler/_private/monitor.py", "log_monitor.py", "dashboard/dashb
 def test_serve_is_imported_without_pandas_and_pandas_can_be_imported_later(before: str) -> None:
     code = (
         f"import sys; {before}from serve_app.worker_setup import import_serve; import_serve(); "
+        "import pyarrow.compute as pc; pc.binary_join_element_wise(['a'], ['b'], '/'); "
         "print('ray.serve' in sys.modules, 'pandas' in sys.modules); "
         "import pandas; pandas.DataFrame({'a': [1]})"
     )
@@ -29,7 +32,9 @@ def test_serve_is_imported_without_pandas_and_pandas_can_be_imported_later(befor
 
 @pytest.mark.ray
 def test_a_service_runs_only_processes_that_it_uses_without_pandas(service: Service) -> None:
-    service.http.get("/v1/meshes").raise_for_status()
+    for snapshot in record_simulation(MeshSpec(services=30, seed=3), 4):
+        body = encode_snapshot(snapshot, ARROW)
+        service.http.post("/v1/meshes/lean/snapshots", content=body, headers={"content-type": ARROW}).raise_for_status()
     replicas, others = [], set()
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
