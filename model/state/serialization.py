@@ -8,7 +8,7 @@ The names of arrays and fields are a storage format. They stay when an attribute
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -38,6 +38,7 @@ ARRAYS = (
 )  # fmt: skip
 LATER_ARRAYS = ("node_unmeasured", "node_history")  # of services; version 0.1.0 did not store them
 TIMES = ("observed_at", "learned_at")
+HEADER_SIZE_BYTES = 8  # of the header's length, before the header
 CURVES = ("load", "curve")  # arrays of an adapter
 MOMENTS = {"since", "until", "given_at", "fitted_at", "start", "end"}  # fields that hold times
 MOVES = {"excess", "moves"}  # fields that hold shifts by service
@@ -114,24 +115,58 @@ def _last(values: tuple[T, ...], count: int) -> tuple[T, ...]:
     return values[len(values) - count :]
 
 
-def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
+def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = (), *, with_tables: bool = True) -> MeshState:
     """Read the bytes of :func:`pack_state` and add the ring.
+
+    Args:
+        data: of the state.
+        window: the ring.
+        with_tables: False leaves the arrays of services and calls empty. Their names are there, and so is all that a
+            fit of an adapter needs. It takes a tenth of the memory.
 
     Raises:
         IncompatibleWeights: the bytes are not a state, or have another feature schema.
     """
     with _refusing_other_bytes(f"{len(ARRAYS)} arrays and a document"):
-        tensors = load(data)
+        tensors = load(data if with_tables else _without_arrays(data, {*ARRAYS, *LATER_ARRAYS}))
         document = json.loads(tensors["document"].tobytes())
         SCHEMA.require(FeatureSchema.from_json(document["schema"]), "saved state")
-        fields: dict[str, Any] = {key: tensors[key] for key in ARRAYS}
-        fields["node_unmeasured"] = tensors.get("node_unmeasured", np.zeros_like(tensors["node_absent"]))
-        fields["node_history"] = tensors.get("node_history", new_history(len(tensors["node_absent"])))
+        fields: dict[str, Any] = _tables(tensors) if with_tables else {}
         fields |= {key: document[key] for key in PLAIN} | {"node_ids": tuple(document["node_ids"])}
         fields |= {key: document[key] and datetime.fromisoformat(document[key]) for key in TIMES}
         fields["memory"] = _memory(document["memory"], tensors)
         fields["adaptation"] = _adaptation(document.get("adaptation", {}), tensors)
         return MeshState(**fields, window=tuple(window))
+
+
+def _tables(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of services and calls."""
+    tables = {key: tensors[key] for key in ARRAYS}
+    tables["node_unmeasured"] = tensors.get("node_unmeasured", np.zeros_like(tensors["node_absent"]))
+    tables["node_history"] = tensors.get("node_history", new_history(len(tensors["node_absent"])))
+    return tables
+
+
+def _without_arrays(data: bytes, names: Collection[str]) -> bytes:
+    """Return the safetensors bytes without some arrays. The library would copy all of them.
+
+    Source: https://huggingface.co/docs/safetensors (Format).
+    """
+    begin = HEADER_SIZE_BYTES + int.from_bytes(data[:HEADER_SIZE_BYTES], "little")
+    header = json.loads(data[HEADER_SIZE_BYTES:begin])
+    if not isinstance(header, dict):
+        raise ValueError("a header that is not an object")
+    kept, pieces, size = {}, [], 0
+    for name, entry in header.items():
+        if name not in names:
+            first, last = entry["data_offsets"]
+            pieces.append(data[begin + first : begin + last])
+            kept[name] = entry | {"data_offsets": [size, size + last - first]}
+            size += last - first
+    if begin + max(entry["data_offsets"][1] for entry in header.values()) != len(data):
+        raise ValueError("arrays that are not complete")
+    text = json.dumps(kept).encode()
+    return b"".join((len(text).to_bytes(HEADER_SIZE_BYTES, "little"), text, *pieces))
 
 
 @contextmanager

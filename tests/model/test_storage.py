@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
@@ -17,7 +17,7 @@ from model.incidents.tracking import IncidentMemory, OpenIncident
 from model.snapshot import PlannedChange
 from model.state.load_adapter import Adaptation, Adapter
 from model.state.mesh_state import MeshState
-from model.state.serialization import pack_state, pack_step, unpack_state, unpack_step
+from model.state.serialization import ARRAYS, LATER_ARRAYS, pack_state, pack_step, unpack_state, unpack_step
 from model.verdict import NearbyChange, Reason, Severity, Suspect
 from tests.contract import different
 from tests.model.model_cases import START, at, noisy, settled_state, snapshot, watch
@@ -90,6 +90,13 @@ def test_a_state_of_the_first_version_has_no_feedback_and_no_adapter() -> None:
     assert not different(unpack_state(save(tensors)), then)
 
 
+@pytest.mark.parametrize("state", [MeshState(), full_state()], ids=["empty", "full"])
+def test_a_state_without_its_tables_is_equal_apart_from_them(state: MeshState) -> None:
+    back = unpack_state(pack_state(state), state.window, with_tables=False)
+    tables = (*ARRAYS, *LATER_ARRAYS)
+    assert not different(back, replace(state, **{name: getattr(MeshState(), name) for name in tables}))
+
+
 def test_the_ring_is_stored_separately() -> None:
     assert unpack_state(pack_state(full_state())).window == ()
 
@@ -102,22 +109,25 @@ def test_another_schema_is_refused_naming_the_channel() -> None:
         unpack_state(save(tensors))
 
 
+@pytest.mark.parametrize("with_tables", [True, False])
 @pytest.mark.parametrize("size", [0, 4, 100, 5_000, -1])
-def test_a_truncated_state_is_refused(size: int) -> None:
+def test_a_truncated_state_is_refused(size: int, with_tables: bool) -> None:
     with pytest.raises(IncompatibleWeights, match=r"^saved state: expected"):
-        unpack_state(pack_state(full_state())[:size])
+        unpack_state(pack_state(full_state())[:size], with_tables=with_tables)
 
 
-def test_a_pickle_is_refused_and_not_run() -> None:
+@pytest.mark.parametrize("with_tables", [True, False])
+def test_a_pickle_is_refused_and_not_run(with_tables: bool) -> None:
     with pytest.raises(IncompatibleWeights, match=r"^saved state: expected"):
-        unpack_state(pickle.dumps({"node_filters": np.zeros(3)}))
+        unpack_state(pickle.dumps({"node_filters": np.zeros(3)}), with_tables=with_tables)
 
 
 @settings(deadline=None)
-@given(st.binary(max_size=200))
-def test_random_bytes_are_refused(data: bytes) -> None:
+@given(st.binary(max_size=200), st.booleans())
+@example(b"\2\0\0\0\0\0\0\0[]", False)  # a header that is no object
+def test_random_bytes_are_refused(data: bytes, with_tables: bool) -> None:
     with pytest.raises(IncompatibleWeights, match=r"^saved state: expected"):
-        unpack_state(data)
+        unpack_state(data, with_tables=with_tables)
 
 
 @pytest.mark.parametrize(
