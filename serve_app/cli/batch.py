@@ -86,8 +86,8 @@ def score_on_cluster(
                 bar.advance(shown, scored)
                 lines.advance(scored)
 
-        futures = [pool.submit(_score_span, cluster, models[task.series.mesh], task, advance) for task in tasks]
-        try:
+        try:  # Ctrl-C may come as soon as the first one has begun
+            futures = [pool.submit(_score_span, cluster, models[task.series.mesh], task, advance) for task in tasks]
             for future in as_completed(futures):
                 future.result()  # raises the first failure
         except BaseException:

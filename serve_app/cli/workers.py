@@ -35,16 +35,19 @@ class Workers:
         began, total = time.monotonic(), sum(steps)
         over, task = threading.Event(), self.bar.add_task(what, total=total or None)
         mover = threading.Thread(target=self._move_bar, args=(task, ProgressLines(what, total), over))
-        mover.start()
-        futures: list[Future[R]] = [self.pool.submit(work, thing) for thing in things]
-        try:
+        futures: list[Future[R]] = []
+        try:  # Ctrl-C may come as soon as the mover has begun
+            mover.start()
+            for thing in things:
+                futures.append(self.pool.submit(work, thing))
             for future in as_completed(futures):
                 future.result()  # raises the first failure
         finally:
             for future in futures:
                 future.cancel()
             over.set()
-            mover.join()
+            if mover.is_alive():
+                mover.join()
         if things:
             print_note(f"{what}: {len(things)} in {time.monotonic() - began:.0f} s")
         return [future.result() for future in futures]

@@ -58,11 +58,16 @@ class Trainer:
     def _load(self, mesh: str) -> MeshState | None:
         """What a fit needs of the state. A mesh of 100,000 services has a state of 340 MB."""
         stored = self._store.load_state(mesh)
-        return None if stored is None else unpack_state(stored.state, with_tables=False)
+        if stored is None:
+            return None
+        state = unpack_state(stored.state, with_tables=False)
+        del stored
+        _return_memory()
+        return state
 
 
 def _return_memory() -> None:
-    """Give the memory that a fit needed back to the system. The settings of the allocator keep it, for scoring."""
+    """Give freed memory back to the system. The settings of the allocator keep it, for scoring."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
     if trim is not None:
         trim(0)
