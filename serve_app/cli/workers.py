@@ -38,8 +38,7 @@ class Workers:
         futures: list[Future[R]] = []
         try:  # Ctrl-C may come as soon as the mover has begun
             mover.start()
-            for thing in things:
-                futures.append(self.pool.submit(work, thing))
+            futures.extend(self.pool.submit(work, thing) for thing in things)
             for future in as_completed(futures):
                 future.result()  # raises the first failure
         finally:
