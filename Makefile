@@ -67,7 +67,7 @@ manifests: .venv/.stamp $(HELM)  ## write cluster.yaml and the manifests of depl
 	PATH=$(CURDIR)/$(BIN):$$PATH deploy/manifests.sh
 
 fuzz: .venv/.stamp  ## send random requests, made from the OpenAPI document, to a running service; SECONDS=600
-	FUZZ_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest tests/serve_app/test_openapi.py
+	FUZZ_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest tests/serve_app/deployments/http/test_openapi.py
 
 evaluate: .venv/.stamp  ## score all recordings with the detector and its contenders, into benchmarks/results and README
 	$(BIN)/python -m benchmarks.evaluate $(ARGS) && $(BIN)/python -m benchmarks.figures

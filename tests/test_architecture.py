@@ -242,6 +242,13 @@ def test_the_structure_has_few_nodes_and_arrows() -> None:
 
 
 @pytest.mark.parametrize("package", FLOORS)
+def test_folders_of_tests_mirror_those_of_the_package(package: str) -> None:
+    tests = ROOT / "tests" / package
+    folders = {path.parent.relative_to(tests) for path in tests.rglob("*.py")}
+    assert [str(folder) for folder in sorted(folders) if not (ROOT / package / folder).is_dir()] == []
+
+
+@pytest.mark.parametrize("package", FLOORS)
 def test_a_class_name_exists_once_in_a_package(package: str) -> None:
     names = Counter(
         node.name

@@ -52,9 +52,9 @@ NOT_RUN = {
     "systemctl": "no systemd that runs here; test_systemd.py",
     "tagae sidecar": "a Prometheus; tests/serve_app/sidecar",
     "tagae score --prometheus": "a Prometheus with a past; tests/live/test_replayed_incident.py",
-    "tagae score out/mon": "three more recordings; tests/serve_app/test_score_jobs.py",
+    "tagae score out/mon": "three more recordings; tests/serve_app/cli/test_score_jobs.py",
     "adapter/rollback": "an adapter, which is fitted in the background; test_adaptation_routes.py",
-    "tagae store copy": "a Redis; tests/serve_app/test_store_copy.py",
+    "tagae store copy": "a Redis; tests/serve_app/stores/test_store_copy.py",
     "make train": "half an hour, and would replace the weights; test_train_makes_weights_that_score",
     "tagae train": "half an hour; test_train_makes_weights_that_score",
 }

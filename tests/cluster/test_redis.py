@@ -19,7 +19,7 @@ from tests.cluster.rendering import CLUSTER, SEARCHED
 from tests.cluster.schemas import ROOT
 from tests.live.programs import LOOPBACK, find_program, free_ports
 from tests.live.redis import PROGRAM
-from tests.serve_app.store_cases import append
+from tests.serve_app.stores.store_cases import append
 
 pytestmark = [
     pytest.mark.live,

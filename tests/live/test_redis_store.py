@@ -29,9 +29,9 @@ from serve_app.stores.redis_store import RedisStore
 from tests.live.programs import LOOPBACK, free_ports, missing_programs
 from tests.live.redis import PROGRAM, RedisProgram
 from tests.serve_app.running import eventually, problem, start_service
-from tests.serve_app.store_cases import append, at, found, incident, is_step, random_bytes, snapshots, states
-from tests.serve_app.test_steps import Session, busy_mesh
-from tests.serve_app.test_store_service import document, push
+from tests.serve_app.stores.store_cases import append, at, found, incident, is_step, random_bytes, snapshots, states
+from tests.serve_app.stores.test_steps import Session, busy_mesh
+from tests.serve_app.stores.test_store_service import document, push
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
 pytestmark = [

@@ -1,0 +1,223 @@
+"""Documents and packed bytes, decoded and encoded."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange
+from model.verdict import Incident, LimitForecast, NearbyChange, Reason, Severity, Status, Suspect, Verdict
+from serve_app.api.codec import (
+    ERRORS_LISTED,
+    Limits,
+    decode_snapshot,
+    decode_verdict_line,
+    encode_verdict,
+    pack_snapshot,
+    snapshot_document,
+    unpack_snapshot,
+    verdict_line,
+)
+from serve_app.api.problems import problem
+from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.errors import CorruptState, DocumentTooLarge, InvalidDocument, MalformedDocument
+from tests.serve_app.api.snapshot_cases import WRONG, call, document, snapshots
+
+NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
+
+
+@given(snapshots())
+@settings(deadline=None, max_examples=60)
+def test_a_snapshot_survives_json(snapshot: MeshSnapshot) -> None:
+    back = decode_snapshot(json.dumps(snapshot_document(snapshot)).encode())
+    assert (back.observed_at, back.digest) == (snapshot.observed_at, snapshot.digest)
+
+
+@given(snapshots())
+@settings(deadline=None, max_examples=60)
+def test_a_snapshot_survives_packing(snapshot: MeshSnapshot) -> None:
+    back = unpack_snapshot(pack_snapshot(snapshot))
+    assert (back.observed_at, back.digest) == (snapshot.observed_at, snapshot.digest)
+
+
+def _written_rates(values: np.ndarray[Any, Any]) -> list[str]:
+    """Return the JSON texts of these request rates."""
+    snapshot = MeshSnapshot.create(
+        node_ids=[f"a/{i}" for i in range(len(values))],
+        edge_index=np.empty((2, 0), np.int64),
+        node_features=np.stack([values, *[np.full(len(values), np.nan)] * (len(NODE_METRICS) - 1)], axis=1),
+        edge_features=np.empty((0, len(EDGE_METRICS))),
+        observed_at=NOW,
+    )
+    written = json.loads(json.dumps(snapshot_document(snapshot)), parse_float=str)
+    return [service["metrics"]["request_rate"] for service in written["services"]]
+
+
+def test_numbers_are_written_in_the_fewest_digits() -> None:
+    values = np.array([0, 0.1, 1 / 3, 5, 40.2, 0.0005, 12345.678, 16777216, 99999.99], np.float32)
+    assert _written_rates(values) == [
+        "0.0", "0.1", "0.33333334", "5.0", "40.2", "0.0005", "12345.678", "16777216.0", "99999.99",
+    ]  # fmt: skip
+    drawn = np.random.default_rng(0).lognormal(-2, 5, 20_000).astype(np.float32)
+    assert [float(text) for text in _written_rates(drawn)] == [float(str(value)) for value in drawn]
+
+
+@given(arrays.arrays(np.float32, 64, elements=st.floats(0, float(np.finfo(np.float32).max), width=32)))
+@settings(deadline=None, max_examples=100)
+def test_every_float32_reads_back_as_itself(values: np.ndarray[Any, Any]) -> None:
+    assert np.array(_written_rates(values), np.float64).astype(np.float32).tolist() == values.tolist()
+
+
+def _body(**changed: Any) -> bytes:
+    return json.dumps(document(**changed)).encode()
+
+
+def test_absent_and_null_are_not_observed() -> None:
+    snapshot = decode_snapshot(_body())
+    assert snapshot.node_ids == ("shop/frontend", "shop/db/primary", "shop/cart")
+    assert snapshot.node_observed.sum() == 2
+    assert snapshot.node_features[0, :2].tolist() == [100, 0.5]
+    assert snapshot.edge_index.tolist() == [[0, 2], [2, 1]]
+    assert snapshot.edge_observed.tolist() == [[True, False, False, False], [True, False, False, True]]
+    assert snapshot.observed_at == NOW
+
+
+@pytest.mark.parametrize(("changed", "pointer", "words"), WRONG)
+def test_an_error_names_its_place(changed: dict[str, Any], pointer: str, words: str) -> None:
+    with pytest.raises(InvalidDocument) as caught:
+        decode_snapshot(_body(**changed))
+    body = problem(caught.value)
+    assert (body.status, body.pointer) == (422, pointer)
+    assert words in body.detail
+    assert body.errors[0].pointer == pointer
+
+
+def test_unknown_ends_are_listed_in_the_order_of_the_document() -> None:
+    calls = [call(destination="shop/pay"), call(), call(source="shop/a", destination="shop/b")]
+    with pytest.raises(InvalidDocument) as caught:
+        decode_snapshot(_body(calls=calls))
+    assert [e["pointer"] for e in caught.value.details["errors"]] == [
+        "/calls/0/destination", "/calls/2/source", "/calls/2/destination",
+    ]  # fmt: skip
+
+
+def test_wrong_places_are_listed_up_to_a_limit() -> None:
+    with pytest.raises(InvalidDocument) as caught:
+        decode_snapshot(_body(calls=[call(source=f"shop/{i}") for i in range(100)]))
+    assert [e["pointer"] for e in caught.value.details["errors"]] == [
+        f"/calls/{i}/source" for i in range(ERRORS_LISTED)
+    ]
+    with pytest.raises(InvalidDocument, match="and 99 more") as caught:
+        decode_snapshot(_body(calls=[call(p99_latency="slow") for _ in range(100)]))
+    assert len(caught.value.details["errors"]) == ERRORS_LISTED
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b'{"observed_at": }'])
+def test_bytes_that_are_not_json(body: bytes) -> None:
+    with pytest.raises(MalformedDocument, match="expected a JSON document") as caught:
+        decode_snapshot(body)
+    assert problem(caught.value).status == 400
+
+
+@pytest.mark.parametrize(("limits", "place"), [({"max_services": 2}, "/services"), ({"max_calls": 1}, "/calls")])
+def test_limits(limits: dict[str, int], place: str) -> None:
+    assert decode_snapshot(_body(), limits=Limits(max_services=3, max_calls=2)).num_nodes == 3
+    with pytest.raises(DocumentTooLarge) as caught:
+        decode_snapshot(_body(), limits=Limits(**limits))
+    assert (problem(caught.value).status, problem(caught.value).pointer) == (413, place)
+
+
+def _flip_byte(packed: bytes, position: int) -> bytes:
+    return packed[:position] + bytes([packed[position] ^ 0xFF]) + packed[position + 1 :]
+
+
+def test_damaged_packed_bytes_are_refused() -> None:
+    packed = pack_snapshot(decode_snapshot(_body()))
+    for damaged in (b"", packed[:7], packed[:-1], packed + b"x", _flip_byte(packed, 0), _flip_byte(packed, 9)):
+        with pytest.raises(CorruptState, match="packed snapshot"):
+            unpack_snapshot(damaged)
+    with pytest.raises(CorruptState, match=r"expected tagae\.snapshot/1"):
+        unpack_snapshot(packed.replace(b"tagae.snapshot/1", b"tagae.snapshot/9"))
+
+
+def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reason:
+    return Reason(metric, observed, expected, **{"since": NOW - timedelta(minutes=2), **more})
+
+
+def _verdict(**changed: Any) -> Verdict:
+    suspect = Suspect("shop/cart", 0.7, (_reason("p99_latency", 1.2, 0.08), _reason("request_rate", float("nan"), 4)))
+    change = NearbyChange(PlannedChange("deploy", "shop/cart", "v2"), NOW - timedelta(seconds=40))
+    incident = Incident("i-1", NOW, Severity.MAJOR, 6.5, (suspect,), ("shop/cart", "shop/web"), (change,))
+    values: dict[str, Any] = {
+        "observed_at": NOW,
+        "sequence": 17,
+        "status": Status.ANOMALOUS,
+        "mesh_score": 6.5,
+        "threshold": 2.5,
+        "probability": 0.93,
+        "suspects": (suspect,),
+        "incidents": (incident,),
+        "coverage": 0.5,
+        "missing_parts": (3,),
+        "model_digest": "abc",
+    }
+    return Verdict(**{**values, **changed})
+
+
+def test_a_verdict_line_is_one_line_of_json_that_can_be_read() -> None:
+    line = verdict_line(_verdict())
+    assert "\n" not in line
+    document = json.loads(line)
+    assert document["observed_at"] == "2026-03-01T03:14:00Z"
+    assert (document["status"], document["sequence"], document["model"]) == ("anomalous", 17, "abc")
+    assert document["missing_parts"] == [3]
+    (incident,) = document["incidents"]
+    assert (incident["id"], incident["severity"], incident["affected"]) == ("i-1", "major", ["shop/cart", "shop/web"])
+    assert incident["changes"] == [
+        {
+            "kind": "deploy",
+            "service": "shop/cart",
+            "reason": "v2",
+            "at": "2026-03-01T03:13:20Z",
+            "text": "began 40 s after deploy of shop/cart (v2)",
+        }
+    ]
+    assert incident["suspects"] == document["suspects"]
+    first, second = document["suspects"][0]["reasons"]
+    assert first["text"] == "p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC"
+    assert (first["source"], first["destination"], first["load"]) == (None, None, 1.0)
+    assert (first["observed"], second["observed"]) == (1.2, None)
+    assert VerdictDocument.model_validate_json(line) == encode_verdict(_verdict())
+
+
+def test_a_reason_whose_text_shows_no_deviation_is_left_out() -> None:
+    strong, weak = _reason("error_rate", 0.3, 0.0001), _reason("error_rate", 0.0, 0.0001)
+    document = encode_verdict(_verdict(suspects=(Suspect("shop/cart", 0.7, (weak, strong, weak)),)))
+    assert [reason.observed for reason in document.suspects[0].reasons] == [0.3]
+
+
+@pytest.mark.parametrize(("latest", "latest_seconds"), [(4200.0, 4200.0), (float("inf"), None)])
+def test_a_notice_has_its_forecast(latest: float, latest_seconds: float | None) -> None:
+    leak = _reason("memory_utilization", 0.62, 0.4, forecast=LimitForecast(2400.0, 1500.0, latest))
+    notice = Incident(
+        "n-1", NOW, Severity.NOTICE, 8.0, (Suspect("shop/cart", 1.0, (leak,)),), ("shop/cart",), recovering=True
+    )
+    line = verdict_line(_verdict(status=Status.NORMAL, incidents=(notice,)))
+    (document,) = json.loads(line)["incidents"]
+    assert (document["severity"], document["recovering"]) == ("notice", True)
+    (reason,) = document["suspects"][0]["reasons"]
+    assert reason["forecast"] == {"seconds": 2400, "soonest_seconds": 1500, "latest_seconds": latest_seconds}
+    read = decode_verdict_line(line)
+    assert [(one.severity, one.recovering) for one in read.notices] == [(Severity.NOTICE, True)]
+    assert read.alerts == ()
+
+
+def test_an_unknown_threshold_is_null_and_a_score_never_is() -> None:
+    assert json.loads(verdict_line(_verdict(threshold=float("inf"))))["threshold"] is None
+    with pytest.raises(ValueError, match="mesh_score"):
+        encode_verdict(_verdict(mesh_score=float("nan")))

@@ -1,0 +1,282 @@
+"""A snapshot in every form: the same snapshot, or the same error at the same place."""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Sensitivity, ServicePolicy
+from serve_app.api.codec import (
+    ARROW,
+    JSON,
+    MEDIA_TYPES,
+    MESSAGEPACK,
+    Limits,
+    decode_snapshot,
+    decode_snapshots,
+    encode_snapshot,
+    snapshot_document,
+)
+from serve_app.api.problems import problem
+from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
+from tests.serve_app.api.snapshot_cases import WRONG, document, snapshots
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SUFFIXES = {JSON: "json", ARROW: "arrow", MESSAGEPACK: "msgpack"}
+Encoder = Callable[[dict[str, Any]], bytes]
+
+
+def as_columns(rows: dict[str, Any], ends: Callable[[list[str], str], Any] = lambda ids, end: end) -> dict[str, Any]:
+    """Return the document in columns, with ends of calls in a given type."""
+    services, calls = rows["services"], rows.get("calls", [])
+    ids = [f"{s['namespace']}/{s['name']}" for s in services]
+    names = {*NODE_METRICS, *(name for s in services for name in s.get("metrics") or {})}
+    metrics = {n: [(s.get("metrics") or {}).get(n) for s in services] for n in names}
+    named = {end: [ends(ids, call[end]) for call in calls] for end in ("source", "destination")}
+    return {
+        **rows,
+        "services": {
+            "namespace": [s["namespace"] for s in services],
+            "name": [s["name"] for s in services],
+            "metrics": metrics,
+        },
+        "calls": named | {n: [call.get(n) for call in calls] for n in EDGE_METRICS},
+    }
+
+
+def with_positions(rows: dict[str, Any]) -> dict[str, Any]:
+    return as_columns(rows, lambda ids, end: ids.index(end))
+
+
+def arrow(rows: dict[str, Any], *more: dict[str, Any]) -> bytes:
+    return stream(pa.Table.from_pylist([rows, *more]))
+
+
+def stream(table: pa.Table, **options: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def dictionaries(rows: dict[str, Any]) -> bytes:
+    """Encode as Arrow with dictionary-encoded names of ends."""
+    if not rows["calls"]:
+        return arrow(rows)
+    calls = pa.array(rows["calls"])
+    columns = [c.dictionary_encode() if pa.types.is_string(c.type) else c for c in calls.flatten()]
+    encoded = pa.StructArray.from_arrays(columns, [f.name for f in calls.type])
+    cell = pa.ListArray.from_arrays(pa.array([0, len(encoded)], pa.int32()), encoded)
+    table = pa.Table.from_pylist([rows])
+    return stream(table.set_column(table.column_names.index("calls"), "calls", cell))
+
+
+FORMS: dict[str, tuple[str, Encoder]] = {
+    "JSON rows": (JSON, lambda rows: json.dumps(rows).encode()),
+    "JSON columns": (JSON, lambda rows: json.dumps(as_columns(rows)).encode()),
+    "JSON positions": (JSON, lambda rows: json.dumps(with_positions(rows)).encode()),
+    "MessagePack rows": (MESSAGEPACK, msgspec.msgpack.encode),
+    "MessagePack columns": (MESSAGEPACK, lambda rows: msgspec.msgpack.encode(as_columns(rows))),
+    "Arrow": (ARROW, arrow),
+    "Arrow dictionaries": (ARROW, dictionaries),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_the_same_snapshot(form: str) -> None:
+    media_type, encode = FORMS[form]
+    context = {
+        "changes": [{"kind": "deploy", "service": "shop/cart", "reason": "v2"}],
+        "policies": [{"service": "shop/cart", "sensitivity": "low"}, {"service": "shop/*", "mute": "being moved"}],
+    }
+    expected = decode_snapshot(json.dumps(document(**context)).encode())
+    found = decode_snapshot(encode(document(**context)), media_type)
+    assert (found.digest, found.observed_at) == (expected.digest, expected.observed_at)
+    assert found.policies == (
+        ServicePolicy("shop/cart", Sensitivity.LOW),
+        ServicePolicy("shop/*", mute="being moved"),
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("changed", "pointer", "words"), WRONG)
+def test_every_format_reports_the_same_error(form: str, changed: dict[str, Any], pointer: str, words: str) -> None:
+    media_type, encode = FORMS[form]
+    try:
+        body = encode(document(**changed))
+    except (KeyError, ValueError, IndexError, pa.ArrowException):
+        pytest.skip("this form cannot even write it")
+    with pytest.raises(InvalidDocument) as caught:
+        decode_snapshot(body, media_type)
+    answer = problem(caught.value)
+    assert (answer.status, answer.pointer) == (422, pointer)
+    if "NaN" not in words and "null" not in words:  # forms differ in how they write these two
+        assert words in answer.detail
+
+
+@given(snapshots(), st.sampled_from(MEDIA_TYPES))
+@settings(deadline=None, max_examples=120)
+def test_a_snapshot_survives_encoding(snapshot: MeshSnapshot, media_type: str) -> None:
+    found = decode_snapshot(encode_snapshot(snapshot, media_type), media_type)
+    assert (found.digest, found.observed_at) == (snapshot.digest, snapshot.observed_at)
+
+
+@pytest.mark.slow
+@given(snapshots(), st.sampled_from(MEDIA_TYPES), st.data())
+@settings(deadline=None, max_examples=250)
+def test_damaged_bytes_are_read_or_refused(snapshot: MeshSnapshot, media_type: str, data: st.DataObject) -> None:
+    body = bytearray(encode_snapshot(snapshot, media_type))
+    for _ in range(data.draw(st.integers(1, 4))):
+        where = data.draw(st.integers(0, len(body) - 1))
+        cut = data.draw(st.sampled_from(["set", "drop", "repeat"]))
+        if cut == "set":
+            body[where] = data.draw(st.integers(0, 255))
+        elif cut == "drop" and len(body) > 8:
+            del body[where : where + data.draw(st.integers(1, 8))]
+        else:
+            body[where:where] = body[where : where + data.draw(st.integers(1, 16))]
+    for decode in (decode_snapshot, decode_snapshots):
+        with suppress(InvalidDocument):
+            decode(bytes(body), media_type)
+
+
+@given(st.binary(max_size=400), st.sampled_from(MEDIA_TYPES))
+@settings(deadline=None, max_examples=150)
+def test_any_bytes_are_refused(body: bytes, media_type: str) -> None:
+    with pytest.raises(InvalidDocument):
+        decode_snapshot(body, media_type)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    st.sampled_from(["observed_at", "services", "calls", "changes", "version"]),
+    json_values,
+    st.sampled_from([JSON, MESSAGEPACK]),
+)
+@settings(deadline=None, max_examples=200)
+def test_any_value_of_a_field_is_read_or_refused(field: str, value: Any, media_type: str) -> None:
+    changed = document(**{field: value})
+    try:
+        body = json.dumps(changed).encode() if media_type == JSON else msgspec.msgpack.encode(changed)
+    except (OverflowError, ValueError, UnicodeError):
+        return
+    with suppress(InvalidDocument):
+        decode_snapshot(body, media_type)
+
+
+def test_arrow_of_other_columns_or_types() -> None:
+    table = pa.Table.from_pylist([document()])
+    with pytest.raises(InvalidDocument, match="'extra' is not a field"):
+        decode_snapshot(stream(table.append_column("extra", pa.array([1]))), ARROW)
+    with pytest.raises(InvalidDocument) as caught:
+        decode_snapshot(stream(table.drop_columns(["services"])), ARROW)
+    assert problem(caught.value).pointer == "/services"
+    numbers = pa.Table.from_pylist([document(services=[{"namespace": "shop", "name": 7}], calls=[])])
+    with pytest.raises(InvalidDocument) as caught:
+        decode_snapshot(stream(numbers), ARROW)
+    assert problem(caught.value).pointer == "/services/0/name"
+
+
+@pytest.mark.parametrize("place", ["columns", "fields of a struct"])
+def test_arrow_of_very_many_fields_is_refused_before_it_is_read(place: str) -> None:
+    """Each field costs time even without rows: 280,000 of them fit in a body."""
+    many = {f"unknown{i}": 1 for i in range(300)}
+    changed = document(**many) if place == "columns" else document(services=[{"namespace": "shop", "name": "a"} | many])
+    with pytest.raises(InvalidDocument, match="at most 256 fields, came 3"):
+        decode_snapshot(stream(pa.Table.from_pylist([changed])), ARROW)
+
+
+def test_arrow_refuses_compressed_buffers() -> None:
+    table = pa.Table.from_pylist([document()])
+    for codec in ("lz4", "zstd"):
+        with pytest.raises(MalformedDocument, match="plain buffers"):
+            decode_snapshot(stream(table, compression=codec), ARROW)
+
+
+def test_one_snapshot_a_request_and_several_to_score() -> None:
+    documents = [document(observed_at=f"2026-03-01T03:{minute:02}:00Z") for minute in range(3)]
+    bodies = {
+        JSON: json.dumps({"snapshots": documents}).encode(),
+        MESSAGEPACK: msgspec.msgpack.encode({"snapshots": [as_columns(d) for d in documents]}),
+        ARROW: arrow(*documents),
+    }
+    for media_type, body in bodies.items():
+        assert [s.observed_at.minute for s in decode_snapshots(body, media_type)] == [0, 1, 2]
+        with pytest.raises(InvalidDocument):
+            decode_snapshot(body, media_type)
+    documents[1]["calls"][0]["destination"] = "shop/pay"
+    with pytest.raises(InvalidDocument) as caught:
+        decode_snapshots(json.dumps({"snapshots": documents}).encode())
+    assert problem(caught.value).pointer == "/snapshots/1/calls/0/destination"
+    with pytest.raises(InvalidDocument) as caught:
+        decode_snapshots(arrow(*documents), ARROW)
+    assert problem(caught.value).pointer == "/snapshots/1/calls/0/destination"
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("limits", "pointer"), [(Limits(max_services=2), "/services"), (Limits(max_calls=1), "/calls")]
+)
+def test_limits_hold_in_every_form(form: str, limits: Limits, pointer: str) -> None:
+    media_type, encode = FORMS[form]
+    with pytest.raises(DocumentTooLarge) as caught:
+        decode_snapshot(encode(document()), media_type, limits)
+    assert (problem(caught.value).status, problem(caught.value).pointer) == (413, pointer)
+
+
+def test_columns_of_bytes() -> None:
+    turned = with_positions(document())
+    ids, calls = turned["services"]["name"], turned["calls"]
+    for end in ("source", "destination"):
+        calls[end] = np.array(calls[end], "<i4").tobytes()
+    calls["p99_latency"] = np.array([np.nan, 0.2], "<f4").tobytes()
+    assert (
+        decode_snapshot(msgspec.msgpack.encode(turned), MESSAGEPACK).digest
+        == decode_snapshot(json.dumps(document()).encode()).digest
+    )
+    for broken, pointer in (
+        (b"123", "/calls/p99_latency"),
+        (np.zeros(3, "<f4").tobytes(), "/calls/p99_latency"),
+        (np.array([0, np.inf], "<f4").tobytes(), "/calls/1/p99_latency"),
+    ):
+        calls["p99_latency"] = broken
+        with pytest.raises(InvalidDocument) as caught:
+            decode_snapshot(msgspec.msgpack.encode(turned), MESSAGEPACK)
+        assert problem(caught.value).pointer == pointer
+    assert len(ids) == 3
+
+
+def test_a_position_as_text_is_refused() -> None:
+    turned = with_positions(document())
+    turned["calls"]["destination"][1] = str(turned["calls"]["destination"][1])
+    with pytest.raises(InvalidDocument) as caught:
+        decode_snapshot(json.dumps(turned).encode())
+    assert problem(caught.value).pointer == "/calls/1/destination"
+
+
+def test_other_media_types_are_refused() -> None:
+    with pytest.raises(UnsupportedMediaType, match="expected one of") as caught:
+        decode_snapshot(b"{}", "text/csv")
+    assert problem(caught.value).status == 415
+
+
+@pytest.mark.parametrize("media_type", MEDIA_TYPES)
+def test_documents_of_the_past_are_still_read(media_type: str) -> None:
+    """Golden files must stay readable for clients that write them. They change only with a new version."""
+    expected = json.loads((GOLDEN / "snapshot.expected.json").read_text())
+    found = decode_snapshot((GOLDEN / f"snapshot.{SUFFIXES[media_type]}").read_bytes(), media_type)
+    assert json.loads(json.dumps(snapshot_document(found))) == expected

@@ -1,0 +1,55 @@
+"""The summary that `tagae score` prints."""
+
+import pytest
+
+from serve_app.cli.console import Tally, stderr_console
+from tests.serve_app.demo.shows import incident, verdict
+
+
+def summary(tally: Tally, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Return the lines of the summary, with single spaces."""
+    stderr_console.cache_clear()  # the console keeps its first width
+    tally.show()
+    return [" ".join(line.split()) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_notices_are_counted_and_listed_after_alerts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    tally = Tally()
+    tally.add(verdict(0, "normal", 1.0, incident("n", 8.0, "a/db", severity="notice")))
+    tally.add(verdict(1, "anomalous", 9.0, incident("x", 9.0, "a/web"), incident("n", 8.0, "a/db", severity="notice")))
+    lines = summary(tally, capsys)
+    assert lines[1] == "incidents: 1, notices: 1"
+    assert [line.split()[2:5] for line in lines[3:]] == [["major", "9.0", "a/web"], ["notice", "8.0", "a/db"]]
+
+
+def test_an_incident_that_recovers_in_the_last_snapshot_is_marked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    tally, strongest = Tally(), incident("x", 9.0, "a/web")
+    recovering = strongest.model_copy(update={"score": 2.0, "recovering": True})
+    tally.add(verdict(0, "anomalous", 9.0, strongest))
+    tally.add(verdict(1, "anomalous", 2.0, recovering))
+    assert "major, recovering 9.0 a/web" in summary(tally, capsys)[-1]
+    tally.add(verdict(2, "anomalous", 2.0, recovering.model_copy(update={"kind": "telemetry_missing"})))
+    assert "major 9.0 a/web" in summary(tally, capsys)[-1], "without telemetry its state is unknown"
+    tally.add(verdict(3))
+    assert "major 9.0 a/web" in summary(tally, capsys)[-1]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "words"),
+    [
+        ([], "the recording has no snapshots"),
+        (["warming_up", "warming_up"], "all snapshots were needed to learn what is normal; score a longer recording"),
+        (["warming_up", "normal"], "highest score 2.0, threshold 4.0, at 2026-01-01 00:00:15 UTC"),
+    ],
+)
+def test_no_incident_is_explained(statuses: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    tally = Tally()
+    for index, status in enumerate(statuses):
+        tally.add(verdict(index, status, 1.0 + index))
+    assert words in summary(tally, capsys)[-1]

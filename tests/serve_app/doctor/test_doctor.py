@@ -1,0 +1,121 @@
+"""``tagae doctor``."""
+
+import json
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from serve_app.cli import app
+from serve_app.errors import BadSettings
+from serve_app.settings import StoreSettings
+from serve_app.stores.opening import open_store
+from tests.live.redis import RedisProgram
+from tests.serve_app.observability.trace_collector import run_trace_collector
+
+
+def doctor(*options: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    """Return exit code, and the findings by subject."""
+    result = CliRunner().invoke(app, ["doctor", "--json", *options])
+    return result.exit_code, {finding["subject"]: finding for finding in json.loads(result.stdout)}
+
+
+def test_the_doctor_accepts_this_machine(tmp_path: Path) -> None:
+    code, found = doctor("--set", f"store.path={tmp_path}", "--set", "serve.port=0")
+    assert code == 0
+    assert {f["outcome"] for f in found.values()} <= {"ok", "warning"}
+    assert {"python", "torch", "ray", "package kernels", "weights", "device", "store", "port"} <= found.keys()
+    assert found["settings"]["found"] == "serve.port from override, store.path from override"
+
+
+def test_the_doctor_reports_who_can_reach_the_service_and_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    _, found = doctor("--set", "serve.port=0")
+    assert (found["login"]["outcome"], found["ray ports"]["outcome"]) == ("ok", "ok")
+    monkeypatch.setenv("RAY_ADDRESS", "192.0.2.7:6379")
+    code, found = doctor("--set", "serve.port=0", "--set", "serve.host=0.0.0.0")
+    assert (code, found["login"]["outcome"], found["ray ports"]["outcome"]) == (1, "problem", "warning")
+    assert "192.0.2.7:6379" in found["ray ports"]["found"]
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    _, found = doctor("--set", "serve.port=0", "--set", "serve.host=0.0.0.0", "--set", "serve.allow_anonymous=true")
+    assert (found["login"]["outcome"], found["ray ports"]["outcome"]) == ("warning", "ok")
+
+
+@pytest.mark.parametrize(
+    ("setting", "subject", "words"),
+    [
+        ("scorer.devise=cpu", "settings", "no such setting"),
+        ("scorer.device=cuda", "device", "no CUDA device"),
+        ("model.weights=/nowhere/weights.safetensors", "weights", "/nowhere"),
+        ("model.meshes.shop.weights=/nowhere/shop.safetensors", "weights of shop", "/nowhere"),
+        (f"store.path={__file__}/state", "store", "not writable"),
+    ],
+)
+def test_a_problem_is_named_with_its_remedy(setting: str, subject: str, words: str) -> None:
+    if subject == "device":
+        torch = pytest.importorskip("torch")
+        if torch.cuda.is_available():
+            pytest.skip("there is a GPU here")
+    code, found = doctor("--set", setting)
+    assert code == 1
+    assert found[subject]["outcome"] == "problem"
+    assert words in found[subject]["found"]
+    assert found[subject]["remedy"]
+
+
+def test_a_taken_port_and_a_broken_state_file_are_warnings(tmp_path: Path) -> None:
+    (tmp_path / "state.sqlite").write_bytes(b"no database")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, found = doctor("--set", f"store.path={tmp_path}", "--set", f"serve.port={port}")
+    assert code == 0
+    assert found["port"]["outcome"] == found["state"]["outcome"] == "warning"
+    assert "move it away" in found["state"]["remedy"]
+    assert (tmp_path / "state.sqlite").read_bytes() == b"no database", "the doctor changes nothing"
+
+
+def test_a_missing_client_of_redis_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "redis", None)  # as if it were not installed
+    code, found = doctor("--set", "store.kind=redis", "--set", "store.url=redis://127.0.0.1/0")
+    assert (code, found["store"]["outcome"]) == (1, "problem")
+    assert "expected the Python client of Redis" in found["store"]["found"]
+    assert found["store"]["remedy"] == "pip install 'tagae[redis]'"
+    with pytest.raises(BadSettings, match=r"tagae\[redis\]"):
+        open_store(StoreSettings(kind="redis", url="redis://127.0.0.1/0"))
+
+
+def test_the_doctor_accepts_a_safe_redis(redis_program: RedisProgram) -> None:
+    _, found = doctor("--set", "store.kind=redis", "--set", f"store.url={redis_program.url}", "--set", "serve.port=0")
+    assert {found[subject]["outcome"] for subject in ("store", "persistence", "memory")} == {"ok"}
+    assert found["persistence"]["found"].startswith("append-only file, appendfsync always")
+
+
+def test_the_doctor_asks_the_collector_of_traces(tmp_path: Path) -> None:
+    (tmp_path / "headers").write_text("x-api-key: s3cret", encoding="ascii")
+    with run_trace_collector() as collector:
+        chosen = ["--set", f"traces.endpoint={collector.url}", "--set", "serve.port=0"]
+        code, found = doctor(*chosen, "--set", f"traces.headers_file={tmp_path}/headers")
+        assert (code, found["traces"]["outcome"]) == (0, "ok")
+        assert found["traces"]["found"].startswith(f"{collector.url}/v1/traces takes spans")
+        assert collector.headers[-1]["x-api-key"] == "s3cret"
+        collector.status = 401
+        code, found = doctor(*chosen)
+        assert (code, found["traces"]["outcome"]) == (0, "warning")
+        assert "answers 401" in found["traces"]["found"]
+    code, found = doctor(*chosen)
+    assert (code, found["traces"]["outcome"]) == (0, "warning")
+    assert "does not answer" in found["traces"]["found"]
+    code, found = doctor(*chosen, "--set", f"traces.headers_file={tmp_path}/none")
+    assert (code, found["traces"]["outcome"]) == (1, "problem")
+
+
+def test_the_table_reads_like_a_list() -> None:
+    result = CliRunner().invoke(app, ["doctor"], env={"COLUMNS": "120"})
+    assert "weights" in result.stdout
+    assert "torch" in result.stdout
