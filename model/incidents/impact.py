@@ -18,13 +18,13 @@ which do not count. Calls that are not measured do not count.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.features import RATE
-from model.snapshot import IntArray, MeshSnapshot
+from model.snapshot import BoolArray, IntArray, MeshSnapshot, find_services
 from model.verdict import Impact, Incident, Verdict
 
 Rates = NDArray[np.float64]  # 1/s
@@ -38,48 +38,96 @@ def add_impact(verdict: Verdict, window: Sequence[MeshSnapshot]) -> Verdict:
         verdict: of the newest snapshot.
         window: the last snapshots, oldest first, the newest included.
     """
-    if not verdict.incidents:
-        return verdict
-    return replace(verdict, incidents=tuple(_add_impact(incident, window) for incident in verdict.incidents))
+    traffic: dict[int, Traffic] = {}  # of a snapshot by its position; incidents that begin at once share it
+
+    def estimate(incident: Incident) -> Impact:
+        before = next((i for i in reversed(range(len(window))) if window[i].observed_at < incident.since), 0)
+        if before not in traffic:
+            traffic[before] = measure_traffic(window[before])
+        suspect = incident.suspects[0].service if incident.suspects else ""
+        return estimate_impact(traffic[before], incident.affected, suspect)
+
+    incidents = tuple(replace(incident, impact=estimate(incident)) for incident in verdict.incidents)
+    return replace(verdict, incidents=incidents) if incidents else verdict
 
 
-def _add_impact(incident: Incident, window: Sequence[MeshSnapshot]) -> Incident:
-    before = next((snapshot for snapshot in reversed(window) if snapshot.observed_at < incident.since), window[0])
-    suspect = incident.suspects[0].service if incident.suspects else ""
-    return replace(incident, impact=estimate_impact(before, incident.affected, suspect))
+@dataclass(frozen=True, slots=True, eq=False)
+class Traffic:
+    """The requests of a snapshot's N services, and its C calls with a known rate between different services.
+
+    Attributes:
+        node_ids: of the services.
+        source, destination: ``[C]`` rows of the ends.
+        per_request: ``[C]`` calls for each request of the source.
+        entry: ``[N]`` requests of entry points, 1/s; 0 for other services.
+    """
+
+    node_ids: tuple[str, ...]
+    source: IntArray
+    destination: IntArray
+    per_request: Rates
+    entry: Rates
 
 
-def estimate_impact(snapshot: MeshSnapshot, affected: Collection[str], suspect: str) -> Impact:
+def measure_traffic(snapshot: MeshSnapshot) -> Traffic:
+    """Return the traffic of a snapshot."""
+    source, destination, calls = _measured_calls(snapshot)
+    requests = _requests(snapshot, source, destination, calls)
+    entry = np.where(np.bincount(destination, minlength=snapshot.num_nodes) == 0, requests, 0.0)
+    per_request = np.divide(calls, requests[source], out=np.zeros_like(calls), where=requests[source] > 0)
+    return Traffic(snapshot.node_ids, source, destination, per_request, entry)
+
+
+def estimate_impact(traffic: Traffic, affected: Collection[str], suspect: str) -> Impact:
     """Estimate the impact as the formula of this module says.
 
     It takes ``O(calls)`` for each hop from an origin to the farthest entry point, at most ``MOST_HOPS``.
 
     Args:
-        snapshot: before the incident.
+        traffic: of a snapshot before the incident.
         affected: ids of services; those that are not in the snapshot have no requests.
         suspect: the first one; empty: none.
 
     Returns:
         The impact. Its share is None if no entry point has requests.
     """
-    source, destination, calls = _measured_calls(snapshot)
-    requests = _requests(snapshot, source, destination, calls)
-    entry = np.where(np.bincount(destination, minlength=snapshot.num_nodes) == 0, requests, 0.0)
-    if not entry.sum() > 0:
+    count = len(traffic.node_ids)
+    if not traffic.entry.sum() > 0:
         return Impact(len(affected))
-    chosen = set(affected)
-    is_affected = np.fromiter((name in chosen for name in snapshot.node_ids), bool, snapshot.num_nodes)
-    is_origin = is_affected & (np.bincount(source, is_affected[destination], snapshot.num_nodes) == 0)
-    is_origin |= np.fromiter((name == suspect for name in snapshot.node_ids), bool, snapshot.num_nodes)
-    per_request = np.divide(calls, requests[source], out=np.zeros_like(calls), where=requests[source] > 0)
+    row = find_services(traffic.node_ids, {*affected, suspect})
+    is_affected, is_origin = np.zeros(count, bool), np.zeros(count, bool)
+    is_affected[[row[name] for name in affected if name in row]] = True
+    is_origin |= is_affected & ~_have_calls(traffic, is_affected[traffic.destination])
+    if suspect in row:
+        is_origin[row[suspect]] = True
+    upstream = np.flatnonzero(_find_upstream(traffic, is_origin)[traffic.destination])  # others reach no origin
+    source, destination, per_request = (v[upstream] for v in (traffic.source, traffic.destination, traffic.per_request))
     reaching = is_origin.astype(np.float64)
     for _ in range(MOST_HOPS):
-        reached = np.bincount(source, per_request * reaching[destination], snapshot.num_nodes)
+        reached = np.bincount(source, per_request * reaching[destination], count)
         farther = np.where(is_origin, 1.0, np.minimum(reached, 1.0))
         if np.array_equal(farther, reaching):
             break
         reaching = farther
-    return Impact(len(affected), float(entry @ reaching / entry.sum()))
+    return Impact(len(affected), float(traffic.entry @ reaching / traffic.entry.sum()))
+
+
+def _have_calls(traffic: Traffic, chosen: BoolArray) -> BoolArray:
+    """Return which services ``[N]`` make one of the chosen calls ``[C]``."""
+    found = np.zeros(len(traffic.node_ids), bool)
+    found[traffic.source[chosen]] = True
+    return found
+
+
+def _find_upstream(traffic: Traffic, is_origin: BoolArray) -> BoolArray:
+    """Return the origins and the services ``[N]`` whose requests may reach one within ``MOST_HOPS``."""
+    found = last = is_origin
+    for _ in range(MOST_HOPS):
+        last = _have_calls(traffic, last[traffic.destination]) & ~found
+        if not last.any():
+            break
+        found = found | last
+    return found
 
 
 def _measured_calls(snapshot: MeshSnapshot) -> tuple[IntArray, IntArray, Rates]:

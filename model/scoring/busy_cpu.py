@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.features import CPU, NODE_CHANNELS, RATE, Array
-from model.snapshot import IntArray, MeshSnapshot
+from model.snapshot import MeshSnapshot, find_services
 from model.state.mesh_state import MeshState, Observation
 
 LATELY, MOSTLY = 8, 6  # snapshots that are compared with the older ones, and how many of them have to be above
@@ -54,10 +54,12 @@ def _used_cpu(window: Sequence[MeshSnapshot], names: Sequence[str]) -> Array:
     used = np.full((len(window), len(names), 2), np.nan, np.float32)
     changed = np.zeros(len(names), bool)
     at = np.zeros(0, np.int64)
+    row: dict[str, int] = {}
     of: tuple[str, ...] | None = None  # whose rows `at` has; most snapshots share their names
     for age, snapshot in enumerate(reversed(window)):
         if snapshot.node_ids is not of:
-            of, at = snapshot.node_ids, _find_services(snapshot.node_ids, names)
+            of, row = snapshot.node_ids, find_services(snapshot.node_ids, names, row)
+            at = np.array([row.get(name, -1) for name in names], np.int64)
         there = at >= 0
         there[there] = snapshot.node_observed[at[there]][:, [RATE, CPU]].all(axis=1)
         requests, cpu = snapshot.node_features[at[there]][:, [RATE, CPU]].T
@@ -67,13 +69,6 @@ def _used_cpu(window: Sequence[MeshSnapshot], names: Sequence[str]) -> Array:
             changed |= [name in services for name in names]
         used[age, changed] = np.nan
     return used
-
-
-def _find_services(node_ids: Sequence[str], names: Sequence[str]) -> IntArray:
-    """Return where these services stand in a snapshot, ``[k]``; -1 where they do not."""
-    wanted = set(names)
-    row = {name: i for i, name in enumerate(node_ids) if name in wanted}
-    return np.array([row.get(name, -1) for name in names], np.int64)
 
 
 def _highest(used: Array) -> Array:

@@ -5,13 +5,13 @@ fraction within a snapshot or two and stay there. A retired service or a canary 
 minutes, goes to another service, or follows a planned change.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array
 from model.incidents.tracking import DELETIONS, SCALINGS
-from model.snapshot import BoolArray, IntArray, MeshSnapshot
+from model.snapshot import BoolArray, IntArray, MeshSnapshot, find_services, mark_services
 from model.state.mesh_state import MeshState, Observation
 
 DROPPED_SURPRISE = 8.0  # there is no past to compare with, as for ``evidence.REROUTE_SURPRISE``
@@ -62,7 +62,7 @@ def _find_falls(state: MeshState, observation: Observation, young_callers: BoolA
     low &= _works(state, observation, now, usual)[source]
     deleted = state.memory.planned_deletions()
     if deleted:
-        low &= ~np.fromiter((name in deleted for name in state.node_ids), bool, len(state.node_ids))[destination]
+        low &= ~mark_services(state.node_ids, deleted)[destination]
     rows = np.flatnonzero(low)
     lost: IntArray = rows[np.argsort(now[rows] - usual[rows], kind="stable")][:MOST]
     return lost
@@ -98,7 +98,7 @@ def _shares(window: Sequence[MeshSnapshot], names: Sequence[tuple[str, str]], us
     of: MeshSnapshot | None = None  # whose calls `at` names; most snapshots share their arrays
     for age, snapshot in enumerate(reversed(window)):
         if of is None or snapshot.node_ids is not of.node_ids or snapshot.edge_index is not of.edge_index:
-            row = _find_rows(snapshot.node_ids, {name for pair in names for name in pair}, row)
+            row = find_services(snapshot.node_ids, {name for pair in names for name in pair}, row)
             of, at = snapshot, _find_calls(snapshot, names, row)
         there = at >= 0
         there[there] = snapshot.edge_observed[at[there], 0]
@@ -114,15 +114,6 @@ def _low_calls(shares: Array) -> BoolArray:
     """Return which calls ``[k]`` were low in the last snapshots. Snapshots without a value do not count."""
     low: BoolArray = ((shares < HIGHEST).sum(axis=0) >= LASTS) & ~(shares >= HIGHEST)[:LASTS].any(axis=0)
     return low
-
-
-def _find_rows(node_ids: Sequence[str], needed: Collection[str], near: Mapping[str, int]) -> dict[str, int]:
-    """Return where the needed services stand among ``node_ids``. ``near`` is where they stood in the snapshot after,
-    which is still true of most: only if not, all names are read."""
-    row = {name: i for name, i in near.items() if i < len(node_ids) and node_ids[i] == name}
-    if len(row) < len(needed):
-        row = {name: i for i, name in enumerate(node_ids) if name in needed}
-    return row
 
 
 def _find_calls(snapshot: MeshSnapshot, names: Sequence[tuple[str, str]], row: Mapping[str, int]) -> IntArray:

@@ -77,14 +77,25 @@ class Deviations:
         steps = np.rint(values * STEPS_A_DECADE).clip(0, UNKNOWN - 1)
         return np.where(np.isnan(values), UNKNOWN, steps).astype(np.uint8).tobytes()
 
+    @staticmethod
+    def take_packed(packed: bytes, snapshot: MeshSnapshot, services: IntArray, calls: IntArray) -> bytes:
+        """The packed deviations of some services and calls, given by their rows in the snapshot."""
+        taken: NDArray[np.uint8] = _read_steps(packed, snapshot)[np.concatenate([services, snapshot.num_nodes + calls])]
+        return taken.tobytes()
+
     @classmethod
     def unpack(cls, packed: bytes, snapshot: MeshSnapshot) -> Self:
         """Read what :meth:`pack` wrote for this snapshot. All are unknown if the size does not match."""
-        steps: NDArray[np.uint8] = np.frombuffer(packed, np.uint8)
-        if len(steps) != snapshot.num_nodes + snapshot.num_edges:
-            steps = np.full(snapshot.num_nodes + snapshot.num_edges, UNKNOWN, np.uint8)
+        steps = _read_steps(packed, snapshot)
         values = np.where(steps == UNKNOWN, np.float32(np.nan), steps.astype(np.float32) / STEPS_A_DECADE)
         return cls(values[: snapshot.num_nodes], values[snapshot.num_nodes :])
+
+
+def _read_steps(packed: bytes, snapshot: MeshSnapshot) -> NDArray[np.uint8]:
+    """Return the packed deviations of a snapshot; all are unknown if the size does not match."""
+    steps: NDArray[np.uint8] = np.frombuffer(packed, np.uint8)
+    count = snapshot.num_nodes + snapshot.num_edges
+    return steps if len(steps) == count else np.full(count, UNKNOWN, np.uint8)
 
 
 def graph_document(

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from model.incidents.tracking import LIKELY_SHARE
-from model.snapshot import BoolArray, IntArray, MeshSnapshot
+from model.snapshot import IntArray, MeshSnapshot, find_services
 from model.verdict import Severity
 from serve_app.api.codec import pack_snapshot, unpack_snapshot
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
@@ -237,40 +237,50 @@ class _Part:
         self._worst = worst
         self._touched = _touched_services(worst)
         first = next(iter(worst.suspects), None)
-        with_first = [one.snapshot for one in seen if one.at <= worst.at and first in one.snapshot.node_ids]
-        self._names = self._touched | _neighbours([worst.snapshot, *with_first[-1:]], self._touched, first)
-        self._rows: dict[tuple[str, ...], tuple[BoolArray, BoolArray]] = {}
+        earlier = (one.snapshot for one in reversed(seen) if one.at <= worst.at)
+        with_first = next((snapshot for snapshot in earlier if first in snapshot.node_ids), worst.snapshot)
+        self._names = self._touched | _neighbours([worst.snapshot, with_first], self._touched, first)
 
     def cut(self, seen: Iterable[_SnapshotAndVerdict]) -> list[tuple[_SnapshotAndVerdict, StoredSnapshot]]:
         """Return snapshots, each with its share of this part; those that have none are left out."""
-        found = ((one, *self._masks(one.snapshot.node_ids)) for one in seen)
-        return [(one, self._cut(one, inside, touched)) for one, inside, touched in found if inside.any()]
+        found: list[tuple[_SnapshotAndVerdict, StoredSnapshot]] = []
+        row: dict[str, int] = {}
+        of: tuple[str, ...] = ()  # whose rows those are; most snapshots share their names
+        for one in seen:
+            if one.snapshot.node_ids is not of:
+                of, row = one.snapshot.node_ids, find_services(one.snapshot.node_ids, self._names, row)
+            if row:
+                found.append((one, self._cut(one, row)))
+        return found
 
-    def _masks(self, names: tuple[str, ...]) -> tuple[BoolArray, BoolArray]:
-        """Which services are in this part, and which of them the incident touches; snapshots share their names."""
-        if names not in self._rows:
-            inside = np.fromiter((name in self._names for name in names), bool, len(names))
-            touched = np.fromiter((name in self._touched for name in names), bool, len(names))
-            self._rows[names] = inside, touched
-        return self._rows[names]
-
-    def _cut(self, one: _SnapshotAndVerdict, inside: BoolArray, touched: BoolArray) -> StoredSnapshot:
+    def _cut(self, one: _SnapshotAndVerdict, row: Mapping[str, int]) -> StoredSnapshot:
+        """Return the share of a snapshot in which the services of this part have these rows."""
         snapshot = one.snapshot
-        ends = snapshot.edge_index
-        calls: IntArray = np.flatnonzero(inside[ends].all(axis=0) & touched[ends].any(axis=0))
+        calls = _calls_of(snapshot, [row[name] for name in self._touched & row.keys()])
+        inside = np.zeros(snapshot.num_nodes, bool)
+        inside[list(row.values())] = True
+        calls = calls[inside[snapshot.edge_index[:, calls]].all(axis=0)]
         if len(calls) > MOST_CALLS:
             busiest = np.argsort(-snapshot.edge_features[calls, 0], kind="stable")[:MOST_CALLS]
             calls = np.sort(calls[busiest])
-        services = np.flatnonzero(inside)
-        known, whole = Deviations.unpack(one.deviations, snapshot), one is self._worst
+        services, whole = np.sort(list(row.values())), one is self._worst
         part = snapshot.take(services, calls)
         changes = tuple(change for change in snapshot.changes if change.service in self._names)
         part = replace(part, changes=changes, policies=())
         return StoredSnapshot(
             pack_snapshot(part if whole else _round(part)),
-            Deviations(known.services[services], known.calls[calls]).pack(),
+            Deviations.take_packed(one.deviations, snapshot, services, calls),
             one.shorten(whole=whole),
         )
+
+
+def _calls_of(snapshot: MeshSnapshot, services: Sequence[int]) -> IntArray:
+    """Return the calls from or to some services, in the order of the snapshot."""
+    chosen = np.zeros(snapshot.num_nodes, bool)
+    chosen[services] = True
+    source, destination = snapshot.edge_index
+    calls: IntArray = np.flatnonzero(chosen[source] | chosen[destination])
+    return calls
 
 
 def _round(snapshot: MeshSnapshot) -> MeshSnapshot:
@@ -288,9 +298,9 @@ def _touched_services(worst: _SnapshotAndVerdict) -> frozenset[str]:
     assert worst.incident is not None
     leading = worst.incident["suspects"][:MOST_SUSPECTS]
     ends = [reason.get(end) for one in leading for reason in one["reasons"] for end in ("source", "destination")]
-    known = Deviations.unpack(worst.deviations, worst.snapshot)
-    scores = dict(zip(worst.snapshot.node_ids, np.nan_to_num(known.services).tolist(), strict=True))
-    affected = sorted(worst.incident["affected"], key=lambda name: -scores.get(name, 0.0))
+    scores = np.nan_to_num(Deviations.unpack(worst.deviations, worst.snapshot).services)
+    row = find_services(worst.snapshot.node_ids, set(worst.incident["affected"]))
+    affected = sorted(worst.incident["affected"], key=lambda name: -scores[row[name]] if name in row else 0.0)
     names = dict.fromkeys([*worst.suspects[:MOST_SUSPECTS], *filter(None, ends), *affected])
     return frozenset(list(names)[:MOST_TOUCHED])
 
@@ -298,11 +308,13 @@ def _touched_services(worst: _SnapshotAndVerdict) -> frozenset[str]:
 def _neighbours(snapshots: Iterable[MeshSnapshot], touched: frozenset[str], first: str | None) -> frozenset[str]:
     """The callers and callees of touched services: of the first suspect, then those with the most requests."""
     order: dict[str, tuple[bool, float]] = {}
+    row: dict[str, int] = {}
     for snapshot in snapshots:
-        names = snapshot.node_ids
-        inside = np.fromiter((name in touched for name in names), bool, len(names))
-        for e in np.flatnonzero(inside[snapshot.edge_index].sum(axis=0) == 1).tolist():
-            one, other = (names[i] for i in snapshot.edge_index[:, e].tolist())
+        row = find_services(snapshot.node_ids, touched, row)
+        for e in _calls_of(snapshot, list(row.values())).tolist():
+            one, other = (snapshot.node_ids[i] for i in snapshot.edge_index[:, e].tolist())
+            if one in touched and other in touched:
+                continue
             mine, neighbour = (one, other) if one in touched else (other, one)
             key = mine != first, -float(snapshot.edge_features[e, 0])
             order[neighbour] = min(order.get(neighbour, key), key)
@@ -312,7 +324,7 @@ def _neighbours(snapshots: Iterable[MeshSnapshot], touched: frozenset[str], firs
 def _list_gone(worst: _SnapshotAndVerdict) -> tuple[str, ...]:
     """The services of an incident that its strongest snapshot does not have."""
     assert worst.incident is not None
-    return tuple(sorted({*worst.suspects, *worst.incident["affected"]} - {*worst.snapshot.node_ids}))
+    return tuple(sorted({*worst.suspects, *worst.incident["affected"]}.difference(worst.snapshot.node_ids)))
 
 
 def _document(

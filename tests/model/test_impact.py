@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from model.incidents.impact import add_impact, estimate_impact
+from model.incidents.impact import MOST_HOPS, add_impact, estimate_impact, measure_traffic
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from model.verdict import Impact, Incident, Severity, Status, Suspect, Verdict
 from tests.model.model_cases import at
@@ -31,7 +31,7 @@ SHOP = mesh(
 
 
 def share(snapshot: MeshSnapshot, *affected: str, suspect: str = "") -> float | None:
-    return estimate_impact(snapshot, affected, suspect).front_door_share
+    return estimate_impact(measure_traffic(snapshot), affected, suspect).front_door_share
 
 
 def test_the_share_follows_the_calls() -> None:
@@ -47,7 +47,7 @@ def test_only_requests_that_reach_an_origin_count() -> None:
     suspected = share(SHOP, "a/web", "a/cart", "a/pay", suspect="a/cart")
     assert suspected == pytest.approx(0.2), "the first suspect is an origin, independent of its calls"
     assert share(SHOP, "a/web", "a/pay") == 1.0, "the calls of the entry point do not explain why it deviates"
-    assert estimate_impact(SHOP, ("a/web", "a/cart", "a/pay"), "a/pay").services == 3
+    assert estimate_impact(measure_traffic(SHOP), ("a/web", "a/cart", "a/pay"), "a/pay").services == 3
 
 
 def test_calls_of_one_request_count_once() -> None:
@@ -77,11 +77,11 @@ def test_calls_in_a_circle_end() -> None:
 
 def test_without_an_entry_point_the_share_is_unknown() -> None:
     ring = mesh({"a/x": 5.0, "a/y": 5.0}, {("a/x", "a/y"): 5.0, ("a/y", "a/x"): 5.0})
-    assert estimate_impact(ring, ("a/x",), "a/x") == Impact(1, None)
+    assert estimate_impact(measure_traffic(ring), ("a/x",), "a/x") == Impact(1, None)
 
 
 def test_services_that_are_unknown_have_no_requests() -> None:
-    assert estimate_impact(SHOP, ("a/new", "a/pay"), "").services == 2
+    assert estimate_impact(measure_traffic(SHOP), ("a/new", "a/pay"), "").services == 2
     assert share(SHOP, "a/new", "a/pay") == pytest.approx(0.05)
 
 
@@ -95,3 +95,36 @@ def test_the_calls_before_the_incident_count() -> None:
     assert (found.impact.services, found.impact.front_door_share) == (2, pytest.approx(0.2))
     quiet = Verdict(at(2), 3, Status.NORMAL, 1.0, 4.0, 0.1, (), ())
     assert add_impact(quiet, (SHOP,)) is quiet
+
+
+def estimate_on_all_calls(snapshot: MeshSnapshot, affected: set[str], suspect: str) -> float:
+    """The formula of the module, read off service by service."""
+    rates = {name: float(rate) for name, rate in zip(snapshot.node_ids, snapshot.node_features[:, 0], strict=True)}
+    ends = [(snapshot.node_ids[u], snapshot.node_ids[v]) for u, v in snapshot.edge_index.T.tolist()]
+    calls = dict(zip(ends, snapshot.edge_features[:, 0].tolist(), strict=True))
+    origins = {u for u in affected if not any(v in affected for w, v in calls if w == u)} | {suspect}
+    reaching = {name: float(name in origins) for name in rates}
+    for _ in range(MOST_HOPS):
+        reaching = {
+            u: 1.0
+            if u in origins
+            else min(1.0, sum(w / rates[u] * reaching[v] for (source, v), w in calls.items() if source == u))
+            for u in rates
+        }
+    entries = rates.keys() - {v for _, v in calls}
+    return sum(rates[u] * reaching[u] for u in entries) / sum(rates[u] for u in entries)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_calls_that_lead_to_no_origin_change_nothing(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    names = [f"a/{i}" for i in range(30)]
+    pairs = {(names[u], names[v]) for u, v in rng.integers(0, 30, (60, 2)).tolist() if u < v or (u > 10 and u != v)}
+    snapshot = mesh(
+        {name: float(rate) for name, rate in zip(names, rng.uniform(1, 100, 30), strict=True)},
+        {pair: float(rng.uniform(0.1, 60)) for pair in sorted(pairs)},
+    )
+    affected = {names[i] for i in rng.integers(5, 30, 4).tolist()}
+    suspect = names[int(rng.integers(5, 30))]
+    expected = estimate_on_all_calls(snapshot, affected, suspect)
+    assert share(snapshot, *affected, suspect=suspect) == pytest.approx(expected, rel=1e-6)

@@ -3,6 +3,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from model.errors import InvalidSnapshot
 from model.snapshot import (
@@ -11,6 +13,8 @@ from model.snapshot import (
     MeshSnapshot,
     PlannedChange,
     find_bad_name,
+    find_services,
+    mark_services,
     namespace_of,
     with_clean_names,
 )
@@ -210,3 +214,20 @@ def test_invalid_names_are_cleaned_and_stay_different() -> None:
     assert clean.changes[0].service == "shop/a_b_3"
     assert find_bad_name(clean.node_ids) is None
     assert with_clean_names(clean) is clean
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 60), unique=True, max_size=40),
+    st.sets(st.integers(0, 60), max_size=30),
+    st.dictionaries(st.integers(0, 60), st.integers(0, 50), max_size=30),
+)
+def test_services_are_found_wherever_they_stood_before(
+    present: list[int], wanted: set[int], near: dict[int, int]
+) -> None:
+    names, looked_up = [f"a/{i}" for i in present], {f"a/{i}" for i in wanted}
+    before = {f"a/{i}": row for i, row in near.items()}
+    expected = {name: names.index(name) for name in looked_up & set(names)}
+    assert find_services(names, looked_up, before) == expected
+    assert find_services(names, looked_up) == expected
+    assert mark_services(names, looked_up).tolist() == [name in looked_up for name in names]

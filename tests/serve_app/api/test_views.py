@@ -11,7 +11,7 @@ from model.snapshot import MeshSnapshot
 from model.verdict import Suspect
 from serve_app.api import views
 from serve_app.api.codec import encode_verdict
-from serve_app.api.views import Deviations, encode_graph, graph_document
+from serve_app.api.views import UNKNOWN, Deviations, encode_graph, graph_document
 from serve_app.pipeline import Mesh, Options, PreparedSnapshot, advance, calibrate, cut_tasks, deviations_of, prepare
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
@@ -74,6 +74,10 @@ def test_packing_keeps_sixteenths_of_a_decade_and_unknown_values() -> None:
     back = Deviations.unpack(kept.pack(), snapshot)
     np.testing.assert_allclose(np.concatenate([back.services, back.calls]), values, atol=1 / 32)
     assert len(kept.pack()) == len(values)
+    services, calls = np.array([4, 9]), np.array([0, 7])
+    taken = Deviations(kept.services[services], kept.calls[calls])
+    assert Deviations.take_packed(kept.pack(), snapshot, services, calls) == taken.pack()
+    assert Deviations.take_packed(b"", snapshot, services, calls) == bytes([UNKNOWN] * 4)
     for other in (b"", kept.pack()[1:]):  # from an older store, or of another snapshot
         assert np.isnan(Deviations.unpack(other, snapshot).services).all()
 
