@@ -267,25 +267,27 @@ def _add_moved_calls(
     moved = np.flatnonzero(~gone & (strength.vanished >= LEAST_SURPRISE)).tolist()
     if not moved:
         return
-    source, destination = state.edge_index
-    now, usual = _traffic(observation, strength.young, slice(None))
+    makes_new = np.zeros(len(state.node_ids), bool)
+    makes_new[state.edge_index[0, strength.young]] = True
+    rows = np.flatnonzero(makes_new[state.edge_index[0]] | strength.dropped)  # of calls that can be a reason
+    (source, destination), young, dropped = state.edge_index[:, rows], strength.young[rows], strength.dropped[rows]
+    is_older = ~young & makes_new[source]  # usual calls of a caller that also makes new ones
+    now, usual = _traffic(observation, strength.young, rows)
     more = now - usual
-    makes_new = np.bincount(source[strength.young], minlength=len(state.node_ids)) > 0
-    is_older = ~strength.young & makes_new[source]  # usual calls of a caller that also makes new ones
     for m in moved:
         worth = float(strength.vanished[m])
         for series, changed in (
-            (NEW, np.where(strength.young & (destination == keep[m]), more, 0)),
-            (MOVED, np.where(strength.young & (source == keep[m]), more, 0)),
+            (NEW, np.where(young & (destination == keep[m]), more, 0)),
+            (MOVED, np.where(young & (source == keep[m]), more, 0)),
             (LOST, np.where(is_older & (destination == keep[m]), -more, 0)),
-            (DROPPED, np.where(strength.dropped & (destination == keep[m]), -more, 0)),
+            (DROPPED, np.where(dropped & (destination == keep[m]), -more, 0)),
         ):
             if changed.max(initial=0) > 0:
                 table.add(m, series, worth, worth)
-                table.call[m, SERIES.index(series)] = int(changed.argmax())
+                table.call[m, SERIES.index(series)] = rows[changed.argmax()]
 
 
-def _traffic(observation: Observation, young: BoolArray, rows: IntArray | slice) -> tuple[Array, Array]:
+def _traffic(observation: Observation, young: BoolArray, rows: IntArray) -> tuple[Array, Array]:
     """Return requests of these calls now and usually, 1/s. A new call has 0 usual requests."""
     offset = np.float32(EDGE_CHANNELS[RATE].offset)
     now, usual = (np.exp(v[rows, RATE]) - offset for v in (observation.edge.value, observation.edge.expected))
