@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
@@ -31,6 +31,7 @@ from model.state.mesh_state import MeshState
 from model.verdict import LimitForecast, NearbyChange, Reason, Severity, Suspect
 
 T = TypeVar("T")
+Buffer = bytes | memoryview
 
 ARRAYS = (
     "edge_index", "node_filters", "edge_filters", "node_impact", "edge_impact", "node_absent", "edge_absent",
@@ -39,6 +40,13 @@ ARRAYS = (
 LATER_ARRAYS = ("node_unmeasured", "node_history")  # of services; version 0.1.0 did not store them
 TIMES = ("observed_at", "learned_at")
 HEADER_SIZE_BYTES = 8  # of the header's length, before the header
+DTYPES = {
+    np.dtype(of): name
+    for of, name in (
+        (np.float64, "F64"), (np.int64, "I64"), (np.float32, "F32"), (np.int32, "I32"), (np.float16, "F16"),
+        (np.uint8, "U8"), (np.bool_, "BOOL"),
+    )
+}  # fmt: skip
 CURVES = ("load", "curve")  # arrays of an adapter
 MOMENTS = {"since", "until", "given_at", "fitted_at", "start", "end"}  # fields that hold times
 MOVES = {"excess", "moves"}  # fields that hold shifts by service
@@ -54,7 +62,7 @@ def pack_state(state: MeshState) -> bytes:
     document["schema"] = SCHEMA.to_json()
     tensors = {key: np.ascontiguousarray(getattr(state, key)) for key in (*ARRAYS, *LATER_ARRAYS)}
     tensors |= _memory_arrays(state.memory) | _adaptation_arrays(state.adaptation)
-    return save(tensors | {"document": _json_array(document)})
+    return _join_arrays(tensors | {"document": _json_array(document)})
 
 
 def pack_step(memory: IncidentMemory, adaptation: Adaptation | None, snapshots: int) -> bytes:
@@ -76,7 +84,7 @@ def pack_step(memory: IncidentMemory, adaptation: Adaptation | None, snapshots: 
     if adaptation is not None:
         document["adaptation"] = _adaptation_document(adaptation)
         tensors |= _adaptation_arrays(adaptation)
-    return save(tensors | {"document": _json_array(document)})
+    return _join_arrays(tensors | {"document": _json_array(document)})
 
 
 def unpack_step(data: bytes, full: IncidentMemory) -> tuple[IncidentMemory, Adaptation | None]:
@@ -147,11 +155,34 @@ def _tables(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return tables
 
 
-def _without_arrays(data: bytes, names: Collection[str]) -> bytes:
-    """Return the safetensors bytes without some arrays. The library would copy all of them.
+def _join_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return safetensors bytes. The library would copy each array twice, and a large mesh has hundreds of MB of them.
 
     Source: https://huggingface.co/docs/safetensors (Format).
     """
+    header: dict[str, Any] = {}
+    pieces: list[memoryview] = []
+    size = 0
+    # Arrays of large items first: then each one is aligned.
+    for name, array in sorted(arrays.items(), key=lambda one: (-one[1].itemsize, one[0])):
+        pieces.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        header[name] = {
+            "dtype": DTYPES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [size, size + array.nbytes],
+        }
+        size += array.nbytes
+    return _join_pieces(header, pieces)
+
+
+def _join_pieces(header: Mapping[str, Any], pieces: Iterable[Buffer]) -> bytes:
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % HEADER_SIZE_BYTES)  # so that the arrays are aligned, too
+    return b"".join((len(text).to_bytes(HEADER_SIZE_BYTES, "little"), text, *pieces))
+
+
+def _without_arrays(data: bytes, names: Collection[str]) -> bytes:
+    """Return the safetensors bytes without some arrays. The library would copy all of them."""
     begin = HEADER_SIZE_BYTES + int.from_bytes(data[:HEADER_SIZE_BYTES], "little")
     header = json.loads(data[HEADER_SIZE_BYTES:begin])
     if not isinstance(header, dict):
@@ -165,8 +196,7 @@ def _without_arrays(data: bytes, names: Collection[str]) -> bytes:
             size += last - first
     if begin + max(entry["data_offsets"][1] for entry in header.values()) != len(data):
         raise ValueError("arrays that are not complete")
-    text = json.dumps(kept).encode()
-    return b"".join((len(text).to_bytes(HEADER_SIZE_BYTES, "little"), text, *pieces))
+    return _join_pieces(kept, pieces)
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def test_a_loaded_state_is_equal(state: MeshState) -> None:
     back = unpack_state(pack_state(state), state.window)
     assert not different(back, state)
     assert pack_state(back) == pack_state(state)
-    for name in ("edge_index", "node_filters", "node_absent", "attended_callers"):
+    for name in (*ARRAYS, *LATER_ARRAYS):
         assert getattr(back, name).dtype == getattr(state, name).dtype
 
 
