@@ -160,6 +160,42 @@ def overload() -> str:
     )
 
 
+MITIGATIONS = {
+    "admission": "admission control, instead of none",
+    "place": "`scorer.place` `session`, instead of `replicas`",
+    "session replicas": "`serve.session_replicas` 2, instead of 1",
+    "scoring replicas": "`scorer.num_replicas` 2, instead of 1",
+    "batch size": "`scorer.max_batch_size` 8, instead of 1",
+    "latency target": "`scorer.latency_target_ms` 35, instead of 1,000",
+}
+
+
+def sla() -> str:
+    """What each mitigation does for the service level under overload: medians without and with it, and ratios."""
+    body = [
+        f"| {MITIGATIONS[row['mitigation']]} | {_change(row, 'p95_seconds', _ms)} | {_change(row, 'p99_seconds', _ms)} "
+        f"| {_change(row, 'verdicts_per_second', '{:.0f}'.format)} | {_change(row, 'shed', '{:.0f}'.format)} |"
+        for row in rows("sla")
+    ]
+    one = rows("sla")[0]
+    header = "| measure | p95 | p99 | verdicts/s | refused with 429 |"
+    return (
+        f"{one['clients']} clients push as fast as they get answers, and wait as long as a 429 says. Each has a mesh "
+        f"of {one['services']} services. Clients and service share 2 cores. Each cell has the median without and with the "
+        "measure, and the median and range of the ratios of with to without. In the last three rows, replicas score "
+        f"(`python -m benchmarks.bench_sla`; {one['rounds']} rounds):\n\n{table(header, body)}"
+    )
+
+
+def _change(row: Row, what: str, text: Callable[[float], str]) -> str:
+    """Return a figure without and with a mitigation, and their ratio if it was measured."""
+    change = f"{text(row['without'][what])} → {text(row['with'][what])}"
+    if what not in row["ratios"]:
+        return change
+    least, most = row["ratio_ranges"][what]
+    return f"{change} (× {row['ratios'][what]:.2f}; {least:.2f} to {most:.2f})"
+
+
 def kernels() -> str:
     """A layer beside its contenders, and the network beside the peak of the processor."""
     found = rows("kernels")
@@ -674,6 +710,8 @@ def tables() -> list[tuple[Path, str, str]]:
     results = ROOT / "benchmarks" / "results"
     if (results / "store.jsonl").exists():  # made by `python -m benchmarks.bench_store`
         found.append((docs / "operations.md", "store", store()))
+    if (results / "sla.jsonl").exists():  # made by `python -m benchmarks.bench_sla`, in half an hour
+        found.append((docs / "operations.md", "service level", sla()))
     if (results / "kills_cluster.jsonl").exists():  # made by `python -m benchmarks.bench_kills_cluster`, in 40 minutes
         found.append((docs / "operations.md", "kills on a cluster", kills_cluster()))
     if (results / "page.jsonl").exists():  # made by `python -m benchmarks.bench_page`
