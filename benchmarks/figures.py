@@ -181,8 +181,9 @@ def sla() -> str:
     header = "| measure | p95 | p99 | verdicts/s | refused with 429 |"
     return (
         f"{one['clients']} clients push as fast as they get answers, and wait as long as a 429 says. Each has a mesh "
-        f"of {one['services']} services. Clients and service share 2 cores. Each cell has the median without and with the "
-        "measure, and the median and range of the ratios of with to without. In the last three rows, replicas score "
+        f"of {one['services']} services. Clients and service share 2 cores. Each cell has the median without and "
+        "with the measure, and the median and range of the ratios of with to without. In the last three rows, replicas "
+        "score "
         f"(`python -m benchmarks.bench_sla`; {one['rounds']} rounds):\n\n{table(header, body)}"
     )
 
