@@ -291,7 +291,7 @@ class MeshSnapshot:
 def find_services(
     node_ids: Sequence[str], wanted: Collection[str], near: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """Return the positions of some services among those of a snapshot; services that it does not have are left out.
+    """Return the positions of some services in a snapshot. Services that it does not have are left out.
 
     Args:
         node_ids: of the snapshot.
