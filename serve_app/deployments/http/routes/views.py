@@ -1,5 +1,6 @@
 """Routes that read: verdicts, graph, plan, history of the mesh, the model."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -109,7 +110,7 @@ async def graph(
     if service is not None or incidents:
         return json_response(await backend.ask(backend.session_of(mesh).graph_around, mesh, at, service))
     whole = await backend.ask(backend.session_of(mesh).graph, mesh, at)
-    return StreamingResponse(_graph(whole), media_type=JSON)
+    return StreamingResponse(await asyncio.to_thread(_graph, whole), media_type=JSON)
 
 
 @router.get("/v1/meshes/{mesh}/timeline", response_model=TimelineDocument, responses=errors_of_mesh())
@@ -253,6 +254,7 @@ def source_document(state: CollectorState | None) -> SourceDocument:
 
 
 def _graph(seen: StoredSnapshot) -> Iterator[bytes]:
+    """The graph in pieces. What is stored is read before the first piece, as an error needs another status."""
     snapshot = unpack_snapshot(seen.snapshot)
     verdict = VerdictDocument.model_validate_json(seen.verdict)
-    yield from encode_graph(snapshot, Deviations.unpack(seen.deviations, snapshot), verdict)
+    return encode_graph(snapshot, Deviations.unpack(seen.deviations, snapshot), verdict)
