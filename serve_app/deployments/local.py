@@ -239,7 +239,7 @@ def _start_ray(**options: Any) -> None:
     before = set(psutil.Process().children(recursive=True))
     for _ in range(START_ATTEMPTS):
         try:
-            with _few_processes(prints_logs=options["log_to_driver"]):
+            with _few_processes(prints_logs=options.get("log_to_driver", True)):
                 ray.init(**options)
         except Exception as error:  # Ray raises nothing more specific
             if TIMED_OUT not in str(error):
