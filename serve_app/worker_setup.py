@@ -1,12 +1,14 @@
 """What each process of Ray does before it gets an actor."""
 
 import importlib
+import logging
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+log = logging.getLogger(__name__)
 PANDAS = "pandas"
 
 
@@ -26,7 +28,8 @@ def import_serve() -> None:
     starts.
 
     Both import pandas if it is installed, only to convert data frames. That takes 25 to 30 MiB and .3 s of CPU in each
-    process of the service. Later imports of pandas work as usual, without conversions by these two.
+    process of the service. Later imports of pandas work as usual, without conversions by these two. An error is logged
+    and changes nothing else: Ray would start the process again and again.
     """
     if PANDAS in sys.modules:
         return
@@ -35,5 +38,7 @@ def import_serve() -> None:
     try:
         importlib.import_module("ray.serve")
         importlib.import_module("pyarrow").array([])  # looks for pandas, once
+    except Exception:
+        log.exception("Ray Serve could not be imported without pandas; it will be imported with it")
     finally:
         sys.meta_path.remove(finder)

@@ -30,6 +30,18 @@ def test_serve_is_imported_without_pandas_and_pandas_can_be_imported_later(befor
     assert done.stdout.split() == [str(not before), str(bool(before))]
 
 
+def test_an_error_is_logged_and_serve_can_still_be_imported() -> None:
+    code = (
+        "import pyarrow; pyarrow.array = None; from serve_app.worker_setup import import_serve; import_serve(); "
+        "import ray.serve, pandas; print('imported')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=2 * PATIENCE_SECONDS
+    )
+    assert done.stdout.strip() == "imported"
+    assert "Ray Serve could not be imported without pandas" in done.stderr
+
+
 @pytest.mark.ray
 def test_a_service_runs_only_processes_that_it_uses_without_pandas(service: Service) -> None:
     for snapshot in record_simulation(MeshSpec(services=30, seed=3), 4):
