@@ -288,7 +288,7 @@ class MeshSnapshot:
         return graph
 
 
-def find_services(
+def find_rows(
     node_ids: Sequence[str], wanted: Collection[str], near: Mapping[str, int] | None = None
 ) -> dict[str, int]:
     """Return the positions of some services in a snapshot. Services that it does not have are left out.
@@ -311,7 +311,7 @@ def find_services(
 def mark_services(node_ids: Sequence[str], wanted: Collection[str]) -> BoolArray:
     """Return which of the services ``[N]`` of a snapshot are wanted."""
     marked = np.zeros(len(node_ids), bool)
-    marked[list(find_services(node_ids, wanted).values())] = True
+    marked[list(find_rows(node_ids, wanted).values())] = True
     return marked
 
 

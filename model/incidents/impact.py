@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.features import RATE
-from model.snapshot import BoolArray, IntArray, MeshSnapshot, find_services
+from model.snapshot import BoolArray, IntArray, MeshSnapshot, find_rows
 from model.verdict import Impact, Incident, Verdict
 
 Rates = NDArray[np.float64]  # 1/s
@@ -94,7 +94,7 @@ def estimate_impact(traffic: Traffic, affected: Collection[str], suspect: str) -
     count = len(traffic.node_ids)
     if not traffic.entry.sum() > 0:
         return Impact(len(affected))
-    row = find_services(traffic.node_ids, {*affected, suspect})
+    row = find_rows(traffic.node_ids, {*affected, suspect})
     is_affected, is_origin = np.zeros(count, bool), np.zeros(count, bool)
     is_affected[[row[name] for name in affected if name in row]] = True
     is_origin |= is_affected & ~_have_calls(traffic, is_affected[traffic.destination])

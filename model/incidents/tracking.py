@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from model.features import Array
 from model.incidents.feedback import Feedback, PastIncident, normal_scores
 from model.incidents.mutes import ActiveMutes, Mute, patterns
-from model.snapshot import BoolArray, IntArray, PlannedChange, namespace_of
+from model.snapshot import BoolArray, IntArray, PlannedChange, mark_services, namespace_of
 from model.verdict import MuteInForce, NearbyChange, Severity, Suspect
 
 CONFIRM_SECONDS = 45.0  # of evidence that an alert needs
@@ -192,9 +192,7 @@ class IncidentMemory:
     def is_in_incident(self, node_ids: Sequence[str]) -> BoolArray:
         """Return which of these services belong to an open incident. Baselines do not learn from them."""
         members = {name for incident in self.open for name in incident.members}
-        if not members:
-            return np.zeros(len(node_ids), bool)
-        return np.fromiter((name in members for name in node_ids), bool, len(node_ids))
+        return mark_services(node_ids, members)
 
     def is_alerted(self, node_ids: Sequence[str], now: datetime) -> BoolArray:
         """Return which of these services belong to an alert that is not older than ``LONGEST_PAUSE``.
@@ -207,9 +205,7 @@ class IncidentMemory:
             if i.severity is not Severity.NOTICE and (now - i.since).total_seconds() <= LONGEST_PAUSE
             for name in i.members
         }
-        if not members:
-            return np.zeros(len(node_ids), bool)
-        return np.fromiter((name in members for name in node_ids), bool, len(node_ids))
+        return mark_services(node_ids, members)
 
     def planned_deletions(self) -> set[str]:
         """Services whose deletion was announced recently enough to be remembered."""
@@ -218,15 +214,11 @@ class IncidentMemory:
     def has_planned_change(self, node_ids: Sequence[str]) -> BoolArray:
         """Return which of these services have a remembered planned change, deletions excluded."""
         names = {change.service for change, _ in self.changes if change.kind not in DELETIONS}
-        if not names:
-            return np.zeros(len(node_ids), bool)
-        return np.fromiter((name in names for name in node_ids), bool, len(node_ids))
+        return mark_services(node_ids, names)
 
     def has_settled_change(self, node_ids: Sequence[str]) -> BoolArray:
         """Return which of these services have a planned change that is remembered for the last time."""
-        if not self.settled:
-            return np.zeros(len(node_ids), bool)
-        return np.fromiter((name in self.settled for name in node_ids), bool, len(node_ids))
+        return mark_services(node_ids, self.settled)
 
     def advance_changes(self, changes: Iterable[PlannedChange], keep: int, keep_deletions: int = 0) -> "IncidentMemory":
         """Advance by one snapshot: add its announced changes, and drop those older than ``keep`` snapshots.

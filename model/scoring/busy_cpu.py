@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.features import CPU, NODE_CHANNELS, RATE, Array
-from model.snapshot import MeshSnapshot, find_services
+from model.snapshot import MeshSnapshot, find_rows
 from model.state.mesh_state import MeshState, Observation
 
 LATELY, MOSTLY = 8, 6  # snapshots that are compared with the older ones, and how many of them have to be above
@@ -58,7 +58,7 @@ def _used_cpu(window: Sequence[MeshSnapshot], names: Sequence[str]) -> Array:
     of: tuple[str, ...] | None = None  # whose rows `at` has; most snapshots share their names
     for age, snapshot in enumerate(reversed(window)):
         if snapshot.node_ids is not of:
-            of, row = snapshot.node_ids, find_services(snapshot.node_ids, names, row)
+            of, row = snapshot.node_ids, find_rows(snapshot.node_ids, names, row)
             at = np.array([row.get(name, -1) for name in names], np.int64)
         there = at >= 0
         there[there] = snapshot.node_observed[at[there]][:, [RATE, CPU]].all(axis=1)

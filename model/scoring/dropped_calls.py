@@ -11,7 +11,7 @@ import numpy as np
 
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array
 from model.incidents.tracking import DELETIONS, SCALINGS
-from model.snapshot import BoolArray, IntArray, MeshSnapshot, find_services, mark_services
+from model.snapshot import BoolArray, IntArray, MeshSnapshot, find_rows, mark_services
 from model.state.mesh_state import MeshState, Observation
 
 DROPPED_SURPRISE = 8.0  # there is no past to compare with, as for ``evidence.REROUTE_SURPRISE``
@@ -98,7 +98,7 @@ def _shares(window: Sequence[MeshSnapshot], names: Sequence[tuple[str, str]], us
     of: MeshSnapshot | None = None  # whose calls `at` names; most snapshots share their arrays
     for age, snapshot in enumerate(reversed(window)):
         if of is None or snapshot.node_ids is not of.node_ids or snapshot.edge_index is not of.edge_index:
-            row = find_services(snapshot.node_ids, {name for pair in names for name in pair}, row)
+            row = find_rows(snapshot.node_ids, {name for pair in names for name in pair}, row)
             of, at = snapshot, _find_calls(snapshot, names, row)
         there = at >= 0
         there[there] = snapshot.edge_observed[at[there], 0]

@@ -32,7 +32,7 @@ from model.scoring.dropped_calls import dropped_calls
 from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
 from model.scoring.resources import SHORTAGE_SURPRISE, Trend, shortage, trends
 from model.scoring.score import PartitionScore
-from model.snapshot import BoolArray, IntArray
+from model.snapshot import BoolArray, IntArray, mark_services
 from model.state.change_impact import OWN
 from model.state.filters import SEEN
 from model.state.mesh_state import MeshState, Observation
@@ -276,7 +276,7 @@ def _silent_services(state: MeshState, observation: Observation) -> BoolArray:
     deleted = state.memory.planned_deletions()
     silent: BoolArray = observation.presence.silent
     if deleted and silent.any():
-        silent = silent & np.fromiter((name not in deleted for name in state.node_ids), bool, len(silent))
+        silent = silent & ~mark_services(state.node_ids, deleted)
     return silent
 
 
@@ -531,7 +531,7 @@ def _disappearance(state: MeshState, observation: Observation, surprise: Array) 
     gone = observation.presence.gone & (node.expected[:, RATE] > np.log(1.05))
     planned = state.memory.planned_deletions()
     if planned and gone.any():
-        gone &= np.fromiter((name not in planned for name in state.node_ids), bool, len(gone))
+        gone &= ~mark_services(state.node_ids, planned)
     if not gone.any():
         return np.zeros_like(surprise)
     source, destination = state.edge_index

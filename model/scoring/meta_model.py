@@ -42,7 +42,7 @@ from model.scoring.evidence import (
 )
 from model.scoring.explanations import SERIES
 from model.scoring.resources import Trend
-from model.snapshot import BoolArray, IntArray
+from model.snapshot import BoolArray, IntArray, mark_services
 from model.verdict import MOVED, Incident, Reason, Severity, Status, Suspect, Verdict
 
 EITHER_WAY = (
@@ -324,7 +324,7 @@ def _follow_notices(
 ) -> tuple[IncidentMemory, FollowedIncidents]:
     """Match resources that become short with the open notices. A service has an alert or a notice, not both."""
     alerted = {name for incident in alerting for name in incident.members}
-    free = ~muted & ~np.fromiter((name in alerted for name in evidence.names), bool, len(evidence.names))
+    free = ~muted & ~mark_services(evidence.names, alerted)
     policy = replace(policy, confirm=NOTICE_CONFIRM, confirm_of=NOTICE_CONFIRM_OF)
     above, confirmed = confirm_services(
         memory.above_notice, evidence.names, evidence.notice * free, when.notice_level, policy, when.observed_at

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from model.features import SCHEMA, Array, Channel
-from model.snapshot import BoolArray, IntArray, MeshSnapshot, namespace_of
+from model.snapshot import BoolArray, IntArray, MeshSnapshot, mark_services, namespace_of
 from partitioning import Partition, PartitionPlan
 from serve_app.api.codec import call_documents, service_documents
 from serve_app.api.codec.validation import ALL_ROWS
@@ -186,8 +186,7 @@ def _separator(rows: slice) -> bytes:
 
 def _find_neighbours(snapshot: MeshSnapshot, names: Collection[str]) -> tuple[IntArray, IntArray]:
     """Rows of these services with their callers and callees, and of the calls from or to these services."""
-    wanted = set(names)
-    near = np.fromiter((name in wanted for name in snapshot.node_ids), bool, snapshot.num_nodes)
+    near = mark_services(snapshot.node_ids, set(names))
     calls = np.flatnonzero(near[snapshot.edge_index].any(axis=0))
     near[snapshot.edge_index[:, calls]] = True
     return np.flatnonzero(near), calls

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from model.incidents.tracking import LIKELY_SHARE
-from model.snapshot import IntArray, MeshSnapshot, find_services
+from model.snapshot import IntArray, MeshSnapshot, find_rows
 from model.verdict import Severity
 from serve_app.api.codec import pack_snapshot, unpack_snapshot
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
@@ -248,7 +248,7 @@ class _Part:
         of: tuple[str, ...] = ()  # whose rows those are; most snapshots share their names
         for one in seen:
             if one.snapshot.node_ids is not of:
-                of, row = one.snapshot.node_ids, find_services(one.snapshot.node_ids, self._names, row)
+                of, row = one.snapshot.node_ids, find_rows(one.snapshot.node_ids, self._names, row)
             if row:
                 found.append((one, self._cut(one, row)))
         return found
@@ -299,7 +299,7 @@ def _touched_services(worst: _SnapshotAndVerdict) -> frozenset[str]:
     leading = worst.incident["suspects"][:MOST_SUSPECTS]
     ends = [reason.get(end) for one in leading for reason in one["reasons"] for end in ("source", "destination")]
     scores = np.nan_to_num(Deviations.unpack(worst.deviations, worst.snapshot).services)
-    row = find_services(worst.snapshot.node_ids, set(worst.incident["affected"]))
+    row = find_rows(worst.snapshot.node_ids, set(worst.incident["affected"]))
     affected = sorted(worst.incident["affected"], key=lambda name: -scores[row[name]] if name in row else 0.0)
     names = dict.fromkeys([*worst.suspects[:MOST_SUSPECTS], *filter(None, ends), *affected])
     return frozenset(list(names)[:MOST_TOUCHED])
@@ -310,7 +310,7 @@ def _neighbours(snapshots: Iterable[MeshSnapshot], touched: frozenset[str], firs
     order: dict[str, tuple[bool, float]] = {}
     row: dict[str, int] = {}
     for snapshot in snapshots:
-        row = find_services(snapshot.node_ids, touched, row)
+        row = find_rows(snapshot.node_ids, touched, row)
         for e in _calls_of(snapshot, list(row.values())).tolist():
             one, other = (snapshot.node_ids[i] for i in snapshot.edge_index[:, e].tolist())
             if one in touched and other in touched:

@@ -13,7 +13,7 @@ from model.snapshot import (
     MeshSnapshot,
     PlannedChange,
     find_bad_name,
-    find_services,
+    find_rows,
     mark_services,
     namespace_of,
     with_clean_names,
@@ -228,6 +228,6 @@ def test_services_are_found_wherever_they_stood_before(
     names, looked_up = [f"a/{i}" for i in present], {f"a/{i}" for i in wanted}
     before = {f"a/{i}": row for i, row in near.items()}
     expected = {name: names.index(name) for name in looked_up & set(names)}
-    assert find_services(names, looked_up, before) == expected
-    assert find_services(names, looked_up) == expected
+    assert find_rows(names, looked_up, before) == expected
+    assert find_rows(names, looked_up) == expected
     assert mark_services(names, looked_up).tolist() == [name in looked_up for name in names]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from model.snapshot import mark_services
 from serve_app.web.graph.layout import Ints, Layout, arrange
 from serve_app.web.report.case import ReportedIncident
 
@@ -81,7 +82,7 @@ def _calls(case: ReportedIncident) -> dict[tuple[str, str], tuple[float, float]]
     worst = case.worst
     for snapshot, deviations in ((worst.snapshot, worst.deviations.calls), (case.calling, None)):
         names = snapshot.node_ids
-        inside = np.fromiter((name in touched for name in names), bool, len(names))
+        inside = mark_services(names, touched)
         for e in np.flatnonzero(inside[snapshot.edge_index].any(axis=0)).tolist():
             source, destination = snapshot.edge_index[:, e].tolist()
             rate = float(snapshot.edge_features[e, 0])
