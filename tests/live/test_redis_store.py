@@ -29,7 +29,17 @@ from serve_app.stores.redis_store import RedisStore
 from tests.live.programs import LOOPBACK, free_ports, missing_programs
 from tests.live.redis import PROGRAM, RedisProgram
 from tests.serve_app.running import eventually, problem, start_service
-from tests.serve_app.stores.store_cases import append, at, found, incident, is_step, random_bytes, snapshots, states
+from tests.serve_app.stores.store_cases import (
+    append,
+    at,
+    found,
+    incident,
+    is_step,
+    mount_disk,
+    random_bytes,
+    snapshots,
+    states,
+)
 from tests.serve_app.stores.test_steps import Session, busy_mesh
 from tests.serve_app.stores.test_store_service import document, push
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
@@ -331,18 +341,8 @@ def test_a_full_redis_changes_nothing_and_is_still_read(tmp_path: Path) -> None:
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MB."""
-    mount = shutil.which("mount")
-    if mount is None or os.geteuid() != 0:
-        pytest.skip("only root may mount a small file system")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    made = subprocess.run([mount, "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], capture_output=True)
-    if made.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {made.stderr.decode()}")
-    try:
+    with mount_disk(tmp_path / "disk", 4 * 2**20) as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def test_a_redis_with_a_full_disk_refuses_writes_until_there_is_space(disk: Path) -> None:

@@ -1,9 +1,6 @@
 """A running service whose store is missing, full, or at the limit of meshes."""
 
-import os
 import random
-import shutil
-import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +12,7 @@ import pytest
 from serve_app.stores.presence import MARKER_NAME
 from serve_app.stores.sqlite import FILE_NAME
 from tests.serve_app.running import Service, eventually, problem, start_service
+from tests.serve_app.stores.store_cases import mount_disk
 from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
@@ -79,18 +77,8 @@ def test_a_missing_store_is_503_on_all_routes_until_its_files_are_back(service: 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 12 MB."""
-    mount = shutil.which("mount")
-    if mount is None or os.geteuid() != 0:
-        pytest.skip("only root may mount a small file system")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    made = subprocess.run([mount, "-t", "tmpfs", "-o", "size=12m", "tmpfs", folder], capture_output=True)
-    if made.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {made.stderr.decode()}")
-    try:
+    with mount_disk(tmp_path / "disk", 12 * 2**20) as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)  # processes that were killed may still be ending
 
 
 @pytest.mark.slow

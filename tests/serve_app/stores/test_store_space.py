@@ -1,8 +1,6 @@
 """A local store without room: a full disk on which meshes can still be deleted."""
 
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +12,7 @@ from serve_app.errors import StoreFull
 from serve_app.stores.base import MeshLimit
 from serve_app.stores.reserve import FILE_NAME, RESERVE_BYTES
 from serve_app.stores.sqlite import LocalStore
-from tests.serve_app.stores.store_cases import append
+from tests.serve_app.stores.store_cases import append, mount_disk
 
 DISK_BYTES = 12 * 2**20
 
@@ -22,18 +20,8 @@ DISK_BYTES = 12 * 2**20
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 12 MB."""
-    mount = shutil.which("mount")
-    if mount is None or os.geteuid() != 0:
-        pytest.skip("only root may mount a small file system")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    made = subprocess.run([mount, "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", folder], capture_output=True)
-    if made.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {made.stderr.decode()}")
-    try:
+    with mount_disk(tmp_path / "disk", DISK_BYTES) as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", folder], check=True)
 
 
 def fill(store: LocalStore, mesh: str, *, other: LocalStore | None = None, **content: bytes) -> int:
