@@ -58,6 +58,26 @@ class PlannedChange:
     reason: str = ""
 
 
+class SignalKind(StrEnum):
+    """What a :class:`Signal` says. All are measured outside the mesh: by the kernel, Kubernetes, or a broker."""
+
+    CPU_THROTTLING = "cpu_throttling"  # share of the CPU periods in which it was throttled, 0..1
+    OOM_KILLS = "oom_kills"  # containers that were killed for memory since the previous snapshot
+    RESTARTS = "restarts"  # containers that were restarted since the previous snapshot, kills for memory included
+    DISK_PRESSURE = "disk_pressure"  # share of its fullest volume in use, or 1 if its node reports disk pressure, 0..1
+    PENDING_PODS = "pending_pods"  # pods that cannot be scheduled or started
+    QUEUE_DEPTH = "queue_depth"  # messages that wait for it: consumer lag, or the depth of the queue that it reads
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A measurement that only some services have. ``service`` is a node id; ``value`` is finite and not negative."""
+
+    kind: SignalKind
+    service: str
+    value: float
+
+
 class Sensitivity(StrEnum):
     """How soon a service raises an alert; ``mutes.LEVELS`` has the decades."""
 
@@ -97,6 +117,8 @@ class MeshSnapshot:
         observed_at: time, UTC.
         changes: planned changes announced since the previous snapshot.
         policies: for services' alerts at this time.
+        signals: measurements that only some services have, at most one of each kind for a service. A kind that is
+            missing for a service was not measured.
     """
 
     node_ids: tuple[str, ...]
@@ -108,6 +130,7 @@ class MeshSnapshot:
     observed_at: datetime
     changes: tuple[PlannedChange, ...] = ()
     policies: tuple[ServicePolicy, ...] = ()
+    signals: tuple[Signal, ...] = ()
 
     @classmethod
     def create(

@@ -51,6 +51,8 @@ class IncidentKind(StrEnum):
     RESOURCES = "resources"  # a resource is short or leaks, or it needs far more of it than its requests explain
     REROUTED = "rerouted"  # calls go elsewhere than usual
     CALLS_DROPPED = "calls_dropped"  # a busy caller suddenly makes hardly any calls to it
+    TRAFFIC_LOST = "traffic_lost"  # requests from outside fell, and nothing planned or regular explains it
+    TRAFFIC_SURGE = "traffic_surge"  # requests from outside rose in the same way
     TELEMETRY_MISSING = "telemetry_missing"  # its metrics stopped, so its state is unknown
     UNCLEAR = "unclear"
 
@@ -177,6 +179,8 @@ class Incident:
         suspects_at: time of the snapshot that shows the suspects best, UTC; None: unknown.
         kind: what is wrong, by the reasons of the first suspect; may change while it is open.
         impact: how far it reaches; None: not computed.
+        scope: of an incident of traffic: ``*`` for the mesh, ``namespace/*``, or the node id of one entry point. Empty
+            for all other incidents.
     """
 
     id: str
@@ -191,6 +195,28 @@ class Incident:
     suspects_at: datetime | None = None
     kind: IncidentKind = IncidentKind.UNCLEAR
     impact: Impact | None = None
+    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """An unusual service that raises no alert yet.
+
+    Attributes:
+        service: node id.
+        score, level: its page score now, and the page level that it would have to exceed.
+        since: first snapshot of the present deviation.
+        seen, needed: snapshots above the level so far, and how many raise an alert.
+        reasons: strongest first.
+    """
+
+    service: str
+    score: float
+    level: float
+    since: datetime
+    seen: int
+    needed: int
+    reasons: tuple[Reason, ...] = ()
 
 
 class MuteOrigin(StrEnum):
@@ -262,6 +288,8 @@ class Verdict:
         model_digest: of the weights.
         muted: mutes in force; they may be why there is no alert.
         silence: services whose telemetry is missing; None if there are none.
+        watching: unusual services that raise no alert yet, the most unusual first. They change no status and are not
+            sent to anybody.
     """
 
     observed_at: datetime
@@ -277,6 +305,7 @@ class Verdict:
     model_digest: str = ""
     muted: tuple[MuteInForce, ...] = ()
     silence: Silence | None = None
+    watching: tuple[Watched, ...] = ()
 
     @property
     def alerts(self) -> tuple[Incident, ...]:

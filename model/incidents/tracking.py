@@ -7,7 +7,7 @@ a confirmed service is an incident.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -278,15 +278,21 @@ class IncidentMemory:
     def add_feedback(self, feedback: Feedback) -> "IncidentMemory":
         """Replace the feedback on an incident. A false alarm ends it."""
         memory = replace(self, feedback=(*self.remove_feedback(feedback.incident).feedback, feedback))
-        if feedback.was_incident:
-            return memory
+        return memory if feedback.was_incident else memory._end(feedback.incident, feedback.services)
+
+    def accept(self, incident: str) -> "IncidentMemory":
+        """End an incident whose present state a person accepts as normal."""
+        return self._end(incident, {name for i in self.open if i.id == incident for name in i.members})
+
+    def _end(self, incident: str, services: Collection[str]) -> "IncidentMemory":
+        """Close an incident, and forget that these services were above their levels."""
         above_level, above_lasting, above_notice = (
-            {name: bits for name, bits in above.items() if name not in feedback.services}
+            {name: bits for name, bits in above.items() if name not in services}
             for above in (self.above_level, self.above_lasting, self.above_notice)
         )
-        still_open = tuple(i for i in self.open if i.id != feedback.incident)
+        still_open = tuple(i for i in self.open if i.id != incident)
         return replace(
-            memory, open=still_open, above_level=above_level, above_lasting=above_lasting, above_notice=above_notice
+            self, open=still_open, above_level=above_level, above_lasting=above_lasting, above_notice=above_notice
         )
 
     def remove_feedback(self, incident: str) -> "IncidentMemory":

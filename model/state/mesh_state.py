@@ -5,6 +5,7 @@ snapshot with the table of known services and calls, computes how far each chann
 next state. It covers the whole mesh, before any cut.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -341,6 +342,31 @@ def _align_channels(
     blind = state.edge_index[0, silent]  # callers whose waiting for callees is not known
     values.node[blind, OWN_TIME], values.node_observed[blind, OWN_TIME] = 0, False
     return values, presence
+
+
+def channels_of_window(state: MeshState, snapshots: int) -> tuple[Array, Array, BoolArray, BoolArray]:
+    """Return the median channels of the last snapshots on the table's rows, without the effect of load: of services
+    ``[N, 9]`` and of calls ``[E, 5]``, and which of them were measured."""
+    row_of = {name: row for row, name in enumerate(state.node_ids)}
+    call_of = {tuple(ends): row for row, ends in enumerate(state.edge_index.T.tolist())}
+    tables = []
+    for snapshot in state.window[-snapshots:]:
+        node_rows = np.fromiter((row_of[name] for name in snapshot.node_ids), np.int64, snapshot.num_nodes)
+        ends = node_rows[snapshot.edge_index].T.tolist()
+        edge_rows = np.fromiter((call_of[tuple(pair)] for pair in ends), np.int64, snapshot.num_edges)
+        values, _ = _align_channels(state, snapshot, node_rows, edge_rows)
+        tables.append(_remove_load_effect(state, values)[0])
+    node, edge = (np.array([getattr(one, key) for one in tables]) for key in ("node", "edge"))
+    node_observed, edge_observed = (
+        np.array([getattr(one, key) for one in tables]) for key in ("node_observed", "edge_observed")
+    )
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a channel that was never measured has no median
+        medians = [
+            np.nan_to_num(np.nanmedian(np.where(seen, of, np.nan), axis=0)).astype(np.float32)
+            for of, seen in ((node, node_observed), (edge, edge_observed))
+        ]
+    return medians[0], medians[1], node_observed.any(axis=0), edge_observed.any(axis=0)
 
 
 def _scatter(values: NDArray[Any], rows: TableRows, count: int) -> NDArray[Any]:
