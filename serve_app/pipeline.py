@@ -385,6 +385,7 @@ def _learn(
         window_size=options.window_size,
         neighbours=checkpoint.network.config.neighbours,
         counted=counted,
+        longest_gap=options.policy.longest_gap_seconds,
     )
 
 

@@ -64,8 +64,11 @@ TAGAE_INLINE void update_vector(
     const Mask remembered = absolute(lately) > k.memorable;
     const Floats share = clip(now / (remembered ? k.support * lately : one), 0.0f, 1.0f);
     const Floats present = remembered ? share : one;
+    const Mask lasted = absolute(longer) > k.memorable;
+    const Floats confirmed = clip(lately / (lasted ? k.support * longer : one), 0.0f, 1.0f);
+    const Floats going_on = lasted ? confirmed : one;
     const Floats signed_levels[] = {
-        now * present, lately * present * k.short_scale, longer * present * k.long_scale};
+        now * present, lately * present * k.short_scale, longer * present * going_on * k.long_scale};
     const Floats past[] = {past_short, past_short, past_long};
     const Mask teaches = known & ~muted;
     const Floats fade = teaches ? none + k.fade : one;

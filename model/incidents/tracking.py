@@ -8,6 +8,7 @@ a confirmed service is an incident.
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -25,9 +26,14 @@ DOUBTFUL_SECONDS = 60.0  # the same if the page score is not far above the level
 CLEAR_SECONDS = 120.0  # without evidence, after which it ends
 ONSET_SECONDS, ONSET_SNAPSHOTS = 240.0, 4  # after an incident's first evidence, whichever is longer
 AT_ONCE_SECONDS, AT_ONCE_SNAPSHOTS = 60.0, 1  # between two groups of one fault in a namespace, whichever is longer
-LONGEST_PAUSE = 1800.0  # s in which the baselines of services in an alert pause
+RECOVERS = 3  # snapshots in a row in which its services are back to normal, after which an incident recovers
+RETURNED = 6  # such snapshots in a row, after which it is over
+RETURNED_SHARE = 0.5  # of the page level, below which the page scores of an incident's services are back to normal
+SUSPICIOUS, SUSPICIOUS_OF = 2, 3  # snapshots above the level of lasting deviations that make a service suspicious
 STRONGER = 1.3  # times the peak, for new suspects after the onset
 LASTING_DECADES = 2.5  # that a page score gains when it lasts
+LONG_RUN = 3  # scores in a row that are not by chance
+SUSPICIOUS_SHARE = 0.6  # of the page level, from which a mesh score in a run is not normal
 CLEAR_SHARE = 0.5  # of the root-cause score of all suspects, from which the first one is the culprit
 REMEMBERED = 50  # past incidents that feedback can refer to
 MOST_CHANGES = 10  # planned changes kept with an incident
@@ -51,12 +57,16 @@ class AlertPolicy:
         confirm_of: ... of the last so many (n) that confirm a service. For longer intervals see :meth:`at_interval`.
         doubtful: by how much both are larger for a page score that is not far above the level.
         lasting, lasting_of: the same for a deviation that lasts: its page score then counts ``LASTING_DECADES`` more.
-        clear: snapshots without a confirmed service after which an incident ends; see :meth:`at_interval`.
+        changed, changed_of: the same for a service near a planned change. What such changes usually do is part of its
+            tail and soon over.
+        clear: snapshots in which its services are back to normal, after which an incident ends; see
+            :meth:`at_interval`.
         percentile: of the mesh scores without alerts, for the threshold that is shown.
         history: mesh scores kept for it.
         mute_intervals: snapshots for which a planned deletion mutes its neighbourhood.
         change_intervals: snapshots for which a service near another planned change is compared with earlier changes.
         warm_up: snapshots before the first verdict.
+        longest_gap_seconds: without a snapshot, after which open incidents are given up.
     """
 
     false_pages_per_day: float | None = None
@@ -66,12 +76,15 @@ class AlertPolicy:
     doubtful: int = 1
     lasting: int = 12
     lasting_of: int = 16
+    changed: int = 6
+    changed_of: int = 8
     clear: int = 8
     percentile: float = 99.0
     history: int = 2000
     mute_intervals: int = 2
     change_intervals: int = 12
     warm_up: int = 10
+    longest_gap_seconds: float = 1800.0
 
     def budget(self, services: int) -> float:
         """Return the false alerts allowed per day in a mesh of so many services."""
@@ -120,7 +133,9 @@ class OpenIncident:
     Attributes:
         id, since, severity: see :class:`~model.verdict.Incident`.
         members: services that were part of it so far.
-        quiet: snapshots without a confirmed service.
+        quiet: snapshots without a confirmed service, those missing included.
+        returned: snapshots in a row in which its services are back to normal.
+        unseen: snapshots that were missing just before this one.
         changes: planned changes near it, newest first.
         peak: score of its strongest snapshot.
         suspects: of that snapshot; see :meth:`with_strongest`.
@@ -132,6 +147,8 @@ class OpenIncident:
     severity: Severity
     members: tuple[str, ...]
     quiet: int = 0
+    returned: int = 0
+    unseen: int = 0
     changes: tuple[NearbyChange, ...] = ()
     peak: float = 0.0
     suspects: tuple[Suspect, ...] = ()
@@ -166,6 +183,8 @@ class IncidentMemory:
         open: open incidents, notices included.
         changes: planned changes of the last snapshots, and how many snapshots ago they came.
         settled: services whose last planned change is remembered for the last time; of the present snapshot.
+        lost: ids of the incidents that were given up because nothing was seen of them for too long; of the present
+            snapshot.
         past: the last incidents, open ones and notices included, the newest last; feedback refers to them.
         feedback: from people, the newest last.
         mutes: set by people, in force and to come, in the order in which they were set.
@@ -188,24 +207,46 @@ class IncidentMemory:
     last_hidden: dict[str, datetime] = field(default_factory=dict)
     active_mutes: ActiveMutes = field(default_factory=ActiveMutes)
     settled: frozenset[str] = frozenset()
+    lost: tuple[str, ...] = ()
 
     def is_in_incident(self, node_ids: Sequence[str]) -> BoolArray:
         """Return which of these services belong to an open incident. Baselines do not learn from them."""
         members = {name for incident in self.open for name in incident.members}
         return mark_services(node_ids, members)
 
-    def is_alerted(self, node_ids: Sequence[str], now: datetime) -> BoolArray:
-        """Return which of these services belong to an alert that is not older than ``LONGEST_PAUSE``.
-
-        What they do now does not become normal for them. A change that lasts longer does.
-        """
+    def is_alerted(self, node_ids: Sequence[str], before: datetime | None = None) -> BoolArray:
+        """Return which of these services belong to an alert, or to one that began ``before`` a time. What they do now
+        does not become normal for them."""
         members = {
             name
             for i in self.open
-            if i.severity is not Severity.NOTICE and (now - i.since).total_seconds() <= LONGEST_PAUSE
+            if i.severity is not Severity.NOTICE and (before is None or i.since < before)
             for name in i.members
         }
         return mark_services(node_ids, members)
+
+    def is_suspicious(self, node_ids: Sequence[str]) -> BoolArray:
+        """Return which of these services were unusual in the newest snapshot and in one shortly before it. Nothing is
+        learned from them until they are usual again or have an alert."""
+        lately = (1 << SUSPICIOUS_OF) - 1
+        names = {
+            name
+            for name, (bits, _) in self.above_lasting.items()
+            if bits & 1 and (bits & lately).bit_count() >= SUSPICIOUS
+        }
+        return mark_services(node_ids, names)
+
+    def forget_incidents(self) -> "IncidentMemory":
+        """Give up what was open before a long gap."""
+        lost = tuple(i.id for i in self.open)
+        return replace(self, above_level={}, above_lasting={}, above_notice={}, open=(), changes=(), lost=lost)
+
+    def pass_gap(self, missing: int) -> "IncidentMemory":
+        """Advance over missing snapshots. Incidents stay open. Where the first snapshots after the gap are back to
+        normal, an incident ends sooner, because it may have ended in the gap."""
+        aged = tuple((change, age + missing) for change, age in self.changes)
+        waiting = tuple(replace(i, unseen=missing) for i in self.open)
+        return replace(self, changes=aged, open=waiting)
 
     def planned_deletions(self) -> set[str]:
         """Services whose deletion was announced recently enough to be remembered."""
@@ -244,11 +285,17 @@ class IncidentMemory:
         dated = [(change, now - timedelta(seconds=age * interval_seconds)) for change, age in self.changes]
         return replace(self, open=tuple(_attach_changes(incident, dated) for incident in self.open))
 
-    def threshold(self, percentile: float) -> float:
-        """Return the percentile of the normal scores, feedback included; 0 if there are none."""
-        scores: Sequence[float] | NDArray[np.float64] = self.scores
+    def threshold(self, percentile: float, suspicious: float) -> float:
+        """Return the percentile of the normal scores, feedback included; 0 if there are none.
+
+        Runs of scores above ``suspicious`` are not normal, and the newest run may become one. So the threshold holds
+        still during an anomaly, even if it never raises an alert.
+        """
+        kept = _normal_runs(np.array(self.scores), suspicious)
+        scores: Sequence[float] | NDArray[np.float64] = np.array(self.scores)[kept]
         if self.feedback:
-            scores = normal_scores(self.scores, self.times, self.alerted_scores, self.past, self.feedback)
+            times = np.array(self.times)[kept]
+            scores = normal_scores(tuple(scores), tuple(times), self.alerted_scores, self.past, self.feedback)
         return float(np.percentile(scores, percentile)) if len(scores) else 0.0
 
     def add_score(self, score: float, at: datetime, *, alerted: bool, keep: int) -> "IncidentMemory":
@@ -332,7 +379,20 @@ class IncidentMemory:
             last_hidden={service: last for service, last in self.last_hidden.items() if last >= oldest},
             active_mutes=ActiveMutes(),
             settled=frozenset(),
+            lost=(),
         )
+
+
+def _normal_runs(scores: NDArray[np.float64], suspicious: float) -> BoolArray:
+    """Return which scores ``[T]`` are not in a run of at least ``LONG_RUN`` above ``suspicious``, nor in the last
+    run."""
+    above = scores > suspicious
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], above, [False]]).astype(np.int8)))
+    kept = np.ones(len(scores), bool)
+    for begin, end in edges.reshape(-1, 2).tolist():
+        if end - begin >= LONG_RUN or end == len(scores):
+            kept[begin:end] = False
+    return kept
 
 
 def _attach_changes(incident: OpenIncident, dated: Sequence[tuple[PlannedChange, datetime]]) -> OpenIncident:
@@ -463,6 +523,7 @@ def follow(
     culprits: Sequence[Culprit],
     clear_after: int,
     interval_seconds: float = 15.0,
+    deviating: AbstractSet[str] = frozenset(),
 ) -> tuple[tuple[OpenIncident, ...], dict[str, Group]]:
     """Match groups with open incidents by shared services or a shared culprit. Incidents start, grow, merge into the
     oldest, and end.
@@ -481,6 +542,7 @@ def follow(
         culprits: per group.
         clear_after: quiet snapshots that end an incident.
         interval_seconds: between snapshots, s.
+        deviating: ids of the incidents whose services are not back to normal, confirmed or not.
 
     Returns:
         The incidents open now, and the group of each in this snapshot, by incident id.
@@ -529,13 +591,34 @@ def follow(
                 members=tuple(sorted(set(home.members) | members)),
                 quiet=0 if seen[home.id].confirmed else home.quiet,
             )
-    ended = {i for i in open_now if not (i in seen and seen[i].confirmed) and open_now[i].quiet + 1 >= clear_after}
-    alive = tuple(
-        incident if incident.id in seen and seen[incident.id].confirmed else replace(incident, quiet=incident.quiet + 1)
-        for incident in open_now.values()
-        if incident.id not in ended
-    )
+    confirmed = {i for i, group in seen.items() if group.confirmed}
+    aged = [_age(one, one.id in confirmed, one.id in deviating, clear_after) for one in open_now.values()]
+    alive = tuple(one for one in aged if not is_over(one, clear_after))
+    ended = open_now.keys() - {one.id for one in alive}
     return alive, {i: group for i, group in seen.items() if i not in ended}
+
+
+def _age(incident: OpenIncident, is_confirmed: bool, deviates: bool, clear_after: int) -> OpenIncident:
+    """Return the incident after a snapshot. Snapshots that were missing before it count as quiet if it is."""
+    if is_confirmed:
+        return replace(incident, quiet=0, returned=0, unseen=0)
+    quiet = incident.quiet + 1 + incident.unseen
+    returned = 0 if deviates else incident.returned + 1
+    if incident.unseen >= clear_after and returned:
+        returned = RECOVERS  # it ended while nobody saw it
+    return replace(incident, quiet=quiet, returned=returned, unseen=0)
+
+
+def is_recovering(incident: OpenIncident, clear_after: int) -> bool:
+    """Return whether an incident's services have been back to normal for several snapshots."""
+    return incident.returned >= min(RECOVERS, max(clear_after - 1, 1))
+
+
+def is_over(incident: OpenIncident, clear_after: int) -> bool:
+    """Return whether an incident has ended."""
+    return incident.returned >= min(RETURNED, clear_after) or (
+        incident.quiet >= clear_after and is_recovering(incident, clear_after)
+    )
 
 
 def _divide(

@@ -33,7 +33,7 @@ from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
 from model.scoring.resources import SHORTAGE_SURPRISE, Trend, shortage, trends
 from model.scoring.score import PartitionScore
 from model.snapshot import BoolArray, IntArray, mark_services
-from model.state.change_impact import OWN
+from model.state.change_impact import OWN, UNEXPOSED
 from model.state.filters import SEEN
 from model.state.mesh_state import MeshState, Observation
 from model.verdict import Silence
@@ -138,6 +138,7 @@ class Evidence:
         notice: ``[M]`` surprise of resources that become short, for notices.
         trends: resources that rise steadily; ``row`` is a row of the candidates.
         silence: the services whose telemetry is missing, None if there are none.
+        changing: bool ``[M]``: near a planned change.
         lasting: ``[M]`` decades of the page scores that are for their duration; None: of none of them.
     """
 
@@ -153,6 +154,7 @@ class Evidence:
     services: int
     total: int
     notice: Array
+    changing: BoolArray
     trends: tuple[Trend, ...] = ()
     silence: Silence | None = None
     lasting: Array | None = None
@@ -266,6 +268,7 @@ def gather(
         int((decoded.scored & present).sum()),
         int(present.sum()),
         notice[keep].astype(np.float32),
+        observation.node_exposure[keep] != UNEXPOSED,
         tuple(replace(trend, row=int(row[trend.row])) for trend in rising if row[trend.row] >= 0),
         _silence(state, silent, int((present | silent).sum())),
     )

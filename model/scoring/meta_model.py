@@ -17,6 +17,8 @@ from model.incidents.kind import incident_kind
 from model.incidents.tracking import (
     CLEAR_SHARE,
     LASTING_DECADES,
+    RETURNED_SHARE,
+    SUSPICIOUS_SHARE,
     AlertPolicy,
     Culprit,
     Group,
@@ -27,6 +29,7 @@ from model.incidents.tracking import (
     follow,
     groups,
     is_confirmed,
+    is_recovering,
     split_muted,
 )
 from model.network.autoencoder import Autoencoder
@@ -214,7 +217,7 @@ def build_verdict(
     memory = replace(memory, open=(*alerting.open, *noticing.open))
     memory = memory.attach_changes(when.observed_at, when.interval_seconds)
     groups_now = alerting.groups | noticing.groups
-    incidents = tuple(_describe(meta, evidence, memory, i, groups_now.get(i.id), when) for i in memory.open)
+    incidents = tuple(_describe(meta, evidence, memory, i, groups_now.get(i.id), policy, when) for i in memory.open)
     memory = replace(
         memory,
         open=tuple(
@@ -227,7 +230,7 @@ def build_verdict(
     )
     silent = frozenset(evidence.silence.names) if evidence.silence else frozenset[str]()
     incidents = tuple(replace(i, kind=incident_kind(i, silent)) for i in incidents)
-    threshold = memory.threshold(policy.percentile)
+    threshold = memory.threshold(policy.percentile, SUSPICIOUS_SHARE * when.level)
     unmuted_score = (
         float(evidence.page[~muted].max(initial=0.0)) if len(hidden) else mesh_score
     )  # a muted incident is not normal either
@@ -273,6 +276,8 @@ def _with_lasting(
     above, lasting = confirm_services(
         memory.above_lasting, evidence.names, evidence.page, level, policy, when.observed_at
     )
+    lately = {name: (bits & ((1 << policy.changed_of) - 1), since) for name, (bits, since) in above.items()}
+    lasting |= evidence.changing & is_confirmed(lately, evidence.names, policy.changed)
     decades = (np.float32(when.level + LASTING_DECADES) - evidence.page).clip(0, LASTING_DECADES) * lasting
     return replace(memory, above_lasting=above), replace(evidence, page=evidence.page + decades, lasting=decades)
 
@@ -309,9 +314,17 @@ def _follow_alerts(
     severities = [_severity(evidence, g, when.level) for g in found]
     culprits = [_culprit(meta, evidence, g, memory, policy, when) if g.confirmed else Culprit() for g in found]
     before = [i for i in memory.open if i.severity is not Severity.NOTICE]
+    deviating = _find_deviating(evidence, before, when.level)
+    clear, interval = policy.clear, when.interval_seconds
     return FollowedIncidents(
-        *follow(before, found, evidence.names, began, severities, culprits, policy.clear, when.interval_seconds)
+        *follow(before, found, evidence.names, began, severities, culprits, clear, interval, deviating)
     )
+
+
+def _find_deviating(evidence: Evidence, incidents: Sequence[OpenIncident], level: float) -> set[str]:
+    """Return the ids of the incidents with a service whose page score is not back to normal."""
+    high = {name for name, page in zip(evidence.names, evidence.page, strict=True) if page > RETURNED_SHARE * level}
+    return {incident.id for incident in incidents if not high.isdisjoint(incident.members)}
 
 
 def _follow_notices(
@@ -401,6 +414,7 @@ def _describe(
     memory: IncidentMemory,
     incident: OpenIncident,
     group: Group | None,
+    policy: AlertPolicy,
     when: VerdictContext,
 ) -> Incident:
     """Build an incident of the verdict. A quiet incident keeps its services."""
@@ -420,7 +434,7 @@ def _describe(
         ranked,
         tuple(evidence.names[i] for i in rows) if group else incident.members,
         incident.changes,
-        recovering=incident.quiet > 0,
+        recovering=is_recovering(incident, policy.clear),
     )
 
 

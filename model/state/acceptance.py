@@ -34,17 +34,20 @@ def accept_services(state: MeshState, services: Collection[str]) -> MeshState:
     """Return the state to which the present level of these services, and of the calls from and to them, is normal: the
     median of the last ``LATELY`` snapshots."""
     accepted = mark_services(state.node_ids, set(services))
-    node, edge, node_observed, edge_observed = channels_of_window(state, LATELY)
-    calls = accepted[state.edge_index].any(axis=0)
+    node, edge = channels_of_window(state, LATELY)
+    source, destination = state.edge_index
+    calls = accepted[source] | accepted[destination]
     return replace(
         state,
-        node_filters=_accept(state.node_filters, node, node_observed & accepted[:, None]),
-        edge_filters=_accept(state.edge_filters, edge, edge_observed & calls[:, None]),
+        node_filters=_accept(state.node_filters, node, accepted),
+        edge_filters=_accept(state.edge_filters, edge, calls),
     )
 
 
-def _accept(filters: Array, level: Array, accepted: BoolArray) -> Array:
+def _accept(filters: Array, level: Array, rows: BoolArray) -> Array:
+    """Move both centres of these rows ``[N]`` to the level ``[N, C]``, where it is a number."""
     filters = filters.copy()
+    accepted = rows[:, None] & np.isfinite(level)
     for slot in (CENTRE, SLOW_CENTRE):
         filters[slot] = np.where(accepted, level, filters[slot])
     filters[SHORT : LONG + 1] = np.where(accepted, 0, filters[SHORT : LONG + 1])

@@ -227,19 +227,28 @@ def _levels(now: Array, short: Array, long: Array, channels: tuple[Channel, ...]
     noise.
 
     Traffic counts on both sides, other channels only when they get worse. An average that the present does not confirm
-    belongs to the past and is no anomaly any more.
+    belongs to the past and is no anomaly any more. The average over 4 snapshots confirms the one over 16 too, which would
+    otherwise come back when the shorter one has faded.
     """
-    remembered = np.abs(short) > MEMORABLE
-    share = now / np.where(remembered, np.float32(SUPPORT) * short, 1)
-    present = np.where(remembered, share.clip(0, 1), 1)
+    present, going_on = _confirmed(short, now), _confirmed(long, short)
     level = np.empty((SCALES, *now.shape), np.float32)
     for of_scale, (deviation, scale) in zip(level, ((now, 1), (short, SHORT_SCALE), (long, LONG_SCALE)), strict=True):
         np.multiply(deviation, present, out=of_scale, casting="same_kind")
+        if deviation is long:
+            of_scale *= going_on
         of_scale *= scale
     for c, channel in enumerate(channels):
         if channel.two_sided:
             np.abs(level[..., c], out=level[..., c])
     return level
+
+
+def _confirmed(average: Array, recent: Array) -> Array:
+    """Return the share of an average, 0 to 1, that more recent deviations confirm."""
+    remembered = np.abs(average) > MEMORABLE
+    share = recent / np.where(remembered, np.float32(SUPPORT) * average, 1)
+    confirmed: Array = np.where(remembered, share.clip(0, 1), np.float32(1))
+    return confirmed
 
 
 def _count_tail(filters: Array, deviation: Deviation, muted: BoolArray) -> None:

@@ -30,6 +30,12 @@ def block_length(interval_seconds: float) -> int:
     return max(1, round(BLOCK_SECONDS / interval_seconds))
 
 
+def skip_blocks(history: History, seconds: float) -> History:
+    """Return the history ``[BLOCKS, N, 3]`` after a time without measurements, s; blocks of it have no value."""
+    missing = int(min(seconds / BLOCK_SECONDS, BLOCKS))
+    return np.concatenate([history[missing:], np.full_like(history[:missing], np.nan)])
+
+
 def highest(blocks: History) -> History:
     """Return the largest value of each series, ``[...]`` of ``[blocks, ...]``; not a number where none was measured.
 

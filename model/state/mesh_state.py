@@ -8,14 +8,14 @@ next state. It covers the whole mesh, before any cut.
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.errors import OutOfOrder
-from model.features import EDGE_CHANNELS, NODE_CHANNELS, OWN_TIME, RATE, Array, ChannelValues, channel_values
+from model.features import EDGE_CHANNELS, NODE_CHANNELS, OWN_TIME, RATE, Array, Channel, ChannelValues, channel_values
 from model.incidents.tracking import IncidentMemory
 from model.ordering import descending_order, stable_order
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, namespace_of
@@ -23,8 +23,10 @@ from model.state.change_impact import UNEXPOSED, exposures, no_impact, settled_s
 from model.state.filters import (
     CENTRE,
     LONG,
+    LONG_RATE,
     SEEN,
     SHORT,
+    SHORT_RATE,
     SLOTS,
     SLOW_CENTRE,
     Deviation,
@@ -32,13 +34,17 @@ from model.state.filters import (
     new_filters,
     update_filters,
 )
-from model.state.history import History, append_block, block_length, new_history
+from model.state.history import History, append_block, block_length, new_history, skip_blocks
 from model.state.load_adapter import Adaptation, load_effect
 from model.state.presence import Presence, Rows, find_presence
 
 TableRows = IntArray | slice  # of a table, one for each row of a snapshot
 ALL = slice(None)  # both have the same rows; far faster than their numbers
-GAP_INTERVALS = 3.0  # a longer silence resets trajectories
+GAP_INTERVALS = 3.0  # a longer silence is a gap
+NEW_LOAD, NEW_LOAD_SECONDS = np.log(3.0), 1800.0  # of its requests, and how long an alert has been open
+# Without data: after which a moderate change is no event, logarithm of a factor; and after which any level may be normal.
+UNSEEN_SECONDS, UNSEEN_CHANGE = 300.0, np.log(2.2)
+BASELINE_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,13 @@ class Observation:
 
 
 def observe(
-    state: MeshState, snapshot: MeshSnapshot, *, window_size: int, neighbours: int, counted: bool = True
+    state: MeshState,
+    snapshot: MeshSnapshot,
+    *,
+    window_size: int,
+    neighbours: int,
+    counted: bool = True,
+    longest_gap: float = 1800.0,
 ) -> tuple[Observation, MeshState]:
     """Compare a snapshot with the state of its mesh, and learn from it.
 
@@ -124,6 +136,7 @@ def observe(
         window_size: W, snapshots in the ring; services and calls absent for longer are forgotten.
         neighbours: most callers and most callees that a service attends to; see :func:`sample_neighbours`.
         counted: False for a warm-up, which sets baselines and leaves the mesh's clock and ring unchanged.
+        longest_gap: s without a snapshot, after which open incidents are given up.
 
     Returns:
         The observation and the next state.
@@ -137,17 +150,22 @@ def observe(
             f"{snapshot.observed_at.isoformat()}; send snapshots in order",
             newest=state.observed_at.isoformat(),
         )
-    state = _update_interval(state, snapshot)
+    last = state.learned_at
+    state = _update_interval(state, snapshot, longest_gap)
     state, node_rows, edge_rows = _align_rows(state, snapshot, window_size)
     values, presence = _align_channels(state, snapshot, node_rows, edge_rows)
     standing = _robust_z_scores(values.node, values.node_observed)
     values, due = _remove_load_effect(state, values)
     state = _start_rows(state, values, neighbours)
-    exposure, edge_exposure = exposures(state.memory.has_planned_change(state.node_ids), state.edge_index)
-    # Services in an open incident, or muted because they may be in one, are not learned from.
-    involved = state.memory.is_in_incident(state.node_ids) | state.memory.active_mutes.is_muted(state.node_ids)
+    if last is not None:
+        state = _adjust_after_gap(state, values, (snapshot.observed_at - last).total_seconds())
+    paused = _find_paused(state, values, snapshot.observed_at)
+    # What began before a planned change is not its effect.
+    changed = state.memory.has_planned_change(state.node_ids) & ~state.memory.is_alerted(state.node_ids)
+    exposure, edge_exposure = exposures(changed, state.edge_index)
+    # Services in an open incident, suspicious ones, and those muted because they may be in one, are not learned from.
+    involved = state.memory.is_in_incident(state.node_ids) | state.memory.active_mutes.is_muted(state.node_ids) | paused
     muted = involved | (exposure != UNEXPOSED)
-    paused = state.memory.is_alerted(state.node_ids, snapshot.observed_at)
     edge_paused = paused[state.edge_index[0]] | paused[state.edge_index[1]]
     node, node_filters = update_filters(
         state.node_filters, values.node, values.node_observed, values.node_noise, muted, paused, NODE_CHANNELS
@@ -194,6 +212,51 @@ def observe(
     return observation, replace(state, sequence=sequence, observed_at=snapshot.observed_at, window=window)
 
 
+def _adjust_after_gap(state: MeshState, values: ChannelValues, seconds: float) -> MeshState:
+    """Move fast baselines towards the present values after a gap.
+
+    Meshes change while nobody looks at them. After a day without data the present level is as normal as the one that
+    the slow baselines remember; after minutes, a level up to ``UNSEEN_CHANGE`` away is. A gross change, more errors, and
+    whatever a service in an alert does remain unusual.
+    """
+    if seconds <= max(UNSEEN_SECONDS, GAP_INTERVALS * state.interval_seconds):
+        return state
+    most = np.inf if seconds > BASELINE_SECONDS else UNSEEN_CHANGE
+    alerted = state.memory.is_alerted(state.node_ids)
+    rows = ~alerted, ~(alerted[state.edge_index[0]] | alerted[state.edge_index[1]])
+    return replace(
+        state,
+        node_filters=_move_centres(state.node_filters, values.node, values.node_observed, rows[0], NODE_CHANNELS, most),
+        edge_filters=_move_centres(state.edge_filters, values.edge, values.edge_observed, rows[1], EDGE_CHANNELS, most),
+    )
+
+
+def _move_centres(
+    filters: Array, value: Array, observed: BoolArray, rows: BoolArray, channels: Sequence[Channel], most: float
+) -> Array:
+    """Return filters whose fast centres moved to the values ``[N, C]`` of these rows ``[N]``, by ``most`` at most."""
+    moves = np.array([channel.name != "error_rate" for channel in channels]) | (not np.isfinite(most))
+    filters = filters.copy()
+    change = np.clip(value - filters[CENTRE], -most, most)
+    filters[CENTRE] += np.where(observed & rows[:, None] & moves, change, 0)
+    return filters
+
+
+def _find_paused(state: MeshState, values: ChannelValues, now: datetime) -> BoolArray:
+    """Return which services ``[N]`` do not learn, because they are in an alert or suspicious.
+
+    An alert pauses them as long as it is open, unless a person accepts it. But a service that has far more or far fewer
+    requests than before learns, in an alert after ``NEW_LOAD_SECONDS``: its other metrics belong to another load.
+    """
+    alerted = state.memory.is_alerted(state.node_ids)
+    paused = alerted | state.memory.is_suspicious(state.node_ids)
+    if paused.any():
+        old = state.memory.is_alerted(state.node_ids, now - timedelta(seconds=NEW_LOAD_SECONDS))
+        change = np.abs(values.node[:, RATE] - state.node_filters[SLOW_CENTRE, :, RATE])
+        paused &= ~((old | ~alerted) & values.node_observed[:, RATE] & (change > NEW_LOAD))
+    return paused
+
+
 def _share_topology(snapshot: MeshSnapshot, state: MeshState, rows: TableRows) -> MeshSnapshot:
     """Share names and topology with the previous snapshot, so that the ring stores them once. If the services are not
     the same, share the text of each name with the table: a mesh of 100,000 services has 8 MB of it.
@@ -211,9 +274,13 @@ def _share_topology(snapshot: MeshSnapshot, state: MeshState, rows: TableRows) -
     return replace(snapshot, node_ids=last.node_ids, edge_index=last.edge_index if same else snapshot.edge_index)
 
 
-def _update_interval(state: MeshState, snapshot: MeshSnapshot) -> MeshState:
-    """Update the interval. After a gap, or a change of the interval, trajectories, histories and incidents start
-    again."""
+def _update_interval(state: MeshState, snapshot: MeshSnapshot, longest_gap: float) -> MeshState:
+    """Update the interval, and what a gap before the snapshot makes old.
+
+    Trajectories fade as if the missing snapshots had been usual, histories have blocks without a value, and planned
+    changes age. Open incidents are kept, because nothing says that they are over, unless the gap is longer than
+    ``longest_gap``, s.
+    """
     if state.learned_at is None:
         return state
     elapsed = (snapshot.observed_at - state.learned_at).total_seconds()
@@ -224,19 +291,31 @@ def _update_interval(state: MeshState, snapshot: MeshSnapshot) -> MeshState:
         interval += 0.1 * (elapsed - interval)
     if 0 < elapsed <= GAP_INTERVALS * interval:
         return replace(state, interval_seconds=interval)
-    if elapsed > 0:
-        interval = min(elapsed, 2 * interval)  # a longer interval is reached in a few steps
+    missing = elapsed / interval - 1 if elapsed > 0 else np.inf
+    if elapsed > 0 and _is_second_gap(state):
+        interval = min(elapsed, 2 * interval)  # the interval has changed; a longer one is reached in a few steps
     node_filters, edge_filters = state.node_filters.copy(), state.edge_filters.copy()
-    node_filters[SHORT : LONG + 1] = 0
-    edge_filters[SHORT : LONG + 1] = 0
+    for filters in (node_filters, edge_filters):
+        for slot, forgets in ((SHORT, SHORT_RATE), (LONG, LONG_RATE)):
+            filters[slot] *= np.float32((1 - forgets) ** missing)
+    is_long = not 0 < elapsed <= max(longest_gap, GAP_INTERVALS * interval)
+    memory = state.memory.forget_incidents() if is_long else state.memory.pass_gap(round(missing))
     return replace(
         state,
         interval_seconds=interval,
         node_filters=node_filters,
         edge_filters=edge_filters,
-        node_history=new_history(len(state.node_ids)),
-        memory=replace(state.memory, above_level={}, above_lasting={}, above_notice={}, open=(), changes=()),
+        node_history=skip_blocks(state.node_history, max(elapsed, 0) or np.inf),
+        memory=memory,
     )
+
+
+def _is_second_gap(state: MeshState) -> bool:
+    """Return whether a gap also came before the newest snapshot; or, without counted snapshots, whether none did."""
+    if len(state.window) < 2:
+        return True
+    last, before = state.window[-1].observed_at, state.window[-2].observed_at
+    return (last - before).total_seconds() > GAP_INTERVALS / 2 * state.interval_seconds
 
 
 def _align_rows(state: MeshState, snapshot: MeshSnapshot, window_size: int) -> tuple[MeshState, TableRows, TableRows]:
@@ -344,29 +423,23 @@ def _align_channels(
     return values, presence
 
 
-def channels_of_window(state: MeshState, snapshots: int) -> tuple[Array, Array, BoolArray, BoolArray]:
+def channels_of_window(state: MeshState, snapshots: int) -> tuple[Array, Array]:
     """Return the median channels of the last snapshots on the table's rows, without the effect of load: of services
-    ``[N, 9]`` and of calls ``[E, 5]``, and which of them were measured."""
+    ``[N, 9]`` and of calls ``[E, 5]``; not a number where nothing was measured."""
     row_of = {name: row for row, name in enumerate(state.node_ids)}
     call_of = {tuple(ends): row for row, ends in enumerate(state.edge_index.T.tolist())}
-    tables = []
+    nodes, edges = [], []
     for snapshot in state.window[-snapshots:]:
         node_rows = np.fromiter((row_of[name] for name in snapshot.node_ids), np.int64, snapshot.num_nodes)
         ends = node_rows[snapshot.edge_index].T.tolist()
         edge_rows = np.fromiter((call_of[tuple(pair)] for pair in ends), np.int64, snapshot.num_edges)
-        values, _ = _align_channels(state, snapshot, node_rows, edge_rows)
-        tables.append(_remove_load_effect(state, values)[0])
-    node, edge = (np.array([getattr(one, key) for one in tables]) for key in ("node", "edge"))
-    node_observed, edge_observed = (
-        np.array([getattr(one, key) for one in tables]) for key in ("node_observed", "edge_observed")
-    )
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a channel that was never measured has no median
-        medians = [
-            np.nan_to_num(np.nanmedian(np.where(seen, of, np.nan), axis=0)).astype(np.float32)
-            for of, seen in ((node, node_observed), (edge, edge_observed))
-        ]
-    return medians[0], medians[1], node_observed.any(axis=0), edge_observed.any(axis=0)
+        values, _ = _remove_load_effect(state, _align_channels(state, snapshot, node_rows, edge_rows)[0])
+        nodes.append(np.where(values.node_observed, values.node, np.nan))
+        edges.append(np.where(values.edge_observed, values.edge, np.nan))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of rows without any measurement
+        node, edge = (np.nanmedian(np.array(of), axis=0).astype(np.float32) for of in (nodes, edges))
+    return node, edge
 
 
 def _scatter(values: NDArray[Any], rows: TableRows, count: int) -> NDArray[Any]:

@@ -1,7 +1,7 @@
 """What is known of one service, or of the calls from one service to another, up to a moment. Returns JSON."""
 
 from collections.abc import Container, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from model.features import Array
 from model.incidents.mutes import EVERY, matches
-from model.incidents.tracking import LONGEST_PAUSE
 from model.snapshot import BoolArray, MeshSnapshot
 from model.state.mesh_state import MeshState
 from model.verdict import Severity, Status
@@ -181,10 +180,7 @@ def _find_pauses(subject: Subject, shown: Sequence[MeshSnapshot], verdicts: Sequ
     for t, snapshot in enumerate(shown):
         last = None if before is None else by_time.get(instant(before.observed_at))
         paused[t] = last is not None and any(
-            set(subject.ends).intersection(one.affected)
-            and snapshot.observed_at - datetime.fromisoformat(one.since) <= timedelta(seconds=LONGEST_PAUSE)
-            for one in last.incidents
-            if one.severity != Severity.NOTICE
+            set(subject.ends).intersection(one.affected) for one in last.incidents if one.severity != Severity.NOTICE
         )
         before = snapshot
     return paused
