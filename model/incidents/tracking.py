@@ -57,8 +57,6 @@ class AlertPolicy:
         confirm_of: ... of the last so many (n) that confirm a service. For longer intervals see :meth:`at_interval`.
         doubtful: by how much both are larger for a page score that is not far above the level.
         lasting, lasting_of: the same for a deviation that lasts: its page score then counts ``LASTING_DECADES`` more.
-        changed, changed_of: the same for a service near a planned change. What such changes usually do is part of its
-            tail and soon over.
         clear: snapshots in which its services are back to normal, after which an incident ends; see
             :meth:`at_interval`.
         percentile: of the mesh scores without alerts, for the threshold that is shown.
@@ -76,8 +74,6 @@ class AlertPolicy:
     doubtful: int = 1
     lasting: int = 12
     lasting_of: int = 16
-    changed: int = 6
-    changed_of: int = 8
     clear: int = 8
     percentile: float = 99.0
     history: int = 2000

@@ -27,13 +27,14 @@ from model.features import (
 )
 from model.incidents.feedback import SHORTAGE, level_shifts
 from model.incidents.tracking import DELETIONS, AlertPolicy, IncidentMemory
+from model.scoring.bad_change import worse_since_change
 from model.scoring.calibration import Tail
 from model.scoring.dropped_calls import dropped_calls
 from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
 from model.scoring.resources import SHORTAGE_SURPRISE, Trend, shortage, trends
 from model.scoring.score import PartitionScore
 from model.snapshot import BoolArray, IntArray, mark_services
-from model.state.change_impact import OWN, UNEXPOSED
+from model.state.change_impact import OWN
 from model.state.filters import SEEN
 from model.state.mesh_state import MeshState, Observation
 from model.verdict import Silence
@@ -138,7 +139,6 @@ class Evidence:
         notice: ``[M]`` surprise of resources that become short, for notices.
         trends: resources that rise steadily; ``row`` is a row of the candidates.
         silence: the services whose telemetry is missing, None if there are none.
-        changing: bool ``[M]``: near a planned change.
         lasting: ``[M]`` decades of the page scores that are for their duration; None: of none of them.
     """
 
@@ -154,7 +154,6 @@ class Evidence:
     services: int
     total: int
     notice: Array
-    changing: BoolArray
     trends: tuple[Trend, ...] = ()
     silence: Silence | None = None
     lasting: Array | None = None
@@ -268,7 +267,6 @@ def gather(
         int((decoded.scored & present).sum()),
         int(present.sum()),
         notice[keep].astype(np.float32),
-        observation.node_exposure[keep] != UNEXPOSED,
         tuple(replace(trend, row=int(row[trend.row])) for trend in rising if row[trend.row] >= 0),
         _silence(state, silent, int((present | silent).sum())),
     )
@@ -414,14 +412,15 @@ def _kinds(
     rising = node.now[:, RATE] > 0
     kinds = np.zeros((count, K), np.float32)
     own = s.node[:, OWN_TIME]
-    kinds[:, EvidenceKind.LATENCY] = _either(
-        s.node[:, P50] * material[0], s.node[:, P99] * material[1], own * material[0]
+    slow, failing = worse_since_change(state, observation)
+    kinds[:, EvidenceKind.LATENCY] = np.maximum(
+        _either(s.node[:, P50] * material[0], s.node[:, P99] * material[1], own * material[0]), raised * slow
     )
     kinds[:, EvidenceKind.LATENCY_RAW] = _either(
         s.node_raw[:, P50] * raw_material[0], s.node_raw[:, P99] * raw_material[1]
     )
     kinds[:, EvidenceKind.ERROR] = np.maximum(
-        s.node[:, ERROR] * material[2], raised * failure_surprise(state, observation)
+        s.node[:, ERROR] * material[2], raised * np.maximum(failing, failure_surprise(state, observation))
     )
     kinds[:, EvidenceKind.ERROR_RAW] = s.node_raw[:, ERROR] * raw_material[2]
     kinds[:, EvidenceKind.OWN_TIME] = own

@@ -276,8 +276,6 @@ def _with_lasting(
     above, lasting = confirm_services(
         memory.above_lasting, evidence.names, evidence.page, level, policy, when.observed_at
     )
-    lately = {name: (bits & ((1 << policy.changed_of) - 1), since) for name, (bits, since) in above.items()}
-    lasting |= evidence.changing & is_confirmed(lately, evidence.names, policy.changed)
     decades = (np.float32(when.level + LASTING_DECADES) - evidence.page).clip(0, LASTING_DECADES) * lasting
     return replace(memory, above_lasting=above), replace(evidence, page=evidence.page + decades, lasting=decades)
 

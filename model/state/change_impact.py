@@ -20,6 +20,8 @@ SEEN, BEGUN, ABOVE, EXCESS = range(4)
 IMPACT_MEMORY = 5000  # exposed snapshots after which old counts fade
 # Channels whose usual level no planned change sets: a lasting effect on traffic or errors is a fault, such as a wrong
 # route. A new version may be slower permanently, or need more memory.
+HARMLESS = np.log(1.35)  # logarithm of how many times as slow a new version may be
+TIMES = frozenset({"p50_latency", "p99_latency", "own_time"})
 KEPT = frozenset({"request_rate", "requests_per_second", "weight", "error_rate"})
 
 
@@ -42,16 +44,22 @@ def exposures(changed: BoolArray, edge_index: IntArray) -> tuple[IntArray, IntAr
     return node, edge
 
 
-def settled_series(exposure: IntArray, paused: BoolArray, channels: tuple[Channel, ...]) -> BoolArray:
+def settled_series(exposure: IntArray, paused: BoolArray, rise: Array, channels: tuple[Channel, ...]) -> BoolArray:
     """Return the series ``[N, C]`` to which a planned change sets a new usual level when it is over.
+
+    A new version may be somewhat slower for good. One that is far slower has not proved itself: its level before the
+    change remains the usual one.
 
     Args:
         exposure: ``[N]`` to the changes that are over with this snapshot.
-        paused: ``[N]`` rows in an alert, which keep their usual level.
+        paused: ``[N]`` rows in an alert, or suspicious, which keep their usual level.
+        rise: ``[N, C]`` above the usual level, transformed units.
         channels: C channels.
     """
     settles = np.array([channel.name not in KEPT for channel in channels])
-    series: BoolArray = ((exposure != UNEXPOSED) & ~paused)[:, None] & settles
+    is_time = np.array([channel.name in TIMES for channel in channels])
+    harmless = ~is_time | (rise < HARMLESS)
+    series: BoolArray = ((exposure != UNEXPOSED) & ~paused)[:, None] & settles & harmless
     return series
 
 

@@ -227,8 +227,8 @@ def _levels(now: Array, short: Array, long: Array, channels: tuple[Channel, ...]
     noise.
 
     Traffic counts on both sides, other channels only when they get worse. An average that the present does not confirm
-    belongs to the past and is no anomaly any more. The average over 4 snapshots confirms the one over 16 too, which would
-    otherwise come back when the shorter one has faded.
+    belongs to the past and is no anomaly any more. The average over 4 snapshots also confirms the one over 16, which
+    would otherwise come back when the shorter one has faded.
     """
     present, going_on = _confirmed(short, now), _confirmed(long, short)
     level = np.empty((SCALES, *now.shape), np.float32)

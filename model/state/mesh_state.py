@@ -19,7 +19,7 @@ from model.features import EDGE_CHANNELS, NODE_CHANNELS, OWN_TIME, RATE, Array, 
 from model.incidents.tracking import IncidentMemory
 from model.ordering import descending_order, stable_order
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, namespace_of
-from model.state.change_impact import UNEXPOSED, exposures, no_impact, settled_series, update_impact
+from model.state.change_impact import OWN, UNEXPOSED, exposures, no_impact, settled_series, update_impact
 from model.state.filters import (
     CENTRE,
     LONG,
@@ -42,9 +42,8 @@ TableRows = IntArray | slice  # of a table, one for each row of a snapshot
 ALL = slice(None)  # both have the same rows; far faster than their numbers
 GAP_INTERVALS = 3.0  # a longer silence is a gap
 NEW_LOAD, NEW_LOAD_SECONDS = np.log(3.0), 1800.0  # of its requests, and how long an alert has been open
-# Without data: after which a moderate change is no event, logarithm of a factor; and after which any level may be normal.
-UNSEEN_SECONDS, UNSEEN_CHANGE = 300.0, np.log(2.2)
-BASELINE_SECONDS = 86_400.0
+UNSEEN_SECONDS, UNSEEN_CHANGE = 300.0, np.log(2.2)  # without data, after which a change by such a factor is no event
+BASELINE_SECONDS = 86_400.0  # without data, after which any level may be normal
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,19 +165,29 @@ def observe(
     # Services in an open incident, suspicious ones, and those muted because they may be in one, are not learned from.
     involved = state.memory.is_in_incident(state.node_ids) | state.memory.active_mutes.is_muted(state.node_ids) | paused
     muted = involved | (exposure != UNEXPOSED)
+    # The level before a change remains the usual one until the change has proved harmless.
+    held, edge_held = (of == OWN for of in (exposure, edge_exposure))
     edge_paused = paused[state.edge_index[0]] | paused[state.edge_index[1]]
     node, node_filters = update_filters(
-        state.node_filters, values.node, values.node_observed, values.node_noise, muted, paused, NODE_CHANNELS
+        state.node_filters, values.node, values.node_observed, values.node_noise, muted, paused | held, NODE_CHANNELS
     )
     edge_involved = involved[state.edge_index[0]] | involved[state.edge_index[1]]
     edge_muted = edge_involved | (edge_exposure != UNEXPOSED)
     edge, edge_filters = update_filters(
-        state.edge_filters, values.edge, values.edge_observed, values.edge_noise, edge_muted, edge_paused, EDGE_CHANNELS
+        state.edge_filters,
+        values.edge,
+        values.edge_observed,
+        values.edge_noise,
+        edge_muted,
+        edge_paused | edge_held,
+        EDGE_CHANNELS,
     )
     if state.memory.settled:
         over, edge_over = exposures(state.memory.has_settled_change(state.node_ids), state.edge_index)
-        node_filters = accept_level(node_filters, node, settled_series(over, paused, NODE_CHANNELS))
-        edge_filters = accept_level(edge_filters, edge, settled_series(edge_over, edge_paused, EDGE_CHANNELS))
+        settles = settled_series(over, paused, node_filters[SHORT] * node.spread, NODE_CHANNELS)
+        node_filters = accept_level(node_filters, node, settles)
+        settles = settled_series(edge_over, edge_paused, edge_filters[SHORT] * edge.spread, EDGE_CHANNELS)
+        edge_filters = accept_level(edge_filters, edge, settles)
     if due is not None:
         node, edge = (d.shift(by) for d, by in zip((node, edge), due, strict=True))
     observation = Observation(
@@ -216,8 +225,8 @@ def _adjust_after_gap(state: MeshState, values: ChannelValues, seconds: float) -
     """Move fast baselines towards the present values after a gap.
 
     Meshes change while nobody looks at them. After a day without data the present level is as normal as the one that
-    the slow baselines remember; after minutes, a level up to ``UNSEEN_CHANGE`` away is. A gross change, more errors, and
-    whatever a service in an alert does remain unusual.
+    the slow baselines remember; after minutes, a level up to ``UNSEEN_CHANGE`` away is. Gross changes and errors remain
+    unusual, and so does everything at services in an alert.
     """
     if seconds <= max(UNSEEN_SECONDS, GAP_INTERVALS * state.interval_seconds):
         return state
