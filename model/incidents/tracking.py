@@ -253,6 +253,11 @@ class IncidentMemory:
         names = {change.service for change, _ in self.changes if change.kind not in DELETIONS}
         return mark_services(node_ids, names)
 
+    def has_new_version(self, node_ids: Sequence[str]) -> BoolArray:
+        """Return which of these services have a remembered planned change that may make them behave differently."""
+        names = {change.service for change, _ in self.changes if change.kind not in DELETIONS | SCALINGS}
+        return mark_services(node_ids, names)
+
     def has_settled_change(self, node_ids: Sequence[str]) -> BoolArray:
         """Return which of these services have a planned change that is remembered for the last time."""
         return mark_services(node_ids, self.settled)

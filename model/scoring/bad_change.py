@@ -3,15 +3,16 @@
 Tails near planned changes are heavy, because new processes are slow for a moment. So a gross deviation is hardly
 improbable there. But what new processes do is soon over: caches fill, and a rollout restarts a few replicas at a time.
 A service that stays far slower than before its change, or fails far more, has a bad version or another fault. Baselines
-pause near a change, so what is usual is the level before it.
+pause near a change, so what is usual is the level before it. The slowest requests say little, since a few cold replicas
+make p99 several times as high during a harmless rollout.
 """
 
 import numpy as np
 
-from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, OWN_TIME, P50, P99, Array, Channel
+from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, OWN_TIME, P50, RATE, Array, Channel
 from model.snapshot import BoolArray
 from model.state.change_impact import OWN
-from model.state.filters import BOUND, SHORT_RATE, Deviation
+from model.state.filters import BOUND, SEEN, SHORT_RATE, Deviation
 from model.state.mesh_state import MeshState, Observation
 
 WORSE_SURPRISE = 8.0  # there is no past to compare with, as for ``evidence.REROUTE_SURPRISE``
@@ -20,16 +21,20 @@ TOLERANCE = 0.95  # of the average over 4 snapshots after such a time
 SLOWER = np.log(2.2)  # logarithm of how many times as slow it is
 FAILS = 0.05  # share of its requests that fail, beyond the usual one
 SIGMAS = 3.0  # of the newest deviation
-NODE_LATENCIES, EDGE_LATENCIES = [P50, P99, OWN_TIME], [P50, P99]
+KNOWN = 40.0  # snapshots for which a service has to be known; a new one has no level before its change
+NODE_LATENCIES, EDGE_LATENCIES = [P50, OWN_TIME], [P50]
 
 
 def worse_since_change(state: MeshState, observation: Observation) -> tuple[Array, Array]:
     """Return the surprise ``[N]`` of services that are far slower since their own planned change, and of services that
     fail far more, by their own metrics or by those of the calls to them."""
     slow, failing = np.zeros((2, len(state.node_ids)), np.float32)
-    own, calls = observation.node_exposure == OWN, observation.edge_exposure == OWN
+    own = observation.node_exposure == OWN
     if not own.any():
         return slow, failing
+    own &= state.memory.has_new_version(state.node_ids)
+    own &= state.node_filters[SEEN].max(axis=1) >= KNOWN
+    calls = own[state.edge_index[1]] & (state.edge_filters[SEEN, :, RATE] >= KNOWN)
     snapshots = max(LEAST_SNAPSHOTS, round(LASTS_SECONDS / state.interval_seconds))
     lasted = TOLERANCE * BOUND * (1 - (1 - SHORT_RATE) ** snapshots)
     destination = state.edge_index[1, calls]

@@ -20,8 +20,9 @@ SEEN, BEGUN, ABOVE, EXCESS = range(4)
 IMPACT_MEMORY = 5000  # exposed snapshots after which old counts fade
 # Channels whose usual level no planned change sets: a lasting effect on traffic or errors is a fault, such as a wrong
 # route. A new version may be slower permanently, or need more memory.
-HARMLESS = np.log(1.35)  # logarithm of how many times as slow a new version may be
-TIMES = frozenset({"p50_latency", "p99_latency", "own_time"})
+HARMLESS = np.log(1.6)  # logarithm of how many times as slow a new version may be
+LASTING = 2.0  # average over 4 snapshots, sigmas, from which a deviation is no accident
+TIMES = frozenset({"p50_latency", "own_time"})
 KEPT = frozenset({"request_rate", "requests_per_second", "weight", "error_rate"})
 
 
@@ -44,22 +45,25 @@ def exposures(changed: BoolArray, edge_index: IntArray) -> tuple[IntArray, IntAr
     return node, edge
 
 
-def settled_series(exposure: IntArray, paused: BoolArray, rise: Array, channels: tuple[Channel, ...]) -> BoolArray:
+def settled_series(
+    exposure: IntArray, paused: BoolArray, deviation: Deviation, channels: tuple[Channel, ...]
+) -> BoolArray:
     """Return the series ``[N, C]`` to which a planned change sets a new usual level when it is over.
 
-    A new version may be somewhat slower for good. One that is far slower has not proved itself: its level before the
-    change remains the usual one.
+    A new version may be somewhat slower for good. One that has become far slower has not proved itself: its level
+    before the change remains the usual one.
 
     Args:
         exposure: ``[N]`` to the changes that are over with this snapshot.
-        paused: ``[N]`` rows in an alert, or suspicious, which keep their usual level.
-        rise: ``[N, C]`` above the usual level, transformed units.
+        paused: ``[N]`` rows in an alert, which keep their usual level.
+        deviation: of N rows.
         channels: C channels.
     """
     settles = np.array([channel.name not in KEPT for channel in channels])
     is_time = np.array([channel.name in TIMES for channel in channels])
-    harmless = ~is_time | (rise < HARMLESS)
-    series: BoolArray = ((exposure != UNEXPOSED) & ~paused)[:, None] & settles & harmless
+    slower = deviation.observed & (deviation.value - deviation.expected > HARMLESS)
+    is_worse = (slower & (deviation.past_short > LASTING) & is_time).any(axis=1)
+    series: BoolArray = ((exposure != UNEXPOSED) & ~paused & ~is_worse)[:, None] & settles
     return series
 
 

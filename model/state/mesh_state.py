@@ -184,9 +184,10 @@ def observe(
     )
     if state.memory.settled:
         over, edge_over = exposures(state.memory.has_settled_change(state.node_ids), state.edge_index)
-        settles = settled_series(over, paused, node_filters[SHORT] * node.spread, NODE_CHANNELS)
-        node_filters = accept_level(node_filters, node, settles)
-        settles = settled_series(edge_over, edge_paused, edge_filters[SHORT] * edge.spread, EDGE_CHANNELS)
+        alerted = state.memory.is_alerted(state.node_ids)
+        edge_alerted = alerted[state.edge_index[0]] | alerted[state.edge_index[1]]
+        node_filters = accept_level(node_filters, node, settled_series(over, alerted, node, NODE_CHANNELS))
+        settles = settled_series(edge_over, edge_alerted, edge, EDGE_CHANNELS)
         edge_filters = accept_level(edge_filters, edge, settles)
     if due is not None:
         node, edge = (d.shift(by) for d, by in zip((node, edge), due, strict=True))
