@@ -9,7 +9,7 @@ import numpy as np
 
 from model.features import Array, Channel
 from model.snapshot import BoolArray, IntArray
-from model.state.filters import SCALES, TAIL_START, Deviation
+from model.state.filters import CENTRE, CLIP, SCALES, SLOW_VARIANCE, TAIL_START, Deviation
 
 # No change nearby; a change of a callee (for a call: of its caller, or of a callee of its callee); a change of the
 # service itself (for a call: of its callee).
@@ -20,7 +20,7 @@ SEEN, BEGUN, ABOVE, EXCESS = range(4)
 IMPACT_MEMORY = 5000  # exposed snapshots after which old counts fade
 # Channels whose usual level no planned change sets: a lasting effect on traffic or errors is a fault, such as a wrong
 # route. A new version may be slower permanently, or need more memory.
-HARMLESS = np.log(1.6)  # logarithm of how many times as slow a new version may be
+HARMLESS = float(np.log(1.6))  # logarithm of how many times as slow a new version may be
 LASTING = 2.0  # average over 4 snapshots, sigmas, from which a deviation is no accident
 TIMES = frozenset({"p50_latency", "own_time"})
 KEPT = frozenset({"request_rate", "requests_per_second", "weight", "error_rate"})
@@ -65,6 +65,29 @@ def settled_series(
     is_worse = (slower & (deviation.past_short > LASTING) & is_time).any(axis=1)
     series: BoolArray = ((exposure != UNEXPOSED) & ~paused & ~is_worse)[:, None] & settles
     return series
+
+
+def hold_levels(
+    before: Array, after: Array, deviation: Deviation, rows: BoolArray, channels: tuple[Channel, ...]
+) -> Array:
+    """Return the filters ``after`` a snapshot, with the usual times of services that have a new version as ``before``.
+
+    Only a gross deviation is held: until the new version has proved itself, it must not become normal by itself.
+
+    Args:
+        before, after: ``[13, N, C]``; not changed.
+        deviation: of N rows.
+        rows: ``[N]`` with a new version.
+        channels: C channels.
+    """
+    is_time = np.array([channel.name in TIMES for channel in channels])
+    held = rows[:, None] & is_time & (np.abs(deviation.now) > CLIP)
+    if not held.any():
+        return after
+    after = after.copy()
+    levels = slice(CENTRE, SLOW_VARIANCE + 1)
+    after[levels] = np.where(held, before[levels], after[levels])
+    return after
 
 
 def update_impact(impact: Array, deviation: Deviation, exposure: IntArray, muted: BoolArray) -> Array:

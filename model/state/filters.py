@@ -179,22 +179,24 @@ def _deviation(
     )
 
 
-def accept_level(filters: Array, deviation: Deviation, accepted: BoolArray) -> Array:
+def accept_level(filters: Array, deviation: Deviation, accepted: BoolArray, moderate: float) -> Array:
     """Return filters to which the present level of some series is normal.
 
-    The fast centre moves by the average deviation over 4 snapshots, in which each is clipped to ``BOUND``. So moderate
-    deviations become normal, and gross ones remain.
+    A deviation up to ``moderate`` becomes normal as it is. Beyond that, the fast centre moves by the average deviation
+    over 4 snapshots, in which each is clipped to ``BOUND``, so gross deviations remain.
 
     Args:
         filters: ``[13, N, C]`` after this snapshot; not changed.
         deviation: of this snapshot.
         accepted: ``[N, C]`` series whose level is accepted, if they were measured.
+        moderate: transformed units.
     """
     accepted = deviation.observed & accepted
     if not accepted.any():
         return filters
     filters = filters.copy()
-    level = deviation.expected + filters[SHORT] * deviation.spread
+    over = deviation.value - deviation.expected
+    level = deviation.expected + np.where(np.abs(over) <= moderate, over, filters[SHORT] * deviation.spread)
     filters[CENTRE] = np.where(accepted, level, filters[CENTRE])
     filters[SHORT : LONG + 1] = np.where(accepted, 0, filters[SHORT : LONG + 1])
     return filters

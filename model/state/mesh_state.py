@@ -19,7 +19,15 @@ from model.features import EDGE_CHANNELS, NODE_CHANNELS, OWN_TIME, RATE, Array, 
 from model.incidents.tracking import IncidentMemory
 from model.ordering import descending_order, stable_order
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, namespace_of
-from model.state.change_impact import OWN, UNEXPOSED, exposures, no_impact, settled_series, update_impact
+from model.state.change_impact import (
+    HARMLESS,
+    UNEXPOSED,
+    exposures,
+    hold_levels,
+    no_impact,
+    settled_series,
+    update_impact,
+)
 from model.state.filters import (
     CENTRE,
     LONG,
@@ -158,37 +166,37 @@ def observe(
     state = _start_rows(state, values, neighbours)
     if last is not None:
         state = _adjust_after_gap(state, values, (snapshot.observed_at - last).total_seconds())
-    paused = _find_paused(state, values, snapshot.observed_at)
+    alerted = state.memory.is_alerted(state.node_ids)
     # What began before a planned change is not its effect.
-    changed = state.memory.has_planned_change(state.node_ids) & ~state.memory.is_alerted(state.node_ids)
+    changed = state.memory.has_planned_change(state.node_ids) & ~alerted
     exposure, edge_exposure = exposures(changed, state.edge_index)
+    suspicious = state.memory.is_suspicious(state.node_ids) & (exposure == UNEXPOSED)
+    paused = _find_paused(state, values, alerted, suspicious, snapshot.observed_at)
     # Services in an open incident, suspicious ones, and those muted because they may be in one, are not learned from.
-    involved = state.memory.is_in_incident(state.node_ids) | state.memory.active_mutes.is_muted(state.node_ids) | paused
+    involved = state.memory.is_in_incident(state.node_ids) | state.memory.active_mutes.is_muted(state.node_ids)
+    involved |= suspicious
     muted = involved | (exposure != UNEXPOSED)
-    # The level before a change remains the usual one until the change has proved harmless.
-    held, edge_held = (of == OWN for of in (exposure, edge_exposure))
     edge_paused = paused[state.edge_index[0]] | paused[state.edge_index[1]]
     node, node_filters = update_filters(
-        state.node_filters, values.node, values.node_observed, values.node_noise, muted, paused | held, NODE_CHANNELS
+        state.node_filters, values.node, values.node_observed, values.node_noise, muted, paused, NODE_CHANNELS
     )
     edge_involved = involved[state.edge_index[0]] | involved[state.edge_index[1]]
     edge_muted = edge_involved | (edge_exposure != UNEXPOSED)
     edge, edge_filters = update_filters(
-        state.edge_filters,
-        values.edge,
-        values.edge_observed,
-        values.edge_noise,
-        edge_muted,
-        edge_paused | edge_held,
-        EDGE_CHANNELS,
+        state.edge_filters, values.edge, values.edge_observed, values.edge_noise, edge_muted, edge_paused, EDGE_CHANNELS
     )
+    if changed.any():
+        new = changed & state.memory.has_new_version(state.node_ids)
+        calls = new[state.edge_index[1]]
+        node_filters = hold_levels(state.node_filters, node_filters, node, new, NODE_CHANNELS)
+        edge_filters = hold_levels(state.edge_filters, edge_filters, edge, calls, EDGE_CHANNELS)
     if state.memory.settled:
         over, edge_over = exposures(state.memory.has_settled_change(state.node_ids), state.edge_index)
-        alerted = state.memory.is_alerted(state.node_ids)
         edge_alerted = alerted[state.edge_index[0]] | alerted[state.edge_index[1]]
-        node_filters = accept_level(node_filters, node, settled_series(over, alerted, node, NODE_CHANNELS))
+        settles = settled_series(over, alerted, node, NODE_CHANNELS)
+        node_filters = accept_level(node_filters, node, settles, HARMLESS)
         settles = settled_series(edge_over, edge_alerted, edge, EDGE_CHANNELS)
-        edge_filters = accept_level(edge_filters, edge, settles)
+        edge_filters = accept_level(edge_filters, edge, settles, HARMLESS)
     if due is not None:
         node, edge = (d.shift(by) for d, by in zip((node, edge), due, strict=True))
     observation = Observation(
@@ -252,14 +260,15 @@ def _move_centres(
     return filters
 
 
-def _find_paused(state: MeshState, values: ChannelValues, now: datetime) -> BoolArray:
+def _find_paused(
+    state: MeshState, values: ChannelValues, alerted: BoolArray, suspicious: BoolArray, now: datetime
+) -> BoolArray:
     """Return which services ``[N]`` do not learn, because they are in an alert or suspicious.
 
     An alert pauses them as long as it is open, unless a person accepts it. But a service that has far more or far fewer
     requests than before learns, in an alert after ``NEW_LOAD_SECONDS``: its other metrics belong to another load.
     """
-    alerted = state.memory.is_alerted(state.node_ids)
-    paused = alerted | state.memory.is_suspicious(state.node_ids)
+    paused = alerted | suspicious
     if paused.any():
         old = state.memory.is_alerted(state.node_ids, now - timedelta(seconds=NEW_LOAD_SECONDS))
         change = np.abs(values.node[:, RATE] - state.node_filters[SLOW_CENTRE, :, RATE])
