@@ -49,8 +49,8 @@ class BenignChange:
     Attributes:
         kind: ``deploy``, ``scale_out``, ``scale_in``; ``new_service``: a service appears and callers start to use it;
             ``deletion``: announced, drained, and removed two snapshots later; ``canary``: ``name-canary`` takes 10, 25,
-            50 and 100% of the traffic and returns it, when the service has the new version; ``node_drain``: services with a replica on the host of this
-            service restart that replica.
+            50 and 100% of the traffic and returns it, when the service has the new version; ``node_drain``: services
+            with a replica on the host of this service restart that replica.
         service: node id.
         at: index of the snapshot in which it begins.
         factor: for a deploy or a canary, factor on the service time of the new version; for scaling, on the replicas.
