@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
+from itertools import product
 
 import numpy as np
 
 from model.verdict import IncidentKind
 from serve_app.simulator.events.churn import FACTORS, plan_churn
-from serve_app.simulator.events.faults import Fault, candidates
+from serve_app.simulator.events.faults import Fault, FaultKind, candidates
 from serve_app.simulator.events.operations import BATCHES, RESTART_SECONDS, STAGES, BenignChange
 from serve_app.simulator.events.traffic import EVERYWHERE, TrafficShift
 from serve_app.simulator.events.wiring import RETURN_TICKS, STAGE_TICKS
@@ -28,9 +29,9 @@ DAY_TICKS = 5760  # snapshots of 15 s
 TRAFFIC_KINDS = frozenset({IncidentKind.TRAFFIC_LOST, IncidentKind.TRAFFIC_SURGE})
 
 FALLS, SURGES, RISES = (0.5, 0.2, 0.02, 0.0), (3.0, 6.0), (1, 4)  # factors on the traffic, snapshots of the change
+NAMESPACES = 4  # of these meshes, so that several have entry points
 PARTIAL_FALL = 0.5  # of a namespace or an entry point: a notice is enough
 DEPLOYS = 40
-BEFORE = (0, 15, 60, 120)  # s from a deploy to the fault
 SECOND = 8  # snapshots after the fault, of a deploy that does not help
 SLOWER, FAILING = (2.5, 4.0), (0.2, 0.6)  # factor on the latency, share of requests
 OWN_SHARE = 0.5  # of the latency, from which a service's own time shows in it
@@ -38,7 +39,7 @@ LEAST_RATE = 5.0  # 1/s
 HARMLESS, HARMLESS_PER_MESH, SPACING = 200, 50, 24  # changes, changes of one mesh, snapshots between two of them
 GAPS, BEFORE_GAP, AFTER_GAP = range(1, 21), 20, 40  # missing snapshots, snapshots of the incident before and after
 LONG_GAP = 160  # snapshots, 40 minutes
-GAPS_WITH_END = (5, 20, LONG_GAP)
+GAPS_WITH_END = (1, 3, 5, 20, LONG_GAP)
 DAY_RATIOS, WEEKENDS = (3.0, 5.0, 8.0), (0.4, 0.5, 0.6)  # busiest over quietest hour, weekend over working day
 DAY_SERVICES, PEAKS_PER_DAY, PEAK = 40, 0.5, (2.0, 3.0)
 PEAK_MINUTES, RISE_MINUTES, FALL_MINUTES = (20, 90), (2, 10), (2, 30)
@@ -52,6 +53,33 @@ SATURATED_SERVICES, SATURATED_RATE, TAIL = (
     (5.0, 20.0),
 )  # services, mean requests/s, factor on the 99th percentile
 QUIET_SERVICES, QUIET_TICKS = (60, 200), DAY_TICKS // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a deploy and a fault follow each other.
+
+    Attributes:
+        words: for people.
+        seconds: from the deploy to the fault.
+        is_cause: whether the new version is the fault.
+        is_again: whether a second deploy follows, which does not help.
+    """
+
+    words: str
+    seconds: float = 0.0
+    is_cause: bool = False
+    is_again: bool = False
+
+
+WAYS = (
+    Way("at its deploy"),
+    Way("15 s after its deploy", 15.0),
+    Way("60 s after its deploy", 60.0),
+    Way("120 s after its deploy", 120.0),
+    Way("because of its deploy", is_cause=True),
+    Way("15 s after its deploy, and deployed again", 15.0, is_again=True),
+)
 
 
 class Form(StrEnum):
@@ -117,14 +145,14 @@ class Case:
     gap: tuple[int, int] = (0, 0)
 
     @property
-    def settled(self) -> int:
+    def prelude(self) -> int:
         """Number of the first snapshots that no event touches; the cases of a mesh share the state after them."""
         return max(0, self.begins - EARLY)
 
     @property
     def snapshots(self) -> int:
         """Number of snapshots to score after that state."""
-        return self.begins + self.length - self.settled - self.gap[1]
+        return self.begins + self.length - self.prelude - self.gap[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,16 +201,21 @@ def traffic(size: Size) -> list[Case]:
     """Requests from outside fall or rise: of the whole mesh, of one namespace, of one entry point."""
     found = []
     for seed in size.seeds:
-        spec = MeshSpec(services=size.services, seed=seed)
+        spec = MeshSpec(services=size.services, seed=seed, namespaces=max(1, min(NAMESPACES, size.services // 4)))
         for label, scope in scopes(mesh_of(spec)).items():
-            for factor in (*FALLS, *SURGES):
-                form = Form.FOUND if factor == PARTIAL_FALL and scope != EVERYWHERE else Form.ALERT
-                for rise in RISES:
-                    shift = TrafficShift(factor, BEGINS, BEGINS + LASTS + 1, rise, scope=scope)
-                    name = f"seed {seed}: traffic of {label} {factor:.0%}, over {rise} snapshots"
-                    expected = Expectation(form, since=rise - 1)
-                    found.append(Case("traffic", name, spec, expected, (shift,), length=40))
+            for factor, rise in product((*FALLS, *SURGES), RISES):
+                found.append(_shifted(spec, label, scope, factor, rise))
+        roomy = replace(spec, sized_for=spec.sized_for * max(SURGES))
+        found += [_shifted(roomy, "a mesh with room", EVERYWHERE, *shift) for shift in product(SURGES, RISES)]
     return found
+
+
+def _shifted(spec: MeshSpec, label: str, scope: str, factor: float, rise: int) -> Case:
+    form = Form.FOUND if factor == PARTIAL_FALL and scope != EVERYWHERE else Form.ALERT
+    shift = TrafficShift(factor, BEGINS, BEGINS + LASTS + 1, rise, scope=scope)
+    how = "at once" if rise == 1 else f"over {rise} snapshots"
+    name = f"seed {spec.seed}: traffic of {label} goes to {factor:.0%} {how}"
+    return Case("traffic", name, spec, Expectation(form, since=rise - 1), (shift,), length=40)
 
 
 def scopes(mesh: MeshPhysics) -> dict[str, str]:
@@ -196,47 +229,41 @@ def scopes(mesh: MeshPhysics) -> dict[str, str]:
     found = {"the mesh": EVERYWHERE}
     if len(within) < len(gateways):
         found["a namespace"] = f"{space}/*"
-    if len(within) > 1 or len(gateways) == 1:
+    if len(gateways) > 1:
         found["an entry point"] = busiest
     return found
 
 
 def deploys(size: Size) -> list[Case]:
     """A service turns slow or fails after its own deploy, or because of it."""
-    ways = [*(f"{s} s after its deploy" for s in BEFORE), "because of its deploy", "and is deployed again"]
-    return [_bad_deploy(size, number, ways[number % len(ways)]) for number in range(DEPLOYS)]
+    return [_bad_deploy(size, number) for number in range(DEPLOYS)]
 
 
-def _bad_deploy(size: Size, number: int, way: str) -> Case:
+def _bad_deploy(size: Size, number: int) -> Case:
     rng = np.random.default_rng([number, *size.seeds])
-    spec = MeshSpec(services=size.services, seed=size.seed(number // 6 % len(size.seeds)))
-    mesh = mesh_of(spec)
+    spec = MeshSpec(services=size.services, seed=size.seed(number // (2 * len(WAYS)) % len(size.seeds)))
+    mesh, way = mesh_of(spec), WAYS[number % len(WAYS)]
     name = mesh.topology.node_ids[int(rng.choice(services_with_own_time(mesh)))]
     is_slow = number % 4 < 2
     harm = float(rng.uniform(*(SLOWER if is_slow else FAILING)))
-    words = f"{harm:.1f} times slower" if is_slow else f"{harm:.0%} fail"
-    end = BEGINS + LASTS + 1
-    fault: Event = Fault("latency_injection" if is_slow else "error_burst", name, BEGINS, end, harm)
-    if is_slow:  # injected time comes on top of the usual
-        fault = Fault("latency_injection", name, BEGINS, end, harm - 1.0)
-    since, events = 0, (fault,)
-    if way.startswith("because"):
-        events = (
-            BenignChange("deploy", name, BEGINS, *((harm,) if is_slow else (1.0,)), errors=0.0 if is_slow else harm),
-        )
-        since = BATCHES * max(1, round(RESTART_SECONDS / spec.interval_seconds))
-    elif way.startswith("and"):
-        events = (
-            BenignChange("deploy", name, BEGINS - 1, 1.0),
-            fault,
-            BenignChange("deploy", name, BEGINS + SECOND, 1.0),
-        )
-    else:
-        before = round(int(way.split()[0]) / spec.interval_seconds)
-        events = (BenignChange("deploy", name, BEGINS - before, 1.0), fault)
-    expected = Expectation(Form.ALERT, since=since, services=frozenset({name, *callers(mesh, name)}))
-    title = f"seed {spec.seed}: {name} {words} {way}"
+    words = f"{harm:.1f} times as slow" if is_slow else f"{harm:.0%} fail"
+    rollout = BATCHES * max(1, round(RESTART_SECONDS / spec.interval_seconds)) if way.is_cause else 0
+    touched = frozenset({name, *callers(mesh, name)})
+    expected = Expectation(Form.ALERT, since=rollout, services=touched)
+    events = _deploy_events(way, name, harm, spec.interval_seconds, is_slow=is_slow)
+    title = f"seed {spec.seed}: {name} {words} {way.words}"
     return Case("deploys", title, spec, expected, events, length=LASTS)
+
+
+def _deploy_events(way: Way, name: str, harm: float, interval: float, *, is_slow: bool) -> tuple[Event, ...]:
+    """A deploy, and the fault unless the deploy is its cause. Injected time comes on top of the usual."""
+    if way.is_cause:
+        return (BenignChange("deploy", name, BEGINS, harm if is_slow else 1.0, errors=0.0 if is_slow else harm),)
+    end = BEGINS + LASTS + 1
+    kind: FaultKind = "latency_injection" if is_slow else "error_burst"
+    fault = Fault(kind, name, BEGINS, end, harm - 1.0 if is_slow else harm)
+    first = BenignChange("deploy", name, BEGINS - round(way.seconds / interval), 1.0)
+    return (first, fault, BenignChange("deploy", name, BEGINS + SECOND, 1.0)) if way.is_again else (first, fault)
 
 
 def services_with_own_time(mesh: MeshPhysics) -> Ints:
@@ -395,7 +422,7 @@ def full_cpu(size: Size) -> list[Case]:
 
 def _saturated(size: Size, number: int, group: str) -> Case:
     rng = np.random.default_rng([9, number, *size.seeds])
-    spec = quiet_traffic(size.seed(number % len(size.seeds)))
+    spec = quiet_traffic(size.seed(number))
     mesh = mesh_of(spec)
     topology = mesh.topology
     able = np.flatnonzero((mesh.usual_rate >= SATURATED_RATE / 2) & ~topology.latent)

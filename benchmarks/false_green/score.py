@@ -29,10 +29,10 @@ def score_case(case: Case) -> Outcome:
 
 def marks(case: Case) -> Iterator[Mark | None]:
     """Yield a mark for each snapshot of a case that counts; None for a missing snapshot."""
-    checkpoint, mesh = _checkpoint(), settle(case.spec, case.settled)
+    checkpoint, mesh = _checkpoint(), settle(case.spec, case.prelude)
     first, missing = case.gap
     steps = 0
-    for index, snapshot in enumerate(islice(simulator(case).snapshots(), case.settled, None), case.settled):
+    for index, snapshot in enumerate(islice(simulator(case).snapshots(), case.prelude, None), case.prelude):
         if first <= index < first + missing:
             yield None
             continue

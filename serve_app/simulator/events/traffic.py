@@ -55,7 +55,7 @@ def entries_of(topology: Topology, scope: str) -> NDArray[np.bool_]:
     Raises:
         ValueError: if no entry point is in the scope.
     """
-    gateways = (topology.layer == 0) & ~topology.latent
+    gateways: NDArray[np.bool_] = (topology.layer == 0) & ~topology.latent
     if scope != EVERYWHERE:
         space = scope.removesuffix("*")
         names = [name.startswith(space) if space != scope else name == scope for name in topology.node_ids]
