@@ -115,7 +115,7 @@ def test_load_and_capacity_are_parameters() -> None:
 @pytest.mark.parametrize("name", ["weekend", "load", "sized_for"])
 def test_a_wrong_parameter_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}: expected a factor above 0, got 0"):
-        replace(SPEC, **{name: 0.0})
+        replace(SPEC, **{name: 0.0})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"day_amplitude: expected 0 to 1, got 1\.5"):
         replace(SPEC, day_amplitude=1.5)
 
@@ -129,8 +129,8 @@ def test_faults_of_traffic_are_outside_the_random_mix() -> None:
 def test_a_fault_of_traffic_is_labelled(kind: FaultKind, scope: str) -> None:
     fault = Fault(kind, BUSIEST, 20, 30, other=scope)
     comparison = Comparison(SPEC, MESH, [fault])
-    runs = (Simulator(SPEC, faults, snapshots=40).snapshots() for faults in ([fault], []))
-    assert len(list(compare_runs(*runs, comparison))) == 40
+    run, without = (Simulator(SPEC, faults, snapshots=40).snapshots() for faults in ([fault], []))
+    assert len(list(compare_runs(run, without, comparison))) == 40
     (row,) = incidents([fault], SPEC, MESH, comparison.effects())
     assert (row["kind"], row["severity"], row["root_cause_metric"]) == (kind, "major", "request_rate")
     assert row["effect_sigmas"] > AFFECTED

@@ -70,7 +70,7 @@ def test_a_job_runs_on_schedule_and_its_caller_sends_more() -> None:
 )
 def test_wrong_work_is_refused(values: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Work(**{"service": SERVICE, "start": 1, "ticks": 4, **values})  # type: ignore[arg-type]
+        Work(**{"service": SERVICE, "start": 1, "ticks": 4, **values})
 
 
 def test_work_of_an_unknown_service_or_caller_is_refused() -> None:
