@@ -455,22 +455,22 @@ DETECTION = (
             ("root cause in the top three", "top_3"),
         )
     ),
-    Line(
-        "Sock Shop, even cases, default threshold: recall, and share of normal snapshots in alarm",
-        CASES,
-        "recall",
-        beside="alarm_share",
-        most=0.05,
-        waits=True,
-    ),
     *(
         Line(
-            f"Sock Shop, even cases, {words}: recall by alerts, and by notices",
+            f"Sock Shop, even cases, default threshold{words}: recall, and share of normal snapshots in alarm",
             CASES,
-            f"recall_of_{kind}",
-            beside=f"notice_recall_of_{kind}",
+            measure,
+            beside="alarm_share",
+            most=0.1,
             waits=True,
         )
+        for measure, words in (
+            ("recall", ""),
+            *((f"recall_of_{kind}", f", {words}") for kind, words in KINDS_OF_CASES.items()),
+        )
+    ),
+    *(
+        Line(f"Sock Shop, even cases, {words}: recall by notices", CASES, f"notice_recall_of_{kind}")
         for kind, words in KINDS_OF_CASES.items()
     ),
     Line(

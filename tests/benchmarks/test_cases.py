@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks import figures
@@ -54,7 +55,7 @@ def test_notices_are_counted_by_kind_of_fault(tmp_path: Path) -> None:
         replace(window.span, kind=kind) for window, kind in zip(truth().windows, ("cpu", "cpu", "disk"), strict=True)
     ]
     outcomes = [
-        IncidentOutcome(span, delay, False, 0.0, False, None, None, truth().times)
+        IncidentOutcome(span, delay, False, 0.0, False, None, None, np.zeros(2))
         for span, delay in zip(spans, (None, 3, None), strict=True)
     ]
     lines = tmp_path / "verdicts.jsonl"
