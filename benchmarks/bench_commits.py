@@ -6,7 +6,8 @@ Both services run at the same time with the packages of this environment. One cl
 alternating order, so both have the same conditions: on shared processors, two runs one after the other differ by more
 than most changes do. Each service evicts the other's caches, so both are slower than a service that runs alone.
 
-Asserted: every push is answered 200, and both give the same sequence. Meshes of 500 services have 3,000 calls, of 2,000 services 20,000.
+Asserted: every push is answered 200, and both give the same sequence. Meshes of 500 services have 3,000 calls, meshes
+of 2,000 services have 20,000.
 """
 
 import argparse
