@@ -73,7 +73,7 @@ evaluate: .venv/.stamp  ## score all recordings with the detector and its conten
 	$(BIN)/python -m benchmarks.evaluate $(ARGS) && $(BIN)/python -m benchmarks.figures
 
 false-green: .venv/.stamp  ## measure calm while users suffer, and alerts while no one does; 20 minutes; ARGS="--groups traffic deploys"
-	$(BIN)/python -m benchmarks.bench_false_green --json benchmarks/results/false_green.jsonl $(ARGS)
+	$(BIN)/python -m benchmarks.bench_false_green --json benchmarks/results/false_green.jsonl $(ARGS); code=$$?; $(BIN)/python -m benchmarks.figures && exit $$code
 
 generalize: .venv/.stamp  ## train on two generators of meshes and test on the third, for each of the three; half an hour or more
 	$(BIN)/python -m benchmarks.generalize $(ARGS)

@@ -26,6 +26,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.false_green.cases import GROUPS, Case, Size, cases
 from benchmarks.false_green.judge import summarize
@@ -41,10 +42,11 @@ def main() -> int:
     parser.add_argument("--cases", type=int, help="at most so many cases of each group, spread evenly")
     parser.add_argument("--days", type=float, default=14.0, help="length of the runs of the group days")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="file for the results")
+    parser.add_argument("--json", type=Path, help="file for the results; its rows of other groups are kept")
     arguments = parser.parse_args()
     size = Size(tuple(arguments.seeds), arguments.services, arguments.days)
-    rows, is_good = [], True
+    rows: list[dict[str, Any]] = []
+    is_good = True
     with start_workers(arguments.processes) as workers:
         for group in arguments.groups:
             chosen = spread(cases(group, size), arguments.cases)
@@ -56,8 +58,18 @@ def main() -> int:
             rows += [*(outcome.row for outcome in outcomes), summary.row]
             is_good &= summary.is_good
     if arguments.json:
-        arguments.json.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        update_groups(arguments.json, rows)
     return 0 if is_good else 1
+
+
+def update_groups(path: Path, measured: Sequence[dict[str, Any]]) -> None:
+    """Replace the rows of the groups that were measured, in the order of all groups."""
+    before = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    replaced = {row["group"] for row in measured}
+    rows = [*(row for row in before if row["group"] not in replaced), *measured]
+    order = list(GROUPS)
+    rows.sort(key=lambda row: order.index(row["group"]))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def spread(found: Sequence[Case], most: int | None) -> Sequence[Case]:

@@ -715,6 +715,17 @@ def _leaks(after: list[int | None]) -> str:
     return f"{len(paged)} of {len(after)}, after {median(paged) / 4:.0f} minutes"
 
 
+def false_green() -> str:
+    """Calm while users suffer, and alerts while no one does: each group of cases against its bound."""
+    body = [
+        f"| {row['group'].replace('_', ' ')} | {row['cases']} | {row['failed']} | {row['alerts']} | {row['notices']} "
+        f"| {'kept' if row['is_good'] else '**missed**'} |"
+        for row in rows("false_green")
+        if "cases" in row
+    ]
+    return f"`make false-green`:\n\n{table('| group | cases | failed | alerts | notices | bound |', body)}"
+
+
 UNSEEN = ("unseen", "seen", "page_score")
 
 
@@ -793,6 +804,8 @@ def tables() -> list[tuple[Path, str, str]]:
         found.append((docs / "model-card.md", "generalization", generalization()))
     if (results / "unseen.jsonl").exists():  # made by `python -m benchmarks.bench_unseen`
         found.append((log, "unseen", unseen()))
+    if (results / "false_green.jsonl").exists():  # made by `make false-green`
+        found.append((log, "false green", false_green()))
     if (results / "ablations.jsonl").exists():  # made by `make ablations`
         found.append((log, "ablations", ablations()))
     return found

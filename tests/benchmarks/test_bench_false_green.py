@@ -1,13 +1,15 @@
 """The cases of the benchmark of calm while users suffer: what happens in them, and how they are judged."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.bench_false_green import spread
+from benchmarks.bench_false_green import spread, update_groups
 from benchmarks.false_green import score
 from benchmarks.false_green.cases import (
     BEGINS,
@@ -159,6 +161,14 @@ def _outcomes(group: str, alerts: list[int], is_good: list[bool]) -> list[Outcom
 )
 def test_a_group_is_bounded(group: str, alerts: list[int], is_good: list[bool], expected: bool) -> None:
     assert summarize(group, _outcomes(group, alerts, is_good)).is_good is expected
+
+
+def test_rows_of_other_groups_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    update_groups(path, [{"group": "gaps", "cases": 1}, {"group": "quiet", "cases": 2}])
+    update_groups(path, [{"group": "traffic", "cases": 3}, {"group": "gaps", "cases": 4}])
+    rows = [(row["group"], row["cases"]) for row in map(json.loads, path.read_text().splitlines())]
+    assert rows == [("traffic", 3), ("gaps", 4), ("quiet", 2)]
 
 
 def test_few_cases_of_many_are_spread_evenly() -> None:
