@@ -72,7 +72,7 @@ fuzz: .venv/.stamp  ## send random requests, made from the OpenAPI document, to 
 evaluate: .venv/.stamp  ## score all recordings with the detector and its contenders, into benchmarks/results and README
 	$(BIN)/python -m benchmarks.evaluate $(ARGS) && $(BIN)/python -m benchmarks.figures
 
-false-green: .venv/.stamp  ## measure calm while users suffer, and alerts while no one does; 20 minutes; ARGS="--groups traffic deploys"
+false-green: .venv/.stamp  ## measure calm while users suffer, and alerts while no one does; ten minutes; ARGS="--groups traffic deploys"
 	$(BIN)/python -m benchmarks.bench_false_green --json benchmarks/results/false_green.jsonl $(ARGS); code=$$?; $(BIN)/python -m benchmarks.figures && exit $$code
 
 generalize: .venv/.stamp  ## train on two generators of meshes and test on the third, for each of the three; half an hour or more

@@ -18,7 +18,7 @@ canaries     new versions that are as good as the old ones: no alert
 saturation   a service with little traffic uses all its CPU: an alert if it is slow, else a notice
 quiet        meshes without faults: alerts and notices within the promise
 
-All groups with two seeds take about 20 minutes in one process.
+All groups with two seeds take ten minutes on a free core.
 """
 
 import argparse
