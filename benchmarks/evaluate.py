@@ -1,11 +1,13 @@
 """The shipped detector and every contender on all recordings: verdicts, judgements, results.
 
-    python -m benchmarks.evaluate [--parts shared 300 3000] [--detectors tagae n_sigma ...] [--processes 2]
+    python -m benchmarks.evaluate [--parts shared 300 3000] [--datasets petshop ...] [--detectors tagae n_sigma ...]
+                                  [--keep] [--processes 2]
 
 Public recordings are read from ../shared/recordings. If they are missing, a message says so and they are skipped.
 Simulated recordings are generated (``simulated.py``). Verdict lines are cached in out/evaluate/verdicts until a
 detector's code or weights or a recording changes, so a second run only judges. Writes ``detection.jsonl`` if all parts
 and all detectors are chosen, ``evaluation_set.jsonl`` if both sizes and the static rules are, and a report in HTML.
+``--keep`` only replaces the rows of the chosen parts and detectors in ``detection.jsonl``.
 """
 
 import argparse
@@ -29,6 +31,8 @@ VERDICTS, REPORT, RESULTS = Path("out/evaluate/verdicts"), Path("out/evaluate/re
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--datasets", nargs="*", help="data sets of the part shared; by default all")
+    parser.add_argument("--keep", action="store_true", help="keep the other rows of detection.jsonl")
     parser.add_argument("--detectors", nargs="*", choices=DETECTORS, default=list(DETECTORS))
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--verdicts", type=Path, default=VERDICTS)
@@ -39,19 +43,33 @@ def main() -> None:
     with start_workers(arguments.processes) as workers:
         chosen = [int(size) for size in sizes]
         make_recordings(workers, [*runs(chosen), *silent_runs(chosen)])
-        jobs = _jobs(arguments.parts, sizes, detectors)
+        jobs = _jobs(arguments.parts, sizes, detectors, arguments.datasets)
         due = [job for one in jobs if (job := missing_work(one, arguments.verdicts)) is not None]
         write_lines(workers, due, [(job, arguments.verdicts) for job in due], _score_job)
         found = evaluate(workers, jobs, arguments.verdicts)
-    complete = set(arguments.parts) == set(PARTS) and set(detectors) == set(DETECTORS)
-    _write(arguments.results, arguments.report, found, complete=complete)
+    if arguments.keep:
+        update_rows(arguments.results / "detection.jsonl", [row for part in found for row in rows(part)])
+        return
+    chooses_all = set(arguments.parts) == set(PARTS) and set(detectors) == set(DETECTORS)
+    _write(arguments.results, arguments.report, found, complete=chooses_all and arguments.datasets is None)
 
 
-def _jobs(chosen: Sequence[str], sizes: Sequence[str], detectors: tuple[str, ...]) -> list[Job]:
+def update_rows(path: Path, measured: Sequence[dict[str, Any]]) -> None:
+    """Replace the rows of the parts and detectors that were measured, and keep all others."""
+    replaced = {(row["part"], row["detector"]) for row in measured}
+    before = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    kept = [row for row in before if (row["part"], row["detector"]) not in replaced]
+    path.write_text("".join(json.dumps(row) + "\n" for row in (*kept, *measured)))
+    print(f"{path}: {len(measured)} rows replaced or added, {len(kept)} kept")
+
+
+def _jobs(
+    chosen: Sequence[str], sizes: Sequence[str], detectors: tuple[str, ...], datasets: Sequence[str] | None
+) -> list[Job]:
     """Return the jobs, the longest first."""
     jobs = [job for size in sizes for job in simulated_jobs(int(size), detectors)]
     if "shared" in chosen:
-        jobs += plan_shared(detectors)
+        jobs += [job for job in plan_shared(detectors) if datasets is None or job.recordings[0].parent.name in datasets]
     return sorted(jobs, key=lambda job: -job.snapshots() * (1 if job.part == "shared" else int(job.part)))
 
 

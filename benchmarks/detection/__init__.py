@@ -1,6 +1,7 @@
 """The parts of `make evaluate`, which ``benchmarks/evaluate.py`` runs.
 
 plan      what is scored, on which recordings, warmed up by what
+cases     every second case of a recording, for choosing or for reporting
 lines     verdict lines of a detector on recordings, kept until its code, its weights or a recording changes
 parts     the lines evaluated recording by recording, and recordings grouped for the report
 run       the steps that evaluations share, spread over the processes of ``workers``

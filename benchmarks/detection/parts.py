@@ -1,14 +1,17 @@
 """Verdict lines evaluated recording by recording, and recordings grouped into the parts of the report."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from benchmarks.detection.cases import SPLIT, found_with_notices, keep_cases
 from benchmarks.detection.lines import verdict_path
 from benchmarks.detection.plan import ALERTS, DETECTORS, Job
+from model.evaluate.intervals import Estimate
+from model.evaluate.recording import evaluate_recording
 from model.evaluate.thresholds import LocatedVerdicts
 from model.evaluate.truth import Form
-from serve_app.evaluation.load import read_verdicts
+from serve_app.evaluation.load import read_series, read_truth, read_verdicts
 from serve_app.evaluation.run import EvaluationOptions, Pool, Sheet, evaluate_sheet
 from serve_app.settings import AlertSettings
 
@@ -23,6 +26,7 @@ class RecordingTask:
         options: how to evaluate.
         control: whether it is a control without benign changes.
         files: verdict lines of each detector.
+        cases: ``odd`` or ``even`` if only these cases count; empty: all.
     """
 
     part: str
@@ -30,6 +34,7 @@ class RecordingTask:
     options: EvaluationOptions
     control: bool
     files: dict[str, Path] = field(default_factory=dict)
+    cases: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +46,52 @@ class Part:
         pool: results of the recordings.
         controls: results of the same meshes without benign changes.
         verdicts: of each detector, one entry per recording; empty unless the faults are located.
+        noticed: of each detector with notices, measures of them; empty unless only some cases count.
     """
 
     name: str
     pool: Pool
     controls: tuple[Sheet, ...]
     verdicts: dict[str, tuple[LocatedVerdicts, ...]]
+    noticed: dict[str, dict[str, Estimate]] = field(default_factory=dict)
 
 
 def recording_tasks(jobs: Iterable[Job], folder: Path, order: Sequence[str] = DETECTORS) -> list[RecordingTask]:
-    """One task per recording of the jobs, with its detectors in this order."""
-    tasks: dict[Path, RecordingTask] = {}
+    """One task per recording of the jobs, or one per part of a recording whose cases are split, with its detectors in
+    this order."""
+    tasks: dict[tuple[Path, str], RecordingTask] = {}
     for job in jobs:
         options = EvaluationOptions(AlertSettings(), begin_after=job.judged_after, own_alerts=ALERTS)
-        for path in job.recordings:
+        for path, cases in _with_cases(job.recordings):
             part = path.parent.name if job.part == "shared" else f"simulated, {int(job.part):,} services"
-            task = tasks.setdefault(path, RecordingTask(part, path, options, job.control))
+            part = f"{part}, {cases} cases" if cases else part
+            task = tasks.setdefault((path, cases), RecordingTask(part, path, options, job.control, cases=cases))
             task.files.update({name: verdict_path(folder, name, path) for name in job.detectors})
     return [replace(one, files={n: one.files[n] for n in order if n in one.files}) for one in tasks.values()]
+
+
+def _with_cases(recordings: Sequence[Path]) -> Iterator[tuple[Path, str]]:
+    """Each recording with the cases of each of its parts."""
+    for path in recordings:
+        for cases in SPLIT.get(path.parent.name, ("",)):
+            yield path, cases
 
 
 def evaluate_task(task: RecordingTask) -> Sheet:
     """Evaluate all detectors on one recording."""
     name = f"{task.recording.parent.name}/{task.recording.name}"
+    if task.cases:
+        return _evaluate_cases(name, task)
     return evaluate_sheet(name, task.recording, task.files, task.options)
+
+
+def _evaluate_cases(name: str, task: RecordingTask) -> Sheet:
+    whole = read_truth(task.recording, guard=task.options.guard, begin_after=task.options.begin_after, name=name)
+    truth, results = keep_cases(whole, task.cases), {}
+    for detector, path in task.files.items():
+        alert = task.options.own_alerts.get(detector, task.options.alert)
+        results[detector] = evaluate_recording(truth, read_series(path, truth), alert.budget(len(truth.services)))
+    return Sheet(f"{name}, {task.cases} cases", truth.form, results, dict.fromkeys(results, ""), {})
 
 
 def group_parts(tasks: Sequence[RecordingTask], sheets: Sequence[Sheet]) -> list[Part]:
@@ -88,8 +115,12 @@ def _part(name: str, form: Form, members: Sequence[tuple[RecordingTask, Sheet]])
             detector: tuple(_located_verdicts(task.files[detector], sheet, detector) for task, sheet in with_churn)
             for detector in with_churn[0][0].files
         }
+    noticed: dict[str, dict[str, Estimate]] = {}
+    for task, sheet in (member for member in with_churn if member[0].cases):
+        noticed |= {one: found_with_notices(sheet.results[one].outcomes, path) for one, path in task.files.items()}
     controls = tuple(sheet for task, sheet in members if task.control)
-    return Part(f"{name}, {form.value}", Pool(form, tuple(sheet for _, sheet in with_churn)), controls, verdicts)
+    pool = Pool(form, tuple(sheet for _, sheet in with_churn))
+    return Part(f"{name}, {form.value}", pool, controls, verdicts, noticed)
 
 
 def _located_verdicts(lines: Path, sheet: Sheet, detector: str) -> LocatedVerdicts:

@@ -33,6 +33,7 @@ def rows(part: Part) -> list[dict[str, Any]]:
     swept = {name: sweep_thresholds(verdicts) for name, verdicts in part.verdicts.items()}
     for name, one in part.pool.metrics.items():
         measured = list(_by_time(one) if one.form is not Form.LOCATED else _by_place(name, one, swept))
+        measured += part.noticed.get(name, {}).items()
         if part.controls and name in part.controls[0].results:
             measured += _due_to_churn(name, part)
         found += [
@@ -64,6 +65,10 @@ def _by_time(one: DetectorMetrics) -> Iterator[Measured]:
         for budget, recall in one.at_budget.items():
             yield f"recall_at_{budget}_false_alarms", recall
         yield "auroc", _plain(one.auroc)
+        for kind, found in one.by_kind.items():
+            yield f"recall_of_{kind}", found.recall
+            yield f"top_1_of_{kind}", found.ranking.top1
+            yield f"top_3_of_{kind}", found.ranking.top3
     if one.false_alarms is not None:
         yield "false_alarms_per_day", one.false_alarms.per_day
         yield "alarm_share", _plain(one.false_alarms.alarm_share)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, RATIOS, MeshSnapshot
-from serve_app.simulator.events.faults import CATALOGUE, Fault, possible_culprits
+from serve_app.simulator.events.faults import SPECS, Fault, possible_culprits
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.physics.propagation import MeshPhysics
 from serve_app.simulator.physics.queueing import Floats
@@ -225,7 +225,7 @@ def incidents(
             "user_sigmas": round(effects[fault].user_sigmas, 1),
             "root_cause_service": fault.service.split("/", 1)[1],
             "root_cause_namespace": fault.service.split("/", 1)[0],
-            "root_cause_metric": CATALOGUE[fault.kind].metric,
+            "root_cause_metric": SPECS[fault.kind].metric,
             "candidates": [mesh.topology.node_ids[i] for i in possible_culprits(mesh, position, fault)],
             "affected": list(effects[fault].affected),
         }

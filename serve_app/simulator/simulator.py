@@ -17,9 +17,12 @@ from serve_app.simulator.events.operations import (
     begin_changes,
     effective_capacity,
     first_fleet,
+    version_errors,
 )
 from serve_app.simulator.events.surges import Crowd, draw_batches, draw_crowds, slot_ticks, surge
+from serve_app.simulator.events.traffic import TrafficShift, entries_of, shift_traffic
 from serve_app.simulator.events.wiring import Calls, check, rewire
+from serve_app.simulator.events.work import Work, calls_between, do_work
 from serve_app.simulator.mesh.parameters import build_mesh, usual_conditions
 from serve_app.simulator.mesh.topology import Ints, MeshSpec
 from serve_app.simulator.physics.load import (
@@ -30,6 +33,7 @@ from serve_app.simulator.physics.load import (
     entry_factor,
     first_noise,
     next_noise,
+    week_factor,
 )
 from serve_app.simulator.physics.propagation import Conditions, MeshPhysics, Response, respond
 from serve_app.simulator.physics.queueing import Floats
@@ -74,6 +78,7 @@ class Simulator:
         changes: Sequence[BenignChange] = (),
         snapshots: int | None = None,
         mute_churn: bool = False,
+        others: Sequence[TrafficShift | Work] = (),
     ) -> None:
         """
         Args:
@@ -81,9 +86,10 @@ class Simulator:
             faults, changes: events, by snapshot index.
             snapshots: length of the run; None for an endless run.
             mute_churn: leave out changes, flash crowds and batches; mesh, noise, faults and autoscaler stay the same.
+            others: shifts of the traffic, and work beside the requests.
 
         Raises:
-            ValueError: if the mesh does not have the service of a fault or change.
+            ValueError: if the mesh does not have the service of an event.
         """
         self.spec = spec
         self.mesh: MeshPhysics = build_mesh(spec)
@@ -103,7 +109,9 @@ class Simulator:
         self._silences: dict[int, tuple[PlannedSilence, ...]] = {}  # of the latest slot
         self._faults: tuple[Fault, ...] = ()
         self._changes: dict[int, tuple[BenignChange, ...]] = {}
-        self.schedule(*faults, *changes)
+        self._shifts: tuple[TrafficShift, ...] = ()
+        self._work: tuple[Work, ...] = ()
+        self.schedule(*faults, *changes, *others)
 
     @property
     def interval_seconds(self) -> float:
@@ -120,19 +128,27 @@ class Simulator:
         """int64 ``[2, E]``, source and destination of each call in ``node_ids``, including latent calls."""
         return self._edge_index
 
-    def schedule(self, *events: Fault | BenignChange) -> None:
-        """Add faults and changes, even during a run; past ones have no effect.
+    def schedule(self, *events: Fault | BenignChange | TrafficShift | Work) -> None:
+        """Add events, even during a run; past ones have no effect.
 
         Raises:
             ValueError: if the mesh does not have the service of an event.
         """
         for event in events:
+            if isinstance(event, TrafficShift):
+                entries_of(self.mesh.topology, event.scope)
+                continue
             if event.service not in self._position:
+                what = "work" if isinstance(event, Work) else event.kind
                 raise ValueError(
-                    f"{event.kind}: {event.service!r} is not among the {len(self._position)} services of the mesh; "
+                    f"{what}: {event.service!r} is not among the {len(self._position)} services of the mesh; "
                     "see node_ids"
                 )
+            if isinstance(event, Work) and event.caller:
+                calls_between(self.mesh.topology, self._position, event.caller, event.service)
         self._faults += tuple(e for e in events if isinstance(e, Fault))
+        self._shifts += tuple(e for e in events if isinstance(e, TrafficShift))
+        self._work += tuple(e for e in events if isinstance(e, Work))
         for change in (e for e in events if isinstance(e, BenignChange) and not self._mute):
             check(self.mesh, change, self._position[change.service], self._wiring)
             if change.kind in WIRING_KINDS:
@@ -190,7 +206,9 @@ class Simulator:
     ) -> tuple[MeshRun, Conditions, Response, Floats]:
         """Simulate one interval: noise, changes, the response of the mesh, then the autoscaler."""
         noise = next_noise(self._variation, run.noise, rng)
-        load = entry_factor(self._variation, noise, self.spec.time_of(index).timestamp() % DAY, rng)
+        when = self.spec.time_of(index)
+        load = entry_factor(self._variation, noise, when.timestamp() % DAY, rng)
+        load *= week_factor(self.spec.weekend, when)
         fleet = begin_changes(run.fleet, changes, self._position, self.mesh.host, self.interval_seconds)
         replicas, speed, stall = effective_capacity(
             fleet, ColdStart(self.spec.cold_strength, self.spec.cold_seconds), self.interval_seconds
@@ -202,12 +220,13 @@ class Simulator:
         stalled = (stall * noise.hiccup - 1.0) * (usual.cpu_time + usual.delay)
         now = replace(
             usual,
-            entry=usual.entry * load,
+            entry=shift_traffic(self.mesh.topology, self._shifts, index, usual.entry * load),
             calls_per_request=usual.calls_per_request * np.exp(self._variation.call * noise.call),
             cpu_time=usual.cpu_time * pace,
             delay=(usual.delay + stalled) * pace,
             replicas=replicas,
             attempts=run.attempts,
+            injected_errors=version_errors(fleet),
         )
         if not self._mute:
             slot = index // slot_ticks(self.spec)
@@ -215,6 +234,7 @@ class Simulator:
                 self._crowds = {slot: draw_crowds(self.spec, self.mesh, slot)}
             now = surge(self.mesh, self._crowds[slot], self._batches, index, now)
         now = rewire(self.mesh, self._calls, self._wiring, index, self._position, now)
+        now = do_work(self.mesh.topology, self._work, index, self._position, now)
         now = apply_faults(self._faults, index, self.mesh, self._position, now)
         truth = respond(self.mesh, now)
         fleet = advance(self.mesh, fleet, truth.utilisation, self.interval_seconds)

@@ -214,4 +214,4 @@ def test_the_table_shows_the_best_contender_within_the_limit(tmp_path: Path, mon
     monkeypatch.setattr(figures, "ROOT", tmp_path)
     header, _, line = figures.detection().splitlines()
     assert header == "| | TAGAE | strongest contender |"
-    assert line.endswith("| 0.60 (0.10 to 0.70), 1 | quiet 0.40 (0.10 to 0.70), 2 |")
+    assert line.endswith("| **0.60 (0.10 to 0.70), 1** | quiet 0.40 (0.10 to 0.70), 2 |")

@@ -39,6 +39,7 @@ REACTION_SECONDS = 60.0  # averaging time of the autoscaler
 QUIET_SECONDS = 300.0  # low load before the autoscaler removes a replica
 TARGET = 0.6  # target utilisation of the autoscaler
 SAFE = 0.55  # utilisation above which operators do not scale in
+STAGES = 4  # shares of the traffic that a canary takes in turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,15 @@ class BenignChange:
     Attributes:
         kind: ``deploy``, ``scale_out``, ``scale_in``; ``new_service``: a service appears and callers start to use it;
             ``deletion``: announced, drained, and removed two snapshots later; ``canary``: ``name-canary`` takes 10, 25,
-            50 and 100% of the traffic and returns it; ``node_drain``: services with a replica on the host of this
-            service restart that replica.
+            50 and 100% of the traffic and returns it, when the service has the new version; ``node_drain``: services
+            with a replica on the host of this service restart that replica.
         service: node id.
         at: index of the snapshot in which it begins.
-        factor: for a deploy, factor on the service time afterwards; for scaling, on the replicas. None for the default.
+        factor: for a deploy or a canary, factor on the service time of the new version; for scaling, on the replicas.
+            None for the default.
         reason: reason of the planned change that announces it.
+        errors: for a deploy or a canary, share of requests that fail in the new version. The next deploy ends it.
+        stages: for a canary, how many of its four shares it takes. With fewer, all traffic returns to the old version.
     """
 
     kind: ChangeKind
@@ -61,10 +65,16 @@ class BenignChange:
     at: int
     factor: float | None = None
     reason: str = ""
+    errors: float = 0.0
+    stages: int = STAGES
 
     def __post_init__(self) -> None:
         if self.kind not in DEFAULT_FACTOR:
             raise ValueError(f"kind: expected one of {', '.join(DEFAULT_FACTOR)}, came {self.kind!r}")
+        if not 0 <= self.errors <= 1:
+            raise ValueError(f"errors: expected a share from 0 to 1, got {self.errors}")
+        if not 1 <= self.stages <= STAGES:
+            raise ValueError(f"stages: expected 1 to {STAGES}, got {self.stages}")
         if self.factor is None:
             object.__setattr__(self, "factor", DEFAULT_FACTOR[self.kind])
         if not self.reason:
@@ -98,6 +108,7 @@ class Rollout:
         batches, batch_ticks: number of batches, and ticks per batch.
         factor: factor on the service time afterwards.
         restarts: batches after which it ends, if fewer than ``batches``.
+        errors: share of requests that fail in the new version; None: the version stays.
     """
 
     service: int
@@ -106,6 +117,7 @@ class Rollout:
     batch_ticks: int
     factor: float
     restarts: int = BATCHES
+    errors: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +132,7 @@ class Fleet:
         quiet: ticks of low load in a row.
         age_hours: time since the processes started, average over replicas.
         speed: service time relative to the start of the run, changed by deploys.
+        errors: share of requests that fail because of the version.
         rollouts: deploys in progress.
     """
 
@@ -131,6 +144,7 @@ class Fleet:
     quiet: Floats
     age_hours: Floats
     speed: Floats
+    errors: Floats
     rollouts: tuple[Rollout, ...] = ()
 
 
@@ -139,7 +153,7 @@ def first_fleet(mesh: MeshPhysics, rng: np.random.Generator) -> Fleet:
     replicas = mesh.services.replicas
     zeros = np.zeros_like(replicas)
     age = rng.exponential(30.0, len(replicas))
-    return Fleet(replicas, replicas, replicas, zeros, mesh.usual_utilisation, zeros, age, np.ones_like(replicas))
+    return Fleet(replicas, replicas, replicas, zeros, mesh.usual_utilisation, zeros, age, zeros + 1.0, zeros)
 
 
 def begin_changes(
@@ -161,7 +175,8 @@ def begin_changes(
             continue
         if change.kind == "deploy":
             batches = int(min(replicas[i], BATCHES))
-            rollouts.append(Rollout(i, 0, batches, max(1, round(RESTART_SECONDS / interval)), change.size))
+            ticks = max(1, round(RESTART_SECONDS / interval))
+            rollouts.append(Rollout(i, 0, batches, ticks, change.size, errors=change.errors))
             continue
         ordered[i] = _replicas_after(change, replicas[i], fleet.busy[i])
         due[i] = 1 if change.kind == "scale_in" else max(1, round(START_SECONDS / interval))
@@ -183,9 +198,19 @@ def effective_capacity(fleet: Fleet, cold: ColdStart, interval: float) -> tuple[
     return replicas, speed, stall
 
 
+def version_errors(fleet: Fleet) -> Floats:
+    """Share of requests that fail because of the versions that serve now, ``[N]``."""
+    errors = fleet.errors
+    for rollout in (rollout for rollout in fleet.rollouts if rollout.errors is not None):
+        i, done = rollout.service, rollout.done / (rollout.batches * rollout.batch_ticks)
+        errors = errors.copy()
+        errors[i] += done * ((rollout.errors or 0.0) - errors[i])
+    return errors
+
+
 def advance(mesh: MeshPhysics, fleet: Fleet, utilisation: Floats, interval: float) -> Fleet:
     """One tick of rollouts, process ages and the autoscaler (Kubernetes' rule: ceil(replicas x load / target))."""
-    speed, age = fleet.speed.copy(), fleet.age_hours + interval / 3600.0
+    speed, errors, age = fleet.speed.copy(), fleet.errors.copy(), fleet.age_hours + interval / 3600.0
     rollouts = []
     for rollout in fleet.rollouts:
         left = rollout.batches * rollout.batch_ticks - rollout.done
@@ -194,7 +219,10 @@ def advance(mesh: MeshPhysics, fleet: Fleet, utilisation: Floats, interval: floa
             rollouts.append(replace(rollout, done=rollout.done + 1))
         else:
             speed[rollout.service] *= rollout.factor
-    return _autoscale(mesh, replace(fleet, speed=speed, age_hours=age, rollouts=tuple(rollouts)), utilisation, interval)
+            if rollout.errors is not None:
+                errors[rollout.service] = rollout.errors
+    fleet = replace(fleet, speed=speed, errors=errors, age_hours=age, rollouts=tuple(rollouts))
+    return _autoscale(mesh, fleet, utilisation, interval)
 
 
 def _autoscale(mesh: MeshPhysics, fleet: Fleet, utilisation: Floats, interval: float) -> Fleet:

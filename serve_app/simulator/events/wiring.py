@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from serve_app.simulator.events.operations import WIRING_KINDS, BenignChange, ChangeKind
+from serve_app.simulator.events.operations import STAGES, WIRING_KINDS, BenignChange, ChangeKind
 from serve_app.simulator.mesh.topology import Ints, Topology
 from serve_app.simulator.physics.propagation import Conditions, MeshPhysics
 
@@ -98,26 +98,45 @@ def rewire(
             carried[into] *= max(1.0 - age / DRAIN_TICKS, 0.0)
             alive[i] = age < DRAIN_TICKS
         else:
-            _shift(mesh, calls, i, canary_of[i], age, alive, carried)
+            _shift(mesh, calls, i, canary_of[i], (age, change.stages), alive, carried)
+            now = _run_version(change, i, canary_of[i], age, now)
     carried *= alive[mesh.topology.source] & (alive[mesh.topology.destination] | now.alive[mesh.topology.destination])
     return replace(now, alive=alive, carried=carried)
 
 
-def canary_share(age: int) -> float:
+def canary_share(age: int, stages: int = STAGES) -> float:
     """Share of traffic that the canary takes ``age`` snapshots after its start; 0 before and afterwards."""
-    if not 0 <= age < STAGE_TICKS * len(CANARY_SHARES) + RETURN_TICKS:
+    if not 0 <= age < STAGE_TICKS * stages + RETURN_TICKS:
         return 0.0
     stage = age // STAGE_TICKS
-    if stage < len(CANARY_SHARES):
+    if stage < stages:
         return CANARY_SHARES[stage]
-    return 1.0 - (age - STAGE_TICKS * len(CANARY_SHARES) + 1) / (RETURN_TICKS + 1)
+    return CANARY_SHARES[stages - 1] * (1.0 - (age - STAGE_TICKS * stages + 1) / (RETURN_TICKS + 1))
+
+
+def _run_version(change: BenignChange, service: int, canary: int, age: int, now: Conditions) -> Conditions:
+    """Time and errors of the canary's version, which the service has too once the canary has taken all traffic."""
+    if change.size == 1.0 and not change.errors:
+        return now
+    runs = [canary, service] if change.stages == STAGES and age >= STAGE_TICKS * STAGES else [canary]
+    cpu_time, delay, errors = now.cpu_time.copy(), now.delay.copy(), now.injected_errors.copy()
+    cpu_time[runs] *= change.size
+    delay[runs] *= change.size
+    errors[runs] = 1.0 - (1.0 - errors[runs]) * (1.0 - change.errors)
+    return replace(now, cpu_time=cpu_time, delay=delay, injected_errors=errors)
 
 
 def _shift(
-    mesh: MeshPhysics, calls: Calls, service: int, canary: int, age: int, alive: np.ndarray, carried: np.ndarray
+    mesh: MeshPhysics,
+    calls: Calls,
+    service: int,
+    canary: int,
+    age_and_stages: tuple[int, int],
+    alive: np.ndarray,
+    carried: np.ndarray,
 ) -> None:
     """Move the canary's share of each caller's calls; changes the arrays in place."""
-    share = canary_share(age)
+    share = canary_share(*age_and_stages)
     if share == 0.0:
         return
     twin = {int(mesh.topology.source[call]): int(call) for call in calls.into(canary)}

@@ -23,7 +23,6 @@ from serve_app.simulator.physics.queueing import Floats
 TIMEOUTS = np.array([0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 30.0, 60.0])  # s, values that people configure
 LONGEST_WAIT = 2.0  # s, longest queueing time
 ON_ONE_HOST = 6  # services with a replica on one host, on average
-PEAK = 1.4  # load of the busiest hour over the mean; capacity is sized for it
 _Z = np.array([NormalDist().inv_cdf((s + 0.5) / SCENARIOS) for s in range(SCENARIOS)])
 
 
@@ -33,6 +32,7 @@ def build_mesh(spec: MeshSpec) -> MeshPhysics:
     rng = spec.stream(1)
     count = spec.services
     services = _draw_services(topology, rng)
+    services = replace(services, entry=services.entry * spec.load)
     calls = _draw_calls(topology, rng)
     zeros = np.zeros(count)
     none = np.empty(0, np.int64)
@@ -49,7 +49,7 @@ def build_mesh(spec: MeshSpec) -> MeshPhysics:
         canaries=none.reshape(0, 2),
         misroutes=none.reshape(0, 4),
     )
-    mesh = replace(mesh, services=_size_capacity(services, _settle(mesh).rate, rng))
+    mesh = replace(mesh, services=_size_capacity(services, _settle(mesh).rate, spec.sized_for, rng))
     patient = _settle(mesh)
     mesh = replace(mesh, calls=_set_timeouts(topology, calls, patient, rng))
     usual = _settle(mesh)
@@ -81,6 +81,8 @@ def usual_conditions(mesh: MeshPhysics) -> Conditions:
         lost=np.zeros(calls),
         capacity=np.ones(services),
         leak=np.zeros(services),
+        other_cpu=np.zeros(services),
+        starved=np.zeros(services),
     )
 
 
@@ -150,12 +152,14 @@ def _draw_calls(topology: Topology, rng: np.random.Generator) -> CallParameters:
     )
 
 
-def _size_capacity(services: ServiceParameters, rate: Floats, rng: np.random.Generator) -> ServiceParameters:
+def _size_capacity(
+    services: ServiceParameters, rate: Floats, peak: float, rng: np.random.Generator
+) -> ServiceParameters:
     """Draw workers and replicas for the peak load. Most services with low traffic are idle, as in real clusters."""
     count = len(rate)
     centre = rng.uniform(0.2, 0.45)
     at_peak = np.clip(centre * rng.lognormal(0, 0.4, count), 0.06, 0.6)
-    needed = rate * PEAK * services.cpu_time / at_peak
+    needed = rate * peak * services.cpu_time / at_peak
     fewest = rng.integers(1, 4, count)
     replicas = np.clip(np.ceil(needed / rng.uniform(1.0, 6.0, count)), fewest, 24)
     workers = np.maximum(needed / replicas, 0.25)

@@ -54,6 +54,11 @@ class MeshSpec:
         hiccup_strength: largest extra service time of a slowdown, as a factor.
         cold_strength: extra service time of a new process, as a factor; benign.
         cold_seconds: duration of that extra time.
+        day_amplitude: of the load over a day, 0 to 1; drawn from 0.12 to 0.32 if None. ``physics.load.day_amplitude``
+            computes it from the busiest over the quietest hour.
+        weekend: load of Saturday and Sunday over the load of other days.
+        load: factor on all requests from outside; capacity is sized for it.
+        sized_for: load over the mean for which capacity is sized.
     """
 
     services: int = 60
@@ -81,6 +86,10 @@ class MeshSpec:
     latent: float = 0.08
     crowds_per_day: float = 0.0
     batches: float = 0.0
+    day_amplitude: float | None = None
+    weekend: float = 1.0
+    load: float = 1.0
+    sized_for: float = 1.4
 
     def __post_init__(self) -> None:
         if self.services < 8:
@@ -100,6 +109,11 @@ class MeshSpec:
                 raise ValueError(f"{field}: expected some of {', '.join(known)}, came {', '.join(sorted(unknown))}")
         if self.interval_seconds <= 0:
             raise ValueError(f"interval_seconds: expected a time above 0, came {self.interval_seconds}")
+        if self.day_amplitude is not None and not 0 <= self.day_amplitude <= 1:
+            raise ValueError(f"day_amplitude: expected 0 to 1, got {self.day_amplitude}")
+        for name in ("weekend", "load", "sized_for"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}: expected a factor above 0, got {getattr(self, name)}")
         if self.start.tzinfo is None:
             raise ValueError(f"start: expected a time with a zone, came {self.start.isoformat()}; add tzinfo=UTC")
 

@@ -1,7 +1,8 @@
-"""Natural variation: daily load, mix of calls, speed, short slowdowns."""
+"""Natural variation: daily and weekly load, mix of calls, speed, short slowdowns."""
 
 import math
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 
@@ -9,6 +10,8 @@ from serve_app.simulator.mesh.topology import MeshSpec, Topology
 from serve_app.simulator.physics.queueing import Floats
 
 DAY = 86_400.0  # s
+HIGHEST, LOWEST = 0.7023, -0.9838  # of the shape of a day in :func:`entry_factor`, before its amplitude
+WEEKEND_CENTRE, WEEKEND_HALF, WEEKEND_CHANGE = 144.0, 24.0, 6.0  # h since Monday 0:00, h, h from one level to the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ def draw_variation(spec: MeshSpec, topology: Topology, rng: np.random.Generator)
     restless = rng.lognormal(0.0, 0.4)
     namespace = topology.namespace
     amplitude, phase = rng.uniform(0.12, 0.32), rng.uniform(0.0, 2.0 * math.pi)
+    amplitude = amplitude if spec.day_amplitude is None else spec.day_amplitude
     each = rng.normal(0.0, 0.3, int(namespace.max()) + 1)
     minutes = rng.uniform(8.0, 40.0)
     return Variation(
@@ -97,6 +101,20 @@ def next_noise(variation: Variation, noise: Noise, rng: np.random.Generator) -> 
         keep * noise.memory + new * memory,
         hiccup,
     )
+
+
+def day_amplitude(ratio: float) -> float:
+    """The amplitude with which the busiest time of a day has ``ratio`` times the load of the quietest."""
+    return (ratio - 1.0) / (HIGHEST - LOWEST * ratio)
+
+
+def week_factor(weekend: float, when: datetime) -> float:
+    """Load of this time of the week over the load of a working day: ``weekend`` on Saturday and Sunday, UTC. It changes
+    in the hours around midnight."""
+    hours = when.weekday() * 24.0 + when.hour + when.minute / 60.0 + when.second / 3600.0
+    distance = abs((hours - WEEKEND_CENTRE + 84.0) % 168.0 - 84.0)
+    share = min(max((WEEKEND_HALF + WEEKEND_CHANGE / 2.0 - distance) / WEEKEND_CHANGE, 0.0), 1.0)
+    return 1.0 + (weekend - 1.0) * share
 
 
 def entry_factor(variation: Variation, noise: Noise, seconds: float, rng: np.random.Generator) -> Floats:

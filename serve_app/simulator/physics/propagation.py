@@ -129,6 +129,8 @@ class Conditions:
         lost: share of attempts that never arrive, ``[E]``.
         capacity: factor on the workers, ``[N]``.
         leak: extra memory, 0..1, ``[N]``.
+        other_cpu: CPU use that work without requests reaches, 0..1, ``[N]``.
+        starved: mean time that a request waits because that work has the CPU, s, ``[N]``.
     """
 
     entry: Floats
@@ -148,6 +150,8 @@ class Conditions:
     lost: Floats
     capacity: Floats
     leak: Floats
+    other_cpu: Floats
+    starved: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +221,7 @@ def _propagate_up(
 ) -> Response:
     topology = mesh.topology
     taken = (now.cpu_time + now.delay)[:, None] * mesh.services.own_shape
-    taken += wait[:, None] * EXPONENTIAL + now.injected_delay[:, None]
+    taken += (wait + now.starved)[:, None] * EXPONENTIAL + now.injected_delay[:, None]
     errors = np.where(now.alive, errors, 1.0)
     p50, p99 = np.zeros_like(rate), np.zeros_like(rate)
     call_p50, call_p99, failing, attempts = (np.zeros_like(call_rate) for _ in range(4))

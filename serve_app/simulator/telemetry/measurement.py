@@ -66,7 +66,7 @@ def measure(
     nodes[:, 0] = count / spec.interval_seconds
     nodes[:, 1] = _ratio(draw_binomial(count, truth.errors, z[1], u[1]), count)
     nodes[:, 2], nodes[:, 3] = measure_quantiles(truth.p50, truth.p99, count, z[2], z[3])
-    nodes[:, 4] = _cpu(mesh, truth, count / spec.interval_seconds, z[4])
+    nodes[:, 4] = _cpu(mesh, truth, count / spec.interval_seconds, now.other_cpu, z[4])
     nodes[:, 5] = memory
     nodes[:, 6] = draw_poisson(truth.rate * truth.mean, z[5], u[2]) + np.rint(mesh.services.pool * replicas)
     nodes[~coverage.nodes | (gaps < spec.dropout)] = np.nan
@@ -82,11 +82,12 @@ def memory_now(mesh: MeshPhysics, fleet: Fleet, variation: Variation, noise: Noi
     return np.clip(used, 0.01, 0.99)
 
 
-def _cpu(mesh: MeshPhysics, truth: Response, measured: Floats, z: Floats) -> Floats:
-    """CPU use, 0..1: idle share plus work for the requests that arrived in the interval."""
+def _cpu(mesh: MeshPhysics, truth: Response, measured: Floats, other: Floats, z: Floats) -> Floats:
+    """CPU use, 0..1: idle share plus work for the requests that arrived in the interval, or what other work reaches."""
     came = np.clip(measured / np.maximum(truth.rate, 1e-9), 0.0, 3.0)
     busy = np.minimum(truth.utilisation * came, 1.0)
-    return np.clip((mesh.services.cpu_idle + mesh.services.cpu_busy * busy) * (1.0 + 0.02 * z), 0.0, 1.0)
+    used = np.maximum(mesh.services.cpu_idle + mesh.services.cpu_busy * busy, other)
+    return np.clip(used * (1.0 + 0.02 * z), 0.0, 1.0)
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:

@@ -140,3 +140,50 @@ def test_a_deploy_slows_its_service_by_cold_starts_of_the_set_strength_and_lengt
     assert np.abs(slower[:40]).max() == 0
     assert (slower[40:52] > 0.01).tolist() == batch * 4
     assert np.abs(slower[54:]).max() < 0.05
+
+
+def latency(snapshots: list[MeshSnapshot], service: str) -> float:
+    return float(np.median([s.node_features[s.node_ids.index(service), 2] for s in snapshots]))
+
+
+def errors(snapshots: list[MeshSnapshot], service: str) -> float:
+    return float(np.mean([s.node_features[s.node_ids.index(service), 1] for s in snapshots]))
+
+
+def test_a_new_version_fails_until_the_next_deploy() -> None:
+    name = NAMES[int(np.argmax(MESH.usual_rate))]
+    bad, good = BenignChange("deploy", name, 10, 1.0, errors=0.4), BenignChange("deploy", name, 40, 1.0)
+    snapshots = run(bad, good)
+    assert errors(snapshots[:10], name) < 0.05
+    assert errors(snapshots[24:40], name) == pytest.approx(0.4, abs=0.05)
+    assert errors(snapshots[54:], name) < 0.05
+    during = [errors([s], name) for s in snapshots[11:22]]
+    assert 0.05 < during[2] < during[-1]
+
+
+def test_a_canary_can_be_taken_back() -> None:
+    service, canary = (NAMES[i] for i in MESH.canaries[0])
+    snapshots = run(BenignChange("canary", service, 10, 1.0, stages=2), snapshots=60)
+    share = [rate(s, canary) / (rate(s, canary) + rate(s, service)) if canary in s.node_ids else 0.0 for s in snapshots]
+    assert np.mean(share[10:22]) == pytest.approx(0.1, abs=0.05)
+    assert np.mean(share[22:34]) == pytest.approx(0.25, abs=0.05)
+    assert 0 < share[34] < 0.25
+    assert share[38:] == [0.0] * 22
+
+
+def test_a_worse_canary_is_slow_and_fails_and_so_is_the_service_once_it_is_promoted() -> None:
+    service, canary = (NAMES[i] for i in MESH.canaries[0])
+    snapshots = run(BenignChange("canary", service, 5, 4.0, errors=0.3), snapshots=80)
+    trial, usual, after = snapshots[29:41], snapshots[:5], snapshots[62:]
+    assert errors(trial, canary) > 0.2 > errors(trial, service)
+    assert latency(trial, canary) > 1.2 * latency(trial, service)
+    assert errors(after, service) > 0.2 > errors(usual, service)
+    back = run(BenignChange("canary", service, 5, 4.0, errors=0.3, stages=2), snapshots=80)
+    assert errors(back[40:], service) < 0.1
+
+
+def test_wrong_versions_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"errors: expected a share from 0 to 1, got 1\.5"):
+        BenignChange("deploy", "a/b", 1, errors=1.5)
+    with pytest.raises(ValueError, match="stages: expected 1 to 4, got 5"):
+        BenignChange("canary", "a/b", 1, stages=5)

@@ -1,0 +1,67 @@
+"""The verdicts of a case, each reduced to a mark."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import islice
+
+import torch
+
+from benchmarks.false_green.cases import Case
+from benchmarks.false_green.judge import Mark, Outcome, judge, mark
+from model.checkpoint import Checkpoint, load
+from serve_app.cli.workers import report_steps
+from serve_app.pipeline import Mesh, Options, advance
+from serve_app.simulator.events.faults import Fault
+from serve_app.simulator.events.operations import BenignChange
+from serve_app.simulator.events.traffic import TrafficShift
+from serve_app.simulator.events.work import Work
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
+
+EVERY = 16  # snapshots between two reports of progress
+
+
+def score_case(case: Case) -> Outcome:
+    """Score a case in a worker, and report its progress."""
+    torch.set_num_threads(1)
+    return judge(case, list(marks(case)))
+
+
+def marks(case: Case) -> Iterator[Mark | None]:
+    """Yield a mark for each snapshot of a case that counts; None for a missing snapshot."""
+    checkpoint, mesh = _checkpoint(), settle(case.spec, case.prelude)
+    first, missing = case.gap
+    steps = 0
+    for index, snapshot in enumerate(islice(simulator(case).snapshots(), case.prelude, None), case.prelude):
+        if first <= index < first + missing:
+            yield None
+            continue
+        verdict, mesh = advance(checkpoint, mesh, snapshot, Options())
+        steps += 1
+        if steps % EVERY == 0:
+            report_steps(EVERY)
+        if index >= case.begins:
+            yield mark(verdict, case.expected)
+    report_steps(steps % EVERY)
+
+
+def simulator(case: Case) -> Simulator:
+    """The simulator of a case, with its events."""
+    faults = [event for event in case.events if isinstance(event, Fault)]
+    changes = [event for event in case.events if isinstance(event, BenignChange)]
+    others = [event for event in case.events if isinstance(event, TrafficShift | Work)]
+    return Simulator(case.spec, faults, changes, case.begins + case.length, others=others)
+
+
+@lru_cache(maxsize=2)
+def settle(spec: MeshSpec, snapshots: int) -> Mesh:
+    """The state after so many snapshots without events. The cases of a mesh follow each other, so a few are kept."""
+    mesh = Mesh()
+    for snapshot in Simulator(spec, snapshots=snapshots).snapshots():
+        _, mesh = advance(_checkpoint(), mesh, snapshot, Options())
+    return mesh
+
+
+@lru_cache(maxsize=1)
+def _checkpoint() -> Checkpoint:
+    return load()
