@@ -83,7 +83,7 @@ def _open(mesh: str, incident: Incident, verdict: Verdict, now: datetime, links:
         min(incident.since, now),  # the telemetry's clock may be ahead of this one
         url=links.verdict_url(mesh),
     )
-    document = incident_document(incident, verdict.observed_at)
+    document = incident_document(incident, verdict)
     alerted = AlertedIncident(incident.id, incident.severity, now, 1, _services(incident), alert, document)
     return _Step(alerted, events=(build_event("opened", alerted, mesh, now, links),))
 
@@ -94,7 +94,7 @@ def _update(
     """Update a listed incident. A higher severity is another alert; one batch fires it and ends the lower one."""
     severity = max(alerted.severity, incident.severity, key=_RANK.index)
     alert = replace(alerted.alert, annotations=annotations(links, mesh, incident, severity, verdict))
-    document = {**incident_document(incident, verdict.observed_at), "severity": severity.value}
+    document = {**incident_document(incident, verdict), "severity": severity.value}
     updated = replace(alerted, services=_services(incident), alert=alert, document=document)
     if severity is alerted.severity:
         return _Step(updated)
