@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from model.checkpoint import load
@@ -18,7 +19,7 @@ from model.mesh_weights import Weights
 from model.snapshot import NODE_METRICS, MeshSnapshot
 from model.state.serialization import pack_state
 from serve_app.actions.feedback import add_feedback
-from serve_app.api.schemas.actions import FeedbackDocument
+from serve_app.api.schemas.actions import AcceptanceDocument, FeedbackDocument
 from serve_app.api.schemas.incidents import IncidentDetailDocument, IncidentsDocument
 from serve_app.api.schemas.views import GraphDocument
 from serve_app.deployments.news import News
@@ -231,6 +232,42 @@ def test_a_false_alarm_ends_in_the_archive_too(watched_mesh: Watched, snapshots:
     assert ended.until == snapshots[BEGIN + 6].observed_at
     assert ended.feedback is not None
     assert (ended.feedback.was_incident, ended.feedback.given_at) == (False, feedback.given_at)
+
+
+def test_an_accepted_level_is_normal_also_after_a_restart(
+    watched_mesh: Watched, snapshots: list[MeshSnapshot], tmp_path: Path
+) -> None:
+    watched_mesh.see(MESH, snapshots[: BEGIN + 6])
+    (incident,) = open_now(watched_mesh).incidents
+    steps = MeshSteps(watched_mesh.meshes, fit_adapter=False, keep_details=True)
+    why = AcceptanceDocument(note="the new release")
+    kept = asyncio.run(steps.accept_incident(MESH, incident.id, why, "alice"))
+    assert (kept.note, kept.accepted_by, kept.accepted_at) == (why.note, "alice", snapshots[BEGIN + 5].observed_at)
+    revision = watched_mesh.meshes.load_stored(MESH).revision
+    assert asyncio.run(steps.accept_incident(MESH, incident.id, why, "bob")) == kept
+    assert watched_mesh.meshes.load_stored(MESH).revision == revision, "a repeated request writes nothing"
+    state = watched_mesh.meshes.load_state(MESH)
+    restarted = Watched(tmp_path)  # another process reads what is stored
+    with closing(restarted.store):
+        after = restarted.meshes.load_state(MESH)
+        assert np.array_equal(after.node_filters, state.node_filters)
+        assert np.array_equal(after.edge_filters, state.edge_filters)
+        verdicts = restarted.see(MESH, snapshots[BEGIN + 6 : BEGIN + 14])
+        assert [one["incidents"] for one in verdicts] == [[]] * 8, "the same level raises no further alert"
+        ended = detail(restarted, incident.id)
+        assert (ended.accepted, ended.until, ended.ended_unseen) == (kept, snapshots[BEGIN + 6].observed_at, False)
+    with pytest.raises(UnknownIncident, match="expected an open one"):
+        asyncio.run(steps.accept_incident(MESH, "nothing", why, ""))
+
+
+def test_a_mesh_without_an_archive_accepts_too(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
+    watched_mesh.see(MESH, snapshots[: BEGIN + 6])
+    (incident,) = open_now(watched_mesh).incidents
+    steps = MeshSteps(watched_mesh.meshes, fit_adapter=False, keep_details=False)
+    watched_mesh.store.incident = lambda mesh, name: None  # type: ignore[method-assign]
+    assert asyncio.run(steps.accept_incident(MESH, incident.id, AcceptanceDocument(), "")).incident == incident.id
+    with pytest.raises(UnknownIncident, match="there is none"):
+        asyncio.run(steps.accept_incident(MESH, incident.id, AcceptanceDocument(), ""))
 
 
 def forget_past(watched_mesh: Watched) -> None:
