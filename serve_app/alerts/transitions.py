@@ -3,7 +3,9 @@
 ``Verdict.incidents`` lists the open incidents: the detector keeps one listed while it is quiet or while a part does not
 answer, for as long as the incident is open. An incident that is no longer listed was merged, if its services belong to
 another incident now and it was not recovering. Otherwise it is over, unless this verdict could not see it: a mesh that
-is being learned again has no incidents, and a part that was not scored says nothing.
+is being learned again has no incidents, and a part that was not scored says nothing. While no data arrives, there is no
+verdict, so nothing changes. ``Verdict.lost`` lists incidents of which nothing was seen for too long: they are closed,
+and how they ended is unknown.
 """
 
 from collections.abc import Iterable, Sequence
@@ -118,6 +120,8 @@ def _leave(
     links: Links,
 ) -> _Step:
     """Merge, resolve or keep an incident that is no longer listed."""
+    if alerted.incident in verdict.lost:
+        return _resolve(alerted, mesh, now, links, "unseen")
     if successor is not None:
         last = replace(alerted, sequence=alerted.sequence + 1)
         event = build_event("merged", last, mesh, now, links, merged_into=successor.id)

@@ -160,7 +160,7 @@ def _row(incident: "ArchivedIncidentDocument") -> tuple[str, ...]:
     headline = incident.headline or ", ".join(one.service for one in incident.suspects[:1]) or "no single suspect"
     return (
         f"{incident.since:%Y-%m-%d %H:%M}",
-        "open" if incident.until is None else span(incident.until - incident.since),
+        _duration(incident),
         incident.severity,
         incident.kind.replace("_", " "),
         "" if incident.opened_at is None else span(incident.opened_at - incident.since),
@@ -169,8 +169,19 @@ def _row(incident: "ArchivedIncidentDocument") -> tuple[str, ...]:
     )
 
 
+def _duration(incident: "ArchivedIncidentDocument") -> str:
+    from serve_app.web.report.sentences import span
+
+    if incident.until is None:
+        return "open"
+    text = span(incident.until - incident.since)
+    return f"at least {text}; ended, unknown how" if incident.ended_unseen else text
+
+
 def _feedback(incident: "ArchivedIncidentDocument") -> str:
-    given = incident.feedback
+    given, accepted = incident.feedback, incident.accepted
+    if given is None and accepted is not None:
+        return f"accepted as normal{f' by {accepted.accepted_by}' if accepted.accepted_by else ''}"
     if given is None:
         return ""
     who = f" by {given.given_by}" if given.given_by else ""

@@ -30,7 +30,7 @@ from serve_app.session import MeshSteps
 from serve_app.simulator.events.faults import Fault, candidates
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
-from serve_app.stores.archive import BEFORE, MOST_MOMENTS
+from serve_app.stores.archive import BEFORE, MOST_MOMENTS, KeptSnapshot, archive, match, unpack_document
 from serve_app.stores.base import IncidentFilter
 from serve_app.web.history import instant
 from tests.serve_app.web.watching import Watched
@@ -268,6 +268,31 @@ def test_a_mesh_without_an_archive_accepts_too(watched_mesh: Watched, snapshots:
     assert asyncio.run(steps.accept_incident(MESH, incident.id, AcceptanceDocument(), "")).incident == incident.id
     with pytest.raises(UnknownIncident, match="there is none"):
         asyncio.run(steps.accept_incident(MESH, incident.id, AcceptanceDocument(), ""))
+
+
+def test_an_incident_that_was_closed_unseen_ended_unknown_how(
+    watched_mesh: Watched, snapshots: list[MeshSnapshot]
+) -> None:
+    watched_mesh.see(MESH, snapshots[: BEGIN + 6])
+    (incident,) = open_now(watched_mesh).incidents
+    stored, state = watched_mesh.meshes.load_stored(MESH), watched_mesh.meshes.load_state(MESH)
+    scored = match(state.window, watched_mesh.meshes.load_records(MESH, None, len(state.window)))
+    before = watched_mesh.store.incident(MESH, incident.id)
+    seen, back = scored[-1], scored[-1].snapshot.observed_at + timedelta(minutes=20)
+    verdict = {**seen.verdict, "observed_at": instant(back), "incidents": [], "lost": [incident.id]}
+    after = KeptSnapshot(replace(seen.snapshot, observed_at=back), seen.deviations, verdict)
+    for window, until in (([*scored, after], seen.snapshot.observed_at), ([after], back)):
+        ended = archive(incident.id, window, stored.sequence + 1, before)
+        assert ended is not None
+        document = unpack_document(ended.document)
+        assert (document.ended_unseen, document.until, document.recovering) == (True, until, False)
+    ended = archive(incident.id, [*scored, after], stored.sequence + 1, before)
+    assert ended is not None
+    watched_mesh.store.replace(MESH, pack_state(state), revision=stored.revision, incidents=(ended,))
+    assert detail(watched_mesh, incident.id).ended_unseen
+    text = report(watched_mesh, incident.id)
+    assert f"ended, unknown how; last seen at {seen.snapshot.observed_at:%H:%M:%S}" in text
+    assert "at least " in text
 
 
 def forget_past(watched_mesh: Watched) -> None:

@@ -25,6 +25,7 @@ from serve_app.web.report import markdown_report, report, windows
 from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.course import course
 from serve_app.web.report.incident_graph import MOST_NEIGHBOURS, build_graph
+from serve_app.web.report.sentences import duration, end_text, span
 from serve_app.web.report.series import metric_series
 from serve_app.web.report.windows import worst_window
 
@@ -195,6 +196,11 @@ def test_the_timeline_of_an_incident_is_in_order_and_has_its_changes(moments: li
     quiet = replace(moments[-1], verdict=moments[-1].verdict.model_copy(update={"incidents": []}))
     ended = find("shop", [m for m in moments if m.verdict.observed_at <= case.last] + [quiet], case.incident.id)
     assert course(ended)[-1].text == "The incident is over."
+    lost = replace(quiet, verdict=quiet.verdict.model_copy(update={"lost": [case.incident.id]}))
+    unseen = find("shop", [m for m in moments if m.verdict.observed_at <= case.last] + [lost], case.incident.id)
+    assert course(unseen)[-1].text == "Nothing was seen of it for too long. The incident ended, unknown how."
+    assert end_text(unseen) == f"ended, unknown how; last seen at {case.last:%H:%M:%S}"
+    assert duration(unseen) == f"at least {span(case.last - case.incident.since)}"
 
 
 def test_names_in_markdown_are_text(moments: list[Moment]) -> None:
