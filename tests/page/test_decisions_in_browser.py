@@ -152,3 +152,18 @@ def test_the_dialog_works_by_keyboard_on_a_phone(
         assert not is_open(opened)
         assert page.evaluate("document.activeElement.textContent") == "Mute", "the focus returns"
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def test_the_present_level_is_accepted_as_normal(browser: Any, service: str, tokens: dict[str, str]) -> None:
+    with signed_in(browser, service, tokens["alice"]) as opened:
+        page = opened.page
+        page.locator("#cards").get_by_role("button", name="This is normal now").first.click()
+        about = "The present level becomes normal. The incident ends. You cannot undo this."
+        assert opened.text("#decision-about") == about
+        answer(opened, "Accept as normal", "the new release")
+        said = "Accepted as normal by alice. The incident ends with the next snapshot. Note: the new release"
+        opened.until(lambda: said in opened.text("#cards"), "the page says who accepted it")
+        assert not page.get_by_role("button", name="This is normal now").count()
+        assert not is_open(opened)
+    (incident,) = read_stored(service, tokens["alice"], "incidents")
+    assert (incident["accepted"]["accepted_by"], incident["accepted"]["note"]) == ("alice", "the new release")

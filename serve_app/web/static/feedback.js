@@ -18,7 +18,7 @@ export function feedbackView(ask) {
    */
   function row(incident, at) {
     const { given, accepted, isOpen, canWrite } = at,
-      said = [given && feedbackText(given), accepted && acceptance(accepted, isOpen)].filter(Boolean).join(" ");
+      said = [given && feedbackText(given), accepted && acceptedText(accepted, isOpen)].filter(Boolean).join(" ");
     const button = (text, key, action) =>
       el("button", { type: "button", "data-key": `${key} ${incident.id}`, click: action }, text);
     if (!canWrite)
@@ -116,6 +116,3 @@ export function feedbackView(ask) {
 
   return { row, culpritButton };
 }
-
-/** Who accepted an incident, and, until the next snapshot, when it ends. */
-const acceptance = (accepted, isOpen) => `${acceptedText(accepted)}${isOpen ? " The incident ends with the next snapshot." : ""}`;

@@ -105,9 +105,10 @@ export function lasted({ since, until, ended_unseen: isUnseenEnd }) {
   return isUnseenEnd ? `at least ${text}; ended, unknown how` : text;
 }
 
-/** "Accepted as normal by alice. Note: the new release." */
-export function acceptedText({ accepted_by: by, note }) {
-  return `Accepted as normal${by ? ` by ${by}` : ""}.${note ? ` Note: ${note}` : ""}`;
+/** "Accepted as normal by alice. Note: the new release", and before the next snapshot that the incident will end. */
+export function acceptedText({ accepted_by: by, note }, isOpen = false) {
+  const end = isOpen ? " The incident ends with the next snapshot." : "";
+  return `Accepted as normal${by ? ` by ${by}` : ""}.${end}${note ? ` Note: ${note}` : ""}`;
 }
 
 /** "Confirmed by alice: shop/cart. Note: the new release." */
