@@ -10,7 +10,7 @@ import pytest
 
 from serve_app.web.history import instant
 from tests.page.browsing import IN_BROWSER, Tab, tab
-from tests.page.meshes import ALERTED, BEFORE, FAILING, SNAPSHOTS
+from tests.page.meshes import ALERTED, BEFORE, FAILING, LEAKING, SNAPSHOTS
 from tests.page.serving import push_all, serve
 
 pytestmark = IN_BROWSER
@@ -28,7 +28,7 @@ REASON = {
     "text": "p99 latency 200 ms, expected 80 ms",
 }
 WATCHED = {
-    "service": FAILING,
+    "service": LEAKING,
     "score": 4.9,
     "level": 5.8,
     "since": AT,
@@ -78,17 +78,17 @@ def test_a_watched_service_is_listed_without_an_alarm(look: Callable[..., Tab]) 
     one = look(BEFORE, lambda verdict: verdict.update(watching=[WATCHED]))
     one.until(lambda: one.page.is_visible("#watching"), "the list")
     assert one.text("#watching-title") == "Watching"
-    for text in (FAILING, "p99 latency 200 ms, expected 80 ms", WATCHED["text"]):
+    for text in (LEAKING, "p99 latency 200 ms, expected 80 ms", WATCHED["text"]):
         assert text in one.text("#watched")
     assert one.text("#headline").endswith("UTC: No incident")
-    assert FAILING not in one.page.title()
+    assert LEAKING not in one.page.title()
     assert (one.page.get_attribute("#verdict", "class") or "").split()[0] == "calm"
     colours = one.page.evaluate(
         "() => ['#watched li', '#cards .affected'].map((name) => getComputedStyle(document.querySelector(name)).color)"
     )
     assert colours[0] == colours[1], "the colour of any other remark"
     one.page.click("#watched button.name")
-    one.until(lambda: f"service={FAILING.replace('/', '%2F')}" in one.page.url, "the service is selected")
+    one.until(lambda: f"service={LEAKING.replace('/', '%2F')}" in one.page.url, "the service is selected")
 
 
 def test_each_incident_has_a_line_of_its_own(look: Callable[..., Tab]) -> None:

@@ -153,6 +153,10 @@ class IncidentDocument(Document):
         """Whether its first suspect sends no telemetry, so that its state is unknown."""
         return self.recovering and self.kind == IncidentKind.TELEMETRY_MISSING
 
+    def is_of_scope(self, service: str) -> bool:
+        """Whether the reasons of a suspect have the numbers of the whole scope, which no service shows."""
+        return bool(self.scope) and self.scope != service and [service] == [one.service for one in self.suspects[:1]]
+
 
 class MuteInForceDocument(Document):
     """A mute in force."""

@@ -4,7 +4,7 @@ import * as feed from "./feed.js";
 import { feedbackView } from "./feedback.js";
 import { address } from "./link.js";
 import { BAD, QUIET } from "./severity.js";
-import { clock, clockOrDay, ends, figures, incidentTitle, kind, lasted, metricName, metricValue, plural, short, span } from "./words.js";
+import { clock, clockOrDay, ends, figures, incidentTitle, isOfScope, kind, lasted, metricName, metricValue, plural, short, span } from "./words.js";
 
 const SUSPECTS = 5; // in the list
 const LIKELY = 0.02; // score of a suspect, below which only the first one is listed
@@ -150,7 +150,7 @@ function suspect(one, incident, series, feedback) {
     el("h5", {}, `${place + 1}. ${one.service}, score ${one.score.toFixed(2)}`),
     ...one.reasons.flatMap((reason, i) => {
       const text = el("p", { class: "why" }, reason.text);
-      if (place >= CHARTED || i >= CHARTS) return [text];
+      if (place >= CHARTED || i >= CHARTS || isOfScope(incident, one.service)) return [text];
       const [service, source] = seriesOf(one.service, reason),
         answer = series.get([service, source].join(" ")),
         metric = source && reason.metric === "request_rate" ? "requests_per_second" : reason.metric,

@@ -4,7 +4,7 @@ import { seenBefore } from "./archived.js";
 import * as feed from "./feed.js";
 import { feedbackView } from "./feedback.js";
 import { alerts, isUnseen, notices } from "./severity.js";
-import { capitalized, clock, clockOrDay, ends, incidentTitle, metricName, metricValue, plural, recovery, span, subject } from "./words.js";
+import { capitalized, clock, clockOrDay, ends, incidentTitle, isOfScope, metricName, metricValue, plural, recovery, span, subject } from "./words.js";
 
 const SUSPECTS = 5,
   LIKELY = 0.02; // at most per incident; below this score only the first suspect is shown
@@ -152,7 +152,7 @@ export function incidentsView(on) {
       "div",
       { class: "suspect" },
       nameButton(one.service, incident, el("b", {}, `${i + 1}`), ...score),
-      ...reasons(one, opened),
+      ...reasons(one, opened, incident ? !isOfScope(incident, one.service) : true),
       incident && (opened || drawn.service === one.service) ? feedback.culpritButton(incident, one.service, feedbackAt(incident)) : null,
     );
   }
@@ -175,10 +175,11 @@ export function incidentsView(on) {
     );
   }
 
-  /** The reasons of a suspect with charts, and its context; unless it is opened or selected, only the first reason. */
-  function reasons({ service, reasons: all, context }, opened) {
+  /** The reasons of a suspect, with charts if it has any, and its context; unless it is opened or selected, only the first
+   * reason. */
+  function reasons({ service, reasons: all, context }, opened, hasCharts = true) {
     if (!opened && drawn.service !== service) return all.slice(0, 1).map(reasonText);
-    const charted = all.flatMap((reason, i) => [reasonText(reason), i < CHARTS ? chart(service, reason) : null]);
+    const charted = all.flatMap((reason, i) => [reasonText(reason), hasCharts && i < CHARTS ? chart(service, reason) : null]);
     return [...charted, ...(context ?? []).map(reasonText)];
   }
 

@@ -96,6 +96,9 @@ export function subject({ scope, suspects, affected, id }) {
   return `the requests to ${scope.endsWith(EVERYTHING) ? `namespace ${namespace(scope)}` : scope}`;
 }
 
+/** Whether the reasons of a suspect have the numbers of the whole scope, which the metrics of no service show. */
+export const isOfScope = ({ scope, suspects }, service) => Boolean(scope) && scope !== service && suspects[0]?.service === service;
+
 /** "The incident at shop/cart", "The incident of the requests to the mesh". */
 export const namedIncident = (incident) => `The incident ${incident.scope ? "of" : "at"} ${subject(incident)}`;
 
