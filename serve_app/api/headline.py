@@ -3,6 +3,7 @@
 It is made here only. The page, alerts, webhooks, reports and the command line all show this text.
 """
 
+import math
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -155,8 +156,9 @@ def _traffic(incident: Incident, *, is_alone: bool) -> str:
     is_lost = incident.kind is IncidentKind.TRAFFIC_LOST
     if incident.recovering:
         return f"{subject} are recovering; they had {'fallen' if is_lost else 'risen'}"
-    found = (one for suspect in incident.suspects[:1] for one in suspect.reasons if one.metric == "request_rate")
-    rate, since = next(found, None), incident.since
+    reasons = (one for suspect in incident.suspects[:1] for one in suspect.reasons)
+    measured = (one for one in reasons if one.metric == "request_rate" and math.isfinite(one.observed - one.expected))
+    rate, since = next(measured, None), incident.since
     numbers = ""
     if rate is not None:
         numbers, since = f" from {usual_text(rate)} to {observed_text(rate)}", rate.since
@@ -203,6 +205,7 @@ def _is_only_in_a_call(causes: Sequence[Reason]) -> bool:
     return (
         bool(causes[0].source)
         and causes[0].metric in _ONLY_A_CALL
+        and causes[0].observed > causes[0].expected
         and all(cause.source or cause.destination for cause in causes)
     )
 

@@ -27,7 +27,7 @@ REASON = {
     "forecast": None,
     "text": "p99 latency 200 ms, expected 80 ms",
 }
-WATCHED = {
+WATCHED: dict[str, Any] = {
     "service": LEAKING,
     "score": 4.9,
     "level": 5.8,
@@ -118,6 +118,8 @@ def test_an_incident_of_traffic_is_about_its_scope(look: Callable[..., Tab]) -> 
     one = look(ALERTED, add)
     assert headline in one.text("#headline")
     assert "the requests to the mesh" in one.text("#cards h3")
+    assert one.text("#incidents-title") == "Entry points"
+    assert not one.page.get_by_role("button", name="It was this service").count()
 
 
 def test_texts_of_accepted_and_unseen_incidents(look: Callable[..., Tab]) -> None:

@@ -19,6 +19,11 @@ def end_text(case: ReportedIncident) -> str:
     return "recovering in the last snapshot" if case.newest.recovering else "still open in the last snapshot"
 
 
+def suspects_heading(case: ReportedIncident) -> str:
+    """The heading of the list of suspects. Those of an incident of traffic are where the requests enter."""
+    return "Entry points" if case.incident.scope else "Likely causes"
+
+
 def duration(case: ReportedIncident) -> str:
     """How long the incident lasted, or lasts so far; up to the last snapshot with it if its end was not seen."""
     if case.ended_unseen:

@@ -42,9 +42,9 @@ export function feedbackView(ask) {
     ];
   }
 
-  /** A button that names the culprit; none for a reader, for an incident with feedback, and for a notice. */
+  /** A button that names the culprit; none for a reader, for an incident with feedback or of traffic, and for a notice. */
   function culpritButton(incident, service, at) {
-    if (!at.canWrite || at.given || isNotice(incident)) return null;
+    if (!at.canWrite || at.given || incident.scope || isNotice(incident)) return null;
     const properties = { type: "button", class: "culprit", "data-key": `culprit ${incident.id} ${service}` };
     return el("button", { ...properties, click: () => confirm(incident, at, service) }, "It was this service");
   }

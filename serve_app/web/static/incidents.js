@@ -66,7 +66,7 @@ export function incidentsView(on) {
     const { verdict } = drawn,
       open = alerts(verdict.incidents),
       noticed = notices(verdict.incidents);
-    const title = open.length > 1 ? `${open.length} incidents` : open.length ? "Suspects" : "Most unusual";
+    const title = open.length > 1 ? `${open.length} incidents` : open.length ? (open[0].scope ? "Entry points" : "Suspects") : "Most unusual";
     by("incidents-title").textContent = drawn.state.stopped ? `${title}, last known` : title;
     show(by("cards"), ...(open.length ? open.map(card) : [quiet(verdict)]));
     by("notices-title").textContent = plural(noticed.length, "notice");

@@ -250,6 +250,14 @@ def test_an_incident_of_traffic_has_its_scope_and_numbers(made: Incident, text: 
     assert headline(made, (made,)) == headline(made) == text
 
 
+def test_an_incident_of_traffic_without_numbers_has_its_scope() -> None:
+    made = replace(traffic("*", 12, 3400), suspects=(), scope="")
+    assert headline(made) == f"Requests to shop/cart fell since 03:14 UTC; {OUTSIDE}"
+    unknown = reason("request_rate", float("nan"), 3400)
+    made = replace(traffic("*", 12, 3400), suspects=(Suspect("shop/gateway", 0.5, (unknown,)),))
+    assert headline(made) == f"Requests to the mesh fell since 03:14 UTC; {OUTSIDE}"
+
+
 def test_lost_traffic_is_outside_the_mesh_only_if_no_other_alert_is_open() -> None:
     made = traffic("*", 12, 3400)
     other = replace(incident(SLOW), id="b")

@@ -260,11 +260,13 @@ def test_an_accepted_level_is_normal_also_after_a_restart(
         asyncio.run(steps.accept_incident(MESH, "nothing", why, ""))
 
 
-def test_a_mesh_without_an_archive_accepts_too(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
+def test_a_mesh_without_an_archive_accepts_too(
+    watched_mesh: Watched, snapshots: list[MeshSnapshot], monkeypatch: pytest.MonkeyPatch
+) -> None:
     watched_mesh.see(MESH, snapshots[: BEGIN + 6])
     (incident,) = open_now(watched_mesh).incidents
     steps = MeshSteps(watched_mesh.meshes, fit_adapter=False, keep_details=False)
-    watched_mesh.store.incident = lambda mesh, name: None  # type: ignore[method-assign]
+    monkeypatch.setattr(watched_mesh.store, "incident", lambda mesh, incident: None)
     assert asyncio.run(steps.accept_incident(MESH, incident.id, AcceptanceDocument(), "")).incident == incident.id
     with pytest.raises(UnknownIncident, match="there is none"):
         asyncio.run(steps.accept_incident(MESH, incident.id, AcceptanceDocument(), ""))

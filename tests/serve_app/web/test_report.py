@@ -25,7 +25,7 @@ from serve_app.web.report import markdown_report, report, windows
 from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.course import course
 from serve_app.web.report.incident_graph import MOST_NEIGHBOURS, build_graph
-from serve_app.web.report.sentences import duration, end_text, span
+from serve_app.web.report.sentences import duration, end_text, span, suspects_heading
 from serve_app.web.report.series import metric_series
 from serve_app.web.report.suspects import suspects
 from serve_app.web.report.windows import worst_window
@@ -309,6 +309,7 @@ def test_the_numbers_of_a_whole_scope_have_no_chart(moments: list[Moment]) -> No
     assert not whole.incident.is_of_scope("shop/other")
     charts = [suspects(one).count("<svg") for one in (case, whole)]
     assert charts[0] > charts[1]
+    assert [suspects_heading(one) for one in (case, whole)] == ["Likely causes", "Entry points"]
     entry = case.incident.model_copy(update={"scope": first.service, "suspects": [first, *others]})
     assert not entry.is_of_scope(first.service)
 
