@@ -20,7 +20,7 @@ def end_text(case: ReportedIncident) -> str:
 
 
 def suspects_heading(case: ReportedIncident) -> str:
-    """The heading of the list of suspects. Those of an incident of traffic are where the requests enter."""
+    """The heading of the list of suspects. Suspects of an incident of traffic are where the requests enter."""
     return "Entry points" if case.incident.scope else "Likely causes"
 
 
