@@ -290,6 +290,8 @@ class Verdict:
         silence: services whose telemetry is missing; None if there are none.
         watching: unusual services that raise no alert yet, the most unusual first. They change no status and are not
             sent to anybody.
+        lost: ids of incidents that this verdict closed because nothing was seen of them for too long. How they ended
+            is unknown.
     """
 
     observed_at: datetime
@@ -306,6 +308,7 @@ class Verdict:
     muted: tuple[MuteInForce, ...] = ()
     silence: Silence | None = None
     watching: tuple[Watched, ...] = ()
+    lost: tuple[str, ...] = ()
 
     @property
     def alerts(self) -> tuple[Incident, ...]:

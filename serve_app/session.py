@@ -15,9 +15,16 @@ from weakref import WeakValueDictionary
 from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent
+from serve_app.actions.acceptance import accept_incident
 from serve_app.actions.feedback import add_feedback, encode_feedback, record_feedback, withdraw_feedback
 from serve_app.api.codec import encode_verdict, unpack_snapshot
-from serve_app.api.schemas.actions import FeedbackDocument, KeptFeedbackDocument, MissedDocument
+from serve_app.api.schemas.actions import (
+    AcceptanceDocument,
+    FeedbackDocument,
+    KeptAcceptanceDocument,
+    KeptFeedbackDocument,
+    MissedDocument,
+)
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import CorruptState, StoreConflict, UnknownIncident
@@ -200,16 +207,44 @@ class MeshSteps:
             if await self._change_incident(mesh, incident, change) is None:
                 raise
 
+    async def accept_incident(
+        self, mesh: str, incident: str, document: AcceptanceDocument, by: str
+    ) -> KeptAcceptanceDocument:
+        """Make the present level of an open incident normal. The state is stored in full, since its filters change; who
+        accepted it is stored with the incident in the archive. A repeated request changes nothing.
+
+        Raises:
+            UnknownMesh: there is none.
+            UnknownIncident: no open incident has this id.
+        """
+
+        def change(state: MeshState, before: ArchivedIncidentDocument) -> tuple[MeshState, ArchivedIncidentDocument]:
+            if before.accepted is not None:
+                return state, before
+            after, kept = accept_incident(state, incident, document, by)
+            return after, before.model_copy(update={"accepted": kept})
+
+        def find(state: MeshState, before: ArchivedIncidentDocument) -> tuple[MeshState, ArchivedIncidentDocument]:
+            return state, before
+
+        changed = await self._change_incident(mesh, incident, change, is_open=True)
+        changed = changed or await self._change_incident(mesh, incident, find)
+        if changed is not None and changed.accepted is not None:
+            return changed.accepted
+        return await self.change(mesh, lambda state: accept_incident(state, incident, document, by))  # no archive
+
     async def _change_incident(
         self,
         mesh: str,
         incident: str,
         change: Callable[[MeshState, ArchivedIncidentDocument], tuple[MeshState, ArchivedIncidentDocument]],
+        *,
+        is_open: bool = False,
     ) -> ArchivedIncidentDocument | None:
-        """Change an ended incident of the archive; None: there is none."""
+        """Change an incident of the archive that has ended, or is open; None: there is none."""
 
         async def step() -> ArchivedIncidentDocument | None:
-            found = await asyncio.to_thread(self._meshes.change_incident, mesh, incident, change)
+            found = await asyncio.to_thread(self._meshes.change_incident, mesh, incident, change, is_open=is_open)
             if found is None:
                 return None
             self._meshes.cache(mesh, found[0])

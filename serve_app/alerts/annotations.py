@@ -46,7 +46,7 @@ def annotations(links: Links, mesh: str, incident: Incident, severity: Severity,
     )
     urls.pop("verdict_url", None)  # it is the alert's own URL
     found = {
-        "summary": headline(incident),
+        "summary": headline(incident, verdict.alerts),
         "description": description(mesh, incident, severity, verdict),
         "kind": incident.kind.value,  # no label: it may change while the alert fires
     }

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from model.verdict import Incident
+from model.verdict import Incident, Verdict
 from serve_app.alerts.alert import Alert, AlertedIncident, AlertState, IncidentEvent
 from serve_app.alerts.links import Links, LinkSubject, incident_subject
 from serve_app.alerts.slack import slack_message
@@ -19,9 +19,10 @@ STATE_VERSION = 1
 Kind = Literal["opened", "severity_raised", "merged", "resolved"]
 
 
-def incident_document(incident: Incident, observed_at: datetime) -> dict[str, Any]:
+def incident_document(incident: Incident, verdict: Verdict) -> dict[str, Any]:
     """``IncidentDocument`` as plain JSON values; NaN is null."""
-    document: dict[str, Any] = json.loads(encode_incident(incident, observed_at).model_dump_json())
+    encoded = encode_incident(incident, verdict.observed_at, verdict.alerts)
+    document: dict[str, Any] = json.loads(encoded.model_dump_json())
     return document
 
 

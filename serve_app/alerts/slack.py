@@ -27,7 +27,7 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
     incident, title = event["incident"], _title(event)
     parts = [
         _bold("Summary", _escape(event["summary"])),
-        _bold("Cause", _causes(incident)),
+        _bold("Entry points" if incident.get("scope") else "Cause", _causes(incident)),
         _bold("Impact", _impact(incident)),
         _bold("Changes", "\n".join(_escape(change["text"]) for change in incident["changes"][:MAX_CHANGES])),
     ]

@@ -3,7 +3,9 @@
 ``Verdict.incidents`` lists the open incidents: the detector keeps one listed while it is quiet or while a part does not
 answer, for as long as the incident is open. An incident that is no longer listed was merged, if its services belong to
 another incident now and it was not recovering. Otherwise it is over, unless this verdict could not see it: a mesh that
-is being learned again has no incidents, and a part that was not scored says nothing.
+is being learned again has no incidents, and a part that was not scored says nothing. While no data arrives, there is no
+verdict, so nothing changes. ``Verdict.lost`` lists incidents of which nothing was seen for too long: they are closed,
+and how they ended is unknown.
 """
 
 from collections.abc import Iterable, Sequence
@@ -83,7 +85,7 @@ def _open(mesh: str, incident: Incident, verdict: Verdict, now: datetime, links:
         min(incident.since, now),  # the telemetry's clock may be ahead of this one
         url=links.verdict_url(mesh),
     )
-    document = incident_document(incident, verdict.observed_at)
+    document = incident_document(incident, verdict)
     alerted = AlertedIncident(incident.id, incident.severity, now, 1, _services(incident), alert, document)
     return _Step(alerted, events=(build_event("opened", alerted, mesh, now, links),))
 
@@ -94,7 +96,7 @@ def _update(
     """Update a listed incident. A higher severity is another alert; one batch fires it and ends the lower one."""
     severity = max(alerted.severity, incident.severity, key=_RANK.index)
     alert = replace(alerted.alert, annotations=annotations(links, mesh, incident, severity, verdict))
-    document = {**incident_document(incident, verdict.observed_at), "severity": severity.value}
+    document = {**incident_document(incident, verdict), "severity": severity.value}
     updated = replace(alerted, services=_services(incident), alert=alert, document=document)
     if severity is alerted.severity:
         return _Step(updated)
@@ -118,6 +120,8 @@ def _leave(
     links: Links,
 ) -> _Step:
     """Merge, resolve or keep an incident that is no longer listed."""
+    if alerted.incident in verdict.lost:
+        return _resolve(alerted, mesh, now, links, "unseen")
     if successor is not None:
         last = replace(alerted, sequence=alerted.sequence + 1)
         event = build_event("merged", last, mesh, now, links, merged_into=successor.id)

@@ -13,8 +13,10 @@ import httpx
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import ARROW, JSON, encode_snapshot
 from serve_app.api.schemas.actions import (
+    AcceptanceDocument,
     FeedbackDocument,
     FeedbackListDocument,
+    KeptAcceptanceDocument,
     KeptFeedbackDocument,
     KeptMuteDocument,
     MissedDocument,
@@ -169,6 +171,13 @@ class Client:
     def withdraw_feedback(self, mesh: str, incident: str) -> None:
         """Withdraw the feedback on an incident, by its id. Errors as :meth:`give_feedback`."""
         self._send("DELETE", f"/v1/meshes/{mesh}/feedback/{_in_path(incident)}")
+
+    def accept_incident(self, mesh: str, incident: str, note: str = "") -> KeptAcceptanceDocument:
+        """Make the present level of an open incident normal, which ends it. Returns what is stored. Errors as
+        :meth:`give_feedback`."""
+        path = f"/v1/meshes/{mesh}/incidents/{_in_path(incident)}/accept"
+        response = self._send("POST", path, _json(AcceptanceDocument(note=note)), JSON)
+        return KeptAcceptanceDocument.model_validate_json(response.content)
 
     def mute(self, mesh: str, mute: MuteDocument) -> KeptMuteDocument:
         """Mute services or the whole mesh for a while. Returns the stored mute. Errors as ``push``."""

@@ -3,6 +3,10 @@
 It is made here only. The page, alerts, webhooks, reports and the command line all show this text.
 """
 
+import math
+from collections.abc import Sequence
+from datetime import timedelta
+
 from model.incidents.kind import reason_kind
 from model.verdict import (
     DROPPED,
@@ -18,16 +22,24 @@ from model.verdict import (
     Severity,
     Suspect,
 )
-from serve_app.api.reason_text import metric_words, observed_text, reads_as_expected, shortage_text, usual_text
+from serve_app.api.reason_text import (
+    metric_words,
+    observed_text,
+    reads_as_expected,
+    shortage_text,
+    span_text,
+    usual_text,
+)
 
-CLOSE = 0.6  # of the first suspect's score, from which the second one is named beside it
-LIKELY = 0.5  # score of the first suspect, below which the headline says "likely"
+SURE = 0.7  # score of the first suspect, below which the headline says that the cause is uncertain
+SHORTLY = timedelta(minutes=10)  # before an incident, in which a change of its first suspect may be the cause
+LONGEST_VERSION = 40  # characters of the reason of a change that a headline has room for
+TRAFFIC = frozenset({IncidentKind.TRAFFIC_LOST, IncidentKind.TRAFFIC_SURGE})
 _NUMBERS = "{observed}, usually {usual}"
+_LATENCIES = ("p50_latency", "p99_latency", "own_time")
 _OWN = {  # by metric
     "error_rate": "{who} is failing: {observed} of its requests, usually {usual}",
-    "p50_latency": f"{{who}} is slow: p50 latency {_NUMBERS}",
-    "p99_latency": f"{{who}} is slow: p99 latency {_NUMBERS}",
-    "own_time": f"{{who}} is slow: self time {_NUMBERS}",
+    **dict.fromkeys(_LATENCIES, f"{{who}} is slow: {{metric}} {_NUMBERS}"),
     "cpu_utilization": f"{{who}} uses more CPU: {_NUMBERS}",
     "cpu_per_request": f"{{who}} uses more CPU for each request: {_NUMBERS}",
     "memory_utilization": f"{{who}} uses more memory: {_NUMBERS}",
@@ -37,12 +49,30 @@ _OWN = {  # by metric
 }
 _OF_A_CALL = {
     "error_rate": "{who} is failing: {observed} of the calls from {source}, usually {usual}",
-    "p50_latency": f"{{who}} is slow for {{source}}: p50 latency {_NUMBERS}",
-    "p99_latency": f"{{who}} is slow for {{source}}: p99 latency {_NUMBERS}",
+    **dict.fromkeys(_LATENCIES, f"{{who}} is slow for {{source}}: {{metric}} {_NUMBERS}"),
     NEW: "{who} gets new calls from {source}: {observed}",
     MOVED: "{who} makes new calls to {destination}: {observed}",
     LOST: f"{{who}} lost calls from {{source}}, which moved elsewhere: {_NUMBERS}",
     DROPPED: f"{{who}} gets hardly any calls from {{source}}: {_NUMBERS}",
+}
+# Of a fault that shows only in the calls from one caller: the metrics of the service itself show nothing.
+_ONLY_A_CALL = {
+    "error_rate": "{observed} of the calls from {source} to {who} fail, usually {usual}",
+    **dict.fromkeys(_LATENCIES, f"calls from {{source}} to {{who}} are slow: {{metric}} {_NUMBERS}"),
+}
+_SAME_CALL = {  # of another symptom of these calls
+    "error_rate": "{observed} of them fail, usually {usual}",
+    **dict.fromkeys(_LATENCIES, f"they are slow: {{metric}} {_NUMBERS}"),
+}
+_AFTER_A_CHANGE = {  # instead of the texts above
+    _OWN["error_rate"]: "{who} is failing since {change}: {usual} to {observed} of its requests",
+    _OWN["p99_latency"]: "{who} is slower since {change}: {metric} {usual} to {observed}",
+    _OF_A_CALL["error_rate"]: "{who} is failing since {change}: {usual} to {observed} of the calls from {source}",
+    _OF_A_CALL["p99_latency"]: "{who} is slower for {source} since {change}: {metric} {usual} to {observed}",
+    _ONLY_A_CALL["error_rate"]: "{observed} of the calls from {source} to {who} fail since {change}, usually {usual}",
+    _ONLY_A_CALL[
+        "p99_latency"
+    ]: "calls from {source} to {who} are slower since {change}: {metric} {usual} to {observed}",
 }
 _CHANGE = "{{whose}} {{metric}} {} to {{observed}}, usually {{usual}}"  # of anything else
 _PAST = {  # of a recovering incident
@@ -57,21 +87,34 @@ _PAST = {  # of a recovering incident
 }
 
 
-def headline(incident: Incident) -> str:
+def headline(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
     """``shop/bff sends 1.8 times its usual calls; 47% of those to shop/tax fail. 4 services affected, 12% of front-door
     requests.``
 
-    If two suspects are about equally likely, it names both. If the first one is not clear, it begins with "Likely".
+    If the first suspect is not clear, it says that the cause is uncertain, and names two.
+
+    Args:
+        incident: open, or in the archive.
+        alerts: the incidents of the same verdict that raise an alert. Lost traffic is called a fault outside the mesh
+            only if there is no other one.
     """
-    who = _culprit(incident)
+    first = _first(incident)
     if incident.kind is IncidentKind.TELEMETRY_MISSING:
-        return f"{who} sends no telemetry, so its state is unknown."
-    if incident.recovering:
-        return f"{'; '.join([f'{who} is recovering', *filter(None, [_PAST.get(incident.kind)])])}."
-    if incident.severity is Severity.NOTICE and incident.suspects:
+        return f"{first} sends no telemetry, so its state is unknown."
+    if incident.kind in TRAFFIC:
+        return f"{_traffic(incident, is_alone=all(one.id == incident.id for one in alerts))}."
+    if incident.severity is Severity.NOTICE and incident.suspects and not incident.recovering:
         return f"{_shortage(incident.suspects[0])}."
+    unclear = _unclear_suspects(incident)
+    if incident.recovering:
+        who = " or ".join(unclear) or first
+        return f"{'; '.join([f'{who} is recovering', *filter(None, [_PAST.get(incident.kind)])])}."
     impact = impact_text(incident.impact or Impact(len(incident.affected)))
-    return f"{_cause_and_symptom(incident, who)}. {impact}."
+    text = _cause_and_symptom(incident, is_clear=not unclear)
+    if unclear:
+        names = " or ".join(unclear) if unclear[1:] else f"perhaps {first}"
+        return f"Cause uncertain, {names}: {text}. {impact}."
+    return f"{_capitalized(text) if text.startswith('calls ') else text}. {impact}."
 
 
 def impact_text(impact: Impact) -> str:
@@ -87,54 +130,127 @@ def share_text(share: float) -> str:
     return "below 1%" if 0 < share < 0.01 else f"{share:.0%}"
 
 
-def _culprit(incident: Incident) -> str:
-    """The first suspect, with the second one if it is about as likely; the first affected service without suspects."""
-    if not incident.suspects:
-        return incident.affected[0] if incident.affected else incident.id
-    first, *others = incident.suspects
-    if incident.severity is Severity.NOTICE or not others or others[0].score < CLOSE * first.score:
-        return first.service
-    return f"{first.service} or {others[0].service}"
+def scope_text(scope: str) -> str:
+    """``the mesh``, ``namespace shop``, ``shop/gateway``: what an incident of traffic is about."""
+    if scope == "*":
+        return "the mesh"
+    return f"namespace {scope.removesuffix('/*')}" if scope.endswith("/*") else scope
+
+
+def _first(incident: Incident) -> str:
+    """The first suspect; without suspects, the first affected service."""
+    services = [*(suspect.service for suspect in incident.suspects[:1]), *incident.affected[:1], incident.id]
+    return services[0]
+
+
+def _unclear_suspects(incident: Incident) -> list[str]:
+    """The first suspect and the second, if the first one is not clear; none if it is clear."""
+    if incident.severity is Severity.NOTICE or not incident.suspects or not 0 <= incident.suspects[0].score < SURE:
+        return []
+    return [suspect.service for suspect in incident.suspects[:2]]
+
+
+def _traffic(incident: Incident, *, is_alone: bool) -> str:
+    """Of an incident of traffic: the requests from outside to the mesh, a namespace or an entry point."""
+    subject = f"Requests to {scope_text(incident.scope or _first(incident))}"
+    is_lost = incident.kind is IncidentKind.TRAFFIC_LOST
+    if incident.recovering:
+        return f"{subject} are recovering; they had {'fallen' if is_lost else 'risen'}"
+    reasons = (one for suspect in incident.suspects[:1] for one in suspect.reasons)
+    measured = (one for one in reasons if one.metric == "request_rate" and math.isfinite(one.observed - one.expected))
+    rate, since = next(measured, None), incident.since
+    numbers = ""
+    if rate is not None:
+        numbers, since = f" from {usual_text(rate)} to {observed_text(rate)}", rate.since
+    text = f"{subject} {'fell' if is_lost else 'rose'}{numbers} since {since:%H:%M} UTC"
+    if not is_lost or not is_alone:
+        return text
+    return f"{text}; nothing inside fails: look at the load balancer, DNS, or the source of the metrics"
 
 
 def _shortage(suspect: Suspect) -> str:
     """Of a notice: which resource of which service becomes short."""
     reasons = [reason for reason in suspect.reasons if not reads_as_expected(reason)]
-    text = shortage_text(reasons[0], suspect.service) if reasons else f"a resource of {suspect.service} becomes short"
-    return text[0].upper() + text[1:]
+    return _capitalized(
+        shortage_text(reasons[0], suspect.service) if reasons else f"a resource of {suspect.service} becomes short"
+    )
 
 
-def _cause_and_symptom(incident: Incident, who: str) -> str:
+def _cause_and_symptom(incident: Incident, *, is_clear: bool) -> str:
     """The cause, and the strongest symptom of another kind."""
     if not incident.suspects:
-        return f"{who} deviates, cause unclear"
+        return f"{_first(incident)} deviates, cause unclear"
     suspect, kind = incident.suspects[0], incident.kind
+    who = suspect.service
     facts = [fact for fact in (*suspect.reasons, *suspect.context) if not reads_as_expected(fact)]
     others = [fact for fact in facts if reason_kind(fact) is not kind]
     causes = [fact for fact in facts if reason_kind(fact) is kind]
+    call, change = None, _change_words(incident)
     if kind is IncidentKind.OVERLOADED:
         cause = f"{who} gets {_times(suspect.reasons[0].load)} times its usual requests"
     elif causes:
-        cause = _cause_text(causes[0], who)
+        call = causes[0] if _is_only_in_a_call(causes) else None
+        cause = _cause_text(causes[0], who, is_only_in_a_call=call is not None, change=change)
+        if not is_clear and not change:
+            cause = cause.replace(": ", ", ", 1)  # the names of the suspects end with a colon
     else:
-        return f"{who} deviates, cause unclear"
+        return f"{who} deviates, cause unclear" if is_clear else f"{who} deviates"
     if kind is IncidentKind.SENDS_TOO_MANY_CALLS:
         others.sort(key=lambda fact: not fact.destination)  # what becomes of these calls says most
-    likely = "Likely: " if suspect.score < LIKELY and who == suspect.service else ""
-    return f"{likely}{cause}{f'; {_symptom_text(others[0])}' if others else ''}"
+    return f"{cause}{f'; {_symptom_text(others[0], who, call)}' if others else ''}"
 
 
-def _cause_text(reason: Reason, who: str) -> str:
-    """What a reason says about ``who``, with its numbers."""
+def _is_only_in_a_call(causes: Sequence[Reason]) -> bool:
+    """Whether the calls from a caller fail or are slow, and the service itself shows nothing of it."""
+    return (
+        bool(causes[0].source)
+        and causes[0].metric in _ONLY_A_CALL
+        and causes[0].observed > causes[0].expected
+        and all(cause.source or cause.destination for cause in causes)
+    )
+
+
+def _change_words(incident: Incident) -> str:
+    """``the deploy of v1.4.2, 40 s before``: the last change of the first suspect shortly before the incident began;
+    empty if there is none."""
+    near = [
+        one
+        for one in incident.changes
+        if one.change.service == incident.suspects[0].service and timedelta() <= incident.since - one.at <= SHORTLY
+    ]
+    if not near:
+        return ""
+    last = max(near, key=lambda one: one.at)
+    change, ahead = last.change, (incident.since - last.at).total_seconds()
+    what = f"the {change.kind.replace('_', ' ')}"
+    if change.reason and len(change.reason) <= LONGEST_VERSION:
+        what += f" of {change.reason}" if change.kind == "deploy" else f" ({change.reason})"
+    return f"{what}, {span_text(ahead)} before" if ahead else what
+
+
+def _cause_text(reason: Reason, who: str, *, is_only_in_a_call: bool = False, change: str = "") -> str:
+    """What a reason says about ``who``, with its numbers, and after which change."""
     is_call, fell = bool(reason.source or reason.destination), reason.observed < reason.expected
-    change = _CHANGE.format("fell" if fell else "rose")
+    otherwise = _CHANGE.format("fell" if fell else "rose")
     if fell and not is_call and reason.metric != VANISHED:
-        return _fill(change, reason, who)
-    return _fill((_OF_A_CALL if is_call else _OWN).get(reason.metric, change), reason, who)
+        return _fill(otherwise, reason, who)
+    texts = _ONLY_A_CALL if is_only_in_a_call else _OF_A_CALL if is_call else _OWN
+    text = texts.get(reason.metric, otherwise)
+    return _fill(_AFTER_A_CHANGE.get(text, text) if change else text, reason, who, change)
 
 
-def _symptom_text(reason: Reason) -> str:
-    """The same without a subject; an error rate of ``destination`` is of the calls that the cause speaks of."""
+def _symptom_text(reason: Reason, who: str, call: Reason | None) -> str:
+    """The same without a subject if the cause has it; an error rate of ``destination`` is of the calls that the cause
+    speaks of.
+
+    Args:
+        reason: of another kind than the cause.
+        who: the suspect.
+        call: the cause, if it speaks of calls and not of the suspect.
+    """
+    if call is not None:
+        is_same = reason.source == call.source and reason.metric in _SAME_CALL
+        return _fill(_SAME_CALL[reason.metric], reason, who) if is_same else _cause_text(reason, who)
     if reason.metric != "error_rate":
         return _cause_text(reason, "it")
     if reason.destination:
@@ -143,18 +259,23 @@ def _symptom_text(reason: Reason) -> str:
     return _fill(f"{{observed}} of {which} fail, usually {{usual}}", reason, "it")
 
 
-def _fill(template: str, reason: Reason, who: str) -> str:
+def _fill(template: str, reason: Reason, who: str, change: str = "") -> str:
     return template.format(
         who=who,
         whose="its" if who == "it" else f"{who}'s",
-        metric=metric_words(reason.metric),
+        metric="self time" if reason.metric == "own_time" else metric_words(reason.metric),
         observed=observed_text(reason),
         usual=usual_text(reason),
         times=_times(reason.observed / reason.expected) if reason.metric == SENT else "",
         source=reason.source,
         destination=reason.destination,
+        change=change,
     )
 
 
 def _times(ratio: float) -> str:
     return f"{ratio:.1f}" if ratio < 10 else f"{ratio:,.0f}"
+
+
+def _capitalized(text: str) -> str:
+    return text[0].upper() + text[1:]

@@ -8,7 +8,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from model.snapshot import RATIOS
-from model.verdict import DROPPED, LOST, MOVED, NEW, SENT, VANISHED, ClusterEvent, LimitForecast, NearbyChange, Reason
+from model.verdict import (
+    DROPPED,
+    LOST,
+    MOVED,
+    NEW,
+    SENT,
+    VANISHED,
+    ClusterEvent,
+    LimitForecast,
+    NearbyChange,
+    Reason,
+    Watched,
+)
 
 MIN_LOAD_CHANGE = 0.1  # smaller changes of the load are not mentioned
 _NAMES = {
@@ -142,8 +154,15 @@ def change_text(near: NearbyChange, since: datetime) -> str:
     change, ahead = near.change, (since - near.at).total_seconds()
     what = f"{change.kind.replace('_', ' ')} of {change.service}" + (f" ({change.reason})" if change.reason else "")
     if ahead < 0:
-        return f"{what} came {_span(-ahead)} after it began"
-    return f"began {_span(ahead)} after {what}" if ahead > 0 else f"began with {what}"
+        return f"{what} came {span_text(-ahead)} after it began"
+    return f"began {span_text(ahead)} after {what}" if ahead > 0 else f"began with {what}"
+
+
+def watched_text(watched: Watched) -> str:
+    """``alerts after 2 more snapshots above 5.8, now 4.9``; the subject is the service."""
+    left = max(1, watched.needed - watched.seen)
+    more = f"{left}{' more' if watched.seen else ''} snapshot{'' if left == 1 else 's'}"
+    return f"alerts after {more} above {watched.level:.1f}, now {watched.score:.1f}"
 
 
 def event_text(event: ClusterEvent, since: datetime) -> str:
@@ -155,7 +174,7 @@ def event_text(event: ClusterEvent, since: datetime) -> str:
     """
     what = f"{event.kind} of {event.service}" + (f" ({event.message})" if event.message else "")
     ahead = (since - event.first).total_seconds()
-    when = "as it began" if not ahead else f"{_span(abs(ahead))} {'before' if ahead > 0 else 'after'} it began"
+    when = "as it began" if not ahead else f"{span_text(abs(ahead))} {'before' if ahead > 0 else 'after'} it began"
     return f"{what}, {event.count} times since {when}" if event.count > 1 else f"{what}, {when}"
 
 
@@ -212,6 +231,6 @@ def _since(since: datetime, observed_at: datetime) -> str:
     return f", since {since:%H:%M} UTC" if recent else f", since {since:%Y-%m-%d %H:%M} UTC"
 
 
-def _span(seconds: float) -> str:
+def span_text(seconds: float) -> str:
     """``40 s``, ``4 min``."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

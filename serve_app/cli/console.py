@@ -25,7 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from model.errors import ModelError
-from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
+from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument, WatchedDocument
 from serve_app.errors import ServeError
 from serve_app.observability.logs import stderr_handler
 
@@ -149,12 +149,13 @@ def progress(things: Iterable[T], what: str, total: int | None) -> Iterator[T]:
 
 class Tally:
     """The summary of a run: counts of statuses, each incident when its score was highest, and which ones recover in
-    the last snapshot."""
+    the last snapshot; without an incident, what is watched in the last snapshot."""
 
     def __init__(self) -> None:
         self.statuses: Counter[str] = Counter()
         self.incidents: dict[str, IncidentDocument] = {}
         self._newest: dict[str, IncidentDocument] = {}  # open incidents
+        self._watching: list[WatchedDocument] = []  # in the last snapshot
         self._highest: VerdictDocument | None = None  # of the verdicts with a threshold
 
     def add(self, verdict: VerdictDocument) -> None:
@@ -162,6 +163,7 @@ class Tally:
         self.statuses[verdict.status] += 1
         if verdict.threshold and (self._highest is None or verdict.mesh_score > self._highest.mesh_score):
             self._highest = verdict
+        self._watching = verdict.watching
         self._newest = {incident.id: incident for incident in verdict.incidents}
         for incident in verdict.incidents:
             strongest = self.incidents.get(incident.id)
@@ -175,6 +177,8 @@ class Tally:
         console.print(f"{self.statuses.total()} snapshots: {counts or 'nothing to score'}")
         if not self.incidents:
             console.print(self._explain_no_incident(), soft_wrap=True)
+            for one in self._watching[:shown]:
+                console.print(escape(f"watching {watching_line(one)}"), soft_wrap=True)
             return
         alerts_first = sorted(self.incidents.values(), key=lambda incident: incident.is_notice)
         notices = sum(incident.is_notice for incident in alerts_first)
@@ -204,6 +208,12 @@ class Tally:
             f"{self._highest.mesh_score:.1f}, threshold {self._highest.threshold:.1f}, at "
             f"{self._highest.observed_at:%Y-%m-%d %H:%M:%S} UTC"
         )
+
+
+def watching_line(watched: WatchedDocument) -> str:
+    """Return what is unusual about a service without an alert, and what an alert would take."""
+    reasons = [reason.text for reason in watched.reasons[:2]]
+    return f"{watched.service}: {'; '.join([*reasons, watched.text])}"
 
 
 def _message(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""``tagae incidents``: lists the incidents of a mesh that a running service keeps."""
+"""``tagae incidents``: lists the incidents of a mesh that a running service keeps, and accepts one as normal."""
 
 import re
 from datetime import datetime, timedelta
@@ -21,11 +21,18 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 10.0  # of all attempts of a call together: a person waits
 _AGO = re.compile(r"(\d{1,5})([dh])", re.ASCII)
 _HOURS = {"d": 24, "h": 1}
+Url = Annotated[str, typer.Option(help="URL of the running service.")]
+MeshName = Annotated[str | None, typer.Option(metavar="NAME", help="The mesh; needed if there are several.")]
+LOCAL = "http://127.0.0.1:8000"
+
+app = typer.Typer(help="List the incidents of a mesh, and accept one as normal.")
 
 
+@app.callback(invoke_without_command=True)
 def incidents(
-    url: Annotated[str, typer.Option(help="URL of the running service.")] = "http://127.0.0.1:8000",
-    mesh: Annotated[str | None, typer.Option(metavar="NAME", help="The mesh; needed if there are several.")] = None,
+    context: typer.Context,
+    url: Url = LOCAL,
+    mesh: MeshName = None,
     since: Annotated[
         str,
         typer.Option(
@@ -44,12 +51,17 @@ def incidents(
 ) -> None:
     """List the incidents of a mesh, the newest first: open ones, and those in the archive of a running service.
 
+    The command [bold]accept[/] makes the present level of an open incident normal.
+
     \b
     Example:
       tagae incidents
       tagae incidents --mesh shop --since 30d --service shop/cart
       tagae incidents --since 2026-03-01 --until 2026-03-08 --json | jq -r .headline
     """
+    if context.invoked_subcommand is not None:
+        _require_options_after(context)
+        return
     from serve_app.api.client import Client
 
     token = read_token(token_file)
@@ -68,6 +80,42 @@ def incidents(
                 typer.echo(incident.model_dump_json())
         else:
             _show(list(found), chosen.mesh, begin, service)
+
+
+@app.command()
+def accept(
+    incident: Annotated[str, typer.Argument(metavar="ID", help="Id of an open incident.")],
+    note: Annotated[str, typer.Option(metavar="TEXT", help="Why, for other people.")] = "",
+    url: Url = LOCAL,
+    mesh: MeshName = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+) -> None:
+    """Accept the present level of an open incident as normal. The incident ends with the next snapshot.
+
+    It cannot be taken back. For a false alarm, give feedback instead.
+
+    \b
+    Example:
+      tagae incidents accept 20260301T031200Z-1f3870be --mesh shop --note "the new release needs 200 ms"
+    """
+    from serve_app.api.client import Client
+
+    token = read_token(token_file)
+    with Client(url, token=token, ca_file=ca_file, patience_seconds=PATIENCE_SECONDS) as client:
+        kept = client.accept_incident(_select_mesh(client, mesh).mesh, incident, note)
+    text = f"accepted {kept.incident}: the present level becomes normal, and the incident ends with the next snapshot"
+    stderr_console().print(escape(text), soft_wrap=True)
+
+
+def _require_options_after(context: typer.Context) -> None:
+    """Refuse options before the name of a command, which that command would not see."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    typed = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
+    given = [f"--{name.replace('_', '-')}" for name in typed]
+    if given:
+        command = context.invoked_subcommand
+        raise typer.BadParameter(f"expected options after {command}, got {', '.join(given)} before it")
 
 
 def _select_mesh(client: "Client", name: str | None) -> "MeshDocument":
@@ -112,7 +160,7 @@ def _row(incident: "ArchivedIncidentDocument") -> tuple[str, ...]:
     headline = incident.headline or ", ".join(one.service for one in incident.suspects[:1]) or "no single suspect"
     return (
         f"{incident.since:%Y-%m-%d %H:%M}",
-        "open" if incident.until is None else span(incident.until - incident.since),
+        _duration(incident),
         incident.severity,
         incident.kind.replace("_", " "),
         "" if incident.opened_at is None else span(incident.opened_at - incident.since),
@@ -121,8 +169,19 @@ def _row(incident: "ArchivedIncidentDocument") -> tuple[str, ...]:
     )
 
 
+def _duration(incident: "ArchivedIncidentDocument") -> str:
+    from serve_app.web.report.sentences import span
+
+    if incident.until is None:
+        return "open"
+    text = span(incident.until - incident.since)
+    return f"at least {text}; ended, unknown how" if incident.ended_unseen else text
+
+
 def _feedback(incident: "ArchivedIncidentDocument") -> str:
-    given = incident.feedback
+    given, accepted = incident.feedback, incident.accepted
+    if given is None and accepted is not None:
+        return f"accepted as normal{f' by {accepted.accepted_by}' if accepted.accepted_by else ''}"
     if given is None:
         return ""
     who = f" by {given.given_by}" if given.given_by else ""

@@ -89,4 +89,4 @@ def _count(moments: "Iterator[Moment]", tally: Tally) -> "Iterator[Moment]":
 
 def _line(incident: "IncidentDocument") -> str:
     first = incident.suspects[0].service if incident.suspects else "no suspect"
-    return f"{incident.id}  {incident.severity}  score {incident.score:.1f}  {first}"
+    return f"{incident.id}  {incident.severity}  score {incident.score:.1f}  {incident.headline or first}"

@@ -40,6 +40,8 @@ def describe(snapshot: ScoredSnapshot) -> str:
     verdict = snapshot.verdict
     first = verdict.alerts[0].suspects[:3] if verdict.alerts else []
     suspects = f", suspects {', '.join(s.service for s in first)}" if first else ""
+    if verdict.watching and not verdict.alerts:
+        suspects = f", watching {', '.join(one.service for one in verdict.watching[:3])}"
     return (
         f"snapshot {snapshot.index}: score {verdict.mesh_score:.1f}, "
         f"verdict in {snapshot.milliseconds:.0f} ms{suspects}"

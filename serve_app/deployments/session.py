@@ -26,6 +26,7 @@ from serve_app.actions.adapter import encode_adaptation, roll_back
 from serve_app.actions.mutes import add_mute, encode_mute, remove_mute
 from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.api.schemas.actions import (
+    AcceptanceDocument,
     FeedbackDocument,
     KeptMuteDocument,
     MissedDocument,
@@ -286,6 +287,17 @@ class MeshSession:
             UnknownMesh, UnknownIncident: there is none, or it has no feedback.
         """
         await self._with_room(self._steps.withdraw_feedback(mesh, incident))
+
+    async def accept_incident(self, mesh: str, incident: str, document: AcceptanceDocument, by: str = "") -> bytes:
+        """Make the present level of an open incident normal from the next snapshot on, which ends it. Returns what is
+        kept of the decision, as JSON.
+
+        Raises:
+            UnknownMesh: there is none.
+            UnknownIncident: no open incident has this id.
+        """
+        kept = await self._with_room(self._steps.accept_incident(mesh, incident, document, by))
+        return kept.model_dump_json().encode()
 
     async def add_mute(self, mesh: str, document: MuteDocument, by: str = "") -> bytes:
         """Store a mute of a user, which applies from the next snapshot of its time on. Returns it as JSON.

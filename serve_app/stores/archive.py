@@ -149,16 +149,21 @@ def archive(
     """
     window = [_SnapshotAndVerdict.of(one, incident) for one in scored]
     if all(one.incident is None for one in window):
-        return None if before is None else _end(before, sequence, window[-1].at)
-    old, opened_at = Details(0, 0, (), ()), None
+        is_lost = any(one.is_lost for one in window)
+        return None if before is None else _end(before, sequence, window[-1].at, ended_unseen=is_lost)
+    old, opened_at, accepted = Details(0, 0, (), ()), None, None
     if before is not None:
-        old, opened_at = Details.unpack(before.details), unpack_document(before.document).opened_at
+        known = unpack_document(before.document)
+        old, opened_at, accepted = Details.unpack(before.details), known.opened_at, known.accepted
     earlier = [_SnapshotAndVerdict.of(one, incident) for one in old.read()]
     seen = [*(one for one in earlier if one.at < window[0].at), *window]
     rows = [i for i, one in enumerate(seen) if one.incident is not None]
     worst = max((seen[i] for i in rows), key=lambda one: (not one.is_recovering, one.score))
     after = _end_time(seen, rows[-1])
-    document = _document(worst, seen[rows[-1]], opened_at or seen[rows[0]].at, after)
+    ended_unseen = after is not None and seen[rows[-1] + 1].is_lost
+    document = _document(worst, seen[rows[-1]], opened_at or seen[rows[0]].at, after).model_copy(
+        update={"accepted": accepted, "ended_unseen": ended_unseen}
+    )
     size, gone = (worst.snapshot.num_nodes, worst.snapshot.num_edges), _list_gone(worst)
     if worst.at < window[0].at:
         size, gone = (old.services, old.calls), old.gone
@@ -182,23 +187,28 @@ class _SnapshotAndVerdict:
     """A snapshot with its verdict.
 
     Attributes:
+        name: id of the incident.
         at: its time.
         snapshot: of the mesh, or of the part in the archive.
         deviations: packed.
         verdict: as a plain object.
         incident: in the verdict; None: it was not open.
+        is_lost: whether the verdict closed it because nothing was seen of it for too long.
     """
 
+    name: str
     at: datetime
     snapshot: MeshSnapshot
     deviations: bytes
     verdict: dict[str, Any]
     incident: dict[str, Any] | None
+    is_lost: bool
 
     @classmethod
     def of(cls, scored: KeptSnapshot, incident: str) -> Self:
         found = next((one for one in scored.verdict["incidents"] if one["id"] == incident), None)
-        return cls(scored.snapshot.observed_at, *scored, found)
+        lost = scored.verdict.get("lost", ())  # absent in verdicts of earlier versions
+        return cls(incident, scored.snapshot.observed_at, *scored, found, incident in lost)
 
     @property
     def score(self) -> float:
@@ -220,9 +230,8 @@ class _SnapshotAndVerdict:
             incident = {**incident, "suspects": [], "affected": [], "changes": [], "events": [], "headline": ""}
         mine = [] if incident is None else [incident]
         suspects = incident["suspects"] if incident is not None else []
-        return json.dumps(
-            {**self.verdict, "suspects": suspects, "incidents": mine, "muted": [], "silence": None}
-        ).encode()
+        more = {"muted": [], "silence": None, "watching": [], "lost": [self.name] if self.is_lost else []}
+        return json.dumps({**self.verdict, "suspects": suspects, "incidents": mine, **more}).encode()
 
 
 class _Part:
@@ -340,16 +349,18 @@ def _document(
 
 
 def _end_time(seen: Sequence[_SnapshotAndVerdict], last: int) -> datetime | None:
-    """The time of the first snapshot without an incident; if snapshots paused before it, of the last one with it. None
-    if the incident is open."""
+    """The time of the first snapshot without an incident; if snapshots paused before it, or nothing was seen of it, of
+    the last one with it. None if the incident is open."""
     if last + 1 == len(seen):
         return None
-    return seen[last].at if seen[last + 1].at - seen[last].at > PAUSE else seen[last + 1].at
+    following = seen[last + 1]
+    return seen[last].at if following.is_lost or following.at - seen[last].at > PAUSE else following.at
 
 
-def _end(before: ArchivedIncident, sequence: int, at: datetime) -> ArchivedIncident:
+def _end(before: ArchivedIncident, sequence: int, at: datetime, *, ended_unseen: bool) -> ArchivedIncident:
     """An incident of which the window has nothing left: it ends now."""
-    ended = unpack_document(before.document).model_copy(update={"until": at, "recovering": False})
+    update = {"until": at, "recovering": False, "ended_unseen": ended_unseen}
+    ended = unpack_document(before.document).model_copy(update=update)
     return replace(before, until=at, sequence=sequence, document=pack_document(ended))
 
 

@@ -275,12 +275,20 @@ class MeshRepository:
         mesh: str,
         incident: str,
         change: Callable[[MeshState, ArchivedIncidentDocument], tuple[MeshState, ArchivedIncidentDocument]],
+        *,
+        is_open: bool = False,
     ) -> tuple[CachedMesh, ArchivedIncidentDocument] | None:
         """Change an ended incident of the archive together with the state, in one write; if both stay the same, nothing
         is written.
 
+        Args:
+            mesh: name.
+            incident: id.
+            change: returns the new state and the new incident.
+            is_open: change an open incident instead.
+
         Returns:
-            The entry for :meth:`cache`, and the incident. None: the archive has no ended incident with this id.
+            The entry for :meth:`cache`, and the incident. None: the archive has no such incident with this id.
 
         Raises:
             UnknownMesh: the mesh has no verdict.
@@ -288,7 +296,7 @@ class MeshRepository:
         """
         entry = self.refresh(self.load_stored(mesh))
         archived = self._store.incident(mesh, incident)
-        if archived is None or archived.until is None:
+        if archived is None or (archived.until is None) is not is_open:
             return None
         before = unpack_document(archived.document)
         state, document = change(entry.mesh.state, before)

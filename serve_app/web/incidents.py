@@ -210,9 +210,11 @@ def _matches(incident: IncidentDocument, wanted: IncidentFilter) -> bool:
 
 
 def _with_course(incident: IncidentDocument, archived: ArchivedIncidentDocument | None) -> ArchivedIncidentDocument:
-    """An open incident of the newest verdict, with its times from the archive."""
-    times = {} if archived is None else {"opened_at": archived.opened_at, "strongest_at": archived.strongest_at}
-    return ArchivedIncidentDocument(**dict(incident), **times)
+    """An open incident of the newest verdict, with what the archive knows of its course."""
+    if archived is None:
+        return ArchivedIncidentDocument(**dict(incident))
+    kept = {name: getattr(archived, name) for name in ("opened_at", "strongest_at", "accepted")}
+    return ArchivedIncidentDocument(**dict(incident), **kept)
 
 
 def _seen_before_text(times: int, last: datetime, now: datetime) -> str:

@@ -152,3 +152,23 @@ def test_the_dialog_works_by_keyboard_on_a_phone(
         assert not is_open(opened)
         assert page.evaluate("document.activeElement.textContent") == "Mute", "the focus returns"
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def test_the_present_level_is_accepted_as_normal(browser: Any, service: str, tokens: dict[str, str]) -> None:
+    push_all(service, "grown", INCIDENT, token=tokens["alice"])
+    with signed_in(browser, service, tokens["alice"]) as opened:
+        page = opened.page
+        opened.open("/#mesh=grown")
+        accept = page.locator("#cards").get_by_role("button", name="This is normal now")
+        opened.until(accept.count, "the incident is listed")
+        accept.first.click()
+        about = "The present level becomes normal. The incident ends. You cannot undo this."
+        assert opened.text("#decision-about") == about
+        answer(opened, "Accept as normal", "the new release")
+        said = "Accepted as normal by alice. The incident ends with the next snapshot. Note: the new release"
+        opened.until(lambda: said in opened.text("#cards"), "the page says who accepted it")
+        assert not accept.count()
+        assert not is_open(opened)
+    found = httpx.get(f"{service}/v1/meshes/grown/incidents", headers=headers(tokens["alice"])).json()["incidents"]
+    accepted = found[0]["accepted"]
+    assert (accepted["accepted_by"], accepted["note"]) == ("alice", "the new release")

@@ -20,9 +20,10 @@ from model.verdict import (
     Status,
     Suspect,
     Verdict,
+    Watched,
 )
 from serve_app.api.headline import headline, impact_text
-from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text
+from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text, watched_text
 from serve_app.api.schemas.verdict import (
     ClusterEventDocument,
     ForecastDocument,
@@ -34,6 +35,7 @@ from serve_app.api.schemas.verdict import (
     SilenceDocument,
     SuspectDocument,
     VerdictDocument,
+    WatchedDocument,
 )
 
 
@@ -50,12 +52,14 @@ def encode_verdict(verdict: Verdict) -> VerdictDocument:
         threshold=_finite(verdict.threshold),
         probability=verdict.probability,
         suspects=_suspects(verdict.suspects, verdict.observed_at),
-        incidents=[encode_incident(incident, verdict.observed_at) for incident in verdict.incidents],
+        incidents=[encode_incident(incident, verdict.observed_at, verdict.alerts) for incident in verdict.incidents],
         coverage=verdict.coverage,
         missing_parts=list(verdict.missing_parts),
         model=verdict.model_digest,
         muted=[_mute(mute) for mute in verdict.muted],
         silence=_silence(verdict.silence),
+        watching=[_watch_entry(one, verdict.observed_at) for one in verdict.watching],
+        lost=list(verdict.lost),
     )
 
 
@@ -64,6 +68,19 @@ def _silence(silence: Silence | None) -> SilenceDocument | None:
         return None
     return SilenceDocument(
         services=silence.services, total=silence.total, since=silence.since, names=list(silence.names)
+    )
+
+
+def _watch_entry(watched: Watched, observed_at: datetime) -> WatchedDocument:
+    return WatchedDocument(
+        service=watched.service,
+        score=watched.score,
+        level=watched.level,
+        since=watched.since,
+        seen=watched.seen,
+        needed=watched.needed,
+        reasons=_reasons(watched.reasons, watched.service, observed_at),
+        text=watched_text(watched),
     )
 
 
@@ -114,8 +131,8 @@ def _forecast(forecast: LimitForecast | None) -> ForecastDocument | None:
     )
 
 
-def encode_incident(incident: Incident, observed_at: datetime) -> IncidentDocument:
-    """The document of an incident in a verdict of this time; otherwise as :func:`encode_verdict`."""
+def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[Incident] = ()) -> IncidentDocument:
+    """The document of an incident in a verdict of this time with these alerts; otherwise as :func:`encode_verdict`."""
     return IncidentDocument(
         id=incident.id,
         since=incident.since,
@@ -128,8 +145,9 @@ def encode_incident(incident: Incident, observed_at: datetime) -> IncidentDocume
         changes=[_change(near, incident.since) for near in incident.changes],
         events=[_event(event, incident.since) for event in incident.events],
         kind=incident.kind.value,
-        headline=headline(incident),
+        headline=headline(incident, alerts),
         impact=_impact(incident.impact),
+        scope=incident.scope,
     )
 
 
@@ -202,9 +220,23 @@ def decode_verdict_line(line: str) -> Verdict:
                 affected=tuple(document.get("affected") or ()),
                 recovering=bool(document.get("recovering", False)),
                 kind=IncidentKind(document.get("kind", "unclear")),
+                scope=str(document.get("scope") or ""),
             )
             for document in fields.get("incidents") or ()
         ),
+        watching=tuple(_decode_watched(document, observed_at) for document in fields.get("watching") or ()),
+        lost=tuple(map(str, fields.get("lost") or ())),
+    )
+
+
+def _decode_watched(fields: Mapping[str, Any], observed_at: datetime) -> Watched:
+    return Watched(
+        str(fields["service"]),
+        _number(fields.get("score")),
+        _number(fields.get("level")),
+        datetime.fromisoformat(fields["since"]) if "since" in fields else observed_at,
+        int(fields.get("seen", 0)),
+        int(fields.get("needed", 1)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Documents of actions on a mesh: feedback on incidents, and mutes."""
+"""Documents of actions on a mesh: feedback on incidents, their acceptance as normal, and mutes."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -102,6 +102,23 @@ class FeedbackListDocument(Document):
     """All stored feedback on a mesh."""
 
     feedback: list[KeptFeedbackDocument] = Field(description="in the order in which it was given")
+
+
+class AcceptanceDocument(Document):
+    """A person accepts the present level of an incident's services as normal. The incident ends."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{}, {"note": "the new release needs 200 ms"}]})
+
+    note: Note = ""
+
+
+class KeptAcceptanceDocument(Document):
+    """The stored acceptance of an incident."""
+
+    incident: str = Field(description="id")
+    accepted_at: Instant = Field(description="time of the newest snapshot when it was accepted")
+    note: str
+    accepted_by: str = Field("", description="name of the user or token that accepted it; empty: unknown")
 
 
 class MuteDocument(Document):

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from serve_app.api.schemas.actions import KeptFeedbackDocument
+from serve_app.api.schemas.actions import KeptAcceptanceDocument, KeptFeedbackDocument
 from serve_app.api.schemas.base import Document, Instant
 from serve_app.api.schemas.verdict import IncidentDocument
 
@@ -25,7 +25,15 @@ class ArchivedIncidentDocument(IncidentDocument):
     until: Instant | None = Field(
         None, description="first snapshot without it, or the last with it if snapshots then paused; null: it is open"
     )
+    ended_unseen: bool = Field(
+        False,
+        description="whether it was closed because nothing was seen of it for too long; how it ended is unknown, and "
+        "`until` is the last snapshot with it",
+    )
     feedback: KeptFeedbackDocument | None = Field(None, description="from people; null: none")
+    accepted: KeptAcceptanceDocument | None = Field(
+        None, description="by whom its level was accepted as normal, which ended it; null: it was not"
+    )
     seen_before: SeenBeforeDocument | None = Field(
         None, description="incidents before it that resemble it; null: none, or the list is of a period"
     )

@@ -123,7 +123,8 @@ class IncidentDocument(Document):
     kind: str = Field(
         "unclear",
         description="what is wrong with the first suspect: `slow`, `failing`, `gone`, `sends_too_many_calls`, "
-        "`overloaded`, `resources`, `rerouted`, `calls_dropped`, `telemetry_missing` or `unclear`; may change",
+        "`overloaded`, `resources`, `rerouted`, `calls_dropped`, `telemetry_missing` or `unclear`; of an incident of "
+        "traffic: `traffic_lost` or `traffic_surge`; may change",
         examples=["sends_too_many_calls"],
     )
     headline: str = Field(
@@ -135,6 +136,12 @@ class IncidentDocument(Document):
         ],
     )
     impact: ImpactDocument | None = Field(None, description="how far it reaches; null: unknown")
+    scope: str = Field(
+        "",
+        description="of an incident of traffic: `*` for the mesh, `namespace/*`, or the name of one entry point; else "
+        "empty",
+        examples=["*", "shop/*", "shop/gateway"],
+    )
 
     @property
     def is_notice(self) -> bool:
@@ -145,6 +152,10 @@ class IncidentDocument(Document):
     def is_unseen(self) -> bool:
         """Whether its first suspect sends no telemetry, so that its state is unknown."""
         return self.recovering and self.kind == IncidentKind.TELEMETRY_MISSING
+
+    def is_of_scope(self, service: str) -> bool:
+        """Whether the reasons of a suspect have the numbers of the whole scope, which no service shows."""
+        return bool(self.scope) and self.scope != service and [service] == [one.service for one in self.suspects[:1]]
 
 
 class MuteInForceDocument(Document):
@@ -167,6 +178,21 @@ class SilenceDocument(Document):
     total: int = Field(ge=1, description="services of the mesh, these included")
     since: Instant = Field(description="first snapshot without a measurement of the one that is silent for longest")
     names: list[ServiceKey] = Field(description="some of them, the longest silent first")
+
+
+class WatchedDocument(Document):
+    """An unusual service that raises no alert yet."""
+
+    service: ServiceKey
+    score: float = Field(description="its page score now")
+    level: float = Field(description="page level: an alert needs a higher score")
+    since: Instant = Field(description="first snapshot of the present deviation")
+    seen: int = Field(ge=0, description="number of snapshots above the level so far")
+    needed: int = Field(ge=1, description="number of snapshots above the level that raise an alert")
+    reasons: list[ReasonDocument] = Field(description="strongest first")
+    text: str = Field(
+        description="what an alert takes, in words", examples=["alerts after 2 more snapshots above 5.8, now 4.9"]
+    )
 
 
 class VerdictDocument(Document):
@@ -192,6 +218,14 @@ class VerdictDocument(Document):
     model: str = Field(description="digest of the weights")
     muted: list[MuteInForceDocument] = Field(default_factory=list, description="mutes in force")
     silence: SilenceDocument | None = Field(None, description="missing telemetry; null if there is none")
+    watching: list[WatchedDocument] = Field(
+        [], description="unusual services that raise no alert yet, the most unusual first; they change no status"
+    )
+    lost: list[str] = Field(
+        [],
+        description="ids of incidents that this verdict closed because nothing was seen of them for too long; how they "
+        "ended is unknown",
+    )
 
     @property
     def alerts(self) -> list[IncidentDocument]:

@@ -26,7 +26,8 @@ def mcp(
     """Let an agent query a running service: a server of the Model Context Protocol on stdin and stdout.
 
     The agent starts this command itself. Its tools return verdicts, incidents, the graph, series and comparisons. With
-    --write-token-file it can also give feedback, mute and unmute. Needs [bold]pip install 'tagae\\[mcp]'[/].
+    --write-token-file it can also give feedback, accept levels, mute and unmute. Needs
+    [bold]pip install 'tagae\\[mcp]'[/].
 
     \b
     Example:

@@ -10,10 +10,11 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from model.snapshot import MeshSnapshot
+from serve_app.actions.acceptance import decode_acceptance
 from serve_app.actions.feedback import decode_feedback
 from serve_app.actions.mutes import decode_mute
 from serve_app.api.codec import Limits, decode_snapshot, decode_snapshots, pack_snapshot, require_not_ahead, structs
-from serve_app.api.schemas.actions import FeedbackDocument, MissedDocument, MuteDocument
+from serve_app.api.schemas.actions import AcceptanceDocument, FeedbackDocument, MissedDocument, MuteDocument
 from serve_app.collect.otlp import decode as otlp
 from serve_app.collect.otlp.decode import Point
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
@@ -67,6 +68,12 @@ async def read_feedback(request: Request, limits: LimitSettings) -> FeedbackDocu
     result: FeedbackDocument | MissedDocument = await _read(
         request, limits.max_action_bytes, _json_only(decode_feedback)
     )
+    return result
+
+
+async def read_acceptance(request: Request, limits: LimitSettings) -> AcceptanceDocument:
+    """Read why an incident is accepted: an empty body, or JSON. Errors as of :func:`read_snapshot`."""
+    result: AcceptanceDocument = await _read(request, limits.max_action_bytes, _json_only(decode_acceptance))
     return result
 
 

@@ -13,7 +13,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.access import Access
-from serve_app.api.schemas.actions import FeedbackDocument, MissedDocument, MuteDocument
+from serve_app.api.schemas.actions import AcceptanceDocument, FeedbackDocument, MissedDocument, MuteDocument
 from serve_app.api.schemas.problem import Problem
 from serve_app.api.schemas.snapshot import SnapshotDocument
 from serve_app.api.schemas.verdict import ScoreDocument
@@ -59,7 +59,8 @@ class Http(FastAPI):
             return self.openapi_schema
         schema = super().openapi()
         documents = schema["components"]["schemas"]
-        for document in (SnapshotDocument, ScoreDocument, FeedbackDocument, MissedDocument, MuteDocument, Problem):
+        read = (SnapshotDocument, ScoreDocument, FeedbackDocument, MissedDocument, AcceptanceDocument, MuteDocument)
+        for document in (*read, Problem):
             described = document.model_json_schema(ref_template="#/components/schemas/{model}")
             documents |= described.pop("$defs", {}) | {document.__name__: described}
         for operation in (o for methods in schema["paths"].values() for o in methods.values()):

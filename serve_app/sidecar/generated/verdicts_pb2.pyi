@@ -96,7 +96,7 @@ class Policy(_message.Message):
     def __init__(self, service: _Optional[str] = ..., sensitivity: _Optional[str] = ..., mute: _Optional[str] = ...) -> None: ...
 
 class Verdict(_message.Message):
-    __slots__ = ("observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "suspects", "incidents", "coverage", "missing_parts", "model", "muted", "silence")
+    __slots__ = ("observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "suspects", "incidents", "coverage", "missing_parts", "model", "muted", "silence", "watching", "lost")
     OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +110,8 @@ class Verdict(_message.Message):
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MUTED_FIELD_NUMBER: _ClassVar[int]
     SILENCE_FIELD_NUMBER: _ClassVar[int]
+    WATCHING_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
     observed_at: _timestamp_pb2.Timestamp
     sequence: int
     status: str
@@ -123,7 +125,29 @@ class Verdict(_message.Message):
     model: str
     muted: _containers.RepeatedCompositeFieldContainer[MuteInForce]
     silence: Silence
-    def __init__(self, observed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sequence: _Optional[int] = ..., status: _Optional[str] = ..., mesh_score: _Optional[float] = ..., threshold: _Optional[float] = ..., probability: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., incidents: _Optional[_Iterable[_Union[Incident, _Mapping]]] = ..., coverage: _Optional[float] = ..., missing_parts: _Optional[_Iterable[int]] = ..., model: _Optional[str] = ..., muted: _Optional[_Iterable[_Union[MuteInForce, _Mapping]]] = ..., silence: _Optional[_Union[Silence, _Mapping]] = ...) -> None: ...
+    watching: _containers.RepeatedCompositeFieldContainer[Watched]
+    lost: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, observed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sequence: _Optional[int] = ..., status: _Optional[str] = ..., mesh_score: _Optional[float] = ..., threshold: _Optional[float] = ..., probability: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., incidents: _Optional[_Iterable[_Union[Incident, _Mapping]]] = ..., coverage: _Optional[float] = ..., missing_parts: _Optional[_Iterable[int]] = ..., model: _Optional[str] = ..., muted: _Optional[_Iterable[_Union[MuteInForce, _Mapping]]] = ..., silence: _Optional[_Union[Silence, _Mapping]] = ..., watching: _Optional[_Iterable[_Union[Watched, _Mapping]]] = ..., lost: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Watched(_message.Message):
+    __slots__ = ("service", "score", "level", "since", "seen", "needed", "reasons", "text")
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
+    NEEDED_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    service: str
+    score: float
+    level: float
+    since: _timestamp_pb2.Timestamp
+    seen: int
+    needed: int
+    reasons: _containers.RepeatedCompositeFieldContainer[Reason]
+    text: str
+    def __init__(self, service: _Optional[str] = ..., score: _Optional[float] = ..., level: _Optional[float] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., seen: _Optional[int] = ..., needed: _Optional[int] = ..., reasons: _Optional[_Iterable[_Union[Reason, _Mapping]]] = ..., text: _Optional[str] = ...) -> None: ...
 
 class Silence(_message.Message):
     __slots__ = ("services", "total", "since", "names")
@@ -182,7 +206,7 @@ class Forecast(_message.Message):
     def __init__(self, seconds: _Optional[float] = ..., soonest_seconds: _Optional[float] = ..., latest_seconds: _Optional[float] = ...) -> None: ...
 
 class Incident(_message.Message):
-    __slots__ = ("id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering", "suspects_at", "kind", "headline", "impact")
+    __slots__ = ("id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering", "suspects_at", "kind", "headline", "impact", "scope")
     ID_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     SEVERITY_FIELD_NUMBER: _ClassVar[int]
@@ -196,6 +220,7 @@ class Incident(_message.Message):
     KIND_FIELD_NUMBER: _ClassVar[int]
     HEADLINE_FIELD_NUMBER: _ClassVar[int]
     IMPACT_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
     id: str
     since: _timestamp_pb2.Timestamp
     severity: str
@@ -209,7 +234,8 @@ class Incident(_message.Message):
     kind: str
     headline: str
     impact: Impact
-    def __init__(self, id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., severity: _Optional[str] = ..., score: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., affected: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[NearbyChange, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[ClusterEvent, _Mapping]]] = ..., recovering: _Optional[bool] = ..., suspects_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kind: _Optional[str] = ..., headline: _Optional[str] = ..., impact: _Optional[_Union[Impact, _Mapping]] = ...) -> None: ...
+    scope: str
+    def __init__(self, id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., severity: _Optional[str] = ..., score: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., affected: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[NearbyChange, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[ClusterEvent, _Mapping]]] = ..., recovering: _Optional[bool] = ..., suspects_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kind: _Optional[str] = ..., headline: _Optional[str] = ..., impact: _Optional[_Union[Impact, _Mapping]] = ..., scope: _Optional[str] = ...) -> None: ...
 
 class Impact(_message.Message):
     __slots__ = ("services", "front_door_share", "text")

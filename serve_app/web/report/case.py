@@ -24,6 +24,7 @@ class ReportedIncident:
         worst: snapshot of the incident's highest score.
         incident: as of ``worst``.
         ended: time of the first snapshot without it; None: it is open in the last one.
+        ended_unseen: whether it was closed because nothing was seen of it for too long.
         last: time of the last snapshot with it.
         newest: the incident as of then.
         hops: how it spread.
@@ -35,6 +36,7 @@ class ReportedIncident:
     worst: Moment
     incident: IncidentDocument
     ended: datetime | None
+    ended_unseen: bool
     last: datetime
     newest: IncidentDocument
     hops: tuple[Hop, ...]
@@ -68,12 +70,14 @@ def find(mesh: str, moments: Sequence[Moment], incident: str | None = None) -> R
     worst, strongest = max(found, key=lambda one: (not one[1].recovering, one[1].score))
     last = found[-1][0]
     calling = _newest_with_suspect(moments[: worst + 1], strongest)
+    following = moments[last + 1].verdict if last + 1 < len(moments) else None
     return ReportedIncident(
         mesh,
         tuple(moments),
         moments[worst],
         strongest,
-        moments[last + 1].verdict.observed_at if last + 1 < len(moments) else None,
+        None if following is None else following.observed_at,
+        following is not None and chosen in following.lost,
         moments[last].verdict.observed_at,
         found[-1][1],
         spread(calling, strongest),

@@ -37,7 +37,8 @@ def course(case: ReportedIncident) -> list[Step]:
     top = case.worst.verdict.observed_at
     steps.append(Step(top, f"The score is highest: {incident.score:.1f}. {len(incident.affected)} affected."))
     if case.ended:
-        steps.append(Step(case.ended, "The incident is over."))
+        unseen = "Nothing was seen of it for too long. The incident ended, unknown how."
+        steps.append(Step(case.ended, unseen if case.ended_unseen else "The incident is over."))
     return sorted(steps, key=lambda step: step.at)
 
 

@@ -49,7 +49,7 @@ def markdown_report(
         *([f"{_plain(seen_before)}."] if seen_before else []),
         "## Timeline (UTC)",
         _table(("time", "what happened"), ((f"{step.at:%Y-%m-%d %H:%M:%S}", step.text) for step in course(case))),
-        "## Likely causes",
+        f"## {sentences.suspects_heading(case)}",
         f"At {case.worst.verdict.observed_at:%H:%M:%S} UTC, when the score was highest.",
         *(_suspect(place, one) for place, one in listed_suspects(case)),
         "## Affected services",

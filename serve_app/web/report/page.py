@@ -44,7 +44,7 @@ def report(
         f"{_head(case, seen_before)}{_links(case, links)}"
         f"<h2>Spread</h2>{_figure(graph(case), narrow_graph(case), _graph_caption())}"
         f"<h2>Timeline</h2>{_figure(timeline(case), timeline(case, PHONE), _TIMELINE_CAPTION)}"
-        f"<h2>Likely causes</h2>{_as_of(case)}{suspects(case)}{_affected_services(case)}"
+        f"<h2>{sentences.suspects_heading(case)}</h2>{_as_of(case)}{suspects(case)}{_affected_services(case)}"
         f"<h2>About this report</h2>{_about(case, made_at or datetime.now(UTC))}"
     )
     return document(f"{case.first or 'Incident'} · {mesh} · {case.incident.since:%Y-%m-%d %H:%M} UTC", body, STYLE)

@@ -10,6 +10,8 @@ from serve_app.web.report.case import ReportedIncident
 
 def end_text(case: ReportedIncident) -> str:
     """When the incident ended, or whether it is open."""
+    if case.ended_unseen:
+        return f"ended, unknown how; last seen at {case.last:%H:%M:%S}"
     if case.ended:
         return f"ended by {case.ended:%H:%M:%S}"
     if case.newest.is_unseen:
@@ -17,8 +19,15 @@ def end_text(case: ReportedIncident) -> str:
     return "recovering in the last snapshot" if case.newest.recovering else "still open in the last snapshot"
 
 
+def suspects_heading(case: ReportedIncident) -> str:
+    """The heading of the list of suspects. Suspects of an incident of traffic are where the requests enter."""
+    return "Entry points" if case.incident.scope else "Likely causes"
+
+
 def duration(case: ReportedIncident) -> str:
-    """How long the incident lasted, or lasts so far."""
+    """How long the incident lasted, or lasts so far; up to the last snapshot with it if its end was not seen."""
+    if case.ended_unseen:
+        return f"at least {span(case.last - case.incident.since)}"
     return span((case.ended or case.last) - case.incident.since)
 
 

@@ -41,7 +41,7 @@ def arrows(text: str) -> str:
 def _card(case: ReportedIncident, place: int, suspect: SuspectDocument) -> str:
     share = f"{suspect.score:.0%}"
     score = share if suspect.score >= LEAST or not suspect.score else "below 1%"
-    charts = place <= CHARTED
+    charts = place <= CHARTED and not case.incident.is_of_scope(suspect.service)
     reasons = "".join(
         f"<li><p>{escape(arrows(reason.text))}</p>"
         f"{_chart(case, place, i, suspect.service, reason) if charts else ''}</li>"

@@ -4,7 +4,7 @@ import * as feed from "./feed.js";
 import { feedbackView } from "./feedback.js";
 import { address } from "./link.js";
 import { BAD, QUIET } from "./severity.js";
-import { clock, clockOrDay, ends, figures, incidentTitle, kind, metricName, metricValue, plural, short, span } from "./words.js";
+import { clock, clockOrDay, ends, figures, incidentTitle, isOfScope, kind, lasted, metricName, metricValue, plural, short, span } from "./words.js";
 
 const SUSPECTS = 5; // in the list
 const LIKELY = 0.02; // score of a suspect, below which only the first one is listed
@@ -33,7 +33,14 @@ export function archivedIncident(on) {
     if (loaded.failed) return el("p", { class: "failed", role: "alert" }, loaded.failed);
     if (!loaded.answer) return el("p", { role: "status" }, "Loading the incident");
     const { incident } = loaded.answer,
-      at = { mesh, canWrite, given: incident.feedback, changed: () => reload(mesh, id, redraw) };
+      at = {
+        mesh,
+        canWrite,
+        given: incident.feedback,
+        accepted: incident.accepted,
+        isOpen: !incident.until,
+        changed: () => reload(mesh, id, redraw),
+      };
     return whole(mesh, loaded.answer, {
       row: feedback.row(incident, at),
       culpritButton: (service) => feedback.culpritButton(incident, service, at),
@@ -114,7 +121,7 @@ function facts(incident) {
     ["severity", incident.severity],
     ["kind", kind(incident.kind)],
     ["since", `${incident.since.slice(0, 10)} ${clock(incident.since, true)} UTC`],
-    ["lasted", incident.until ? span(ends(incident.until) - ends(incident.since)) : "still open"],
+    ["lasted", incident.until ? lasted(incident) : "still open"],
     ["reported after", incident.opened_at ? span(ends(incident.opened_at) - ends(incident.since)) : "unknown"],
     ["impact", incident.impact?.text ?? plural(incident.affected.length, "service")],
     ["probability", `${Math.round(100 * incident.probability)}% at the highest score`],
@@ -143,7 +150,7 @@ function suspect(one, incident, series, feedback) {
     el("h5", {}, `${place + 1}. ${one.service}, score ${one.score.toFixed(2)}`),
     ...one.reasons.flatMap((reason, i) => {
       const text = el("p", { class: "why" }, reason.text);
-      if (place >= CHARTED || i >= CHARTS) return [text];
+      if (place >= CHARTED || i >= CHARTS || isOfScope(incident, one.service)) return [text];
       const [service, source] = seriesOf(one.service, reason),
         answer = series.get([service, source].join(" ")),
         metric = source && reason.metric === "request_rate" ? "requests_per_second" : reason.metric,

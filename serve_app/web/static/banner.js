@@ -1,11 +1,13 @@
 // The banner: the state of the mesh, and what is wrong and since when, in one sentence with notes.
 import { by, el, show } from "./dom.js";
+import { address } from "./link.js";
 import { icon, iconName } from "./icons.js";
 import { alerts, isNotice, notices, worst } from "./severity.js";
 import { silentFor } from "./state.js";
-import { capitalized, clock, clockOrDay, day, ends, incidentTitle, plural, recovery, span, suspectsFirst } from "./words.js";
+import { capitalized, clock, clockOrDay, day, ends, incidentTitle, namedIncident, plural, recovery, span, suspectsFirst } from "./words.js";
 
 const MOST_NAMES = 3; // muted services in the text
+const MOST_LINES = 8; // other incidents, each with a line
 const APART_SECONDS = 600; // between the time of a snapshot and of its verdict, from which the time is simulated or replayed
 const WORDS = {
   calm: "No incident",
@@ -29,7 +31,14 @@ export function headline(state, head, story) {
   by("story").textContent = story;
 }
 
-export const showNotes = (list) => show(by("notes"), ...list.map(([kind, text]) => el("li", { class: kind || null }, text)));
+/** @param {string[][]} list kind, text and, if the note leads somewhere, the address. */
+export const showNotes = (list) =>
+  show(
+    by("notes"),
+    ...list.map(([kind, text, to]) =>
+      el("li", { class: kind || null }, to ? el("a", { href: to, "data-key": `note ${to}` }, text) : text),
+    ),
+  );
 
 /** @param {any} now `{state, stateNow, verdict, newest, incident, view, map, timeline, received, source, lost, missed,
  * problem}`; stateNow: of the newest verdict; missed: the time of a link, if it is not kept; problem: the message of a
@@ -65,33 +74,43 @@ function incidentHead(verdict, incident) {
 }
 
 function incidentNotes(verdict, incident) {
-  const others = alerts(verdict.incidents).length - 1,
+  const others = alerts(verdict.incidents).filter((one) => one.id !== incident.id),
     noticed = notices(verdict.incidents).length,
     impact = incident.impact?.text ?? `${plural(incident.affected.length, "service")} affected`,
     [planned] = incident.changes;
   return [
+    ...others.slice(0, MOST_LINES).map((one) => ["other", incidentTitle(one), address({ incident: one.id })]),
+    ...(others.length > MOST_LINES ? [["other", `and ${plural(others.length - MOST_LINES, "more incident")} below`]] : []),
     ["", incidentTitle(incident).includes(impact) ? `severity ${incident.severity}` : `severity ${incident.severity}, ${impact}`],
     planned ? ["planned", `▲ ${planned.text}`] : ["", "no deploys or changes around then"],
     ["", `probability of an incident ${verdict.probability.toFixed(2)}`],
-    ...(others > 0 ? [["", `and ${plural(others, "other incident")}`]] : []),
     ...(noticed > 0 ? [["notice", plural(noticed, "notice")]] : []),
   ];
 }
 
 const quietNotes = (verdict) => (notices(verdict.incidents).length ? [["notice", noticeText(verdict)]] : []);
 
-/** What to say when data stopped: since when, why, and what to do. An open incident stays in the headline. */
+/** What to say when data stopped: since when, why, and what to do. An incident that was open then is kept: no data is no
+ * sign of its end. */
 function stoppedHead({ state, verdict, incident, received, source, lost }) {
   const since = lastKnownAt({ verdict, received }),
     age = Number.isFinite(received) ? span(silentFor({ received })) : null,
     story = stopText(source, lost);
   if (incident) {
-    const name = incident.suspects[0]?.service ?? incident.affected[0] ?? incident.id,
-      gap = state.why === "failing" ? "telemetry source failing" : age ? `no data for ${age}` : "no recent data";
-    return [`Incident at ${name}, last known at ${since} UTC; ${gap}`, story];
+    const gap = age ? `No data since ${since} UTC (${age}).` : "No recent data.",
+      head = state.why === "failing" ? `Telemetry source failing. ${openThen(verdict, incident, `at ${since} UTC`)}` : `${gap} ${openThen(verdict, incident, "then")}`;
+    return [head, `Status unknown; the incident is kept. ${story}`];
   }
   if (state.why === "failing") return ["Telemetry source failing, status unknown", story];
   return [age ? `No data since ${since} UTC (${age}), status unknown` : "No recent data, status unknown", story];
+}
+
+/** "The incident at shop/cart was open then.", with the number of others. */
+function openThen(verdict, incident, when) {
+  const others = alerts(verdict.incidents).length - 1;
+  return others > 0
+    ? `${namedIncident(incident)} and ${plural(others, "other")} were open ${when}.`
+    : `${namedIncident(incident)} was open ${when}.`;
 }
 
 /** Why no data comes, and what to do. */

@@ -1,8 +1,9 @@
-// Feedback on an incident, open or archived: what was given, and the buttons and questions that give it.
+// Feedback on an incident, open or archived: what was given, and the buttons and questions that give it. Of an open one also
+// whether its level was accepted as normal.
 import { el } from "./dom.js";
 import * as feed from "./feed.js";
 import { isNotice } from "./severity.js";
-import { feedbackText } from "./words.js";
+import { acceptedText, feedbackText } from "./words.js";
 
 const NOTE_LENGTH = 1000; // limit of the service
 
@@ -12,11 +13,12 @@ export function feedbackView(ask) {
 
   /**
    * The feedback on an incident, with buttons for people who may write.
-   * @param {any} at `{mesh, given, canWrite, changed}`; given: feedback until now, or null; changed: called after a change.
+   * @param {any} at `{mesh, given, accepted, isOpen, canWrite, changed}`; given: feedback until now, or null; accepted: by whom
+   * its level was accepted, or null; isOpen: whether it is open now; changed: called after a change.
    */
   function row(incident, at) {
-    const { given, canWrite } = at,
-      said = given ? feedbackText(given) : "";
+    const { given, accepted, isOpen, canWrite } = at,
+      said = [given && feedbackText(given), accepted && acceptedText(accepted, isOpen)].filter(Boolean).join(" ");
     const button = (text, key, action) =>
       el("button", { type: "button", "data-key": `${key} ${incident.id}`, click: action }, text);
     if (!canWrite)
@@ -24,21 +26,25 @@ export function feedbackView(ask) {
         el("span", { class: "said" }, said),
         el("span", { class: "said" }, "Your token is read-only; feedback and mutes need the write scope."),
       ];
+    const acceptButton = isOpen && !accepted ? [button("This is normal now", "normal", () => accept(incident, at))] : [];
     if (given)
       return [
         el("span", { class: "said", role: "status" }, said),
         button("Undo", "undo", () => undo(incident, at)),
         failed ? el("span", { class: "failed", role: "alert" }, failed) : null,
+        ...acceptButton,
       ];
     return [
+      said ? el("span", { class: "said", role: "status" }, said) : null,
       isNotice(incident) ? null : button("Confirm incident", "yes", () => confirm(incident, at, "")),
       button(isNotice(incident) ? "Not useful" : "False alarm", "no", () => deny(incident, at)),
+      ...acceptButton,
     ];
   }
 
-  /** A button that names the culprit; none for a reader, for an incident with feedback, and for a notice. */
+  /** A button that names the culprit; none for a reader, for an incident with feedback or of traffic, and for a notice. */
   function culpritButton(incident, service, at) {
-    if (!at.canWrite || at.given || isNotice(incident)) return null;
+    if (!at.canWrite || at.given || incident.scope || isNotice(incident)) return null;
     const properties = { type: "button", class: "culprit", "data-key": `culprit ${incident.id} ${service}` };
     return el("button", { ...properties, click: () => confirm(incident, at, service) }, "It was this service");
   }
@@ -72,6 +78,21 @@ export function feedbackView(ask) {
       note: { label: "Why (optional)", isRequired: false, limit: NOTE_LENGTH },
       action: isNotice(incident) ? "Mark as not useful" : "Mark as false alarm",
       send: (values) => give(incident, at, false, values),
+    });
+  }
+
+  /** Ask whether the present level is normal from now on. */
+  function accept(incident, { mesh, changed }) {
+    ask({
+      title: "This is normal now",
+      about: "The present level becomes normal. The incident ends. You cannot undo this.",
+      choices: [],
+      note: { label: "Why (optional)", isRequired: false, limit: NOTE_LENGTH },
+      action: "Accept as normal",
+      send: async ({ note }) => {
+        await feed.acceptIncident(mesh, incident.id, { note });
+        await changed();
+      },
     });
   }
 

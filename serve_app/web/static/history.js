@@ -4,7 +4,7 @@ import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { address } from "./link.js";
 import { isNotice } from "./severity.js";
-import { capitalized, clock, ends, feedbackText, incidentTitle, kind, plural, span } from "./words.js";
+import { acceptedText, capitalized, clock, ends, feedbackText, incidentTitle, kind, lasted, plural, span } from "./words.js";
 
 const MONTH = /^\d{4}-\d\d$/;
 const DAY = /^\d{4}-\d\d-\d\d$/;
@@ -133,7 +133,7 @@ export function historyView(on) {
   }
 
   function row(one) {
-    const lasted = one.until ? `lasted ${span(ends(one.until) - ends(one.since))}` : "still open",
+    const duration = one.until ? `lasted ${lasted(one)}` : "still open",
       alerted = one.opened_at ? `, reported after ${span(ends(one.opened_at) - ends(one.since))}` : "";
     return el(
       "li",
@@ -142,9 +142,10 @@ export function historyView(on) {
       el(
         "p",
         { class: "when" },
-        `${one.since.slice(0, 10)} ${clock(one.since)} UTC, ${one.severity}, ${kind(one.kind)}; ${lasted}${alerted}`,
+        `${one.since.slice(0, 10)} ${clock(one.since)} UTC, ${one.severity}, ${kind(one.kind)}; ${duration}${alerted}`,
       ),
       one.feedback ? el("p", { class: "said" }, feedbackText(one.feedback)) : null,
+      one.accepted ? el("p", { class: "said" }, acceptedText(one.accepted)) : null,
       el(
         "div",
         { class: "actions" },

@@ -1,10 +1,10 @@
-// Open incidents and notices: suspects, reasons with small charts, feedback.
+// Open incidents and notices: suspects, reasons with small charts, feedback. Below them: unusual services that raise no alert yet.
 import { by, el, show } from "./dom.js";
 import { seenBefore } from "./archived.js";
 import * as feed from "./feed.js";
 import { feedbackView } from "./feedback.js";
 import { alerts, isUnseen, notices } from "./severity.js";
-import { capitalized, clock, clockOrDay, ends, incidentTitle, metricName, metricValue, plural, recovery, span } from "./words.js";
+import { capitalized, clock, clockOrDay, ends, incidentTitle, isOfScope, metricName, metricValue, plural, recovery, span, subject } from "./words.js";
 
 const SUSPECTS = 5,
   LIKELY = 0.02; // at most per incident; below this score only the first suspect is shown
@@ -30,7 +30,7 @@ export function incidentsView(on) {
     series = new Map(); // by mesh, service and caller: {until, answer}
   let feedbackOf = new Map(), // by incident
     feedbackMesh = null,
-    earlier = { key: "", found: new Map() }, // earlier incidents that resemble the open ones, by incident
+    earlier = { key: "", found: new Map() }, // what is known of the open incidents beside the verdict, by incident
     drawn = null;
 
   /** Load the feedback on this mesh; if that fails, keep what is known. */
@@ -49,15 +49,15 @@ export function incidentsView(on) {
     redraw();
   }
 
-  /** Load what was seen before, when other incidents are open. */
-  async function loadSeen(mesh, open) {
+  /** Load what was seen before and what was accepted, when other incidents are open, or `again`. */
+  async function loadSeen(mesh, open, again = false) {
     const key = [mesh, ...open.map((one) => one.id)].join(" ");
-    if (key === earlier.key) return;
-    earlier = { key, found: new Map() };
+    if (key === earlier.key && !again) return;
+    earlier = { key, found: again ? earlier.found : new Map() };
     if (!open.length) return;
     const found = await feed.incidents(mesh).catch(() => null);
     if (!found || key !== earlier.key) return;
-    earlier.found = new Map(found.incidents.map((one) => [one.id, one.seen_before]));
+    earlier.found = new Map(found.incidents.map((one) => [one.id, one]));
     redraw();
   }
 
@@ -66,12 +66,21 @@ export function incidentsView(on) {
     const { verdict } = drawn,
       open = alerts(verdict.incidents),
       noticed = notices(verdict.incidents);
-    const title = open.length > 1 ? `${open.length} incidents` : open.length ? "Suspects" : "Most unusual";
+    const title = open.length > 1 ? `${open.length} incidents` : open.length ? (open[0].scope ? "Entry points" : "Suspects") : "Most unusual";
     by("incidents-title").textContent = drawn.state.stopped ? `${title}, last known` : title;
     show(by("cards"), ...(open.length ? open.map(card) : [quiet(verdict)]));
     by("notices-title").textContent = plural(noticed.length, "notice");
     by("notices").hidden = !noticed.length;
     show(by("notice-cards"), ...noticed.map(noticeCard));
+    const watching = verdict.watching ?? []; // a stored verdict of an earlier version has none
+    by("watching").hidden = !watching.length;
+    by("watching-title").textContent = drawn.state.stopped ? "Watching, last known" : "Watching";
+    show(by("watched"), ...watching.map(watchedService));
+  }
+
+  /** An unusual service that raises no alert yet: what is unusual, and what an alert would take. */
+  function watchedService(one) {
+    return el("li", {}, nameButton(one.service, null), ...one.reasons.map(reasonText), el("p", { class: "affected" }, one.text));
   }
 
   function quiet(verdict) {
@@ -93,14 +102,14 @@ export function incidentsView(on) {
     return el(
       "article",
       { class: `card ${incident.severity}` },
-      el("h3", {}, `${capitalized(incident.severity)}: ${incident.suspects[0]?.service ?? incident.affected[0] ?? incident.id}`),
+      el("h3", {}, `${capitalized(incident.severity)}: ${subject(incident)}`),
       el(
         "p",
         { class: "when" },
         `since ${clockOrDay(incident.since, verdictTime())} UTC (${span(age)}), ${plural(incident.affected.length, "service")} affected`,
       ),
       incident.recovering ? el("p", { class: isUnseen(incident) ? "unseen" : "recovering" }, recovery(incident)) : null,
-      earlier.found.get(incident.id) ? seenBefore(earlier.found.get(incident.id)) : null,
+      earlier.found.get(incident.id)?.seen_before ? seenBefore(earlier.found.get(incident.id).seen_before) : null,
       ...incident.changes.slice(0, 3).map((one) => el("p", { class: "why planned" }, `▲ ${one.text}`)),
       ...incident.events.slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
       ...incident.suspects
@@ -143,7 +152,7 @@ export function incidentsView(on) {
       "div",
       { class: "suspect" },
       nameButton(one.service, incident, el("b", {}, `${i + 1}`), ...score),
-      ...reasons(one, opened),
+      ...reasons(one, opened, incident ? !isOfScope(incident, one.service) : true),
       incident && (opened || drawn.service === one.service) ? feedback.culpritButton(incident, one.service, feedbackAt(incident)) : null,
     );
   }
@@ -166,10 +175,11 @@ export function incidentsView(on) {
     );
   }
 
-  /** The reasons of a suspect with charts, and its context; unless it is opened or selected, only the first reason. */
-  function reasons({ service, reasons: all, context }, opened) {
+  /** The reasons of a suspect, with charts if it has any, and its context; unless it is opened or selected, only the first
+   * reason. */
+  function reasons({ service, reasons: all, context }, opened, hasCharts = true) {
     if (!opened && drawn.service !== service) return all.slice(0, 1).map(reasonText);
-    const charted = all.flatMap((reason, i) => [reasonText(reason), i < CHARTS ? chart(service, reason) : null]);
+    const charted = all.flatMap((reason, i) => [reasonText(reason), hasCharts && i < CHARTS ? chart(service, reason) : null]);
     return [...charted, ...(context ?? []).map(reasonText)];
   }
 
@@ -272,8 +282,10 @@ export function incidentsView(on) {
 
   /** Where and by whom feedback on an incident is given. */
   function feedbackAt(incident) {
-    const { mesh, canWrite } = drawn;
-    return { mesh, canWrite, given: feedbackOf.get(incident.id) ?? null, changed: () => loadFeedback(mesh) };
+    const { mesh, canWrite, live } = drawn,
+      accepted = earlier.found.get(incident.id)?.accepted ?? null;
+    const changed = () => Promise.all([loadFeedback(mesh), loadSeen(mesh, drawn.verdict.incidents, true)]);
+    return { mesh, canWrite, given: feedbackOf.get(incident.id) ?? null, accepted, isOpen: live, changed };
   }
 
   return { draw, loadFeedback };

@@ -2,6 +2,7 @@
 import { by } from "./dom.js";
 import { icon, iconName } from "./icons.js";
 import { alerts, worst } from "./severity.js";
+import { subject } from "./words.js";
 
 const WHY = {
   stopped: "no data",
@@ -29,14 +30,14 @@ export function drawTab(mesh, state, verdict) {
 }
 
 function words(name, why, verdict) {
-  const subject = worst(alerts(verdict?.incidents ?? []));
-  const service = subject && (subject.suspects[0]?.service ?? subject.affected[0] ?? subject.id);
+  const incident = worst(alerts(verdict?.incidents ?? [])),
+    about = incident && subject(incident);
   return {
     calm: "✓ no incident",
     unusual: "✓ no incident, but unusual",
-    incident: `● incident: ${service}`,
-    recovering: `↑ recovering: ${service}`,
+    incident: `● incident: ${about}`,
+    recovering: `↑ recovering: ${about}`,
     unknown: `? unknown: ${WHY[why] ?? why}`,
-    last_incident: `? last known incident: ${service}`,
+    last_incident: `? last known incident: ${about}`,
   }[name];
 }

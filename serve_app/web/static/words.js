@@ -89,6 +89,31 @@ export function recovery(incident) {
 /** The headline that the server made; verdicts of earlier versions have none. */
 export const incidentTitle = ({ headline, suspects, affected }) => headline || `${suspects[0]?.service ?? affected[0]} deviates.`;
 
+/** What an incident is about: its first suspect, or "the requests to the mesh". */
+export function subject({ scope, suspects, affected, id }) {
+  if (!scope) return suspects[0]?.service ?? affected[0] ?? id;
+  if (scope === "*") return "the requests to the mesh";
+  return `the requests to ${scope.endsWith(EVERYTHING) ? `namespace ${namespace(scope)}` : scope}`;
+}
+
+/** Whether the reasons of a suspect have the numbers of the whole scope, which the metrics of no service show. */
+export const isOfScope = ({ scope, suspects }, service) => Boolean(scope) && scope !== service && suspects[0]?.service === service;
+
+/** "The incident at shop/cart", "The incident of the requests to the mesh". */
+export const namedIncident = (incident) => `The incident ${incident.scope ? "of" : "at"} ${subject(incident)}`;
+
+/** "5 min", or "at least 5 min; ended, unknown how" if nothing was seen of its end. */
+export function lasted({ since, until, ended_unseen: isUnseenEnd }) {
+  const text = span(ends(until) - ends(since));
+  return isUnseenEnd ? `at least ${text}; ended, unknown how` : text;
+}
+
+/** "Accepted as normal by alice. Note: the new release", and before the next snapshot that the incident will end. */
+export function acceptedText({ accepted_by: by, note }, isOpen = false) {
+  const end = isOpen ? " The incident ends with the next snapshot." : "";
+  return `Accepted as normal${by ? ` by ${by}` : ""}.${end}${note ? ` Note: ${note}` : ""}`;
+}
+
 /** "Confirmed by alice: shop/cart. Note: the new release." */
 export function feedbackText({ was_incident, culprit, note, given_by, effect }) {
   const who = given_by ? ` by ${given_by}` : "",

@@ -172,7 +172,7 @@ async def test_one_incident_is_one_notification_and_one_end(tmp_path: Path) -> N
             await until_counted(sent + 4, counts, "tagae_notices_sent_total")
         (alert,) = await manager.alerts()
         assert alert["labels"]["service"] == "cart"
-        assert alert["annotations"]["summary"].startswith("shop/cart is slow: p99 latency")
+        assert alert["annotations"]["summary"].startswith("Cause uncertain, perhaps shop/cart: shop/cart is slow")
         assert datetime.fromisoformat(alert["startsAt"]) == BEGAN - timedelta(minutes=2)
         assert timedelta(minutes=3) < datetime.fromisoformat(alert["endsAt"]) - utc_now() <= timedelta(minutes=4)
         notifier.accept_verdict("shop", _now(), utc_now())

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from model.verdict import Incident, Reason, Suspect, Verdict
+from model.verdict import Incident, Reason, Suspect, Verdict, Watched
 from serve_app.alerts.alert import AlertState, MeshAlerts, Transition
 from serve_app.alerts.annotations import truncate
 from serve_app.alerts.links import Links
@@ -44,7 +44,8 @@ def test_an_incident_is_one_alert_with_all_details() -> None:
     }
     assert (alert.starts_at, alert.ends_at) == (NOW - timedelta(seconds=120), None)
     assert alert.annotations == {
-        "summary": "shop/cart is slow: p99 latency 1.2 s, usually 0.08 s. 2 services affected.",
+        "summary": "Cause uncertain, shop/cart or shop/web: shop/cart is slower since the deploy of v1.4.2, 40 s "
+        "before: p99 latency 0.08 s to 1.2 s. 2 services affected.",
         "kind": "slow",
         "description": "Minor incident in mesh shop since 2026-03-01 03:12 UTC.\n"
         "1. shop/cart (60%): p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC\n"
@@ -175,6 +176,22 @@ def test_an_incident_that_is_no_longer_listed_is_over() -> None:
     assert [(e.document["event"], e.document["reason"]) for e in over.events] == [("resolved", "over")]
     assert [alert.labels["incident"] for alert in quiet.ended] == ["a"]
     assert quiet.alerts.open == ()
+
+
+def test_an_incident_that_was_closed_unseen_is_resolved_and_says_so() -> None:
+    """While no data arrives there is no verdict, so the alert stays. The first one afterwards may see only a part."""
+    gone = replace(verdict(incident("b", "shop/cart", age=300), coverage=0.75), lost=("a",))
+    _, closed = _play(verdict(incident("a"), incident("b", "pay/bank", age=300)), gone)
+    assert [(e.document["event"], e.document["reason"]) for e in closed.events] == [("resolved", "unseen")]
+    assert [alert.labels["incident"] for alert in closed.ended] == ["a"]
+
+
+def test_watched_services_are_sent_to_no_one() -> None:
+    watched = Watched("shop/tax", 4.9, 5.8, NOW, 1, 3)
+    (quiet,) = _play(replace(verdict(), watching=(watched,)))
+    assert (quiet.alerts.open, quiet.ended, quiet.events) == ((), (), ())
+    (opened,) = _play(replace(verdict(incident("a")), watching=(watched,)))
+    assert "shop/tax" not in repr((opened.alerts, opened.events))
 
 
 @pytest.mark.parametrize(

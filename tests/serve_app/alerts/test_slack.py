@@ -57,7 +57,7 @@ async def test_a_channel_follows_an_incident(tmp_path: Path) -> None:
     assert raised[0] == "Now a major incident in shop, was minor"
     assert resolved[0] == "Resolved: major incident in shop"
     summary, cause, impact, changes, context = opened[1:]
-    assert summary.startswith("*Summary*\nshop/cart")
+    assert summary.startswith("*Summary*\nCause uncertain, shop/cart or shop/web: shop/cart is slower")
     assert cause.startswith("*Cause*\nshop/cart (60%): p99 latency 1.2 s")
     assert "\nshop/web (30%)" in cause
     assert impact == "*Impact*\n2 services affected: shop/cart, shop/web"
@@ -67,7 +67,7 @@ async def test_a_channel_follows_an_incident(tmp_path: Path) -> None:
     assert context.endswith("cluster eu-1 · since 2026-03-01 03:12 UTC")
     assert resolved[-1].endswith("resolved 2026-03-01 03:14 UTC")
     assert requests[0].headers["idempotency-key"]
-    assert requests[0].json["text"].startswith("Minor incident in shop: shop/cart")
+    assert requests[0].json["text"].startswith("Minor incident in shop: Cause uncertain, shop/cart or shop/web: ")
 
 
 async def test_a_notice_is_no_incident(tmp_path: Path) -> None:

@@ -11,14 +11,17 @@ import httpx
 import pytest
 
 from model.snapshot import MeshSnapshot, PlannedChange
+from serve_app.actions.acceptance import decode_acceptance
 from serve_app.actions.feedback import decode_feedback
 from serve_app.actions.mutes import decode_mute
 from serve_app.api.client import Client
 from serve_app.api.codec import decode_snapshot
 from serve_app.api.problems import problem
 from serve_app.api.schemas.actions import (
+    AcceptanceDocument,
     FeedbackDocument,
     FeedbackListDocument,
+    KeptAcceptanceDocument,
     KeptFeedbackDocument,
     KeptMuteDocument,
     MissedDocument,
@@ -144,6 +147,19 @@ def test_feedback_is_sent_as_the_service_reads_it(feedback: FeedbackDocument | M
 
     with client(answer) as service:
         assert service.give_feedback("prod", feedback) == FEEDBACK
+
+
+def test_an_acceptance_is_sent_as_the_service_reads_it() -> None:
+    kept = KeptAcceptanceDocument(incident=FEEDBACK.incident, accepted_at=AT, note="the new release", accepted_by="")
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert (request.method, request.url.raw_path) == ("POST", b"/v1/meshes/prod/incidents/a%2Fb/accept")
+        assert decode_acceptance(request.content) == AcceptanceDocument(note="the new release")
+        return httpx.Response(200, content=kept.model_dump_json())
+
+    with client(answer) as service:
+        assert service.accept_incident("prod", "a/b", "the new release") == kept
+    assert decode_acceptance(b" ") == decode_acceptance(b"{}") == AcceptanceDocument()
 
 
 def test_a_mute_is_sent_as_the_service_reads_it() -> None:

@@ -1,6 +1,7 @@
 """Documents and packed bytes, decoded and encoded."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange
-from model.verdict import Incident, LimitForecast, NearbyChange, Reason, Severity, Status, Suspect, Verdict
+from model.verdict import (
+    Incident,
+    IncidentKind,
+    LimitForecast,
+    NearbyChange,
+    Reason,
+    Severity,
+    Status,
+    Suspect,
+    Verdict,
+    Watched,
+)
 from serve_app.api.codec import (
     ERRORS_LISTED,
     Limits,
@@ -24,6 +36,7 @@ from serve_app.api.codec import (
     verdict_line,
 )
 from serve_app.api.problems import problem
+from serve_app.api.reason_text import watched_text
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import CorruptState, DocumentTooLarge, InvalidDocument, MalformedDocument
 from tests.serve_app.api.snapshot_cases import WRONG, call, document, snapshots
@@ -215,6 +228,45 @@ def test_a_notice_has_its_forecast(latest: float, latest_seconds: float | None) 
     read = decode_verdict_line(line)
     assert [(one.severity, one.recovering) for one in read.notices] == [(Severity.NOTICE, True)]
     assert read.alerts == ()
+
+
+def test_watched_services_lost_incidents_and_a_scope_survive_a_line() -> None:
+    since = NOW - timedelta(minutes=1)
+    slow = Reason("p99_latency", 0.2, 0.08, since)
+    watched = Watched("shop/tax", 4.9, 5.8, since, 1, 3, (slow,))
+    traffic = Incident("i-2", since, Severity.MAJOR, 8.0, (), (), kind=IncidentKind.TRAFFIC_LOST, scope="shop/*")
+    verdict = _verdict(incidents=(traffic,), watching=(watched,), lost=("i-1",))
+    line = verdict_line(verdict)
+    (shown,) = json.loads(line)["watching"]
+    assert (shown["seen"], shown["needed"], shown["score"], shown["level"]) == (1, 3, 4.9, 5.8)
+    assert shown["text"] == "alerts after 2 more snapshots above 5.8, now 4.9"
+    assert [reason["text"] for reason in shown["reasons"]] == ["p99 latency 200 ms, expected 80 ms, since 03:13 UTC"]
+    read = decode_verdict_line(line)
+    assert read.watching == (replace(watched, reasons=()),)
+    assert (read.lost, read.incidents[0].kind, read.incidents[0].scope) == (("i-1",), "traffic_lost", "shop/*")
+
+
+def test_a_stored_verdict_of_an_earlier_version_watches_nothing() -> None:
+    stored = json.loads(verdict_line(_verdict()))
+    del stored["watching"], stored["lost"]
+    for incident in stored["incidents"]:
+        del incident["scope"]
+    old = VerdictDocument.model_validate_json(json.dumps(stored))
+    assert (old.watching, old.lost, [one.scope for one in old.incidents]) == ([], [], [""])
+    read = decode_verdict_line(json.dumps(stored))
+    assert (read.watching, read.lost, read.incidents[0].scope) == ((), (), "")
+
+
+@pytest.mark.parametrize(
+    ("seen", "needed", "text"),
+    [
+        (0, 3, "alerts after 3 snapshots above 5.8, now 4.9"),
+        (2, 3, "alerts after 1 more snapshot above 5.8, now 4.9"),
+        (3, 3, "alerts after 1 more snapshot above 5.8, now 4.9"),
+    ],
+)
+def test_what_an_alert_takes_in_words(seen: int, needed: int, text: str) -> None:
+    assert watched_text(Watched("shop/tax", 4.9, 5.8, NOW, seen, needed)) == text
 
 
 def test_an_unknown_threshold_is_null_and_a_score_never_is() -> None:

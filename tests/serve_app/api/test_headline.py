@@ -2,12 +2,13 @@
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from model.incidents.kind import incident_kind
+from model.snapshot import PlannedChange
 from model.verdict import (
     DROPPED,
     LOST,
@@ -19,11 +20,14 @@ from model.verdict import (
     Incident,
     IncidentKind,
     LimitForecast,
+    NearbyChange,
     Reason,
     Severity,
+    Status,
     Suspect,
+    Verdict,
 )
-from serve_app.api.codec.verdicts import encode_incident
+from serve_app.api.codec.verdicts import encode_incident, encode_verdict
 from serve_app.api.headline import headline, impact_text
 from serve_app.api.schemas.verdict import IncidentDocument
 
@@ -58,15 +62,28 @@ RETRIES = (reason(SENT, 540.0, 300.0), reason("error_rate", 0.47, 0.001, destina
                 reason("p50_latency", 0.4, 0.08, source="shop/web"), reason("error_rate", 0.015, 0, source="shop/web")
             ),
             "slow",
-            "shop/cart is slow for shop/web: p50 latency 400 ms, usually 80 ms; 1.5% of the calls from shop/web fail, "
-            "usually 0%",
+            "Calls from shop/web to shop/cart are slow: p50 latency 400 ms, usually 80 ms; 1.5% of them fail, usually "
+            "0%",
         ),
         (incident(FAILING), "failing", "shop/cart is failing: 47% of its requests, usually 0.1%"),
         (
             incident(reason("error_rate", 0.47, 0.001, source="shop/web"), SLOW),
             "failing",
-            "shop/cart is failing: 47% of the calls from shop/web, usually 0.1%; it is slow: p99 latency 4.1 s, "
+            "47% of the calls from shop/web to shop/cart fail, usually 0.1%; shop/cart is slow: p99 latency 4.1 s, "
             "usually 0.08 s",
+        ),
+        (
+            incident(reason("error_rate", 0.6, 0.0, source="shop/web"), FAILING),
+            "failing",
+            "shop/cart is failing: 60% of the calls from shop/web, usually 0%",
+        ),
+        (
+            incident(
+                reason("error_rate", 0.6, 0.0, source="shop/web"), reason("p99_latency", 4.1, 0.08, source="shop/web")
+            ),
+            "failing",
+            "60% of the calls from shop/web to shop/cart fail, usually 0%; they are slow: p99 latency 4.1 s, usually "
+            "0.08 s",
         ),
         (incident(reason(VANISHED, 0, 40)), "gone", "shop/cart has disappeared: no requests, usually 40/s"),
         (
@@ -142,13 +159,113 @@ def test_every_kind_has_a_headline_that_names_the_suspect() -> None:
             assert "{" not in text
 
 
-def test_an_uncertain_culprit_is_called_likely_or_named_with_the_second_suspect() -> None:
-    likely = incident(SLOW, score=0.4)
-    assert headline(likely).startswith("Likely: shop/cart is slow: ")
-    rivals = (Suspect("shop/cart", 0.5, (SLOW,)), Suspect("shop/web", 0.4, (FAILING,)))
-    assert headline(incident(suspects=rivals)).startswith("shop/cart or shop/web is slow: p99 latency 4.1 s")
-    clear = (Suspect("shop/cart", 0.9, (SLOW,)), Suspect("shop/web", 0.1, (FAILING,)))
-    assert headline(incident(suspects=clear)).startswith("shop/cart is slow: ")
+def test_an_unclear_cause_is_called_uncertain_and_two_suspects_are_named() -> None:
+    rivals = (Suspect("shop/cart", 0.65, (SLOW,)), Suspect("shop/tax", 0.05, (FAILING,)), Suspect("shop/web", 0.01))
+    start = "Cause uncertain, shop/cart or shop/tax: shop/cart is slow, p99 latency 4.1 s, usually 0.08 s. 4 services"
+    assert headline(incident(suspects=rivals)).startswith(start)
+    assert headline(incident(SLOW, score=0.4)).startswith("Cause uncertain, perhaps shop/cart: shop/cart is slow, ")
+    assert headline(incident(SLOW, score=0.7)).startswith("shop/cart is slow: ")
+    recovering = incident(suspects=rivals, recovering=True)
+    assert headline(recovering) == "shop/cart or shop/tax is recovering; it was slow."
+    start = "Cause uncertain, perhaps shop/cart: shop/cart deviates. 4 services affected"
+    assert headline(incident(score=0.1)).startswith(start)
+    call = reason("error_rate", 0.6, 0.0, source="shop/web")
+    failing = (Suspect("shop/cart", 0.3, (call,)), Suspect("shop/tax", 0.3))
+    start = "Cause uncertain, shop/cart or shop/tax: 60% of the calls from shop/web to shop/cart fail, usually 0%."
+    assert headline(incident(suspects=failing)).startswith(start)
+
+
+def change(seconds: float, service: str = "shop/cart", kind: str = "deploy", why: str = "v1.4.2") -> NearbyChange:
+    """Return a change so long before the incident."""
+    return NearbyChange(PlannedChange(kind, service, why), NOW - timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize(
+    ("near", "text"),
+    [
+        (change(40), "shop/cart is slower since the deploy of v1.4.2, 40 s before: p99 latency 12 ms to 47 ms"),
+        (change(0), "shop/cart is slower since the deploy of v1.4.2: p99 latency 12 ms to 47 ms"),
+        (change(600), "shop/cart is slower since the deploy of v1.4.2, 10 min before: p99 latency 12 ms to 47 ms"),
+        (
+            change(40, kind="scale_in", why="fewer users"),
+            "shop/cart is slower since the scale in (fewer users), 40 s before: p99 latency 12 ms to 47 ms",
+        ),
+        (change(40, why="x" * 41), "shop/cart is slower since the deploy, 40 s before: p99 latency 12 ms to 47 ms"),
+        (change(601), "shop/cart is slow: p99 latency 47 ms, usually 12 ms"),
+        (change(-15), "shop/cart is slow: p99 latency 47 ms, usually 12 ms"),
+        (change(40, "shop/web"), "shop/cart is slow: p99 latency 47 ms, usually 12 ms"),
+    ],
+)
+def test_a_slow_service_names_its_change_shortly_before(near: NearbyChange, text: str) -> None:
+    slow = incident(reason("p99_latency", 0.047, 0.012), changes=(change(1200), near))
+    assert headline(slow) == f"{text}. 4 services affected, 12% of front-door requests."
+
+
+def test_a_failing_service_or_call_names_its_change_shortly_before() -> None:
+    changes = (change(60), change(120, why="v1.4.1"))
+    assert headline(incident(FAILING, changes=changes)).startswith(
+        "shop/cart is failing since the deploy of v1.4.2, 60 s before: 0.1% to 47% of its requests. "
+    )
+    call = reason("error_rate", 0.6, 0.0, source="shop/web")
+    assert headline(incident(call, changes=changes)).startswith(
+        "60% of the calls from shop/web to shop/cart fail since the deploy of v1.4.2, 60 s before, usually 0%. "
+    )
+    slow = incident(reason("p99_latency", 0.047, 0.012, source="shop/web"), changes=changes)
+    numbers = "60 s before: p99 latency 12 ms to 47 ms"
+    text = f"calls from shop/web to shop/cart are slower since the deploy of v1.4.2, {numbers}"
+    assert headline(slow).lower().startswith(f"{text}. ")
+    suspects = (replace(slow.suspects[0], score=0.5),)
+    assert f": {text}. " in headline(replace(slow, suspects=suspects))
+
+
+OUTSIDE = "nothing inside fails: look at the load balancer, DNS, or the source of the metrics."
+
+
+def traffic(scope: str, observed: float, usual: float, **more: Any) -> Incident:
+    """Return an incident of traffic that fell or rose."""
+    since = reason("request_rate", observed, usual)
+    kind = IncidentKind.TRAFFIC_LOST if observed < usual else IncidentKind.TRAFFIC_SURGE
+    suspects = (Suspect("shop/gateway", 0.5, (since,)), Suspect("shop/edge", 0.5))
+    return replace(incident(suspects=suspects, **more), kind=kind, scope=scope)
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (traffic("*", 12, 3400), f"Requests to the mesh fell from 3,400/s to 12/s since 03:14 UTC; {OUTSIDE}"),
+        (
+            traffic("shop/*", 12, 3400),
+            f"Requests to namespace shop fell from 3,400/s to 12/s since 03:14 UTC; {OUTSIDE}",
+        ),
+        (
+            traffic("shop/gateway", 0, 340),
+            f"Requests to shop/gateway fell from 340/s to 0/s since 03:14 UTC; {OUTSIDE}",
+        ),
+        (traffic("*", 2100, 340), "Requests to the mesh rose from 340/s to 2,100/s since 03:14 UTC."),
+        (traffic("*", 12, 3400, recovering=True), "Requests to the mesh are recovering; they had fallen."),
+        (traffic("shop/*", 99, 34, recovering=True), "Requests to namespace shop are recovering; they had risen."),
+    ],
+)
+def test_an_incident_of_traffic_has_its_scope_and_numbers(made: Incident, text: str) -> None:
+    assert headline(made, (made,)) == headline(made) == text
+
+
+def test_an_incident_of_traffic_without_numbers_has_its_scope() -> None:
+    made = replace(traffic("*", 12, 3400), suspects=(), scope="")
+    assert headline(made) == f"Requests to shop/cart fell since 03:14 UTC; {OUTSIDE}"
+    unknown = reason("request_rate", float("nan"), 3400)
+    made = replace(traffic("*", 12, 3400), suspects=(Suspect("shop/gateway", 0.5, (unknown,)),))
+    assert headline(made) == f"Requests to the mesh fell since 03:14 UTC; {OUTSIDE}"
+
+
+def test_lost_traffic_is_outside_the_mesh_only_if_no_other_alert_is_open() -> None:
+    made = traffic("*", 12, 3400)
+    other = replace(incident(SLOW), id="b")
+    assert headline(made, (made, other)) == "Requests to the mesh fell from 3,400/s to 12/s since 03:14 UTC."
+    notice = replace(other, severity=Severity.NOTICE)
+    fields = (NOW, 20, Status.ANOMALOUS, 7.0, 4.0, 0.9, ())
+    found = [encode_verdict(Verdict(*fields, (made, one))).incidents[0].headline for one in (other, notice)]
+    assert [text.endswith(OUTSIDE) for text in found] == [False, True]
 
 
 @pytest.mark.parametrize(

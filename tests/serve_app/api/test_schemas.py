@@ -41,9 +41,10 @@ def test_the_example_of_the_documentation_is_valid() -> None:
 
 def test_the_verdict_has_the_fields_of_a_verdict_line() -> None:
     line = {"observed_at", "status", "mesh_score", "threshold", "probability", "suspects", "incidents", "coverage"}
-    assert set(VerdictDocument.model_fields) == line | {"sequence", "missing_parts", "model", "muted", "silence"}
+    more = {"sequence", "missing_parts", "model", "muted", "silence", "watching", "lost"}
+    assert set(VerdictDocument.model_fields) == line | more
     incident = {"id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering"}
-    assert set(IncidentDocument.model_fields) == incident | {"suspects_at", "kind", "headline", "impact"}
+    assert set(IncidentDocument.model_fields) == incident | {"suspects_at", "kind", "headline", "impact", "scope"}
     assert set(MeshDocument.model_fields) == {
         *("mesh", "services", "sequence", "observed_at", "status", "age_seconds", "interval_seconds", "problem"),
         *("mesh_score", "threshold", "coverage", "incidents", "recovering", "notices", "silent", "hidden"),

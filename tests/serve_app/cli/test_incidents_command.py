@@ -71,3 +71,24 @@ def test_wrong_options_are_refused(service: Service, arguments: tuple[str, ...],
     result = run(service, *arguments)
     assert result.exit_code == 2
     assert text in " ".join(result.stderr.split())
+
+
+def test_options_before_a_command_are_refused() -> None:
+    """Otherwise another mesh would be meant."""
+    result = CliRunner().invoke(app, ["incidents", "--mesh", MESH, "accept", "nothing"], env={"COLUMNS": "250"})
+    assert result.exit_code == 2
+    assert "expected options after accept, got --mesh before it" in " ".join(result.stderr.split())
+
+
+def test_an_open_incident_is_accepted_as_normal(service: Service, incident: dict[str, Any]) -> None:
+    def accept(name: str) -> Result:
+        command = ["incidents", "accept", name, "--url", service.url, "--mesh", MESH, "--note", "a new release"]
+        return CliRunner().invoke(app, command, env={"COLUMNS": "250"})
+
+    refused = accept("nothing")
+    assert (refused.exit_code, "expected an open one" in refused.stderr) == (1, True)
+    result = accept(incident["id"])
+    assert result.exit_code == 0, result.stderr
+    assert f"accepted {incident['id']}: the present level becomes normal" in result.stderr
+    (listed,) = service.http.get(f"/v1/meshes/{MESH}/incidents").json()["incidents"]
+    assert listed["accepted"]["note"] == "a new release"

@@ -21,7 +21,7 @@ from tests.serve_app.running import Service, failing, push, record_simulation
 MESH = "mcp"
 SPEC = MeshSpec(services=30, calls_per_service=3.0, seed=4)
 READ = {"comparison", "graph", "incidents", "meshes", "mutes", "series", "source", "timeline", "verdict"}
-WRITE = {"give_feedback", "mute", "unmute"}
+WRITE = {"accept_incident", "give_feedback", "mute", "unmute"}
 
 
 async def names(client: mcp.Client) -> set[str]:
@@ -113,9 +113,12 @@ async def test_an_agent_with_a_write_token_gives_feedback_and_mutes(
         assert await call(client, "unmute", mesh=MESH, mute=muted["id"]) == {"removed": muted["id"]}
         assert await call(client, "mutes", mesh=MESH) == {"mutes": []}
         assert "404" in await refusal(client, "unmute", mesh=MESH, mute=muted["id"])
+        assert "expected an open one" in await refusal(client, "accept_incident", mesh=MESH, incident="nothing")
         assert "404" in await refusal(
             client, "give_feedback", mesh=MESH, feedback={"incident": "20260101T000000Z-00000000", "was_incident": True}
         )
+        accepted = await call(client, "accept_incident", mesh=MESH, incident=identity, note="a new release")
+        assert (accepted["incident"], accepted["note"]) == (identity, "a new release")
 
 
 @pytest.mark.ray

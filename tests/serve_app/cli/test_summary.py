@@ -1,9 +1,13 @@
 """The summary that `tagae score` prints."""
 
+from dataclasses import replace
+
 import pytest
 
+from serve_app.api.schemas.verdict import WatchedDocument
 from serve_app.cli.console import Tally, stderr_console
-from tests.serve_app.demo.shows import incident, verdict
+from serve_app.demo.lines import describe
+from tests.serve_app.demo.shows import START, incident, scored_snapshot, verdict
 
 
 def summary(tally: Tally, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -53,3 +57,22 @@ def test_no_incident_is_explained(statuses: list[str], words: str, capsys: pytes
     for index, status in enumerate(statuses):
         tally.add(verdict(index, status, 1.0 + index))
     assert words in summary(tally, capsys)[-1]
+
+
+def test_without_an_incident_the_watched_services_of_the_last_snapshot_are_listed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    reasons = incident("x", 9.0, "a/db").suspects[0].reasons
+    watched = WatchedDocument(
+        service="a/db", score=4.9, level=5.8, since=START, seen=1, needed=3, reasons=reasons, text="alerts after 2 more"
+    )
+    tally = Tally()
+    tally.add(verdict(0, "normal", 1.0).model_copy(update={"watching": [watched]}))
+    assert summary(tally, capsys)[-1] == (
+        "watching a/db: error rate 31%, expected 0.3%, since 00:00 UTC; alerts after 2 more"
+    )
+    tally.add(verdict(1, "normal", 1.0))
+    assert "watching" not in " ".join(summary(tally, capsys))
+    shown = replace(scored_snapshot(2), verdict=verdict(2, "normal", 1.0).model_copy(update={"watching": [watched]}))
+    assert describe(shown).endswith("verdict in 3 ms, watching a/db")

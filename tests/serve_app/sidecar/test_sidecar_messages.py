@@ -3,6 +3,7 @@
 import asyncio
 import json
 import types
+from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, Union, get_args, get_origin
@@ -26,6 +27,7 @@ from model.verdict import (
     Status,
     Suspect,
     Verdict,
+    Watched,
 )
 from serve_app.api.codec import decode_snapshot, encode_verdict
 from serve_app.api.problems import problem
@@ -112,7 +114,11 @@ def test_a_verdict_arrives_whole() -> None:
     near = NearbyChange(PlannedChange("deploy", "shop/cart", "v1.4.2"), since)
     about = "20260301T031200Z-1f", since, Severity.MAJOR, 7.5, suspects, ("shop/web",), (near,)
     incident = Incident(*about, suspects_at=since, kind=IncidentKind.SLOW, impact=Impact(1, 0.12))
-    verdict = Verdict(since, 20, Status.PARTIAL, 7.5, 4.0, 0.9, suspects, (incident,), 0.5, (3, 1), "8ceb")
+    watching = (Watched("shop/tax", 4.9, 5.8, since, 1, 3, reasons[:1]),)
+    verdict = Verdict(
+        *(since, 20, Status.PARTIAL, 7.5, 4.0, 0.9, suspects, (replace(incident, scope="shop/*"),), 0.5, (3, 1)),
+        *("8ceb", (), None, watching, ("20260301T011200Z-2a",)),
+    )
     document = encode_verdict(verdict)
     came = json_format.MessageToDict(
         verdict_message(document.model_dump_json().encode()),
@@ -121,7 +127,9 @@ def test_a_verdict_arrives_whole() -> None:
     )
     assert came == json.loads(document.model_dump_json(exclude_none=True))
     assert len(came["incidents"][0]["suspects"][0]["reasons"]) == 3
-    assert came["incidents"][0]["headline"].startswith("shop/cart is slow for shop/web: ")
+    assert (came["incidents"][0]["scope"], came["lost"]) == ("shop/*", ["20260301T011200Z-2a"])
+    assert came["watching"][0]["text"] == "alerts after 2 more snapshots above 5.8, now 4.9"
+    assert came["incidents"][0]["headline"].startswith("Calls from shop/web to shop/cart are slower since ")
 
 
 def test_unknown_values_are_absent() -> None:

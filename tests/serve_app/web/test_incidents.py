@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from model.checkpoint import load
@@ -18,7 +19,7 @@ from model.mesh_weights import Weights
 from model.snapshot import NODE_METRICS, MeshSnapshot
 from model.state.serialization import pack_state
 from serve_app.actions.feedback import add_feedback
-from serve_app.api.schemas.actions import FeedbackDocument
+from serve_app.api.schemas.actions import AcceptanceDocument, FeedbackDocument
 from serve_app.api.schemas.incidents import IncidentDetailDocument, IncidentsDocument
 from serve_app.api.schemas.views import GraphDocument
 from serve_app.deployments.news import News
@@ -29,7 +30,7 @@ from serve_app.session import MeshSteps
 from serve_app.simulator.events.faults import Fault, candidates
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
-from serve_app.stores.archive import BEFORE, MOST_MOMENTS
+from serve_app.stores.archive import BEFORE, MOST_MOMENTS, KeptSnapshot, archive, match, unpack_document
 from serve_app.stores.base import IncidentFilter
 from serve_app.web.history import instant
 from tests.serve_app.web.watching import Watched
@@ -231,6 +232,69 @@ def test_a_false_alarm_ends_in_the_archive_too(watched_mesh: Watched, snapshots:
     assert ended.until == snapshots[BEGIN + 6].observed_at
     assert ended.feedback is not None
     assert (ended.feedback.was_incident, ended.feedback.given_at) == (False, feedback.given_at)
+
+
+def test_an_accepted_level_is_normal_also_after_a_restart(
+    watched_mesh: Watched, snapshots: list[MeshSnapshot], tmp_path: Path
+) -> None:
+    watched_mesh.see(MESH, snapshots[: BEGIN + 6])
+    (incident,) = open_now(watched_mesh).incidents
+    steps = MeshSteps(watched_mesh.meshes, fit_adapter=False, keep_details=True)
+    why = AcceptanceDocument(note="the new release")
+    kept = asyncio.run(steps.accept_incident(MESH, incident.id, why, "alice"))
+    assert (kept.note, kept.accepted_by, kept.accepted_at) == (why.note, "alice", snapshots[BEGIN + 5].observed_at)
+    revision = watched_mesh.meshes.load_stored(MESH).revision
+    assert asyncio.run(steps.accept_incident(MESH, incident.id, why, "bob")) == kept
+    assert watched_mesh.meshes.load_stored(MESH).revision == revision, "a repeated request writes nothing"
+    state = watched_mesh.meshes.load_state(MESH)
+    restarted = Watched(tmp_path)  # another process reads what is stored
+    with closing(restarted.store):
+        after = restarted.meshes.load_state(MESH)
+        assert np.array_equal(after.node_filters, state.node_filters)
+        assert np.array_equal(after.edge_filters, state.edge_filters)
+        verdicts = restarted.see(MESH, snapshots[BEGIN + 6 : BEGIN + 14])
+        assert [one["incidents"] for one in verdicts] == [[]] * 8, "the same level raises no further alert"
+        ended = detail(restarted, incident.id)
+        assert (ended.accepted, ended.until, ended.ended_unseen) == (kept, snapshots[BEGIN + 6].observed_at, False)
+    with pytest.raises(UnknownIncident, match="expected an open one"):
+        asyncio.run(steps.accept_incident(MESH, "nothing", why, ""))
+
+
+def test_a_mesh_without_an_archive_accepts_too(
+    watched_mesh: Watched, snapshots: list[MeshSnapshot], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched_mesh.see(MESH, snapshots[: BEGIN + 6])
+    (incident,) = open_now(watched_mesh).incidents
+    steps = MeshSteps(watched_mesh.meshes, fit_adapter=False, keep_details=False)
+    monkeypatch.setattr(watched_mesh.store, "incident", lambda mesh, incident: None)
+    assert asyncio.run(steps.accept_incident(MESH, incident.id, AcceptanceDocument(), "")).incident == incident.id
+    with pytest.raises(UnknownIncident, match="there is none"):
+        asyncio.run(steps.accept_incident(MESH, incident.id, AcceptanceDocument(), ""))
+
+
+def test_an_incident_that_was_closed_unseen_ended_unknown_how(
+    watched_mesh: Watched, snapshots: list[MeshSnapshot]
+) -> None:
+    watched_mesh.see(MESH, snapshots[: BEGIN + 6])
+    (incident,) = open_now(watched_mesh).incidents
+    stored, state = watched_mesh.meshes.load_stored(MESH), watched_mesh.meshes.load_state(MESH)
+    scored = match(state.window, watched_mesh.meshes.load_records(MESH, None, len(state.window)))
+    before = watched_mesh.store.incident(MESH, incident.id)
+    seen, back = scored[-1], scored[-1].snapshot.observed_at + timedelta(minutes=20)
+    verdict = {**seen.verdict, "observed_at": instant(back), "incidents": [], "lost": [incident.id]}
+    after = KeptSnapshot(replace(seen.snapshot, observed_at=back), seen.deviations, verdict)
+    for window, until in (([*scored, after], seen.snapshot.observed_at), ([after], back)):
+        ended = archive(incident.id, window, stored.sequence + 1, before)
+        assert ended is not None
+        document = unpack_document(ended.document)
+        assert (document.ended_unseen, document.until, document.recovering) == (True, until, False)
+    ended = archive(incident.id, [*scored, after], stored.sequence + 1, before)
+    assert ended is not None
+    watched_mesh.store.replace(MESH, pack_state(state), revision=stored.revision, incidents=(ended,))
+    assert detail(watched_mesh, incident.id).ended_unseen
+    text = report(watched_mesh, incident.id)
+    assert f"ended, unknown how; last seen at {seen.snapshot.observed_at:%H:%M:%S}" in text
+    assert "at least " in text
 
 
 def forget_past(watched_mesh: Watched) -> None:

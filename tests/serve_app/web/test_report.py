@@ -25,7 +25,9 @@ from serve_app.web.report import markdown_report, report, windows
 from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.course import course
 from serve_app.web.report.incident_graph import MOST_NEIGHBOURS, build_graph
+from serve_app.web.report.sentences import duration, end_text, span, suspects_heading
 from serve_app.web.report.series import metric_series
+from serve_app.web.report.suspects import suspects
 from serve_app.web.report.windows import worst_window
 
 VOID = {"meta"}
@@ -195,6 +197,11 @@ def test_the_timeline_of_an_incident_is_in_order_and_has_its_changes(moments: li
     quiet = replace(moments[-1], verdict=moments[-1].verdict.model_copy(update={"incidents": []}))
     ended = find("shop", [m for m in moments if m.verdict.observed_at <= case.last] + [quiet], case.incident.id)
     assert course(ended)[-1].text == "The incident is over."
+    lost = replace(quiet, verdict=quiet.verdict.model_copy(update={"lost": [case.incident.id]}))
+    unseen = find("shop", [m for m in moments if m.verdict.observed_at <= case.last] + [lost], case.incident.id)
+    assert course(unseen)[-1].text == "Nothing was seen of it for too long. The incident ended, unknown how."
+    assert end_text(unseen) == f"ended, unknown how; last seen at {case.last:%H:%M:%S}"
+    assert duration(unseen) == f"at least {span(case.last - case.incident.since)}"
 
 
 def test_names_in_markdown_are_text(moments: list[Moment]) -> None:
@@ -290,6 +297,21 @@ def test_charts_show_the_metric_of_the_reason(moments: list[Moment]) -> None:
         assert len(values) == len(moments)
         shown = [v for v, m in zip(values, moments, strict=True) if _is_onset(case.incident.since, m)]
         assert np.isclose(shown, reason.observed, rtol=0.01, atol=1e-4).any(), reason.text
+
+
+def test_the_numbers_of_a_whole_scope_have_no_chart(moments: list[Moment]) -> None:
+    """No service has a metric that shows the requests to the whole mesh."""
+    case = find("shop", moments)
+    first, *others = case.incident.suspects
+    assert not case.incident.is_of_scope(first.service)
+    whole = replace(case, incident=case.incident.model_copy(update={"scope": "*"}))
+    assert whole.incident.is_of_scope(first.service)
+    assert not whole.incident.is_of_scope("shop/other")
+    charts = [suspects(one).count("<svg") for one in (case, whole)]
+    assert charts[0] > charts[1]
+    assert [suspects_heading(one) for one in (case, whole)] == ["Likely causes", "Entry points"]
+    entry = case.incident.model_copy(update={"scope": first.service, "suspects": [first, *others]})
+    assert not entry.is_of_scope(first.service)
 
 
 def test_a_mesh_without_an_incident_is_an_error_with_a_reason(moments: list[Moment]) -> None:

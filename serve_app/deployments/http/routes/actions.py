@@ -1,14 +1,20 @@
-"""Routes that change a mesh: feedback, mutes, the adapter, deletion."""
+"""Routes that change a mesh: feedback, acceptance, mutes, the adapter, deletion."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
-from serve_app.api.schemas.actions import FeedbackListDocument, KeptFeedbackDocument, KeptMuteDocument, MuteListDocument
+from serve_app.api.schemas.actions import (
+    FeedbackListDocument,
+    KeptAcceptanceDocument,
+    KeptFeedbackDocument,
+    KeptMuteDocument,
+    MuteListDocument,
+)
 from serve_app.api.schemas.base import Id
 from serve_app.api.schemas.views import AdaptationDocument
 from serve_app.deployments.http.access_control import principal_of
-from serve_app.deployments.http.bodies import read_feedback, read_mute, read_nothing
+from serve_app.deployments.http.bodies import read_acceptance, read_feedback, read_mute, read_nothing
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.routes.dependencies import WITH_A_BODY, UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import describe_json_body, json_response
@@ -63,6 +69,30 @@ async def withdraw_feedback(
     """Withdraw the feedback on an incident. It has no effect from the next snapshot on."""
     await backend.ask(backend.session_of(mesh).withdraw_feedback, mesh, incident)
     return Response(status_code=204)
+
+
+@router.post(
+    "/v1/meshes/{mesh}/incidents/{incident}/accept",
+    operation_id="accept",
+    response_model=KeptAcceptanceDocument,
+    openapi_extra=describe_json_body("AcceptanceDocument", is_required=False),
+    responses=errors_of_mesh(*WITH_A_BODY, UnknownIncident, StoreConflict, StoreFull),
+)
+async def accept_incident(
+    mesh: MeshName,
+    incident: Annotated[
+        Id, Path(description="id of an open incident or notice", examples=["20260301T031200Z-1f3870be"])
+    ],
+    request: Request,
+    backend: UseBackend,
+) -> Response:
+    """Accept the present level of an open incident as normal: of its services, and of the calls from and to them. The
+    incident ends with the next snapshot. It cannot be taken back, but later levels become normal in time, as always.
+    Repeating the request changes nothing."""
+    caller, session = Caller(backend.deadline()), backend.session_of(mesh)
+    document = await read_acceptance(request, backend.settings.limits)
+    by = principal_of(request).name
+    return json_response(await caller.ask(session.accept_incident, mesh, incident, document, by))
 
 
 @router.post(

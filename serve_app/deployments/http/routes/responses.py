@@ -25,11 +25,11 @@ def describe_body(document: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": forms}}
 
 
-def describe_json_body(*documents: str) -> dict[str, Any]:
-    """``openapi_extra`` of a route that reads one of these documents, in JSON only."""
+def describe_json_body(*documents: str, is_required: bool = True) -> dict[str, Any]:
+    """``openapi_extra`` of a route that reads one of these documents, in JSON only, or nothing if none is required."""
     schemas = [{"$ref": f"#/components/schemas/{document}"} for document in documents]
     schema = {"anyOf": schemas} if len(schemas) > 1 else schemas[0]
-    return {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
+    return {"requestBody": {"required": is_required, "content": {JSON: {"schema": schema}}}}
 
 
 def describe_text(*media_types: str) -> dict[int | str, dict[str, Any]]:

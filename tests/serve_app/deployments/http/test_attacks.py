@@ -421,7 +421,7 @@ def test_odd_paths_and_parameters_are_refused(service: Service) -> None:
     for odd in ODD:
         for read in READS:
             wrong += check_refusal(service, f"GET {read} of {odd[:20]}", "GET", f"/v1/meshes/{odd}/{read}")
-        for route in ("snapshots", "baseline", "feedback", "mutes", "adapter/rollback"):
+        for route in ("snapshots", "baseline", "feedback", "mutes", "adapter/rollback", "incidents/i/accept"):
             wrong += check_refusal(
                 service, f"POST {route} of {odd[:20]}", "POST", f"/v1/meshes/{odd}/{route}", content=GOOD
             )
@@ -466,6 +466,7 @@ def test_bodies_with_a_wrong_media_type_are_refused(service: Service) -> None:
             )
     for body in (b"{", b"[1]", b'{"a":1}', b"x" * 2**21, b"\xff"):
         wrong += check_refusal(service, f"rollback {body[:9]!r}", "POST", ROLLBACK, content=body)
+        wrong += check_refusal(service, f"accept {body[:9]!r}", "POST", f"{BASE}/incidents/i/accept", content=body)
     assert not wrong, "\n".join(wrong)
 
 
