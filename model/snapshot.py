@@ -261,8 +261,9 @@ class MeshSnapshot:
         return h.hexdigest()
 
     def take(self, nodes: ArrayLike, edges: ArrayLike) -> "MeshSnapshot":
-        """Return the sub-mesh of ``nodes`` (positions, in this order) and ``edges`` (both ends must be among them), with
-        the signals of its services.
+        """Return the sub-mesh of ``nodes`` (positions, in this order) and ``edges`` (both ends must be among them).
+
+        The signals of the other services are left out.
 
         Raises:
             InvalidSnapshot: an edge has an end outside ``nodes``.
