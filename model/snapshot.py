@@ -70,7 +70,7 @@ class SignalKind(StrEnum):
 
 
 SHARES_OF_ONE = frozenset({SignalKind.CPU_THROTTLING, SignalKind.DISK_PRESSURE})  # kinds from 0 to 1
-# Kinds that count events. Telemetry has no zeros of most of them, so a service without one had no event.
+# Kinds that count. Sources leave out their zeros, which nearly all services have: one that is missing is 0.
 COUNTS = frozenset({SignalKind.OOM_KILLS, SignalKind.RESTARTS, SignalKind.PENDING_PODS})
 
 
@@ -123,8 +123,8 @@ class MeshSnapshot:
         changes: planned changes announced since the previous snapshot.
         policies: for services' alerts at this time.
         signals: measurements that only some services have, at most one of each kind for a service, in the order of
-            the services and of ``SignalKind``. A kind that is missing for a service was not measured; of the kinds in
-            ``COUNTS``, the collector leaves out zeros as well.
+            the services and of ``SignalKind``. A kind that is missing for a service was not measured. Two exceptions
+            keep snapshots small: of ``COUNTS``, and of CPU throttling if another service has it, a missing one is 0.
     """
 
     node_ids: tuple[str, ...]
@@ -259,6 +259,16 @@ class MeshSnapshot:
         if self.signals:
             h.update(repr(self.signals).encode())
         return h.hexdigest()
+
+    @cached_property
+    def signal_places(self) -> tuple[IntArray, FloatArray]:
+        """Places of the signals, ascending, and their values, ``[S]`` each.
+
+        A place is the position of the service times the number of kinds, plus the position of the kind.
+        """
+        row = {name: i for i, name in enumerate(self.node_ids)} if self.signals else {}
+        places = [row[one.service] * len(_KIND_ORDER) + _KIND_ORDER[one.kind] for one in self.signals]
+        return np.array(places, np.int64), np.array([one.value for one in self.signals], np.float32)
 
     def take(self, nodes: ArrayLike, edges: ArrayLike) -> "MeshSnapshot":
         """Return the sub-mesh of ``nodes`` (positions, in this order) and ``edges`` (both ends must be among them).

@@ -26,6 +26,7 @@ from serve_app.collect.prometheus.workloads import WorkloadServices
 PODS, DISK, QUEUES = "pods", "disk", "queues"  # roles of the queries
 QUEUE = ("queue",)
 FIND_AGAIN = 600.0  # s between two looks for series
+LEAST_THROTTLED = 0.01  # share of CPU periods that is sent
 LONGEST_SINCE = 600.0  # s that a query of events looks back after failures
 
 # What is looked for, by source: a series that exists if the source does.
@@ -206,7 +207,9 @@ def _signals_of_pods(
     for (service, _), (throttled, periods) in containers.items():
         if periods > 0:
             shares[service] = max(shares.get(service, 0.0), min(throttled / periods, 1.0))
-    yield from (((SignalKind.CPU_THROTTLING, service), share) for service, share in shares.items())
+    # Nearly all services are hardly throttled and left out, except one: it shows that throttling was measured.
+    shown = [service for service, share in shares.items() if share >= LEAST_THROTTLED] or sorted(shares)[:1]
+    yield from (((SignalKind.CPU_THROTTLING, service), shares[service]) for service in shown)
     of_kind = {
         SignalKind.OOM_KILLS: (_KILLED, _OOM),  # two counts of the same kills
         SignalKind.RESTARTS: (_RESTARTED,),

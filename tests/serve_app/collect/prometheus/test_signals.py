@@ -138,7 +138,16 @@ def test_throttling_is_that_of_the_worst_container_over_all_pods() -> None:
         ("shop", "store", "idle", "throttled"): 0.0,
         ("shop", "store", "idle", "periods"): 0.0,
     }
-    assert found({PODS: shares}) == {("cpu_throttling", "shop/cart"): 0.75, ("cpu_throttling", "shop/store"): 0.0}
+    assert found({PODS: shares}) == {("cpu_throttling", "shop/cart"): 0.75}
+
+
+def test_without_throttling_one_service_shows_that_it_was_measured() -> None:
+    containers = [
+        ("shop", service, "app", signal) for service in ("store", "cart") for signal in ("throttled", "periods")
+    ]
+    assert found({PODS: {key: 0.0 if key[3] == "throttled" else 9.0 for key in containers}}) == {
+        ("cpu_throttling", "shop/cart"): 0.0
+    }
 
 
 def test_two_counts_of_the_same_kills_are_one() -> None:
