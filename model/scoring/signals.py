@@ -156,7 +156,7 @@ def _facts(values: Array, recent: BoolArray, is_planned: bool) -> tuple[Fact, ..
         PENDING: lambda usual: 0.0 if is_planned else _waiting(values[-LATELY:, PENDING], usual),
         QUEUE: lambda _: _grown(values[:, QUEUE]),
     }
-    matters = (values[-LATELY:] >= _LEAST).any(axis=0)  # most services have one such kind
+    matters = np.asarray((values[-LATELY:] >= _LEAST).any(axis=0))  # most services have one such kind
     matters[RESTARTS] = True
     found = []
     for kind, test in tests.items():

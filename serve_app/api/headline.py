@@ -18,7 +18,15 @@ from model.verdict import (
     Severity,
     Suspect,
 )
-from serve_app.api.reason_text import metric_words, observed_text, reads_as_expected, shortage_text, usual_text
+from serve_app.api.reason_text import (
+    is_signal,
+    metric_words,
+    observed_text,
+    reads_as_expected,
+    shortage_text,
+    signal_text,
+    usual_text,
+)
 
 CLOSE = 0.6  # of the first suspect's score, from which the second one is named beside it
 LIKELY = 0.5  # score of the first suspect, below which the headline says "likely"
@@ -126,6 +134,8 @@ def _cause_and_symptom(incident: Incident, who: str) -> str:
 
 def _cause_text(reason: Reason, who: str) -> str:
     """What a reason says about ``who``, with its numbers."""
+    if is_signal(reason):
+        return signal_text(reason, who)
     is_call, fell = bool(reason.source or reason.destination), reason.observed < reason.expected
     change = _CHANGE.format("fell" if fell else "rose")
     if fell and not is_call and reason.metric != VANISHED:
@@ -135,6 +145,8 @@ def _cause_text(reason: Reason, who: str) -> str:
 
 def _symptom_text(reason: Reason) -> str:
     """The same without a subject; an error rate of ``destination`` is of the calls that the cause speaks of."""
+    if is_signal(reason):
+        return signal_text(reason)
     if reason.metric != "error_rate":
         return _cause_text(reason, "it")
     if reason.destination:
