@@ -245,7 +245,7 @@ class _SignalReader:
         self._next = next(self._rows, None)
 
     def at(self, time: int) -> list[Signal]:
-        """The signals of an instant; those of earlier instants are left out."""
+        """The signals of an instant; earlier signals are left out."""
         found = []
         while self._next is not None and self._next[0] <= time:
             if self._next[0] == time:

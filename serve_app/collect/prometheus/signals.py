@@ -3,8 +3,8 @@
 Few meshes have all of these series, so the collector looks for them now and then, and queries only those that exist.
 All signals of pods are one query: the join of pods with their workloads is its most expensive part.
 
-- CPU throttling is the share of the CPU periods of a service's most throttled container, over all of its pods: CPU
-  periods of a busy pod count more than those of an idle one, and a sidecar that is not throttled hides nothing.
+- CPU throttling is the share of the CPU periods of a service's most throttled container, over all of its pods: a
+  busy pod has more CPU periods than an idle one, so it counts more; a sidecar that is not throttled hides nothing.
 - Kills and restarts are differences of counters since the previous poll, so each is in exactly one snapshot.
 - Disk is the fullest volume that a pod of the service mounts; 1 if one of their nodes reports disk pressure.
 - A queue belongs to the service of the settings, or to the only service or workload with the name of the queue or of
@@ -51,7 +51,7 @@ BROKERS = {
     "jetstream": ("jetstream_consumer_num_pending", "consumer_name"),
 }
 
-# Parts of the query of pods, told apart by the label `signal`.
+# Parts of the query of pods; the label `signal` has the name of the part.
 _THROTTLED, _PERIODS, _RESTARTED, _KILLED, _OOM, _PENDING = (
     "throttled", "periods", "restarted", "killed", "oom_events", "pending",
 )  # fmt: skip
