@@ -29,7 +29,7 @@ DISK_GROWTH = 0.005  # above the usual share, from which a volume that is short 
 LEAST_QUEUE = 100.0  # messages; fewer are read within seconds
 TIMES_QUEUE = 3.0  # the highest older depth
 # Snapshots in which a queue may have begun to grow. A rise over 12 or more may be less steep if it is steady.
-QUEUE_SPANS, LEAST_STEADY = (4, 12, 24, 48), 12
+QUEUE_SPANS, LEAST_STEADY = (4, 12, 24, 48, 96), 12
 LEAST_TAU, TIMES_STEADY = 0.7, 2.0  # Kendall's tau of a steady rise, and times the highest older depth
 MOST = 512  # services examined; more with such signals are no longer details of single services
 _LEAST = np.array([LEAST_THROTTLED, 0.5, 0.5, FULL_DISK, 0.5, LEAST_QUEUE], np.float32)  # by kind, to be examined
@@ -206,16 +206,16 @@ def _waiting(lately: Array, usual: float) -> float:
 def _grown(depth: Array) -> float:
     """Queues rise and fall with batches, so only a depth far above everything before counts."""
     lately = depth[-LATELY:][np.isfinite(depth[-LATELY:])]
-    if len(lately) < LATELY or np.median(lately) <= LEAST_QUEUE:
+    now = float(np.median(lately)) if len(lately) == LATELY else 0.0
+    if now <= LEAST_QUEUE:
         return 0.0
     for span in QUEUE_SPANS:
         older, recent = (part[np.isfinite(part)] for part in (depth[:-span], depth[-span:]))
         if len(older) < BEFORE:
             break
         highest = float(older.max())
-        is_step = np.median(recent) > TIMES_QUEUE * highest
-        is_steady = span >= LEAST_STEADY and np.median(lately) >= TIMES_STEADY * highest and _tau(recent) >= LEAST_TAU
-        if is_step or is_steady:
+        is_steady = span >= LEAST_STEADY and now >= TIMES_STEADY * highest and _tau(recent) >= LEAST_TAU
+        if now > TIMES_QUEUE * highest or is_steady:
             return float(lately[-1])
     return 0.0
 

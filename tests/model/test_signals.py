@@ -70,7 +70,8 @@ def facts(course: Course, exposure: int = UNEXPOSED) -> tuple[Fact, ...]:
         (SignalKind.PENDING_PODS, [None, 2.0, 2.0, 2.0, 2.0], 2.0, 0.0),
         (SignalKind.PENDING_PODS, [1.0, 3.0, 3.0, 3.0, 3.0], 3.0, 1.0),
         (SignalKind.QUEUE_DEPTH, [40.0, *[5200.0] * 4], 5200.0, 40.0),
-        (SignalKind.QUEUE_DEPTH, [40.0, *[5200.0] * 10], 5200.0, 40.0),
+        (SignalKind.QUEUE_DEPTH, [40.0, *[5200.0] * 5], 5200.0, 40.0),
+        (SignalKind.QUEUE_DEPTH, [40.0, *[5200.0] * 12], 5200.0, 40.0),
         (SignalKind.QUEUE_DEPTH, [100.0, *np.linspace(100, 290, 24)], 290.0, 100.0),
     ],
 )
