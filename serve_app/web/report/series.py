@@ -6,9 +6,10 @@ import numpy as np
 
 from model.evaluate.truth import Floats
 from model.features import NODE_CHANNELS, channel_values
-from model.snapshot import COUNTS, EDGE_METRICS, MeshSnapshot, SignalKind
+from model.snapshot import EDGE_METRICS, MeshSnapshot, SignalKind
 from model.verdict import DROPPED, LOST, MOVED, NEW, VANISHED
 from serve_app.api.schemas.verdict import ReasonDocument
+from serve_app.web.history import signal_values
 
 _OF_TRAFFIC = {NEW, LOST, MOVED, DROPPED}
 _SIGNALS = frozenset(SignalKind)
@@ -27,7 +28,7 @@ def metric_series(snapshots: Iterable[MeshSnapshot], service: str, reason: Reaso
         ends = reason.source or service, reason.destination or service
         return np.array([_of_call(snapshot, *ends, reason.metric) for snapshot in snapshots])
     if reason.metric in _SIGNALS:
-        return np.array([_of_signal(snapshot, service, SignalKind(reason.metric)) for snapshot in snapshots])
+        return signal_values(snapshots, service, SignalKind(reason.metric)).astype(np.float64)
     metric = "request_rate" if reason.metric == VANISHED else reason.metric
     return np.array([_of_service(snapshot, service, _OWN.index(metric)) for snapshot in snapshots])
 
@@ -42,12 +43,6 @@ def _of_call(snapshot: MeshSnapshot, source: str, destination: str, metric: str)
         return 0.0 if metric in _OF_TRAFFIC else np.nan  # both services are there, but there is no call
     row = int(rows[0])
     return float(snapshot.edge_features[row, column]) if snapshot.edge_observed[row, column] else np.nan
-
-
-def _of_signal(snapshot: MeshSnapshot, service: str, kind: SignalKind) -> float:
-    """Return a signal. Sources leave out zeros of counts."""
-    missing = 0.0 if kind in COUNTS and service in snapshot.node_ids else np.nan
-    return next((one.value for one in snapshot.signals if (one.kind, one.service) == (kind, service)), missing)
 
 
 def _of_service(snapshot: MeshSnapshot, service: str, channel: int) -> float:
