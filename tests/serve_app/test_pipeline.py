@@ -452,7 +452,7 @@ def test_the_culprit_is_found_in_unseen_meshes(checkpoint: Checkpoint) -> None:
     assert len(wrong) <= 1, "\n".join(map(str, wrong))
 
 
-def test_a_queue_that_nobody_reads_opens_a_notice_in_words(checkpoint: Checkpoint, events: list[MeshSnapshot]) -> None:
+def test_a_queue_that_grows_opens_a_notice_in_words(checkpoint: Checkpoint, events: list[MeshSnapshot]) -> None:
     """The depth is 40 for 25 snapshots, then 5,200. The fault of these snapshots begins after the last one."""
     worker = events[0].node_ids[5]
 
