@@ -31,7 +31,7 @@ TIMES_QUEUE = 3.0  # the highest older depth
 # Snapshots in which a queue may have begun to grow. A rise over 12 or more may be less steep if it is steady.
 QUEUE_SPANS, LEAST_STEADY = (4, 12, 24, 48, 96), 12
 LEAST_TAU, TIMES_STEADY = 0.7, 2.0  # Kendall's tau of a steady rise, and times the highest older depth
-MOST = 512  # services examined; more with such signals are no longer details of single services
+MOST = 512  # services examined for throttling, and as many for other signals; more are no details of single services
 _LEAST = np.array([LEAST_THROTTLED, 0.5, 0.5, FULL_DISK, 0.5, LEAST_QUEUE], np.float32)  # by kind, to be examined
 _IS_COUNT = np.array([kind in COUNTS for kind in KINDS])
 
@@ -96,8 +96,13 @@ def unusual_signals(state: MeshState, observation: Observation) -> dict[int, tup
 
 
 def _names_to_examine(window: Sequence[MeshSnapshot]) -> list[str]:
-    """Return the services with a signal in the newest snapshots that may matter: ids, in a stable order."""
+    """Return the services with a signal in the newest snapshots that may matter: ids, in a stable order.
+
+    In some meshes, hundreds of services are always throttled. If there are too many, those whose throttling rose most
+    since the middle of the window are examined.
+    """
     names: dict[str, None] = {}
+    throttled: dict[str, float] = {}
     recent = _is_recent(window, RESTART_SECONDS)
     for age, snapshot in enumerate(reversed(window)):
         if age >= LATELY and not recent[len(window) - 1 - age]:
@@ -107,8 +112,19 @@ def _names_to_examine(window: Sequence[MeshSnapshot]) -> list[str]:
         matters = values >= _LEAST[kind]
         if age >= LATELY:
             matters &= kind == RESTARTS
-        names |= dict.fromkeys(snapshot.node_ids[i] for i in row[matters].tolist())
-    return list(names)[:MOST]
+        is_throttled = matters & (kind == THROTTLING)
+        if not age:
+            throttled = {
+                snapshot.node_ids[i]: value for i, value in zip(row[is_throttled], values[is_throttled], strict=True)
+            }
+        names |= dict.fromkeys(snapshot.node_ids[i] for i in row[matters & ~is_throttled].tolist())
+    rise = throttled
+    if len(throttled) > MOST:
+        middle = window[len(window) // 2].signals
+        before = {one.service: one.value for one in middle if one.kind is SignalKind.CPU_THROTTLING}
+        rise = {name: value - before.get(name, 0.0) for name, value in throttled.items()}
+    most_risen = sorted(rise, key=lambda name: -rise[name])[:MOST]
+    return [*list(names)[:MOST], *(name for name in most_risen if name not in names)]
 
 
 def _is_recent(window: Sequence[MeshSnapshot], seconds: float) -> BoolArray:

@@ -8,6 +8,7 @@ import pytest
 
 from model.incidents.kind import incident_kind
 from model.incidents.tracking import IncidentMemory
+from model.scoring import signals as signals_module
 from model.scoring.explanations import Fact
 from model.scoring.meta_model import build_verdict
 from model.scoring.resources import SHORTAGE_SURPRISE
@@ -112,6 +113,15 @@ def test_throttling_is_unknown_where_no_service_has_it() -> None:
     throttled = [Signal(SignalKind.CPU_THROTTLING, SERVICES[CART], 0.6)]
     observation, state = watch(snapshot(i, signals=throttled if i > 50 else []) for i in range(SNAPSHOTS))
     assert unusual_signals(state, observation) == {}
+
+
+def test_a_service_is_found_among_many_that_are_always_throttled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals_module, "MOST", 2)
+    usual = [Signal(SignalKind.CPU_THROTTLING, name, 0.9) for name in SERVICES if name != SERVICES[CART]]
+    newly = Signal(SignalKind.CPU_THROTTLING, SERVICES[CART], 0.6)
+    window = [snapshot(i, signals=[*usual, newly] if i >= SNAPSHOTS - 3 else usual) for i in range(SNAPSHOTS)]
+    observation, state = watch(window)
+    assert set(unusual_signals(state, observation)) == {CART}
 
 
 def test_near_a_planned_change_restarts_and_pending_pods_are_expected() -> None:
