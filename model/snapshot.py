@@ -69,6 +69,11 @@ class SignalKind(StrEnum):
     QUEUE_DEPTH = "queue_depth"  # messages that wait for it: consumer lag, or the depth of the queue that it reads
 
 
+SHARES_OF_ONE = frozenset({SignalKind.CPU_THROTTLING, SignalKind.DISK_PRESSURE})  # kinds from 0 to 1
+# Kinds that count. Sources leave out their zeros, which nearly all services have: one that is missing is 0.
+COUNTS = frozenset({SignalKind.OOM_KILLS, SignalKind.RESTARTS, SignalKind.PENDING_PODS})
+
+
 @dataclass(frozen=True, slots=True)
 class Signal:
     """A measurement that only some services have. ``service`` is a node id; ``value`` is finite and not negative."""
@@ -117,8 +122,9 @@ class MeshSnapshot:
         observed_at: time, UTC.
         changes: planned changes announced since the previous snapshot.
         policies: for services' alerts at this time.
-        signals: measurements that only some services have, at most one of each kind for a service. A kind that is
-            missing for a service was not measured.
+        signals: measurements that only some services have, at most one of each kind for a service, in the order of
+            the services and of ``SignalKind``. A kind that is missing for a service was not measured. Two exceptions
+            keep snapshots small: of ``COUNTS``, and of CPU throttling if another service has it, a missing one is 0.
     """
 
     node_ids: tuple[str, ...]
@@ -143,6 +149,7 @@ class MeshSnapshot:
         observed_at: datetime,
         changes: Sequence[PlannedChange] = (),
         policies: Sequence[ServicePolicy] = (),
+        signals: Sequence[Signal] = (),
     ) -> "MeshSnapshot":
         """Check and freeze a snapshot. NaN in a feature means "not observed".
 
@@ -154,6 +161,7 @@ class MeshSnapshot:
             observed_at: a time with a zone.
             changes: planned changes since the previous snapshot.
             policies: for services' alerts at this time.
+            signals: measurements that only some services have, in any order.
 
         Raises:
             InvalidSnapshot: with the place of the first error.
@@ -169,7 +177,7 @@ class MeshSnapshot:
         _check_ids(ids, len(nodes))
         _check_edges(ids, index, len(edges))
         index.setflags(write=False)
-        return cls._of(ids, index, nodes, edges, observed_at, changes, policies)
+        return cls._of(ids, index, nodes, edges, observed_at, changes, policies, signals)
 
     def with_values(
         self,
@@ -178,6 +186,7 @@ class MeshSnapshot:
         edge_features: ArrayLike,
         changes: Sequence[PlannedChange] = (),
         policies: Sequence[ServicePolicy] = (),
+        signals: Sequence[Signal] = (),
     ) -> "MeshSnapshot":
         """Check and freeze a snapshot of the same services and calls at another time. They are shared, and not checked
         again, which takes most of the time of :meth:`create`. Arguments and errors as there."""
@@ -188,7 +197,7 @@ class MeshSnapshot:
                 raise InvalidSnapshot(
                     f"expected one row of features for each of {expected} {kind}, came {len(rows)}", place=()
                 )
-        return self._of(self.node_ids, self.edge_index, nodes, edges, observed_at, changes, policies)
+        return self._of(self.node_ids, self.edge_index, nodes, edges, observed_at, changes, policies, signals)
 
     @classmethod
     def _of(
@@ -200,6 +209,7 @@ class MeshSnapshot:
         observed_at: datetime,
         changes: Sequence[PlannedChange],
         policies: Sequence[ServicePolicy],
+        signals: Sequence[Signal],
     ) -> "MeshSnapshot":
         """A snapshot of services and calls that were checked."""
         if observed_at.tzinfo is None:
@@ -217,8 +227,8 @@ class MeshSnapshot:
             )
         for array in (nodes, edges, node_observed, edge_observed):
             array.setflags(write=False)
-        at = _in_utc(observed_at)
-        return cls(ids, index, nodes, node_observed, edges, edge_observed, at, tuple(changes), tuple(policies))
+        at, checked = _in_utc(observed_at), _check_signals(ids, signals)
+        return cls(ids, index, nodes, node_observed, edges, edge_observed, at, tuple(changes), tuple(policies), checked)
 
     @property
     def num_nodes(self) -> int:
@@ -246,10 +256,24 @@ class MeshSnapshot:
         h.update(repr(self.changes).encode())
         if self.policies:
             h.update(repr(self.policies).encode())
+        if self.signals:
+            h.update(repr(self.signals).encode())
         return h.hexdigest()
+
+    @cached_property
+    def signal_places(self) -> tuple[IntArray, FloatArray]:
+        """Places of the signals, ascending, and their values, ``[S]`` each.
+
+        A place is the position of the service times the number of kinds, plus the position of the kind.
+        """
+        row = {name: i for i, name in enumerate(self.node_ids)} if self.signals else {}
+        places = [row[one.service] * len(_KIND_ORDER) + _KIND_ORDER[one.kind] for one in self.signals]
+        return np.array(places, np.int64), np.array([one.value for one in self.signals], np.float32)
 
     def take(self, nodes: ArrayLike, edges: ArrayLike) -> "MeshSnapshot":
         """Return the sub-mesh of ``nodes`` (positions, in this order) and ``edges`` (both ends must be among them).
+
+        The signals of the other services are left out.
 
         Raises:
             InvalidSnapshot: an edge has an end outside ``nodes``.
@@ -265,8 +289,9 @@ class MeshSnapshot:
                 f"take: edge {edge} has an end outside the {len(node_rows)} chosen nodes; choose both ends or leave it",
                 place=("edges", edge),
             )
+        ids = tuple(self.node_ids[i] for i in node_rows)
         return MeshSnapshot(
-            tuple(self.node_ids[i] for i in node_rows),
+            ids,
             index,
             self.node_features[node_rows],
             self.node_observed[node_rows],
@@ -275,6 +300,7 @@ class MeshSnapshot:
             self.observed_at,
             self.changes,
             self.policies,
+            signals_of(self.signals, ids),
         )
 
     def to_pyg(self) -> "Data":
@@ -336,6 +362,14 @@ def mark_services(node_ids: Sequence[str], wanted: Collection[str]) -> BoolArray
     marked = np.zeros(len(node_ids), bool)
     marked[list(find_rows(node_ids, wanted).values())] = True
     return marked
+
+
+def signals_of(signals: Sequence[Signal], node_ids: Sequence[str]) -> tuple[Signal, ...]:
+    """Return the signals of these services, in their order."""
+    if not signals:
+        return ()
+    row = {name: i for i, name in enumerate(node_ids)}
+    return tuple(sorted((one for one in signals if one.service in row), key=lambda one: row[one.service]))
 
 
 def namespace_of(node_id: str) -> str:
@@ -401,6 +435,7 @@ def with_clean_names(snapshot: MeshSnapshot) -> MeshSnapshot:
         node_ids=tuple(cleaned.values()),
         changes=tuple(replace(one, service=cleaned.get(one.service, one.service)) for one in snapshot.changes),
         policies=tuple(replace(one, service=cleaned.get(one.service, one.service)) for one in snapshot.policies),
+        signals=tuple(replace(one, service=cleaned[one.service]) for one in snapshot.signals),
     )
 
 
@@ -551,3 +586,44 @@ def _check_values(kind: str, values: FloatArray, names: Sequence[str]) -> BoolAr
             place=(kind, row, names[column]),
         )
     return observed
+
+
+def _check_signals(ids: tuple[str, ...], signals: Sequence[Signal]) -> tuple[Signal, ...]:
+    """Refuse impossible signals, and return the others in the order of the services and kinds.
+
+    A value gets the fewest digits that are the same float32: snapshots in all formats then have equal signals.
+    """
+    if not signals:
+        return ()
+    row = find_rows(ids, {one.service for one in signals})
+    placed: dict[tuple[int, int], Signal] = {}
+    for i, one in enumerate(signals):
+        if one.service not in row:
+            raise InvalidSnapshot(
+                f"signal {i}: {one.service[:80]!r} is not among the {len(ids)} services; add it or remove the signal",
+                place=("signals", i),
+            )
+        at, kind = row[one.service], SignalKind(one.kind)
+        value = _short_decimal(one.value) if 0 <= one.value <= LARGEST_VALUE else float("nan")
+        if not value <= (1.0 if kind in SHARES_OF_ONE else LARGEST_VALUE):
+            expected = "a ratio from 0 to 1" if kind in SHARES_OF_ONE else f"a number from 0 to {LARGEST_VALUE:g}"
+            raise InvalidSnapshot(
+                f"node {at}: {kind}: expected {expected}, got {one.value:g}; leave out what was not observed",
+                place=("nodes", at, "signals", kind.value),
+            )
+        key = at, _KIND_ORDER[kind]
+        if key in placed:
+            raise InvalidSnapshot(
+                f"signal {i}: {kind} of {one.service[:80]!r} was already given; send each kind once for a service",
+                place=("signals", i),
+            )
+        placed[key] = one if value == one.value and kind is one.kind else Signal(kind, one.service, value)
+    return tuple(placed[key] for key in sorted(placed))
+
+
+_KIND_ORDER = {kind: i for i, kind in enumerate(SignalKind)}
+
+
+def _short_decimal(value: float) -> float:
+    """Return the number with the fewest digits that is the same float32."""
+    return float(value) if float(value).is_integer() and value < 2**24 else float(str(np.float32(value)))

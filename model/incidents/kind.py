@@ -2,18 +2,21 @@
 
 from collections.abc import Set as AbstractSet
 
+from model.snapshot import SignalKind
 from model.verdict import DROPPED, LOST, MOVED, NEW, SENT, VANISHED, Incident, IncidentKind, Reason, Severity, Suspect
 
 MANY_FAIL = 0.02  # rise of the error rate, from which failures describe a service that is also slow
 MORE_REQUESTS = 2.0  # times its usual requests, from which a service that is slow, fails or is short is overloaded
 MORE_RESOURCES = 1.2  # times what its requests explain, from which a resource is why a service is slow or fails
 SCARCE = frozenset({"cpu_utilization", "cpu_per_request", "memory_utilization"})
+# Signals of a resource that is at its limit; only unusual ones are facts. The others may be effects of a fault.
+EXHAUSTED = frozenset({SignalKind.CPU_THROTTLING, SignalKind.OOM_KILLS, SignalKind.DISK_PRESSURE})
 _BY_METRIC = {
     "error_rate": IncidentKind.FAILING,
     "p50_latency": IncidentKind.SLOW,
     "p99_latency": IncidentKind.SLOW,
     "own_time": IncidentKind.SLOW,
-    **dict.fromkeys((*SCARCE, "active_connections"), IncidentKind.RESOURCES),
+    **dict.fromkeys((*SCARCE, "active_connections", *SignalKind), IncidentKind.RESOURCES),
     VANISHED: IncidentKind.GONE,
     NEW: IncidentKind.REROUTED,
     LOST: IncidentKind.REROUTED,
@@ -69,6 +72,8 @@ def _kind_of(suspect: Suspect) -> IncidentKind:
 def _is_scarce(fact: Reason, load: float) -> bool:
     """Whether a service uses more of a resource than its requests explain. With fewer requests than usual, each one has
     a larger share of the work that is always done."""
+    if fact.metric in EXHAUSTED:
+        return True
     if fact.metric == "cpu_per_request" and load < 1:
         return False
     return fact.metric in SCARCE and fact.observed >= MORE_RESOURCES * max(load, 1.0) * fact.expected

@@ -33,6 +33,7 @@ from model.scoring.dropped_calls import dropped_calls
 from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
 from model.scoring.resources import SHORTAGE_SURPRISE, Trend, shortage, trends
 from model.scoring.score import PartitionScore
+from model.scoring.signals import merge_facts, pressure, signal_reasons, unusual_signals
 from model.snapshot import BoolArray, IntArray, mark_services
 from model.state.change_impact import OWN
 from model.state.filters import SEEN
@@ -240,7 +241,9 @@ def gather(
     rising = trends(state)
     notice = shortage(state, observation, surprise.node)
     notice[[trend.row for trend in rising]] = SHORTAGE_SURPRISE
-    notice *= _leniency(state, policy) * decoded.scored * observation.presence.measured
+    notice *= observation.presence.measured
+    unusual = unusual_signals(state, observation)
+    notice = np.maximum(notice, pressure(state, observation, unusual)) * _leniency(state, policy) * decoded.scored
     notice = apply_notice_shifts(notice, state.memory, state.node_ids)
     interest = np.maximum.reduce([page, affected, notice]) + 1e-3 * np.maximum(
         surprise.node.max(axis=1, initial=0), page
@@ -254,6 +257,8 @@ def gather(
     strength = _strength(state, observation, surprise, kinds, dropped, keep)
     silent = _silent_services(state, observation)
     present = observation.node_present
+    explanation = explain(state, observation, strength, surprise.node_expected, surprise.edge_expected, keep)
+    context = merge_facts(explanation.context, signal_reasons(state, observation, keep, unusual))
     return Evidence(
         tuple(state.node_ids[i] for i in keep),
         kinds[keep],
@@ -262,7 +267,7 @@ def gather(
         page[keep].astype(np.float32),
         affected[keep].astype(np.float32),
         calls[:, (calls >= 0).all(axis=0) & (calls[0] != calls[1])],
-        explain(state, observation, strength, surprise.node_expected, surprise.edge_expected, keep),
+        replace(explanation, context=context),
         (int((page > 2).sum()), int((page > 3).sum()), int((page > 5).sum())),
         int((decoded.scored & present).sum()),
         int(present.sum()),

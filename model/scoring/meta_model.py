@@ -45,7 +45,7 @@ from model.scoring.evidence import (
 )
 from model.scoring.explanations import SERIES
 from model.scoring.resources import Trend
-from model.snapshot import BoolArray, IntArray, mark_services
+from model.snapshot import BoolArray, IntArray, SignalKind, mark_services
 from model.verdict import MOVED, Incident, Reason, Severity, Status, Suspect, Verdict
 
 EITHER_WAY = (
@@ -61,6 +61,7 @@ STREAK = 0b111  # the last three snapshots, as bits of ``Streaks``
 MOST_SUSPECTS = 10
 NOTICE_CLEAR_SECONDS = 600.0  # without evidence after which a notice ends
 NOTICE_CONFIRM, NOTICE_CONFIRM_OF = 3, 4  # snapshots above the level, of the last so many; a notice is not urgent
+SIGNALS = frozenset(SignalKind)
 RESOURCE_METRICS = frozenset(NODE_CHANNELS[c].name for c in (CPU, MEMORY, CONNECTIONS, CPU_PER_REQUEST))
 MOST_SILENT = 0.05  # share of the services; above it, a verdict without an incident is partial
 # Times the page level, from which an alert needs a snapshot less, and a culprit can be another fault beside it.
@@ -453,7 +454,9 @@ def _short_services(
             for reason in _reasons(evidence, row, memory, when)
             if reason.metric in RESOURCE_METRICS and reason.metric not in grown
         )
-        found.append(Suspect(evidence.names[row], float(share[i]), (*rising, *others)))
+        facts = (f for f in evidence.explanation.context.get(row, ()) if f.metric in SIGNALS)
+        signals = (Reason(f.metric, f.observed, f.expected, began) for f in facts)
+        found.append(Suspect(evidence.names[row], float(share[i]), (*signals, *rising, *others)))
     return tuple(found)
 
 

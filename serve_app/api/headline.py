@@ -23,11 +23,13 @@ from model.verdict import (
     Suspect,
 )
 from serve_app.api.reason_text import (
+    is_signal,
     metric_words,
     observed_text,
     reads_as_expected,
     shortage_text,
     span_text,
+    signal_text,
     usual_text,
 )
 
@@ -230,6 +232,8 @@ def _change_words(incident: Incident) -> str:
 
 def _cause_text(reason: Reason, who: str, *, is_only_in_a_call: bool = False, change: str = "") -> str:
     """What a reason says about ``who``, with its numbers, and after which change."""
+    if is_signal(reason):
+        return signal_text(reason, who)
     is_call, fell = bool(reason.source or reason.destination), reason.observed < reason.expected
     otherwise = _CHANGE.format("fell" if fell else "rose")
     if fell and not is_call and reason.metric != VANISHED:
@@ -248,6 +252,8 @@ def _symptom_text(reason: Reason, who: str, call: Reason | None) -> str:
         who: the suspect.
         call: the cause, if it speaks of calls and not of the suspect.
     """
+    if is_signal(reason):
+        return signal_text(reason)
     if call is not None:
         is_same = reason.source == call.source and reason.metric in _SAME_CALL
         return _fill(_SAME_CALL[reason.metric], reason, who) if is_same else _cause_text(reason, who)

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from model.snapshot import RATIOS
+from model.snapshot import RATIOS, SHARES_OF_ONE, SignalKind
 from model.verdict import (
     DROPPED,
     LOST,
@@ -29,6 +29,38 @@ _NAMES = {
     "own_time": "self time (excluding downstream calls)",
     "request_rate": "requests",
     SENT: "calls that it makes",
+    SignalKind.CPU_THROTTLING: "CPU throttling",
+    SignalKind.OOM_KILLS: "OOM kills",
+    SignalKind.DISK_PRESSURE: "disk in use",
+}
+# Signals in words: of a service, and without a subject.
+_SIGNALS: dict[str, tuple[str, str]] = {
+    SignalKind.CPU_THROTTLING: (
+        "CPU of {who} is throttled in {observed} of its periods{usual}",
+        "throttled in {observed} of CPU periods{usual}",
+    ),
+    SignalKind.OOM_KILLS: (
+        "{observed} {containers} of {who} {were} killed for memory",
+        "{observed} {containers} killed for memory",
+    ),
+    SignalKind.RESTARTS: ("{observed} {containers} of {who} restarted", "{observed} {containers} restarted"),
+    SignalKind.DISK_PRESSURE: (
+        "{observed} of the disk space of {who} is in use{usual}",
+        "{observed} of the disk space in use{usual}",
+    ),
+    SignalKind.PENDING_PODS: (
+        "{observed} {pods} of {who} {do} not start{usual}",
+        "{observed} {pods} {do} not start{usual}",
+    ),
+    SignalKind.QUEUE_DEPTH: ("{observed} {messages} {wait} for {who}{usual}", "{observed} {messages} {wait}{usual}"),
+}
+_PLURALS = {
+    "containers": ("container", "containers"),
+    "were": ("was", "were"),
+    "pods": ("pod", "pods"),
+    "do": ("does", "do"),
+    "messages": ("message", "messages"),
+    "wait": ("waits", "wait"),
 }
 _RESOURCES = {
     "memory_utilization": "memory",
@@ -94,6 +126,8 @@ def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
         observed_at: of the verdict.
     """
     since = _since(reason.since, observed_at)
+    if is_signal(reason):
+        return f"{signal_text(reason)}{since}"
     if reason.metric == VANISHED:
         return f"disappeared: no requests, expected {_words(reason, reason.expected)}{since}"
     calls = f"calls {reason.source or service} -> {reason.destination or service}"
@@ -128,10 +162,26 @@ def shortage_text(reason: Reason, service: str) -> str:
         reason: about a resource that becomes short.
         service: the one that needs it.
     """
+    if is_signal(reason):
+        return signal_text(reason, service)
     resource = f"{_RESOURCES.get(reason.metric, metric_words(reason.metric))} of {service}"
     if reason.forecast:
         return f"{resource} {forecast_text(reason.forecast)}"
     return f"{resource}: {observed_text(reason)}, usually {usual_text(reason)}"
+
+
+def is_signal(reason: Reason) -> bool:
+    """Whether a reason is a signal: it was measured outside the mesh, and has a sentence of its own."""
+    return reason.metric in _SIGNALS
+
+
+def signal_text(reason: Reason, service: str = "") -> str:
+    """``5,200 messages wait for shop/worker, usually 40``; without a service ``5,200 messages wait, usually 40``."""
+    observed = observed_text(reason)
+    words = {name: forms[observed != "1"] for name, forms in _PLURALS.items()}
+    is_known = math.isfinite(reason.expected) and not _looks_equal(reason)
+    usual = f", usually {usual_text(reason)}" if is_known else ""
+    return _SIGNALS[reason.metric][not service].format(who=service, observed=observed, usual=usual, **words)
 
 
 def observed_text(reason: Reason) -> str:
@@ -180,7 +230,7 @@ def event_text(event: ClusterEvent, since: datetime) -> str:
 
 def unit(metric: str, largest: float) -> Unit:
     """The unit for values of a metric up to ``largest``."""
-    if metric in RATIOS:
+    if metric in RATIOS or metric in SHARES_OF_ONE:
         return PERCENT
     if metric in _TIMES:
         return SECONDS if largest >= 1.0 else MILLISECONDS
@@ -193,7 +243,12 @@ def metric_words(metric: str) -> str:
 
 
 def reads_as_expected(reason: Reason) -> bool:
-    """Whether observed and expected look the same at the shown precision, so that the text would say nothing."""
+    """Whether observed and expected look the same at the shown precision, so that the text would say nothing. A signal
+    always says something: a full disk is short even if it was full before."""
+    return not is_signal(reason) and _looks_equal(reason)
+
+
+def _looks_equal(reason: Reason) -> bool:
     unit = _unit(reason)
     observed, expected = unit.round_value(reason.observed), unit.round_value(reason.expected)
     return observed == expected or (math.isnan(observed) and math.isnan(expected))

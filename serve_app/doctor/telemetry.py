@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from serve_app.collect.prometheus.detect import DETECTION, MeshSource
+from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, THROTTLING
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Poll, Role
 from serve_app.doctor.installation import Finding
 from serve_app.settings import CollectorSettings, MeshSettings
@@ -34,7 +35,17 @@ COSTS: dict[Role, str] = {
     (KUBERNETES, "autoscaled"): "scaling by an autoscaler looks like any other scaling",
     (KUBERNETES, "cordoned"): "planned node drains are unknown; kube-state-metrics provides them",
     (KUBERNETES, "serves"): "each workload counts for the service of the same name",
+    (KUBERNETES, PODS): "CPU throttling, OOM kills, restarts and pending pods are unknown",
+    (KUBERNETES, DISK): "full volumes and nodes with disk pressure are unknown",
+    (KUBERNETES, QUEUES): "the depth of queues is unknown",
 }
+# Of signals: what a missing source costs. Meshes without volumes or brokers miss nothing.
+SIGNAL_COSTS = {
+    THROTTLING: "CPU throttling is not monitored; cAdvisor provides it for containers with a CPU limit",
+    RESTARTS: "restarts and OOM kills are not monitored; kube-state-metrics provides them",
+    PENDING: "pending pods are not monitored; kube-state-metrics provides them",
+}
+QUEUES_SHOWN = 20
 NEEDED = {(SERVICES, "requests"), (CALLS, "requests")}
 MAY_BE_EMPTY = {  # no failures, annotations, autoscalers or drained nodes
     (SERVICES, "failures"),
@@ -42,6 +53,9 @@ MAY_BE_EMPTY = {  # no failures, annotations, autoscalers or drained nodes
     (KUBERNETES, "autoscaled"),
     (KUBERNETES, "cordoned"),
     (KUBERNETES, "annotations"),
+    (KUBERNETES, PODS),
+    (KUBERNETES, DISK),
+    (KUBERNETES, QUEUES),
 }
 
 
@@ -63,6 +77,7 @@ def check_telemetry(mesh: MeshSettings, collector: CollectorSettings, at: dateti
             yield Finding(subject, "ok", f"{count} series in {answer.seconds:.2f} s")
         else:
             yield Finding(subject, "problem" if role in NEEDED else "warning", "no series", COSTS[role])
+    yield from _signals(poll)
     if poll.ignored_annotations:
         yield Finding(
             "annotations", "warning", "; ".join(poll.ignored_annotations), "correct or remove them: they have no effect"
@@ -71,6 +86,21 @@ def check_telemetry(mesh: MeshSettings, collector: CollectorSettings, at: dateti
         found = f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls at {at.isoformat()}"
         yield Finding("snapshot", "ok", found)
         yield from _rules(poll, mesh, collector)
+
+
+def _signals(poll: Poll) -> Iterator[Finding]:
+    """Which signals exist, and which queues belong to no service."""
+    if poll.signal_sources is None:
+        return
+    for source, cost in SIGNAL_COSTS.items():
+        if source not in poll.signal_sources:
+            yield Finding(f"signals {source}", "warning", "no series", cost)
+    if poll.signal_sources:
+        yield Finding("signals", "ok", ", ".join(sorted(poll.signal_sources)))
+    if poll.unmapped_queues:
+        some, more = poll.unmapped_queues[:QUEUES_SHOWN], len(poll.unmapped_queues) - QUEUES_SHOWN
+        found = f"{', '.join(some)}{f' and {more} more' if more > 0 else ''}: no service of the mesh reads them"
+        yield Finding("queues", "warning", found, "set `queues` of the mesh to the service that reads each")
 
 
 def _rules(poll: Poll, mesh: MeshSettings, collector: CollectorSettings) -> Iterator[Finding]:

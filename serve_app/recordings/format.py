@@ -5,12 +5,15 @@
                        of the other edge metrics
     incidents.parquet  optional: start, end, kind, root_cause_service, root_cause_metric, and any further columns
     events.parquet     optional: time, kind, object, reason; ``object`` is a node id
+    signals.parquet    optional: time, service, namespace, kind, value; kinds as in :class:`~model.snapshot.SignalKind`
     meta.json          ``sampling_interval_seconds`` and any further content. It is written last, so a folder without it
                        is not a complete recording.
 
 Times are UTC; a column without a time zone is read as UTC. **Rows must be sorted by time**; the order of the rows of
 one instant does not matter. Reading and writing hold one batch of rows and one snapshot in memory, however long the
 recording is. Only incidents and events are read whole.
+
+Signals at a time without any row in nodes.parquet are left out.
 
 A null or an absent metric means "not observed". An end of a call that has no row in nodes.parquet at that time is a
 service of which nothing was measured. Two kinds of calls are left out, and
@@ -30,6 +33,7 @@ import pyarrow as pa
 BATCH_ROWS = 65_536
 TIME = pa.timestamp("us", tz="UTC")
 NODE_KEYS = ("service", "namespace")
+SIGNAL_COLUMNS = ("time", *NODE_KEYS, "kind", "value")
 EDGE_KEYS = ("source", "source_namespace", "destination", "destination_namespace")
 INCIDENT_COLUMNS = ("start", "end", "kind", "root_cause_service", "root_cause_metric")
 

@@ -17,10 +17,19 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from model.errors import InvalidSnapshot
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, Signal, SignalKind
 from serve_app.errors import BadRecording
-from serve_app.recordings.format import BATCH_ROWS, EDGE_KEYS, INCIDENT_COLUMNS, NODE_KEYS, TIME, LabelledIncident
+from serve_app.recordings.format import (
+    BATCH_ROWS,
+    EDGE_KEYS,
+    INCIDENT_COLUMNS,
+    NODE_KEYS,
+    SIGNAL_COLUMNS,
+    TIME,
+    LabelledIncident,
+)
 
+_KINDS = {kind.value: kind for kind in SignalKind}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -57,6 +66,7 @@ class RecordingReader:
         changes, announced = self.changes(), 0
         calls = _instants(self.path / "edges.parquet", EDGE_KEYS, EDGE_METRICS)
         pending = next(calls, None)
+        signals = _SignalReader(self.path / "signals.parquet")
         for nodes in _instants(self.path / "nodes.parquet", NODE_KEYS, NODE_METRICS):
             while pending is not None and pending.time < nodes.time:
                 self.dropped_calls += len(pending.features)  # calls of an instant without services
@@ -67,7 +77,8 @@ class RecordingReader:
             now, first = _datetime(nodes.time), announced
             while announced < len(changes) and changes[announced][0] <= now:
                 announced += 1
-            yield self._snapshot(nodes, present, [change for _, change in changes[first:announced]])
+            its_changes = [change for _, change in changes[first:announced]]
+            yield self._snapshot(nodes, present, its_changes, signals.at(nodes.time))
         while pending is not None:
             self.dropped_calls += len(pending.features)
             pending = next(calls, None)
@@ -83,7 +94,9 @@ class RecordingReader:
         changes = [(row["time"], PlannedChange(row["kind"], row["object"], row.get("reason") or "")) for row in rows]
         return sorted(changes, key=lambda change: change[0])
 
-    def _snapshot(self, nodes: "_Rows", calls: "_Rows | None", changes: list[PlannedChange]) -> MeshSnapshot:
+    def _snapshot(
+        self, nodes: "_Rows", calls: "_Rows | None", changes: list[PlannedChange], signals: list[Signal]
+    ) -> MeshSnapshot:
         (ids,) = nodes.ids
         node_features = nodes.features
         index = np.empty((2, 0), dtype=np.int64)
@@ -105,6 +118,7 @@ class RecordingReader:
                 edge_features=features,
                 observed_at=now,
                 changes=changes,
+                signals=signals,
             )
         except InvalidSnapshot as error:
             raise BadRecording(f"recording {self.path}, time {now.isoformat()}: {error.message}") from error
@@ -221,6 +235,45 @@ def _instants(path: Path, keys: Sequence[str], metrics: Sequence[str]) -> Iterat
             row += len(times)
         if held:
             yield _concatenate(held)
+
+
+class _SignalReader:
+    """Reads the signals of one instant after the other. A missing file has none."""
+
+    def __init__(self, path: Path) -> None:
+        self._rows = _signal_rows(path) if path.exists() else iter(())
+        self._next = next(self._rows, None)
+
+    def at(self, time: int) -> list[Signal]:
+        """The signals of an instant; earlier signals are left out."""
+        found = []
+        while self._next is not None and self._next[0] <= time:
+            if self._next[0] == time:
+                found.append(self._next[1])
+            self._next = next(self._rows, None)
+        return found
+
+
+def _signal_rows(path: Path) -> Iterator[tuple[int, Signal]]:
+    """Yield the signals of a file and their times. Rows without a value were not measured."""
+    with _parquet(path) as file:
+        _require(path, file.schema_arrow.names, SIGNAL_COLUMNS)
+        row, before = 0, 0
+        for batch in file.iter_batches(BATCH_ROWS, columns=list(SIGNAL_COLUMNS), use_threads=False):
+            times, values = _times(path, batch, row), _features(batch, SIGNAL_COLUMNS[-1:])[:, 0]
+            services = _node_ids(batch, *NODE_KEYS).to_pylist()
+            kinds = batch.column("kind").cast(pa.string()).to_pylist()
+            for time, service, kind, value in zip(times.tolist(), services, kinds, values.tolist(), strict=True):
+                if row:
+                    _check_order(path, before, time, row)
+                if kind not in _KINDS:
+                    raise BadRecording(
+                        f"{path}, row {row}: kind: expected one of {', '.join(_KINDS)}, got {str(kind)[:80]!r}; "
+                        "correct it or leave the row out"
+                    )
+                row, before = row + 1, time
+                if value == value:
+                    yield time, Signal(_KINDS[kind], service, value)
 
 
 def _concatenate(parts: list[_Rows]) -> _Rows:

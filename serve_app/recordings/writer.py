@@ -16,8 +16,19 @@ from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, namespace_of
 from serve_app.errors import BadRecording
-from serve_app.recordings.format import BATCH_ROWS, EDGE_KEYS, INCIDENT_COLUMNS, NODE_KEYS, TIME, LabelledIncident
+from serve_app.recordings.format import (
+    BATCH_ROWS,
+    EDGE_KEYS,
+    INCIDENT_COLUMNS,
+    NODE_KEYS,
+    SIGNAL_COLUMNS,
+    TIME,
+    LabelledIncident,
+)
 
+_SIGNAL_SCHEMA = pa.schema(
+    [("time", TIME), *((name, pa.string()) for name in SIGNAL_COLUMNS[1:-1]), (SIGNAL_COLUMNS[-1], pa.float32())]
+)
 _EVENT_SCHEMA = pa.schema([("time", TIME), *((name, pa.string()) for name in ("kind", "object", "reason"))])
 
 
@@ -51,10 +62,11 @@ class RecordingWriter:
         self._newest: datetime | None = None
         self._snapshots = 0
         self._files = ExitStack()
+        self._signals: _RowGroups | None = None  # None before the first signal
 
     def __enter__(self) -> Self:
         self.path.mkdir(parents=True, exist_ok=True)
-        for stale in ("incidents.parquet", "events.parquet"):
+        for stale in ("incidents.parquet", "events.parquet", "signals.parquet"):
             (self.path / stale).unlink(missing_ok=True)
         nodes, edges = _row_schema(NODE_KEYS, NODE_METRICS), _row_schema(EDGE_KEYS, EDGE_METRICS)
         self._nodes = self._files.enter_context(_RowGroups(self.path / "nodes.parquet", nodes))
@@ -90,6 +102,22 @@ class RecordingWriter:
         self._nodes.write(_rows(time, node_keys, snapshot.node_features, snapshot.node_observed, self._nodes.schema))
         self._edges.write(_rows(time, edge_keys, snapshot.edge_features, snapshot.edge_observed, self._edges.schema))
         self._events += [(time, change) for change in snapshot.changes]
+        if snapshot.signals:
+            self._write_signals(snapshot)
+
+    def _write_signals(self, snapshot: MeshSnapshot) -> None:
+        """Append the signals of a snapshot. The file begins with the first one: most recordings have none."""
+        if self._signals is None:
+            self._signals = self._files.enter_context(_RowGroups(self.path / "signals.parquet", _SIGNAL_SCHEMA))
+        signals = snapshot.signals
+        columns = [
+            pa.repeat(pa.scalar(snapshot.observed_at, TIME), len(signals)),
+            pa.array([one.service.split("/", 1)[1] for one in signals], pa.string()),
+            pa.array([namespace_of(one.service) for one in signals], pa.string()),
+            pa.array([one.kind.value for one in signals], pa.string()),
+            pa.array([one.value for one in signals], pa.float32()),
+        ]
+        self._signals.write(pa.record_batch(columns, schema=_SIGNAL_SCHEMA))
 
     def add_incident(self, incident: LabelledIncident) -> None:
         """Label a fault, at any time before the ``with`` block ends."""

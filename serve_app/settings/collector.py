@@ -1,12 +1,15 @@
 """Settings of the collector: which meshes to poll, and how."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from model.snapshot import SERVICE_PATTERN
 from serve_app.settings.base import AccessSettings, Address, Location, MeshName, SettingsGroup
 from serve_app.settings.roles import Role
+
+ServiceId = Annotated[str, Field(pattern=SERVICE_PATTERN)]
 
 
 class QuerySettings(SettingsGroup):
@@ -61,6 +64,13 @@ class MeshSettings(AccessSettings):
     )
     source: Literal["auto", "istio", "istio-ambient", "opentelemetry", "linkerd", "envoy", "generic"] = "auto"
     generic: GenericSettings | None = Field(None, description="queries for source = generic")
+    queues: dict[str, ServiceId] = Field(
+        default_factory=dict,
+        description="service that reads a queue, by queue or consumer group; others go to the service of their name",
+    )
+    queue_query: str = Field(
+        "", description="PromQL of the depth of further queues, whose label `queue` has the name; $window as elsewhere"
+    )
     compressed: bool = Field(
         False, description="ask Prometheus for gzip: a tenth of the bytes, more CPU time at both ends"
     )

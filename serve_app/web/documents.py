@@ -99,7 +99,7 @@ class ServicesDocument(Document):
 
 
 class SeriesDocument(Document):
-    """The metrics of a service or a call over time; null: not observed."""
+    """The metrics of a service or a call over time, and the signals that the service has; null: not observed."""
 
     observed_at: list[Instant]
     metrics: dict[str, list[float | None]]

@@ -1,6 +1,6 @@
 """The timeline of a mesh and the series of a service or call. Returns JSON."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, FloatArray, MeshSnapshot
+from model.snapshot import COUNTS, EDGE_METRICS, NODE_METRICS, FloatArray, MeshSnapshot, SignalKind
 from serve_app.errors import InvalidParameter
 from serve_app.stores.record import Record
 
@@ -84,12 +84,25 @@ def series(window: Sequence[MeshSnapshot], service: str, source: str | None = No
     table = service_table(window, service) if source is None else call_table(window, source, service)
     if table is None:
         raise unknown_row(window, service, source)
+    metrics = {name: plain(table[:, i]) for i, name in enumerate(names)}
+    if source is None:
+        kinds = {one.kind for snapshot in window for one in snapshot.signals if one.service == service}
+        metrics |= {kind.value: plain(signal_values(window, service, kind)) for kind in SignalKind if kind in kinds}
     return msgspec.json.encode(
-        {
-            "observed_at": [instant(snapshot.observed_at) for snapshot in window],
-            "metrics": {name: plain(table[:, i]) for i, name in enumerate(names)},
-        }
+        {"observed_at": [instant(snapshot.observed_at) for snapshot in window], "metrics": metrics}
     )
+
+
+def signal_values(snapshots: Iterable[MeshSnapshot], service: str, kind: SignalKind) -> FloatArray:
+    """Return a signal of a service, ``[T]``; NaN if it was not measured. Sources leave out zeros of counts."""
+    missing = 0.0 if kind in COUNTS else np.nan
+
+    def value(snapshot: MeshSnapshot) -> float:
+        if service not in snapshot.node_ids:
+            return np.nan
+        return next((one.value for one in snapshot.signals if (one.kind, one.service) == (kind, service)), missing)
+
+    return np.array([value(snapshot) for snapshot in snapshots], np.float32)
 
 
 def service_table(window: Sequence[MeshSnapshot], service: str) -> FloatArray | None:

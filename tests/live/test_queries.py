@@ -12,6 +12,7 @@ import pytest
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects import KNOWN, Query
 from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, OPTIONAL, RESOURCES
+from serve_app.collect.prometheus.signals import BROKERS, SOURCES, Queues, search_query, signal_queries
 from serve_app.net.endpoint import Endpoint
 from tests.live.monitor import Monitor
 from tests.live.programs import find_program, missing_programs
@@ -43,6 +44,8 @@ def all_queries() -> Iterator[tuple[str, Query]]:
         if dialect.serves is not None:
             yield f"{dialect.name} serves", dialect.serves
     yield from {**RESOURCES, **CONTROLLERS, **OPTIONAL, **ANNOTATIONS}.items()
+    yield "search", search_query()
+    yield from signal_queries({*SOURCES, *BROKERS}, Queues(promql="sum by (queue) (jobs_waiting)")).items()
 
 
 @pytest.mark.parametrize("window", [60.0, 7.5])

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from model.network.autoencoder import Autoencoder, AutoencoderConfig
 from model.scoring.score import PartitionTask, whole_mesh
-from model.snapshot import MeshSnapshot, PlannedChange
+from model.snapshot import MeshSnapshot, PlannedChange, Signal
 from model.state.mesh_state import MeshState, Observation, observe
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
@@ -36,6 +36,7 @@ def snapshot(
     edges: ArrayLike | None = None,
     interval: float = 15.0,
     changes: Sequence[PlannedChange] = (),
+    signals: Sequence[Signal] = (),
 ) -> MeshSnapshot:
     """Return a normal mesh, except for the given values."""
     index_of_calls = np.array(list(calls), np.int64).reshape(-1, 2).T
@@ -46,6 +47,7 @@ def snapshot(
         edge_features=np.tile(EDGE, (index_of_calls.shape[1], 1)) if edges is None else edges,
         observed_at=at(index, interval),
         changes=changes,
+        signals=signals,
     )
 
 

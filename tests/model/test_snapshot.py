@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -12,6 +13,8 @@ from model.snapshot import (
     NODE_METRICS,
     MeshSnapshot,
     PlannedChange,
+    Signal,
+    SignalKind,
     find_bad_name,
     find_rows,
     mark_services,
@@ -67,6 +70,46 @@ def test_a_contradiction_is_refused_with_its_place(
         snapshot(**arguments)
     assert refused.value.details["place"] == place
     assert words in refused.value.message
+
+
+THROTTLED = Signal(SignalKind.CPU_THROTTLING, "shop/cart", 0.4)
+
+
+@pytest.mark.parametrize(
+    ("signal", "place", "words"),
+    [
+        (replace(THROTTLED, service="shop/pay"), ("signals", 1), "'shop/pay' is not among the 5 services"),
+        (THROTTLED, ("signals", 1), "cpu_throttling of 'shop/cart' was already given"),
+        (replace(THROTTLED, service="shop/store", value=1.5), ("nodes", 3, "signals", "cpu_throttling"), "got 1.5"),
+        (replace(THROTTLED, service="shop/store", value=-0.1), ("nodes", 3, "signals", "cpu_throttling"), "got -0.1"),
+        (replace(THROTTLED, kind=SignalKind.OOM_KILLS, value=-1.0), ("nodes", 1, "signals", "oom_kills"), "got -1"),
+        (replace(THROTTLED, kind=SignalKind.QUEUE_DEPTH, value=np.nan), ("nodes", 1, "signals", "queue_depth"), "nan"),
+        (replace(THROTTLED, kind=SignalKind.QUEUE_DEPTH, value=np.inf), ("nodes", 1, "signals", "queue_depth"), "inf"),
+    ],
+)
+def test_an_impossible_signal_is_refused_with_its_place(signal: Signal, place: tuple[Any, ...], words: str) -> None:
+    with pytest.raises(InvalidSnapshot) as refused:
+        snapshot(signals=[THROTTLED, signal])
+    assert refused.value.details["place"] == place
+    assert words in refused.value.message
+
+
+def test_signals_have_one_order_and_are_part_of_the_digest() -> None:
+    lag = Signal(SignalKind.QUEUE_DEPTH, "shop/cart", 5200.0)
+    kill = Signal(SignalKind.OOM_KILLS, "shop/gateway", 1.0)
+    first, again = snapshot(signals=[THROTTLED, lag, kill]), snapshot(signals=[lag, kill, THROTTLED])
+    assert first.signals == again.signals == (kill, THROTTLED, lag)
+    assert first.digest == again.digest != snapshot(signals=[lag, kill]).digest
+    assert snapshot().digest != snapshot(signals=[kill]).digest
+
+
+def test_signals_follow_their_services() -> None:
+    kill = Signal(SignalKind.OOM_KILLS, "shop/store", 1.0)
+    whole = snapshot(signals=[THROTTLED, kill])
+    assert whole.take([3, 1], []).signals == (kill, THROTTLED)
+    assert whole.take([0, 1], []).signals == (THROTTLED,)
+    again = whole.with_values(whole.observed_at, whole.node_features, whole.edge_features, signals=[kill])
+    assert again.signals == (kill,)
 
 
 def test_a_time_without_a_zone_is_refused() -> None:

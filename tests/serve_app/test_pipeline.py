@@ -14,13 +14,14 @@ from model.incidents.restlessness import MOST
 from model.scoring.evidence import assemble_scores
 from model.scoring.meta_model import CrossingCalls, decode_crossing
 from model.scoring.score import PartitionScore, score
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, Signal, SignalKind
 from model.state.adapter_fit import Candidate, adopt
 from model.state.filters import CENTRE
 from model.state.load_adapter import Adapter
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import Status, Verdict
+from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.pipeline import (
     Mesh,
     Options,
@@ -449,3 +450,23 @@ def test_the_culprit_is_found_in_unseen_meshes(checkpoint: Checkpoint) -> None:
             if not (len(alerts) == 1 and 125 <= alerts[0][0] <= 155 and culprit in alerts[0][1]):
                 wrong.append((kind, seed, culprit, alerts))
     assert len(wrong) <= 1, "\n".join(map(str, wrong))
+
+
+def test_a_queue_that_grows_opens_a_notice_in_words(checkpoint: Checkpoint, events: list[MeshSnapshot]) -> None:
+    """The depth is 40 for 25 snapshots, then 5,200. The fault of these snapshots begins after the last one."""
+    worker = events[0].node_ids[5]
+
+    def with_queue(i: int, snapshot: MeshSnapshot) -> MeshSnapshot:
+        return replace(snapshot, signals=(Signal(SignalKind.QUEUE_DEPTH, worker, 40.0 if i < 25 else 5200.0),))
+
+    collected = [with_queue(i, snapshot) for i, snapshot in enumerate(events[:29])]
+    stored = [unpack_snapshot(pack_snapshot(snapshot)) for snapshot in collected]
+    (verdict, _), (again, _) = (
+        (verdicts[-1], mesh) for verdicts, mesh in (run(checkpoint, of, WHOLE) for of in (collected, stored))
+    )
+    (notice,) = (one for one in encode_verdict(verdict).incidents if one.severity == "notice")
+    assert (notice.kind, notice.affected) == ("resources", [worker])
+    assert notice.headline == f"5,200 messages wait for {worker}, usually 40."
+    assert encode_verdict(again) == encode_verdict(verdict)
+    plain, _ = run(checkpoint, events[:29], WHOLE)
+    assert plain[-1].mesh_score == verdict.mesh_score

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, SignalKind
 from serve_app.api.codec.arrow_rows import check_kinds, read_document
 from serve_app.api.codec.columns import ENDS
 from serve_app.api.codec.validation import (
@@ -23,7 +23,9 @@ from serve_app.api.codec.validation import (
     locate_error,
     parse_instant,
     parse_rows,
+    signals_of_table,
     snapshot_document,
+    table_of_signals,
     to_float32,
 )
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
@@ -63,7 +65,10 @@ def encode(snapshot: MeshSnapshot) -> bytes:
     """A stream of one row, with the ends of calls as positions and metrics as float32."""
     namespaces, names = zip(*(name.split("/", 1) for name in snapshot.node_ids), strict=True)
     metrics = _struct(NODE_METRICS, _nullable(snapshot.node_features, snapshot.node_observed))
-    services = _struct(("namespace", "name", "metrics"), [pa.array(namespaces), pa.array(names), metrics])
+    services = _struct(
+        ("namespace", "name", "metrics", *(("signals",) if snapshot.signals else ())),
+        [pa.array(namespaces), pa.array(names), metrics, *_signal_column(snapshot)],
+    )
     ends = [pa.array(end.astype(np.int32)) for end in snapshot.edge_index]
     calls = _struct(ENDS + EDGE_METRICS, ends + _nullable(snapshot.edge_features, snapshot.edge_observed))
     columns = {
@@ -117,19 +122,22 @@ def _parse_plain(table: pa.Table, limits: Limits) -> MeshSnapshot:
         raise NeedsFullCheck
     if any(name in names and _has_rows(table[name]) for name in _FEW):
         raise NeedsFullCheck
-    services = _fields(table, "services", {"namespace", "name"}, {"metrics"})
+    services = _fields(table, "services", {"namespace", "name"}, {"metrics", "signals"})
     calls = _fields(table, "calls", {*ENDS, EDGE_METRICS[0]}, set(EDGE_METRICS)) if "calls" in names else {}
     count, call_count = len(services["name"]), len(calls["source"]) if calls else 0
     limits.check(count, call_count)
     ids = _ids(services["namespace"], services["name"])
     metrics = services.get("metrics")
     measured = {} if metrics is None or pa.types.is_null(metrics.type) else _flat(metrics, set(), set(NODE_METRICS))
+    given = services.get("signals")
+    signals = {} if given is None or pa.types.is_null(given.type) else _flat(given, set(), set(SignalKind))
     return create_snapshot(
         observed_at=_instant(table["observed_at"]),
         node_ids=ids,
         edge_index=[_positions(calls[end], ids) for end in ENDS] if calls else np.empty((2, 0), np.int64),
         node_features=_matrix([measured.get(name) for name in NODE_METRICS], count),
         edge_features=_matrix([calls.get(name) for name in EDGE_METRICS], call_count),
+        signals=signals_of_table(ids, _matrix([signals.get(kind) for kind in SignalKind], count)) if signals else (),
     )
 
 
@@ -212,6 +220,14 @@ def _has_rows(column: pa.ChunkedArray) -> bool:
 
 def _nullable(values: NDArray[np.float32], observed: NDArray[np.bool_]) -> list[pa.Array]:
     return [pa.array(column, mask=~mask) for column, mask in zip(values.T.copy(), observed.T, strict=True)]
+
+
+def _signal_column(snapshot: MeshSnapshot) -> list[pa.Array]:
+    """The signals as a column of structs; empty if there are none."""
+    if not snapshot.signals:
+        return []
+    table = table_of_signals(snapshot)
+    return [_struct(tuple(SignalKind), _nullable(np.nan_to_num(table), table == table))]
 
 
 def _struct(names: tuple[str, ...], columns: list[pa.Array]) -> pa.StructArray:

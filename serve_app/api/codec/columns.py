@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, SignalKind
 from serve_app.api.codec.validation import (
     ERRORS_LISTED,
     Limits,
@@ -26,12 +26,14 @@ from serve_app.api.codec.validation import (
     errors_at,
     pointer,
     snapshot_document,
+    table_of_signals,
     to_float32,
 )
 
 ENDS = ("source", "destination")
 ABSENT = -math.inf  # in a row: the field is missing, not null; clients cannot send this value
 _FLOATS, _INTS = np.dtype("<f4"), np.dtype("<i4")
+_INNER = {"metrics": (NODE_METRICS, "metric"), "signals": (tuple(SignalKind), "kind")}  # columns within services
 Column = Sequence[Any] | bytes | None
 
 
@@ -121,6 +123,8 @@ def as_columns(snapshot: MeshSnapshot) -> dict[str, Any]:
     nodes = np.where(snapshot.node_observed, snapshot.node_features, np.float32(np.nan))
     edges = np.where(snapshot.edge_observed, snapshot.edge_features, np.float32(np.nan))
     document["services"] = {"namespace": namespaces, "name": names, "metrics": _pack_columns(NODE_METRICS, nodes)}
+    if snapshot.signals:
+        document["services"]["signals"] = _pack_columns(list(SignalKind), table_of_signals(snapshot))
     ends = (end.astype(_INTS).tobytes() for end in snapshot.edge_index)
     document["calls"] = dict(zip(ENDS, ends, strict=True)) | _pack_columns(EDGE_METRICS, edges)
     return document
@@ -139,13 +143,14 @@ def as_rows(document: Any, limits: Limits) -> Any:
     services, calls = document.get("services"), document.get("calls")
     limits.check(_longest(services), _longest(calls))
     if isinstance(services, Mapping):
-        plain = {name: column for name, column in services.items() if name != "metrics"}
+        plain = {name: column for name, column in services.items() if name not in _INNER}
         turned["services"] = rows = _read_columns("/services", plain, ("namespace", "name"))
-        metrics = services.get("metrics")
-        if isinstance(metrics, Mapping) and metrics:
-            rows.inner = _read_columns("/services/metrics", metrics, NODE_METRICS, len(rows))
-        elif metrics:
-            raise error_at("/services/metrics", "expected columns by metric")
+        for name, (known, what) in _INNER.items():
+            inner = services.get(name)
+            if isinstance(inner, Mapping) and inner:
+                rows.inner[name] = _read_columns(f"/services/{name}", inner, known, len(rows))
+            elif inner:
+                raise error_at(f"/services/{name}", f"expected columns by {what}")
     if isinstance(calls, Mapping):
         turned["calls"] = NamedRows(_read_columns("/calls", calls, ENDS + EDGE_METRICS), turned.get("services"))
     return turned
@@ -158,12 +163,12 @@ class ColumnRows:
     Attributes:
         columns: by name, all of one length.
         length: of the columns.
-        inner: the columns of the services' metrics.
+        inner: the columns of the services' metrics and signals, by ``metrics`` and ``signals``.
     """
 
     columns: Mapping[str, Sequence[Any] | NDArray[Any]]
     length: int
-    inner: "ColumnRows | None" = None
+    inner: "dict[str, ColumnRows]" = field(default_factory=dict)
 
     def __len__(self) -> int:
         return self.length
@@ -174,9 +179,9 @@ class ColumnRows:
         rows = [
             {name: values[i] for name, values in parts.items() if values[i] is not None} for i in range(stop - start)
         ]
-        if self.inner is not None:
-            for row, measured in zip(rows, self.inner.read(start, stop), strict=True):
-                row["metrics"] = measured
+        for name, inner in self.inner.items():
+            for row, measured in zip(rows, inner.read(start, stop), strict=True):
+                row[name] = measured
         return rows
 
 

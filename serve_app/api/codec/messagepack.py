@@ -46,6 +46,7 @@ class _Fields(Struct, forbid_unknown_fields=True):
 
 class _Columns(Struct):
     metrics: Raw | UnsetType = UNSET
+    signals: Raw | UnsetType = UNSET
 
 
 class _Several(Struct, forbid_unknown_fields=True):
@@ -116,8 +117,9 @@ def _rows(raw: bytes) -> int:
     if not _is_map(raw):
         return 0
     columns = _MAP_OF_RAW.decode(raw)
-    inner = bytes(columns.get("metrics", b""))
-    every = [*columns.values(), *(_MAP_OF_RAW.decode(inner).values() if inner and _is_map(inner) else ())]
+    every = list(columns.values())
+    for inner in (bytes(columns.get(name, b"")) for name in _Columns.__struct_fields__):
+        every += _MAP_OF_RAW.decode(inner).values() if inner and _is_map(inner) else ()
     return max((_length(bytes(memoryview(column)[:9])) for column in every), default=0)
 
 
@@ -132,13 +134,16 @@ def _length(raw: bytes) -> int:
 def _keys(name: str, raw: bytes) -> int:
     """Number of entries that the maps of a list of rows, or of columns, declare."""
     if _is_map(raw):
-        metrics = _COLUMNS(raw).metrics
-        return _count_entries(raw) + (_count_entries_or_zero(metrics) if isinstance(metrics, Raw) else 0)
+        return _count_entries(raw) + _inner_keys(_COLUMNS(raw))
     keys = sum(_count_entries(memoryview(row)) for row in _LIST_OF_RAW.decode(raw))
     if name == "services":
-        inner = (row.metrics for row in _ROWS_OF_COLUMNS.decode(raw))
-        keys += sum(_count_entries_or_zero(metrics) for metrics in inner if isinstance(metrics, Raw))
+        keys += sum(map(_inner_keys, _ROWS_OF_COLUMNS.decode(raw)))
     return keys
+
+
+def _inner_keys(row: _Columns) -> int:
+    """Number of entries that the maps of metrics and signals declare."""
+    return sum(_count_entries_or_zero(inner) for inner in (row.metrics, row.signals) if isinstance(inner, Raw))
 
 
 def _count_entries_or_zero(raw: Raw) -> int:

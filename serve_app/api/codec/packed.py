@@ -2,13 +2,16 @@
 strings, and no code."""
 
 import json
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import safetensors.numpy
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from model.snapshot import MeshSnapshot, PlannedChange
+from model.snapshot import MeshSnapshot, PlannedChange, Signal, SignalKind
 from serve_app.api.codec.validation import policy
 from serve_app.errors import CorruptState
 
@@ -34,6 +37,12 @@ def pack_snapshot(snapshot: MeshSnapshot) -> bytes:
     if snapshot.policies:
         policies = [[one.service, one.sensitivity, one.mute] for one in snapshot.policies]
         metadata["policies"] = json.dumps(policies, ensure_ascii=False)
+    if snapshot.signals:
+        metadata["signals"] = json.dumps([kind.value for kind in SignalKind])
+        row, kinds = {name: i for i, name in enumerate(snapshot.node_ids)}, list(SignalKind)
+        places = [(row[one.service], kinds.index(one.kind)) for one in snapshot.signals]
+        arrays["signal_places"] = np.array(places, np.int32)
+        arrays["signal_values"] = np.array([one.value for one in snapshot.signals], np.float32)
     return bytes(safetensors.numpy.save(arrays, metadata))
 
 
@@ -58,9 +67,10 @@ def unpack_snapshot(packed: bytes, last: MeshSnapshot | None = None) -> MeshSnap
         at = datetime.fromisoformat(metadata["observed_at"])
         changes = [PlannedChange(*change) for change in json.loads(metadata["changes"])]
         policies = [policy(*one) for one in json.loads(metadata.get("policies", "[]"))]
+        signals = _signals(ids, arrays, metadata) if "signals" in metadata else []
         if last is not None and ids == last.node_ids:
             if np.array_equal(index, last.edge_index):
-                return last.with_values(at, nodes, edges, changes, policies)
+                return last.with_values(at, nodes, edges, changes, policies, signals)
             ids = last.node_ids
         return MeshSnapshot.create(
             node_ids=ids,
@@ -70,9 +80,17 @@ def unpack_snapshot(packed: bytes, last: MeshSnapshot | None = None) -> MeshSnap
             observed_at=at,
             changes=changes,
             policies=policies,
+            signals=signals,
         )
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (SafetensorError, ValueError, LookupError, TypeError) as error:
         raise CorruptState(
             f"packed snapshot of {len(packed)} bytes: expected {PACKED_FORMAT}, came {error!r}; delete the mesh; "
             "new snapshots rebuild its state"
         ) from error
+
+
+def _signals(ids: Sequence[str], arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> list[Signal]:
+    """The signals; ``metadata`` has the kinds that this version's writer knew, whose numbers the places have."""
+    kinds = [SignalKind(kind) for kind in json.loads(metadata["signals"])]
+    places = zip(arrays["signal_places"].tolist(), arrays["signal_values"].tolist(), strict=True)
+    return [Signal(kinds[kind], ids[row], value) for (row, kind), value in places]

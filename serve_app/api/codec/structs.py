@@ -19,7 +19,16 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, ServicePolicy, is_service_name
+from model.snapshot import (
+    EDGE_METRICS,
+    NODE_METRICS,
+    MeshSnapshot,
+    PlannedChange,
+    ServicePolicy,
+    Signal,
+    SignalKind,
+    is_service_name,
+)
 from serve_app.api.codec import json_text, messagepack
 from serve_app.api.codec import memory as weight
 from serve_app.api.codec.columns import ABSENT, ENDS, as_columns, as_rows, matrix, positions, row_numbers, to_int64
@@ -34,6 +43,7 @@ from serve_app.api.codec.validation import (
     parse_rows,
     pointer,
     policy,
+    signals_of_table,
     snapshot_document,
 )
 from serve_app.api.schemas.base import LONGEST_CHANGE_REASON, LONGEST_KIND, MOST_REASON, UNPRINTABLE
@@ -59,10 +69,22 @@ class Metrics(Struct, forbid_unknown_fields=True, gc=False):
     active_connections: Number = ABSENT
 
 
+class Signals(Struct, forbid_unknown_fields=True, gc=False):
+    """In the order of ``SignalKind``."""
+
+    cpu_throttling: Number = ABSENT
+    oom_kills: Number = ABSENT
+    restarts: Number = ABSENT
+    disk_pressure: Number = ABSENT
+    pending_pods: Number = ABSENT
+    queue_depth: Number = ABSENT
+
+
 class Service(Struct, forbid_unknown_fields=True, gc=False):
     namespace: str
     name: str
     metrics: Metrics | UnsetType | None = UNSET
+    signals: Signals | UnsetType | None = UNSET
 
 
 class Call(Struct, forbid_unknown_fields=True, gc=False):
@@ -86,10 +108,22 @@ class MetricColumns(Struct, forbid_unknown_fields=True):
     active_connections: Numbers | UnsetType = UNSET
 
 
+class SignalColumns(Struct, forbid_unknown_fields=True):
+    """In the order of ``SignalKind``."""
+
+    cpu_throttling: Numbers | UnsetType = UNSET
+    oom_kills: Numbers | UnsetType = UNSET
+    restarts: Numbers | UnsetType = UNSET
+    disk_pressure: Numbers | UnsetType = UNSET
+    pending_pods: Numbers | UnsetType = UNSET
+    queue_depth: Numbers | UnsetType = UNSET
+
+
 class ServiceColumns(Struct, forbid_unknown_fields=True):
     namespace: list[str]
     name: list[str]
     metrics: MetricColumns | UnsetType | None = UNSET
+    signals: SignalColumns | UnsetType | None = UNSET
 
 
 class CallColumns(Struct, forbid_unknown_fields=True):
@@ -164,7 +198,7 @@ class ParsedSnapshot:
 
 
 _BROKEN = (ValueError, RecursionError)  # raised by decoders; msgspec.DecodeError and UnicodeError are ValueErrors
-_NO_METRICS, _NO_COLUMNS = Metrics(), MetricColumns()
+_NO_METRICS, _NO_COLUMNS, _NO_SIGNAL_COLUMNS = Metrics(), MetricColumns(), SignalColumns()
 _ONE, _MANY = msgspec.json.Decoder(JsonSnapshot).decode, msgspec.json.Decoder(JsonSnapshots).decode
 
 
@@ -339,6 +373,7 @@ def _snapshot(document: Snapshot, limits: Limits) -> ParsedSnapshot:
     limits.check(changes=len(changes), policies=len(policies))
     if isinstance(services, list):
         ids, nodes, service_keys = _parse_service_rows(services, limits)
+        signals, signal_keys = _parse_signal_rows(ids, services)
     else:
         limits.check(services=len(services.name))
         ids = node_ids(services.namespace, services.name)
@@ -347,6 +382,7 @@ def _snapshot(document: Snapshot, limits: Limits) -> ParsedSnapshot:
             matrix(_columns(astuple(metrics)), len(ids)),
             _count_keys(services) + _count_keys(metrics),
         )
+        signals, signal_keys = _parse_signal_columns(ids, services.signals or _NO_SIGNAL_COLUMNS)
     place = {name: i for i, name in enumerate(ids)}
     by_name = True
     if isinstance(calls, list):
@@ -365,11 +401,12 @@ def _snapshot(document: Snapshot, limits: Limits) -> ParsedSnapshot:
         edge_features=edges,
         changes=[_change(change) for change in changes],
         policies=[_policy(one) for one in policies],
+        signals=signals,
     )
     rows = (*changes, *policies)
     return ParsedSnapshot(
         snapshot,
-        keys=_count_keys(document) + service_keys + call_keys + sum(map(_count_keys, rows)),
+        keys=_count_keys(document) + service_keys + signal_keys + call_keys + sum(map(_count_keys, rows)),
         colons=_count_name_colons(ids, index if by_name else None) + sum(map(_count_text_colons, (document, *rows))),
     )
 
@@ -433,6 +470,30 @@ def _parse_service_rows(services: list[Service], limits: Limits) -> tuple[list[s
     nodes, given = row_numbers(list(chain.from_iterable(astuple(one or _NO_METRICS) for one in metrics)))
     keys = 3 * len(ids) - metrics.count(UNSET) + given
     return ids, nodes.reshape(len(ids), len(NODE_METRICS)), keys
+
+
+def _parse_signal_rows(ids: list[str], services: list[Service]) -> tuple[list[Signal], int]:
+    """Signals, and the number of keys that the rows have for them."""
+    given = [(name, row.signals) for name, row in zip(ids, services, strict=True) if row.signals is not UNSET]
+    if not given:
+        return [], 0
+    signals, keys = [], len(given)
+    for name, one in given:
+        values = astuple(one) if isinstance(one, Signals) else ()
+        keys += len(values) - values.count(ABSENT)
+        for kind, value in zip(SignalKind, values, strict=False):
+            if value is None or value == ABSENT:
+                continue
+            if value != value:
+                raise NeedsFullCheck
+            signals.append(Signal(kind, name, value))
+    return signals, keys
+
+
+def _parse_signal_columns(ids: list[str], columns: SignalColumns) -> tuple[list[Signal], int]:
+    """Signals, and the number of columns that were given."""
+    keys = _count_keys(columns)
+    return signals_of_table(ids, matrix(_columns(astuple(columns)), len(ids))) if keys else [], keys
 
 
 def _parse_call_rows(calls: list[Call], place: Mapping[str, int], limits: Limits) -> tuple[NDArray[np.int64], Any, int]:

@@ -28,6 +28,8 @@ from model.snapshot import (
     PlannedChange,
     Sensitivity,
     ServicePolicy,
+    Signal,
+    SignalKind,
     find_bad_name,
 )
 from serve_app.api.schemas.base import Document, Instant, Version
@@ -256,6 +258,7 @@ def _from_document(document: Any, limits: Limits) -> MeshSnapshot:
         observed_at=head.observed_at,
         changes=[PlannedChange(change.kind, change.service, change.reason) for change in few["changes"]],
         policies=[policy(one.service, one.sensitivity, one.mute) for one in few["policies"]],
+        signals=services.signals,
     )
 
 
@@ -293,24 +296,28 @@ def _validate_blocks(name: str, rows: Any, mistakes: _Mistakes) -> Iterable[list
 def _find_wide(row: Any) -> Iterable[tuple[tuple[str, ...], int]]:
     """The objects of a row with too many fields to check one by one: place and number of fields."""
     if isinstance(row, Mapping):
-        metrics = row.get("metrics")
-        for where, inner in (((), row), (("metrics",), metrics)):
+        for where, inner in (((), row), *(((name,), row.get(name)) for name in ("metrics", "signals"))):
             if isinstance(inner, Mapping) and len(inner) > MOST_FIELDS:
                 yield where, len(inner)
 
 
 @dataclass(slots=True)
 class _Services:
-    """Collects checked services: ids, and blocks of metrics."""
+    """Collects checked services: ids, blocks of metrics, and signals."""
 
     mistakes: _Mistakes
     ids: list[str] = field(default_factory=list)
     features: list[NDArray[np.float32]] = field(default_factory=list)
+    signals: list[Signal] = field(default_factory=list)
 
     def take(self, rows: Sequence[Mapping[str, Any]]) -> None:
         if not self.mistakes.listed:  # else the document is refused anyway
             self.ids += [f"{row['namespace']}/{row['name']}" for row in rows]
             self.features.append(_columns([row.get("metrics") or {} for row in rows], NODE_METRICS))
+            for name, given in ((f"{row['namespace']}/{row['name']}", row.get("signals") or {}) for row in rows):
+                self.signals += [
+                    Signal(SignalKind(kind), name, value) for kind, value in given.items() if value is not None
+                ]
 
 
 @dataclass(slots=True)
@@ -419,10 +426,32 @@ def snapshot_document(snapshot: MeshSnapshot) -> dict[str, Any]:
 def service_documents(snapshot: MeshSnapshot, rows: slice = ALL_ROWS) -> list[dict[str, Any]]:
     """The documents of these services of a snapshot."""
     metrics = _metric_dicts(NODE_METRICS, snapshot.node_features[rows], snapshot.node_observed[rows])
-    return [
+    documents: list[dict[str, Any]] = [
         dict(zip(("namespace", "name"), name.split("/", 1), strict=True), metrics=of_service)
         for name, of_service in zip(snapshot.node_ids[rows], metrics, strict=True)
     ]
+    if snapshot.signals:
+        of_name = dict(zip(snapshot.node_ids[rows], documents, strict=True))
+        for signal in snapshot.signals:
+            if signal.service in of_name:
+                of_name[signal.service].setdefault("signals", {})[signal.kind.value] = signal.value
+    return documents
+
+
+def signals_of_table(ids: Sequence[str], table: NDArray[np.float32]) -> list[Signal]:
+    """Signals from values ``[N, 6]`` in the order of ``SignalKind``; NaN: not measured."""
+    kinds = list(SignalKind)
+    measured = zip(*(at.tolist() for at in np.nonzero(table == table)), strict=True)
+    return [Signal(kinds[kind], ids[row], float(table[row, kind])) for row, kind in measured]
+
+
+def table_of_signals(snapshot: MeshSnapshot) -> NDArray[np.float32]:
+    """Values of the signals ``[N, 6]`` in the order of ``SignalKind``; NaN: not measured."""
+    table = np.full((snapshot.num_nodes, len(SignalKind)), np.nan, np.float32)
+    row, column = ({name: i for i, name in enumerate(of)} for of in (snapshot.node_ids, SignalKind))
+    for signal in snapshot.signals:
+        table[row[signal.service], column[signal.kind]] = signal.value
+    return table
 
 
 def call_documents(snapshot: MeshSnapshot, rows: slice = ALL_ROWS) -> list[dict[str, Any]]:

@@ -39,6 +39,32 @@ class ServiceMetrics(TypedDict):
 
 
 @with_config(_STRICT)
+class ServiceSignals(TypedDict):
+    """Measurements that only some services have. They are not inputs of the network: they explain a fault, and open
+    notices. Absent or null means "not measured"."""
+
+    cpu_throttling: NotRequired[
+        Annotated[Ratio | None, Field(description="share of CPU periods in which it was throttled, 0 to 1")]
+    ]
+    oom_kills: NotRequired[
+        Annotated[Number | None, Field(description="containers killed for memory since the previous snapshot")]
+    ]
+    restarts: NotRequired[
+        Annotated[Number | None, Field(description="containers restarted since the previous snapshot, OOM kills too")]
+    ]
+    disk_pressure: NotRequired[
+        Annotated[
+            Ratio | None,
+            Field(description="used share of its fullest volume; 1 if its node reports disk pressure; 0 to 1"),
+        ]
+    ]
+    pending_pods: NotRequired[Annotated[Number | None, Field(description="pods that do not start")]]
+    queue_depth: NotRequired[
+        Annotated[Number | None, Field(description="messages that wait for it: consumer lag, or depth of its queue")]
+    ]
+
+
+@with_config(_STRICT)
 class ServiceDocument(TypedDict):
     """One service (workload) of the mesh."""
 
@@ -56,6 +82,7 @@ class ServiceDocument(TypedDict):
         Field(min_length=1, examples=["cart"], json_schema_extra={"maxLength": LONGEST_NAME, "pattern": NAME_PATTERN}),
     ]
     metrics: NotRequired[ServiceMetrics | None]
+    signals: NotRequired[ServiceSignals | None]
 
 
 @with_config(_STRICT)

@@ -28,10 +28,10 @@ class ReasonDocument(Document):
     """Why a service is suspected. Null means "no value", such as the observed value of a service that disappeared."""
 
     metric: str = Field(
-        description="a metric's name; `vanished`: the suspect disappeared while callers need it; `new_calls`: calls "
-        "into it from a new caller; `lost_calls`: calls into it that moved elsewhere; `dropped_calls`: calls "
-        "into it that its caller suddenly makes no longer; `moved_calls`: calls that it did not make before (values in "
-        "requests/s)"
+        description="the name of a metric or of a signal; `vanished`: the suspect disappeared while callers need it; "
+        "`new_calls`: calls into it from a new caller; `lost_calls`: calls into it that moved elsewhere; "
+        "`dropped_calls`: calls into it that its caller suddenly makes no longer; `moved_calls`: calls that it did not "
+        "make before (values in requests/s)"
     )
     source: ServiceKey | None = Field(None, description="the caller, if the evidence is a call into the suspect")
     destination: ServiceKey | None = Field(None, description="the callee, if the evidence is a call by the suspect")

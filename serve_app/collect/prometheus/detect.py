@@ -5,6 +5,7 @@ from datetime import datetime
 
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.collect.prometheus.dialects import KNOWN, Dialect, Query
+from serve_app.collect.prometheus.signals import Queues
 from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions, Role
 from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.settings import CollectorSettings, GenericSettings, MeshSettings
@@ -26,7 +27,8 @@ class MeshSource:
         self._prometheus = Prometheus(endpoint, collector.queries_at_once, compressed=mesh.compressed)
         self._options = _query_options(collector)
         dialect = generic_dialect(mesh.generic) if mesh.generic else KNOWN.get(mesh.source)
-        self._source = PrometheusSource(self._prometheus, dialect, self._options) if dialect else None
+        self._queues = Queues(mesh.queues, mesh.queue_query)
+        self._source = self._open(dialect) if dialect else None
 
     def poll(self, at: datetime) -> Poll:
         """Poll the snapshot of one instant."""
@@ -34,8 +36,11 @@ class MeshSource:
             dialect, answers = detect_dialect(self._prometheus, at, self._options.within_seconds)
             if dialect is None:
                 return Poll(at, None, answers, why=_detection_problem(answers, self._origin))
-            self._source = PrometheusSource(self._prometheus, dialect, self._options)
+            self._source = self._open(dialect)
         return self._source.poll(at)
+
+    def _open(self, dialect: Dialect) -> PrometheusSource:
+        return PrometheusSource(self._prometheus, dialect, self._options, self._queues)
 
     @property
     def workload_services(self) -> WorkloadServices:

@@ -18,7 +18,7 @@ class Query:
     """PromQL for an instant vector, and the meaning of its samples.
 
     Attributes:
-        promql: the query, with ``$window`` for the rate window.
+        promql: the query, with ``$window`` for the rate window and ``$since`` for the time since the previous poll.
         labels: labels of namespace and name; for calls, of the source and then of the destination. ``=text`` stands for
             the constant text, for meshes without namespaces.
         unit: factor that converts a value to s, 1/s or a ratio.
@@ -28,11 +28,12 @@ class Query:
     labels: tuple[str, ...]
     unit: float = 1.0
 
-    def at(self, window_seconds: float) -> str:
-        """The query for this rate window."""
-        return self.promql.replace(
-            "$window", f"{round(window_seconds * 1000)}ms"
-        )  # PromQL allows no decimal point in a duration
+    def at(self, window_seconds: float, since_seconds: float = 15.0) -> str:
+        """The query for this rate window, and for this time since the previous poll."""
+        promql = self.promql
+        for name, seconds in (("$window", window_seconds), ("$since", since_seconds)):
+            promql = promql.replace(name, f"{round(seconds * 1000)}ms")  # PromQL allows no decimal point in a duration
+        return promql
 
 
 @dataclass(frozen=True, slots=True)

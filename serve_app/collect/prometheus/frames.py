@@ -13,7 +13,7 @@ from serve_app.collect.prometheus.client import Numbers, Samples
 
 Key = tuple[str, ...]
 BUCKET = "le"
-VERBATIM = frozenset({BUCKET, "annotation", "value"})  # labels that are not names
+VERBATIM = frozenset({BUCKET, "annotation", "value", "queue"})  # labels that are not names
 _LOG = logging.getLogger(__name__)
 
 

@@ -25,7 +25,7 @@ _OWNED_BY_REPLICAS = (
     ' label_replace(kube_replicaset_owner{owner_kind="Deployment"}, "workload", "$1", "owner_name", "(.*)")'
 )
 _OWNED = 'label_replace(kube_pod_owner{owner_kind=~"StatefulSet|DaemonSet"}, "workload", "$1", "owner_name", "(.*)")'
-_OWNER = f"max by (namespace, pod, workload) ({_OWNED_BY_REPLICAS} or {_OWNED})"
+OWNER = f"max by (namespace, pod, workload) ({_OWNED_BY_REPLICAS} or {_OWNED})"
 
 
 def _sum_by_pod(series: str) -> str:
@@ -33,7 +33,7 @@ def _sum_by_pod(series: str) -> str:
 
 
 def _sum_by_workload(by_pod: str) -> str:
-    return f"{_BY} (({by_pod}) * on (namespace, pod) group_left (workload) {_OWNER})"
+    return f"{_BY} (({by_pod}) * on (namespace, pod) group_left (workload) {OWNER})"
 
 
 def _capacity(resource: str) -> str:
@@ -67,13 +67,13 @@ def _annotation_series(annotation: str) -> str:
     return f'label_replace({with_value}, "annotation", "{annotation}", "{label}", "(?s).*")'
 
 
-_RUNNING = 'container!="",container!="POD"'
+RUNNING = 'container!="",container!="POD"'
 RESOURCES = {
     "cpu_usage": Query(
-        _sum_by_workload(_sum_by_pod(f"rate(container_cpu_usage_seconds_total{{{_RUNNING}}}[$window])")), WORKLOAD
+        _sum_by_workload(_sum_by_pod(f"rate(container_cpu_usage_seconds_total{{{RUNNING}}}[$window])")), WORKLOAD
     ),
     "cpu_capacity": Query(_capacity("cpu"), WORKLOAD),
-    "memory_usage": Query(_sum_by_workload(_sum_by_pod(f"container_memory_working_set_bytes{{{_RUNNING}}}")), WORKLOAD),
+    "memory_usage": Query(_sum_by_workload(_sum_by_pod(f"container_memory_working_set_bytes{{{RUNNING}}}")), WORKLOAD),
     "memory_capacity": Query(_capacity("memory"), WORKLOAD),
 }
 CONTROLLERS = {

@@ -1,6 +1,6 @@
 """Build a snapshot from the columns of one instant."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -13,9 +13,10 @@ from model.snapshot import (
     MeshSnapshot,
     PlannedChange,
     ServicePolicy,
+    Signal,
 )
 from serve_app.collect.prometheus.client import Numbers
-from serve_app.collect.prometheus.frames import Column, KeyIndex
+from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
 
 Columns = Mapping[str, Column]  # by role
 
@@ -28,6 +29,7 @@ def assemble(
     external: frozenset[str] = frozenset(),
     changes: Sequence[PlannedChange] = (),
     policies: Sequence[ServicePolicy] = (),
+    signals: Callable[[Sequence[Key]], Sequence[Signal]] | None = None,
 ) -> MeshSnapshot:
     """Build one snapshot.
 
@@ -42,6 +44,7 @@ def assemble(
         external: names of callers that are not services. Their calls are left out; the callee's requests include them.
         changes: planned changes announced since the previous snapshot.
         policies: mutes and sensitivities of services.
+        signals: returns the signals of these services.
 
     Raises:
         InvalidSnapshot: if there is no service.
@@ -80,14 +83,16 @@ def assemble(
     nodes[:, 4:6] = np.minimum(nodes[:, 4:6], 1)  # usage can exceed the limit for a moment
     in_use = service_values("connections")
     nodes[:, 6] = np.where(np.isnan(in_use), service_values("in_flight"), in_use)
+    keys = [index.keys[i] for i in present.tolist()]
     return MeshSnapshot.create(
-        node_ids=["/".join(index.keys[i]) for i in present.tolist()],
+        node_ids=["/".join(key) for key in keys],
         edge_index=np.stack([row_of[source], row_of[destination]]),
         node_features=_clean(nodes),
         edge_features=np.where(np.arange(len(EDGE_METRICS)) == 0, np.clip(edges, 0, LARGEST_VALUE), _clean(edges)),
         observed_at=observed_at,
         changes=changes,
         policies=policies,
+        signals=signals(keys) if signals else (),
     )
 
 

@@ -1,16 +1,24 @@
 """Poll the snapshot of a mesh at any instant from one Prometheus."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from model.errors import InvalidSnapshot
-from model.snapshot import MeshSnapshot, ServicePolicy
+from model.snapshot import MeshSnapshot, ServicePolicy, Signal
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer, Samples
 from serve_app.collect.prometheus.dialects import KNOWN, Dialect, Query
-from serve_app.collect.prometheus.frames import BucketReader, Column, KeyIndex, LabelReader, read_column, read_quantiles
+from serve_app.collect.prometheus.frames import (
+    BucketReader,
+    Column,
+    Key,
+    KeyIndex,
+    LabelReader,
+    read_column,
+    read_quantiles,
+)
 from serve_app.collect.prometheus.kubernetes import (
     ANNOTATIONS,
     CONTROLLERS,
@@ -24,6 +32,15 @@ from serve_app.collect.prometheus.kubernetes import (
     utilisation,
 )
 from serve_app.collect.prometheus.rules import recording_rules
+from serve_app.collect.prometheus.signals import (
+    FIND_AGAIN,
+    LONGEST_SINCE,
+    PODS,
+    Queues,
+    read_signals,
+    search_query,
+    signal_queries,
+)
 from serve_app.collect.prometheus.snapshot import assemble
 from serve_app.collect.prometheus.workloads import WorkloadServices, WorkloadState
 from serve_app.settings.roles import SHARES
@@ -32,6 +49,7 @@ SERVICES, CALLS, KUBERNETES = "services", "calls", "kubernetes"
 MOST_LABEL_SETS = 500_000  # cached; beyond that, the cache starts again
 
 Role = tuple[str, str]  # services, calls or kubernetes; and the role of the query there
+FRESH_ONLY = {(KUBERNETES, PODS)}  # old values cannot stand in: events would count twice
 CHANGE_ROLES = {(KUBERNETES, role) for role in (*CONTROLLERS, *OPTIONAL, "serves")}  # for planned changes
 
 
@@ -67,6 +85,8 @@ class Poll:
         why: why there is no snapshot.
         ignored_annotations: descriptions of invalid annotations.
         recorded: whether recording rules were read.
+        signal_sources: sources of signals that exist; None: unknown.
+        unmapped_queues: queues that belong to no service of the mesh.
     """
 
     at: datetime
@@ -77,6 +97,8 @@ class Poll:
     why: str = ""
     ignored_annotations: tuple[str, ...] = ()
     recorded: bool = False
+    signal_sources: frozenset[str] | None = None
+    unmapped_queues: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +122,23 @@ class PrometheusSource:
         prometheus: client of the mesh's Prometheus.
         dialect: queries for this kind of mesh.
         options: options of the queries.
+        queues: which service reads which queue.
     """
 
-    def __init__(self, prometheus: Prometheus, dialect: Dialect, options: QueryOptions | None = None) -> None:
+    def __init__(
+        self,
+        prometheus: Prometheus,
+        dialect: Dialect,
+        options: QueryOptions | None = None,
+        queues: Queues | None = None,
+    ) -> None:
         self._prometheus = prometheus
         self._dialect = dialect
         self.options = options or QueryOptions()
+        self._queues = queues or Queues()
+        self._signal_sources: frozenset[str] | None = None  # None before the first look for them
+        self._looked_at: datetime | None = None
+        self._unmapped: list[str] = []
         self._queries = _queries(dialect)
         self._rules = None
         self._rule_queries: Queries = {}
@@ -135,12 +168,18 @@ class PrometheusSource:
         if len(self._labels) > MOST_LABEL_SETS:
             self._labels, self._cached = _LabelCache(), {}
         self._reads_rules = self._should_read_rules(at)
-        queries = self._rule_queries if self._reads_rules else self._queries
-        texts = {"/".join(role): query.at(self.options.window_seconds) for role, query in queries.items()}
+        self._look_for_signals(at, until)
+        signals = signal_queries(self._signal_sources or frozenset(), self._queues)
+        queries = {
+            **(self._rule_queries if self._reads_rules else self._queries),
+            **{(KUBERNETES, role): query for role, query in signals.items()},
+        }
+        window, since = self.options.window_seconds, self._since(at)
+        texts = {"/".join(role): query.at(window, since) for role, query in queries.items()}
         results = self._prometheus.ask(texts, at, max(until - time.monotonic(), 0.0))
         answers = {role: results["/".join(role)] for role in queries}
         found, stale, masked = self._columns(queries, answers, at)
-        poll = Poll(at, None, answers, stale, masked, recorded=self._reads_rules)
+        poll = Poll(at, None, answers, stale, masked, recorded=self._reads_rules, signal_sources=self._signal_sources)
         if self._workloads is None:
             self._workloads = self._read_workloads_before(at)
         missing = [of for of in (SERVICES, CALLS) if "requests" not in found[of]]
@@ -152,7 +191,29 @@ class PrometheusSource:
             snapshot = self._assemble(found, at)
         except InvalidSnapshot as error:
             return replace(poll, why=str(error))
-        return replace(poll, snapshot=snapshot, ignored_annotations=tuple(self._ignored))
+        return replace(
+            poll,
+            snapshot=snapshot,
+            ignored_annotations=tuple(self._ignored),
+            unmapped_queues=tuple(self._unmapped),
+        )
+
+    def _look_for_signals(self, at: datetime, until: float) -> None:
+        """Find out which sources of signals exist, every ``FIND_AGAIN`` seconds. If the query fails, the next poll
+        repeats it."""
+        if self._looked_at is not None and abs((at - self._looked_at).total_seconds()) < FIND_AGAIN:
+            return
+        query = search_query()
+        answer = self._prometheus.ask({"signals": query.promql}, at, max(until - time.monotonic(), 0.0))["signals"]
+        if not answer.failed:
+            column = self._labels.read((KUBERNETES, "signals"), query, answer.samples)["signals"]
+            self._signal_sources, self._looked_at = frozenset(key[0] for key in column.keys), at
+
+    def _since(self, at: datetime) -> float:
+        """Seconds since the last successful query of events, so that each event is counted once."""
+        cached = self._cached.get((KUBERNETES, PODS))
+        passed = (at - cached.at).total_seconds() if cached else 0.0
+        return passed if 0 < passed <= LONGEST_SINCE else self.options.interval_seconds
 
     def _should_read_rules(self, at: datetime) -> bool:
         """Whether recording rules exist for a mesh large enough; if the query fails, as in the previous poll."""
@@ -179,6 +240,12 @@ class PrometheusSource:
         # Without annotations and controllers, kube-state-metrics is down: keep the last policies.
         if annotations is not None and (len(annotations.numbers) or now):
             self._policies, self._ignored = read_annotations(annotations, serving)
+        workload_services = serving.to_mapping()
+
+        def signals(keys: Sequence[Key]) -> list[Signal]:
+            found, self._unmapped = read_signals(known, workload_services, keys, self._queues)
+            return found
+
         snapshot = assemble(
             {**services, **resources},
             found[CALLS],
@@ -186,6 +253,7 @@ class PrometheusSource:
             external=self._dialect.external,
             changes=changes,
             policies=self._policies,
+            signals=signals,
         )
         self._workloads = workloads  # only now, so that changes are reported once, and only with a snapshot
         return snapshot
@@ -229,7 +297,8 @@ class PrometheusSource:
                 self._cached[role] = CachedColumns(self._labels.read(role, queries[role], answer.samples), at)
             cached = self._cached.get(role)
             age = abs((at - cached.at).total_seconds()) if cached else float("inf")
-            if cached is None or age > self.options.keep_seconds:
+            keep = 0.0 if role in FRESH_ONLY else self.options.keep_seconds
+            if cached is None or age > keep:
                 masked.append(role)
                 continue
             if age:

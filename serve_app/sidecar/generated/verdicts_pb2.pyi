@@ -32,14 +32,16 @@ class Snapshot(_message.Message):
     def __init__(self, observed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., services: _Optional[_Iterable[_Union[Service, _Mapping]]] = ..., calls: _Optional[_Iterable[_Union[Call, _Mapping]]] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., policies: _Optional[_Iterable[_Union[Policy, _Mapping]]] = ...) -> None: ...
 
 class Service(_message.Message):
-    __slots__ = ("namespace", "name", "metrics")
+    __slots__ = ("namespace", "name", "metrics", "signals")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
+    SIGNALS_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     name: str
     metrics: Metrics
-    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ...) -> None: ...
+    signals: Signals
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., signals: _Optional[_Union[Signals, _Mapping]] = ...) -> None: ...
 
 class Metrics(_message.Message):
     __slots__ = ("request_rate", "error_rate", "p50_latency", "p99_latency", "cpu_utilization", "memory_utilization", "active_connections")
@@ -58,6 +60,22 @@ class Metrics(_message.Message):
     memory_utilization: float
     active_connections: float
     def __init__(self, request_rate: _Optional[float] = ..., error_rate: _Optional[float] = ..., p50_latency: _Optional[float] = ..., p99_latency: _Optional[float] = ..., cpu_utilization: _Optional[float] = ..., memory_utilization: _Optional[float] = ..., active_connections: _Optional[float] = ...) -> None: ...
+
+class Signals(_message.Message):
+    __slots__ = ("cpu_throttling", "oom_kills", "restarts", "disk_pressure", "pending_pods", "queue_depth")
+    CPU_THROTTLING_FIELD_NUMBER: _ClassVar[int]
+    OOM_KILLS_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    DISK_PRESSURE_FIELD_NUMBER: _ClassVar[int]
+    PENDING_PODS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_DEPTH_FIELD_NUMBER: _ClassVar[int]
+    cpu_throttling: float
+    oom_kills: float
+    restarts: float
+    disk_pressure: float
+    pending_pods: float
+    queue_depth: float
+    def __init__(self, cpu_throttling: _Optional[float] = ..., oom_kills: _Optional[float] = ..., restarts: _Optional[float] = ..., disk_pressure: _Optional[float] = ..., pending_pods: _Optional[float] = ..., queue_depth: _Optional[float] = ...) -> None: ...
 
 class Call(_message.Message):
     __slots__ = ("source", "destination", "requests_per_second", "error_rate", "p50_latency", "p99_latency")

@@ -104,6 +104,7 @@ def _instrument(
         edge_features=edges,
         observed_at=snapshot.observed_at,
         changes=snapshot.changes,
+        signals=snapshot.signals,
     )
 
 

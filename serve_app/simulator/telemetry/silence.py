@@ -116,6 +116,7 @@ def silence(snapshot: MeshSnapshot, services: Collection[str], reporter: Reporte
         edge_features=edges[kept],
         observed_at=snapshot.observed_at,
         changes=snapshot.changes,
+        signals=snapshot.signals,
     )
 
 

@@ -6,11 +6,13 @@ import numpy as np
 
 from model.evaluate.truth import Floats
 from model.features import NODE_CHANNELS, channel_values
-from model.snapshot import EDGE_METRICS, MeshSnapshot
+from model.snapshot import EDGE_METRICS, MeshSnapshot, SignalKind
 from model.verdict import DROPPED, LOST, MOVED, NEW, VANISHED
 from serve_app.api.schemas.verdict import ReasonDocument
+from serve_app.web.history import signal_values
 
 _OF_TRAFFIC = {NEW, LOST, MOVED, DROPPED}
+_SIGNALS = frozenset(SignalKind)
 _OWN = [channel.name for channel in NODE_CHANNELS]
 
 
@@ -25,6 +27,8 @@ def metric_series(snapshots: Iterable[MeshSnapshot], service: str, reason: Reaso
     if reason.source or reason.destination:
         ends = reason.source or service, reason.destination or service
         return np.array([_of_call(snapshot, *ends, reason.metric) for snapshot in snapshots])
+    if reason.metric in _SIGNALS:
+        return signal_values(snapshots, service, SignalKind(reason.metric)).astype(np.float64)
     metric = "request_rate" if reason.metric == VANISHED else reason.metric
     return np.array([_of_service(snapshot, service, _OWN.index(metric)) for snapshot in snapshots])
 

@@ -10,6 +10,12 @@ const METRICS = {
   cpu_utilization: ["CPU utilization", percent],
   memory_utilization: ["memory utilization", percent],
   active_connections: ["connections", (x) => figures(x)],
+  cpu_throttling: ["CPU throttling", percent],
+  oom_kills: ["OOM kills", (x) => figures(x)],
+  restarts: ["restarts", (x) => figures(x)],
+  disk_pressure: ["disk in use", percent],
+  pending_pods: ["pending pods", (x) => figures(x)],
+  queue_depth: ["queue depth", (x) => figures(x)],
 };
 
 const LEAST_ERRORS = 0.0005; // share that a label shows

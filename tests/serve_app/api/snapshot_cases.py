@@ -8,7 +8,19 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, RATIOS, MeshSnapshot, PlannedChange, Sensitivity, ServicePolicy
+from model.snapshot import (
+    EDGE_METRICS,
+    LARGEST_VALUE,
+    NODE_METRICS,
+    RATIOS,
+    SHARES_OF_ONE,
+    MeshSnapshot,
+    PlannedChange,
+    Sensitivity,
+    ServicePolicy,
+    Signal,
+    SignalKind,
+)
 
 text = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=8)
 reasons = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), max_size=5)
@@ -33,6 +45,12 @@ def snapshots(draw: st.DrawFn) -> MeshSnapshot:
         missing[:, :required] = False
         return np.where(missing, np.float32(np.nan), values)
 
+    kinds = st.tuples(st.sampled_from(list(SignalKind)), st.sampled_from(ids))
+    measured = draw(st.lists(kinds, max_size=4, unique=True))
+    signals = [
+        Signal(kind, service, draw(st.floats(0, 1 if kind in SHARES_OF_ONE else LARGEST_VALUE)))
+        for kind, service in measured
+    ]
     return MeshSnapshot.create(
         node_ids=ids,
         edge_index=np.array(calls, dtype=np.int64).reshape(-1, 2).T,
@@ -41,6 +59,7 @@ def snapshots(draw: st.DrawFn) -> MeshSnapshot:
         observed_at=draw(st.datetimes(datetime(1990, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))),
         changes=draw(st.lists(st.builds(PlannedChange, text, names, reasons), max_size=2)),
         policies=draw(st.lists(st.builds(ServicePolicy, names, sensitivity, reasons), max_size=2)),
+        signals=signals,
     )
 
 
@@ -100,6 +119,26 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"observed_at": "2026-03-01T03:14:00"}, "/observed_at", "timezone"),
     ({"extra": 1}, "/extra", "'extra' is not a field"),
     ({"version": 2}, "/version", "should be 1"),
+    (
+        {"services": [{"namespace": "a", "name": "x", "signals": {"cpu_throttling": 1.5}}], "calls": []},
+        "/services/0/signals/cpu_throttling",
+        "service 0: cpu_throttling: expected a ratio from 0 to 1, got 1.5",
+    ),
+    (
+        {"services": [{"namespace": "a", "name": "x", "signals": {"queue_depth": -2}}], "calls": []},
+        "/services/0/signals/queue_depth",
+        "expected a number from 0 to 1e+15, got -2",
+    ),
+    (
+        {"services": [{"namespace": "a", "name": "x", "signals": {"oom_kills": float("nan")}}], "calls": []},
+        "/services/0/signals/oom_kills",
+        "came NaN",
+    ),
+    (
+        {"services": [{"namespace": "a", "name": "x", "signals": {"queue": 2}}], "calls": []},
+        "/services/0/signals/queue",
+        "'queue' is not a field",
+    ),
     ({"policies": [{"service": "cart", "mute": "x"}]}, "/policies/0/service", "pattern"),
     ({"policies": [{"service": "shop/cart", "sensitivity": "loud"}]}, "/policies/0/sensitivity", "'low'"),
     ({"policies": [{"service": "shop/cart", "mute": "x" * 201}]}, "/policies/0/mute", "at most 200"),

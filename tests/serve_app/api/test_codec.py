@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, Signal, SignalKind
 from model.verdict import (
     Incident,
     IncidentKind,
@@ -56,6 +56,20 @@ def test_a_snapshot_survives_json(snapshot: MeshSnapshot) -> None:
 def test_a_snapshot_survives_packing(snapshot: MeshSnapshot) -> None:
     back = unpack_snapshot(pack_snapshot(snapshot))
     assert (back.observed_at, back.digest) == (snapshot.observed_at, snapshot.digest)
+
+
+def test_signals_survive_packing_beside_the_snapshot_before() -> None:
+    lag = Signal(SignalKind.QUEUE_DEPTH, "shop/cart", 5200.0)
+    throttled = Signal(SignalKind.CPU_THROTTLING, "shop/frontend", 0.1)
+    before = decode_snapshot(_body())
+    packed = pack_snapshot(replace(before, signals=(throttled, lag)))
+    for back in (
+        unpack_snapshot(packed),
+        unpack_snapshot(packed, before),
+        unpack_snapshot(packed, before.take([0], [])),
+    ):
+        assert back.signals == (throttled, lag)
+    assert b"signal" not in pack_snapshot(before)
 
 
 def _written_rates(values: np.ndarray[Any, Any]) -> list[str]:

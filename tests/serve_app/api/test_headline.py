@@ -50,6 +50,7 @@ def incident(*reasons: Reason, context: tuple[Reason, ...] = (), score: float = 
 SLOW = reason("p99_latency", 4.1, 0.08)
 FAILING = reason("error_rate", 0.47, 0.0012)
 CPU = reason("cpu_utilization", 0.92, 0.35)
+THROTTLED = reason("cpu_throttling", 0.6, 0.05)
 RETRIES = (reason(SENT, 540.0, 300.0), reason("error_rate", 0.47, 0.001, destination="shop/tax"))
 
 
@@ -110,6 +111,17 @@ RETRIES = (reason(SENT, 540.0, 300.0), reason("error_rate", 0.47, 0.001, destina
             incident(FAILING, CPU),
             "resources",
             "shop/cart uses more CPU: 92%, usually 35%; 47% of its requests fail, usually 0.1%",
+        ),
+        (
+            incident(SLOW, context=(THROTTLED,)),
+            "resources",
+            "CPU of shop/cart is throttled in 60% of its periods, usually 5%; it is slow: p99 latency 4.1 s, usually "
+            "0.08 s",
+        ),
+        (
+            incident(SLOW, context=(reason("queue_depth", 5200, 40),)),
+            "slow",
+            "shop/cart is slow: p99 latency 4.1 s, usually 0.08 s; 5,200 messages wait, usually 40",
         ),
         (
             incident(reason(NEW, 35, 0, source="shop/web")),
@@ -292,6 +304,10 @@ def test_a_notice_has_its_resource_as_the_headline() -> None:
     assert headline(notice) == "Memory of shop/cart reaches its limit in 40 minutes (25 to 70)."
     short = incident(CPU, severity=Severity.NOTICE)
     assert headline(short) == "CPU of shop/cart: 92%, usually 35%."
+    signal = incident(reason("oom_kills", 2, 0), CPU, severity=Severity.NOTICE)
+    assert headline(signal) == "2 containers of shop/cart were killed for memory."
+    full = incident(reason("disk_pressure", 0.995, 0.995), severity=Severity.NOTICE)
+    assert headline(full) == "100% of the disk space of shop/cart is in use."
 
 
 @pytest.mark.parametrize(

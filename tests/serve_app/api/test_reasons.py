@@ -8,9 +8,16 @@ import pytest
 
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.scoring.explanations import CALLS, OWN, SERIES
-from model.snapshot import PlannedChange
+from model.snapshot import PlannedChange, SignalKind
 from model.verdict import LimitForecast, NearbyChange, Reason
-from serve_app.api.reason_text import change_text, forecast_text, reads_as_expected, reason_text, shortage_text
+from serve_app.api.reason_text import (
+    change_text,
+    forecast_text,
+    is_signal,
+    reads_as_expected,
+    reason_text,
+    shortage_text,
+)
 
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
 SUSPECT = "shop/cart"
@@ -61,6 +68,12 @@ def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reaso
             _reason("memory_utilization", 0.62, 0.4, forecast=LimitForecast(2400.0, 1500.0, 4200.0)),
             "memory of shop/cart reaches its limit in 40 minutes (25 to 70); 62% now, expected 40%, since 03:12 UTC",
         ),
+        (_reason("cpu_throttling", 0.6, 0.05), "throttled in 60% of CPU periods, usually 5%, since 03:12 UTC"),
+        (_reason("oom_kills", 2.0, 0.0), "2 containers killed for memory, since 03:12 UTC"),
+        (_reason("restarts", 1.0, 0.0), "1 container restarted, since 03:12 UTC"),
+        (_reason("disk_pressure", 0.97, float("nan")), "97% of the disk space in use, since 03:12 UTC"),
+        (_reason("pending_pods", 3.0, 1.0), "3 pods do not start, usually 1, since 03:12 UTC"),
+        (_reason("queue_depth", 5200.0, 40.0), "5,200 messages wait, usually 40, since 03:12 UTC"),
         (_reason("vanished", 0.0, 40), "disappeared: no requests, expected 40/s, since 03:12 UTC"),
         (
             _reason("new_calls", 35, 0, source="shop/web"),
@@ -131,6 +144,16 @@ def test_forecasts_in_words(forecast: LimitForecast, sentence: str) -> None:
         ),
         (_reason("memory_utilization", 0.62, 0.4), "memory of shop/cart: 62%, usually 40%"),
         (_reason("active_connections", 240, 40), "connections of shop/cart: 240, usually 40"),
+        (
+            _reason("cpu_throttling", 0.6, 0.05),
+            "CPU of shop/cart is throttled in 60% of its periods, usually 5%",
+        ),
+        (_reason("oom_kills", 1.0, 0.0), "1 container of shop/cart was killed for memory"),
+        (_reason("restarts", 3.0, 0.0), "3 containers of shop/cart restarted"),
+        (_reason("disk_pressure", 0.97, 0.9), "97% of the disk space of shop/cart is in use, usually 90%"),
+        (_reason("disk_pressure", 0.97, 0.97), "97% of the disk space of shop/cart is in use"),
+        (_reason("pending_pods", 1.0, 0.0), "1 pod of shop/cart does not start, usually 0"),
+        (_reason("queue_depth", 5200.0, 40.0), "5,200 messages wait for shop/cart, usually 40"),
         (_reason("cpu_per_request", 0.004, 0.0007), "CPU time per request of shop/cart: 4 ms, usually 0.7 ms"),
     ],
 )
@@ -153,6 +176,12 @@ def test_planned_changes_are_described_relative_to_the_incident(ahead: float, se
     assert change_text(replace(near, change=PlannedChange("scale_out", SUSPECT)), near.at) == (
         "began with scale out of shop/cart"
     )
+
+
+@pytest.mark.parametrize("kind", SignalKind)
+def test_every_signal_has_a_sentence(kind: SignalKind) -> None:
+    assert is_signal(_reason(kind, 0.9, 0.1))
+    assert SUSPECT in shortage_text(_reason(kind, 0.9, 0.1), SUSPECT)
 
 
 @pytest.mark.parametrize("metric", SERIES[: OWN + CALLS])

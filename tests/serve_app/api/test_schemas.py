@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from model.snapshot import EDGE_METRICS, LARGEST_VALUE, NODE_METRICS, RATIOS
+from model.snapshot import EDGE_METRICS, LARGEST_VALUE, NODE_METRICS, RATIOS, SHARES_OF_ONE, SignalKind
 from model.verdict import IncidentKind, Severity, Status
 from serve_app.api.schemas.problem import Problem
 from serve_app.api.schemas.snapshot import ServiceMetrics, SnapshotDocument
@@ -28,6 +28,13 @@ def test_the_metrics_match_the_model_with_their_ranges() -> None:
     assert tuple(edges) == ("source", "destination", *EDGE_METRICS)
     for name, field in [*nodes.items(), *((name, edges[name]) for name in EDGE_METRICS)]:
         assert _limits(field) == (0, 1 if name in RATIOS else LARGEST_VALUE), name
+
+
+def test_the_signals_match_the_model_with_their_ranges() -> None:
+    signals = SCHEMA["$defs"]["ServiceSignals"]["properties"]
+    assert tuple(signals) == tuple(SignalKind)
+    for kind, field in signals.items():
+        assert _limits(field) == (0, 1 if kind in SHARES_OF_ONE else LARGEST_VALUE), kind
 
 
 def test_every_object_of_the_request_forbids_other_fields() -> None:

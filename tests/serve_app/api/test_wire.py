@@ -13,7 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Sensitivity, ServicePolicy
+from model.snapshot import (
+    EDGE_METRICS,
+    NODE_METRICS,
+    MeshSnapshot,
+    Sensitivity,
+    ServicePolicy,
+    Signal,
+    SignalKind,
+)
 from serve_app.api.codec import (
     ARROW,
     JSON,
@@ -40,6 +48,8 @@ def as_columns(rows: dict[str, Any], ends: Callable[[list[str], str], Any] = lam
     ids = [f"{s['namespace']}/{s['name']}" for s in services]
     names = {*NODE_METRICS, *(name for s in services for name in s.get("metrics") or {})}
     metrics = {n: [(s.get("metrics") or {}).get(n) for s in services] for n in names}
+    kinds = {kind for s in services for kind in s.get("signals") or {}}
+    signals = {kind: [(s.get("signals") or {}).get(kind) for s in services] for kind in kinds}
     named = {end: [ends(ids, call[end]) for call in calls] for end in ("source", "destination")}
     return {
         **rows,
@@ -47,6 +57,7 @@ def as_columns(rows: dict[str, Any], ends: Callable[[list[str], str], Any] = lam
             "namespace": [s["namespace"] for s in services],
             "name": [s["name"] for s in services],
             "metrics": metrics,
+            **({"signals": signals} if signals else {}),
         },
         "calls": named | {n: [call.get(n) for call in calls] for n in EDGE_METRICS},
     }
@@ -97,9 +108,18 @@ def test_every_form_is_the_same_snapshot(form: str) -> None:
         "changes": [{"kind": "deploy", "service": "shop/cart", "reason": "v2"}],
         "policies": [{"service": "shop/cart", "sensitivity": "low"}, {"service": "shop/*", "mute": "being moved"}],
     }
+    services = document()["services"]
+    services[1] |= {"signals": {"queue_depth": 5200, "disk_pressure": 0.1, "oom_kills": None}}
+    services[2] |= {"signals": {"cpu_throttling": 0.4}}
+    context["services"] = services
     expected = decode_snapshot(json.dumps(document(**context)).encode())
     found = decode_snapshot(encode(document(**context)), media_type)
     assert (found.digest, found.observed_at) == (expected.digest, expected.observed_at)
+    assert found.signals == (
+        Signal(SignalKind.DISK_PRESSURE, "shop/db/primary", 0.1),
+        Signal(SignalKind.QUEUE_DEPTH, "shop/db/primary", 5200.0),
+        Signal(SignalKind.CPU_THROTTLING, "shop/cart", 0.4),
+    )
     assert found.policies == (
         ServicePolicy("shop/cart", Sensitivity.LOW),
         ServicePolicy("shop/*", mute="being moved"),

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, Signal, SignalKind
 from serve_app.collect.base import SnapshotSource
 from serve_app.errors import BadRecording
 from serve_app.recordings import reader as recording_reader
@@ -38,14 +39,22 @@ def _mesh(seed: int, services: int, calls: int, at: datetime, changes: tuple[Pla
     edges = rng.random((len(pairs), len(EDGE_METRICS)), dtype=np.float32)
     nodes[rng.random(nodes.shape) < 1 / 3] = np.nan
     edges[:, 1:][rng.random((len(pairs), 3)) < 1 / 3] = np.nan
+    names = [f"ns-{i % 3}/a/{i}:é" for i in rng.permutation(services)]
+    measured = rng.random((services, len(SignalKind))) < 0.1
     return MeshSnapshot.create(
-        node_ids=[f"ns-{i % 3}/a/{i}:é" for i in rng.permutation(services)],
+        node_ids=names,
         edge_index=np.stack([pairs // services, pairs % services]),
         node_features=nodes,
         edge_features=edges,
         observed_at=at,
         changes=changes,
+        signals=[Signal(kind, names[row], rng.random()) for row, kind in zip(*_places(measured), strict=True)],
     )
+
+
+def _places(measured: np.ndarray[Any, Any]) -> tuple[list[int], list[SignalKind]]:
+    rows, kinds = np.nonzero(measured)
+    return rows.tolist(), [list(SignalKind)[kind] for kind in kinds]
 
 
 def _write(path: Path, snapshots: Iterator[MeshSnapshot] | list[MeshSnapshot], **meta: Any) -> RecordingReader:
@@ -172,6 +181,34 @@ def test_events_belong_to_the_first_snapshot_at_or_after_them(tmp_path: Path) ->
     pq.write_table(pa.table(events), tmp_path / "events.parquet")
     assert [[c.kind for c in s.changes] for s in reader.snapshots()] == [["early"], ["on time"], ["next", "late"]]
     assert reader.changes()[0] == (START - timedelta(seconds=10), PlannedChange("early", "n/a"))
+
+
+def test_signals_are_optional_and_read_at_their_time(tmp_path: Path) -> None:
+    first, second, third = (_mesh(i, 1, 0, START + timedelta(seconds=15 * i)) for i in range(3))
+    first, second, third = (replace(one, signals=()) for one in (first, second, third))
+    lag = Signal(SignalKind.QUEUE_DEPTH, second.node_ids[0], 5200.0)
+    _write(tmp_path / "without", [first, second])
+    assert not (tmp_path / "without" / "signals.parquet").exists()
+    reader = _write(tmp_path / "with", [first, replace(second, signals=(lag,)), third])
+    assert pq.read_table(tmp_path / "with" / "signals.parquet").to_pylist() == [
+        {
+            "time": second.observed_at,
+            "service": "a/0:é",
+            "namespace": "ns-0",
+            "kind": "queue_depth",
+            "value": 5200.0,
+        }
+    ]
+    assert [snapshot.signals for snapshot in reader.snapshots()] == [(), (lag,), ()]
+
+
+def test_an_unknown_kind_of_signal_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "recording"
+    reader = _write(folder, [replace(_mesh(0, 1, 0, START), signals=())])
+    rows = [{"time": START, "service": "a/0:é", "namespace": "ns-0", "kind": "queue", "value": 1.0}]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "signals.parquet")
+    with pytest.raises(BadRecording, match=r"row 0: kind: expected one of cpu_throttling, .*, got 'queue'"):
+        list(reader.snapshots())
 
 
 def test_rows_must_be_sorted_by_time(tmp_path: Path) -> None:

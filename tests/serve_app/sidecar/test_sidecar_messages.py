@@ -15,7 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_tools import protoc
 from pydantic import BaseModel
 
-from model.snapshot import PlannedChange
+from model.snapshot import PlannedChange, Signal, SignalKind
 from model.verdict import (
     Impact,
     Incident,
@@ -35,7 +35,7 @@ from serve_app.api.schemas.snapshot import SnapshotDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import ANSWERS, UNEXPECTED, InvalidDocument, NoCapacity
 from serve_app.sidecar.generated import verdicts_pb2
-from serve_app.sidecar.generated.verdicts_pb2 import Call, Metrics, Service, Snapshot
+from serve_app.sidecar.generated.verdicts_pb2 import Call, Metrics, Service, Signals, Snapshot
 from serve_app.sidecar.messages import snapshot_document, verdict_message
 from serve_app.sidecar.newest import Newest
 from serve_app.sidecar.service import STATUS
@@ -130,6 +130,16 @@ def test_a_verdict_arrives_whole() -> None:
     assert (came["incidents"][0]["scope"], came["lost"]) == ("shop/*", ["20260301T011200Z-2a"])
     assert came["watching"][0]["text"] == "alerts after 2 more snapshots above 5.8, now 4.9"
     assert came["incidents"][0]["headline"].startswith("Calls from shop/web to shop/cart are slower since ")
+
+
+def test_signals_of_a_snapshot_arrive() -> None:
+    cart = Service(namespace="shop", name="cart", signals=Signals(oom_kills=2, queue_depth=0))
+    search = Service(namespace="shop", name="search")
+    snapshot = decode_snapshot(snapshot_document(Snapshot(observed_at=AT, services=[cart, search])))
+    assert snapshot.signals == (
+        Signal(SignalKind.OOM_KILLS, "shop/cart", 2.0),
+        Signal(SignalKind.QUEUE_DEPTH, "shop/cart", 0.0),
+    )
 
 
 def test_unknown_values_are_absent() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Signal, SignalKind
 from serve_app.errors import InvalidParameter, UnknownMesh
 from serve_app.simulator.events.faults import Fault, candidates
 from serve_app.simulator.events.operations import BenignChange
@@ -175,6 +176,16 @@ def test_a_series_has_measured_values_and_null_for_the_others() -> None:
                     assert value == pytest.approx(float(snapshot.node_features[row, metric]), rel=1e-4)
     assert b"NaN" not in series(SNAPSHOTS, name)
     assert b"null" in b"".join(series(SNAPSHOTS, name) for name in SNAPSHOTS[0].node_ids)
+
+
+def test_the_series_of_a_service_has_its_signals() -> None:
+    name, other = SNAPSHOTS[0].node_ids[:2]
+    lag, kill = Signal(SignalKind.QUEUE_DEPTH, name, 5200.0), Signal(SignalKind.OOM_KILLS, name, 1.0)
+    window = [SNAPSHOTS[0], replace(SNAPSHOTS[1], signals=(lag, kill))]
+    metrics = SeriesDocument.model_validate_json(series(window, name)).metrics
+    assert metrics.keys() - {*NODE_METRICS} == {"queue_depth", "oom_kills"}
+    assert (metrics["queue_depth"], metrics["oom_kills"]) == ([None, 5200.0], [0.0, 1.0])
+    assert tuple(SeriesDocument.model_validate_json(series(window, other)).metrics) == NODE_METRICS
 
 
 def test_the_series_of_a_call_is_between_its_two_services() -> None:

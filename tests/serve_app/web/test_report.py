@@ -12,9 +12,10 @@ from markdown_it import MarkdownIt
 from typer.testing import CliRunner, Result
 
 from model.incidents.tracking import ONSET_SECONDS
-from model.snapshot import PlannedChange
+from model.snapshot import PlannedChange, Signal, SignalKind
 from serve_app.alerts.links import LEAD, Links
 from serve_app.api.schemas.actions import KeptFeedbackDocument
+from serve_app.api.schemas.verdict import ReasonDocument
 from serve_app.cli import app
 from serve_app.cli.reading import score_snapshots
 from serve_app.errors import UnknownIncident
@@ -312,6 +313,18 @@ def test_the_numbers_of_a_whole_scope_have_no_chart(moments: list[Moment]) -> No
     assert [suspects_heading(one) for one in (case, whole)] == ["Likely causes", "Entry points"]
     entry = case.incident.model_copy(update={"scope": first.service, "suspects": [first, *others]})
     assert not entry.is_of_scope(first.service)
+
+
+def test_charts_show_the_signal_of_the_reason(moments: list[Moment]) -> None:
+    service = moments[0].snapshot.node_ids[0]
+    lag, kill = Signal(SignalKind.QUEUE_DEPTH, service, 5200.0), Signal(SignalKind.OOM_KILLS, service, 1.0)
+    snapshots = [replace(moments[i].snapshot, signals=signals) for i, signals in enumerate([(), (lag, kill)])]
+    reasons = [
+        ReasonDocument(metric=kind, observed=1.0, expected=0.0, since=snapshots[0].observed_at, text="")
+        for kind in (SignalKind.QUEUE_DEPTH, SignalKind.OOM_KILLS)
+    ]
+    found = [metric_series(snapshots, service, reason) for reason in reasons]
+    np.testing.assert_array_equal(found, [[np.nan, 5200.0], [0.0, 1.0]])
 
 
 def test_a_mesh_without_an_incident_is_an_error_with_a_reason(moments: list[Moment]) -> None:

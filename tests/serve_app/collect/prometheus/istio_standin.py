@@ -9,6 +9,7 @@ from model.snapshot import MeshSnapshot
 from serve_app.collect.prometheus.dialects import KNOWN, Query
 from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, OPTIONAL, RESOURCES
 from serve_app.collect.prometheus.rules import recording_rules
+from serve_app.collect.prometheus.signals import DISK, PODS, QUEUES, search_query
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, QueryOptions, Role
 from tests.serve_app.collect.prometheus.standin import Request, Samples, fails, vector
 
@@ -16,6 +17,12 @@ ISTIO = KNOWN["istio"]
 REQUESTS, FAILURES, P50, P99 = 0, 1, 2, 3  # columns that services and calls share
 
 
+SEARCH: Role = (KUBERNETES, "search")
+SIGNALS = {  # beginning of the query by role
+    PODS: "sum by (namespace, workload, container, signal)",
+    DISK: "max by (namespace, workload) ((label_replace",
+    QUEUES: "sum by (queue)",
+}
 RULES = recording_rules(ISTIO, QueryOptions().interval_seconds, QueryOptions().window_seconds)
 
 
@@ -32,6 +39,13 @@ def texts(window_seconds: float = QueryOptions().window_seconds) -> dict[str, Ro
     return known
 
 
+def _signal_role(text: str) -> Role | None:
+    """Return kind and metric of a query of signals; its text depends on the sources that exist."""
+    if text == search_query().promql:
+        return SEARCH
+    return next(((KUBERNETES, role) for role, begin in SIGNALS.items() if text.startswith(begin)), None)
+
+
 @dataclass
 class IstioMesh:
     """A Prometheus that scrapes this mesh.
@@ -45,6 +59,8 @@ class IstioMesh:
         recorded: calls in its recording rules; None: there are no rules, or they are late.
         autoscaled: workloads whose replicas an autoscaler sets.
         cordoned: workloads with a pod on a node that takes no new ones.
+        sources: sources of signals that exist.
+        signals: samples of the queries of signals, by role.
     """
 
     at: Callable[[float], MeshSnapshot | None]
@@ -55,10 +71,13 @@ class IstioMesh:
     recorded: int | None = None
     autoscaled: set[str] = field(default_factory=set)
     cordoned: set[str] = field(default_factory=set)
+    sources: set[str] = field(default_factory=set)
+    signals: dict[str, Samples] = field(default_factory=dict)
     asked: list[Role] = field(default_factory=list)
 
     def __call__(self, request: Request) -> None:
-        text, role = request.query["query"], texts().get(request.query["query"])
+        text = request.query["query"]
+        role = texts().get(text) or _signal_role(text)
         if text == RULES.calls:
             request.send(200, vector([({}, str(self.recorded))] if self.recorded is not None else []))
             return
@@ -73,10 +92,16 @@ class IstioMesh:
         samples = list(self.samples(snapshot, role)) if snapshot else []
         request.send(200, vector(self.altered.get(role, lambda s: s)(samples)))
 
+    def signal_samples(self, role: Role) -> Samples:
+        if role == SEARCH:
+            return [({"queue": name}, "1") for name in sorted(self.sources)]
+        return self.signals.get(role[1], [])
+
     def samples(self, snapshot: MeshSnapshot, role: Role) -> Iterator[tuple[dict[str, str], str]]:
         of, what = role
         if of == KUBERNETES:
             yield from self._kubernetes(snapshot, what)
+            yield from self.signal_samples(role)
             return
         rows = _services(snapshot) if of == SERVICES else _calls(snapshot)
         scale = 1.0 if self.recorded is not None else 1e3  # rules record seconds

@@ -1,0 +1,237 @@
+"""Signals from cAdvisor, kube-state-metrics, kubelets and exporters of brokers in the same Prometheus.
+
+Few meshes have all of these series, so the collector looks for them now and then, and queries only those that exist.
+All signals of pods are one query: the join of pods with their workloads is its most expensive part.
+
+- CPU throttling is the share of the CPU periods of a service's most throttled container, over all of its pods: a
+  busy pod has more CPU periods than an idle one, so it counts more; a sidecar that is not throttled hides nothing.
+- Kills and restarts are differences of counters since the previous poll, so each is in exactly one snapshot.
+- Disk is the fullest volume that a pod of the service mounts; 1 if one of their nodes reports disk pressure.
+- A queue belongs to the service of the settings, or to the only service or workload with the name of the queue or of
+  the consumer group.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from model.snapshot import LARGEST_VALUE, Signal, SignalKind
+from serve_app.collect.prometheus.dialects import Query
+from serve_app.collect.prometheus.frames import Column, Key
+from serve_app.collect.prometheus.kubernetes import OWNER, RUNNING, WORKLOAD
+from serve_app.collect.prometheus.workloads import WorkloadServices
+
+PODS, DISK, QUEUES = "pods", "disk", "queues"  # roles of the queries
+QUEUE = ("queue",)
+FIND_AGAIN = 600.0  # s between two looks for series
+LEAST_THROTTLED = 0.01  # share of CPU periods that is sent
+LONGEST_SINCE = 600.0  # s that a query of events looks back after failures
+
+# What is looked for, by source: a series that exists if the source does.
+THROTTLING, RESTARTS, OOM_EVENTS, PENDING = "throttling", "restarts", "oom_events", "pending"
+VOLUMES, NODES = "volumes", "nodes"
+SOURCES = {
+    THROTTLING: "container_cpu_cfs_periods_total",
+    RESTARTS: "kube_pod_container_status_restarts_total",
+    OOM_EVENTS: "container_oom_events_total",
+    PENDING: 'kube_pod_status_phase{phase="Pending"}',
+    VOLUMES: "kubelet_volume_stats_capacity_bytes",
+    NODES: 'kube_node_status_condition{condition="DiskPressure"}',
+}
+# Depth of queues by broker: the series, and its label with the name of the queue or of the consumer group. Prometheus'
+# own plugin for RabbitMQ has queues only in its detailed series.
+BROKERS = {
+    "kafka": ("kafka_consumergroup_lag", "consumergroup"),
+    "kafka_lag_exporter": ("kafka_consumergroup_group_lag", "group"),
+    "rabbitmq": ("rabbitmq_queue_messages_ready", "queue"),
+    "rabbitmq_detailed": ("rabbitmq_detailed_queue_messages_ready", "queue"),
+    "redis": ("redis_key_size", "key"),
+    "jetstream": ("jetstream_consumer_num_pending", "consumer_name"),
+}
+
+# Parts of the query of pods; the label `signal` has the name of the part.
+_THROTTLED, _PERIODS, _RESTARTED, _KILLED, _OOM, _PENDING = (
+    "throttled", "periods", "restarted", "killed", "oom_events", "pending",
+)  # fmt: skip
+_POD_KEY = (*WORKLOAD, "container", "signal")
+_CONTAINER = "by (namespace, pod, container)"
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """Which service reads which queue.
+
+    Attributes:
+        services: node id by queue or consumer group.
+        promql: further query, with the name of the queue in the label ``queue``; empty: none.
+    """
+
+    services: Mapping[str, str] = field(default_factory=dict)
+    promql: str = ""
+
+
+def _increase(counter: str) -> str:
+    """What a counter of a container gained since the previous poll, where it did. The maximum counts a counter once
+    that two targets report, or that has other labels since its exporter restarted."""
+    value = f"max {_CONTAINER} ({counter}"
+    return f"{value}) - {value} offset $since) > 0"
+
+
+def _rate(counter: str) -> str:
+    return f"sum {_CONTAINER} (rate({counter}{{{RUNNING}}}[$window]))"
+
+
+_RESTARTS = _increase("kube_pod_container_status_restarts_total")
+_OOM_KILLED = 'kube_pod_container_status_last_terminated_reason{reason="OOMKilled"} > 0'
+_POD_PARTS: dict[str, dict[str, str]] = {  # by source
+    THROTTLING: {
+        _THROTTLED: _rate("container_cpu_cfs_throttled_periods_total"),
+        _PERIODS: _rate("container_cpu_cfs_periods_total"),
+    },
+    RESTARTS: {
+        _RESTARTED: _RESTARTS,
+        _KILLED: f"({_RESTARTS}) and on (namespace, pod, container) ({_OOM_KILLED})",
+    },
+    OOM_EVENTS: {_OOM: _increase(f"container_oom_events_total{{{RUNNING}}}")},
+    PENDING: {_PENDING: 'max by (namespace, pod) (kube_pod_status_phase{phase="Pending"}) > 0'},
+}
+_VOLUME = (
+    "kube_pod_spec_volumes_persistentvolumeclaims_info"
+    " * on (namespace, persistentvolumeclaim) group_left ()"
+    " max by (namespace, persistentvolumeclaim) (kubelet_volume_stats_used_bytes / kubelet_volume_stats_capacity_bytes)"
+)
+_NODE = (
+    "kube_pod_info * on (node) group_left ()"
+    ' (max by (node) (kube_node_status_condition{condition="DiskPressure",status="true"}) == 1)'
+)
+_DISK_PARTS = {VOLUMES: _VOLUME, NODES: _NODE}
+
+
+def _label(query: str, name: str, value: str) -> str:
+    """Set a label of all samples. The source label has no meaning: any value of it matches."""
+    return f'label_replace({query}, "{name}", "{value}", "pod", ".*")'
+
+
+def _by_workload(parts: Collection[str], operation: str, labels: Sequence[str]) -> str:
+    return (
+        f"{operation} by ({', '.join(labels)})"
+        f" (({' or '.join(parts)}) * on (namespace, pod) group_left (workload) {OWNER})"
+    )
+
+
+def search_query() -> Query:
+    """The query that finds sources: a sample for each that exists, with its name in the label ``queue``."""
+    series = {**SOURCES, **{name: one for name, (one, _) in BROKERS.items()}}
+    found = (f'label_replace(group({one}), "queue", "{name}", "queue", "")' for name, one in series.items())
+    return Query(" or ".join(found), QUEUE)
+
+
+def signal_queries(found: Collection[str], queues: Queues) -> dict[str, Query]:
+    """The queries for the sources that exist, by role."""
+    pods = [
+        _label(f"({query})" if name != _PENDING else _label(f"({query})", "container", "pod"), "signal", name)
+        for source, parts in _POD_PARTS.items()
+        if source in found
+        for name, query in parts.items()
+    ]
+    disk = [_label(f"({query})", "signal", source) for source, query in _DISK_PARTS.items() if source in found]
+    depth = [
+        f'label_replace({series}{{{label}!=""}}, "queue", "$1", "{label}", "(.*)")'
+        for name, (series, label) in BROKERS.items()
+        if name in found
+    ]
+    by_queue = [f"sum by (queue) ({one})" for one in (*depth, *((queues.promql,) if queues.promql else ()))]
+    return {
+        **({PODS: Query(_by_workload(pods, "sum", _POD_KEY), _POD_KEY)} if pods else {}),
+        **({DISK: Query(_by_workload(disk, "max", WORKLOAD), WORKLOAD)} if disk else {}),
+        **({QUEUES: Query(" or ".join(by_queue), QUEUE)} if by_queue else {}),
+    }
+
+
+def read_signals(
+    columns: Mapping[str, Column], workload_services: WorkloadServices, services: Collection[Key], queues: Queues
+) -> tuple[list[Signal], list[str]]:
+    """Read the signals of services.
+
+    Args:
+        columns: by role; a role that is missing was not asked, or its query failed.
+        workload_services: services of each workload; a workload that is missing serves the service of its own name.
+        services: of the mesh. Signals of others are left out.
+        queues: of the settings.
+
+    Returns:
+        The signals; and a description of each queue that belongs to no service of the mesh.
+    """
+    known = set(services)
+
+    def services_of(workload: Key) -> list[Key]:
+        return [service for service in workload_services.get(workload, [workload]) if service in known]
+
+    found: dict[tuple[SignalKind, Key], float] = {}
+    if PODS in columns:
+        found |= _signals_of_pods(columns[PODS], services_of)
+    if DISK in columns:
+        for workload, share in _finite(columns[DISK]):
+            for mounting in services_of(workload):
+                key = SignalKind.DISK_PRESSURE, mounting
+                found[key] = max(found.get(key, 0.0), min(share, 1.0))
+    unmapped = []
+    if QUEUES in columns:
+        owner = _queue_owners(workload_services, known)
+        for (queue,), depth in _finite(columns[QUEUES]):
+            given = queues.services.get(queue)
+            service: Key | None = tuple(given.split("/", 1)) if given else owner.get(queue)
+            if service is None or service not in known:
+                unmapped.append(queue if service is None else f"{queue} ({'/'.join(service)} is not in the mesh)")
+                continue
+            key = SignalKind.QUEUE_DEPTH, service
+            found[key] = min(found.get(key, 0.0) + max(depth, 0.0), LARGEST_VALUE)
+    return [Signal(kind, "/".join(service), value) for (kind, service), value in found.items()], sorted(unmapped)
+
+
+def _signals_of_pods(
+    pods: Column, services_of: Callable[[Key], list[Key]]
+) -> Iterator[tuple[tuple[SignalKind, Key], float]]:
+    """Yield the signals of services from the sums of their workloads' containers."""
+    containers: dict[tuple[Key, str], list[float]] = defaultdict(lambda: [0.0, 0.0])  # throttled, all periods
+    counts: dict[tuple[str, Key], float] = defaultdict(float)
+    for (namespace, workload, container, signal), value in _finite(pods):
+        for service in services_of((namespace, workload)):
+            if signal in (_THROTTLED, _PERIODS):
+                containers[service, container][signal == _PERIODS] += value
+            else:
+                counts[signal, service] += value
+    shares: dict[Key, float] = {}
+    for (service, _), (throttled, periods) in containers.items():
+        if periods > 0:
+            shares[service] = max(shares.get(service, 0.0), min(throttled / periods, 1.0))
+    # Nearly all services are hardly throttled and left out, except one: it shows that throttling was measured.
+    shown = [service for service, share in shares.items() if share >= LEAST_THROTTLED] or sorted(shares)[:1]
+    yield from (((SignalKind.CPU_THROTTLING, service), shares[service]) for service in shown)
+    of_kind = {
+        SignalKind.OOM_KILLS: (_KILLED, _OOM),  # two counts of the same kills
+        SignalKind.RESTARTS: (_RESTARTED,),
+        SignalKind.PENDING_PODS: (_PENDING,),
+    }
+    for kind, signals in of_kind.items():
+        for service in {service for signal, service in counts if signal in signals}:
+            yield (kind, service), max(counts.get((signal, service), 0.0) for signal in signals)
+
+
+def _finite(column: Column) -> Iterator[tuple[Key, float]]:
+    for key, value in zip(column.keys, column.values.tolist(), strict=True):
+        if np.isfinite(value):
+            yield key, value
+
+
+def _queue_owners(workload_services: WorkloadServices, services: Collection[Key]) -> dict[str, Key]:
+    """The only service that has each name, or whose workload has it. A name of several services is left out."""
+    owners: dict[str, set[Key]] = defaultdict(set)
+    for service in services:
+        owners[service[1]].add(service)
+        owners["/".join(service)].add(service)
+    for workload, its_services in workload_services.items():
+        owners[workload[1]].update(service for service in its_services if service in services)
+    return {name: next(iter(of)) for name, of in owners.items() if len(of) == 1}

@@ -1,0 +1,120 @@
+"""A real Prometheus evaluates the queries of signals over series as cAdvisor, kubelets, kube-state-metrics and brokers
+export them."""
+
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from serve_app.collect.prometheus.signals import (
+    BROKERS,
+    DISK,
+    PODS,
+    QUEUES,
+    SOURCES,
+    Queues,
+    search_query,
+    signal_queries,
+)
+from tests.live.programs import find_program, missing_programs
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(bool(missing_programs("promtool")), reason="; ".join(missing_programs("promtool"))),
+]
+
+CART, STORE = 'namespace="shop",pod="cart-a"', 'namespace="shop",pod="store-0"'
+KSM_MOVED = 'instance="ksm-2"'
+SERIES = {  # a sample each 15 s
+    f'kube_pod_owner{{{CART},owner_kind="ReplicaSet",owner_name="cart-5f"}}': "1x20",
+    'kube_replicaset_owner{namespace="shop",replicaset="cart-5f",owner_kind="Deployment",owner_name="cart"}': "1x20",
+    f'kube_pod_owner{{{STORE},owner_kind="StatefulSet",owner_name="store"}}': "1x20",
+    f'kube_pod_info{{{CART},node="a"}}': "1x20",
+    f'kube_pod_info{{{STORE},node="b"}}': "1x20",
+    # 60% and 0% of 10 periods a second
+    f'container_cpu_cfs_throttled_periods_total{{{CART},container="app"}}': "0+90x20",
+    f'container_cpu_cfs_periods_total{{{CART},container="app"}}': "0+150x20",
+    f'container_cpu_cfs_throttled_periods_total{{{CART},container="log"}}': "0x20",
+    f'container_cpu_cfs_periods_total{{{CART},container="log"}}': "0+150x20",
+    f'container_cpu_cfs_periods_total{{{CART},container=""}}': "0+300x20",  # of the pod: both once more
+    # Two restarts between 225 s and 240 s, one of a container that was killed. kube-state-metrics moves at 210 s.
+    f'kube_pod_container_status_restarts_total{{{CART},container="app",instance="ksm-1"}}': "3x13 _x6",
+    f'kube_pod_container_status_restarts_total{{{CART},container="app",{KSM_MOVED}}}': "_x14 3x1 4x4",
+    f'kube_pod_container_status_restarts_total{{{CART},container="log",{KSM_MOVED}}}': "0x15 1x4",
+    f'kube_pod_container_status_restarts_total{{{STORE},container="app",{KSM_MOVED}}}': "7x20",
+    f'kube_pod_container_status_last_terminated_reason{{{CART},container="app",reason="OOMKilled"}}': "1x20",
+    f'kube_pod_container_status_last_terminated_reason{{{STORE},container="app",reason="OOMKilled"}}': "1x20",
+    f'container_oom_events_total{{{CART},container="app"}}': "0x15 2x4",
+    f'kube_pod_status_phase{{{CART},phase="Pending"}}': "0x20",
+    f'kube_pod_status_phase{{{STORE},phase="Pending"}}': "1x20",
+    f'kube_pod_spec_volumes_persistentvolumeclaims_info{{{STORE},volume="data",persistentvolumeclaim="d"}}': "1x20",
+    f'kube_pod_spec_volumes_persistentvolumeclaims_info{{{STORE},volume="logs",persistentvolumeclaim="l"}}': "1x20",
+    'kubelet_volume_stats_used_bytes{namespace="shop",persistentvolumeclaim="d"}': "97x20",
+    'kubelet_volume_stats_capacity_bytes{namespace="shop",persistentvolumeclaim="d"}': "100x20",
+    'kubelet_volume_stats_used_bytes{namespace="shop",persistentvolumeclaim="l"}': "10x20",
+    'kubelet_volume_stats_capacity_bytes{namespace="shop",persistentvolumeclaim="l"}': "100x20",
+    'kube_node_status_condition{node="a",condition="DiskPressure",status="true"}': "1x20",
+    'kube_node_status_condition{node="b",condition="DiskPressure",status="true"}': "0x20",
+    'kafka_consumergroup_lag{consumergroup="orders",topic="t",partition="0"}': "5000x20",
+    'kafka_consumergroup_lag{consumergroup="orders",topic="t",partition="1"}': "200x20",
+    'rabbitmq_queue_messages_ready{queue="mails",vhost="/"}': "7x20",
+    'redis_key_size{key="jobs",db="db0"}': "12x20",
+    'jetstream_consumer_num_pending{stream_name="s",consumer_name="audit"}': "3x20",
+    'batch_waiting{queue="batch"}': "9x20",
+}
+
+
+def _evaluate(tmp_path: Path, query: str, wanted: dict[str, float]) -> None:
+    asked = {
+        "expr": query,
+        "eval_time": "240s",
+        "exp_samples": [{"labels": labels, "value": value} for labels, value in wanted.items()],
+    }
+    series = [{"series": name, "values": values} for name, values in SERIES.items()]
+    file = tmp_path / "signals.test.yaml"
+    test = {"interval": "15s", "input_series": series, "promql_expr_test": [asked]}
+    file.write_bytes(msgspec.json.encode({"tests": [test]}))
+    command = [find_program("promtool") or "promtool", "test", "rules", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_source_that_exists_is_found(tmp_path: Path) -> None:
+    there = {*SOURCES, "kafka", "rabbitmq", "redis", "jetstream"}
+    _evaluate(tmp_path, search_query().promql, {f'{{queue="{name}"}}': 1 for name in there})
+
+
+def test_signals_of_pods_are_sums_of_their_workloads(tmp_path: Path) -> None:
+    query = signal_queries(SOURCES, Queues())[PODS]
+    wanted = {
+        ("cart", "app", "throttled"): 6.0,
+        ("cart", "app", "periods"): 10.0,
+        ("cart", "log", "throttled"): 0.0,
+        ("cart", "log", "periods"): 10.0,
+        ("cart", "app", "restarted"): 1.0,
+        ("cart", "log", "restarted"): 1.0,
+        ("cart", "app", "killed"): 1.0,
+        ("cart", "app", "oom_events"): 2.0,
+        ("store", "pod", "pending"): 1.0,
+    }
+    _evaluate(
+        tmp_path,
+        query.at(60.0, 15.0),
+        {
+            f'{{namespace="shop",workload="{workload}",container="{container}",signal="{signal}"}}': value
+            for (workload, container, signal), value in wanted.items()
+        },
+    )
+
+
+def test_disk_is_the_fullest_volume_or_a_node_under_pressure(tmp_path: Path) -> None:
+    query = signal_queries(SOURCES, Queues())[DISK]
+    wanted = {"cart": 1.0, "store": 0.97}
+    _evaluate(tmp_path, query.at(60.0), {f'{{namespace="shop",workload="{one}"}}': v for one, v in wanted.items()})
+
+
+def test_queues_of_all_brokers_have_their_depth(tmp_path: Path) -> None:
+    query = signal_queries(BROKERS, Queues(promql="batch_waiting"))[QUEUES]
+    wanted = {"orders": 5200, "mails": 7, "jobs": 12, "audit": 3, "batch": 9}
+    _evaluate(tmp_path, query.at(60.0), {f'{{queue="{one}"}}': value for one, value in wanted.items()})

@@ -1,0 +1,209 @@
+"""Signals collected from a Prometheus that has their series, and from one that does not."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from model.snapshot import MeshSnapshot, Signal, SignalKind
+from serve_app.collect.prometheus.detect import MeshSource
+from serve_app.collect.prometheus.frames import Column
+from serve_app.collect.prometheus.signals import (
+    BROKERS,
+    DISK,
+    PENDING,
+    PODS,
+    QUEUES,
+    RESTARTS,
+    SOURCES,
+    THROTTLING,
+    VOLUMES,
+    Queues,
+    read_signals,
+    signal_queries,
+)
+from serve_app.collect.prometheus.source import KUBERNETES, Poll
+from serve_app.doctor.telemetry import check_telemetry
+from serve_app.settings import MeshSettings
+from tests.serve_app.collect.prometheus import standin
+from tests.serve_app.collect.prometheus.istio_standin import SEARCH, SIGNALS, IstioMesh, find_snapshot
+from tests.serve_app.collect.prometheus.standin import Samples
+from tests.serve_app.collect.prometheus.test_prometheus_source import FIRST, PATIENT, SNAPSHOTS, open_source
+
+CART, STORE, OTHER = SNAPSHOTS[0].node_ids[:3]
+SERVICES = [("shop", "cart"), ("shop", "store")]
+
+
+def pods(*containers: tuple[str, str, str, float]) -> Samples:
+    """Return samples of the query of pods: service, container, signal, value."""
+    return [
+        (
+            {
+                "namespace": service.split("/")[0],
+                "workload": f"{service.split('/')[1]}-v1",
+                "container": container,
+                "signal": signal,
+            },
+            str(value),
+        )
+        for service, container, signal, value in containers
+    ]
+
+
+def snapshot_of(poll: Poll) -> MeshSnapshot:
+    assert poll.snapshot is not None, poll.why
+    return poll.snapshot
+
+
+def found(columns: Mapping[str, Mapping[tuple[str, ...], float]], **more: object) -> dict[tuple[str, str], float]:
+    read = {role: Column.create(dict(values)) for role, values in columns.items()}
+    signals, _ = read_signals(read, {}, SERVICES, Queues())
+    return {(one.kind.value, one.service): one.value for one in signals}
+
+
+def test_a_mesh_without_any_series_is_asked_once_and_has_no_signals() -> None:
+    mesh = IstioMesh(find_snapshot(SNAPSHOTS))
+    with open_source(mesh) as source:
+        polls = [source.poll(snapshot.observed_at) for snapshot in SNAPSHOTS[:3]]
+    assert [snapshot_of(poll).signals for poll in polls] == [()] * 3
+    assert mesh.asked.count(SEARCH) == 1
+    assert not {(KUBERNETES, role) for role in (PODS, DISK, QUEUES)} & {*mesh.asked}
+
+
+def test_signals_of_workloads_and_queues_belong_to_their_services() -> None:
+    name = OTHER.split("/")[1]
+    mesh = IstioMesh(
+        find_snapshot(SNAPSHOTS),
+        sources={THROTTLING, RESTARTS, VOLUMES, "kafka"},
+        signals={
+            PODS: pods(
+                (CART, "app", "throttled", 6),
+                (CART, "app", "periods", 10),
+                (CART, "log", "throttled", 0),
+                (CART, "log", "periods", 10),
+                (STORE, "app", "restarted", 2),
+                (STORE, "app", "killed", 1),
+            ),
+            DISK: [({"namespace": STORE.split("/")[0], "workload": f"{STORE.split('/')[1]}-v1"}, "0.97")],
+            QUEUES: [({"queue": "orders"}, "5000"), ({"queue": name}, "7"), ({"queue": "mails"}, "1")],
+        },
+    )
+    with open_source(mesh, queues={"orders": CART}) as source:
+        poll = source.poll(FIRST)
+    assert snapshot_of(poll).signals == (
+        Signal(SignalKind.CPU_THROTTLING, CART, 0.6),
+        Signal(SignalKind.QUEUE_DEPTH, CART, 5000.0),
+        Signal(SignalKind.OOM_KILLS, STORE, 1.0),
+        Signal(SignalKind.RESTARTS, STORE, 2.0),
+        Signal(SignalKind.DISK_PRESSURE, STORE, 0.97),
+        Signal(SignalKind.QUEUE_DEPTH, OTHER, 7.0),
+    )
+    assert poll.unmapped_queues == ("mails",)
+
+
+def test_sources_are_looked_for_again_and_a_failed_look_is_repeated() -> None:
+    mesh = IstioMesh(find_snapshot(SNAPSHOTS), broken={SEARCH}, signals={PODS: pods((CART, "app", "restarted", 1))})
+    with open_source(mesh) as source:
+        failed = source.poll(FIRST)
+        mesh.broken, mesh.sources = set(), {RESTARTS}
+        again = source.poll(SNAPSHOTS[1].observed_at)
+    assert (failed.signal_sources, again.signal_sources) == (None, {RESTARTS})
+    assert [len(snapshot_of(poll).signals) for poll in (failed, again)] == [0, 1]
+
+
+def test_events_of_a_failed_query_are_counted_once_by_the_next() -> None:
+    mesh = IstioMesh(find_snapshot(SNAPSHOTS), sources={RESTARTS}, signals={PODS: pods((CART, "app", "restarted", 1))})
+    role = (KUBERNETES, PODS)
+    with standin.start_server(mesh) as server:
+        source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), PATIENT)
+        first = source.poll(FIRST)
+        mesh.broken = {role}
+        failed = source.poll(SNAPSHOTS[1].observed_at)
+        mesh.broken = set()
+        last = source.poll(SNAPSHOTS[2].observed_at)
+        source.close()
+        asked = [query["query"] for query in server.asked if query["query"].startswith(SIGNALS[PODS])]  # type: ignore[attr-defined]
+    assert [len(snapshot_of(poll).signals) for poll in (first, failed, last)] == [1, 0, 1]
+    assert role in failed.masked
+    assert [text.count("offset 30000ms") > 0 for text in asked] == [False, False, True]
+
+
+def test_throttling_is_that_of_the_worst_container_over_all_pods() -> None:
+    shares = {
+        ("shop", "cart", "app", "throttled"): 3.0,
+        ("shop", "cart", "app", "periods"): 4.0,
+        ("shop", "cart", "log", "throttled"): 1.0,
+        ("shop", "cart", "log", "periods"): 100.0,
+        ("shop", "store", "app", "throttled"): 0.0,
+        ("shop", "store", "app", "periods"): 9.0,
+        ("shop", "store", "idle", "throttled"): 0.0,
+        ("shop", "store", "idle", "periods"): 0.0,
+    }
+    assert found({PODS: shares}) == {("cpu_throttling", "shop/cart"): 0.75}
+
+
+def test_without_throttling_one_service_shows_that_it_was_measured() -> None:
+    containers = [
+        ("shop", service, "app", signal) for service in ("store", "cart") for signal in ("throttled", "periods")
+    ]
+    assert found({PODS: {key: 0.0 if key[3] == "throttled" else 9.0 for key in containers}}) == {
+        ("cpu_throttling", "shop/cart"): 0.0
+    }
+
+
+def test_two_counts_of_the_same_kills_are_one() -> None:
+    counts = {
+        ("shop", "cart", "app", "killed"): 1.0,
+        ("shop", "cart", "app", "oom_events"): 2.0,
+        ("shop", "cart", "app", "restarted"): 1.0,
+        ("shop", "store", "pod", "pending"): 3.0,
+        ("shop", "elsewhere", "app", "restarted"): 1.0,
+    }
+    assert found({PODS: counts, DISK: {("shop", "store"): 1.02}}) == {
+        ("oom_kills", "shop/cart"): 2.0,
+        ("restarts", "shop/cart"): 1.0,
+        ("pending_pods", "shop/store"): 3.0,
+        ("disk_pressure", "shop/store"): 1.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("queue", "service"),
+    [
+        ("cart", "shop/cart"),  # the name of a service
+        ("shop/cart", "shop/cart"),
+        ("cart-worker", "shop/cart"),  # the name of its workload
+        ("twin", None),  # two services have this name
+        ("orders", "shop/store"),  # by the settings
+        ("cart-old", None),  # by the settings, to a service that is not in the mesh
+    ],
+)
+def test_a_queue_belongs_to_the_service_of_its_name_or_of_the_settings(queue: str, service: str | None) -> None:
+    services = [*SERVICES, ("a", "twin"), ("b", "twin")]
+    columns = {QUEUES: Column.create({(queue,): 12.0})}
+    settings = Queues({"orders": "shop/store", "cart-old": "shop/gone"})
+    signals, unmapped = read_signals(columns, {("shop", "cart-worker"): [("shop", "cart")]}, services, settings)
+    assert signals == ([Signal(SignalKind.QUEUE_DEPTH, service, 12.0)] if service else [])
+    assert [one.split(" ")[0] for one in unmapped] == ([] if service else [queue])
+
+
+def test_only_queries_of_sources_that_exist_are_sent() -> None:
+    assert signal_queries([], Queues()) == {}
+    assert signal_queries([], Queues(promql="jobs"))[QUEUES].promql == "sum by (queue) (jobs)"
+    some = signal_queries([PENDING], Queues())
+    assert some.keys() == {PODS}
+    assert "container_cpu" not in some[PODS].promql
+    assert signal_queries({*SOURCES, *BROKERS}, Queues()).keys() == {PODS, DISK, QUEUES}
+
+
+def test_the_doctor_lists_missing_sources_and_queues_without_a_service() -> None:
+    mesh = IstioMesh(
+        find_snapshot(SNAPSHOTS), sources={RESTARTS, PENDING, "kafka"}, signals={QUEUES: [({"queue": "mails"}, "1")]}
+    )
+    with standin.start_server(mesh) as server:
+        findings = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST)
+        by = {finding.subject: finding for finding in findings}
+    assert by["signals"].found == "kafka, pending, restarts"
+    assert by["signals throttling"].outcome == "warning"
+    assert "signals restarts" not in by
+    assert by["queues"].found == "mails: no service of the mesh reads them"
+    assert by["kubernetes pods"].outcome == "ok"
