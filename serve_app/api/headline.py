@@ -28,8 +28,8 @@ from serve_app.api.reason_text import (
     observed_text,
     reads_as_expected,
     shortage_text,
-    span_text,
     signal_text,
+    span_text,
     usual_text,
 )
 

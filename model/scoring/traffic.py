@@ -1,0 +1,113 @@
+"""Requests from outside that fell or rose suddenly: of the mesh, of a namespace, or of one entry point.
+
+Nothing inside the mesh has to fail when its load balancer, DNS or the network in front of it does. Every service is
+then explained by its callers, and the entry points by nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.features import Array
+from model.snapshot import BoolArray, namespace_of
+from model.state.mesh_state import MeshState
+from model.state.traffic import OFFSET, Traffic
+
+MESH = "*"
+LOST, LOST_AT_ONE = 0.65, 0.55  # of the usual requests, below which they are lost; at one entry point of several
+SURGE = 3.0  # times the usual requests
+RETURNED = 0.8  # of the usual requests, from which they are back
+SIGMAS = 4.0  # that a fall or rise has to exceed
+AVERAGED = 7.0  # snapshots that the average over 4 is worth
+LEAST_REQUESTS = 8.0  # usual requests in these snapshots
+LEAST_SHARE = 0.02  # of the mesh's requests, that one entry point or namespace needs
+MOVED = 0.5  # of the loss at one entry point, gained by the others; then its requests only moved
+MOST_SUSPECTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficChange:
+    """Requests from outside that are not as usual, or are only just back.
+
+    Attributes:
+        scope: ``*``, ``namespace/*``, or the node id of an entry point.
+        observed, expected: requests/s, over the entry points that were measured.
+        entry_points: node ids, those whose requests changed most first.
+        is_surge: rather than a loss.
+        is_far: far enough for an incident; False: not yet back to normal.
+    """
+
+    scope: str
+    observed: float
+    expected: float
+    entry_points: tuple[str, ...]
+    is_surge: bool
+    is_far: bool
+
+
+def traffic_changes(state: MeshState) -> tuple[TrafficChange, ...]:
+    """Return the changes of traffic in the newest snapshot: of the mesh, else of namespaces, else of entry points."""
+    traffic = state.traffic
+    known = traffic.is_known
+    if not known.any():
+        return ()
+    retired = state.memory.planned_deletions()
+    known &= np.array([name not in retired for name in traffic.names])
+    expected = np.where(known, np.exp(np.nan_to_num(traffic.level)) - OFFSET, 0)
+    observed = np.where(known, np.nan_to_num(traffic.lately), 0)
+    found: list[TrafficChange] = []
+    for scope, rows in _scopes(traffic):
+        covered = any(_contains(change.scope, scope) for change in found if change.is_far)
+        change = None if covered else _judge(state, traffic, scope, rows & known, observed, expected)
+        if change is not None:
+            found.append(change)
+    return tuple(found)
+
+
+def _scopes(traffic: Traffic) -> Iterator[tuple[str, BoolArray]]:
+    """Yield the mesh, its namespaces, and its entry points, each with its rows ``[S]``; no set of rows twice."""
+    namespaces = np.array([namespace_of(name) for name in traffic.names], object)
+    yield MESH, np.ones(len(traffic.names), bool)
+    names = sorted(set(namespaces.tolist()))
+    if len(names) > 1:
+        for name in names:
+            yield f"{name}/*", namespaces == name
+    if len(traffic.names) > 1:
+        for i, name in enumerate(traffic.names):
+            if (namespaces == namespaces[i]).sum() > 1 or len(names) == 1:
+                yield name, np.arange(len(traffic.names)) == i
+
+
+def _contains(scope: str, other: str) -> bool:
+    return scope == MESH or scope == other or (scope.endswith("/*") and other.startswith(scope[:-1]))
+
+
+def _judge(
+    state: MeshState, traffic: Traffic, scope: str, rows: BoolArray, observed: Array, expected: Array
+) -> TrafficChange | None:
+    now, usual = float(observed[rows].sum()), float(expected[rows].sum())
+    requests = usual * state.interval_seconds * AVERAGED
+    if requests < LEAST_REQUESTS or usual < LEAST_SHARE * float(expected.sum()):
+        return None
+    spread = float((expected[rows] * np.sqrt(traffic.variance[rows])).sum() / usual)
+    margin = SIGMAS * np.sqrt(spread**2 + 1 / requests)
+    ratio = now / usual
+    far_below = min(LOST if scope == MESH or scope.endswith("/*") else LOST_AT_ONE, float(np.exp(-margin)))
+    far_above = max(SURGE, float(np.exp(margin)))
+    is_far = ratio < far_below or ratio > far_above
+    if not is_far and min(RETURNED, np.exp(-margin)) <= ratio <= 1 / RETURNED:
+        return None
+    if scope != MESH and ratio < 1 and _has_moved(rows, observed, expected):
+        return None
+    change = np.abs(observed - expected) * rows
+    order = np.argsort(-change, kind="stable")[: min(MOST_SUSPECTS, int(rows.sum()))]
+    names = tuple(traffic.names[i] for i in order)
+    return TrafficChange(scope, now, usual, names, ratio > 1, is_far)
+
+
+def _has_moved(rows: BoolArray, observed: Array, expected: Array) -> bool:
+    """Return whether other entry points gained what these ones lost."""
+    lost = float((expected - observed)[rows].sum())
+    gained = float((observed - expected)[~rows].clip(0).sum())
+    return gained >= MOVED * lost

@@ -1,0 +1,246 @@
+"""Requests from outside: what each entry point of the mesh usually gets, and what it gets now.
+
+An entry point is a service that no other service calls. Its usual level follows the day, which changes slowly, and not
+a sudden fall or rise. The level moves by at most ``SLEW`` in a minute. It holds still while traffic is further away than
+``HELD``, so a loss never becomes normal by itself; a surge becomes normal after ``SURGE_SECONDS``. The end of a surge
+is no loss: the level before it is remembered for a day.
+
+Where the history is long enough, the time of day and of the week counts: a level that is usual at this time is normal,
+however suddenly it comes. That takes the same half hour on three earlier days, or on the same day of an earlier week.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array, ChannelValues
+from model.snapshot import BoolArray, IntArray
+from model.state.presence import Presence
+
+SLEW = 0.02  # logarithm by which the usual level moves in a minute; a day with a ratio of 8 needs 0.005
+HELD = 0.4  # logarithm of the distance from which the usual level holds still: a third less, or half as much again
+SURGE_SECONDS = 5400.0  # after which a higher level is usual
+LOSS_SECONDS = 86_400.0  # after which a lower level is
+REMEMBERED_SECONDS = 86_400.0  # for which the level before a surge is
+KNOWN_SECONDS, KNOWN_SNAPSHOTS = 600.0, 20.0  # of measurements, before a level is known
+LATELY = 0.25  # forgetting per snapshot, of the present traffic
+NOISE = 0.02  # forgetting per snapshot, of its variance
+SLOT_SECONDS = 1800.0
+SLOTS_OF_DAY, SLOTS = 48, 336  # half hours of a day and of a week
+NEAR_SLOTS = 2  # half hours by which a day may be late or early
+DAYS = 3  # earlier days with a value at this time of day, from which it counts
+MOST_WEEKS = 4.0  # in the average of a half hour
+MOST_PROFILES = 64  # entry points with a profile of the week, those with most traffic
+OFFSET = np.float32(NODE_CHANNELS[RATE].offset)
+Profile = NDArray[np.float16]
+
+
+def _numbers() -> Array:
+    return np.zeros(0, np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Requests from outside at S entry points. Levels are logarithms of requests/s plus the channel's offset.
+
+    Attributes:
+        names: node ids, in the order in which they were first seen.
+        level: ``[S]`` usual level; not a number before the first measurement.
+        variance: ``[S]`` of the present traffic around it.
+        seen: ``[S]`` snapshots with a measurement.
+        seconds: ``[S]`` since the first one.
+        lately: ``[S]`` requests/s, averaged over 4 snapshots; not a number where none was measured now.
+        away: ``[S]`` seconds for which traffic has been further than ``HELD`` above the level, or below it if negative.
+        before: ``[S]`` level before the last surge; not a number if there was none.
+        before_age: ``[S]`` seconds since that surge became usual.
+        slot: half hour of the week of the sums.
+        slot_sum, slot_count: ``[S]`` of the levels in the present half hour.
+        profile: float16 ``[SLOTS, P]`` mean level in each half hour of the week, of the first P entry points.
+        weeks: float16 ``[SLOTS, P]`` weeks in that mean.
+    """
+
+    names: tuple[str, ...] = ()
+    level: Array = field(default_factory=_numbers)
+    variance: Array = field(default_factory=_numbers)
+    seen: Array = field(default_factory=_numbers)
+    seconds: Array = field(default_factory=_numbers)
+    lately: Array = field(default_factory=_numbers)
+    away: Array = field(default_factory=_numbers)
+    before: Array = field(default_factory=_numbers)
+    before_age: Array = field(default_factory=_numbers)
+    slot: int = -1
+    slot_sum: Array = field(default_factory=_numbers)
+    slot_count: Array = field(default_factory=_numbers)
+    profile: Profile = field(default_factory=lambda: np.zeros((SLOTS, 0), np.float16))
+    weeks: Profile = field(default_factory=lambda: np.zeros((SLOTS, 0), np.float16))
+
+    @property
+    def is_known(self) -> BoolArray:
+        """``[S]``: measured now, and for long enough before."""
+        known: BoolArray = np.isfinite(self.lately) & (self.seconds >= KNOWN_SECONDS) & (self.seen >= KNOWN_SNAPSHOTS)
+        return known
+
+
+ROWS = ("level", "variance", "seen", "seconds", "lately", "away", "before", "before_age", "slot_sum", "slot_count")
+_FIRST = {"level": np.nan, "lately": np.nan, "before": np.nan}  # values of new entry points; 0 in other arrays
+
+
+def find_entry_points(edge_index: IntArray, count: int) -> IntArray:
+    """Return the rows of services that make calls or get requests, and that no other service calls."""
+    source, destination = edge_index
+    other = source != destination
+    is_called = np.bincount(destination[other], minlength=count) > 0
+    rows: IntArray = np.flatnonzero(~is_called)
+    return rows
+
+
+def measure_entries(
+    rows: IntArray, values: ChannelValues, presence: Presence, edge_present: BoolArray, edge_index: IntArray
+) -> Array:
+    """Return the requests ``[n]``, 1/s, of the entry points ``rows``; not a number where they are not known.
+
+    A gateway often has no metrics of its own. Then it gets as many requests as it makes calls.
+    """
+    own = values.node_observed[rows, RATE]
+    requests = np.where(own, np.exp(values.node[rows, RATE]) - OFFSET, np.nan)
+    if not own.all():
+        count, source = len(values.node), edge_index[0]
+        is_known = edge_present | presence.stopped
+        made = np.exp(values.edge[:, RATE]) - np.float32(EDGE_CHANNELS[RATE].offset)
+        calls = np.bincount(source, np.where(edge_present, made, 0), count)[rows]
+        reports = np.bincount(source[is_known], minlength=count)[rows] > 0
+        requests = np.where(own, requests, np.where(reports, calls, np.nan))
+    return np.maximum(requests, 0).astype(np.float32)
+
+
+def observe_traffic(
+    traffic: Traffic, names: Sequence[str], requests: Array, now: datetime, elapsed: float, window_seconds: float
+) -> Traffic:
+    """Return the traffic after a snapshot.
+
+    Args:
+        traffic: before; not changed.
+        names: node ids of n entry points.
+        requests: ``[n]`` 1/s; not a number where unknown.
+        now: time of the snapshot.
+        elapsed: s since the last one.
+        window_seconds: after which an entry point without measurements is forgotten, if it is none any more.
+    """
+    traffic = _align(traffic, names)
+    row = {name: i for i, name in enumerate(traffic.names)}
+    value = np.full(len(traffic.names), np.nan, np.float32)
+    value[[row[name] for name in names]] = requests
+    known = np.isfinite(value)
+    x = np.log(np.where(known, value, 1) + OFFSET)
+    first = known & ~np.isfinite(traffic.level)
+    level = np.where(first, x, traffic.level)
+    lately = np.where(np.isfinite(traffic.lately), traffic.lately, value)
+    lately = np.where(known, lately + LATELY * (value - lately), np.nan).astype(np.float32)
+    smooth = np.where(known, np.log(np.where(known, lately, 1) + OFFSET), level)
+    distance = np.where(known, smooth - level, 0)
+    far = np.abs(distance) > HELD
+    away = np.where(far, np.where(np.sign(traffic.away) == np.sign(distance), traffic.away, 0), 0)
+    away = np.where(far, away + np.sign(distance) * elapsed, 0)
+    usual = _is_usual(traffic, smooth, now) & known & far
+    surged = (away > SURGE_SECONDS) & ~usual
+    lost = (away < -LOSS_SECONDS) & ~usual
+    accepted = usual | surged | lost
+    young = traffic.seen < KNOWN_SNAPSHOTS
+    step = np.clip(distance, -SLEW * elapsed / 60, SLEW * elapsed / 60)
+    step = np.where(young, distance / np.maximum(traffic.seen + 1, 1), step)
+    moved = np.where(accepted, smooth, level + np.where(far & ~young, 0, step))
+    before_age = np.where(surged, 0, traffic.before_age + elapsed)
+    before = np.where(surged, level, np.where(before_age > REMEMBERED_SECONDS, np.nan, traffic.before))
+    deviation = np.where(known & ~far, (x - level) ** 2 - traffic.variance, 0)
+    variance = traffic.variance + np.maximum(NOISE, 1 / (traffic.seen + 2)) * deviation
+    traffic = replace(
+        traffic,
+        level=moved.astype(np.float32),
+        variance=variance.astype(np.float32),
+        seen=(traffic.seen + known).astype(np.float32),
+        seconds=np.where(traffic.seen > 0, traffic.seconds + elapsed, 0).astype(np.float32),
+        lately=lately,
+        away=np.where(accepted, 0, away).astype(np.float32),
+        before=before.astype(np.float32),
+        before_age=before_age.astype(np.float32),
+    )
+    return _learn_profile(traffic, smooth, known & ~(far & ~accepted), now)
+
+
+def accept_traffic(traffic: Traffic, names: Sequence[str]) -> Traffic:
+    """Return the traffic to which the present level of some entry points is usual."""
+    chosen = np.isin(np.array(traffic.names, object), list(names)) & np.isfinite(traffic.lately)
+    level = np.where(chosen, np.log(np.where(chosen, traffic.lately, 1) + OFFSET), traffic.level)
+    return replace(traffic, level=level.astype(np.float32), away=np.where(chosen, 0, traffic.away).astype(np.float32))
+
+
+def _align(traffic: Traffic, names: Sequence[str]) -> Traffic:
+    """Add new entry points, and remove those that are none any more."""
+    if traffic.names == tuple(names):
+        return traffic
+    known, present = set(traffic.names), set(names)
+    kept = [i for i, name in enumerate(traffic.names) if name in present]
+    new = [name for name in names if name not in known]
+    arrays = {
+        key: np.concatenate([getattr(traffic, key)[kept], np.full(len(new), _FIRST.get(key, 0), np.float32)])
+        for key in ROWS
+    }
+    width = traffic.profile.shape[1]
+    columns = [i for i in kept if i < width]
+    free = max(0, min(MOST_PROFILES - len(columns), len(new))) if len(columns) == len(kept) else 0
+    blank = np.zeros((SLOTS, free), np.float16)
+    profile, weeks = (np.concatenate([of[:, columns], blank], axis=1) for of in (traffic.profile, traffic.weeks))
+    names = (*(traffic.names[i] for i in kept), *new)
+    return replace(traffic, names=names, profile=profile, weeks=weeks, **arrays)
+
+
+def slot_of(now: datetime) -> int:
+    """Return the half hour of the week, 0 on Monday at midnight UTC."""
+    return int(now.timestamp() // SLOT_SECONDS + 3 * SLOTS_OF_DAY) % SLOTS
+
+
+def _is_usual(traffic: Traffic, x: NDArray[np.float64], now: datetime) -> BoolArray:
+    """Return which entry points ``[S]`` have a level that they had before a surge, or at this time of earlier days."""
+    usual: BoolArray = np.abs(x - np.nan_to_num(traffic.before, nan=np.inf)) < HELD
+    width = traffic.profile.shape[1]
+    if not width:
+        return usual
+    slot = slot_of(now)
+    for near in range(slot - NEAR_SLOTS, slot + NEAR_SLOTS + 1):
+        of_week = near % SLOTS
+        same_week = (traffic.weeks[of_week] >= 1) & (np.abs(x[:width] - traffic.profile[of_week]) < HELD)
+        days = slice(near % SLOTS_OF_DAY, None, SLOTS_OF_DAY)
+        is_there = traffic.weeks[days] >= 1
+        agree = (is_there & (np.abs(x[:width] - traffic.profile[days]) < HELD)).sum(axis=0)
+        usual[:width] |= same_week | ((agree >= DAYS) & (2 * agree > is_there.sum(axis=0)))
+    return usual
+
+
+def _learn_profile(traffic: Traffic, x: NDArray[np.float64], learns: BoolArray, now: datetime) -> Traffic:
+    """Add the present level to the sums of this half hour, and a finished half hour to the profile of the week."""
+    slot, width = slot_of(now), traffic.profile.shape[1]
+    total, count = traffic.slot_sum, traffic.slot_count
+    profile, weeks = traffic.profile, traffic.weeks
+    if slot != traffic.slot:
+        done = np.flatnonzero(count[:width] > 0)
+        if traffic.slot >= 0 and len(done):
+            profile, weeks = profile.copy(), weeks.copy()
+            mean = total[done] / count[done]
+            before = weeks[traffic.slot, done].astype(np.float32)
+            share = 1 / np.minimum(before + 1, MOST_WEEKS)
+            old = profile[traffic.slot, done].astype(np.float32)
+            profile[traffic.slot, done] = old + share * (mean - old)
+            weeks[traffic.slot, done] = np.minimum(before + 1, MOST_WEEKS)
+        total, count = np.zeros_like(total), np.zeros_like(count)
+    total = (total + np.where(learns, x, 0)).astype(np.float32)
+    return replace(
+        traffic,
+        slot=slot,
+        slot_sum=total,
+        slot_count=(count + learns).astype(np.float32),
+        profile=profile,
+        weeks=weeks,
+    )
