@@ -473,6 +473,7 @@ def commit(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
             above_level={},
             above_lasting={},
             above_notice={},
+            above_traffic={},
             open=(),
             alerted_scores=before.alerted_scores,
             past=before.past,

@@ -37,6 +37,9 @@ def incident_kind(incident: Incident, silent: AbstractSet[str] = frozenset()) ->
     if not incident.suspects:
         return IncidentKind.UNCLEAR
     first = incident.suspects[0]
+    if incident.scope:
+        is_less = first.reasons[0].observed < first.reasons[0].expected
+        return IncidentKind.TRAFFIC_LOST if is_less else IncidentKind.TRAFFIC_SURGE
     if incident.recovering and first.service in silent:
         return IncidentKind.TELEMETRY_MISSING
     if incident.severity is Severity.NOTICE:

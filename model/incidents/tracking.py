@@ -136,6 +136,7 @@ class OpenIncident:
         peak: score of its strongest snapshot.
         suspects: of that snapshot; see :meth:`with_strongest`.
         suspects_at: its time; None if stored by version 0.1.0.
+        scope: of an incident of traffic, as in :class:`~model.verdict.Incident`; empty: of all others.
     """
 
     id: str
@@ -149,6 +150,12 @@ class OpenIncident:
     peak: float = 0.0
     suspects: tuple[Suspect, ...] = ()
     suspects_at: datetime | None = None
+    scope: str = ""
+
+    @property
+    def is_alert(self) -> bool:
+        """Whether it is more than a notice."""
+        return self.severity is not Severity.NOTICE
 
     def with_strongest(
         self, score: float, suspects: tuple[Suspect, ...], now: datetime, interval_seconds: float
@@ -176,6 +183,7 @@ class IncidentMemory:
         above_level: services above their page level in one of the last n snapshots.
         above_lasting: the same for ``LASTING_DECADES`` below the page level.
         above_notice: the same for the level of notices.
+        above_traffic: scopes whose traffic is not as usual, likewise.
         open: open incidents, notices included.
         changes: planned changes of the last snapshots, and how many snapshots ago they came.
         settled: services whose last planned change is remembered for the last time; of the present snapshot.
@@ -195,6 +203,7 @@ class IncidentMemory:
     above_level: Streaks = field(default_factory=dict)
     above_lasting: Streaks = field(default_factory=dict)
     above_notice: Streaks = field(default_factory=dict)
+    above_traffic: Streaks = field(default_factory=dict)
     open: tuple[OpenIncident, ...] = ()
     changes: tuple[tuple[PlannedChange, int], ...] = ()
     past: tuple[PastIncident, ...] = ()
@@ -216,7 +225,7 @@ class IncidentMemory:
         members = {
             name
             for i in self.open
-            if i.severity is not Severity.NOTICE and (before is None or i.since < before)
+            if i.is_alert and not i.scope and (before is None or i.since < before)
             for name in i.members
         }
         return mark_services(node_ids, members)
@@ -235,7 +244,7 @@ class IncidentMemory:
     def forget_incidents(self) -> "IncidentMemory":
         """Give up what was open before a long gap."""
         lost = tuple(i.id for i in self.open)
-        return replace(self, above_level={}, above_lasting={}, above_notice={}, open=(), changes=(), lost=lost)
+        return replace(self._keep_streaks(frozenset()), open=(), changes=(), lost=lost)
 
     def pass_gap(self, missing: int) -> "IncidentMemory":
         """Advance over missing snapshots. Incidents stay open. Where the first snapshots after the gap are back to
@@ -334,14 +343,17 @@ class IncidentMemory:
 
     def _end(self, incident: str, services: Collection[str]) -> "IncidentMemory":
         """Close an incident, and forget that these services were above their levels."""
-        above_level, above_lasting, above_notice = (
-            {name: bits for name, bits in above.items() if name not in services}
-            for above in (self.above_level, self.above_lasting, self.above_notice)
+        ended = {one.scope for one in self.open if one.id == incident} | set(services)
+        above = {*self.above_level, *self.above_lasting, *self.above_notice, *self.above_traffic}
+        return replace(self._keep_streaks(above - ended), open=tuple(i for i in self.open if i.id != incident))
+
+    def _keep_streaks(self, names: AbstractSet[str]) -> "IncidentMemory":
+        """Forget all streaks but those of some services and scopes."""
+        level, lasting, notice, traffic = (
+            {name: bits for name, bits in above.items() if name in names}
+            for above in (self.above_level, self.above_lasting, self.above_notice, self.above_traffic)
         )
-        still_open = tuple(i for i in self.open if i.id != incident)
-        return replace(
-            self, open=still_open, above_level=above_level, above_lasting=above_lasting, above_notice=above_notice
-        )
+        return replace(self, above_level=level, above_lasting=lasting, above_notice=notice, above_traffic=traffic)
 
     def remove_feedback(self, incident: str) -> "IncidentMemory":
         """Remove the feedback on an incident."""
@@ -593,13 +605,13 @@ def follow(
                 quiet=0 if seen[home.id].confirmed else home.quiet,
             )
     confirmed = {i for i, group in seen.items() if group.confirmed}
-    aged = [_age(one, one.id in confirmed, one.id in deviating, clear_after) for one in open_now.values()]
+    aged = [advance_quiet(one, one.id in confirmed, one.id in deviating, clear_after) for one in open_now.values()]
     alive = tuple(one for one in aged if not is_over(one, clear_after))
     ended = open_now.keys() - {one.id for one in alive}
     return alive, {i: group for i, group in seen.items() if i not in ended}
 
 
-def _age(incident: OpenIncident, is_confirmed: bool, deviates: bool, clear_after: int) -> OpenIncident:
+def advance_quiet(incident: OpenIncident, is_confirmed: bool, deviates: bool, clear_after: int) -> OpenIncident:
     """Return the incident after a snapshot. Snapshots that were missing before it count as quiet if it is."""
     if is_confirmed:
         return replace(incident, quiet=0, returned=0, unseen=0)

@@ -34,6 +34,7 @@ from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
 from model.scoring.resources import SHORTAGE_SURPRISE, Trend, shortage, trends
 from model.scoring.score import PartitionScore
 from model.scoring.signals import merge_facts, pressure, signal_reasons, unusual_signals
+from model.scoring.traffic import TrafficChange, traffic_changes
 from model.snapshot import BoolArray, IntArray, mark_services
 from model.state.change_impact import OWN
 from model.state.filters import SEEN
@@ -140,6 +141,7 @@ class Evidence:
         notice: ``[M]`` surprise of resources that become short, for notices.
         trends: resources that rise steadily; ``row`` is a row of the candidates.
         silence: the services whose telemetry is missing, None if there are none.
+        traffic: requests from outside that are not as usual.
         lasting: ``[M]`` decades of the page scores that are for their duration; None: of none of them.
     """
 
@@ -157,6 +159,7 @@ class Evidence:
     notice: Array
     trends: tuple[Trend, ...] = ()
     silence: Silence | None = None
+    traffic: tuple[TrafficChange, ...] = ()
     lasting: Array | None = None
 
 
@@ -274,6 +277,7 @@ def gather(
         notice[keep].astype(np.float32),
         tuple(replace(trend, row=int(row[trend.row])) for trend in rising if row[trend.row] >= 0),
         _silence(state, silent, int((present | silent).sum())),
+        traffic_changes(state),
     )
 
 

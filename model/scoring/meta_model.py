@@ -45,8 +45,11 @@ from model.scoring.evidence import (
 )
 from model.scoring.explanations import SERIES
 from model.scoring.resources import Trend
+from model.scoring.traffic import traffic_score
+from model.scoring.traffic_incidents import follow_traffic
+from model.scoring.watching import watch
 from model.snapshot import BoolArray, IntArray, SignalKind, mark_services
-from model.verdict import MOVED, Incident, Reason, Severity, Status, Suspect, Verdict
+from model.verdict import MOVED, Incident, Reason, Severity, Status, Suspect, Verdict, Watched
 
 EITHER_WAY = (
     EvidenceKind.RISE,
@@ -198,7 +201,7 @@ def build_verdict(
     warming = when.learned < policy.warm_up
     if not warming:
         memory, evidence = _with_lasting(evidence, memory, policy, when)
-    mesh_score = float(evidence.page.max(initial=0.0))
+    mesh_score = max(float(evidence.page.max(initial=0.0)), *map(traffic_score, evidence.traffic), 0.0)
     if warming:
         evidence = replace(evidence, notice=np.zeros_like(evidence.notice))
     score = np.zeros_like(evidence.page) if warming else evidence.page
@@ -214,15 +217,20 @@ def build_verdict(
     )
     mutes = memory.active_mutes.with_hidden([evidence.names[i] for i in hidden])
     alerting = _follow_alerts(meta, evidence, memory, found, policy, when)
-    memory, noticing = _follow_notices(evidence, memory, alerting.open, muted, policy, when)
-    memory = replace(memory, open=(*alerting.open, *noticing.open))
+    changes = () if warming else evidence.traffic
+    alerted = {name for incident in alerting.open for name in incident.members}
+    of_traffic = follow_traffic(changes, memory, alerted, policy, when.observed_at)
+    memory, noticing = _follow_notices(evidence, of_traffic.memory, alerting.open, muted, policy, when)
+    memory = replace(memory, open=(*alerting.open, *of_traffic.alerts, *of_traffic.notices, *noticing.open))
     memory = memory.attach_changes(when.observed_at, when.interval_seconds)
     groups_now = alerting.groups | noticing.groups
     incidents = tuple(_describe(meta, evidence, memory, i, groups_now.get(i.id), policy, when) for i in memory.open)
     memory = replace(
         memory,
         open=tuple(
-            open_incident.with_strongest(i.score, i.suspects, when.observed_at, when.interval_seconds)
+            open_incident
+            if open_incident.scope
+            else open_incident.with_strongest(i.score, i.suspects, when.observed_at, when.interval_seconds)
             for open_incident, i in zip(memory.open, incidents, strict=True)
         ),
     )
@@ -235,7 +243,8 @@ def build_verdict(
     unmuted_score = (
         float(evidence.page[~muted].max(initial=0.0)) if len(hidden) else mesh_score
     )  # a muted incident is not normal either
-    memory = memory.add_score(unmuted_score, when.observed_at, alerted=bool(alerting.open), keep=policy.history)
+    is_anomalous = any(i.is_alert for i in memory.open)
+    memory = memory.add_score(unmuted_score, when.observed_at, alerted=is_anomalous, keep=policy.history)
     memory = memory.record_hidden(mutes, when.observed_at)
     if memory.open:
         memory = memory.record_open(evidence.names, _excess(evidence, memory, policy, when), when.observed_at)
@@ -245,7 +254,7 @@ def build_verdict(
     verdict = Verdict(
         when.observed_at,
         when.sequence,
-        _status(bool(alerting.open), warming, is_partial=coverage < 1 or silent_share > MOST_SILENT),
+        _status(is_anomalous, warming, is_partial=coverage < 1 or silent_share > MOST_SILENT),
         mesh_score,
         threshold,
         probability(meta, evidence, memory, when.level),
@@ -255,8 +264,26 @@ def build_verdict(
         when.missing_parts,
         muted=mutes,
         silence=evidence.silence,
+        watching=_watch(evidence, memory, policy, when) if not warming else (),
+        lost=memory.lost,
     )
     return verdict, memory
+
+
+def _watch(
+    evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext
+) -> tuple[Watched, ...]:
+    """Return what is unusual, and not confirmed."""
+    row = {name: i for i, name in enumerate(evidence.names)}
+    page = evidence.page if evidence.lasting is None else evidence.page - evidence.lasting
+    return watch(
+        dict(zip(evidence.names, page.tolist(), strict=True)),
+        dict(zip(evidence.names, is_clear(evidence, when.level).tolist(), strict=True)),
+        memory,
+        when.level,
+        policy,
+        lambda name: _reasons(evidence, row[name], memory, when),
+    )
 
 
 def is_clear(evidence: Evidence, level: float) -> BoolArray:
@@ -312,7 +339,7 @@ def _follow_alerts(
     began = [_began(memory.above_level, evidence, g, when.observed_at) for g in found]
     severities = [_severity(evidence, g, when.level) for g in found]
     culprits = [_culprit(meta, evidence, g, memory, policy, when) if g.confirmed else Culprit() for g in found]
-    before = [i for i in memory.open if i.severity is not Severity.NOTICE]
+    before = [i for i in memory.open if i.is_alert and not i.scope]
     deviating = _find_deviating(evidence, before, when.level)
     clear, interval = policy.clear, when.interval_seconds
     return FollowedIncidents(
@@ -344,7 +371,7 @@ def _follow_notices(
     member = (evidence.notice > when.notice_level) & free
     found = [g for g in groups(member, confirmed, evidence.calls) if g.confirmed]
     began = [_began(above, evidence, g, when.observed_at) for g in found]
-    before = [i for i in memory.open if i.severity is Severity.NOTICE and alerted.isdisjoint(i.members)]
+    before = [i for i in memory.open if not i.is_alert and not i.scope and alerted.isdisjoint(i.members)]
     followed = follow(
         before,
         found,
@@ -417,6 +444,8 @@ def _describe(
     when: VerdictContext,
 ) -> Incident:
     """Build an incident of the verdict. A quiet incident keeps its services."""
+    if incident.scope:
+        return _describe_traffic(incident, evidence, policy)
     row = {name: i for i, name in enumerate(evidence.names)}
     rows = group.rows if group else np.array([row[m] for m in incident.members if m in row], np.int64)
     if incident.severity is Severity.NOTICE:
@@ -434,6 +463,23 @@ def _describe(
         tuple(evidence.names[i] for i in rows) if group else incident.members,
         incident.changes,
         recovering=is_recovering(incident, policy.clear),
+    )
+
+
+def _describe_traffic(incident: OpenIncident, evidence: Evidence, policy: AlertPolicy) -> Incident:
+    """Build an incident of traffic."""
+    change = next((one for one in evidence.traffic if one.scope == incident.scope), None)
+    return Incident(
+        incident.id,
+        incident.since,
+        incident.severity,
+        traffic_score(change) if change else 0.0,
+        incident.suspects,
+        incident.members,
+        incident.changes,
+        recovering=is_recovering(incident, policy.clear),
+        suspects_at=incident.suspects_at,
+        scope=incident.scope,
     )
 
 

@@ -15,11 +15,12 @@ from model.state.mesh_state import MeshState
 from model.state.traffic import OFFSET, Traffic
 
 MESH = "*"
+LOSS_SURPRISE = 8.0  # the level of before is known, and traffic never left it by as much
 LOST, LOST_AT_ONE = 0.65, 0.55  # of the usual requests, below which they are lost; at one entry point of several
 SURGE = 3.0  # times the usual requests
 RETURNED = 0.8  # of the usual requests, from which they are back
 SIGMAS = 4.0  # that a fall or rise has to exceed
-AVERAGED = 7.0  # snapshots that the average over 4 is worth
+AVERAGED = 4.0  # snapshots that the average is worth: (2 - LATELY) / LATELY
 LEAST_REQUESTS = 8.0  # usual requests in these snapshots
 LEAST_SHARE = 0.02  # of the mesh's requests, that one entry point or namespace needs
 MOVED = 0.5  # of the loss at one entry point, gained by the others; then its requests only moved
@@ -46,6 +47,11 @@ class TrafficChange:
     is_far: bool
 
 
+def traffic_score(change: TrafficChange) -> float:
+    """Return the surprise of a loss, in decades; 0 for a surge, which harms nobody by itself."""
+    return 0.0 if change.is_surge or not change.is_far else LOSS_SURPRISE
+
+
 def traffic_changes(state: MeshState) -> tuple[TrafficChange, ...]:
     """Return the changes of traffic in the newest snapshot: of the mesh, else of namespaces, else of entry points."""
     traffic = state.traffic
@@ -58,7 +64,7 @@ def traffic_changes(state: MeshState) -> tuple[TrafficChange, ...]:
     observed = np.where(known, np.nan_to_num(traffic.lately), 0)
     found: list[TrafficChange] = []
     for scope, rows in _scopes(traffic):
-        covered = any(_contains(change.scope, scope) for change in found if change.is_far)
+        covered = any(contains(change.scope, scope) for change in found if change.is_far)
         change = None if covered else _judge(state, traffic, scope, rows & known, observed, expected)
         if change is not None:
             found.append(change)
@@ -79,8 +85,9 @@ def _scopes(traffic: Traffic) -> Iterator[tuple[str, BoolArray]]:
                 yield name, np.arange(len(traffic.names)) == i
 
 
-def _contains(scope: str, other: str) -> bool:
-    return scope == MESH or scope == other or (scope.endswith("/*") and other.startswith(scope[:-1]))
+def contains(scope: str, other: str) -> bool:
+    """Return whether a scope is another one or has it as a part."""
+    return scope in (MESH, other) or (scope.endswith("/*") and other.startswith(scope[:-1]))
 
 
 def _judge(

@@ -9,6 +9,7 @@ from model.features import Array
 from model.snapshot import BoolArray, mark_services
 from model.state.filters import CENTRE, LONG, SHORT, SLOW_CENTRE
 from model.state.mesh_state import MeshState, channels_of_window
+from model.state.traffic import accept_traffic
 
 LATELY = 4  # snapshots whose median is the present level
 
@@ -26,6 +27,9 @@ def accept_incident(state: MeshState, incident: str) -> MeshState:
     found = next((one for one in state.memory.open if one.id == incident), None)
     if found is None:
         raise KeyError(incident)
+    if found.scope:
+        traffic = accept_traffic(state.traffic, found.members)
+        return replace(state, traffic=traffic, memory=state.memory.accept(incident))
     services = {*found.members, *(suspect.service for suspect in found.suspects[:1])}
     return replace(accept_services(state, services), memory=state.memory.accept(incident))
 

@@ -45,6 +45,7 @@ from model.state.filters import (
 from model.state.history import History, append_block, block_length, new_history, skip_blocks
 from model.state.load_adapter import Adaptation, load_effect
 from model.state.presence import Presence, Rows, find_presence
+from model.state.traffic import Traffic, find_entry_points, measure_entries, observe_traffic
 
 TableRows = IntArray | slice  # of a table, one for each row of a snapshot
 ALL = slice(None)  # both have the same rows; far faster than their numbers
@@ -77,6 +78,7 @@ class MeshState:
         window: the last W snapshots, oldest first.
         memory: open incidents, and the memory of alerting and of the threshold.
         adaptation: how latencies depend on load.
+        traffic: requests from outside.
     """
 
     node_ids: tuple[str, ...] = ()
@@ -99,6 +101,7 @@ class MeshState:
     window: tuple[MeshSnapshot, ...] = ()
     memory: IncidentMemory = field(default_factory=IncidentMemory)
     adaptation: Adaptation = field(default_factory=Adaptation)
+    traffic: Traffic = field(default_factory=Traffic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +226,21 @@ def observe(
     )
     if not counted:
         return observation, state
+    state = _observe_traffic(state, values, presence, snapshot.observed_at)
     window = (*state.window, _share_topology(snapshot, state, node_rows))[-window_size:]
     sequence, length = state.sequence + 1, block_length(state.interval_seconds)
     if sequence % length == 0:
         state = replace(state, node_history=append_block(state.node_history, state.node_ids, window[-length:]))
     return observation, replace(state, sequence=sequence, observed_at=snapshot.observed_at, window=window)
+
+
+def _observe_traffic(state: MeshState, values: ChannelValues, presence: Presence, now: datetime) -> MeshState:
+    """Count the requests from outside in a snapshot."""
+    rows = find_entry_points(state.edge_index, len(state.node_ids))
+    requests = measure_entries(rows, values, presence, state.edge_absent == 0, state.edge_index)
+    elapsed = (now - state.observed_at).total_seconds() if state.observed_at else state.interval_seconds
+    names = tuple(state.node_ids[row] for row in rows.tolist())
+    return replace(state, traffic=observe_traffic(state.traffic, names, requests, now, elapsed))
 
 
 def _adjust_after_gap(state: MeshState, values: ChannelValues, seconds: float) -> MeshState:

@@ -28,6 +28,7 @@ from model.snapshot import MeshSnapshot, PlannedChange
 from model.state.history import new_history
 from model.state.load_adapter import Adaptation, Adapter
 from model.state.mesh_state import MeshState
+from model.state.traffic import PROFILES, ROWS, Traffic
 from model.verdict import LimitForecast, NearbyChange, Reason, Severity, Suspect
 
 T = TypeVar("T")
@@ -61,7 +62,8 @@ def pack_state(state: MeshState) -> bytes:
     document["adaptation"] = _adaptation_document(state.adaptation)
     document["schema"] = SCHEMA.to_json()
     tensors = {key: np.ascontiguousarray(getattr(state, key)) for key in (*ARRAYS, *LATER_ARRAYS)}
-    tensors |= _memory_arrays(state.memory) | _adaptation_arrays(state.adaptation)
+    tensors |= _memory_arrays(state.memory) | _adaptation_arrays(state.adaptation) | _traffic_arrays(state.traffic)
+    document["traffic"] = {"names": state.traffic.names, "slot": state.traffic.slot}
     return _join_arrays(tensors | {"document": _json_array(document)})
 
 
@@ -144,6 +146,8 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = (), *, with_table
         fields |= {key: document[key] and datetime.fromisoformat(document[key]) for key in TIMES}
         fields["memory"] = _memory(document["memory"], tensors)
         fields["adaptation"] = _adaptation(document.get("adaptation", {}), tensors)
+        if "traffic" in document:  # later versions than 0.1.0
+            fields["traffic"] = _traffic(document["traffic"], tensors)
         return MeshState(**fields, window=tuple(window))
 
 
@@ -245,6 +249,15 @@ def _adaptation(document: dict[str, Any], tensors: dict[str, Any]) -> Adaptation
     return Adaptation(**adapters, rolled_back_at=after and datetime.fromisoformat(after))
 
 
+def _traffic_arrays(traffic: Traffic) -> dict[str, NDArray[Any]]:
+    return {f"traffic_{key}": np.ascontiguousarray(getattr(traffic, key)) for key in (*ROWS, *PROFILES)}
+
+
+def _traffic(document: dict[str, Any], tensors: dict[str, Any]) -> Traffic:
+    arrays = {key: tensors[f"traffic_{key}"] for key in (*ROWS, *PROFILES)}
+    return Traffic(names=tuple(document["names"]), slot=document["slot"], **arrays)
+
+
 def _json_array(document: dict[str, Any]) -> NDArray[np.uint8]:
     return np.frombuffer(json.dumps(document, default=datetime.isoformat).encode(), np.uint8)
 
@@ -262,6 +275,7 @@ def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
         "hot": memory.above_level,
         "above_lasting": memory.above_lasting,
         "above_notice": memory.above_notice,
+        "above_traffic": memory.above_traffic,
         "open": [
             _document(i)
             | {"changes": [_near(change) for change in i.changes], "suspects": [_suspect(one) for one in i.suspects]}
@@ -309,6 +323,7 @@ def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory
         above_level=_decode_streaks(document["hot"]),
         above_lasting=_decode_streaks(document.get("above_lasting", {})),
         above_notice=_decode_streaks(document.get("above_notice", {})),
+        above_traffic=_decode_streaks(document.get("above_traffic", {})),
         open=tuple(map(_read_open_incident, document["open"])),
         changes=tuple((PlannedChange(**change), age) for change, age in document["changes"]),
         past=tuple(PastIncident(**_fields(i)) for i in document.get("past", ())),

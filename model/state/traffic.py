@@ -1,9 +1,9 @@
 """Requests from outside: what each entry point of the mesh usually gets, and what it gets now.
 
 An entry point is a service that no other service calls. Its usual level follows the day, which changes slowly, and not
-a sudden fall or rise. The level moves by at most ``SLEW`` in a minute. It holds still while traffic is further away than
-``HELD``, so a loss never becomes normal by itself; a surge becomes normal after ``SURGE_SECONDS``. The end of a surge
-is no loss: the level before it is remembered for a day.
+a sudden fall or rise. The level moves by at most ``SLEW`` in a minute. It holds still while traffic is further away
+than ``HELD``, so a loss does not become normal by itself; a surge becomes normal after ``SURGE_SECONDS``. The end of a
+surge is no loss: the level before it is remembered for a day.
 
 Where the history is long enough, the time of day and of the week counts: a level that is usual at this time is normal,
 however suddenly it comes. That takes the same half hour on three earlier days, or on the same day of an earlier week.
@@ -12,6 +12,7 @@ however suddenly it comes. That takes the same half hour on three earlier days, 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +25,10 @@ SLEW = 0.02  # logarithm by which the usual level moves in a minute; a day with 
 HELD = 0.4  # logarithm of the distance from which the usual level holds still: a third less, or half as much again
 SURGE_SECONDS = 5400.0  # after which a higher level is usual
 LOSS_SECONDS = 86_400.0  # after which a lower level is
+UNSEEN_SECONDS = 3600.0  # without a snapshot, after which the present level is usual, unless it was not before
 REMEMBERED_SECONDS = 86_400.0  # for which the level before a surge is
 KNOWN_SECONDS, KNOWN_SNAPSHOTS = 600.0, 20.0  # of measurements, before a level is known
-LATELY = 0.25  # forgetting per snapshot, of the present traffic
+LATELY = 0.4  # forgetting per snapshot, of the present traffic
 NOISE = 0.02  # forgetting per snapshot, of its variance
 SLOT_SECONDS = 1800.0
 SLOTS_OF_DAY, SLOTS = 48, 336  # half hours of a day and of a week
@@ -52,7 +54,7 @@ class Traffic:
         variance: ``[S]`` of the present traffic around it.
         seen: ``[S]`` snapshots with a measurement.
         seconds: ``[S]`` since the first one.
-        lately: ``[S]`` requests/s, averaged over 4 snapshots; not a number where none was measured now.
+        lately: ``[S]`` requests/s, averaged over about 4 snapshots; not a number where none was measured now.
         away: ``[S]`` seconds for which traffic has been further than ``HELD`` above the level, or below it if negative.
         before: ``[S]`` level before the last surge; not a number if there was none.
         before_age: ``[S]`` seconds since that surge became usual.
@@ -85,6 +87,7 @@ class Traffic:
 
 
 ROWS = ("level", "variance", "seen", "seconds", "lately", "away", "before", "before_age", "slot_sum", "slot_count")
+PROFILES = ("profile", "weeks")
 _FIRST = {"level": np.nan, "lately": np.nan, "before": np.nan}  # values of new entry points; 0 in other arrays
 
 
@@ -116,9 +119,7 @@ def measure_entries(
     return np.maximum(requests, 0).astype(np.float32)
 
 
-def observe_traffic(
-    traffic: Traffic, names: Sequence[str], requests: Array, now: datetime, elapsed: float, window_seconds: float
-) -> Traffic:
+def observe_traffic(traffic: Traffic, names: Sequence[str], requests: Array, now: datetime, elapsed: float) -> Traffic:
     """Return the traffic after a snapshot.
 
     Args:
@@ -127,7 +128,6 @@ def observe_traffic(
         requests: ``[n]`` 1/s; not a number where unknown.
         now: time of the snapshot.
         elapsed: s since the last one.
-        window_seconds: after which an entry point without measurements is forgotten, if it is none any more.
     """
     traffic = _align(traffic, names)
     row = {name: i for i, name in enumerate(traffic.names)}
@@ -141,20 +141,22 @@ def observe_traffic(
     lately = np.where(known, lately + LATELY * (value - lately), np.nan).astype(np.float32)
     smooth = np.where(known, np.log(np.where(known, lately, 1) + OFFSET), level)
     distance = np.where(known, smooth - level, 0)
-    far = np.abs(distance) > HELD
+    unseen = (elapsed > UNSEEN_SECONDS) & (traffic.away == 0)  # the time of day may have changed meanwhile
+    far = (np.abs(distance) > HELD) & ~unseen
     away = np.where(far, np.where(np.sign(traffic.away) == np.sign(distance), traffic.away, 0), 0)
     away = np.where(far, away + np.sign(distance) * elapsed, 0)
     usual = _is_usual(traffic, smooth, now) & known & far
     surged = (away > SURGE_SECONDS) & ~usual
     lost = (away < -LOSS_SECONDS) & ~usual
-    accepted = usual | surged | lost
+    accepted = usual | surged | lost | (unseen & known)
     young = traffic.seen < KNOWN_SNAPSHOTS
     step = np.clip(distance, -SLEW * elapsed / 60, SLEW * elapsed / 60)
     step = np.where(young, distance / np.maximum(traffic.seen + 1, 1), step)
     moved = np.where(accepted, smooth, level + np.where(far & ~young, 0, step))
     before_age = np.where(surged, 0, traffic.before_age + elapsed)
     before = np.where(surged, level, np.where(before_age > REMEMBERED_SECONDS, np.nan, traffic.before))
-    deviation = np.where(known & ~far, (x - level) ** 2 - traffic.variance, 0)
+    near = known & (np.abs(x - level) <= HELD)
+    deviation = np.where(near, (x - level) ** 2 - traffic.variance, 0)
     variance = traffic.variance + np.maximum(NOISE, 1 / (traffic.seen + 2)) * deviation
     traffic = replace(
         traffic,
@@ -184,7 +186,7 @@ def _align(traffic: Traffic, names: Sequence[str]) -> Traffic:
     known, present = set(traffic.names), set(names)
     kept = [i for i, name in enumerate(traffic.names) if name in present]
     new = [name for name in names if name not in known]
-    arrays = {
+    arrays: dict[str, Any] = {
         key: np.concatenate([getattr(traffic, key)[kept], np.full(len(new), _FIRST.get(key, 0), np.float32)])
         for key in ROWS
     }

@@ -1,0 +1,124 @@
+"""Incidents of traffic: changes of the requests from outside, followed from snapshot to snapshot."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+
+from model.incidents.tracking import (
+    AlertPolicy,
+    IncidentMemory,
+    OpenIncident,
+    advance_quiet,
+    confirm_services,
+    incident_id,
+    is_over,
+)
+from model.scoring.traffic import MESH, TrafficChange, contains
+from model.verdict import Reason, Severity, Suspect
+
+HALF = 0.5  # of the usual requests of a namespace or an entry point, below which their loss is major
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedTraffic:
+    """The memory with the newest streaks, and the open incidents of traffic: alerts, and notices."""
+
+    memory: IncidentMemory
+    alerts: tuple[OpenIncident, ...]
+    notices: tuple[OpenIncident, ...]
+
+
+def follow_traffic(
+    changes: Sequence[TrafficChange], memory: IncidentMemory, alerted: set[str], policy: AlertPolicy, now: datetime
+) -> FollowedTraffic:
+    """Match the changes of traffic in a snapshot with the open incidents of traffic.
+
+    Args:
+        changes: in this snapshot.
+        memory: with the open incidents of traffic, and the scopes that were not as usual before.
+        alerted: services in other alerts. If they are all that gets fewer requests, their alert says why.
+        policy: how many snapshots confirm a change, and end an incident.
+        now: time of the snapshot.
+    """
+    by_scope = {change.scope: change for change in changes}
+    muted = memory.active_mutes
+    far = {
+        scope: change
+        for scope, change in by_scope.items()
+        if change.is_far and not muted.is_muted(change.entry_points).all()
+    }
+    names = tuple(far)
+    scores = np.ones(len(names), np.float32)
+    above, confirmed = confirm_services(memory.above_traffic, names, scores, 0.5, policy, now)
+    open_now = [_widen(one, by_scope) for one in memory.open if one.scope]
+    new = [
+        _start(far[scope], above[scope][1])
+        for scope, is_confirmed in zip(names, confirmed.tolist(), strict=True)
+        if is_confirmed
+        and not any(contains(one.scope, scope) for one in open_now)
+        and not alerted.issuperset(far[scope].entry_points)
+    ]
+    followed = [_follow(one, by_scope.get(one.scope), policy) for one in open_now]
+    alive = [one for one in (*_distinct(followed), *new) if not is_over(one, policy.clear)]
+    described = tuple(_with_suspects(one, by_scope.get(one.scope), now) for one in alive)
+    alerts, notices = (tuple(one for one in described if one.is_alert is kind) for kind in (True, False))
+    return FollowedTraffic(replace(memory, above_traffic=above), alerts, notices)
+
+
+def _widen(incident: OpenIncident, changes: dict[str, TrafficChange]) -> OpenIncident:
+    """Return the incident with the widest scope that changed in the same way and contains its own."""
+    wider = [
+        change
+        for scope, change in changes.items()
+        if change.is_far and change.is_surge == _is_surge(incident) and contains(scope, incident.scope)
+    ]
+    return replace(incident, scope=wider[0].scope) if wider else incident
+
+
+def _distinct(incidents: Sequence[OpenIncident]) -> list[OpenIncident]:
+    """Keep the oldest incident of each scope."""
+    oldest: dict[str, OpenIncident] = {}
+    for one in sorted(incidents, key=lambda i: (i.since, i.id)):
+        oldest.setdefault(one.scope, one)
+    return list(oldest.values())
+
+
+def _start(change: TrafficChange, since: datetime) -> OpenIncident:
+    members = tuple(sorted(change.entry_points))
+    return OpenIncident(incident_id(since, (change.scope,)), since, _severity(change), members, scope=change.scope)
+
+
+def _follow(incident: OpenIncident, change: TrafficChange | None, policy: AlertPolicy) -> OpenIncident:
+    is_far = change is not None and change.is_far
+    incident = advance_quiet(incident, is_far, change is not None, policy.clear)
+    if change is None or not is_far:
+        return incident
+    severity = max(incident.severity, _severity(change), key=list(Severity).index)
+    members = tuple(sorted({*incident.members, *change.entry_points}))
+    return replace(incident, severity=severity, members=members)
+
+
+def _severity(change: TrafficChange) -> Severity:
+    """A surge that harms nobody is a notice; a loss is critical for the mesh, and major or minor for a part of it."""
+    if change.is_surge:
+        return Severity.NOTICE
+    if change.scope == MESH:
+        return Severity.CRITICAL
+    return Severity.MAJOR if change.observed < HALF * change.expected else Severity.MINOR
+
+
+def _is_surge(incident: OpenIncident) -> bool:
+    return incident.severity is Severity.NOTICE
+
+
+def _with_suspects(incident: OpenIncident, change: TrafficChange | None, now: datetime) -> OpenIncident:
+    """Return the incident with the entry points that changed most. The first one has the requests of the whole scope
+    as its reason."""
+    if change is None or (incident.suspects and not change.is_far):
+        return incident
+    reason = Reason("request_rate", change.observed, change.expected, incident.since)
+    share = 1 / len(change.entry_points)
+    suspects = tuple(Suspect(name, share, (reason,) if i == 0 else ()) for i, name in enumerate(change.entry_points))
+    return replace(incident, peak=abs(change.observed - change.expected), suspects=suspects, suspects_at=now)
