@@ -15,11 +15,11 @@ from model.state.mesh_state import MeshState
 from model.state.traffic import OFFSET, Traffic
 
 MESH = "*"
-LOSS_SURPRISE = 8.0  # the level of before is known, and traffic never left it by as much
+CHANGE_SURPRISE = 8.0  # the level of before is known, and traffic never left it by as much
 LOST, LOST_AT_ONE = 0.65, 0.55  # of the usual requests, below which they are lost; at one entry point of several
-SURGE = 3.0  # times the usual requests
+SURGE, GROSS_SURGE = 2.5, 3.5  # times the usual requests: of a notice, and of an alert
 RETURNED = 0.8  # of the usual requests, from which they are back
-SIGMAS = 4.0  # that a fall or rise has to exceed
+SIGMAS = 3.0  # that a fall or rise has to exceed
 AVERAGED = 4.0  # snapshots that the average is worth: (2 - LATELY) / LATELY
 LEAST_REQUESTS = 8.0  # usual requests in these snapshots
 LEAST_SHARE = 0.02  # of the mesh's requests, that one entry point or namespace needs
@@ -46,10 +46,15 @@ class TrafficChange:
     is_surge: bool
     is_far: bool
 
+    @property
+    def is_gross(self) -> bool:
+        """Whether it is a loss, or a surge that is worth an alert even if nothing suffers."""
+        return not self.is_surge or self.observed > GROSS_SURGE * self.expected
+
 
 def traffic_score(change: TrafficChange) -> float:
-    """Return the surprise of a loss, in decades; 0 for a surge, which harms nobody by itself."""
-    return 0.0 if change.is_surge or not change.is_far else LOSS_SURPRISE
+    """Return the surprise of a loss or of a gross surge, in decades; 0 for other surges, which are no alert."""
+    return CHANGE_SURPRISE if change.is_far and change.is_gross else 0.0
 
 
 def traffic_changes(state: MeshState) -> tuple[TrafficChange, ...]:

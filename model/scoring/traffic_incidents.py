@@ -101,16 +101,18 @@ def _follow(incident: OpenIncident, change: TrafficChange | None, policy: AlertP
 
 
 def _severity(change: TrafficChange) -> Severity:
-    """A surge that harms nobody is a notice; a loss is critical for the mesh, and major or minor for a part of it."""
+    """A surge is a notice, or minor if it is gross; a loss is critical for the mesh, and major or minor for a part of
+    it."""
     if change.is_surge:
-        return Severity.NOTICE
+        return Severity.MINOR if change.is_gross else Severity.NOTICE
     if change.scope == MESH:
         return Severity.CRITICAL
     return Severity.MAJOR if change.observed < HALF * change.expected else Severity.MINOR
 
 
 def _is_surge(incident: OpenIncident) -> bool:
-    return incident.severity is Severity.NOTICE
+    reason = incident.suspects[0].reasons[0]
+    return reason.observed > reason.expected
 
 
 def _with_suspects(incident: OpenIncident, change: TrafficChange | None, now: datetime) -> OpenIncident:

@@ -213,8 +213,9 @@ def _is_usual(traffic: Traffic, x: NDArray[np.float64], now: datetime) -> BoolAr
     slot = slot_of(now)
     for near in range(slot - NEAR_SLOTS, slot + NEAR_SLOTS + 1):
         of_week = near % SLOTS
-        same_week = (traffic.weeks[of_week] >= 1) & (np.abs(x[:width] - traffic.profile[of_week]) < HELD)
-        days = slice(near % SLOTS_OF_DAY, None, SLOTS_OF_DAY)
+        weeks = 2 if near < slot else 1  # one of them is this week
+        same_week = (traffic.weeks[of_week] >= weeks) & (np.abs(x[:width] - traffic.profile[of_week]) < HELD)
+        days = [day for day in range(near % SLOTS_OF_DAY, SLOTS, SLOTS_OF_DAY) if day != of_week]
         is_there = traffic.weeks[days] >= 1
         agree = (is_there & (np.abs(x[:width] - traffic.profile[days]) < HELD)).sum(axis=0)
         usual[:width] |= same_week | ((agree >= DAYS) & (2 * agree > is_there.sum(axis=0)))
