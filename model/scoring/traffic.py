@@ -22,6 +22,7 @@ RETURNED = 0.8  # of the usual requests, from which they are back
 SIGMAS = 3.0  # that a fall or rise has to exceed
 AVERAGED = 4.0  # snapshots that the average is worth: (2 - LATELY) / LATELY
 LEAST_REQUESTS = 8.0  # usual requests in these snapshots
+LONG_KNOWN = 1800.0  # s of measurements, before a rise is a surge: traffic comes slowly to a new mesh
 LEAST_SHARE = 0.02  # of the mesh's requests, that one entry point or namespace needs
 MOVED = 0.5  # of the loss at one entry point, gained by the others; then its requests only moved
 MOST_SUSPECTS = 10
@@ -53,8 +54,8 @@ class TrafficChange:
 
 
 def traffic_score(change: TrafficChange) -> float:
-    """Return the surprise of a loss or of a gross surge, in decades; 0 for other surges, which are no alert."""
-    return CHANGE_SURPRISE if change.is_far and change.is_gross else 0.0
+    """Return the surprise of a loss, in decades; 0 for a surge, which harms nobody by itself."""
+    return CHANGE_SURPRISE if change.is_far and not change.is_surge else 0.0
 
 
 def traffic_changes(state: MeshState) -> tuple[TrafficChange, ...]:
@@ -106,7 +107,8 @@ def _judge(
     margin = SIGMAS * np.sqrt(spread**2 + 1 / requests)
     ratio = now / usual
     far_below = min(LOST if scope == MESH or scope.endswith("/*") else LOST_AT_ONE, float(np.exp(-margin)))
-    far_above = max(SURGE, float(np.exp(margin)))
+    is_young = bool((rows & (traffic.seconds < LONG_KNOWN)).any())
+    far_above = np.inf if is_young else max(SURGE, float(np.exp(margin)))
     is_far = ratio < far_below or ratio > far_above
     if not is_far and min(RETURNED, np.exp(-margin)) <= ratio <= 1 / RETURNED:
         return None

@@ -240,7 +240,8 @@ def _observe_traffic(state: MeshState, values: ChannelValues, presence: Presence
     requests = measure_entries(rows, values, presence, state.edge_absent == 0, state.edge_index)
     elapsed = (now - state.observed_at).total_seconds() if state.observed_at else state.interval_seconds
     names = tuple(state.node_ids[row] for row in rows.tolist())
-    return replace(state, traffic=observe_traffic(state.traffic, names, requests, now, elapsed))
+    traffic = observe_traffic(state.traffic, names, requests, now, elapsed, state.interval_seconds)
+    return replace(state, traffic=traffic)
 
 
 def _adjust_after_gap(state: MeshState, values: ChannelValues, seconds: float) -> MeshState:

@@ -23,9 +23,10 @@ from model.state.presence import Presence
 
 SLEW = 0.02  # logarithm by which the usual level moves in a minute; a day with a ratio of 8 needs 0.005
 HELD = 0.4  # logarithm of the distance from which the usual level holds still: a third less, or half as much again
-SURGE_SECONDS = 5400.0  # after which a higher level is usual
+SURGE_SECONDS = 1800.0  # after which a higher level is usual
 LOSS_SECONDS = 86_400.0  # after which a lower level is
 UNSEEN_SECONDS = 3600.0  # without a snapshot, after which the present level is usual, unless it was not before
+FORGOTTEN_SECONDS = 86_400.0  # without a snapshot, after which levels are learned again
 REMEMBERED_SECONDS = 86_400.0  # for which the level before a surge is
 KNOWN_SECONDS, KNOWN_SNAPSHOTS = 600.0, 20.0  # of measurements, before a level is known
 LATELY = 0.4  # forgetting per snapshot, of the present traffic
@@ -53,7 +54,7 @@ class Traffic:
         level: ``[S]`` usual level; not a number before the first measurement.
         variance: ``[S]`` of the present traffic around it.
         seen: ``[S]`` snapshots with a measurement.
-        seconds: ``[S]`` since the first one.
+        seconds: ``[S]`` of measurements.
         lately: ``[S]`` requests/s, averaged over about 4 snapshots; not a number where none was measured now.
         away: ``[S]`` seconds for which traffic has been further than ``HELD`` above the level, or below it if negative.
         before: ``[S]`` level before the last surge; not a number if there was none.
@@ -119,7 +120,9 @@ def measure_entries(
     return np.maximum(requests, 0).astype(np.float32)
 
 
-def observe_traffic(traffic: Traffic, names: Sequence[str], requests: Array, now: datetime, elapsed: float) -> Traffic:
+def observe_traffic(
+    traffic: Traffic, names: Sequence[str], requests: Array, now: datetime, elapsed: float, interval_seconds: float
+) -> Traffic:
     """Return the traffic after a snapshot.
 
     Args:
@@ -128,8 +131,12 @@ def observe_traffic(traffic: Traffic, names: Sequence[str], requests: Array, now
         requests: ``[n]`` 1/s; not a number where unknown.
         now: time of the snapshot.
         elapsed: s since the last one.
+        interval_seconds: usually between snapshots, s.
     """
     traffic = _align(traffic, names)
+    if elapsed > FORGOTTEN_SECONDS:
+        traffic = _forget_levels(traffic)
+    measured_seconds = min(elapsed, 2 * interval_seconds)
     row = {name: i for i, name in enumerate(traffic.names)}
     value = np.full(len(traffic.names), np.nan, np.float32)
     value[[row[name] for name in names]] = requests
@@ -163,7 +170,7 @@ def observe_traffic(traffic: Traffic, names: Sequence[str], requests: Array, now
         level=moved.astype(np.float32),
         variance=variance.astype(np.float32),
         seen=(traffic.seen + known).astype(np.float32),
-        seconds=np.where(traffic.seen > 0, traffic.seconds + elapsed, 0).astype(np.float32),
+        seconds=(traffic.seconds + np.where(known & (traffic.seen > 0), measured_seconds, 0)).astype(np.float32),
         lately=lately,
         away=np.where(accepted, 0, away).astype(np.float32),
         before=before.astype(np.float32),
@@ -177,6 +184,12 @@ def accept_traffic(traffic: Traffic, names: Sequence[str]) -> Traffic:
     chosen = np.isin(np.array(traffic.names, object), list(names)) & np.isfinite(traffic.lately)
     level = np.where(chosen, np.log(np.where(chosen, traffic.lately, 1) + OFFSET), traffic.level)
     return replace(traffic, level=level.astype(np.float32), away=np.where(chosen, 0, traffic.away).astype(np.float32))
+
+
+def _forget_levels(traffic: Traffic) -> Traffic:
+    """Forget everything but the names and the profile of the week."""
+    arrays: dict[str, Any] = {key: np.full_like(getattr(traffic, key), _FIRST.get(key, 0)) for key in ROWS}
+    return replace(traffic, **arrays)
 
 
 def _align(traffic: Traffic, names: Sequence[str]) -> Traffic:
