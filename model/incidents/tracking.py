@@ -34,6 +34,7 @@ STRONGER = 1.3  # times the peak, for new suspects after the onset
 LASTING_DECADES = 2.5  # that a page score gains when it lasts
 LONG_RUN = 3  # scores in a row that are not by chance
 SUSPICIOUS_SHARE = 0.6  # of the page level, from which a mesh score in a run is not normal
+SHORT_SECONDS = 1800.0  # for which a short resource is suspicious
 CLEAR_SHARE = 0.5  # of the root-cause score of all suspects, from which the first one is the culprit
 REMEMBERED = 50  # past incidents that feedback can refer to
 MOST_CHANGES = 10  # planned changes kept with an incident
@@ -230,15 +231,18 @@ class IncidentMemory:
         }
         return mark_services(node_ids, members)
 
-    def is_suspicious(self, node_ids: Sequence[str]) -> BoolArray:
+    def is_suspicious(self, node_ids: Sequence[str], now: datetime) -> BoolArray:
         """Return which of these services were unusual in the newest snapshot and in one shortly before it. Nothing is
-        learned from them until they are usual again or have an alert."""
+        learned from them until they are usual again, or have an alert.
+
+        A short resource is suspicious only for a while: a leak lasts for hours, and a batch may be here to stay.
+        """
         lately = (1 << SUSPICIOUS_OF) - 1
-        names = {
-            name
-            for name, (bits, _) in self.above_lasting.items()
-            if bits & 1 and (bits & lately).bit_count() >= SUSPICIOUS
-        }
+        above = (
+            *self.above_lasting.items(),
+            *((name, x) for name, x in self.above_notice.items() if (now - x[1]).total_seconds() <= SHORT_SECONDS),
+        )
+        names = {name for name, (bits, _) in above if bits & 1 and (bits & lately).bit_count() >= SUSPICIOUS}
         return mark_services(node_ids, names)
 
     def forget_incidents(self) -> "IncidentMemory":

@@ -32,6 +32,7 @@ from model.scoring.calibration import Tail
 from model.scoring.dropped_calls import dropped_calls
 from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
 from model.scoring.resources import SHORTAGE_SURPRISE, Trend, shortage, trends
+from model.scoring.saturation import weigh_resources
 from model.scoring.score import PartitionScore
 from model.scoring.signals import merge_facts, pressure, signal_reasons, unusual_signals
 from model.scoring.traffic import TrafficChange, traffic_changes
@@ -238,15 +239,16 @@ def gather(
     remote = remotes(state)
     dropped = _find_dropped_calls(state, observation)
     kinds = _kinds(state, observation, decoded, surprise, remote, dropped, np.float32(raised))
+    rising, unusual = trends(state), unusual_signals(state, observation)
+    short = shortage(state, observation, surprise.node)
+    short[[trend.row for trend in rising]] = SHORTAGE_SURPRISE
+    short = np.maximum(short * observation.presence.measured, pressure(state, observation, unusual))
+    resources = kinds[:, EvidenceKind.RESOURCES], short >= SHORTAGE_SURPRISE, kinds[:, EvidenceKind.CALLERS]
+    kinds[:, EvidenceKind.RESOURCES] = weigh_resources(state, observation, *resources)
     shifted = apply_level_shifts(kinds, state.memory, state.node_ids)
     page = page_score(shifted) * _leniency(state, policy) * decoded.scored
     affected = shifted[:, AFFECTED].max(axis=1) * decoded.scored
-    rising = trends(state)
-    notice = shortage(state, observation, surprise.node)
-    notice[[trend.row for trend in rising]] = SHORTAGE_SURPRISE
-    notice *= observation.presence.measured
-    unusual = unusual_signals(state, observation)
-    notice = np.maximum(notice, pressure(state, observation, unusual)) * _leniency(state, policy) * decoded.scored
+    notice = short * _leniency(state, policy) * decoded.scored
     notice = apply_notice_shifts(notice, state.memory, state.node_ids)
     interest = np.maximum.reduce([page, affected, notice]) + 1e-3 * np.maximum(
         surprise.node.max(axis=1, initial=0), page

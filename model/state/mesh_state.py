@@ -173,7 +173,7 @@ def observe(
     # What began before a planned change is not its effect.
     changed = state.memory.has_planned_change(state.node_ids) & ~alerted
     exposure, edge_exposure = exposures(changed, state.edge_index)
-    suspicious = state.memory.is_suspicious(state.node_ids) & (exposure == UNEXPOSED)
+    suspicious = state.memory.is_suspicious(state.node_ids, snapshot.observed_at) & (exposure == UNEXPOSED)
     paused = _find_paused(state, values, alerted, suspicious, snapshot.observed_at)
     # Services in an open incident, suspicious ones, and those muted because they may be in one, are not learned from.
     involved = state.memory.is_in_incident(state.node_ids) | state.memory.active_mutes.is_muted(state.node_ids)

@@ -1,0 +1,70 @@
+"""Resources at their limit, and whether that harms anybody.
+
+A service without free CPU is a reason to look. It is a reason to wake someone if its requests, or those of its callers,
+become slow or fail at the same time. Each sign alone may be moderate: that both come together is far less probable.
+"""
+
+import numpy as np
+
+from model.features import EDGE_CHANNELS, ERROR, P50, P99, Array
+from model.snapshot import BoolArray, IntArray
+from model.state.filters import Deviation
+from model.state.mesh_state import MeshState, Observation
+
+ERRORS = EDGE_CHANNELS[ERROR]  # the same channel for services and calls
+HARMFUL_SURPRISE = 12.0  # of a short resource that harms its users in full; resources count 0.6
+HARMLESS_SHARE = 0.5  # of the surprise of a resource that measurably harms nobody
+LEAST = 2.0  # surprise of a resource, from which its harm is looked for
+SLOWER = {P50: (np.log(1.15), np.log(1.4)), P99: (np.log(1.3), np.log(2.0))}  # logarithms of the ratio: from, in full
+FAILS = 0.005, 0.02  # more of the requests: from, in full
+LEAST_SIGMAS = 1.0  # of the average over 4 snapshots; one slow snapshot is no harm
+CALLERS = 2.0, 4.0  # surprise of the worst caller's symptoms: from, in full
+
+
+def weigh_resources(
+    state: MeshState, observation: Observation, resources: Array, is_short: BoolArray, callers: Array
+) -> Array:
+    """Return the evidence of resources ``[N]``, weighed by the harm that goes with it.
+
+    Args:
+        state, observation: of the mesh.
+        resources: ``[N]`` surprise.
+        is_short: ``[N]`` services with a resource at its limit, or far beyond everything before.
+        callers: ``[N]`` surprise of the symptoms of the worst caller.
+    """
+    rows = np.flatnonzero(is_short | (resources >= LEAST))
+    if not len(rows):
+        return resources
+    harm, measured = _harm(state, observation, rows, callers[rows])
+    share = np.where(measured, HARMLESS_SHARE + (1 - HARMLESS_SHARE) * harm, 1)
+    weighed = resources.copy()
+    weighed[rows] = np.maximum(resources[rows] * share, HARMFUL_SURPRISE * harm * is_short[rows])
+    return weighed
+
+
+def _harm(state: MeshState, observation: Observation, rows: IntArray, callers: Array) -> tuple[Array, BoolArray]:
+    """Return how much the users of n services suffer, ``[n]`` from 0 to 1, and where that is measured."""
+    place = np.full(len(state.node_ids), -1)
+    place[rows] = np.arange(len(rows))
+    calls = np.flatnonzero(place[state.edge_index[1]] >= 0)
+    to = place[state.edge_index[1, calls]]
+    most, measured = _suffering(observation.node, rows)
+    of_calls, calls_measured = _suffering(observation.edge, calls)
+    np.maximum.at(most, to, of_calls)
+    measured[to[calls_measured]] = True
+    start, full = CALLERS
+    harm: Array = np.maximum(most, np.clip((callers - start) / (full - start), 0, 1)).astype(np.float32)
+    return harm, measured
+
+
+def _suffering(past: Deviation, rows: IntArray) -> tuple[Array, BoolArray]:
+    """Return how much slower the requests of n rows are, or how many more of them fail, ``[n]`` from 0 to 1, and where
+    that is measured."""
+    value, expected, lately, observed = (of[rows] for of in (past.value, past.expected, past.past_short, past.observed))
+    lasts = observed & (lately >= LEAST_SIGMAS)
+    more = ERRORS.invert(value[:, ERROR]) - ERRORS.invert(expected[:, ERROR])
+    most = np.clip((more - FAILS[0]) / (FAILS[1] - FAILS[0]), 0, 1) * lasts[:, ERROR]
+    for channel, (start, full) in SLOWER.items():
+        share = np.clip((value[:, channel] - expected[:, channel] - start) / (full - start), 0, 1)
+        most = np.maximum(most, share * lasts[:, channel])
+    return most.astype(np.float32), np.asarray(observed[:, [ERROR, P50, P99]].any(axis=1))
