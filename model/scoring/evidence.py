@@ -95,6 +95,7 @@ WORTH_A_LOOK = 2.0  # surprise from which a service is a candidate: one in a hun
 # Surprise of events that normal traffic never shows: callers miss a service, or calls go elsewhere.
 DISAPPEARANCE_SURPRISE, REROUTE_SURPRISE = 6.0, 8.0
 FAILING_SURPRISE = 6.5  # of a service that fails a third of its requests, even after a deploy
+IN_FULL, TAIL_IN_FULL = 0.3, 0.7  # logarithms of how much slower counts in full: p50 and other times; p99
 LEAST_REQUESTS = 50  # requests on new calls that count in full
 LEAST_MOVED = 0.1  # of a call's usual requests, from which it counts as rerouted
 REROUTE_COUNTED = 4  # snapshots whose requests count
@@ -482,12 +483,12 @@ def failure_surprise(state: MeshState, observation: Observation) -> Array:
 def _material(value: Array, expected: Array) -> tuple[Array, Array, Array]:
     """Return how much p50, p99 and errors matter, 0 to 1, because rare alone is not enough.
 
-    Latency counts in full from 35% above expectation. Errors count in full from two percentage points and 60% above it:
-    where most requests fail anyway, the error rate varies more.
+    The median latency counts in full from 35% above expectation, p99 from twice the expectation. Errors count in full
+    from two percentage points and 60% above it: where most requests fail anyway, the error rate varies more.
     """
     now, usual = (np.float32(1) / (1 + np.exp(-v[:, ERROR])) for v in (value, expected))
     more, relative = np.clip((now - usual - 0.003) / 0.017, 0, 1), np.clip((now / usual - 1.1) / 0.5, 0, 1)
-    p50, p99 = (_slower(value[:, c] - expected[:, c]) for c in (P50, P99))
+    p50, p99 = _slower(value[:, P50] - expected[:, P50]), _slower(value[:, P99] - expected[:, P99], TAIL_IN_FULL)
     errors: Array = (more * relative).astype(np.float32)
     return p50, p99, errors
 
@@ -507,9 +508,9 @@ def _matters(value: Array, expected: Array) -> Array:
     return matters
 
 
-def _slower(over: Array) -> Array:
+def _slower(over: Array, in_full: float = IN_FULL) -> Array:
     """Return how much times matter that exceed expectation by ``over``, in logarithms."""
-    share: Array = np.clip((over - 0.05) / 0.25, 0, 1)
+    share: Array = np.clip((over - 0.05) / np.float32(in_full - 0.05), 0, 1)
     return share
 
 

@@ -20,7 +20,7 @@ SEEN, BEGUN, ABOVE, EXCESS = range(4)
 IMPACT_MEMORY = 5000  # exposed snapshots after which old counts fade
 # Channels whose usual level no planned change sets: a lasting effect on traffic or errors is a fault, such as a wrong
 # route. A new version may be slower permanently, or need more memory.
-HARMLESS = float(np.log(1.6))  # logarithm of how many times as slow a new version may be
+HARMLESS = float(np.log(1.8))  # logarithm of how many times as slow a new version may be
 LASTING = 2.0  # average over 4 snapshots, sigmas, from which a deviation is no accident
 TIMES = frozenset({"p50_latency", "own_time"})
 KEPT = frozenset({"request_rate", "requests_per_second", "weight", "error_rate"})
@@ -45,9 +45,15 @@ def exposures(changed: BoolArray, edge_index: IntArray) -> tuple[IntArray, IntAr
     return node, edge
 
 
-def settled_series(
-    exposure: IntArray, paused: BoolArray, deviation: Deviation, channels: tuple[Channel, ...]
-) -> BoolArray:
+def find_worse(deviation: Deviation, channels: tuple[Channel, ...]) -> BoolArray:
+    """Return which rows ``[N]`` have become far slower, and stay so."""
+    is_time = np.array([channel.name in TIMES for channel in channels])
+    slower = deviation.observed & (deviation.value - deviation.expected > HARMLESS)
+    worse: BoolArray = (slower & (deviation.past_short > LASTING) & is_time).any(axis=1)
+    return worse
+
+
+def settled_series(exposure: IntArray, kept: BoolArray, channels: tuple[Channel, ...]) -> BoolArray:
     """Return the series ``[N, C]`` to which a planned change sets a new usual level when it is over.
 
     A new version may be somewhat slower for good. One that has become far slower has not proved itself: its level
@@ -55,15 +61,11 @@ def settled_series(
 
     Args:
         exposure: ``[N]`` to the changes that are over with this snapshot.
-        paused: ``[N]`` rows in an alert, which keep their usual level.
-        deviation: of N rows.
+        kept: ``[N]`` rows that keep their usual level: in an alert, or worse than before.
         channels: C channels.
     """
     settles = np.array([channel.name not in KEPT for channel in channels])
-    is_time = np.array([channel.name in TIMES for channel in channels])
-    slower = deviation.observed & (deviation.value - deviation.expected > HARMLESS)
-    is_worse = (slower & (deviation.past_short > LASTING) & is_time).any(axis=1)
-    series: BoolArray = ((exposure != UNEXPOSED) & ~paused & ~is_worse)[:, None] & settles
+    series: BoolArray = ((exposure != UNEXPOSED) & ~kept)[:, None] & settles
     return series
 
 

@@ -15,7 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.errors import OutOfOrder
-from model.features import EDGE_CHANNELS, NODE_CHANNELS, OWN_TIME, RATE, Array, Channel, ChannelValues, channel_values
+from model.features import (
+    EDGE_CHANNELS,
+    NODE_CHANNELS,
+    OWN_TIME,
+    P50,
+    RATE,
+    Array,
+    Channel,
+    ChannelValues,
+    channel_values,
+)
 from model.incidents.tracking import IncidentMemory
 from model.ordering import descending_order, stable_order
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, namespace_of
@@ -23,6 +33,7 @@ from model.state.change_impact import (
     HARMLESS,
     UNEXPOSED,
     exposures,
+    find_worse,
     hold_levels,
     no_impact,
     settled_series,
@@ -195,10 +206,13 @@ def observe(
         edge_filters = hold_levels(state.edge_filters, edge_filters, edge, calls, EDGE_CHANNELS)
     if state.memory.settled:
         over, edge_over = exposures(state.memory.has_settled_change(state.node_ids), state.edge_index)
-        edge_alerted = alerted[state.edge_index[0]] | alerted[state.edge_index[1]]
-        settles = settled_series(over, alerted, node, NODE_CHANNELS)
+        kept = alerted | find_worse(node, NODE_CHANNELS)
+        source, destination = state.edge_index
+        # The calls to a service follow its own metrics. Those of a single caller are fewer, and vary more.
+        worse = find_worse(edge, EDGE_CHANNELS) & ~node.observed[destination, P50]
+        settles = settled_series(over, kept, NODE_CHANNELS)
         node_filters = accept_level(node_filters, node, settles, HARMLESS)
-        settles = settled_series(edge_over, edge_alerted, edge, EDGE_CHANNELS)
+        settles = settled_series(edge_over, alerted[source] | kept[destination] | worse, EDGE_CHANNELS)
         edge_filters = accept_level(edge_filters, edge, settles, HARMLESS)
     if due is not None:
         node, edge = (d.shift(by) for d, by in zip((node, edge), due, strict=True))
