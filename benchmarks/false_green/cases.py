@@ -31,6 +31,7 @@ TRAFFIC_KINDS = frozenset({IncidentKind.TRAFFIC_LOST, IncidentKind.TRAFFIC_SURGE
 FALLS, SURGES, RISES = (0.5, 0.2, 0.02, 0.0), (3.0, 6.0), (1, 4)  # factors on the traffic, snapshots of the change
 NAMESPACES = 4  # of these meshes, so that several have entry points
 PARTIAL_FALL = 0.5  # of a namespace or an entry point: a notice is enough
+ROOMY = "a mesh with room"  # where nothing suffers: a notice is enough for a moderate surge
 DEPLOYS = 40
 SECOND = 8  # snapshots after the fault, of a deploy that does not help
 SLOWER, FAILING = (2.5, 4.0), (0.2, 0.6)  # factor on the latency, share of requests
@@ -206,12 +207,14 @@ def traffic(size: Size) -> list[Case]:
             for factor, rise in product((*FALLS, *SURGES), RISES):
                 found.append(_shifted(spec, label, scope, factor, rise))
         roomy = replace(spec, sized_for=spec.sized_for * max(SURGES))
-        found += [_shifted(roomy, "a mesh with room", EVERYWHERE, *shift) for shift in product(SURGES, RISES)]
+        found += [_shifted(roomy, ROOMY, EVERYWHERE, *shift) for shift in product(SURGES, RISES)]
     return found
 
 
 def _shifted(spec: MeshSpec, label: str, scope: str, factor: float, rise: int) -> Case:
-    form = Form.FOUND if factor == PARTIAL_FALL and scope != EVERYWHERE else Form.ALERT
+    is_part, is_surge = scope != EVERYWHERE, factor > 1
+    is_moderate = factor in (PARTIAL_FALL, min(SURGES)) if is_part else label == ROOMY and factor == min(SURGES)
+    form = Form.FOUND if is_moderate or (is_surge and not scope.endswith("*")) else Form.ALERT
     shift = TrafficShift(factor, BEGINS, BEGINS + LASTS + 1, rise, scope=scope)
     how = "at once" if rise == 1 else f"over {rise} snapshots"
     name = f"seed {spec.seed}: traffic of {label} goes to {factor:.0%} {how}"

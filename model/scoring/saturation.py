@@ -60,7 +60,9 @@ def _harm(state: MeshState, observation: Observation, rows: IntArray, callers: A
 def _suffering(past: Deviation, rows: IntArray) -> tuple[Array, BoolArray]:
     """Return how much slower the requests of n rows are, or how many more of them fail, ``[n]`` from 0 to 1, and where
     that is measured."""
-    value, expected, lately, observed = (of[rows] for of in (past.value, past.expected, past.past_short, past.observed))
+    value: Array = past.value[rows]
+    expected: Array = past.expected[rows]
+    observed, lately = past.observed[rows], past.past_short[rows]
     lasts = observed & (lately >= LEAST_SIGMAS)
     more = ERRORS.invert(value[:, ERROR]) - ERRORS.invert(expected[:, ERROR])
     most = np.clip((more - FAILS[0]) / (FAILS[1] - FAILS[0]), 0, 1) * lasts[:, ERROR]

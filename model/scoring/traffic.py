@@ -49,8 +49,10 @@ class TrafficChange:
 
     @property
     def is_gross(self) -> bool:
-        """Whether it is a loss, or a surge that is worth an alert even if nothing suffers."""
-        return not self.is_surge or self.observed > GROSS_SURGE * self.expected
+        """Whether it is a loss, or a surge of the mesh or of a namespace that is worth an alert even if nothing
+        suffers."""
+        is_wide = self.scope == MESH or self.scope.endswith("/*")
+        return not self.is_surge or (is_wide and self.observed > GROSS_SURGE * self.expected)
 
 
 def traffic_score(change: TrafficChange) -> float:

@@ -18,6 +18,7 @@ from model.incidents.tracking import (
 from model.scoring.traffic import MESH, TrafficChange, contains
 from model.verdict import Reason, Severity, Suspect
 
+LEAST = 3  # snapshots that confirm a change, however long they are
 HALF = 0.5  # of the usual requests of a namespace or an entry point, below which their loss is major
 
 
@@ -51,7 +52,8 @@ def follow_traffic(
     }
     names = tuple(far)
     scores = np.ones(len(names), np.float32)
-    above, confirmed = confirm_services(memory.above_traffic, names, scores, 0.5, policy, now)
+    lasting = replace(policy, confirm=max(policy.confirm, LEAST), confirm_of=max(policy.confirm_of, LEAST + 1))
+    above, confirmed = confirm_services(memory.above_traffic, names, scores, 0.5, lasting, now)
     open_now = [_widen(one, by_scope) for one in memory.open if one.scope]
     new = [
         _start(far[scope], above[scope][1])
