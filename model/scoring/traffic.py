@@ -12,7 +12,7 @@ import numpy as np
 from model.features import Array
 from model.snapshot import BoolArray, namespace_of
 from model.state.mesh_state import MeshState
-from model.state.traffic import OFFSET, Traffic
+from model.state.traffic import OFFSET, EntryTraffic
 
 MESH = "*"
 CHANGE_SURPRISE = 8.0  # the level of before is known, and traffic never left it by as much
@@ -79,7 +79,7 @@ def traffic_changes(state: MeshState) -> tuple[TrafficChange, ...]:
     return tuple(found)
 
 
-def _scopes(traffic: Traffic) -> Iterator[tuple[str, BoolArray]]:
+def _scopes(traffic: EntryTraffic) -> Iterator[tuple[str, BoolArray]]:
     """Yield the mesh, its namespaces, and its entry points, each with its rows ``[S]``; no set of rows twice."""
     namespaces = np.array([namespace_of(name) for name in traffic.names], object)
     yield MESH, np.ones(len(traffic.names), bool)
@@ -99,7 +99,7 @@ def contains(scope: str, other: str) -> bool:
 
 
 def _judge(
-    state: MeshState, traffic: Traffic, scope: str, rows: BoolArray, observed: Array, expected: Array
+    state: MeshState, traffic: EntryTraffic, scope: str, rows: BoolArray, observed: Array, expected: Array
 ) -> TrafficChange | None:
     now, usual = float(observed[rows].sum()), float(expected[rows].sum())
     requests = usual * state.interval_seconds * AVERAGED

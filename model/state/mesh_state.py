@@ -56,7 +56,7 @@ from model.state.filters import (
 from model.state.history import History, append_block, block_length, new_history, skip_blocks
 from model.state.load_adapter import Adaptation, load_effect
 from model.state.presence import Presence, Rows, find_presence
-from model.state.traffic import Traffic, find_entry_points, measure_entries, observe_traffic
+from model.state.traffic import EntryTraffic, find_entry_points, measure_entries, observe_traffic
 
 TableRows = IntArray | slice  # of a table, one for each row of a snapshot
 ALL = slice(None)  # both have the same rows; far faster than their numbers
@@ -112,7 +112,7 @@ class MeshState:
     window: tuple[MeshSnapshot, ...] = ()
     memory: IncidentMemory = field(default_factory=IncidentMemory)
     adaptation: Adaptation = field(default_factory=Adaptation)
-    traffic: Traffic = field(default_factory=Traffic)
+    traffic: EntryTraffic = field(default_factory=EntryTraffic)
 
 
 @dataclass(frozen=True, slots=True)

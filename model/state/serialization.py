@@ -28,7 +28,7 @@ from model.snapshot import MeshSnapshot, PlannedChange
 from model.state.history import new_history
 from model.state.load_adapter import Adaptation, Adapter
 from model.state.mesh_state import MeshState
-from model.state.traffic import PROFILES, ROWS, Traffic
+from model.state.traffic import PROFILES, ROWS, EntryTraffic
 from model.verdict import LimitForecast, NearbyChange, Reason, Severity, Suspect
 
 T = TypeVar("T")
@@ -249,13 +249,13 @@ def _adaptation(document: dict[str, Any], tensors: dict[str, Any]) -> Adaptation
     return Adaptation(**adapters, rolled_back_at=after and datetime.fromisoformat(after))
 
 
-def _traffic_arrays(traffic: Traffic) -> dict[str, NDArray[Any]]:
+def _traffic_arrays(traffic: EntryTraffic) -> dict[str, NDArray[Any]]:
     return {f"traffic_{key}": np.ascontiguousarray(getattr(traffic, key)) for key in (*ROWS, *PROFILES)}
 
 
-def _traffic(document: dict[str, Any], tensors: dict[str, Any]) -> Traffic:
+def _traffic(document: dict[str, Any], tensors: dict[str, Any]) -> EntryTraffic:
     arrays = {key: tensors[f"traffic_{key}"] for key in (*ROWS, *PROFILES)}
-    return Traffic(names=tuple(document["names"]), slot=document["slot"], **arrays)
+    return EntryTraffic(names=tuple(document["names"]), slot=document["slot"], **arrays)
 
 
 def _json_array(document: dict[str, Any]) -> NDArray[np.uint8]:

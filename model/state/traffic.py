@@ -46,7 +46,7 @@ def _numbers() -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class EntryTraffic:
     """Requests from outside at S entry points. Levels are logarithms of requests/s plus the channel's offset.
 
     Attributes:
@@ -121,8 +121,8 @@ def measure_entries(
 
 
 def observe_traffic(
-    traffic: Traffic, names: Sequence[str], requests: Array, now: datetime, elapsed: float, interval_seconds: float
-) -> Traffic:
+    traffic: EntryTraffic, names: Sequence[str], requests: Array, now: datetime, elapsed: float, interval_seconds: float
+) -> EntryTraffic:
     """Return the traffic after a snapshot.
 
     Args:
@@ -179,20 +179,20 @@ def observe_traffic(
     return _learn_profile(traffic, smooth, known & ~(far & ~accepted), now)
 
 
-def accept_traffic(traffic: Traffic, names: Sequence[str]) -> Traffic:
+def accept_traffic(traffic: EntryTraffic, names: Sequence[str]) -> EntryTraffic:
     """Return the traffic to which the present level of some entry points is usual."""
     chosen = np.isin(np.array(traffic.names, object), list(names)) & np.isfinite(traffic.lately)
     level = np.where(chosen, np.log(np.where(chosen, traffic.lately, 1) + OFFSET), traffic.level)
     return replace(traffic, level=level.astype(np.float32), away=np.where(chosen, 0, traffic.away).astype(np.float32))
 
 
-def _forget_levels(traffic: Traffic) -> Traffic:
+def _forget_levels(traffic: EntryTraffic) -> EntryTraffic:
     """Forget everything but the names and the profile of the week."""
     arrays: dict[str, Any] = {key: np.full_like(getattr(traffic, key), _FIRST.get(key, 0)) for key in ROWS}
     return replace(traffic, **arrays)
 
 
-def _align(traffic: Traffic, names: Sequence[str]) -> Traffic:
+def _align(traffic: EntryTraffic, names: Sequence[str]) -> EntryTraffic:
     """Add new entry points, and remove those that are none any more."""
     if traffic.names == tuple(names):
         return traffic
@@ -217,7 +217,7 @@ def slot_of(now: datetime) -> int:
     return int(now.timestamp() // SLOT_SECONDS + 3 * SLOTS_OF_DAY) % SLOTS
 
 
-def _is_usual(traffic: Traffic, x: NDArray[np.float64], now: datetime) -> BoolArray:
+def _is_usual(traffic: EntryTraffic, x: NDArray[np.float64], now: datetime) -> BoolArray:
     """Return which entry points ``[S]`` have a level that they had before a surge, or at this time of earlier days."""
     usual: BoolArray = np.abs(x - np.nan_to_num(traffic.before, nan=np.inf)) < HELD
     width = traffic.profile.shape[1]
@@ -235,7 +235,7 @@ def _is_usual(traffic: Traffic, x: NDArray[np.float64], now: datetime) -> BoolAr
     return usual
 
 
-def _learn_profile(traffic: Traffic, x: NDArray[np.float64], learns: BoolArray, now: datetime) -> Traffic:
+def _learn_profile(traffic: EntryTraffic, x: NDArray[np.float64], learns: BoolArray, now: datetime) -> EntryTraffic:
     """Add the present level to the sums of this half hour, and a finished half hour to the profile of the week."""
     slot, width = slot_of(now), traffic.profile.shape[1]
     total, count = traffic.slot_sum, traffic.slot_count
