@@ -26,12 +26,13 @@ from model.features import (
     Array,
 )
 from model.incidents.feedback import SHORTAGE, level_shifts
+from model.incidents.schedule import Schedule, Use, follow_work
 from model.incidents.tracking import DELETIONS, AlertPolicy, IncidentMemory
 from model.scoring.bad_change import worse_since_change
 from model.scoring.calibration import Tail
 from model.scoring.dropped_calls import dropped_calls
 from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
-from model.scoring.resources import SHORTAGE_SURPRISE, Trend, shortage, trends
+from model.scoring.resources import SHORTAGE_SURPRISE, Trend, cpu_use, shortage, trends
 from model.scoring.score import PartitionScore
 from model.scoring.signals import merge_facts, pressure, signal_reasons, unusual_signals
 from model.snapshot import BoolArray, IntArray, mark_services
@@ -141,6 +142,7 @@ class Evidence:
         trends: resources that rise steadily; ``row`` is a row of the candidates.
         silence: the services whose telemetry is missing, None if there are none.
         lasting: ``[M]`` decades of the page scores that are for their duration; None: of none of them.
+        schedule: of regular work, this snapshot included; None: unknown.
     """
 
     names: tuple[str, ...]
@@ -158,6 +160,7 @@ class Evidence:
     trends: tuple[Trend, ...] = ()
     silence: Silence | None = None
     lasting: Array | None = None
+    schedule: Schedule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +247,13 @@ def gather(
     notice *= observation.presence.measured
     unusual = unusual_signals(state, observation)
     notice = np.maximum(notice, pressure(state, observation, unusual)) * _leniency(state, policy) * decoded.scored
+    assert state.learned_at is not None  # time of the snapshot that was observed
+    use = Use(notice, *cpu_use(observation))
+    work = follow_work(state.memory.schedule, state.node_ids, use, state.learned_at, state.interval_seconds)
+    notice = np.where(work.regular, 0, notice)
+    notice[work.overdue] = SHORTAGE_SURPRISE
+    excused = work.regular & led_by_resources(shifted)
+    page = np.where(excused, np.minimum(page_score(without_resources(shifted)), page), page)
     notice = apply_notice_shifts(notice, state.memory, state.node_ids)
     interest = np.maximum.reduce([page, affected, notice]) + 1e-3 * np.maximum(
         surprise.node.max(axis=1, initial=0), page
@@ -274,6 +284,7 @@ def gather(
         notice[keep].astype(np.float32),
         tuple(replace(trend, row=int(row[trend.row])) for trend in rising if row[trend.row] >= 0),
         _silence(state, silent, int((present | silent).sum())),
+        schedule=work.schedule,
     )
 
 
@@ -330,6 +341,20 @@ def symptoms(kinds: Array) -> Array:
         [latency, error, kinds[:, EvidenceKind.VANISHED], np.float32(RESOURCES) * kinds[:, EvidenceKind.RESOURCES]],
         axis=1,
     )
+
+
+def led_by_resources(kinds: Array) -> BoolArray:
+    """Return in which rows ``[N]`` no symptom is stronger than resources."""
+    strong = symptoms(kinds)
+    led: BoolArray = (strong[:, -1] > 0) & (strong[:, -1] >= strong.max(axis=1))
+    return led
+
+
+def without_resources(kinds: Array) -> Array:
+    """Return the evidence ``[N, K]`` as if resources were as usual."""
+    kinds = kinds.copy()
+    kinds[:, EvidenceKind.RESOURCES] = 0
+    return kinds
 
 
 def apply_level_shifts(kinds: Array, memory: IncidentMemory, names: Sequence[str]) -> Array:

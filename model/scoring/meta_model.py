@@ -44,6 +44,7 @@ from model.scoring.evidence import (
     unlikelihood,
 )
 from model.scoring.explanations import SERIES
+from model.scoring.regular_work import overdue_reason
 from model.scoring.resources import Trend
 from model.snapshot import BoolArray, IntArray, SignalKind, mark_services
 from model.verdict import MOVED, Incident, Reason, Severity, Status, Suspect, Verdict
@@ -198,6 +199,7 @@ def build_verdict(
     warming = when.learned < policy.warm_up
     if not warming:
         memory, evidence = _with_lasting(evidence, memory, policy, when)
+        memory = replace(memory, schedule=evidence.schedule or memory.schedule)
     mesh_score = float(evidence.page.max(initial=0.0))
     if warming:
         evidence = replace(evidence, notice=np.zeros_like(evidence.notice))
@@ -456,7 +458,8 @@ def _short_services(
         )
         facts = (f for f in evidence.explanation.context.get(row, ()) if f.metric in SIGNALS)
         signals = (Reason(f.metric, f.observed, f.expected, began) for f in facts)
-        found.append(Suspect(evidence.names[row], float(share[i]), (*signals, *rising, *others)))
+        late = overdue_reason(memory.schedule, evidence.names[row], when.observed_at, when.interval_seconds)
+        found.append(Suspect(evidence.names[row], float(share[i]), (*late, *signals, *rising, *others)))
     return tuple(found)
 
 

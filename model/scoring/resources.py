@@ -75,6 +75,12 @@ def shortage(state: MeshState, observation: Observation, surprise: Array) -> Arr
     return evidence
 
 
+def cpu_use(observation: Observation) -> tuple[Array, Array, BoolArray]:
+    """Return the CPU utilization of services now and expected, 0 to 1, and whether it was measured, ``[N]`` each."""
+    node = observation.node
+    return _utilization(node.value, CPU), _utilization(node.expected, CPU), node.observed[:, CPU]
+
+
 def _utilization(values: Array, channel: int) -> Array:
     """Return CPU or memory ``[N]`` in 0..1 from transformed channels ``[N, 9]``."""
     utilization: Array = np.exp(values[:, channel]) - np.float32(NODE_CHANNELS[channel].offset)
