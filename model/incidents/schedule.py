@@ -15,7 +15,7 @@ import numpy as np
 from model.features import Array
 from model.snapshot import BoolArray, find_rows
 
-LEAST_EVIDENCE = 2.0  # surprise of a shortage from which a burst begins; less than a notice needs, so it is learned soon
+LEAST_EVIDENCE = 2.0  # surprise of a shortage from which a burst begins; a notice needs more
 MORE_CPU, TIMES_CPU = 0.15, 1.3  # of the CPU utilization above expected, and times expected, which is a burst, too
 SAME_CPU = 0.5  # of the CPU of earlier bursts, from which known work runs
 SHORTEST, LONGEST = 300.0, 90_000.0  # s, of the interval between two bursts
@@ -160,7 +160,8 @@ def is_overdue(work: Work, at: float, interval_seconds: float) -> bool:
         return False
     late = at - work.came - work.period
     strongest = max((burst.evidence for burst in work.bursts), default=0.0)
-    return _tolerance(work.period, interval_seconds) < late <= work.period and strongest >= NOTICEABLE and _cpu(work) > 0
+    is_late = _tolerance(work.period, interval_seconds) < late <= work.period
+    return is_late and strongest >= NOTICEABLE and _cpu(work) > 0
 
 
 def _cpu(work: Work) -> float:
@@ -180,9 +181,7 @@ def _with_use(work: Work, now: Burst, interval_seconds: float) -> Work:
     if work.bursts:
         last = work.bursts[-1]
         if now.start - last.start - last.seconds <= max(PAUSE_SECONDS, PAUSE * interval_seconds):
-            longer = Burst(
-                last.start, now.start - last.start, max(last.evidence, now.evidence), max(last.cpu, now.cpu)
-            )
+            longer = Burst(last.start, now.start - last.start, max(last.evidence, now.evidence), max(last.cpu, now.cpu))
             return replace(work, bursts=(*work.bursts[:-1], longer))
     earlier = work.bursts[-1:] if work.bursts and work.bursts[-1].seconds else ()
     work = replace(work, bursts=(*work.bursts[:-1], *earlier), until=0.0)  # what was seen once was no burst
@@ -215,8 +214,8 @@ def _find_due(work: Work, at: float, interval_seconds: float) -> Work | None:
 def _find_earlier(bursts: Sequence[Burst], at: float, interval_seconds: float) -> tuple[Burst, ...]:
     """Return the earlier bursts whose interval a burst continues that begins ``at`` a time; none if there are none.
 
-    The last two are enough. If others come in between, as with two jobs of a service, it takes three and a closer match,
-    because chance finds an interval among many bursts.
+    The last two are enough. If others come in between, as with two jobs of a service, it takes three and a closer
+    match, because chance finds an interval among many bursts.
     """
     if len(bursts) >= 2 and _continues(bursts[-2:], at, TOLERANCE, interval_seconds):
         return tuple(bursts[-2:])

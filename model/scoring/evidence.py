@@ -35,6 +35,7 @@ from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
 from model.scoring.resources import SHORTAGE_SURPRISE, Trend, cpu_use, shortage, trends
 from model.scoring.score import PartitionScore
 from model.scoring.signals import merge_facts, pressure, signal_reasons, unusual_signals
+from model.scoring.versions import ESTABLISHED, MOST_OF_TIME, is_absorbed, moves_between_versions
 from model.snapshot import BoolArray, IntArray, mark_services
 from model.state.change_impact import OWN
 from model.state.filters import SEEN
@@ -98,8 +99,6 @@ LEAST_REQUESTS = 50  # requests on new calls that count in full
 LEAST_MOVED = 0.1  # of a call's usual requests, from which it counts as rerouted
 REROUTE_COUNTED = 4  # snapshots whose requests count
 REROUTE_YOUNG = 20.0  # snapshots for which a call is new to a rerouting, which may take minutes to be complete
-MOST_OF_TIME = 0.8  # of the snapshots of a mesh
-ESTABLISHED = 240.0  # snapshots after which traffic that moves to a service is no longer its roll-out
 YOUNG = 10.0  # snapshots; the learned structure judges calls that were seen less often
 
 
@@ -568,6 +567,7 @@ def _disappearance(state: MeshState, observation: Observation, surprise: Array) 
         return np.zeros_like(surprise)
     source, destination = state.edge_index
     lost = np.maximum(_rate_of(edge.expected[:, RATE]), 0) * _is_reported(observation)
+    gone &= ~is_absorbed(state, gone, _rate_of(edge.value[:, RATE]) * observation.edge_present, lost)
     answered = np.where(edge.observed[:, ERROR], 1 - 1 / (1 + np.exp(-edge.value[:, ERROR])), 1)
     shortfall = lost - _rate_of(edge.value[:, RATE]) * answered * observation.edge_present
     count = len(gone)
@@ -597,6 +597,7 @@ def _reroute(state: MeshState, observation: Observation, s: Surprises) -> Array:
     young = young_calls(state, observation, REROUTE_YOUNG)
     young &= state.node_filters[SEEN, destination, RATE] >= min(ESTABLISHED, MOST_OF_TIME * state.learned)
     rerouted = np.zeros(len(state.node_ids), np.float32)
+    young &= ~moves_between_versions(state, young)
     if not young.any():
         return rerouted
     now = _rate_of(edge.value[:, RATE]) * observation.edge_present

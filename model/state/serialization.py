@@ -280,11 +280,14 @@ def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
 def _schedule_document(schedule: Schedule) -> dict[str, Any]:
     """Return the schedule with each burst as a short list, because it is stored with every snapshot."""
     works = {
-        name: [[[b.start, b.seconds, b.evidence, b.cpu] for b in work.bursts], work.period, work.came, work.regular]
-        + [work.until]
+        name: [_rows(work.bursts), work.period, work.came, work.regular, work.until]
         for name, work in schedule.works.items()
     }
     return {"works": works, "seen": schedule.seen}
+
+
+def _rows(bursts: Iterable[Burst]) -> list[list[float]]:
+    return [[burst.start, burst.seconds, burst.evidence, burst.cpu] for burst in bursts]
 
 
 def _read_schedule(document: dict[str, Any]) -> Schedule:
