@@ -39,6 +39,7 @@ from model.scoring.evidence import (
     EvidenceKind,
     K,
     excess,
+    led_by_resources,
     lower_evidence,
     notice_excess,
     unlikelihood,
@@ -273,12 +274,14 @@ def _with_lasting(
     """Add up to ``LASTING_DECADES`` to the page scores of services that deviate moderately for minutes.
 
     Each snapshot alone is not improbable enough for an alert. Chance reaches this level now and then, but hardly ever
-    in 12 of 16 snapshots. A page score that is far above its level gains nothing.
+    in 12 of 16 snapshots. A page score that is far above its level gains nothing. Neither does one that is mainly for
+    resources: that a service needs more for minutes harms nobody, and a notice says it.
     """
     level, policy = when.level - LASTING_DECADES, replace(policy, confirm=policy.lasting, confirm_of=policy.lasting_of)
     above, lasting = confirm_services(
         memory.above_lasting, evidence.names, evidence.page, level, policy, when.observed_at
     )
+    lasting &= ~led_by_resources(evidence.kinds)
     decades = (np.float32(when.level + LASTING_DECADES) - evidence.page).clip(0, LASTING_DECADES) * lasting
     return replace(memory, above_lasting=above), replace(evidence, page=evidence.page + decades, lasting=decades)
 
