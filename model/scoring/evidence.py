@@ -30,6 +30,7 @@ from model.incidents.schedule import Schedule, Use, follow_work
 from model.incidents.tracking import DELETIONS, AlertPolicy, IncidentMemory
 from model.scoring.bad_change import worse_since_change
 from model.scoring.calibration import Tail
+from model.scoring.canaries import worse_canaries
 from model.scoring.dropped_calls import dropped_calls
 from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
 from model.scoring.resources import SHORTAGE_SURPRISE, Trend, cpu_use, shortage, trends
@@ -441,7 +442,7 @@ def _kinds(
     rising = node.now[:, RATE] > 0
     kinds = np.zeros((count, K), np.float32)
     own = s.node[:, OWN_TIME]
-    slow, failing = worse_since_change(state, observation)
+    slow, failing = map(np.maximum, worse_since_change(state, observation), worse_canaries(state))
     kinds[:, EvidenceKind.LATENCY] = np.maximum(
         _either(s.node[:, P50] * material[0], s.node[:, P99] * material[1], own * material[0]), raised * slow
     )

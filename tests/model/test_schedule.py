@@ -167,7 +167,8 @@ def test_the_schedule_is_bounded() -> None:
     assert len(schedule.works["a/s0"].bursts) == MOST_BURSTS
     many = tuple(f"a/s{i}" for i in range(2 * MOST_SERVICES))
     cpu = np.full(len(many), 0.9, np.float32)
-    use = Use(np.full(len(many), 9.0, np.float32), cpu, cpu / 3, np.ones(len(many), bool))
+    usual = np.full(len(many), 0.3, np.float32)
+    use = Use(np.full(len(many), 9.0, np.float32), cpu, usual, np.ones(len(many), bool))
     found = follow_work(schedule, many, use, at(1701), 15.0)
     assert len(found.schedule.works) == MOST_SERVICES
 

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from model.scoring.canaries import WORSE_SURPRISE, worse_canaries
 from model.scoring.dropped_calls import DROPPED_SURPRISE, LASTS
 from model.scoring.evidence import Evidence, EvidenceKind
 from model.scoring.versions import find_versions, stem
 from model.snapshot import MeshSnapshot
 from tests.model.evidence_cases import CART, SEARCH, STORE, evidence_of
-from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, snapshot
+from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, watch
 
 CANARY, OTHER, FAR = "shop/store-canary", "shop/depot", "bank/depot"
 FIRST = 30  # index of the first snapshot with a change
@@ -103,6 +104,46 @@ def test_a_canary_that_is_withdrawn_is_no_fault(share: float) -> None:
 def test_a_canary_with_all_of_the_traffic_that_dies_is_missed() -> None:
     dead = [shared(FIRST + 24 + i, 1.0, present=False) for i in range(4)]
     assert vanished(evidence_of(*canary([1.0], each=24), *dead), CANARY) > 4
+
+
+def with_canary(index: int, *, slower: float = 1.0, errors: float = 0.01, both: bool = False) -> MeshSnapshot:
+    """Return a snapshot with a canary that takes a fifth of the calls and is so many times as slow."""
+    whole = shared(index, 0.2)
+    calls = whole.edge_features.copy()
+    rows = slice(-2, None) if not both else [-2, -1, CALLS.index((CART, STORE)), CALLS.index((SEARCH, STORE))]
+    calls[rows, 2:] *= slower
+    calls[rows, 1] = errors
+    return whole.with_values(whole.observed_at, whole.node_features, calls)
+
+
+def worst(evidence: Evidence, kind: EvidenceKind, service: str = CANARY) -> float:
+    return float(evidence.kinds[evidence.names.index(service), kind]) if service in evidence.names else 0.0
+
+
+def test_a_canary_that_is_worse_than_the_version_beside_it_is_named() -> None:
+    slow = evidence_of(*(with_canary(FIRST + i, slower=3.0) for i in range(10)))
+    failing = evidence_of(*(with_canary(FIRST + i, errors=0.2) for i in range(10)))
+    assert worst(slow, EvidenceKind.LATENCY) == WORSE_SURPRISE
+    assert worst(failing, EvidenceKind.ERROR) == WORSE_SURPRISE
+    assert worst(slow, EvidenceKind.LATENCY, SERVICES[STORE]) < 2
+
+
+@pytest.mark.parametrize("length", [LASTS - 1, 10])
+def test_a_canary_that_is_as_good_or_has_just_begun_is_not_named(length: int) -> None:
+    slower, errors = (3.0, 0.2) if length < LASTS else (1.3, 0.03)
+    evidence = evidence_of(*(with_canary(FIRST + i, slower=slower, errors=errors) for i in range(length)))
+    assert max(worst(evidence, kind) for kind in (EvidenceKind.LATENCY, EvidenceKind.ERROR)) < WORSE_SURPRISE
+
+
+def test_what_harms_both_versions_is_no_fault_of_the_canary() -> None:
+    observed = watch([with_canary(FIRST + i, slower=3.0, errors=0.2, both=True) for i in range(10)], settled_state())[1]
+    assert not np.any(worse_canaries(observed))
+
+
+def test_a_canary_with_few_requests_is_not_judged() -> None:
+    few = [with_canary(FIRST + i, slower=3.0) for i in range(10)]
+    scaled = [one.with_values(one.observed_at, one.node_features, one.edge_features * [0.03, 1, 1, 1]) for one in few]
+    assert not np.any(worse_canaries(watch(scaled, settled_state())[1]))
 
 
 @pytest.mark.parametrize("name", [FAR, ""])
