@@ -27,7 +27,7 @@ STRONGER, STRONGER_CPU = 3.0, 0.15  # decades, and of the CPU utilization, by wh
 PAUSE_SECONDS, PAUSE = 60.0, 3.0  # without use after which a burst is over, whichever is longer; snapshots
 PROVEN = 3  # regular bursts after which the next one is missed
 NOTICEABLE = 5.0  # surprise that one of its bursts must have had
-LEAST_CPU = 0.1  # of the CPU utilization above expected, without which nobody can say that work did not come
+LEAST_CPU = 0.1  # of the CPU utilization above expected, without which it is unknown whether work came
 GAP = 3.0  # snapshots; what happened in a longer gap is unknown
 KEPT_SECONDS = 3.5 * LONGEST  # for which a burst is remembered
 MOST_BURSTS, MOST_SERVICES = 12, 200
@@ -171,7 +171,7 @@ def _cpu(work: Work) -> float:
 
 
 def _is_known_work(work: Work, cpu: float) -> bool:
-    """Return whether CPU use is that of work with a schedule, although baselines may be used to it by now."""
+    """Return whether work with a schedule uses this CPU, although baselines may be used to it by now."""
     usual = _cpu(work) if work.period else 0.0
     return usual > 0 and cpu >= SAME_CPU * usual
 
@@ -248,7 +248,7 @@ def _allowed(earlier: Sequence[Burst], interval_seconds: float) -> float:
 
 
 def _is_regular(work: Work, now: Burst) -> bool:
-    """Return whether the burst that goes on is regular, and not much stronger now than the ones before it."""
+    """Return whether the last burst is regular, and not much stronger now than the ones before it."""
     earlier = work.bursts[:-1]
     if now.start > work.until or not earlier:
         return False
@@ -257,7 +257,7 @@ def _is_regular(work: Work, now: Burst) -> bool:
 
 
 def _assume_that_it_came(work: Work, at: float, interval_seconds: float) -> Work:
-    """Return the work as if it came when it was due, because nobody saw whether it did."""
+    """Return the work as if it came when it was due, because it is unknown whether it did."""
     if not work.period:
         return work
     missed = (at - work.came + _tolerance(work.period, interval_seconds)) // work.period

@@ -17,7 +17,7 @@ WORSE_SURPRISE = 8.0  # there is no past to compare with, as for ``evidence.RERO
 LASTS = 8  # snapshots that are compared; a cold start is over sooner
 LEAST_REQUESTS = 100.0  # of each version in these snapshots
 SLOWER = 2.2  # times the median latency of the stable version, in every snapshot
-FAILS = 0.05  # share of its requests that fail, beyond that of the stable version
+FAILS = 0.05  # share of its requests that fail, beyond the share of the stable version
 SIGMAS = 4.0  # of the difference of the two shares, by the number of requests
 _REQUESTS, _ERRORS, _P50 = (EDGE_METRICS.index(name) for name in ("requests_per_second", "error_rate", "p50_latency"))
 
@@ -63,12 +63,13 @@ def _pairs(state: MeshState) -> list[tuple[int, int]]:
 
 
 def _calls_from_common_callers(state: MeshState, canary: int, stable: int) -> tuple[IntArray, IntArray]:
-    """Return the rows of the calls to a canary, and of the calls to the stable version from the same callers."""
+    """Return the rows of the calls to a canary, and of the calls to the stable version, each in the order of their
+    common callers."""
     source, destination = state.edge_index
     both = [np.flatnonzero((destination == row) & (source != stable) & (source != canary)) for row in (canary, stable)]
     common = np.intersect1d(source[both[0]], source[both[1]])
     canary_calls, stable_calls = (rows[np.isin(source[rows], common)] for rows in both)
-    return canary_calls, stable_calls
+    return canary_calls[np.argsort(source[canary_calls])], stable_calls[np.argsort(source[stable_calls])]
 
 
 def _window(state: MeshState, rows: tuple[IntArray, IntArray]) -> FloatArray:
@@ -97,16 +98,27 @@ def _window(state: MeshState, rows: tuple[IntArray, IntArray]) -> FloatArray:
 
 
 def _weighted(calls: FloatArray, metric: int, axis: int | tuple[int, int]) -> FloatArray:
-    """Return the mean of a metric, weighted by requests; 0 where it is not known."""
+    """Return the mean of a metric over the callers that report it of both versions, weighted by requests; not a number
+    where none does.
+
+    Args:
+        calls: from :func:`_window`.
+        metric: column of the metrics.
+        axis: of the callers, or of the snapshots and the callers.
+    """
     known = np.isfinite(calls[..., metric]) & np.isfinite(calls[..., _REQUESTS])
+    known &= known.all(axis=1, keepdims=True)
     weight = np.where(known, calls[..., _REQUESTS], 0)
     total = (weight * np.where(known, calls[..., metric], 0)).sum(axis=axis)
-    mean: FloatArray = total / np.maximum(weight.sum(axis=axis), 1e-9)
+    weights = weight.sum(axis=axis)
+    mean: FloatArray = np.where(weights > 0, total / np.maximum(weights, 1e-9), np.nan)
     return mean
 
 
 def _fails_more(share: FloatArray, requests: FloatArray) -> bool:
     """Return whether the first of two versions fails more often, by their shares and numbers of requests, ``[2]``."""
+    if np.isnan(share).any():
+        return False
     both = float((share * requests).sum() / requests.sum())
     spread = np.sqrt(max(both * (1 - both), 1e-6) * (1 / requests).sum())
     return bool(share[0] - share[1] >= max(FAILS, SIGMAS * spread))

@@ -275,7 +275,7 @@ def _with_lasting(
 
     Each snapshot alone is not improbable enough for an alert. Chance reaches this level now and then, but hardly ever
     in 12 of 16 snapshots. A page score that is far above its level gains nothing. Neither does one that is mainly for
-    resources: that a service needs more for minutes harms nobody, and a notice says it.
+    resources: users do not suffer if a service needs more for minutes, and a notice says it.
     """
     level, policy = when.level - LASTING_DECADES, replace(policy, confirm=policy.lasting, confirm_of=policy.lasting_of)
     above, lasting = confirm_services(

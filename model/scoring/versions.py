@@ -1,7 +1,7 @@
 """Services that share the traffic of another one: a canary, a second version, or a replacement.
 
 A canary takes a share of its service's calls, then all of them, and gives them back. The callers decide nothing by
-this: their calls to both together stay as they are. So a fall of the calls to one of them, or its end, is no fault.
+this: the sum of their calls to both does not change. So a fall of the calls to one of them, or its end, is no fault.
 """
 
 import re
@@ -16,7 +16,7 @@ from model.state.mesh_state import MeshState
 
 ESTABLISHED = 240.0  # snapshots after which traffic that moves to a service is no longer its roll-out
 MOST_OF_TIME = 0.8  # of the snapshots of a mesh
-KEPT = 0.7  # of the usual calls to all versions, from which callers lack nothing
+KEPT = 0.7  # of the usual calls to all versions, from which callers miss none
 _VERSION = re.compile(r"-(canary|stable|primary|baseline|preview|experiment|next|new|old|blue|green|rc\d*|v\d+[\w.]*)$")
 
 
@@ -101,7 +101,7 @@ def shares_traffic(state: MeshState, calls: IntArray, now: Array, usual: Array) 
 
 
 def is_absorbed(state: MeshState, gone: BoolArray, now: Array, usual: Array) -> BoolArray:
-    """Return which services ``[N]`` are gone and lack nobody: their callers make their calls to other versions.
+    """Return which services ``[N]`` are gone without harm: their callers make their calls to other versions.
 
     Args:
         state: of the mesh.

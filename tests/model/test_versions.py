@@ -140,6 +140,16 @@ def test_what_harms_both_versions_is_no_fault_of_the_canary() -> None:
     assert not np.any(worse_canaries(observed))
 
 
+def test_a_version_without_latencies_is_not_compared() -> None:
+    snapshots = []
+    for i in range(10):
+        one = with_canary(FIRST + i)
+        calls = one.edge_features.copy()
+        calls[[CALLS.index((CART, STORE)), CALLS.index((SEARCH, STORE))], 1:] = np.nan
+        snapshots.append(one.with_values(one.observed_at, one.node_features, calls))
+    assert not np.any(worse_canaries(watch(snapshots, settled_state())[1]))
+
+
 def test_a_canary_with_few_requests_is_not_judged() -> None:
     few = [with_canary(FIRST + i, slower=3.0) for i in range(10)]
     scaled = [one.with_values(one.observed_at, one.node_features, one.edge_features * [0.03, 1, 1, 1]) for one in few]
@@ -147,7 +157,7 @@ def test_a_canary_with_few_requests_is_not_judged() -> None:
 
 
 @pytest.mark.parametrize("name", [FAR, ""])
-def test_calls_that_nobody_else_gets_are_dropped(name: str) -> None:
+def test_calls_that_no_replacement_gets_are_dropped(name: str) -> None:
     """A new service of another namespace, or none at all, is no replacement."""
     if name:
         used = [shared(FIRST + i, 0.0, name=name) for i in range(2)]
