@@ -8,6 +8,7 @@ from model.snapshot import PlannedChange
 
 # Reasons that are no metric.
 VANISHED, LOST, NEW, MOVED, DROPPED = "vanished", "lost_calls", "new_calls", "moved_calls", "dropped_calls"
+OVERDUE = "overdue_work"  # of a notice
 SENT = "sent_calls"  # of ``Suspect.context``: all calls that a service makes, 1/s
 
 
@@ -80,7 +81,8 @@ class Reason:
         metric: name of the metric in the API (``p99_latency``). ``vanished``: the service disappeared and is missed.
             ``new_calls``, ``lost_calls``, ``dropped_calls``: calls into it that are new, that go elsewhere now, or that
             their caller suddenly makes no longer. ``moved_calls``: new calls that it makes. The values of these five
-            are requests, 1/s.
+            are requests, 1/s. ``overdue_work``: work that it does at regular times did not come; the values are seconds
+            since it last began, and between two such times, and ``since`` is when it last began.
         observed: value now, in the metric's unit.
         expected: value expected from the past and the neighbours, same unit.
         since: first snapshot of the present deviation.

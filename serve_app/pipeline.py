@@ -477,6 +477,7 @@ def commit(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
             open=(),
             alerted_scores=before.alerted_scores,
             past=before.past,
+            schedule=before.schedule,
             active_mutes=ActiveMutes(),
         )
     elif state.observed_at is not None:

@@ -3,7 +3,20 @@
 from collections.abc import Set as AbstractSet
 
 from model.snapshot import SignalKind
-from model.verdict import DROPPED, LOST, MOVED, NEW, SENT, VANISHED, Incident, IncidentKind, Reason, Severity, Suspect
+from model.verdict import (
+    DROPPED,
+    LOST,
+    MOVED,
+    NEW,
+    OVERDUE,
+    SENT,
+    VANISHED,
+    Incident,
+    IncidentKind,
+    Reason,
+    Severity,
+    Suspect,
+)
 
 MANY_FAIL = 0.02  # rise of the error rate, from which failures describe a service that is also slow
 MORE_REQUESTS = 2.0  # times its usual requests, from which a service that is slow, fails or is short is overloaded
@@ -16,7 +29,7 @@ _BY_METRIC = {
     "p50_latency": IncidentKind.SLOW,
     "p99_latency": IncidentKind.SLOW,
     "own_time": IncidentKind.SLOW,
-    **dict.fromkeys((*SCARCE, "active_connections", *SignalKind), IncidentKind.RESOURCES),
+    **dict.fromkeys((*SCARCE, "active_connections", *SignalKind, OVERDUE), IncidentKind.RESOURCES),
     VANISHED: IncidentKind.GONE,
     NEW: IncidentKind.REROUTED,
     LOST: IncidentKind.REROUTED,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from model.features import Array
 from model.incidents.feedback import Feedback, PastIncident, normal_scores
 from model.incidents.mutes import ActiveMutes, Mute, patterns
+from model.incidents.schedule import Schedule
 from model.snapshot import BoolArray, IntArray, PlannedChange, mark_services, namespace_of
 from model.verdict import MuteInForce, NearbyChange, Severity, Suspect
 
@@ -195,6 +196,7 @@ class IncidentMemory:
         mutes: set by people, in force and to come, in the order in which they were set.
         last_hidden: for each pattern of a mute that hid something, the last snapshot in which it did. An adapter does
             not learn from these services up to then.
+        schedule: of the regular work of services, see ``schedule.py``.
         active_mutes: of the present snapshot; computed again for each, see ``mutes.py``.
     """
 
@@ -211,6 +213,7 @@ class IncidentMemory:
     feedback: tuple[Feedback, ...] = ()
     mutes: tuple[Mute, ...] = ()
     last_hidden: dict[str, datetime] = field(default_factory=dict)
+    schedule: Schedule = field(default_factory=Schedule)
     active_mutes: ActiveMutes = field(default_factory=ActiveMutes)
     settled: frozenset[str] = frozenset()
     lost: tuple[str, ...] = ()

@@ -1,8 +1,9 @@
 """Calls that a working caller suddenly makes no longer: a network partition that loses requests without an error.
 
 No service reports such a failure. The caller has as many requests as usual, and its calls to one service fall to a
-fraction within a snapshot or two and stay there. A retired service or a canary looks different: its traffic drains over
-minutes, goes to another service, or follows a planned change.
+fraction within a snapshot or two and stay there. A retired service looks different: its traffic drains over minutes,
+goes to another service, or follows a planned change. Calls to a service with a canary or a replacement fall in the same
+way; see ``versions.py``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ import numpy as np
 
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array
 from model.incidents.tracking import DELETIONS, SCALINGS
+from model.scoring.versions import shares_traffic
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, find_rows, mark_services
 from model.state.mesh_state import MeshState, Observation
 
@@ -64,6 +66,8 @@ def _find_falls(state: MeshState, observation: Observation, young_callers: BoolA
     if deleted:
         low &= ~mark_services(state.node_ids, deleted)[destination]
     rows = np.flatnonzero(low)
+    made = now * observation.edge_present
+    rows = rows[~shares_traffic(state, rows, made, usual)]
     lost: IntArray = rows[np.argsort(now[rows] - usual[rows], kind="stable")][:MOST]
     return lost
 

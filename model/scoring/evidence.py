@@ -26,16 +26,19 @@ from model.features import (
     Array,
 )
 from model.incidents.feedback import SHORTAGE, level_shifts
+from model.incidents.schedule import Schedule, Use, follow_work
 from model.incidents.tracking import DELETIONS, AlertPolicy, IncidentMemory
 from model.scoring.bad_change import worse_since_change
 from model.scoring.calibration import Tail
+from model.scoring.canaries import worse_canaries
 from model.scoring.dropped_calls import dropped_calls
 from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
-from model.scoring.resources import SHORTAGE_SURPRISE, Trend, shortage, trends
+from model.scoring.resources import SHORTAGE_SURPRISE, Trend, cpu_use, shortage, trends
 from model.scoring.saturation import weigh_resources
 from model.scoring.score import PartitionScore
 from model.scoring.signals import merge_facts, pressure, signal_reasons, unusual_signals
 from model.scoring.traffic import TrafficChange, traffic_changes
+from model.scoring.versions import ESTABLISHED, MOST_OF_TIME, is_absorbed, moves_between_versions
 from model.snapshot import BoolArray, IntArray, mark_services
 from model.state.change_impact import OWN
 from model.state.filters import SEEN
@@ -100,8 +103,6 @@ LEAST_REQUESTS = 50  # requests on new calls that count in full
 LEAST_MOVED = 0.1  # of a call's usual requests, from which it counts as rerouted
 REROUTE_COUNTED = 4  # snapshots whose requests count
 REROUTE_YOUNG = 20.0  # snapshots for which a call is new to a rerouting, which may take minutes to be complete
-MOST_OF_TIME = 0.8  # of the snapshots of a mesh
-ESTABLISHED = 240.0  # snapshots after which traffic that moves to a service is no longer its roll-out
 YOUNG = 10.0  # snapshots; the learned structure judges calls that were seen less often
 
 
@@ -145,6 +146,7 @@ class Evidence:
         silence: the services whose telemetry is missing, None if there are none.
         traffic: requests from outside that are not as usual.
         lasting: ``[M]`` decades of the page scores that are for their duration; None: of none of them.
+        schedule: of regular work, this snapshot included; None: unknown.
     """
 
     names: tuple[str, ...]
@@ -163,6 +165,7 @@ class Evidence:
     silence: Silence | None = None
     traffic: tuple[TrafficChange, ...] = ()
     lasting: Array | None = None
+    schedule: Schedule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +253,13 @@ def gather(
     page = page_score(shifted) * _leniency(state, policy) * decoded.scored
     affected = shifted[:, AFFECTED].max(axis=1) * decoded.scored
     notice = short * _leniency(state, policy) * decoded.scored
+    assert state.learned_at is not None  # time of the snapshot that was observed
+    use = Use(notice, *cpu_use(observation))
+    work = follow_work(state.memory.schedule, state.node_ids, use, state.learned_at, state.interval_seconds)
+    notice = np.where(work.regular, 0, notice)
+    notice[work.overdue] = SHORTAGE_SURPRISE
+    excused = work.regular & led_by_resources(shifted)
+    page = np.where(excused, np.minimum(page_score(without_resources(shifted)), page), page)
     notice = apply_notice_shifts(notice, state.memory, state.node_ids)
     interest = np.maximum.reduce([page, affected, notice]) + 1e-3 * np.maximum(
         surprise.node.max(axis=1, initial=0), page
@@ -281,6 +291,7 @@ def gather(
         tuple(replace(trend, row=int(row[trend.row])) for trend in rising if row[trend.row] >= 0),
         _silence(state, silent, int((present | silent).sum())),
         traffic_changes(state),
+        schedule=work.schedule,
     )
 
 
@@ -337,6 +348,20 @@ def symptoms(kinds: Array) -> Array:
         [latency, error, kinds[:, EvidenceKind.VANISHED], np.float32(RESOURCES) * kinds[:, EvidenceKind.RESOURCES]],
         axis=1,
     )
+
+
+def led_by_resources(kinds: Array) -> BoolArray:
+    """Return in which rows ``[N]`` no symptom is stronger than resources."""
+    strong = symptoms(kinds)
+    led: BoolArray = (strong[:, -1] > 0) & (strong[:, -1] >= strong.max(axis=1))
+    return led
+
+
+def without_resources(kinds: Array) -> Array:
+    """Return the evidence ``[N, K]`` as if resources were as usual."""
+    kinds = kinds.copy()
+    kinds[:, EvidenceKind.RESOURCES] = 0
+    return kinds
 
 
 def apply_level_shifts(kinds: Array, memory: IncidentMemory, names: Sequence[str]) -> Array:
@@ -424,7 +449,7 @@ def _kinds(
     rising = node.now[:, RATE] > 0
     kinds = np.zeros((count, K), np.float32)
     own = s.node[:, OWN_TIME]
-    slow, failing = worse_since_change(state, observation)
+    slow, failing = map(np.maximum, worse_since_change(state, observation), worse_canaries(state))
     kinds[:, EvidenceKind.LATENCY] = np.maximum(
         _either(s.node[:, P50] * material[0], s.node[:, P99] * material[1], own * material[0]), raised * slow
     )
@@ -550,6 +575,7 @@ def _disappearance(state: MeshState, observation: Observation, surprise: Array) 
         return np.zeros_like(surprise)
     source, destination = state.edge_index
     lost = np.maximum(_rate_of(edge.expected[:, RATE]), 0) * _is_reported(observation)
+    gone &= ~is_absorbed(state, gone, _rate_of(edge.value[:, RATE]) * observation.edge_present, lost)
     answered = np.where(edge.observed[:, ERROR], 1 - 1 / (1 + np.exp(-edge.value[:, ERROR])), 1)
     shortfall = lost - _rate_of(edge.value[:, RATE]) * answered * observation.edge_present
     count = len(gone)
@@ -579,6 +605,7 @@ def _reroute(state: MeshState, observation: Observation, s: Surprises) -> Array:
     young = young_calls(state, observation, REROUTE_YOUNG)
     young &= state.node_filters[SEEN, destination, RATE] >= min(ESTABLISHED, MOST_OF_TIME * state.learned)
     rerouted = np.zeros(len(state.node_ids), np.float32)
+    young &= ~moves_between_versions(state, young)
     if not young.any():
         return rerouted
     now = _rate_of(edge.value[:, RATE]) * observation.edge_present

@@ -39,11 +39,13 @@ from model.scoring.evidence import (
     EvidenceKind,
     K,
     excess,
+    led_by_resources,
     lower_evidence,
     notice_excess,
     unlikelihood,
 )
 from model.scoring.explanations import SERIES
+from model.scoring.regular_work import overdue_reason
 from model.scoring.resources import Trend
 from model.scoring.traffic import traffic_score
 from model.scoring.traffic_incidents import follow_traffic
@@ -201,6 +203,7 @@ def build_verdict(
     warming = when.learned < policy.warm_up
     if not warming:
         memory, evidence = _with_lasting(evidence, memory, policy, when)
+        memory = replace(memory, schedule=evidence.schedule or memory.schedule)
     mesh_score = max(float(evidence.page.max(initial=0.0)), *map(traffic_score, evidence.traffic), 0.0)
     if warming:
         evidence = replace(evidence, notice=np.zeros_like(evidence.notice))
@@ -298,12 +301,14 @@ def _with_lasting(
     """Add up to ``LASTING_DECADES`` to the page scores of services that deviate moderately for minutes.
 
     Each snapshot alone is not improbable enough for an alert. Chance reaches this level now and then, but hardly ever
-    in 12 of 16 snapshots. A page score that is far above its level gains nothing.
+    in 12 of 16 snapshots. A page score that is far above its level gains nothing. Neither does one that is mainly for
+    resources: users do not suffer if a service needs more for minutes, and a notice says it.
     """
     level, policy = when.level - LASTING_DECADES, replace(policy, confirm=policy.lasting, confirm_of=policy.lasting_of)
     above, lasting = confirm_services(
         memory.above_lasting, evidence.names, evidence.page, level, policy, when.observed_at
     )
+    lasting &= ~led_by_resources(evidence.kinds)
     decades = (np.float32(when.level + LASTING_DECADES) - evidence.page).clip(0, LASTING_DECADES) * lasting
     return replace(memory, above_lasting=above), replace(evidence, page=evidence.page + decades, lasting=decades)
 
@@ -502,7 +507,8 @@ def _short_services(
         )
         facts = (f for f in evidence.explanation.context.get(row, ()) if f.metric in SIGNALS)
         signals = (Reason(f.metric, f.observed, f.expected, began) for f in facts)
-        found.append(Suspect(evidence.names[row], float(share[i]), (*signals, *rising, *others)))
+        late = overdue_reason(memory.schedule, evidence.names[row], when.observed_at, when.interval_seconds)
+        found.append(Suspect(evidence.names[row], float(share[i]), (*late, *signals, *rising, *others)))
     return tuple(found)
 
 

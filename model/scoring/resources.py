@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANNELS, Array
+from model.incidents.tracking import SCALINGS
 from model.scoring.busy_cpu import busy_cpu
 from model.snapshot import BoolArray, IntArray
 from model.state import history
@@ -75,6 +76,12 @@ def shortage(state: MeshState, observation: Observation, surprise: Array) -> Arr
     return evidence
 
 
+def cpu_use(observation: Observation) -> tuple[Array, Array, BoolArray]:
+    """Return the CPU utilization of services now and expected, 0 to 1, and whether it was measured, ``[N]`` each."""
+    node = observation.node
+    return _utilization(node.value, CPU), _utilization(node.expected, CPU), node.observed[:, CPU]
+
+
 def _utilization(values: Array, channel: int) -> Array:
     """Return CPU or memory ``[N]`` in 0..1 from transformed channels ``[N, 9]``."""
     utilization: Array = np.exp(values[:, channel]) - np.float32(NODE_CHANNELS[channel].offset)
@@ -82,14 +89,20 @@ def _utilization(values: Array, channel: int) -> Array:
 
 
 def trends(state: MeshState) -> tuple[Trend, ...]:
-    """Return the steady rises of memory and connections in a mesh, the newest of each series."""
+    """Return the steady rises of memory and connections in a mesh, the newest of each series.
+
+    Each new replica opens connections, so they say nothing after a planned scaling.
+    """
     block = history.block_length(state.interval_seconds) * state.interval_seconds
     found: dict[tuple[int, int], Trend] = {}
+    scaled = {change.service for snapshot in state.window for change in snapshot.changes if change.kind in SCALINGS}
     highest = [history.highest(state.node_history[:-recent]) for recent in RECENT]
     for metric in (history.MEMORY, history.CONNECTIONS):
         newest = state.node_history[-1, :, metric].astype(np.float32)
         for recent, older in zip(RECENT, highest, strict=True):
             for row in _new_highs(older[:, metric].astype(np.float32), newest, metric).tolist():
+                if metric == history.CONNECTIONS and state.node_ids[row] in scaled:
+                    continue
                 past = state.node_history[:, row].astype(np.float32)
                 series = _series_to_test(past, metric)
                 slopes = _rise(series[:-recent], series[-recent:], metric, block)

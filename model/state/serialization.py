@@ -23,6 +23,7 @@ from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
 from model.incidents.feedback import Feedback, PastIncident
 from model.incidents.mutes import Mute
+from model.incidents.schedule import Burst, Schedule, Work
 from model.incidents.tracking import IncidentMemory, OpenIncident, Streaks
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state.history import new_history
@@ -286,7 +287,30 @@ def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
         "feedback": [_document(one) for one in memory.feedback],
         "mutes": [_document(one) for one in memory.mutes],
         "hidden": memory.last_hidden,
+        "schedule": _schedule_document(memory.schedule),
     }
+
+
+def _schedule_document(schedule: Schedule) -> dict[str, Any]:
+    """Return the schedule with each burst as a short list, because it is stored with every snapshot."""
+    works = {
+        name: [_rows(work.bursts), work.period, work.came, work.regular, work.until]
+        for name, work in schedule.works.items()
+    }
+    return {"works": works, "seen": schedule.seen}
+
+
+def _rows(bursts: Iterable[Burst]) -> list[list[float]]:
+    return [[burst.start, burst.seconds, burst.evidence, burst.cpu] for burst in bursts]
+
+
+def _read_schedule(document: dict[str, Any]) -> Schedule:
+    """Read a schedule. Version 0.1.0 stored none."""
+    works = {
+        name: Work(tuple(Burst(*burst) for burst in bursts), *others)
+        for name, (bursts, *others) in document.get("works", {}).items()
+    }
+    return Schedule(works, document.get("seen", 0.0))
 
 
 def _near(near: NearbyChange) -> dict[str, Any]:
@@ -330,6 +354,7 @@ def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory
         feedback=tuple(Feedback(**_fields(one)) for one in document.get("feedback", ())),
         mutes=tuple(Mute(**_fields(one)) for one in document.get("mutes", ())),
         last_hidden={service: datetime.fromisoformat(last) for service, last in document.get("hidden", {}).items()},
+        schedule=_read_schedule(document.get("schedule", {})),
     )
 
 

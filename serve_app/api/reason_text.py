@@ -13,6 +13,7 @@ from model.verdict import (
     LOST,
     MOVED,
     NEW,
+    OVERDUE,
     SENT,
     VANISHED,
     ClusterEvent,
@@ -29,6 +30,7 @@ _NAMES = {
     "own_time": "self time (excluding downstream calls)",
     "request_rate": "requests",
     SENT: "calls that it makes",
+    OVERDUE: "regular work",
     SignalKind.CPU_THROTTLING: "CPU throttling",
     SignalKind.OOM_KILLS: "OOM kills",
     SignalKind.DISK_PRESSURE: "disk in use",
@@ -71,7 +73,7 @@ _TRAFFIC = frozenset({"request_rate", VANISHED, LOST, NEW, MOVED, DROPPED, SENT}
 _LOAD_DEPENDENT = frozenset(
     {"p50_latency", "p99_latency", "own_time", "error_rate", "cpu_utilization", "active_connections"}
 )
-_TIMES = frozenset({"p50_latency", "p99_latency", "own_time", "cpu_per_request"})
+_TIMES = frozenset({"p50_latency", "p99_latency", "own_time", "cpu_per_request", OVERDUE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,8 @@ def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
     since = _since(reason.since, observed_at)
     if is_signal(reason):
         return f"{signal_text(reason)}{since}"
+    if reason.metric == OVERDUE:
+        return f"its {overdue_text(reason)}"
     if reason.metric == VANISHED:
         return f"disappeared: no requests, expected {_words(reason, reason.expected)}{since}"
     calls = f"calls {reason.source or service} -> {reason.destination or service}"
@@ -164,10 +168,20 @@ def shortage_text(reason: Reason, service: str) -> str:
     """
     if is_signal(reason):
         return signal_text(reason, service)
+    if reason.metric == OVERDUE:
+        return f"the {overdue_text(reason, service)}"
     resource = f"{_RESOURCES.get(reason.metric, metric_words(reason.metric))} of {service}"
     if reason.forecast:
         return f"{resource} {forecast_text(reason.forecast)}"
     return f"{resource}: {observed_text(reason)}, usually {usual_text(reason)}"
+
+
+def overdue_text(reason: Reason, service: str = "") -> str:
+    """``regular work of shop/cart did not come: every 60 min, last at 02:00 UTC``; ``service`` may be empty."""
+    whose = f" of {service}" if service else ""
+    last = _time(reason.since, reason.since + timedelta(seconds=reason.observed))
+    every = f"{HOURS.words(reason.expected)} h" if reason.expected >= 7200 else span_text(reason.expected)
+    return f"regular work{whose} did not come: every {every}, last at {last}"
 
 
 def is_signal(reason: Reason) -> bool:
@@ -282,8 +296,12 @@ def _since(since: datetime, observed_at: datetime) -> str:
     """Empty if the deviation is only known now."""
     if since >= observed_at:
         return ""
-    recent = observed_at - since < timedelta(hours=24)
-    return f", since {since:%H:%M} UTC" if recent else f", since {since:%Y-%m-%d %H:%M} UTC"
+    return f", since {_time(since, observed_at)}"
+
+
+def _time(at: datetime, now: datetime) -> str:
+    """``02:00 UTC``; with the date if it was a day ago."""
+    return f"{at:%H:%M} UTC" if now - at < timedelta(hours=24) else f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 def span_text(seconds: float) -> str:

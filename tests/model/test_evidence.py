@@ -71,10 +71,14 @@ def test_traffic_that_moves_to_a_new_service_is_no_rerouting() -> None:
         assert found.kinds[:, EvidenceKind.VANISHED].max() == 0
 
 
-@pytest.mark.parametrize(("minutes", "counts"), [(5, False), (20, False), (70, True)])
-def test_a_roll_out_in_steps_is_no_rerouting(minutes: int, counts: bool) -> None:
-    """Another caller uses the canary for some time before the cart's traffic moves to it."""
-    grown, calls = (*SERVICES, NEW), (*CALLS, (SEARCH, len(SERVICES)))
+@pytest.mark.parametrize(
+    ("name", "minutes", "counts"),
+    [(NEW, 5, False), (NEW, 70, False), ("shop/depot", 5, False), ("shop/depot", 20, False), ("shop/depot", 70, True)],
+)
+def test_a_roll_out_in_steps_is_no_rerouting(name: str, minutes: int, counts: bool) -> None:
+    """Another caller uses the new service for some time before the cart's traffic moves to it. Another version of the
+    store may be there for any time."""
+    grown, calls = (*SERVICES, name), (*CALLS, (SEARCH, len(SERVICES)))
     before = [snapshot(30 + i, grown, calls) for i in range(minutes * 4)]
     edges = np.array([*[EDGE] * len(calls), EDGE])
     edges[2, 0] *= 0.3

@@ -31,7 +31,8 @@ class ReasonDocument(Document):
         description="the name of a metric or of a signal; `vanished`: the suspect disappeared while callers need it; "
         "`new_calls`: calls into it from a new caller; `lost_calls`: calls into it that moved elsewhere; "
         "`dropped_calls`: calls into it that its caller suddenly makes no longer; `moved_calls`: calls that it did not "
-        "make before (values in requests/s)"
+        "make before (values in requests/s); `overdue_work`: work that it does at regular times did not come (values "
+        "in seconds: since it last began, and between two such times)"
     )
     source: ServiceKey | None = Field(None, description="the caller, if the evidence is a call into the suspect")
     destination: ServiceKey | None = Field(None, description="the callee, if the evidence is a call by the suspect")

@@ -183,7 +183,9 @@ def _extend(
         topology=topology,
         services=services,
         calls=parameters,
-        traces=_extend_traces(mesh, topology, position, call_position, services.parallelism, rng),
+        traces=_extend_traces(
+            mesh, topology, position, call_position, _canary_calls(twins, calls, count, made), services.parallelism, rng
+        ),
         usual_rate=np.where(topology.latent, 0.0, mesh.usual_rate[at]),
         usual_p50=mesh.usual_p50[at],
         usual_utilisation=mesh.usual_utilisation[at],
@@ -200,16 +202,35 @@ def _sorted_by(layer: Ints) -> tuple[Ints, Ints]:
     return order, position
 
 
+def _canary_calls(twins: _Twins, calls: _CallIndex, count: int, made: int) -> Ints:
+    """Calls into and out of canaries ``[P, 2]``, before sorting: the original call, and the canary's.
+
+    Args:
+        twins: latent services.
+        calls: latent calls.
+        count, made: numbers of services and calls without the latent ones.
+    """
+    is_canary = np.concatenate([np.zeros(count, np.bool_), twins.canary])
+    own = np.flatnonzero(is_canary[calls.source] | is_canary[calls.destination])
+    return np.stack([calls.like[own], made + own], axis=1)
+
+
 def _extend_traces(
     mesh: MeshPhysics,
     topology: Topology,
     position: Ints,
     call_position: Ints,
+    canary_calls: Ints,
     parallelism: Floats,
     rng: np.random.Generator,
 ) -> tuple[LayerTraces, ...]:
-    """The existing traces at their new positions, and the traces of latent calls."""
+    """The existing traces at their new positions, and the traces of latent calls.
+
+    A canary answers the same requests as its service. With other traces, the callers' percentiles would change with the
+    share of the canary.
+    """
     latent = draw_traces(topology, parallelism, rng, latent=True)
+    pairs = call_position[canary_calls]
     traces = []
     for nodes, calls, before, before_calls, old, new in zip(
         topology.node_slices,
@@ -223,12 +244,40 @@ def _extend_traces(
         row = position[old.row // SCENARIOS + before.start] * SCENARIOS + old.row % SCENARIOS
         column = position[old.column // SCENARIOS] * SCENARIOS + old.column % SCENARIOS
         call = call_position[old.call + before_calls.start] - calls.start
+        here = pairs[(pairs[:, 1] >= calls.start) & (pairs[:, 1] < calls.stop)]
+        other = ~np.isin(new.call + calls.start, here[:, 1])
+        at, canary = _traces_of(call + calls.start, here)
         traces.append(
             LayerTraces(
-                np.concatenate([row - nodes.start * SCENARIOS, new.row]),
-                np.concatenate([column, new.column]),
-                np.concatenate([call, new.call]),
-                np.concatenate([old.count, new.count]),
+                np.concatenate(
+                    [
+                        row - nodes.start * SCENARIOS,
+                        new.row[other],
+                        (topology.source[canary] - nodes.start) * SCENARIOS + row[at] % SCENARIOS,
+                    ]
+                ),
+                np.concatenate(
+                    [
+                        column,
+                        new.column[other],
+                        topology.destination[canary] * SCENARIOS + column[at] % SCENARIOS,
+                    ]
+                ),
+                np.concatenate([call, new.call[other], canary - calls.start]),
+                np.concatenate([old.count, new.count[other], old.count[at]]),
             )
         )
     return tuple(traces)
+
+
+def _traces_of(call: Ints, pairs: Ints) -> tuple[Ints, Ints]:
+    """The traces of the first call of each pair, and for each of them the second call, ``[K]`` each.
+
+    Args:
+        call: ``[T]`` of each trace.
+        pairs: ``[P, 2]`` calls.
+    """
+    order = np.argsort(call, kind="stable")
+    first, last = (np.searchsorted(call[order], pairs[:, 0], side) for side in ("left", "right"))
+    at = [order[a:b] for a, b in zip(first.tolist(), last.tolist(), strict=True)]
+    return np.concatenate([np.zeros(0, np.int64), *at]), np.repeat(pairs[:, 1], last - first)

@@ -7,7 +7,7 @@ import numpy as np
 from model.evaluate.truth import Floats
 from model.features import NODE_CHANNELS, channel_values
 from model.snapshot import EDGE_METRICS, MeshSnapshot, SignalKind
-from model.verdict import DROPPED, LOST, MOVED, NEW, VANISHED
+from model.verdict import DROPPED, LOST, MOVED, NEW, OVERDUE, VANISHED
 from serve_app.api.schemas.verdict import ReasonDocument
 from serve_app.web.history import signal_values
 
@@ -29,7 +29,7 @@ def metric_series(snapshots: Iterable[MeshSnapshot], service: str, reason: Reaso
         return np.array([_of_call(snapshot, *ends, reason.metric) for snapshot in snapshots])
     if reason.metric in _SIGNALS:
         return signal_values(snapshots, service, SignalKind(reason.metric)).astype(np.float64)
-    metric = "request_rate" if reason.metric == VANISHED else reason.metric
+    metric = {VANISHED: "request_rate", OVERDUE: "cpu_utilization"}.get(reason.metric, reason.metric)
     return np.array([_of_service(snapshot, service, _OWN.index(metric)) for snapshot in snapshots])
 
 

@@ -15,6 +15,7 @@ const METRICS = {
   restarts: ["restarts", (x) => figures(x)],
   disk_pressure: ["disk in use", percent],
   pending_pods: ["pending pods", (x) => figures(x)],
+  overdue_work: ["regular work", span],
   queue_depth: ["queue depth", (x) => figures(x)],
 };
 

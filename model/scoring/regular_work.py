@@ -1,0 +1,21 @@
+"""What the schedule of regular work says about a service, as a reason."""
+
+from datetime import UTC, datetime
+
+from model.incidents.schedule import Schedule, Work, is_overdue
+from model.verdict import OVERDUE, Reason
+
+
+def overdue_reason(schedule: Schedule, name: str, now: datetime, interval_seconds: float) -> tuple[Reason, ...]:
+    """Return why a service has a notice although it uses nothing: its regular work did not come. Empty if it did.
+
+    Args:
+        schedule: the snapshot included.
+        name: id of the service.
+        now: time of the snapshot.
+        interval_seconds: between snapshots.
+    """
+    work = schedule.works.get(name, Work())
+    if not is_overdue(work, now.timestamp(), interval_seconds):
+        return ()
+    return (Reason(OVERDUE, now.timestamp() - work.came, work.period, datetime.fromtimestamp(work.came, UTC)),)

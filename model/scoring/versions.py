@@ -1,0 +1,135 @@
+"""Services that share the traffic of another one: a canary, a second version, or a replacement.
+
+A canary takes a share of its service's calls, then all of them, and gives them back. The callers decide nothing by
+this: the sum of their calls to both does not change. So a fall of the calls to one of them, or its end, is no fault.
+"""
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from model.features import Array
+from model.snapshot import BoolArray, IntArray, namespace_of
+from model.state.filters import SEEN
+from model.state.mesh_state import MeshState
+
+ESTABLISHED = 240.0  # snapshots after which traffic that moves to a service is no longer its roll-out
+MOST_OF_TIME = 0.8  # of the snapshots of a mesh
+KEPT = 0.7  # of the usual calls to all versions, from which callers miss none
+_VERSION = re.compile(r"-(canary|stable|primary|baseline|preview|experiment|next|new|old|blue|green|rc\d*|v\d+[\w.]*)$")
+
+
+def stem(service: str) -> str:
+    """Return ``shop/cart`` for ``shop/cart-canary`` and ``shop/cart-v2``: the name that all versions share."""
+    return _VERSION.sub("", service)
+
+
+def find_versions(names: Iterable[str], services: Iterable[str]) -> dict[str, list[str]]:
+    """Return, for each of ``services`` that has other versions among ``names``, those versions."""
+    stems: dict[str, list[str]] = {}
+    prefixes = {service: stem(service) for service in services}
+    wanted = tuple(set(prefixes.values()))
+    for name in names:
+        if name.startswith(wanted):
+            stems.setdefault(stem(name), []).append(name)
+    found = {service: [one for one in stems.get(of, ()) if one != service] for service, of in prefixes.items()}
+    return {service: others for service, others in found.items() if others}
+
+
+def new_services(state: MeshState) -> BoolArray:
+    """Return which services ``[N]`` came while the mesh was known, and not long ago."""
+    new: BoolArray = state.node_filters[SEEN].max(axis=1) < min(ESTABLISHED, MOST_OF_TIME * state.learned)
+    return new
+
+
+def relatives(state: MeshState, rows: IntArray) -> list[IntArray]:
+    """Return, for each of k services, the rows of the services with which it may share its traffic.
+
+    These are its other versions by name, and new services of its namespace that its callers began to call.
+
+    Args:
+        state: of the mesh.
+        rows: ``[k]`` of the services.
+    """
+    if not len(rows):
+        return []
+    names = state.node_ids
+    versions = find_versions(names, [names[row] for row in rows.tolist()])
+    wanted = {name for others in versions.values() for name in others}
+    row_of = {name: i for i, name in enumerate(names) if name in wanted} if wanted else {}
+    source, destination = state.edge_index
+    to_new = np.flatnonzero(new_services(state)[destination])
+    found = []
+    for row in rows.tolist():
+        others = {row_of[name] for name in versions.get(names[row], ())}
+        if len(to_new):
+            callers = source[destination == row]
+            began = destination[to_new[np.isin(source[to_new], callers)]]
+            space = namespace_of(names[row])
+            others |= {i for i in began.tolist() if i != row and namespace_of(names[i]) == space}
+        found.append(np.array(sorted(others), np.int64))
+    return found
+
+
+def shares_traffic(state: MeshState, calls: IntArray, now: Array, usual: Array) -> BoolArray:
+    """Return of which of k calls the fall is no fault: another version gets the traffic, or may get it.
+
+    While a canary is new, the usual calls to it and to its service follow the traffic at different speeds. So a service
+    that has a new relative, or is new itself, is not examined. Of versions that are there for long, the sum of the
+    caller's calls counts.
+
+    Args:
+        state: of the mesh.
+        calls: ``[k]`` rows of calls.
+        now, usual: ``[E]`` requests of all calls, 1/s.
+    """
+    shares = np.zeros(len(calls), bool)
+    if not len(calls):
+        return shares
+    new, (source, destination) = new_services(state), state.edge_index
+    ends = destination[calls]
+    rows, place = np.unique(ends, return_inverse=True)
+    others = relatives(state, rows)
+    for i, (call, at) in enumerate(zip(calls.tolist(), place.tolist(), strict=True)):
+        if new[ends[i]] or new[others[at]].any():
+            shares[i] = True
+        elif len(others[at]):
+            family = (source == source[call]) & np.isin(destination, [ends[i], *others[at]])
+            shares[i] = family.sum() > 1 and now[family].sum() >= KEPT * usual[family].sum()
+    return shares
+
+
+def is_absorbed(state: MeshState, gone: BoolArray, now: Array, usual: Array) -> BoolArray:
+    """Return which services ``[N]`` are gone without harm: their callers make their calls to other versions.
+
+    Args:
+        state: of the mesh.
+        gone: ``[N]`` services that are gone.
+        now, usual: ``[E]`` requests of all calls, 1/s.
+    """
+    absorbed = np.zeros(len(gone), bool)
+    rows = np.flatnonzero(gone)
+    source, destination = state.edge_index
+    for row, others in zip(rows.tolist(), relatives(state, rows), strict=True):
+        if not len(others):
+            continue
+        callers = source[destination == row]
+        family = np.isin(source, callers) & np.isin(destination, [row, *others])
+        others_called = now[family & (destination != row)].sum() > 0
+        absorbed[row] = others_called and now[family].sum() >= KEPT * usual[family].sum()
+    return absorbed
+
+
+def moves_between_versions(state: MeshState, young: BoolArray) -> BoolArray:
+    """Return which young calls ``[E]`` go to another version of a service that the same caller calls, too."""
+    between = np.zeros(len(young), bool)
+    source, destination = state.edge_index
+    calls = np.flatnonzero(young)
+    ends = np.unique(destination[calls])
+    versions = find_versions(state.node_ids, [state.node_ids[row] for row in ends.tolist()]) if len(ends) else {}
+    for call in calls.tolist() if versions else ():
+        others = versions.get(state.node_ids[destination[call]], ())
+        called = destination[source == source[call]]
+        between[call] = any(state.node_ids[row] in others for row in called.tolist())
+    return between
