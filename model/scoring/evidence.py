@@ -27,6 +27,7 @@ from model.features import (
 )
 from model.incidents.feedback import SHORTAGE, level_shifts
 from model.incidents.tracking import DELETIONS, AlertPolicy, IncidentMemory
+from model.scoring.attribution import Attribution, attribute
 from model.scoring.bad_change import worse_since_change
 from model.scoring.calibration import Tail
 from model.scoring.dropped_calls import dropped_calls
@@ -141,6 +142,7 @@ class Evidence:
         trends: resources that rise steadily; ``row`` is a row of the candidates.
         silence: the services whose telemetry is missing, None if there are none.
         lasting: ``[M]`` decades of the page scores that are for their duration; None: of none of them.
+        attribution: what each of ``calls`` explains of its caller's symptoms; None: unknown.
     """
 
     names: tuple[str, ...]
@@ -158,6 +160,7 @@ class Evidence:
     trends: tuple[Trend, ...] = ()
     silence: Silence | None = None
     lasting: Array | None = None
+    attribution: Attribution | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +257,7 @@ def gather(
     row = np.full(len(page), -1)
     row[keep] = np.arange(len(keep))
     calls = row[state.edge_index]
+    among = np.flatnonzero((calls >= 0).all(axis=0) & (calls[0] != calls[1]))
     strength = _strength(state, observation, surprise, kinds, dropped, keep)
     silent = _silent_services(state, observation)
     present = observation.node_present
@@ -266,7 +270,7 @@ def gather(
         decoded.root_cause_logit[keep],
         page[keep].astype(np.float32),
         affected[keep].astype(np.float32),
-        calls[:, (calls >= 0).all(axis=0) & (calls[0] != calls[1])],
+        calls[:, among],
         replace(explanation, context=context),
         (int((page > 2).sum()), int((page > 3).sum()), int((page > 5).sum())),
         int((decoded.scored & present).sum()),
@@ -274,6 +278,7 @@ def gather(
         notice[keep].astype(np.float32),
         tuple(replace(trend, row=int(row[trend.row])) for trend in rising if row[trend.row] >= 0),
         _silence(state, silent, int((present | silent).sum())),
+        attribution=attribute(observation, state.edge_index, among),
     )
 
 

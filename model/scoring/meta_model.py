@@ -108,11 +108,11 @@ class MetaModel(nn.Module):
         self.rank = RankingNetwork()
         self.detect = nn.Sequential(nn.Linear(DETECT_INPUTS, 16), nn.GELU(), nn.Linear(16, 1))
 
-    def root_cause_score(self, inputs: Tensor, page: Tensor) -> Tensor:
-        """Return nats ``[R]`` for each candidate: learned from :func:`rank_inputs`, plus ``page`` from
-        :func:`page_nats`."""
+    def root_cause_score(self, inputs: Tensor, measured: Tensor) -> Tensor:
+        """Return nats ``[R]`` for each candidate: learned from :func:`rank_inputs`, plus those of
+        :func:`measured_nats`."""
         learned: Tensor = self.rank(inputs).squeeze(1)
-        return learned + page
+        return learned + measured
 
     def incident_logit(self, inputs: Tensor) -> Tensor:
         """Map ``[DETECT_INPUTS]`` from :func:`detect_inputs` to the logit of the probability, ``[1]``, as ``detect``
@@ -503,7 +503,7 @@ def root_cause_shares(meta: MetaModel, evidence: Evidence, rows: IntArray, prefe
     """Return the probability of each of R candidates that the fault starts there, ``[R]``; arguments as of
     :func:`suspects`."""
     with torch.inference_mode():
-        scores = meta.root_cause_score(rank_inputs(evidence, rows), page_nats(evidence, rows))
+        scores = meta.root_cause_score(rank_inputs(evidence, rows), measured_nats(evidence, rows))
         shares: Array = torch.softmax(scores + torch.from_numpy(preferred[rows]), 0).numpy()
     return shares
 
@@ -535,6 +535,27 @@ def _context(evidence: Evidence, row: int, memory: IncidentMemory, when: Verdict
 def _since(evidence: Evidence, row: int, memory: IncidentMemory, now: datetime) -> datetime:
     """Return the first snapshot of a candidate's present deviation."""
     return memory.above_level.get(evidence.names[row], (0, now))[1]
+
+
+def measured_nats(evidence: Evidence, rows: IntArray) -> Tensor:
+    """Return the nats ``[R]`` of each candidate that are not learned: from its page score, and from what its calls and
+    those of its callers explain."""
+    return page_nats(evidence, rows) + torch.from_numpy(attribution_nats(evidence)[rows])
+
+
+def attribution_nats(evidence: Evidence) -> Array:
+    """Return nats ``[M]`` for each candidate: fewer for what its callees explain, more for what it explains of its
+    callers. 0 if the calls are unknown."""
+    if evidence.attribution is None or not evidence.calls.shape[1]:
+        return np.zeros(len(evidence.names), np.float32)
+    kinds = evidence.kinds
+    return evidence.attribution.nats(
+        evidence.calls,
+        kinds[:, [EvidenceKind.ERROR_RAW, EvidenceKind.CALLS_IN_ERROR]].max(axis=1),
+        kinds[:, [EvidenceKind.LATENCY_RAW, EvidenceKind.CALLS_IN_LATENCY]].max(axis=1),
+        kinds[:, EvidenceKind.VANISHED],
+        evidence.explanation.load,
+    )
 
 
 def page_nats(evidence: Evidence, rows: IntArray) -> Tensor:
