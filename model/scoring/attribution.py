@@ -112,8 +112,9 @@ def _calls_per_request(observation: Observation, source: IntArray, destination: 
     )
     usual = usual / np.maximum(before, LEAST_REQUESTS)
     made = np.minimum(made * observation.edge_present[calls] / np.maximum(now, LEAST_REQUESTS), usual)
-    ratio = np.where(observation.presence.gone[destination], usual, made)
-    return ratio * (node.observed[source, RATE] & (now > LEAST_REQUESTS))
+    is_known = node.observed[source, RATE] & (now > LEAST_REQUESTS)
+    ratio: Floats = np.where(observation.presence.gone[destination], usual, made) * is_known
+    return ratio
 
 
 def _rise_of_services(past: Deviation, rows: IntArray, channel: int) -> tuple[Floats, Floats, BoolArray]:

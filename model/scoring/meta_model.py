@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from kernels import ops
 from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANNELS, Array
+from model.incidents.continuity import PastNotice, renew
 from model.incidents.feedback import preference
 from model.incidents.kind import incident_kind
 from model.incidents.tracking import (
@@ -213,6 +214,7 @@ def build_verdict(
         groups((score > when.level) | confirmed | affected, confirmed, evidence.calls), confirmed, muted
     )
     mutes = memory.active_mutes.with_hidden([evidence.names[i] for i in hidden])
+    earlier = _notices(memory.open, when)
     alerting = _follow_alerts(meta, evidence, memory, found, policy, when)
     memory, noticing = _follow_notices(evidence, memory, alerting.open, muted, policy, when)
     memory = replace(memory, open=(*alerting.open, *noticing.open))
@@ -226,8 +228,10 @@ def build_verdict(
             for open_incident, i in zip(memory.open, incidents, strict=True)
         ),
     )
+    memory = replace(memory, open=_with_notices(evidence, memory.open, earlier, when))
     incidents = tuple(
-        replace(i, suspects=o.suspects, suspects_at=o.suspects_at) for i, o in zip(incidents, memory.open, strict=True)
+        replace(i, suspects=o.shown_suspects(when.observed_at), suspects_at=o.suspects_at)
+        for i, o in zip(incidents, memory.open, strict=True)
     )
     silent = frozenset(evidence.silence.names) if evidence.silence else frozenset[str]()
     incidents = tuple(replace(i, kind=incident_kind(i, silent)) for i in incidents)
@@ -458,6 +462,33 @@ def _short_services(
         signals = (Reason(f.metric, f.observed, f.expected, began) for f in facts)
         found.append(Suspect(evidence.names[row], float(share[i]), (*signals, *rising, *others)))
     return tuple(found)
+
+
+def _notices(incidents: Sequence[OpenIncident], when: VerdictContext) -> list[PastNotice]:
+    """Return the services of open notices, with their reasons."""
+    return [
+        PastNotice(suspect, incident.suspects_at or when.observed_at)
+        for incident in incidents
+        if incident.severity is Severity.NOTICE
+        for suspect in incident.suspects
+    ]
+
+
+def _with_notices(
+    evidence: Evidence, incidents: Sequence[OpenIncident], earlier: Sequence[PastNotice], when: VerdictContext
+) -> tuple[OpenIncident, ...]:
+    """Let incidents remember the notices about their services, those that just ended included. Resources that still
+    rise have new forecasts."""
+    found = [*earlier, *_notices(incidents, when)]
+    rising: dict[str, dict[str, Reason]] = {}
+    for trend in evidence.trends:
+        rising.setdefault(evidence.names[trend.row], {})[trend.metric] = _rising_reason(trend, when.observed_at)
+    remembering = []
+    for incident in incidents:
+        heir = incident.inherit_notices(found)
+        renewed = tuple(renew(one, rising.get(one.suspect.service, {}), when.observed_at) for one in heir.notices)
+        remembering.append(replace(heir, notices=renewed) if renewed else heir)
+    return tuple(remembering)
 
 
 def _rising_reason(trend: Trend, now: datetime) -> Reason:

@@ -76,6 +76,7 @@ _AFTER_A_CHANGE = {  # instead of the texts above
         "p99_latency"
     ]: "calls from {source} to {who} are slower since {change}: {metric} {usual} to {observed}",
 }
+_LEAK = f"{{who}} leaks memory: {_NUMBERS}"  # that rises steadily and has a forecast
 _CHANGE = "{{whose}} {{metric}} {} to {{observed}}, usually {{usual}}"  # of anything else
 _PAST = {  # of a recovering incident
     IncidentKind.SLOW: "it was slow",
@@ -234,6 +235,8 @@ def _cause_text(reason: Reason, who: str, *, is_only_in_a_call: bool = False, ch
     """What a reason says about ``who``, with its numbers, and after which change."""
     if is_signal(reason):
         return signal_text(reason, who)
+    if reason.forecast is not None:
+        return _fill(_LEAK, reason, who)
     is_call, fell = bool(reason.source or reason.destination), reason.observed < reason.expected
     otherwise = _CHANGE.format("fell" if fell else "rose")
     if fell and not is_call and reason.metric != VANISHED:
