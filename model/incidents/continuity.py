@@ -69,28 +69,27 @@ def _longest(leads: Iterable[Lead]) -> list[Lead]:
 
 
 def with_leads(suspects: tuple[Suspect, ...], leads: Sequence[Lead]) -> tuple[Suspect, ...]:
-    """Return the suspects with those that led before, best first. The scores add up to what they did before, at most to
-    1."""
-    share = {lead.suspect.service: _share(lead) for lead in leads if lead.snapshots >= LED}
-    total = sum(share.values())
-    if total > LEAD_SHARE:
-        share = {service: one * LEAD_SHARE / total for service, one in share.items()}
+    """Return the suspects with those that led before, best first. The scores add up to 1 at
+    most."""
     shown = {suspect.service: suspect for suspect in suspects}
+    share = {}
     for lead in leads:
-        service = lead.suspect.service
-        if service in share and (service not in shown or shown[service].score < share[service]):
-            shown[service] = replace(shown.get(service, lead.suspect), score=share[service])
-            shown[service] = shown[service] if shown[service].reasons else replace(lead.suspect, score=share[service])
-        else:
-            share.pop(service, None)
+        listed = shown.get(lead.suspect.service)
+        if lead.snapshots >= LED and (listed is None or listed.score < _share(lead)):
+            share[lead.suspect.service] = _share(lead)
+            shown[lead.suspect.service] = listed if listed and listed.reasons else lead.suspect
     if not share:
         return suspects
+    most = min(LEAD_SHARE / sum(share.values()), 1.0)
+    before = {suspect.service: suspect.score for suspect in suspects}
+    share = {service: max(most * one, before.get(service, 0.0)) for service, one in share.items()}
     left, rest = 1 - sum(share.values()), sum(one.score for name, one in shown.items() if name not in share)
-    scale = left / rest if rest > left else 1.0
-    scaled = [one if name in share else replace(one, score=one.score * scale) for name, one in shown.items()]
-    ranked = sorted(scaled, key=lambda one: -one.score)
-    dropped = [one for one in ranked if one.service not in share][max(MOST_SUSPECTS - len(share), 1) :]
-    return tuple(one for one in ranked if one not in dropped)
+    scale = min(left / rest, 1.0) if rest else 1.0
+    scored = [replace(one, score=share.get(name, one.score * scale)) for name, one in shown.items()]
+    ranked = sorted(scored, key=lambda one: -one.score)
+    others = [one.service for one in ranked if one.service not in share]
+    dropped = others[max(MOST_SUSPECTS - len(share), 1) :]
+    return tuple(one for one in ranked if one.service not in dropped)
 
 
 def _share(lead: Lead) -> float:

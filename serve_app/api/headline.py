@@ -35,6 +35,7 @@ from serve_app.api.reason_text import (
 
 SURE = 0.7  # score of the first suspect, below which the headline says that the cause is uncertain
 SHORTLY = timedelta(minutes=10)  # before an incident, in which a change of its first suspect may be the cause
+OWN_SHARE = 0.1  # of the rise in the calls from one caller, below which the rise of the service's own metric is theirs
 LONGEST_VERSION = 40  # characters of the reason of a change that a headline has room for
 TRAFFIC = frozenset({IncidentKind.TRAFFIC_LOST, IncidentKind.TRAFFIC_SURGE})
 _NUMBERS = "{observed}, usually {usual}"
@@ -204,12 +205,20 @@ def _cause_and_symptom(incident: Incident, *, is_clear: bool) -> str:
 
 
 def _is_only_in_a_call(causes: Sequence[Reason]) -> bool:
-    """Whether the calls from a caller fail or are slow, and the service itself shows nothing of it."""
+    """Whether the calls from a caller fail or are slow, and the service itself shows nothing of it, or hardly
+    anything: its own metrics include these calls."""
+    call = causes[0]
+    least = OWN_SHARE * (call.observed - call.expected)
     return (
-        bool(causes[0].source)
-        and causes[0].metric in _ONLY_A_CALL
-        and causes[0].observed > causes[0].expected
-        and all(cause.source or cause.destination for cause in causes)
+        bool(call.source)
+        and call.metric in _ONLY_A_CALL
+        and call.observed > call.expected
+        and all(
+            cause.source
+            or cause.destination
+            or (cause.metric == call.metric and cause.observed - cause.expected < least)
+            for cause in causes
+        )
     )
 
 
