@@ -69,8 +69,7 @@ def _longest(leads: Iterable[Lead]) -> list[Lead]:
 
 
 def with_leads(suspects: tuple[Suspect, ...], leads: Sequence[Lead]) -> tuple[Suspect, ...]:
-    """Return the suspects with those that led before, best first. The scores add up to 1 at
-    most."""
+    """Return the suspects with those that led before, best first. The scores add up to 1 at most."""
     shown = {suspect.service: suspect for suspect in suspects}
     share = {}
     for lead in leads:
@@ -83,13 +82,23 @@ def with_leads(suspects: tuple[Suspect, ...], leads: Sequence[Lead]) -> tuple[Su
     most = min(LEAD_SHARE / sum(share.values()), 1.0)
     before = {suspect.service: suspect.score for suspect in suspects}
     share = {service: max(most * one, before.get(service, 0.0)) for service, one in share.items()}
-    left, rest = 1 - sum(share.values()), sum(one.score for name, one in shown.items() if name not in share)
-    scale = min(left / rest, 1.0) if rest else 1.0
-    scored = [replace(one, score=share.get(name, one.score * scale)) for name, one in shown.items()]
+    scored = _make_room([one for name, one in shown.items() if name not in share], 1 - sum(share.values()))
+    scored += [replace(shown[name], score=score) for name, score in share.items()]
     ranked = sorted(scored, key=lambda one: -one.score)
     others = [one.service for one in ranked if one.service not in share]
     dropped = others[max(MOST_SUSPECTS - len(share), 1) :]
     return tuple(one for one in ranked if one.service not in dropped)
+
+
+def _make_room(suspects: list[Suspect], most: float) -> list[Suspect]:
+    """Return the suspects, best first, with scores that add up to ``most`` at most. The first one gives way last, so
+    that a clear cause stays clear."""
+    if not suspects:
+        return []
+    first, *others = suspects
+    score, rest = min(first.score, most), sum(one.score for one in others)
+    scale = min((most - score) / rest, 1.0) if rest else 1.0
+    return [replace(first, score=score), *(replace(one, score=one.score * scale) for one in others)]
 
 
 def _share(lead: Lead) -> float:

@@ -83,6 +83,14 @@ def test_a_suspect_that_the_list_has_keeps_a_higher_score() -> None:
     assert with_leads(suspects, led(*["cause"] * 9, "victim")) == suspects
 
 
+@pytest.mark.parametrize("score", [0.72, 0.8, 0.99])
+def test_a_clear_cause_stays_clear(score: float) -> None:
+    found = shown((one("victim", score), one("other", 1 - score)), led(*["cause"] * 9, "victim"))
+    assert found["victim"] == pytest.approx(min(score, 1 - found["cause"]))
+    assert found["victim"] >= 0.7
+    assert sum(found.values()) == pytest.approx(1)
+
+
 def test_the_list_stays_short() -> None:
     many = tuple(one(f"s{i}", 0.1) for i in range(MOST_SUSPECTS))
     found = shown(many, led(*["cause"] * 9, "s0"))
