@@ -19,6 +19,7 @@ HALF_LIFE = 20.0  # snapshots after which their share is half as large
 MOST_LEADS = 3  # remembered for an incident, the ones that led for longest
 MOST_SUSPECTS = 10  # shown
 MOST_INHERITED = 2  # reasons of a notice
+SOON = 1.0  # s, least that a forecast ages to
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +153,12 @@ def _with_notice(suspect: Suspect, notice: PastNotice, now: datetime) -> Suspect
 
 
 def _aged(reason: Reason, seconds: float) -> Reason:
-    """Return a reason as it reads so many seconds later. A forecast counts from the verdict."""
+    """Return a reason as it reads so many seconds later. A forecast counts from the verdict. One that is overdue says
+    "soon": only a measurement can say that the limit is reached."""
     forecast = reason.forecast
     if forecast is None or seconds <= 0:
         return reason
-    soonest, middle, latest = (max(at - seconds, 0.0) for at in (forecast.soonest, forecast.seconds, forecast.latest))
+    soonest, middle, latest = (
+        max(at - seconds, min(at, SOON)) for at in (forecast.soonest, forecast.seconds, forecast.latest)
+    )
     return replace(reason, forecast=replace(forecast, soonest=soonest, seconds=middle, latest=latest))

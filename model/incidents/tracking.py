@@ -184,7 +184,7 @@ class OpenIncident:
         return replace(known, peak=score, suspects=suspects, suspects_at=now)
 
     def inherit_notices(self, notices: Sequence[PastNotice]) -> "OpenIncident":
-        """Remember those of these notices that are about its services or likely suspects."""
+        """Remember the notices about its services or likely suspects."""
         if self.severity is Severity.NOTICE or not notices:
             return self
         return replace(self, notices=inherit(self.notices, notices, {*self.members, *_likely_services(self)}))

@@ -49,7 +49,7 @@ class Attribution:
 
         Args:
             calls: ``[2, C]`` rows of the candidates.
-            errors, latency: ``[M]`` surprise of each candidate's own symptoms, or of those of the calls to it.
+            errors, latency: ``[M]`` surprise of each candidate's own symptoms, or of the calls to it.
             missed: ``[M]`` surprise of disappearances.
             load: ``[M]`` requests relative to usual.
         """

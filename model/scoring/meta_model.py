@@ -110,7 +110,7 @@ class MetaModel(nn.Module):
         self.detect = nn.Sequential(nn.Linear(DETECT_INPUTS, 16), nn.GELU(), nn.Linear(16, 1))
 
     def root_cause_score(self, inputs: Tensor, measured: Tensor) -> Tensor:
-        """Return nats ``[R]`` for each candidate: learned from :func:`rank_inputs`, plus those of
+        """Return nats ``[R]`` for each candidate: learned from :func:`rank_inputs`, and ``measured`` from
         :func:`measured_nats`."""
         learned: Tensor = self.rank(inputs).squeeze(1)
         return learned + measured
@@ -570,7 +570,7 @@ def _since(evidence: Evidence, row: int, memory: IncidentMemory, now: datetime) 
 
 def measured_nats(evidence: Evidence, rows: IntArray) -> Tensor:
     """Return the nats ``[R]`` of each candidate that are not learned: from its page score, and from what its calls and
-    those of its callers explain."""
+    its callers' calls explain."""
     return page_nats(evidence, rows) + torch.from_numpy(attribution_nats(evidence)[rows])
 
 

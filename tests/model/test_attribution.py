@@ -39,7 +39,7 @@ def scene(
 
 
 @cache
-def settled(*, calls_measured: bool = True) -> MeshState:
+def settled_mesh(*, calls_measured: bool = True) -> MeshState:
     rng = np.random.default_rng(0)
     blind = {} if calls_measured else {(e, c): NOT_MEASURED for e in range(len(CALLS)) for c in (ERRORS, P50, P99)}
     noises = np.exp(0.03 * rng.standard_normal((40, len(SERVICES), len(NODE))))
@@ -50,7 +50,7 @@ def shares(
     nodes: Values | None = None, edges: Values | None = None, *, calls_measured: bool = True
 ) -> tuple[float, float]:
     """Return what the cart's calls to the store explain of its errors and of its time."""
-    observation, state = watch([scene(40, nodes, edges)], settled(calls_measured=calls_measured))
+    observation, state = watch([scene(40, nodes, edges)], settled_mesh(calls_measured=calls_measured))
     found = attribute(observation, state.edge_index, np.arange(len(CALLS)))
     return float(found.errors[TO_STORE]), float(found.time[TO_STORE])
 
@@ -100,7 +100,7 @@ def test_calls_to_a_service_that_is_gone_explain_errors() -> None:
     nodes[:, ERRORS] = 0.001
     nodes[left.index(SEARCH), ERRORS] = 0.5
     gone = snapshot(40, [SERVICES[i] for i in left], calls, nodes=nodes)
-    observation, state = watch([gone], settled())
+    observation, state = watch([gone], settled_mesh())
     assert observation.presence.gone[STORE]
     found = attribute(observation, state.edge_index, np.arange(len(CALLS)))
     assert found.errors[CALLS.index((SEARCH, STORE))] == pytest.approx(1, abs=0.05)
@@ -109,7 +109,7 @@ def test_calls_to_a_service_that_is_gone_explain_errors() -> None:
 
 def test_a_failing_callee_stands_above_its_caller() -> None:
     nodes = {(CART, ERRORS): 0.025, (STORE, ERRORS): 0.026}
-    evidence = evidence_of(scene(40, nodes, {(TO_STORE, ERRORS): 0.8}), state=settled())
+    evidence = evidence_of(scene(40, nodes, {(TO_STORE, ERRORS): 0.8}), state=settled_mesh())
     order = ranked(evidence)
     assert order[0] == SERVICES[STORE]
     nats = dict(zip(evidence.names, attribution_nats(evidence), strict=True))
@@ -122,15 +122,15 @@ def test_in_a_chain_the_last_failing_service_stands_first() -> None:
     nodes = {(GATEWAY, ERRORS): 0.02, (CART, ERRORS): 0.04, (STORE, ERRORS): 0.9}
     edges = {(CALLS.index((GATEWAY, CART)), ERRORS): 0.04, (TO_STORE, ERRORS): 0.9, (3, ERRORS): 0.9}
     nodes |= {(SEARCH, ERRORS): 0.46}
-    assert ranked(evidence_of(scene(40, nodes, edges), state=settled()))[0] == SERVICES[STORE]
+    assert ranked(evidence_of(scene(40, nodes, edges), state=settled_mesh()))[0] == SERVICES[STORE]
 
 
 def test_errors_without_a_failing_callee_are_the_callers_own() -> None:
     """Exceptions in the cart show at the cart, and at the gateway that calls it."""
     nodes = {(CART, ERRORS): 0.3, (GATEWAY, ERRORS): 0.15}
-    evidence = evidence_of(scene(40, nodes, {(CALLS.index((GATEWAY, CART)), ERRORS): 0.3}), state=settled())
+    evidence = evidence_of(scene(40, nodes, {(CALLS.index((GATEWAY, CART)), ERRORS): 0.3}), state=settled_mesh())
     assert ranked(evidence)[0] == SERVICES[CART]
-    alone = evidence_of(scene(40, {(CART, ERRORS): 0.3}), state=settled())
+    alone = evidence_of(scene(40, {(CART, ERRORS): 0.3}), state=settled_mesh())
     assert ranked(alone)[0] == SERVICES[CART], "not even if no caller sees them"
     assert not attribution_nats(alone).any()
 
@@ -169,7 +169,7 @@ def test_an_overloaded_callee_explains_nothing() -> None:
 
 
 def test_calls_among_the_candidates_are_attributed() -> None:
-    evidence = evidence_of(scene(), state=settled())
+    evidence = evidence_of(scene(), state=settled_mesh())
     assert evidence.attribution is not None
     assert len(evidence.attribution.errors) == len(evidence.attribution.time) == evidence.calls.shape[1]
     assert SERVICES[IDLE] in evidence.names

@@ -13,6 +13,7 @@ from model.incidents.continuity import (
     LED,
     MOST_LEADS,
     MOST_SUSPECTS,
+    SOON,
     Lead,
     PastNotice,
     follow_leads,
@@ -49,7 +50,7 @@ def led(*services: str, score: float = 0.99) -> tuple[Lead, ...]:
     return leads
 
 
-def shown(suspects: tuple[Suspect, ...], leads: tuple[Lead, ...]) -> dict[str, float]:
+def scores_in_list(suspects: tuple[Suspect, ...], leads: tuple[Lead, ...]) -> dict[str, float]:
     return {suspect.service: suspect.score for suspect in with_leads(suspects, leads)}
 
 
@@ -57,7 +58,7 @@ def test_a_suspect_that_led_stays_in_the_list_at_a_fading_share() -> None:
     shares = []
     for later in (1, 1 + HALF_LIFE, 1000):
         leads = led(*["cause"] * 9, *["victim"] * int(later))
-        found = shown((one("victim", 0.9), one("other", 0.1)), leads)
+        found = scores_in_list((one("victim", 0.9), one("other", 0.1)), leads)
         assert next(iter(found)) == "victim"
         assert sum(found.values()) == pytest.approx(1)
         shares.append(found["cause"])
@@ -85,7 +86,7 @@ def test_a_suspect_that_the_list_has_keeps_a_higher_score() -> None:
 
 @pytest.mark.parametrize("score", [0.72, 0.8, 0.99])
 def test_a_clear_cause_stays_clear(score: float) -> None:
-    found = shown((one("victim", score), one("other", 1 - score)), led(*["cause"] * 9, "victim"))
+    found = scores_in_list((one("victim", score), one("other", 1 - score)), led(*["cause"] * 9, "victim"))
     assert found["victim"] == pytest.approx(min(score, 1 - found["cause"]))
     assert found["victim"] >= 0.7
     assert sum(found.values()) == pytest.approx(1)
@@ -93,13 +94,13 @@ def test_a_clear_cause_stays_clear(score: float) -> None:
 
 def test_the_list_stays_short() -> None:
     many = tuple(one(f"s{i}", 0.1) for i in range(MOST_SUSPECTS))
-    found = shown(many, led(*["cause"] * 9, "s0"))
+    found = scores_in_list(many, led(*["cause"] * 9, "s0"))
     assert len(found) == MOST_SUSPECTS
     assert "cause" in found
     leads = led(*[service for service in "abcdef" for _ in range(LED)])
     assert len(leads) == MOST_LEADS
     assert leads[0].suspect.service == "f", "the present one"
-    several = shown((one("s", 1.0),), leads)
+    several = scores_in_list((one("s", 1.0),), leads)
     assert sum(several[service] for service in several if service != "s") == pytest.approx(LEAD_SHARE)
     assert next(iter(several)) == "s"
 
@@ -147,7 +148,10 @@ def test_a_forecast_ages() -> None:
         return with_notices((one("cart"),), notice, now)[0].reasons[0].forecast
 
     assert forecast(START + timedelta(seconds=200)) == LimitForecast(400.0, 100.0, float("inf"))
-    assert forecast(START + timedelta(seconds=900)) == LimitForecast(0.0, 0.0, float("inf"))
+    assert forecast(START + timedelta(seconds=900)) == LimitForecast(SOON, SOON, float("inf"))
+    reached = replace(MEMORY, forecast=LimitForecast(0.0, 0.0, 0.0))
+    (found,) = with_notices((one("cart"),), (PastNotice(one("cart", 1.0, reached), at(0)),), at(9))
+    assert found.reasons == (reached,)
 
 
 def test_only_notices_about_its_services_are_inherited() -> None:
