@@ -21,7 +21,7 @@ import torch
 
 from model.checkpoint import Checkpoint, load
 from model.evaluate.intervals import Estimate, share
-from model.scoring.meta_model import page_nats, rank_inputs
+from model.scoring.meta_model import measured_nats, rank_inputs
 from model.training.dataset import LabelledFault, TrainingRun
 from model.training.meta_dataset import MetaExample, score_run
 from model.training.train import ForEach, TrainingOptions, train
@@ -73,7 +73,7 @@ def _place(checkpoint: Checkpoint, scenes: Sequence[MetaExample], fault: Labelle
         return Place(fault.kind, pages, NOWHERE, NOWHERE)
     culprit = evidence.names.index(fault.service)
     with torch.inference_mode():
-        scores = checkpoint.meta.root_cause_score(rank_inputs(evidence, rows), page_nats(evidence, rows)).numpy()
+        scores = checkpoint.meta.root_cause_score(rank_inputs(evidence, rows), measured_nats(evidence, rows)).numpy()
     learned, by_page_score = (int((of > of[culprit]).sum()) for of in (scores, evidence.page))
     return Place(fault.kind, pages, learned, by_page_score)
 

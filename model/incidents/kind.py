@@ -87,8 +87,8 @@ def _kind_of(suspect: Suspect) -> IncidentKind:
 
 def _is_scarce(fact: Reason, load: float) -> bool:
     """Whether a service uses more of a resource than its requests explain. With fewer requests than usual, each one has
-    a larger share of the work that is always done."""
-    if fact.metric in EXHAUSTED:
+    a larger share of the work that is always done. What rises towards its limit is scarce whatever the requests."""
+    if fact.metric in EXHAUSTED or fact.forecast is not None:
         return True
     if fact.metric == "cpu_per_request" and load < 1:
         return False

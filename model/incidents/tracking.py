@@ -16,6 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.features import Array
+from model.incidents.continuity import (
+    Lead,
+    PastNotice,
+    follow_leads,
+    inherit,
+    join_leads,
+    with_leads,
+    with_notices,
+)
 from model.incidents.feedback import Feedback, PastIncident, normal_scores
 from model.incidents.mutes import ActiveMutes, Mute, patterns
 from model.incidents.schedule import Schedule
@@ -139,6 +148,8 @@ class OpenIncident:
         suspects: of that snapshot; see :meth:`with_strongest`.
         suspects_at: its time; None if stored by version 0.1.0.
         scope: of an incident of traffic, as in :class:`~model.verdict.Incident`; empty: of all others.
+        leads: suspects that led in some snapshot, the present one first if there is one.
+        notices: that were open at its services or suspects, before it or beside it.
     """
 
     id: str
@@ -153,6 +164,8 @@ class OpenIncident:
     suspects: tuple[Suspect, ...] = ()
     suspects_at: datetime | None = None
     scope: str = ""
+    leads: tuple[Lead, ...] = ()
+    notices: tuple[PastNotice, ...] = ()
 
     @property
     def is_alert(self) -> bool:
@@ -166,13 +179,29 @@ class OpenIncident:
 
         The cause shows best while the incident begins. Later the backlog, retries and other faults beside it are often
         stronger, and a recovering incident shows no cause at all. So after the onset only a far stronger snapshot
-        replaces the suspects.
+        replaces the suspects. Those that led for several snapshots are remembered whatever happens.
         """
-        strongest = replace(self, peak=score, suspects=suspects, suspects_at=now)
-        if self.severity is Severity.NOTICE and not self.quiet:
-            return strongest
+        if self.severity is Severity.NOTICE:
+            known = self
+            if not self.quiet:
+                return replace(self, peak=score, suspects=suspects, suspects_at=now)
+        else:
+            known = self if self.quiet else replace(self, leads=follow_leads(self.leads, suspects))
         needed = self.peak * (1 if now - self.since <= _onset(interval_seconds) else STRONGER)
-        return self if self.suspects and score < needed else strongest
+        if self.suspects and (score < needed or not suspects):
+            return known
+        return replace(known, peak=score, suspects=suspects, suspects_at=now)
+
+    def inherit_notices(self, notices: Sequence[PastNotice]) -> "OpenIncident":
+        """Remember the notices about its services or likely suspects."""
+        if self.severity is Severity.NOTICE or not notices:
+            return self
+        return replace(self, notices=inherit(self.notices, notices, {*self.members, *_likely_services(self)}))
+
+    def shown_suspects(self, now: datetime) -> tuple[Suspect, ...]:
+        """Return the suspects for people: of its strongest snapshot, those that led for several snapshots, and what
+        notices said about them."""
+        return with_notices(with_leads(self.suspects, self.leads), self.notices, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -590,7 +619,7 @@ def follow(
             continue
         continued, same, others = _divide(touched, culprit, culprit_of, onset)
         arose = culprit.arose if touched and culprit.arose else began
-        first = continued or _start_incident(names, group, arose, severity)
+        first = _absorb(continued or _start_incident(names, group, arose, severity), same)
         others = [i for i in others if _likely_services(i) & involved]
         goes_on = not continued or same or _likely_services(first) & involved
         homes = [first, *others] if goes_on or not others else others
@@ -692,6 +721,14 @@ def _is_another(incident: OpenIncident, culprit: Culprit, onset: timedelta) -> b
     if not culprit.service or culprit.arose is None or not incident.suspects:
         return False
     return culprit.arose > incident.since + onset and culprit.service not in _likely_services(incident)
+
+
+def _absorb(incident: OpenIncident, merged: Sequence[OpenIncident]) -> OpenIncident:
+    """Return an incident that also remembers what those that merge into it remembered."""
+    for one in merged:
+        notices = inherit(one.notices, incident.notices, {notice.suspect.service for notice in incident.notices})
+        incident = replace(incident, leads=join_leads(incident.leads, one.leads), notices=notices)
+    return incident
 
 
 def _join(one: Group, other: Group) -> Group:

@@ -28,6 +28,7 @@ from model.features import (
 from model.incidents.feedback import SHORTAGE, level_shifts
 from model.incidents.schedule import Schedule, Use, follow_work
 from model.incidents.tracking import DELETIONS, AlertPolicy, IncidentMemory
+from model.scoring.attribution import Attribution, attribute
 from model.scoring.bad_change import worse_since_change
 from model.scoring.calibration import Tail
 from model.scoring.canaries import worse_canaries
@@ -147,6 +148,7 @@ class Evidence:
         traffic: requests from outside that are not as usual.
         lasting: ``[M]`` decades of the page scores that are for their duration; None: of none of them.
         schedule: of regular work, this snapshot included; None: unknown.
+        attribution: what each of ``calls`` explains of its caller's symptoms; None: unknown.
     """
 
     names: tuple[str, ...]
@@ -166,6 +168,7 @@ class Evidence:
     traffic: tuple[TrafficChange, ...] = ()
     lasting: Array | None = None
     schedule: Schedule | None = None
+    attribution: Attribution | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +273,7 @@ def gather(
     row = np.full(len(page), -1)
     row[keep] = np.arange(len(keep))
     calls = row[state.edge_index]
+    among = np.flatnonzero((calls >= 0).all(axis=0) & (calls[0] != calls[1]))
     strength = _strength(state, observation, surprise, kinds, dropped, keep)
     silent = _silent_services(state, observation)
     present = observation.node_present
@@ -282,7 +286,7 @@ def gather(
         decoded.root_cause_logit[keep],
         page[keep].astype(np.float32),
         affected[keep].astype(np.float32),
-        calls[:, (calls >= 0).all(axis=0) & (calls[0] != calls[1])],
+        calls[:, among],
         replace(explanation, context=context),
         (int((page > 2).sum()), int((page > 3).sum()), int((page > 5).sum())),
         int((decoded.scored & present).sum()),
@@ -292,6 +296,7 @@ def gather(
         _silence(state, silent, int((present | silent).sum())),
         traffic_changes(state),
         schedule=work.schedule,
+        attribution=attribute(observation, state.edge_index, among),
     )
 
 

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from kernels import ops
 from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANNELS, Array
+from model.incidents.continuity import PastNotice, renew
 from model.incidents.feedback import preference
 from model.incidents.kind import incident_kind
 from model.incidents.tracking import (
@@ -113,11 +114,11 @@ class MetaModel(nn.Module):
         self.rank = RankingNetwork()
         self.detect = nn.Sequential(nn.Linear(DETECT_INPUTS, 16), nn.GELU(), nn.Linear(16, 1))
 
-    def root_cause_score(self, inputs: Tensor, page: Tensor) -> Tensor:
-        """Return nats ``[R]`` for each candidate: learned from :func:`rank_inputs`, plus ``page`` from
-        :func:`page_nats`."""
+    def root_cause_score(self, inputs: Tensor, measured: Tensor) -> Tensor:
+        """Return nats ``[R]`` for each candidate: learned from :func:`rank_inputs`, and ``measured`` from
+        :func:`measured_nats`."""
         learned: Tensor = self.rank(inputs).squeeze(1)
-        return learned + page
+        return learned + measured
 
     def incident_logit(self, inputs: Tensor) -> Tensor:
         """Map ``[DETECT_INPUTS]`` from :func:`detect_inputs` to the logit of the probability, ``[1]``, as ``detect``
@@ -219,6 +220,7 @@ def build_verdict(
         groups((score > when.level) | confirmed | affected, confirmed, evidence.calls), confirmed, muted
     )
     mutes = memory.active_mutes.with_hidden([evidence.names[i] for i in hidden])
+    earlier = _notices(memory.open, when)
     alerting = _follow_alerts(meta, evidence, memory, found, policy, when)
     changes = () if warming else evidence.traffic
     alerted = {name for incident in alerting.open for name in incident.members}
@@ -237,8 +239,10 @@ def build_verdict(
             for open_incident, i in zip(memory.open, incidents, strict=True)
         ),
     )
+    memory = replace(memory, open=_with_notices(evidence, memory.open, earlier, when))
     incidents = tuple(
-        replace(i, suspects=o.suspects, suspects_at=o.suspects_at) for i, o in zip(incidents, memory.open, strict=True)
+        replace(i, suspects=o.shown_suspects(when.observed_at), suspects_at=o.suspects_at)
+        for i, o in zip(incidents, memory.open, strict=True)
     )
     silent = frozenset(evidence.silence.names) if evidence.silence else frozenset[str]()
     incidents = tuple(replace(i, kind=incident_kind(i, silent)) for i in incidents)
@@ -512,6 +516,33 @@ def _short_services(
     return tuple(found)
 
 
+def _notices(incidents: Sequence[OpenIncident], when: VerdictContext) -> list[PastNotice]:
+    """Return the services of open notices, with their reasons."""
+    return [
+        PastNotice(suspect, incident.suspects_at or when.observed_at)
+        for incident in incidents
+        if incident.severity is Severity.NOTICE
+        for suspect in incident.suspects
+    ]
+
+
+def _with_notices(
+    evidence: Evidence, incidents: Sequence[OpenIncident], earlier: Sequence[PastNotice], when: VerdictContext
+) -> tuple[OpenIncident, ...]:
+    """Let incidents remember the notices about their services, those that just ended included. Resources that still
+    rise have new forecasts."""
+    found = [*earlier, *_notices(incidents, when)]
+    rising: dict[str, dict[str, Reason]] = {}
+    for trend in evidence.trends:
+        rising.setdefault(evidence.names[trend.row], {})[trend.metric] = _rising_reason(trend, when.observed_at)
+    remembering = []
+    for incident in incidents:
+        heir = incident.inherit_notices(found)
+        renewed = tuple(renew(one, rising.get(one.suspect.service, {}), when.observed_at) for one in heir.notices)
+        remembering.append(replace(heir, notices=renewed) if renewed else heir)
+    return tuple(remembering)
+
+
 def _rising_reason(trend: Trend, now: datetime) -> Reason:
     began = now - timedelta(seconds=trend.seconds)
     return Reason(trend.metric, trend.observed, trend.usual, began, forecast=trend.forecast)
@@ -555,7 +586,7 @@ def root_cause_shares(meta: MetaModel, evidence: Evidence, rows: IntArray, prefe
     """Return the probability of each of R candidates that the fault starts there, ``[R]``; arguments as of
     :func:`suspects`."""
     with torch.inference_mode():
-        scores = meta.root_cause_score(rank_inputs(evidence, rows), page_nats(evidence, rows))
+        scores = meta.root_cause_score(rank_inputs(evidence, rows), measured_nats(evidence, rows))
         shares: Array = torch.softmax(scores + torch.from_numpy(preferred[rows]), 0).numpy()
     return shares
 
@@ -587,6 +618,27 @@ def _context(evidence: Evidence, row: int, memory: IncidentMemory, when: Verdict
 def _since(evidence: Evidence, row: int, memory: IncidentMemory, now: datetime) -> datetime:
     """Return the first snapshot of a candidate's present deviation."""
     return memory.above_level.get(evidence.names[row], (0, now))[1]
+
+
+def measured_nats(evidence: Evidence, rows: IntArray) -> Tensor:
+    """Return the nats ``[R]`` of each candidate that are not learned: from its page score, and from what its calls and
+    its callers' calls explain."""
+    return page_nats(evidence, rows) + torch.from_numpy(attribution_nats(evidence)[rows])
+
+
+def attribution_nats(evidence: Evidence) -> Array:
+    """Return nats ``[M]`` for each candidate: fewer for what its callees explain, more for what it explains of its
+    callers. 0 if the calls are unknown."""
+    if evidence.attribution is None or not evidence.calls.shape[1]:
+        return np.zeros(len(evidence.names), np.float32)
+    kinds = evidence.kinds
+    return evidence.attribution.nats(
+        evidence.calls,
+        kinds[:, [EvidenceKind.ERROR_RAW, EvidenceKind.CALLS_IN_ERROR]].max(axis=1),
+        kinds[:, [EvidenceKind.LATENCY_RAW, EvidenceKind.CALLS_IN_LATENCY]].max(axis=1),
+        kinds[:, EvidenceKind.VANISHED],
+        evidence.explanation.load,
+    )
 
 
 def page_nats(evidence: Evidence, rows: IntArray) -> Tensor:

@@ -21,6 +21,7 @@ from safetensors.numpy import load
 
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
+from model.incidents.continuity import Lead, PastNotice
 from model.incidents.feedback import Feedback, PastIncident
 from model.incidents.mutes import Mute
 from model.incidents.schedule import Burst, Schedule, Work
@@ -280,6 +281,7 @@ def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
         "open": [
             _document(i)
             | {"changes": [_near(change) for change in i.changes], "suspects": [_suspect(one) for one in i.suspects]}
+            | {"leads": [_with_suspect(one) for one in i.leads], "notices": [_with_suspect(one) for one in i.notices]}
             for i in memory.open
         ],
         "changes": [[_document(change), age] for change, age in memory.changes],
@@ -324,12 +326,25 @@ def _suspect(suspect: Suspect) -> dict[str, Any]:
     }
 
 
+def _with_suspect(one: Lead | PastNotice) -> dict[str, Any]:
+    return _document(one) | {"suspect": _suspect(one.suspect)}
+
+
 def _reason(reason: Reason) -> dict[str, Any]:
     return _document(reason) | {"forecast": reason.forecast and _document(reason.forecast)}
 
 
 def _document(
-    one: OpenIncident | Suspect | Reason | LimitForecast | PlannedChange | PastIncident | Feedback | Mute,
+    one: OpenIncident
+    | Lead
+    | PastNotice
+    | Suspect
+    | Reason
+    | LimitForecast
+    | PlannedChange
+    | PastIncident
+    | Feedback
+    | Mute,
 ) -> dict[str, Any]:
     """Return the fields; ``asdict`` would also copy their values, which takes four times as long as writing them."""
     return {key: getattr(one, key) for key in one.__dataclass_fields__}
@@ -363,7 +378,7 @@ def _decode_streaks(document: dict[str, Any]) -> Streaks:
 
 
 def _read_open_incident(document: dict[str, Any]) -> OpenIncident:
-    """Read an open incident. Version 0.1.0 stored no changes and no suspects with it."""
+    """Read an open incident. Version 0.1.0 stored no changes, suspects, leads and notices with it."""
     changes = tuple(
         NearbyChange(PlannedChange(**near["change"]), datetime.fromisoformat(near["at"]))
         for near in document.get("changes", ())
@@ -375,6 +390,13 @@ def _read_open_incident(document: dict[str, Any]) -> OpenIncident:
         "changes": changes,
         "suspects": suspects,
         "suspects_at": at and datetime.fromisoformat(at),
+        "leads": tuple(
+            Lead(_read_suspect(lead["suspect"]), lead["snapshots"], lead["age"]) for lead in document.get("leads", ())
+        ),
+        "notices": tuple(
+            PastNotice(_read_suspect(notice["suspect"]), datetime.fromisoformat(notice["at"]))
+            for notice in document.get("notices", ())
+        ),
     }
     return OpenIncident(**_fields(document) | read)
 

@@ -19,7 +19,7 @@ from model.scoring.meta_model import (
     build_verdict,
     detect_inputs,
     is_clear,
-    page_nats,
+    measured_nats,
     rank_exchange,
     rank_inputs,
     rank_mask,
@@ -46,13 +46,13 @@ class RankedGroup:
 
     Attributes:
         inputs: of the ranking, ``[R, RANK_INPUTS]``.
-        page: nats ``[R]`` from the page scores.
+        measured: nats ``[R]`` that are not learned, see :func:`measured_nats`.
         culprit: row.
         weight: so that each fault has the same total weight, however long it lasts.
     """
 
     inputs: Tensor
-    page: Tensor
+    measured: Tensor
     culprit: int
     weight: float
 
@@ -215,7 +215,7 @@ def train_meta(
         history["probability"].append(float(probability.detach()))
         progress("training the meta-model", step, steps)
     with torch.inference_mode():
-        first = [int(meta.root_cause_score(g.inputs, g.page).argmax()) == g.culprit for g in rank_data]
+        first = [int(meta.root_cause_score(g.inputs, g.measured).argmax()) == g.culprit for g in rank_data]
     return history, float(np.mean(first))
 
 
@@ -242,8 +242,8 @@ def _meta_data(
                 place = np.flatnonzero(rows == evidence.names.index(fault.service))
                 length = (fault.end - fault.start).total_seconds() / example.interval_seconds
                 if len(place) and len(rows) > 1:
-                    inputs, page = rank_inputs(evidence, rows), page_nats(evidence, rows)
-                    ranks.append(RankedGroup(inputs, page, int(place[0]), 1.0 / length))
+                    inputs, measured = rank_inputs(evidence, rows), measured_nats(evidence, rows)
+                    ranks.append(RankedGroup(inputs, measured, int(place[0]), 1.0 / length))
     return ranks, detections
 
 
@@ -267,7 +267,7 @@ def _augment(group: RankedGroup, generator: np.random.Generator) -> RankedGroup:
 
 
 def _rank_loss(meta: MetaModel, picked: Sequence[RankedGroup]) -> Tensor:
-    scores = meta.root_cause_score(torch.cat([g.inputs for g in picked]), torch.cat([g.page for g in picked]))
+    scores = meta.root_cause_score(torch.cat([g.inputs for g in picked]), torch.cat([g.measured for g in picked]))
     groups = torch.split(scores, [len(g.inputs) for g in picked])
     losses = [-g.weight * functional.log_softmax(s, 0)[g.culprit] for s, g in zip(groups, picked, strict=True)]
     return torch.stack(losses).sum() / sum(g.weight for g in picked)

@@ -35,6 +35,7 @@ from serve_app.api.reason_text import (
 
 SURE = 0.7  # score of the first suspect, below which the headline says that the cause is uncertain
 SHORTLY = timedelta(minutes=10)  # before an incident, in which a change of its first suspect may be the cause
+OWN_SHARE = 0.1  # of the rise in the calls from one caller, below which the rise of the service's own metric is theirs
 LONGEST_VERSION = 40  # characters of the reason of a change that a headline has room for
 TRAFFIC = frozenset({IncidentKind.TRAFFIC_LOST, IncidentKind.TRAFFIC_SURGE})
 _NUMBERS = "{observed}, usually {usual}"
@@ -76,6 +77,7 @@ _AFTER_A_CHANGE = {  # instead of the texts above
         "p99_latency"
     ]: "calls from {source} to {who} are slower since {change}: {metric} {usual} to {observed}",
 }
+_LEAK = f"{{who}} leaks memory: {_NUMBERS}"  # that rises steadily and has a forecast
 _CHANGE = "{{whose}} {{metric}} {} to {{observed}}, usually {{usual}}"  # of anything else
 _PAST = {  # of a recovering incident
     IncidentKind.SLOW: "it was slow",
@@ -203,12 +205,20 @@ def _cause_and_symptom(incident: Incident, *, is_clear: bool) -> str:
 
 
 def _is_only_in_a_call(causes: Sequence[Reason]) -> bool:
-    """Whether the calls from a caller fail or are slow, and the service itself shows nothing of it."""
+    """Whether the calls from a caller fail or are slow, and the service itself shows nothing of it, or hardly
+    anything: its own metrics include these calls."""
+    call = causes[0]
+    least = OWN_SHARE * (call.observed - call.expected)
     return (
-        bool(causes[0].source)
-        and causes[0].metric in _ONLY_A_CALL
-        and causes[0].observed > causes[0].expected
-        and all(cause.source or cause.destination for cause in causes)
+        bool(call.source)
+        and call.metric in _ONLY_A_CALL
+        and call.observed > call.expected
+        and all(
+            cause.source
+            or cause.destination
+            or (cause.metric == call.metric and cause.observed - cause.expected < least)
+            for cause in causes
+        )
     )
 
 
@@ -234,6 +244,8 @@ def _cause_text(reason: Reason, who: str, *, is_only_in_a_call: bool = False, ch
     """What a reason says about ``who``, with its numbers, and after which change."""
     if is_signal(reason):
         return signal_text(reason, who)
+    if reason.forecast is not None:
+        return _fill(_LEAK, reason, who)
     is_call, fell = bool(reason.source or reason.destination), reason.observed < reason.expected
     otherwise = _CHANGE.format("fell" if fell else "rose")
     if fell and not is_call and reason.metric != VANISHED:

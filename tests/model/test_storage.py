@@ -12,13 +12,14 @@ from safetensors.numpy import load, save
 
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA
+from model.incidents.continuity import Lead, PastNotice
 from model.incidents.feedback import Feedback, PastIncident
 from model.incidents.tracking import IncidentMemory, OpenIncident
 from model.snapshot import PlannedChange
 from model.state.load_adapter import Adaptation, Adapter
 from model.state.mesh_state import MeshState
 from model.state.serialization import ARRAYS, LATER_ARRAYS, pack_state, pack_step, unpack_state, unpack_step
-from model.verdict import NearbyChange, Reason, Severity, Suspect
+from model.verdict import LimitForecast, NearbyChange, Reason, Severity, Suspect
 from tests.contract import different
 from tests.model.model_cases import START, at, noisy, settled_state, snapshot, watch
 
@@ -29,6 +30,11 @@ SUSPECT = Suspect(
     (Reason("p99_latency", 0.4, 0.1, at(4), source="shop/cart", load=1.5),),
     (Reason("sent_calls", 540.0, 300.0, at(4)),),
 )
+LEAKING = Suspect(
+    "shop/cart",
+    1.0,
+    (Reason("memory_utilization", 0.8, 0.4, at(1), forecast=LimitForecast(600.0, 300.0, 900.0)),),
+)
 MEMORY = IncidentMemory(
     scores=(0.5, 1.25, 3.0000001),
     times=(START.timestamp(), START.timestamp() + 15.25, START.timestamp() + 30),
@@ -36,7 +42,16 @@ MEMORY = IncidentMemory(
     above_level={"shop/cart": (0b101, START)},
     open=(
         OpenIncident(
-            "20260101T000000Z-abcd", START, Severity.CRITICAL, ("shop/cart", "shop/store"), 2, NEAR, 12.5, (SUSPECT,)
+            "20260101T000000Z-abcd",
+            START,
+            Severity.CRITICAL,
+            ("shop/cart", "shop/store"),
+            quiet=2,
+            changes=NEAR,
+            peak=12.5,
+            suspects=(SUSPECT,),
+            leads=(Lead(SUSPECT, 9, 2),),
+            notices=(PastNotice(LEAKING, at(3)),),
         ),
     ),
     changes=((PlannedChange("deploy", "shop/cart", "why not"), 3),),
@@ -157,12 +172,13 @@ def test_a_state_without_later_fields_is_read() -> None:
     del tensors["node_unmeasured"]
     document = json.loads(tensors["document"].tobytes())
     for incident in document["memory"]["open"]:
-        del incident["suspects"], incident["peak"]
+        del incident["suspects"], incident["peak"], incident["leads"], incident["notices"]
     tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
     back = unpack_state(save(tensors), state.window)
     assert not back.node_unmeasured.any()
     assert len(back.node_unmeasured) == len(state.node_ids)
     assert [(one.id, one.suspects, one.peak) for one in back.memory.open] == [(MEMORY.open[0].id, (), 0.0)]
+    assert [(one.leads, one.notices) for one in back.memory.open] == [((), ())]
 
 
 def test_a_stored_suspect_without_context_is_read() -> None:

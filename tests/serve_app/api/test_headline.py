@@ -79,6 +79,28 @@ RETRIES = (reason(SENT, 540.0, 300.0), reason("error_rate", 0.47, 0.001, destina
             "shop/cart is failing: 60% of the calls from shop/web, usually 0%",
         ),
         (
+            incident(reason("error_rate", 0.8, 0.0, source="shop/web"), reason("error_rate", 0.02, 0.0)),
+            "failing",
+            "80% of the calls from shop/web to shop/cart fail, usually 0%",
+        ),
+        (
+            incident(reason("memory_utilization", 0.85, 0.4, forecast=LimitForecast(600, 300, 1200)), CPU, SLOW),
+            "resources",
+            "shop/cart leaks memory: 85%, usually 40%; it is slow: p99 latency 4.1 s, usually 0.08 s",
+        ),
+        (
+            incident(SLOW, reason("memory_utilization", 0.85, 0.8, forecast=LimitForecast(600, 300, 1200)), CPU),
+            "resources",
+            "shop/cart leaks memory: 85%, usually 80%; it is slow: p99 latency 4.1 s, usually 0.08 s",
+        ),
+        (
+            incident(
+                reason(VANISHED, 0, 40), reason("memory_utilization", 0.97, 0.4, forecast=LimitForecast(0, 0, 60))
+            ),
+            "gone",
+            "shop/cart has disappeared: no requests, usually 40/s; it leaks memory: 97%, usually 40%",
+        ),
+        (
             incident(
                 reason("error_rate", 0.6, 0.0, source="shop/web"), reason("p99_latency", 4.1, 0.08, source="shop/web")
             ),
