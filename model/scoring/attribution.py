@@ -17,7 +17,7 @@ from model.state.filters import Deviation
 from model.state.mesh_state import Observation
 
 # Nats in the ranking for a caller whose symptoms are fully explained, and for a callee that fully explains a caller's.
-# Chosen on simulated meshes, PetShop's training issues and odd cases of Sock Shop: from 4 nats on no first suspect is worse.
+# Chosen on simulated meshes, PetShop's training issues and odd cases of Sock Shop: from 4 nats on nothing is worse.
 NATS = 6.0
 LEAST_ERRORS = 0.005  # rise of a service's error rate, from which it can be divided among its calls
 LEAST_SLOWER = 0.2  # rise of its median latency relative to the usual one, from which it can be divided

@@ -46,10 +46,19 @@ def dropped_calls(state: MeshState, observation: Observation, young_callers: Boo
     names = [(state.node_ids[a], state.node_ids[b]) for a, b in state.edge_index[:, rows].T.tolist()]
     lasting = _shares(state.window[-LASTS - UNMEASURED :], names, usual)
     rows, usual, names = _select(rows, usual, names, _low_calls(lasting))
+    if len(rows):
+        rows, usual, names = _select(rows, usual, names, ~_may_have_moved(state, observation, rows))
     shares = _shares(state.window, names, usual)
     for i, row in enumerate(rows.tolist()):
         surprise[row] = DROPPED_SURPRISE * _drop_strength(shares[:, i])
     return surprise
+
+
+def _may_have_moved(state: MeshState, observation: Observation, rows: IntArray) -> BoolArray:
+    """Return which calls ``[k]`` another version of their destination may get."""
+    edge = observation.edge
+    now, usual = (_rate(v[:, RATE], EDGE_CHANNELS[RATE].offset) for v in (edge.value, edge.expected))
+    return shares_traffic(state, rows, now * observation.edge_present, usual)
 
 
 def _find_falls(state: MeshState, observation: Observation, young_callers: BoolArray) -> IntArray:
@@ -66,8 +75,6 @@ def _find_falls(state: MeshState, observation: Observation, young_callers: BoolA
     if deleted:
         low &= ~mark_services(state.node_ids, deleted)[destination]
     rows = np.flatnonzero(low)
-    made = now * observation.edge_present
-    rows = rows[~shares_traffic(state, rows, made, usual)]
     lost: IntArray = rows[np.argsort(now[rows] - usual[rows], kind="stable")][:MOST]
     return lost
 

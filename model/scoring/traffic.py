@@ -4,15 +4,16 @@ Nothing inside the mesh has to fail when its load balancer, DNS or the network i
 then explained by its callers, and the entry points by nothing.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.features import Array
-from model.snapshot import BoolArray, namespace_of
+from model.snapshot import BoolArray, IntArray, mark_services, namespace_of
 from model.state.mesh_state import MeshState
-from model.state.traffic import OFFSET, EntryTraffic
+from model.state.traffic import OFFSET
 
 MESH = "*"
 CHANGE_SURPRISE = 8.0  # the level of before is known, and traffic never left it by as much
@@ -60,6 +61,48 @@ def traffic_score(change: TrafficChange) -> float:
     return CHANGE_SURPRISE if change.is_far and not change.is_surge else 0.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scopes:
+    """The mesh, its namespaces and its entry points, without a set of entry points that another scope is too.
+
+    Attributes:
+        names: of C scopes, the widest first.
+        rows: entry points ``[S']`` of all scopes, one scope after the other.
+        scope: ``[S']`` position of the scope of each.
+    """
+
+    names: tuple[str, ...]
+    rows: IntArray
+    scope: IntArray
+
+    def total(self, values: Array) -> NDArray[np.float64]:
+        """Sum ``[S]`` over the entry points of each scope, ``[C]``."""
+        return np.bincount(self.scope, values[self.rows].astype(np.float64), len(self.names)).astype(np.float64)
+
+    def members(self, scope: int, count: int) -> BoolArray:
+        """Return the entry points ``[S]`` of a scope."""
+        marked = np.zeros(count, bool)
+        marked[self.rows[self.scope == scope]] = True
+        return marked
+
+
+@lru_cache(maxsize=64)
+def _scopes(entry_points: tuple[str, ...]) -> _Scopes:
+    """Return the scopes of these entry points; meshes keep theirs for long."""
+    spaces: dict[str, list[int]] = {}
+    for i, name in enumerate(entry_points):
+        spaces.setdefault(namespace_of(name), []).append(i)
+    found = {MESH: list(range(len(entry_points)))}
+    if len(spaces) > 1:
+        found |= {f"{space}/*": rows for space, rows in sorted(spaces.items())}
+    for rows in spaces.values():
+        if len(rows) > 1:
+            found |= {entry_points[i]: [i] for i in rows}
+    rows = [i for of in found.values() for i in of]
+    scope = [c for c, of in enumerate(found.values()) for _ in of]
+    return _Scopes(tuple(found), np.array(rows, np.int64), np.array(scope, np.int64))
+
+
 def traffic_changes(state: MeshState) -> tuple[TrafficChange, ...]:
     """Return the changes of traffic in the newest snapshot: of the mesh, else of namespaces, else of entry points."""
     traffic = state.traffic
@@ -67,30 +110,23 @@ def traffic_changes(state: MeshState) -> tuple[TrafficChange, ...]:
     if not known.any():
         return ()
     retired = state.memory.planned_deletions()
-    known &= np.array([name not in retired for name in traffic.names])
+    if retired:
+        known &= ~mark_services(traffic.names, retired)
     expected = np.where(known, np.exp(np.nan_to_num(traffic.level)) - OFFSET, 0)
     observed = np.where(known, np.nan_to_num(traffic.lately), 0)
+    scopes = _scopes(traffic.names)
+    usual, now = scopes.total(expected), scopes.total(observed)
+    ratio = now / np.maximum(usual, 1e-9)
+    least = np.maximum(LEAST_REQUESTS / (state.interval_seconds * AVERAGED), LEAST_SHARE * expected.sum())
+    examined = (usual >= least) & ((ratio < RETURNED) | (ratio > 1 / RETURNED))
     found: list[TrafficChange] = []
-    for scope, rows in _scopes(traffic):
-        covered = any(contains(change.scope, scope) for change in found if change.is_far)
-        change = None if covered else _judge(state, traffic, scope, rows & known, observed, expected)
-        if change is not None:
-            found.append(change)
+    for c in np.flatnonzero(examined).tolist():
+        scope = scopes.names[c]
+        if not any(contains(change.scope, scope) for change in found if change.is_far):
+            rows = scopes.members(c, len(known)) & known
+            change = _judge(state, scope, rows, observed, expected)
+            found += [change] if change else []
     return tuple(found)
-
-
-def _scopes(traffic: EntryTraffic) -> Iterator[tuple[str, BoolArray]]:
-    """Yield the mesh, its namespaces, and its entry points, each with its rows ``[S]``; no set of rows twice."""
-    namespaces = np.array([namespace_of(name) for name in traffic.names], object)
-    yield MESH, np.ones(len(traffic.names), bool)
-    names = sorted(set(namespaces.tolist()))
-    if len(names) > 1:
-        for name in names:
-            yield f"{name}/*", namespaces == name
-    if len(traffic.names) > 1:
-        for i, name in enumerate(traffic.names):
-            if (namespaces == namespaces[i]).sum() > 1 or len(names) == 1:
-                yield name, np.arange(len(traffic.names)) == i
 
 
 def contains(scope: str, other: str) -> bool:
@@ -98,13 +134,11 @@ def contains(scope: str, other: str) -> bool:
     return scope in (MESH, other) or (scope.endswith("/*") and other.startswith(scope[:-1]))
 
 
-def _judge(
-    state: MeshState, traffic: EntryTraffic, scope: str, rows: BoolArray, observed: Array, expected: Array
-) -> TrafficChange | None:
+def _judge(state: MeshState, scope: str, rows: BoolArray, observed: Array, expected: Array) -> TrafficChange | None:
+    """Return the change of a scope with these entry points ``[S]``; None if it is within the usual variation."""
+    traffic = state.traffic
     now, usual = float(observed[rows].sum()), float(expected[rows].sum())
     requests = usual * state.interval_seconds * AVERAGED
-    if requests < LEAST_REQUESTS or usual < LEAST_SHARE * float(expected.sum()):
-        return None
     spread = float((expected[rows] * np.sqrt(traffic.variance[rows])).sum() / usual)
     margin = SIGMAS * np.sqrt(spread**2 + 1 / requests)
     ratio = now / usual

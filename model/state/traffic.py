@@ -137,9 +137,10 @@ def observe_traffic(
     if elapsed > FORGOTTEN_SECONDS:
         traffic = _forget_levels(traffic)
     measured_seconds = min(elapsed, 2 * interval_seconds)
-    row = {name: i for i, name in enumerate(traffic.names)}
-    value = np.full(len(traffic.names), np.nan, np.float32)
-    value[[row[name] for name in names]] = requests
+    value = requests.copy()
+    if traffic.names != tuple(names):
+        row = {name: i for i, name in enumerate(names)}
+        value = requests[[row[name] for name in traffic.names]]
     known = np.isfinite(value)
     x = np.log(np.where(known, value, 1) + OFFSET)
     first = known & ~np.isfinite(traffic.level)
@@ -152,7 +153,7 @@ def observe_traffic(
     far = (np.abs(distance) > HELD) & ~unseen
     away = np.where(far, np.where(np.sign(traffic.away) == np.sign(distance), traffic.away, 0), 0)
     away = np.where(far, away + np.sign(distance) * elapsed, 0)
-    usual = _is_usual(traffic, smooth, now) & known & far
+    usual = _is_usual(traffic, smooth, now) & known & far if far.any() else far
     surged = (away > SURGE_SECONDS) & ~usual
     lost = (away < -LOSS_SECONDS) & ~usual
     accepted = usual | surged | lost | (unseen & known)
