@@ -62,6 +62,7 @@ class Options:
         adapt: whether the mesh's adapter is used.
         adapt_every: snapshots between two fits of the adapter.
         services: alert settings of single services.
+        entry_points: node ids that get requests from outside although other services call them too.
     """
 
     window_size: int = 120
@@ -71,6 +72,7 @@ class Options:
     adapt: bool = True
     adapt_every: int = 40
     services: tuple[ServicePolicy, ...] = ()
+    entry_points: frozenset[str] = frozenset()
 
 
 def options(settings: Settings, mesh: str = "") -> Options:
@@ -85,6 +87,7 @@ def options(settings: Settings, mesh: str = "") -> Options:
         percentile=model.anomaly_percentile,
         mute_intervals=alert.mute_after_deletion_intervals,
         warm_up=model.warm_up_snapshots,
+        longest_gap_seconds=60 * alert.longest_gap_minutes,
     )
     adapt = settings.adapt
     return Options(
@@ -95,6 +98,7 @@ def options(settings: Settings, mesh: str = "") -> Options:
         adapt.enabled,
         adapt.every_snapshots,
         alert.policies(mesh),
+        alert.entry_points(mesh),
     )
 
 
@@ -386,6 +390,7 @@ def _learn(
         neighbours=checkpoint.network.config.neighbours,
         counted=counted,
         longest_gap=options.policy.longest_gap_seconds,
+        entry_points=options.entry_points,
     )
 
 

@@ -7,6 +7,7 @@ next state. It covers the whole mesh, before any cut.
 
 import warnings
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -28,7 +29,7 @@ from model.features import (
 )
 from model.incidents.tracking import IncidentMemory
 from model.ordering import descending_order, stable_order
-from model.snapshot import BoolArray, IntArray, MeshSnapshot, namespace_of
+from model.snapshot import BoolArray, IntArray, MeshSnapshot, mark_services, namespace_of
 from model.state.change_impact import (
     HARMLESS,
     UNEXPOSED,
@@ -148,6 +149,7 @@ def observe(
     neighbours: int,
     counted: bool = True,
     longest_gap: float = 1800.0,
+    entry_points: AbstractSet[str] = frozenset(),
 ) -> tuple[Observation, MeshState]:
     """Compare a snapshot with the state of its mesh, and learn from it.
 
@@ -158,6 +160,7 @@ def observe(
         neighbours: most callers and most callees that a service attends to; see :func:`sample_neighbours`.
         counted: False for a warm-up, which sets baselines and leaves the mesh's clock and ring unchanged.
         longest_gap: s without a snapshot, after which open incidents are given up.
+        entry_points: node ids that get requests from outside although other services call them too.
 
     Returns:
         The observation and the next state.
@@ -240,7 +243,7 @@ def observe(
     )
     if not counted:
         return observation, state
-    state = _observe_traffic(state, values, presence, snapshot.observed_at)
+    state = _observe_traffic(state, values, presence, snapshot.observed_at, entry_points)
     window = (*state.window, _share_topology(snapshot, state, node_rows))[-window_size:]
     sequence, length = state.sequence + 1, block_length(state.interval_seconds)
     if sequence % length == 0:
@@ -248,9 +251,11 @@ def observe(
     return observation, replace(state, sequence=sequence, observed_at=snapshot.observed_at, window=window)
 
 
-def _observe_traffic(state: MeshState, values: ChannelValues, presence: Presence, now: datetime) -> MeshState:
-    """Count the requests from outside in a snapshot."""
-    rows = find_entry_points(state.edge_index, len(state.node_ids))
+def _observe_traffic(
+    state: MeshState, values: ChannelValues, presence: Presence, now: datetime, named: AbstractSet[str]
+) -> MeshState:
+    """Count the requests from outside in a snapshot; ``named`` are entry points that other services call too."""
+    rows = find_entry_points(state.edge_index, mark_services(state.node_ids, named))
     requests = measure_entries(rows, values, presence, state.edge_absent == 0, state.edge_index)
     elapsed = (now - state.observed_at).total_seconds() if state.observed_at else state.interval_seconds
     names = tuple(state.node_ids[row] for row in rows.tolist())

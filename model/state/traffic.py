@@ -92,12 +92,11 @@ PROFILES = ("profile", "weeks")
 _FIRST = {"level": np.nan, "lately": np.nan, "before": np.nan}  # values of new entry points; 0 in other arrays
 
 
-def find_entry_points(edge_index: IntArray, count: int) -> IntArray:
-    """Return the rows of services that make calls or get requests, and that no other service calls."""
+def find_entry_points(edge_index: IntArray, named: BoolArray) -> IntArray:
+    """Return the rows of services that no other service calls, and of those that are ``named`` ``[N]``."""
     source, destination = edge_index
-    other = source != destination
-    is_called = np.bincount(destination[other], minlength=count) > 0
-    rows: IntArray = np.flatnonzero(~is_called)
+    is_called = np.bincount(destination[source != destination], minlength=len(named)) > 0
+    rows: IntArray = np.flatnonzero(~is_called | named)
     return rows
 
 

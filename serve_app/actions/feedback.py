@@ -9,6 +9,7 @@ from datetime import datetime
 from model.incidents.feedback import SYMPTOMS, Feedback, Moves, feedback_on_missed, feedback_on_past
 from model.incidents.tracking import REMEMBERED, IncidentMemory, incident_id
 from model.state.mesh_state import MeshState
+from model.state.traffic import accept_traffic
 from serve_app.api.codec import structs
 from serve_app.api.codec.validation import error_at, validate_document
 from serve_app.api.schemas.actions import (
@@ -51,7 +52,16 @@ def add_feedback(
             f"feedback: expected feedback on at most {most} incidents, came one more; withdraw some, or raise "
             "limits.max_feedback"
         )
-    return replace(state, memory=state.memory.add_feedback(feedback)), feedback
+    return replace(_accept_usual_traffic(state, feedback), memory=state.memory.add_feedback(feedback)), feedback
+
+
+def _accept_usual_traffic(state: MeshState, feedback: Feedback) -> MeshState:
+    """Return the state to which the present requests from outside are usual, if the feedback says that an open incident
+    of traffic is a false alarm. Otherwise the incident would begin again with the next snapshot."""
+    mistaken = [one for one in state.memory.open if one.scope and one.id == feedback.incident]
+    if feedback.was_incident or not mistaken:
+        return state
+    return replace(state, traffic=accept_traffic(state.traffic, mistaken[0].members))
 
 
 def record_feedback(

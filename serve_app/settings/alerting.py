@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from model.incidents.tracking import AlertPolicy
-from model.snapshot import Sensitivity, ServicePolicy
+from model.snapshot import SERVICE_PATTERN, Sensitivity, ServicePolicy
 from serve_app.api.schemas.base import MOST_REASON, SERVICES
 from serve_app.settings.base import AccessSettings, Address, Location, MeshName, SettingsGroup
 from serve_app.settings.links import LinkTemplate
@@ -15,6 +15,12 @@ from serve_app.settings.links import LinkTemplate
 def _check_service(service: str) -> str:
     if not re.search(SERVICES, service):
         raise ValueError("expected namespace/name, or namespace/* for a whole namespace")
+    return service
+
+
+def _check_node(service: str) -> str:
+    if not re.search(SERVICE_PATTERN, service):
+        raise ValueError(f"expected namespace/name, got {service!r}")
     return service
 
 
@@ -33,6 +39,11 @@ class MeshAlertSettings(SettingsGroup):
     services: dict[Annotated[str, AfterValidator(_check_service)], ServiceSettings] = Field(
         default_factory=dict,
         description="policies by namespace/name, or by namespace/* for services without one of their own",
+    )
+    entry_points: tuple[Annotated[str, AfterValidator(_check_node)], ...] = Field(
+        (),
+        description="services that get requests from outside although other services call them too, as namespace/name; "
+        "services that no other service calls are found without it",
     )
 
 
@@ -57,6 +68,12 @@ class AlertSettings(SettingsGroup):
         ge=1,
         description="normal snapshots in a row that close an incident; fewer, at least 2, if they cover two minutes",
     )
+    longest_gap_minutes: float = Field(
+        30.0,
+        ge=0,
+        description="time without snapshots after which open incidents are closed as ended, unknown how; shorter gaps "
+        "keep them open",
+    )
     mute_after_deletion_intervals: int = Field(
         2, ge=0, description="intervals for which a planned deletion mutes its neighbours"
     )
@@ -80,6 +97,10 @@ class AlertSettings(SettingsGroup):
             ServicePolicy(service, chosen.sensitivity and Sensitivity(chosen.sensitivity), chosen.mute)
             for service, chosen in services.items()
         )
+
+    def entry_points(self, mesh: str) -> frozenset[str]:
+        """Named entry points of a mesh."""
+        return frozenset(self.meshes[mesh].entry_points) if mesh in self.meshes else frozenset()
 
     def budget(self, services: int) -> float:
         """Budget of false alerts for a mesh of so many services, 1/day; see :meth:`AlertPolicy.budget`."""
