@@ -377,6 +377,15 @@ class IncidentMemory:
         """End an incident whose present state a person accepts as normal."""
         return self._end(incident, {name for i in self.open if i.id == incident for name in i.members})
 
+    def forget_ended(self, still_open: Iterable[OpenIncident]) -> "IncidentMemory":
+        """Forget for how long the services of ended alerts deviated: they are back to normal, and what they do next
+        lasts from then on."""
+        involved = {name for one in still_open for name in one.members}
+        ended = {name for one in self.open if one.is_alert and not one.scope for name in one.members} - involved
+        if ended.isdisjoint(self.above_lasting):
+            return self
+        return replace(self, above_lasting={name: x for name, x in self.above_lasting.items() if name not in ended})
+
     def _end(self, incident: str, services: Collection[str]) -> "IncidentMemory":
         """Close an incident, and forget that these services were above their levels."""
         ended = {one.scope for one in self.open if one.id == incident} | set(services)

@@ -222,6 +222,7 @@ def build_verdict(
     mutes = memory.active_mutes.with_hidden([evidence.names[i] for i in hidden])
     earlier = _notices(memory.open, when)
     alerting = _follow_alerts(meta, evidence, memory, found, policy, when)
+    memory = memory.forget_ended(alerting.open)
     changes = () if warming else evidence.traffic
     alerted = {name for incident in alerting.open for name in incident.members}
     of_traffic = follow_traffic(changes, memory, alerted, policy, when.observed_at)
