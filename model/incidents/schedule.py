@@ -18,7 +18,7 @@ from model.snapshot import BoolArray, find_rows
 LEAST_EVIDENCE = 2.0  # surprise of a shortage from which a burst begins; a notice needs more
 MORE_CPU, TIMES_CPU = 0.15, 1.3  # of the CPU utilization above expected, and times expected, which is a burst, too
 SAME_CPU = 0.5  # of the CPU of earlier bursts, from which known work runs
-SHORTEST, LONGEST = 1200.0, 90_000.0  # s, of the interval between two bursts bursts in quicker succession are a pattern worth a look
+SHORTEST, LONGEST = 1200.0, 90_000.0  # s, of the interval between two bursts; quicker ones are worth a look
 TOLERANCE, CLOSE = 0.05, 0.02  # of the interval; the second one if other bursts come in between
 LEAST_TOLERANCE = 2.0  # snapshots
 MOST_MISSED = 3  # bursts in a row that may have been too weak to be seen

@@ -1,8 +1,9 @@
 import json
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +14,13 @@ from safetensors.numpy import load, save
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA
 from model.incidents.feedback import Feedback, PastIncident
+from model.incidents.schedule import Burst, Schedule, Work
 from model.incidents.tracking import IncidentMemory, OpenIncident
 from model.snapshot import PlannedChange
 from model.state.load_adapter import Adaptation, Adapter
 from model.state.mesh_state import MeshState
 from model.state.serialization import ARRAYS, LATER_ARRAYS, pack_state, pack_step, unpack_state, unpack_step
+from model.state.traffic import PROFILES, ROWS, EntryTraffic
 from model.verdict import NearbyChange, Reason, Severity, Suspect
 from tests.contract import different
 from tests.model.model_cases import START, at, noisy, settled_state, snapshot, watch
@@ -54,6 +57,7 @@ MEMORY = IncidentMemory(
         OpenIncident("20260101T000100Z-beef", at(4), Severity.MAJOR, ("shop/gateway",), scope="shop/*"),
     ),
     changes=((PlannedChange("deploy", "shop/cart", "why not"), 3),),
+    schedule=Schedule({"shop/store": Work((Burst(START.timestamp(), 60.0, 7.5, 0.4),), 1800.0)}, START.timestamp()),
     past=(PastIncident("20260101T000000Z-abcd", START, at(9), ("shop/cart",), {"shop/cart": (6.5, 0.0, 1.25)}),),
     feedback=(
         Feedback("i-1", False, ("shop/cart",), START, at(9), at(9), {"shop/cart": (1.5, 0.0, 0.0)}, note="nightly"),
@@ -74,6 +78,14 @@ def full_state() -> MeshState:
     _, state = watch([snapshot(30, calls=((0, 1), (0, 2)))], settled_state())
     unmeasured = np.arange(len(state.node_ids), dtype=np.int32)
     return replace(state, memory=MEMORY, adaptation=ADAPTATION, node_unmeasured=unmeasured)
+
+
+def stored_with(document: Callable[[dict[str, Any]], None], *arrays: str) -> bytes:
+    """Return the stored full state after a change of its document, and without these arrays."""
+    tensors = {name: array for name, array in load(pack_state(full_state())).items() if name not in arrays}
+    read = json.loads(tensors["document"].tobytes())
+    document(read)
+    return save(tensors | {"document": np.frombuffer(json.dumps(read).encode(), np.uint8)})
 
 
 @pytest.mark.parametrize("state", [MeshState(), full_state()], ids=["empty", "full"])
@@ -176,7 +188,38 @@ def test_a_state_without_later_fields_is_read() -> None:
     back = unpack_state(save(tensors), state.window)
     assert not back.node_unmeasured.any()
     assert len(back.node_unmeasured) == len(state.node_ids)
-    assert [(one.id, one.suspects, one.peak) for one in back.memory.open] == [(MEMORY.open[0].id, (), 0.0)]
+    assert [(one.id, one.suspects, one.peak) for one in back.memory.open] == [(i.id, (), 0.0) for i in MEMORY.open]
+
+
+def test_a_state_without_traffic_and_regular_work_is_read() -> None:
+    """Version 0.1.0 stored neither, and counted only quiet snapshots of an incident."""
+
+    def earlier(document: dict[str, Any]) -> None:
+        del document["traffic"], document["memory"]["schedule"], document["memory"]["above_traffic"]
+        for incident in document["memory"]["open"]:
+            del incident["returned"], incident["unseen"], incident["scope"]
+
+    back = unpack_state(stored_with(earlier, *(f"traffic_{name}" for name in (*ROWS, *PROFILES))))
+    opened = tuple(replace(i, returned=0, unseen=0, scope="") for i in MEMORY.open)
+    memory = replace(MEMORY, above_traffic={}, schedule=Schedule(), open=opened)
+    assert not different(back, replace(full_state(), traffic=EntryTraffic(), memory=memory, window=()))
+    _, after = watch([noisy(31, np.random.default_rng(1))], back)
+    assert after.traffic.names == ("shop/gateway", "shop/idle"), "it is learned from now on"
+
+
+def test_traffic_from_outside_is_stored_with_its_week() -> None:
+    _, state = watch(snapshot(i, interval=300.0) for i in range(20))
+    back = unpack_state(pack_state(state))
+    assert not different(back.traffic, state.traffic)
+    assert back.traffic.weeks.any()
+    assert back.traffic.profile.dtype == np.float16
+    assert not different(unpack_state(pack_state(state), with_tables=False).traffic, state.traffic)
+
+
+def test_what_is_true_of_one_snapshot_only_is_not_stored() -> None:
+    memory = replace(MEMORY, lost=("20260101T000000Z-gone",), settled=frozenset({"shop/cart"}))
+    assert unpack_state(pack_state(replace(full_state(), memory=memory))).memory == MEMORY
+    assert unpack_step(pack_step(memory, None, snapshots=3), MEMORY) == (MEMORY, None)
 
 
 def test_a_stored_suspect_without_context_is_read() -> None:
@@ -186,7 +229,7 @@ def test_a_stored_suspect_without_context_is_read() -> None:
         for suspect in incident["suspects"]:
             del suspect["context"]
     tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
-    (back,) = unpack_state(save(tensors), full_state().window).memory.open
+    back, _ = unpack_state(save(tensors), full_state().window).memory.open
     assert back.suspects == (replace(SUSPECT, context=()),)
 
 
