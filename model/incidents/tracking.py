@@ -393,7 +393,7 @@ class IncidentMemory:
         return replace(self._keep_streaks(above - ended), open=tuple(i for i in self.open if i.id != incident))
 
     def _keep_streaks(self, names: AbstractSet[str]) -> "IncidentMemory":
-        """Forget all streaks but those of some services and scopes."""
+        """Forget all streaks except the streaks of some services and scopes."""
         level, lasting, notice, traffic = (
             {name: bits for name, bits in above.items() if name in names}
             for above in (self.above_level, self.above_lasting, self.above_notice, self.above_traffic)
@@ -663,7 +663,7 @@ def advance_quiet(incident: OpenIncident, is_confirmed: bool, deviates: bool, cl
     quiet = incident.quiet + 1 + incident.unseen
     returned = 0 if deviates else incident.returned + 1
     if incident.unseen >= clear_after and returned:
-        returned = RECOVERS  # it ended while nobody saw it
+        returned = RECOVERS  # it ended while no snapshot came
     return replace(incident, quiet=quiet, returned=returned, unseen=0)
 
 

@@ -27,7 +27,7 @@ NODE_LATENCIES, EDGE_LATENCIES = [P50, OWN_TIME], [P50]
 
 def worse_since_change(state: MeshState, observation: Observation) -> tuple[Array, Array]:
     """Return the surprise ``[N]`` of services that are far slower since their own planned change, and of services that
-    fail far more, by their own metrics or by those of the calls to them."""
+    fail far more, by their own metrics or by the metrics of the calls to them."""
     slow, failing = np.zeros((2, len(state.node_ids)), np.float32)
     own = observation.node_exposure == OWN
     if not own.any():

@@ -1,7 +1,8 @@
 """Resources at their limit, and whether that harms anybody.
 
-A service without free CPU is a reason to look. It is a reason to wake someone if its requests, or those of its callers,
-become slow or fail at the same time. Each sign alone may be moderate: that both come together is far less probable.
+A service without free CPU is a reason to look. It is a reason to wake someone if its requests, or the requests of its
+callers, become slow or fail at the same time. Each sign alone may be moderate: that both come together is far less
+probable.
 """
 
 import numpy as np
@@ -13,7 +14,7 @@ from model.state.mesh_state import MeshState, Observation
 
 ERRORS = EDGE_CHANNELS[ERROR]  # the same channel for services and calls
 HARMFUL_SURPRISE = 12.0  # of a short resource that harms its users in full; resources count 0.6
-HARMLESS_SHARE = 0.5  # of the surprise of a resource that measurably harms nobody
+HARMLESS_SHARE = 0.5  # of the surprise of a resource that measurably harms no request
 LEAST = 2.0  # surprise of a resource, from which its harm is looked for
 SLOWER = {P50: (np.log(1.15), np.log(1.4)), P99: (np.log(1.3), np.log(2.0))}  # logarithms of the ratio: from, in full
 FAILS = 0.005, 0.02  # more of the requests: from, in full

@@ -57,7 +57,7 @@ class TrafficChange:
 
 
 def traffic_score(change: TrafficChange) -> float:
-    """Return the surprise of a loss, in decades; 0 for a surge, which harms nobody by itself."""
+    """Return the surprise of a loss, in decades; 0 for a surge, which by itself harms no one."""
     return CHANGE_SURPRISE if change.is_far and not change.is_surge else 0.0
 
 

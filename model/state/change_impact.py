@@ -56,7 +56,7 @@ def find_worse(deviation: Deviation, channels: tuple[Channel, ...]) -> BoolArray
 def settled_series(exposure: IntArray, kept: BoolArray, channels: tuple[Channel, ...]) -> BoolArray:
     """Return the series ``[N, C]`` to which a planned change sets a new usual level when it is over.
 
-    A new version may be somewhat slower for good. One that has become far slower has not proved itself: its level
+    A new version may be somewhat slower permanently. One that has become far slower has not proved itself: its level
     before the change remains the usual one.
 
     Args:

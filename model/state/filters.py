@@ -182,7 +182,7 @@ def _deviation(
 def accept_level(filters: Array, deviation: Deviation, accepted: BoolArray, moderate: float) -> Array:
     """Return filters to which the present level of some series is normal.
 
-    A deviation up to ``moderate`` becomes normal as it is. Beyond that, the fast centre moves by the average deviation
+    A deviation up to ``moderate`` becomes normal at once. Beyond that, the fast centre moves by the average deviation
     over 4 snapshots, in which each is clipped to ``BOUND``, so gross deviations remain.
 
     Args:

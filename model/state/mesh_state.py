@@ -211,7 +211,7 @@ def observe(
         over, edge_over = exposures(state.memory.has_settled_change(state.node_ids), state.edge_index)
         kept = alerted | find_worse(node, NODE_CHANNELS)
         source, destination = state.edge_index
-        # The calls to a service follow its own metrics. Those of a single caller are fewer, and vary more.
+        # The calls to a service follow its own metrics. The calls of a single caller are fewer, and vary more.
         worse = find_worse(edge, EDGE_CHANNELS) & ~node.observed[destination, P50]
         settles = settled_series(over, kept, NODE_CHANNELS)
         node_filters = accept_level(node_filters, node, settles, HARMLESS)
@@ -266,7 +266,7 @@ def _observe_traffic(
 def _adjust_after_gap(state: MeshState, values: ChannelValues, seconds: float) -> MeshState:
     """Move fast baselines towards the present values after a gap.
 
-    Meshes change while nobody looks at them. After a day without data the present level is as normal as the one that
+    Meshes change while no snapshot comes. After a day without data the present level is as normal as the one that
     the slow baselines remember; after minutes, a level up to ``UNSEEN_CHANGE`` away is. Gross changes and errors remain
     unusual, and so does everything at services in an alert.
     """
@@ -298,7 +298,7 @@ def _find_paused(
 ) -> BoolArray:
     """Return which services ``[N]`` do not learn, because they are in an alert or suspicious.
 
-    An alert pauses them as long as it is open, unless a person accepts it. But a service that has far more or far fewer
+    An alert pauses them until it ends, unless a person accepts it. But a service that has far more or far fewer
     requests than before learns, in an alert after ``NEW_LOAD_SECONDS``: its other metrics belong to another load.
     """
     paused = alerted | suspicious

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from model.features import Channel
@@ -14,6 +16,8 @@ from model.state.filters import (
     EXCESS_LIMIT,
     LIMIT,
     LONG,
+    LONG_SCALE,
+    MEMORABLE,
     PRIOR_WEIGHT,
     SCALES,
     SEEN,
@@ -21,10 +25,12 @@ from model.state.filters import (
     SLOTS,
     SLOW_CENTRE,
     SLOW_VARIANCE,
+    SUPPORT,
     TAIL_MEMORY,
     TAIL_START,
     VARIANCE,
     Deviation,
+    _confirmed,
     accept_level,
     new_filters,
     update_filters,
@@ -247,6 +253,35 @@ def test_a_deviation_that_ended_is_no_anomaly_even_if_averages_are_high() -> Non
     assert (after.level < 1).all()
 
 
+def test_the_average_over_sixteen_counts_only_while_the_average_over_four_confirms_it() -> None:
+    """Else it would come back at the first high value after the deviation has ended."""
+    series = Series(50).settle()
+    for _ in range(30):
+        series.see(4 * SIGMA, paused=True)
+    for _ in range(20):
+        series.see(0.0, paused=True)
+    again = series.see(0.6 * SIGMA, paused=True)
+    remembered = np.median(series.slot(LONG))
+    assert np.median(again.now) > SUPPORT * remembered, "this value alone would confirm it"
+    assert remembered * LONG_SCALE > 1.5 * TAIL_START
+    assert np.median(again.level[2]) < TAIL_START
+    for _ in range(4):
+        lasting = series.see(3 * SIGMA, paused=True)
+    assert np.median(lasting.level[2]) > 2 * TAIL_START, "four such values confirm it"
+
+
+@given(st.floats(-4, 4), st.floats(-4, 4))
+def test_a_more_recent_deviation_confirms_an_average_in_part(average: float, recent: float) -> None:
+    (share,) = _confirmed(np.array([average], np.float32), np.array([recent], np.float32))
+    assert 0 <= share <= 1
+    if abs(average) <= MEMORABLE:
+        assert share == 1, "there is nothing to confirm"
+    elif average * recent <= 0:
+        assert share == 0
+    else:
+        assert share == pytest.approx(min(recent / (SUPPORT * average), 1), abs=1e-5)
+
+
 def test_level_of_white_noise_scales_each_average_to_unit_variance() -> None:
     rng = np.random.default_rng(0)
     z = rng.standard_normal((4000, 200)).astype(np.float32)
@@ -332,7 +367,7 @@ def test_a_moderate_level_is_accepted_and_a_gross_one_is_not(sigmas: float, is_n
     for _ in range(13):
         deviation = series.see(sigmas * SIGMA, sigmas * SIGMA)
     before = series.filters
-    series.filters = accept_level(before, deviation, np.array([[True], [False]]))
+    series.filters = accept_level(before, deviation, np.array([[True], [False]]), moderate=0.0)
     np.testing.assert_array_equal(series.filters[:, 1], before[:, 1])
     assert not series.slot(slice(SHORT, LONG + 1))[:, 0].any()
     after = series.see(sigmas * SIGMA, sigmas * SIGMA)
@@ -340,7 +375,22 @@ def test_a_moderate_level_is_accepted_and_a_gross_one_is_not(sigmas: float, is_n
     assert (after.level[:, 1] > after.level[:, 0]).all()
 
 
+@pytest.mark.parametrize(("moderate", "is_normal"), [(0.8, False), (1.2, True)])
+def test_a_deviation_up_to_the_given_size_is_accepted_in_full(moderate: float, is_normal: bool) -> None:
+    series = Series(2).settle()
+    expected = series.see(0.0, 0.0).expected
+    for _ in range(4):
+        deviation = series.see(*(expected[:, 0] + 1.0), paused=True)
+    assert (deviation.now > 8).all(), "gross"
+    series.filters = accept_level(series.filters, deviation, np.array([[True], [True]]), moderate)
+    assert (np.abs(series.slot(CENTRE) - deviation.value[:, 0]) < 1e-5).all() == is_normal
+    after = series.see(*(expected[:, 0] + 1.0))
+    assert (np.abs(after.now) < 0.5).all() == is_normal
+    assert (after.now > 5).all() != is_normal
+    assert (np.abs(series.see(*expected[:, 0]).now) < 1.5).all(), "the slow baseline remembers the level before"
+
+
 def test_a_series_that_was_not_measured_is_not_accepted() -> None:
     series = Series().settle()
     deviation = series.see(1.0, measured=False)
-    assert accept_level(series.filters, deviation, np.array([[True]])) is series.filters
+    assert accept_level(series.filters, deviation, np.array([[True]]), moderate=np.inf) is series.filters

@@ -3,18 +3,25 @@ from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from model.incidents.tracking import (
     AT_ONCE_SECONDS,
     ONSET_SECONDS,
+    RECOVERS,
+    RETURNED,
     AlertPolicy,
     Culprit,
     Group,
     IncidentMemory,
     OpenIncident,
+    advance_quiet,
     confirm_services,
     follow,
     groups,
+    is_over,
+    is_recovering,
 )
 from model.snapshot import PlannedChange
 from model.verdict import NearbyChange, Severity, Suspect
@@ -44,8 +51,13 @@ class Watch:
         self.now: dict[str, Group] = {}
 
     def see(
-        self, *found: Group, severity: Severity = Severity.MINOR, culprits: tuple[Culprit, ...] = ()
+        self,
+        *found: Group,
+        severity: Severity = Severity.MINOR,
+        culprits: tuple[Culprit, ...] = (),
+        deviates: bool = False,
     ) -> tuple[OpenIncident, ...]:
+        """Follow these groups. ``deviates``: services of the open incidents are not back to normal."""
         ordered = sorted(found, key=lambda g: not g.confirmed)
         count = len(found)
         alive, self.now = follow(
@@ -56,6 +68,7 @@ class Watch:
             [severity] * count,
             culprits or [Culprit()] * count,
             CLEAR,
+            deviating={one.id for one in self.memory.open} if deviates else frozenset(),
         )
         self.memory = replace(self.memory, open=alive)
         self.index += 1
@@ -135,7 +148,7 @@ def test_an_incident_begins_grows_and_ends_with_one_id() -> None:
     (shrunk,) = watch.see(group(2))
     assert shrunk.members == grown.members
     assert watch.now[born.id].rows.tolist() == [2]
-    for _ in range(CLEAR - 1):
+    for _ in range(RETURNED - 1):
         (quiet,) = watch.see()
         assert quiet.id == born.id
     assert watch.see() == ()
@@ -146,17 +159,88 @@ def test_an_incident_begins_grows_and_ends_with_one_id() -> None:
 def test_an_unconfirmed_group_keeps_its_services_but_the_incident_still_ends() -> None:
     watch = Watch()
     watch.see(group(1))
-    for _ in range(CLEAR - 1):
+    for _ in range(RETURNED - 1):
         (open_incident,) = watch.see(group(1, 2, confirmed=False))
         assert watch.now[open_incident.id].rows.tolist() == [1, 2]
     assert watch.see(group(1, 2, confirmed=False)) == ()
+
+
+def test_an_incident_recovers_after_snapshots_in_which_its_services_are_back_to_normal() -> None:
+    watch = Watch()
+    watch.see(group(1))
+    recovering = [is_recovering(watch.see()[0], CLEAR) for _ in range(RETURNED - 1)]
+    assert recovering == [number >= RECOVERS for number in range(1, RETURNED)]
+
+
+def test_services_that_still_deviate_hold_an_incident_open() -> None:
+    watch = Watch()
+    (born,) = watch.see(group(1))
+    for _ in range(5 * CLEAR):
+        (held,) = watch.see(deviates=True)
+        assert (held.id, held.returned, is_recovering(held, CLEAR)) == (born.id, 0, False)
+    for _ in range(RECOVERS - 1):
+        assert [is_recovering(one, CLEAR) for one in watch.see()] == [False]
+    assert watch.see() == (), "quiet for long before, it ends as soon as it recovers"
+
+
+def test_a_snapshot_that_deviates_starts_the_count_again() -> None:
+    watch = Watch()
+    watch.see(group(1))
+    for _ in range(RECOVERS):
+        (recovering,) = watch.see()
+    assert is_recovering(recovering, CLEAR)
+    (relapsed,) = watch.see(deviates=True)
+    assert (relapsed.returned, relapsed.quiet, is_recovering(relapsed, CLEAR)) == (0, RECOVERS + 1, False)
+
+
+@pytest.mark.parametrize(("clear", "recovers", "ends"), [(8, 3, 6), (6, 3, 6), (4, 3, 4), (2, 1, 2), (1, 1, 1)])
+def test_an_incident_of_a_longer_interval_recovers_and_ends_after_fewer_snapshots(
+    clear: int, recovers: int, ends: int
+) -> None:
+    incident = OpenIncident("x", at(0), Severity.MINOR, NAMES[:1])
+    recovered, over = [], []
+    for number in range(1, 9):
+        incident = advance_quiet(incident, is_confirmed=False, deviates=False, clear_after=clear)
+        recovered += [number] * is_recovering(incident, clear)
+        over += [number] * is_over(incident, clear)
+    assert (recovered[0], over[0]) == (recovers, ends)
+
+
+@given(st.lists(st.sampled_from(["confirmed", "deviates", "normal"]), max_size=30), st.integers(1, 8))
+def test_an_incident_ends_only_while_it_recovers(course: list[str], clear: int) -> None:
+    incident = OpenIncident("x", at(0), Severity.MINOR, NAMES[:1])
+    for what in course:
+        incident = advance_quiet(incident, what == "confirmed", what == "deviates", clear)
+        if what != "normal":
+            assert not is_recovering(incident, clear)
+        if is_over(incident, clear):
+            assert is_recovering(incident, clear)
+            assert incident.quiet >= min(RETURNED, clear)
+
+
+def test_missing_snapshots_count_as_quiet_if_the_next_one_is() -> None:
+    incident = OpenIncident("x", at(0), Severity.MINOR, NAMES[:1], quiet=1, returned=1, unseen=4)
+    confirmed = advance_quiet(incident, is_confirmed=True, deviates=True, clear_after=CLEAR)
+    assert (confirmed.quiet, confirmed.returned, confirmed.unseen) == (0, 0, 0)
+    deviating = advance_quiet(incident, is_confirmed=False, deviates=True, clear_after=CLEAR)
+    assert (deviating.quiet, deviating.returned, deviating.unseen) == (6, 0, 0)
+    normal = advance_quiet(incident, is_confirmed=False, deviates=False, clear_after=CLEAR)
+    assert (normal.quiet, normal.returned, normal.unseen) == (6, 2, 0)
+
+
+def test_an_incident_that_may_have_ended_in_a_long_gap_ends_with_the_first_normal_snapshot() -> None:
+    incident = OpenIncident("x", at(0), Severity.MINOR, NAMES[:1], unseen=CLEAR)
+    after = advance_quiet(incident, is_confirmed=False, deviates=False, clear_after=CLEAR)
+    assert (after.returned, is_over(after, CLEAR)) == (RECOVERS, True)
+    deviating = advance_quiet(incident, is_confirmed=False, deviates=True, clear_after=CLEAR)
+    assert (deviating.returned, is_over(deviating, CLEAR)) == (0, False)
 
 
 def test_a_relapse_keeps_an_incident_open() -> None:
     watch = Watch()
     (born,) = watch.see(group(1))
     for _ in range(5):
-        for _ in range(CLEAR - 1):
+        for _ in range(RETURNED - 1):
             watch.see()
         (again,) = watch.see(group(1))
         assert (again.id, again.quiet) == (born.id, 0)
@@ -318,8 +402,34 @@ def test_deletions_are_remembered_while_the_service_counts_as_missing() -> None:
 
 
 def test_the_threshold_is_a_percentile_of_scores_without_alerts() -> None:
-    assert IncidentMemory().threshold(99) == 0
-    assert IncidentMemory(scores=tuple(float(i) for i in range(101))).threshold(99) == 99
+    assert IncidentMemory().threshold(99, LEVEL) == 0
+    scores = np.random.default_rng(0).permutation(101)
+    assert IncidentMemory(scores=tuple(scores.astype(float))).threshold(99, suspicious=100.0) == 99
+
+
+@pytest.mark.parametrize(
+    ("scores", "highest"),
+    [
+        ((1, 9, 1), 9),  # by chance
+        ((1, 9, 8, 1), 9),
+        ((1, 9, 8, 7, 1), 1),  # an anomaly that raised no alert
+        ((1, LEVEL, LEVEL, LEVEL, 1), LEVEL),  # not above it
+        ((2, 1, 9), 2),  # it may become one
+        ((2, 1, 9, 8), 2),
+        ((9, 9, 9, 2, 9, 1), 9),
+        ((9, 9), 0),
+    ],
+)
+def test_runs_of_suspicious_scores_and_the_newest_run_do_not_count_for_the_threshold(
+    scores: tuple[float, ...], highest: float
+) -> None:
+    assert IncidentMemory(scores=tuple(map(float, scores))).threshold(100, LEVEL) == highest
+
+
+@given(st.lists(st.floats(0, 4), min_size=1, max_size=30), st.integers(1, 40))
+def test_the_threshold_holds_still_during_an_anomaly(usual: list[float], length: int) -> None:
+    before = IncidentMemory(scores=tuple(usual)).threshold(99, LEVEL)
+    assert IncidentMemory(scores=(*usual, *[9.0] * length)).threshold(99, LEVEL) == before
 
 
 def test_the_page_level_follows_the_budget() -> None:

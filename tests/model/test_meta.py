@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from model.incidents.tracking import LASTING_DECADES, AlertPolicy, IncidentMemory
+from model.incidents.tracking import (
+    LASTING_DECADES,
+    RECOVERS,
+    RETURNED,
+    RETURNED_SHARE,
+    SUSPICIOUS_SHARE,
+    AlertPolicy,
+    IncidentMemory,
+)
 from model.scoring.evidence import Evidence, EvidenceKind, K
 from model.scoring.explanations import OWN, SERIES, Explanation
 from model.scoring.meta_model import (
@@ -168,10 +176,41 @@ def test_an_alert_needs_k_of_n_snapshots_and_has_its_start() -> None:
 
 def test_an_incident_recovers_while_its_services_are_quiet() -> None:
     quiet, alerting = evidence(1.0), evidence(9.0)
-    verdicts, _ = judge(alerting, alerting, quiet, quiet, alerting, alerting)
+    verdicts, _ = judge(alerting, alerting, *[quiet] * (RECOVERS + 1), alerting, alerting)
     found = [v.incidents[0] for v in verdicts[1:]]
-    assert [incident.recovering for incident in found] == [False, True, True, True, False], "two snapshots confirm"
+    expected = [False, *[False] * (RECOVERS - 1), True, True, False, False]
+    assert [incident.recovering for incident in found] == expected, "a relapse needs no confirmation"
     assert len({incident.id for incident in found}) == 1
+
+
+def test_an_incident_is_over_after_snapshots_in_which_its_services_are_back_to_normal() -> None:
+    verdicts, _ = judge(*[evidence(9.0)] * 2, *[evidence(1.0)] * RETURNED)
+    assert [len(v.incidents) for v in verdicts] == [0, *[1] * RETURNED, 0]
+    assert [v.status for v in verdicts[-2:]] == [Status.ANOMALOUS, Status.NORMAL]
+
+
+@pytest.mark.parametrize(("share", "recovers"), [(RETURNED_SHARE + 0.05, False), (RETURNED_SHARE - 0.05, True)])
+def test_services_below_half_of_the_level_are_back_to_normal(share: float, recovers: bool) -> None:
+    verdicts, _ = judge(*[evidence(9.0)] * 2, *[evidence(share * LEVEL)] * RECOVERS)
+    assert [i.recovering for i in verdicts[-1].incidents] == [recovers]
+
+
+def test_a_service_that_still_deviates_holds_its_incident_open() -> None:
+    """It deviates in every other snapshot, and is never above the level."""
+    both, one, none = (evidence(*page, calls=((0, 1),)) for page in ((9.0, 8.0), (1.0, 0.7 * LEVEL), (1.0, 1.0)))
+    verdicts, _ = judge(*[both] * 2, *[one, none] * 2 * POLICY.clear, *[none] * (RECOVERS - 1))
+    held = verdicts[1 : 1 - RECOVERS]
+    assert [[i.recovering for i in v.incidents] for v in held] == [[False]] * len(held)
+    assert len({i.id for v in held for i in v.incidents}) == 1
+    assert [len(v.incidents) for v in verdicts[1 - RECOVERS :]] == [1, 0], "after a long quiet time it ends at once"
+
+
+def test_a_service_of_another_incident_holds_an_incident_open_no_longer() -> None:
+    verdicts, _ = judge(*[evidence(9.0, 9.0)] * 2, *[evidence(9.0, 1.0)] * RETURNED)
+    assert [sorted(i.affected for i in v.incidents) for v in verdicts[1::RETURNED]] == [
+        [("a/s0",), ("a/s1",)],
+        [("a/s0",)],
+    ]
 
 
 def test_connected_services_are_one_incident_and_others_another() -> None:
@@ -288,7 +327,17 @@ def test_the_threshold_leaves_snapshots_with_alerts_out() -> None:
     verdicts, memory = judge(*quiet, evidence(9.0), evidence(9.0), evidence(9.0))
     assert verdicts[0].threshold == 0
     assert memory.scores == (1.0, 2.0, 3.0, 9.0)  # the first snapshot above the level had raised no alert yet
-    assert verdicts[-1].threshold == pytest.approx(np.percentile([1, 2, 3, 9], 99))
+    assert verdicts[-1].threshold == pytest.approx(np.percentile([1, 2, 3], 99)), "the newest run does not count"
+
+
+def test_the_threshold_does_not_follow_an_anomaly_that_raises_no_alert() -> None:
+    unusual, usual = evidence(SUSPICIOUS_SHARE * LEVEL + 0.1), evidence(1.0)
+    verdicts, memory = judge(usual, *[unusual] * 8, usual, usual)
+    assert not any(v.incidents for v in verdicts)
+    assert len(memory.scores) == len(verdicts)
+    assert [v.threshold for v in verdicts[1:]] == [1.0] * (len(verdicts) - 1)
+    verdicts, _ = judge(usual, *[unusual] * 2, usual, usual)
+    assert verdicts[-1].threshold > SUSPICIOUS_SHARE * LEVEL, "two such scores are chance"
 
 
 def test_a_mesh_without_candidates_has_a_verdict() -> None:

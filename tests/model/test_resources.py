@@ -5,6 +5,8 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from model.incidents.feedback import feedback_on_past
 from model.incidents.tracking import AlertPolicy, IncidentMemory
@@ -14,7 +16,7 @@ from model.scoring.meta_model import build_verdict
 from model.scoring.resources import LEAST_OLDER, RECENT, SHORTAGE_SURPRISE, Trend, shortage, trends
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state import history
-from model.state.history import BLOCKS, append_block, block_length, new_history
+from model.state.history import BLOCKS, append_block, block_length, new_history, skip_blocks
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import Severity, Status, Verdict
@@ -64,11 +66,23 @@ def test_a_forecast_counts_in_the_mesh_s_own_interval() -> None:
     assert (quick.seconds, slow.seconds) == (1200, 3000)
 
 
-def test_a_gap_ends_the_history() -> None:
+@pytest.mark.parametrize("minutes", [5, 38, 76, 80, 10_000])
+def test_a_gap_leaves_blocks_without_a_value_in_the_history(minutes: int) -> None:
     _, state = watch([snapshot(i) for i in range(16)])
-    _, after = watch([snapshot(200)], state)
-    assert np.isfinite(state.node_history).any()
-    assert np.isnan(after.node_history).all()
+    assert np.isfinite(state.node_history[-2:]).all()
+    _, after = watch([snapshot(15 + minutes * 4)], state)
+    kept = BLOCKS - min(minutes // 2, BLOCKS)
+    np.testing.assert_array_equal(after.node_history[:kept], state.node_history[BLOCKS - kept :])
+    assert np.isnan(after.node_history[kept:]).all()
+
+
+@given(st.floats(0, 20_000))
+def test_skipped_blocks_are_as_many_as_the_time_has(seconds: float) -> None:
+    history = np.arange(BLOCKS, dtype=np.float16)[:, None, None] * np.ones((1, 2, 3), np.float16)
+    after = skip_blocks(history, seconds)
+    skipped = min(int(seconds // 120), BLOCKS)
+    np.testing.assert_array_equal(after[: BLOCKS - skipped], history[skipped:])
+    assert np.isnan(after[BLOCKS - skipped :]).all()
 
 
 @pytest.mark.parametrize(

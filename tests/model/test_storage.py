@@ -1,8 +1,9 @@
 import json
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +15,13 @@ from model.errors import IncompatibleWeights
 from model.features import SCHEMA
 from model.incidents.continuity import Lead, PastNotice
 from model.incidents.feedback import Feedback, PastIncident
+from model.incidents.schedule import Burst, Schedule, Work
 from model.incidents.tracking import IncidentMemory, OpenIncident
 from model.snapshot import PlannedChange
 from model.state.load_adapter import Adaptation, Adapter
 from model.state.mesh_state import MeshState
 from model.state.serialization import ARRAYS, LATER_ARRAYS, pack_state, pack_step, unpack_state, unpack_step
+from model.state.traffic import PROFILES, ROWS, EntryTraffic
 from model.verdict import LimitForecast, NearbyChange, Reason, Severity, Suspect
 from tests.contract import different
 from tests.model.model_cases import START, at, noisy, settled_state, snapshot, watch
@@ -40,6 +43,9 @@ MEMORY = IncidentMemory(
     times=(START.timestamp(), START.timestamp() + 15.25, START.timestamp() + 30),
     alerted_scores=((START.timestamp() + 45, 7.5),),
     above_level={"shop/cart": (0b101, START)},
+    above_lasting={"shop/cart": (0b1101, START)},
+    above_notice={"shop/store": (0b1, at(3))},
+    above_traffic={"shop/*": (0b11, at(4))},
     open=(
         OpenIncident(
             "20260101T000000Z-abcd",
@@ -47,14 +53,19 @@ MEMORY = IncidentMemory(
             Severity.CRITICAL,
             ("shop/cart", "shop/store"),
             quiet=2,
+            returned=1,
+            unseen=3,
             changes=NEAR,
             peak=12.5,
             suspects=(SUSPECT,),
+            suspects_at=at(4),
             leads=(Lead(SUSPECT, 9, 2),),
             notices=(PastNotice(LEAKING, at(3)),),
         ),
+        OpenIncident("20260101T000100Z-beef", at(4), Severity.MAJOR, ("shop/gateway",), scope="shop/*"),
     ),
     changes=((PlannedChange("deploy", "shop/cart", "why not"), 3),),
+    schedule=Schedule({"shop/store": Work((Burst(START.timestamp(), 60.0, 7.5, 0.4),), 1800.0)}, START.timestamp()),
     past=(PastIncident("20260101T000000Z-abcd", START, at(9), ("shop/cart",), {"shop/cart": (6.5, 0.0, 1.25)}),),
     feedback=(
         Feedback("i-1", False, ("shop/cart",), START, at(9), at(9), {"shop/cart": (1.5, 0.0, 0.0)}, note="nightly"),
@@ -75,6 +86,14 @@ def full_state() -> MeshState:
     _, state = watch([snapshot(30, calls=((0, 1), (0, 2)))], settled_state())
     unmeasured = np.arange(len(state.node_ids), dtype=np.int32)
     return replace(state, memory=MEMORY, adaptation=ADAPTATION, node_unmeasured=unmeasured)
+
+
+def stored_with(document: Callable[[dict[str, Any]], None], *arrays: str) -> bytes:
+    """Return the stored full state after a change of its document, and without these arrays."""
+    tensors = {name: array for name, array in load(pack_state(full_state())).items() if name not in arrays}
+    read = json.loads(tensors["document"].tobytes())
+    document(read)
+    return save(tensors | {"document": np.frombuffer(json.dumps(read).encode(), np.uint8)})
 
 
 @pytest.mark.parametrize("state", [MeshState(), full_state()], ids=["empty", "full"])
@@ -177,8 +196,39 @@ def test_a_state_without_later_fields_is_read() -> None:
     back = unpack_state(save(tensors), state.window)
     assert not back.node_unmeasured.any()
     assert len(back.node_unmeasured) == len(state.node_ids)
-    assert [(one.id, one.suspects, one.peak) for one in back.memory.open] == [(MEMORY.open[0].id, (), 0.0)]
-    assert [(one.leads, one.notices) for one in back.memory.open] == [((), ())]
+    assert [(one.id, one.suspects, one.peak) for one in back.memory.open] == [(i.id, (), 0.0) for i in MEMORY.open]
+    assert all((one.leads, one.notices) == ((), ()) for one in back.memory.open)
+
+
+def test_a_state_without_traffic_and_regular_work_is_read() -> None:
+    """Version 0.1.0 stored neither, and counted only quiet snapshots of an incident."""
+
+    def earlier(document: dict[str, Any]) -> None:
+        del document["traffic"], document["memory"]["schedule"], document["memory"]["above_traffic"]
+        for incident in document["memory"]["open"]:
+            del incident["returned"], incident["unseen"], incident["scope"]
+
+    back = unpack_state(stored_with(earlier, *(f"traffic_{name}" for name in (*ROWS, *PROFILES))))
+    opened = tuple(replace(i, returned=0, unseen=0, scope="") for i in MEMORY.open)
+    memory = replace(MEMORY, above_traffic={}, schedule=Schedule(), open=opened)
+    assert not different(back, replace(full_state(), traffic=EntryTraffic(), memory=memory, window=()))
+    _, after = watch([noisy(31, np.random.default_rng(1))], back)
+    assert after.traffic.names == ("shop/gateway", "shop/idle"), "it is learned from now on"
+
+
+def test_traffic_from_outside_is_stored_with_its_week() -> None:
+    _, state = watch(snapshot(i, interval=300.0) for i in range(20))
+    back = unpack_state(pack_state(state))
+    assert not different(back.traffic, state.traffic)
+    assert back.traffic.weeks.any()
+    assert back.traffic.profile.dtype == np.float16
+    assert not different(unpack_state(pack_state(state), with_tables=False).traffic, state.traffic)
+
+
+def test_what_is_true_of_one_snapshot_only_is_not_stored() -> None:
+    memory = replace(MEMORY, lost=("20260101T000000Z-gone",), settled=frozenset({"shop/cart"}))
+    assert unpack_state(pack_state(replace(full_state(), memory=memory))).memory == MEMORY
+    assert unpack_step(pack_step(memory, None, snapshots=3), MEMORY) == (MEMORY, None)
 
 
 def test_a_stored_suspect_without_context_is_read() -> None:
@@ -188,7 +238,7 @@ def test_a_stored_suspect_without_context_is_read() -> None:
         for suspect in incident["suspects"]:
             del suspect["context"]
     tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
-    (back,) = unpack_state(save(tensors), full_state().window).memory.open
+    back, _ = unpack_state(save(tensors), full_state().window).memory.open
     assert back.suspects == (replace(SUSPECT, context=()),)
 
 
