@@ -62,6 +62,8 @@ from model.state.traffic import EntryTraffic, find_entry_points, measure_entries
 TableRows = IntArray | slice  # of a table, one for each row of a snapshot
 ALL = slice(None)  # both have the same rows; far faster than their numbers
 GAP_INTERVALS = 3.0  # a longer silence is a gap
+NEW_SERVICE = 120.0  # snapshots for which a service is new
+ANY_CHANGE = 50.0  # logarithm, more than any channel can move
 NEW_LOAD, NEW_LOAD_SECONDS = np.log(3.0), 1800.0  # of its requests, and how long an alert has been open
 UNSEEN_SECONDS, UNSEEN_CHANGE = 300.0, np.log(2.2)  # without data, after which a change by such a factor is no event
 BASELINE_SECONDS = 86_400.0  # without data, after which any level may be normal
@@ -188,7 +190,11 @@ def observe(
     changed = state.memory.has_planned_change(state.node_ids) & ~alerted
     exposure, edge_exposure = exposures(changed, state.edge_index)
     suspicious = state.memory.is_suspicious(state.node_ids, snapshot.observed_at) & (exposure == UNEXPOSED)
-    paused = _find_paused(state, values, alerted, suspicious, snapshot.observed_at)
+    another_load = _find_another_load(state, values, alerted, snapshot.observed_at)
+    state = _accept_another_load(state, values, another_load)
+    # A new service has no past yet that an incident could spoil.
+    is_new = state.node_filters[SEEN, :, RATE] < NEW_SERVICE
+    paused = (alerted | suspicious) & ~(another_load | is_new)
     # Services in an open incident, suspicious ones, and those muted because they may be in one, are not learned from.
     involved = state.memory.is_in_incident(state.node_ids) | state.memory.active_mutes.is_muted(state.node_ids)
     involved |= suspicious
@@ -293,20 +299,27 @@ def _move_centres(
     return filters
 
 
-def _find_paused(
-    state: MeshState, values: ChannelValues, alerted: BoolArray, suspicious: BoolArray, now: datetime
-) -> BoolArray:
-    """Return which services ``[N]`` do not learn, because they are in an alert or suspicious.
-
-    An alert pauses them until it ends, unless a person accepts it. But a service that has far more or far fewer
-    requests than before learns, in an alert after ``NEW_LOAD_SECONDS``: its other metrics belong to another load.
-    """
-    paused = alerted | suspicious
-    if paused.any():
+def _find_another_load(state: MeshState, values: ChannelValues, alerted: BoolArray, now: datetime) -> BoolArray:
+    """Return which services ``[N]`` have far more or far fewer requests than before, in an alert for long enough for
+    that to be their new load."""
+    rate = state.node_filters[SLOW_CENTRE, :, RATE]
+    another: BoolArray = values.node_observed[:, RATE] & (np.abs(values.node[:, RATE] - rate) > NEW_LOAD)
+    if alerted.any() and another.any():
         old = state.memory.is_alerted(state.node_ids, now - timedelta(seconds=NEW_LOAD_SECONDS))
-        change = np.abs(values.node[:, RATE] - state.node_filters[SLOW_CENTRE, :, RATE])
-        paused &= ~((old | ~alerted) & values.node_observed[:, RATE] & (change > NEW_LOAD))
-    return paused
+        another &= old | ~alerted
+    return another
+
+
+def _accept_another_load(state: MeshState, values: ChannelValues, rows: BoolArray) -> MeshState:
+    """Return the state to which the present level of services in an alert that have another load is usual: their other
+    metrics belong to that load. Errors do not."""
+    rows = rows & state.memory.is_alerted(state.node_ids)
+    if not rows.any():
+        return state
+    calls = rows[state.edge_index[1]]
+    node = _move_centres(state.node_filters, values.node, values.node_observed, rows, NODE_CHANNELS, ANY_CHANGE)
+    edge = _move_centres(state.edge_filters, values.edge, values.edge_observed, calls, EDGE_CHANNELS, ANY_CHANGE)
+    return replace(state, node_filters=node, edge_filters=edge)
 
 
 def _share_topology(snapshot: MeshSnapshot, state: MeshState, rows: TableRows) -> MeshSnapshot:
