@@ -79,7 +79,7 @@ def first(found: list[tuple[float, float]], which: int) -> int:
 def test_a_service_that_stays_far_slower_since_its_deploy_is_found(node: Change, edge: Change) -> None:
     found = Rollout().run(REMEMBERED, node, edge, [DEPLOY])
     assert first(found, 0) == LASTS
-    assert [one for one in found[LASTS:-1]] == [(WORSE_SURPRISE, 0.0)] * (REMEMBERED - LASTS - 1)
+    assert found[LASTS:-1] == [(WORSE_SURPRISE, 0.0)] * (REMEMBERED - LASTS - 1)
 
 
 @pytest.mark.parametrize(("node", "edge"), [({ERROR: 15.0}, {}), ({}, {ERROR: 15.0})])
