@@ -1,5 +1,6 @@
 from copy import deepcopy
 from dataclasses import fields, replace
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -7,10 +8,11 @@ import pytest
 
 from model.errors import OutOfOrder
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, P50, RATE
-from model.incidents.tracking import OpenIncident
+from model.incidents.tracking import IncidentMemory, OpenIncident
 from model.network.autoencoder import NODE_PAST
 from model.scoring.score import score, whole_mesh
-from model.snapshot import MeshSnapshot
+from model.snapshot import MeshSnapshot, PlannedChange
+from model.state.change_impact import OWN
 from model.state.filters import CENTRE, EXCEED_COUNT, LONG, SEEN, SHORT, SLOW_CENTRE, VARIANCE
 from model.state.mesh_state import MeshState, observe, sample_neighbours, strongest
 from model.verdict import Severity
@@ -21,6 +23,7 @@ from tests.model.model_cases import (
     NODE,
     SERVICES,
     START,
+    at,
     network,
     noisy,
     settled_state,
@@ -84,6 +87,93 @@ def test_in_a_gap_trajectories_fade_and_incidents_and_baselines_stay() -> None:
     np.testing.assert_array_equal(after.node_filters[SEEN], state.node_filters[SEEN] + 1)
     assert after.node_filters[EXCEED_COUNT][0, STORE, P50] > 0.5
     assert after.sequence == state.sequence + 1
+
+
+def usual_p50(state: MeshState) -> float:
+    """Return the usual p50 of the store by its fast baseline, relative to the level at first."""
+    return float(np.exp(state.node_filters[CENTRE, STORE, P50]) / NODE[P50])
+
+
+def open_alert(state: MeshState, since: datetime, severity: Severity = Severity.MAJOR, scope: str = "") -> MeshState:
+    opened = OpenIncident("x", since, severity, ("shop/store",), scope=scope)
+    return replace(state, memory=replace(state.memory, open=(opened,)))
+
+
+@pytest.mark.parametrize("snapshots", [20, 130, 400])
+def test_baselines_pause_as_long_as_an_alert_is_open(snapshots: int) -> None:
+    state = open_alert(settled_state(60, sigma=0.03), at(60))
+    observation, after = watch([slow_store(60 + i) for i in range(snapshots)], state)
+    assert usual_p50(after) == pytest.approx(1.0, abs=0.1)
+    assert observation.node.now[STORE, P50] > 8
+
+
+@pytest.mark.parametrize(("severity", "scope"), [(Severity.NOTICE, ""), (Severity.CRITICAL, "shop/*")])
+def test_a_notice_and_an_incident_of_traffic_pause_no_baseline(severity: Severity, scope: str) -> None:
+    state = open_alert(settled_state(60, sigma=0.03), at(60), severity, scope)
+    _, after = watch([slow_store(60 + i) for i in range(130)], state)
+    assert usual_p50(after) > 3
+
+
+@pytest.mark.parametrize(
+    ("load", "minutes", "learns"),
+    [(4.0, 29, False), (4.0, 60, True), (0.2, 60, True), (2.0, 60, False), (1.0, 60, False)],
+)
+def test_a_service_with_a_new_load_learns_after_half_an_hour_of_its_alert(
+    load: float, minutes: int, learns: bool
+) -> None:
+    """Its other metrics belong to another load."""
+    state = open_alert(settled_state(60, sigma=0.03), at(60))
+    nodes = np.tile(NODE, (len(SERVICES), 1))
+    nodes[STORE, [P50, RATE]] *= 4.0, load
+    _, after = watch([snapshot(60 + i, nodes=nodes) for i in range(minutes * 4)], state)
+    assert (usual_p50(after) > 1.5) == learns
+    assert learns or usual_p50(after) == pytest.approx(1.0, abs=0.1)
+
+
+SUSPICIOUS = {"shop/store": (0b11, at(60))}
+
+
+@pytest.mark.parametrize(
+    ("above", "pauses"),
+    [
+        ({"above_lasting": SUSPICIOUS}, True),
+        ({"above_notice": SUSPICIOUS}, True),
+        ({"above_lasting": {"shop/store": (0b101, at(60))}}, True),
+        ({"above_lasting": {"shop/store": (0b1, at(60))}}, False),
+        ({"above_lasting": {"shop/store": (0b1001, at(60))}}, False),
+        ({"above_lasting": {"shop/store": (0b110, at(60))}}, False),
+        ({"above_level": SUSPICIOUS}, False),
+        ({"above_lasting": {"shop/cart": (0b11, at(60))}}, False),
+    ],
+)
+def test_baselines_of_suspicious_services_pause(above: dict[str, Any], pauses: bool) -> None:
+    """They were unusual now and in one of the two snapshots before."""
+    state = settled_state(60, sigma=0.03)
+    state = replace(state, memory=replace(state.memory, **above))
+    _, after = watch([slow_store(60 + i) for i in range(60)], state)
+    assert (usual_p50(after) < 1.1) == pauses
+    assert pauses or usual_p50(after) > 2
+
+
+def test_a_short_resource_is_suspicious_for_half_an_hour_only() -> None:
+    """A leak lasts for hours, and a batch may be here to stay."""
+    memory = IncidentMemory(above_notice=SUSPICIOUS)
+    names = ["shop/store", "shop/cart"]
+    assert memory.is_suspicious(names, at(60 + 120)).tolist() == [True, False]
+    assert not memory.is_suspicious(names, at(60 + 121)).any()
+    lasting = IncidentMemory(above_lasting=SUSPICIOUS)
+    assert lasting.is_suspicious(names, at(10_000)).tolist() == [True, False]
+
+
+def test_a_suspicious_service_near_a_planned_change_learns() -> None:
+    """After a change a service is unusual for a while; what it did is counted as the effect of the change."""
+    state = settled_state(60, sigma=0.03)
+    memory = replace(state.memory, above_lasting=SUSPICIOUS).advance_changes(
+        [PlannedChange("scale_out", "shop/store")], 500
+    )
+    observation, after = watch([slow_store(60 + i) for i in range(60)], replace(state, memory=memory))
+    assert observation.node_exposure[STORE] == OWN
+    assert usual_p50(after) > 2
 
 
 def test_a_missed_snapshot_is_no_gap() -> None:
