@@ -77,7 +77,7 @@ def test_the_level_is_the_median_of_the_last_snapshots() -> None:
     assert np.exp(calls[2:, RATE]) == pytest.approx(EDGE[RATE], rel=0.1)
 
 
-def test_one_strange_snapshot_does_not_change_the_accepted_level() -> None:
+def test_one_unusual_snapshot_does_not_change_the_accepted_level() -> None:
     state = unusual_state()
     nodes, edges = unusual(70, np.random.default_rng(3))
     nodes[STORE, P50] *= 50

@@ -234,7 +234,7 @@ def run(
     Args:
         calm: the mesh before the incident.
         missing: snapshots of the gap.
-        fault_until: the end of the fault; None: it goes on.
+        fault_until: the end of the fault; None: it does not end.
         stored: whether the state is stored and read in the gap.
     """
     made = snapshots(GAP + missing + AFTER, fault_until)
@@ -305,3 +305,24 @@ def test_a_fault_that_begins_in_a_gap_is_found_after_it(calm: Calm) -> None:
     begun = next(index for index, verdict in enumerate(found) if verdict.alerts)
     assert begun < 12
     assert found[begun].alerts[0].suspects[0].service == culprit()
+
+
+@pytest.mark.xfail(strict=True, reason="services without telemetry count as back to normal")
+def test_an_incident_does_not_recover_while_its_telemetry_is_silent(calm: Calm) -> None:
+    """Snapshots come, but nothing is measured in them. That says no more than a missing snapshot."""
+    mesh = calm.mesh
+    for one in snapshots(GAP)[CALM:]:
+        verdict, mesh = advance(calm.checkpoint, mesh, one, Options())
+    known = ids(verdict)
+    assert known
+    for one in snapshots(GAP + AFTER)[GAP:]:
+        silent = MeshSnapshot.create(
+            node_ids=one.node_ids,
+            edge_index=one.edge_index[:, :0],
+            node_features=np.full(one.node_features.shape, np.nan),
+            edge_features=np.zeros((0, len(EDGE))),
+            observed_at=one.observed_at,
+        )
+        verdict, mesh = advance(calm.checkpoint, mesh, silent, Options())
+        assert ids(verdict) == known
+        assert not any(alert.recovering for alert in verdict.alerts)

@@ -20,7 +20,7 @@ SHIPPED = AlertPolicy()
 REASON = Reason("error_rate", 0.25, 0.01, START)
 
 
-def watched(
+def watch_list(
     page: dict[str, float], memory: IncidentMemory, *clear: str, policy: AlertPolicy = SHIPPED
 ) -> tuple[Watched, ...]:
     return watch(page, {name: name in clear for name in page}, memory, LEVEL, policy, lambda name: (REASON,))
@@ -83,9 +83,9 @@ def test_members_of_an_incident_are_not_watched_and_other_services_are() -> None
 def test_members_of_an_incident_of_traffic_are_watched() -> None:
     incident = OpenIncident("x", START, Severity.CRITICAL, ("a/s0",))
     memory = IncidentMemory(above_level={"a/s0": (1, START)}, open=(incident,))
-    assert watched({"a/s0": LEVEL + 1}, memory) == ()
+    assert watch_list({"a/s0": LEVEL + 1}, memory) == ()
     of_traffic = replace(memory, open=(replace(incident, scope="*"),))
-    assert [one.service for one in watched({"a/s0": LEVEL + 1}, of_traffic)] == ["a/s0"]
+    assert [one.service for one in watch_list({"a/s0": LEVEL + 1}, of_traffic)] == ["a/s0"]
 
 
 def test_muted_services_are_not_watched() -> None:
@@ -93,12 +93,12 @@ def test_muted_services_are_not_watched() -> None:
     memory = IncidentMemory(
         above_level={"a/s0": (1, START), "a/s1": (1, START)}, active_mutes=active_mutes([mute], (), (), at(1))
     )
-    assert [one.service for one in watched({"a/s0": 9.0, "a/s1": 9.0}, memory)] == ["a/s1"]
+    assert [one.service for one in watch_list({"a/s0": 9.0, "a/s1": 9.0}, memory)] == ["a/s1"]
 
 
 def test_a_service_above_both_levels_counts_towards_the_page_level() -> None:
     memory = IncidentMemory(above_level={"a/s0": (1, at(5))}, above_lasting={"a/s0": (0b111111, START)})
-    (one,) = watched({"a/s0": LEVEL + 1}, memory)
+    (one,) = watch_list({"a/s0": LEVEL + 1}, memory)
     assert (one.level, one.seen, one.needed, one.since) == (LEVEL, 1, 4, at(5))
 
 
@@ -114,7 +114,7 @@ def test_the_most_unusual_services_are_listed_first_and_few_of_them(
         above_level={name: (bits, START) for name, (bits, _) in above.items()},
         above_lasting=dict.fromkeys(above, (lasting, START)) if lasting else {},
     )
-    found = watched(page, memory)
+    found = watch_list(page, memory)
     assert len(found) <= MOST_WATCHED
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
     newest = {name for name, (bits, _) in above.items() if bits & 1}
