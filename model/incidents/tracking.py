@@ -419,7 +419,7 @@ class IncidentMemory:
             for incident, kept in zip(self.open, unmuted, strict=True)
         ]
         continues = [
-            kept.all() or not self.above_level.keys().isdisjoint(i.members)
+            kept.all() or bool(i.scope) or not self.above_level.keys().isdisjoint(i.members)
             for i, kept in zip(left, unmuted, strict=True)
         ]
         return replace(self, open=tuple(incident for incident, on in zip(left, continues, strict=True) if on))
@@ -670,6 +670,12 @@ def advance_quiet(incident: OpenIncident, is_confirmed: bool, deviates: bool, cl
 def is_recovering(incident: OpenIncident, clear_after: int) -> bool:
     """Return whether an incident's services have been back to normal for several snapshots."""
     return incident.returned >= min(RECOVERS, max(clear_after - 1, 1))
+
+
+def is_unseen(incident: OpenIncident, silent: AbstractSet[str]) -> bool:
+    """Return whether the telemetry of an incident's first suspect, or of all its services, is among the ``silent``."""
+    suspect = incident.suspects[0].service if incident.suspects else ""
+    return bool(silent) and (suspect in silent or silent >= set(incident.members))
 
 
 def is_over(incident: OpenIncident, clear_after: int) -> bool:

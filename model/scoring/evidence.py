@@ -145,6 +145,7 @@ class Evidence:
         notice: ``[M]`` surprise of resources that become short, for notices.
         trends: resources that rise steadily; ``row`` is a row of the candidates.
         silence: the services whose telemetry is missing, None if there are none.
+        unseen: services of open incidents whose telemetry is missing.
         traffic: requests from outside that are not as usual.
         lasting: ``[M]`` decades of the page scores that are for their duration; None: of none of them.
         schedule: of regular work, this snapshot included; None: unknown.
@@ -165,6 +166,7 @@ class Evidence:
     notice: Array
     trends: tuple[Trend, ...] = ()
     silence: Silence | None = None
+    unseen: frozenset[str] = frozenset()
     traffic: tuple[TrafficChange, ...] = ()
     lasting: Array | None = None
     schedule: Schedule | None = None
@@ -294,10 +296,20 @@ def gather(
         notice[keep].astype(np.float32),
         tuple(replace(trend, row=int(row[trend.row])) for trend in rising if row[trend.row] >= 0),
         _silence(state, silent, int((present | silent).sum())),
+        _unseen_services(state, observation),
         traffic_changes(state),
         schedule=work.schedule,
         attribution=attribute(observation, state.edge_index, among),
     )
+
+
+def _unseen_services(state: MeshState, observation: Observation) -> frozenset[str]:
+    """Return the services of open incidents whose telemetry is missing."""
+    silent = observation.presence.silent
+    if not state.memory.open or not silent.any():
+        return frozenset()
+    rows = np.flatnonzero(silent & state.memory.is_in_incident(state.node_ids))
+    return frozenset(state.node_ids[row] for row in rows.tolist())
 
 
 def _silent_services(state: MeshState, observation: Observation) -> BoolArray:

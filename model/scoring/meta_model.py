@@ -31,6 +31,7 @@ from model.incidents.tracking import (
     groups,
     is_confirmed,
     is_recovering,
+    is_unseen,
     split_muted,
 )
 from model.network.autoencoder import Autoencoder
@@ -222,10 +223,12 @@ def build_verdict(
     mutes = memory.active_mutes.with_hidden([evidence.names[i] for i in hidden])
     earlier = _notices(memory.open, when)
     alerting = _follow_alerts(meta, evidence, memory, found, policy, when)
-    memory = memory.forget_ended(alerting.open)
+    lost = _find_lost(evidence, alerting.open, policy, when)
+    alerting = replace(alerting, open=tuple(i for i in alerting.open if i.id not in lost))
+    memory = replace(memory.forget_ended(alerting.open), lost=(*memory.lost, *lost))
     changes = () if warming else evidence.traffic
     alerted = {name for incident in alerting.open for name in incident.members}
-    of_traffic = follow_traffic(changes, memory, alerted, policy, when.observed_at)
+    of_traffic = follow_traffic(changes, memory, alerted, evidence.unseen, policy, when.observed_at)
     memory, noticing = _follow_notices(evidence, of_traffic.memory, alerting.open, muted, policy, when)
     memory = replace(memory, open=(*alerting.open, *of_traffic.alerts, *of_traffic.notices, *noticing.open))
     memory = memory.attach_changes(when.observed_at, when.interval_seconds)
@@ -245,8 +248,7 @@ def build_verdict(
         replace(i, suspects=o.shown_suspects(when.observed_at), suspects_at=o.suspects_at)
         for i, o in zip(incidents, memory.open, strict=True)
     )
-    silent = frozenset(evidence.silence.names) if evidence.silence else frozenset[str]()
-    incidents = tuple(replace(i, kind=incident_kind(i, silent)) for i in incidents)
+    incidents = tuple(replace(i, kind=incident_kind(i, evidence.unseen)) for i in incidents)
     threshold = memory.threshold(policy.percentile, SUSPICIOUS_SHARE * when.level)
     unmuted_score = (
         float(evidence.page[~muted].max(initial=0.0)) if len(hidden) else mesh_score
@@ -360,7 +362,22 @@ def _follow_alerts(
 def _find_deviating(evidence: Evidence, incidents: Sequence[OpenIncident], level: float) -> set[str]:
     """Return the ids of the incidents with a service whose page score is not back to normal."""
     high = {name for name, page in zip(evidence.names, evidence.page, strict=True) if page > RETURNED_SHARE * level}
-    return {incident.id for incident in incidents if not high.isdisjoint(incident.members)}
+    return {
+        incident.id
+        for incident in incidents
+        if not high.isdisjoint(incident.members) or is_unseen(incident, evidence.unseen)
+    }
+
+
+def _find_lost(
+    evidence: Evidence, incidents: Sequence[OpenIncident], policy: AlertPolicy, when: VerdictContext
+) -> tuple[str, ...]:
+    """Return the ids of the incidents of which nothing was seen for too long."""
+    return tuple(
+        incident.id
+        for incident in incidents
+        if is_unseen(incident, evidence.unseen) and incident.quiet * when.interval_seconds > policy.longest_gap_seconds
+    )
 
 
 def _follow_notices(
@@ -472,7 +489,9 @@ def _describe(
         ranked,
         tuple(evidence.names[i] for i in rows) if group else incident.members,
         incident.changes,
-        recovering=is_recovering(incident, policy.clear),
+        # What cannot be seen is shown as such, by its kind, and does not end.
+        recovering=is_recovering(incident, policy.clear)
+        or (incident.quiet > 0 and is_unseen(incident, evidence.unseen)),
     )
 
 

@@ -1,6 +1,7 @@
 """Incidents of traffic: changes of the requests from outside, followed from snapshot to snapshot."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -32,7 +33,12 @@ class FollowedTraffic:
 
 
 def follow_traffic(
-    changes: Sequence[TrafficChange], memory: IncidentMemory, alerted: set[str], policy: AlertPolicy, now: datetime
+    changes: Sequence[TrafficChange],
+    memory: IncidentMemory,
+    alerted: AbstractSet[str],
+    silent: AbstractSet[str],
+    policy: AlertPolicy,
+    now: datetime,
 ) -> FollowedTraffic:
     """Match the changes of traffic in a snapshot with the open incidents of traffic.
 
@@ -40,6 +46,7 @@ def follow_traffic(
         changes: in this snapshot.
         memory: with the open incidents of traffic, and the scopes that were not as usual before.
         alerted: services in other alerts. If they are all that gets fewer requests, their alert says why.
+        silent: services whose telemetry is missing. What cannot be seen is not back to normal.
         policy: how many snapshots confirm a change, and end an incident.
         now: time of the snapshot.
     """
@@ -60,9 +67,9 @@ def follow_traffic(
         for scope, is_confirmed in zip(names, confirmed.tolist(), strict=True)
         if is_confirmed
         and not any(contains(one.scope, scope) for one in open_now)
-        and not alerted.issuperset(far[scope].entry_points)
+        and not alerted >= set(far[scope].entry_points)
     ]
-    followed = [_follow(one, by_scope.get(one.scope), policy) for one in open_now]
+    followed = [_follow(one, by_scope.get(one.scope), silent >= set(one.members), policy) for one in open_now]
     alive = [one for one in (*_distinct(followed), *new) if not is_over(one, policy.clear)]
     described = tuple(_with_suspects(one, by_scope.get(one.scope), now) for one in alive)
     alerts, notices = (tuple(one for one in described if one.is_alert is kind) for kind in (True, False))
@@ -92,9 +99,9 @@ def _start(change: TrafficChange, since: datetime) -> OpenIncident:
     return OpenIncident(incident_id(since, (change.scope,)), since, _severity(change), members, scope=change.scope)
 
 
-def _follow(incident: OpenIncident, change: TrafficChange | None, policy: AlertPolicy) -> OpenIncident:
+def _follow(incident: OpenIncident, change: TrafficChange | None, is_silent: bool, policy: AlertPolicy) -> OpenIncident:
     is_far = change is not None and change.is_far
-    incident = advance_quiet(incident, is_far, change is not None, policy.clear)
+    incident = advance_quiet(incident, is_far, change is not None or is_silent, policy.clear)
     if change is None or not is_far:
         return incident
     severity = max(incident.severity, _severity(change), key=list(Severity).index)

@@ -62,7 +62,7 @@ from model.state.traffic import EntryTraffic, find_entry_points, measure_entries
 TableRows = IntArray | slice  # of a table, one for each row of a snapshot
 ALL = slice(None)  # both have the same rows; far faster than their numbers
 GAP_INTERVALS = 3.0  # a longer silence is a gap
-NEW_SERVICE = 120.0  # snapshots for which a service is new
+NEW_SERVICE, MOST_OF_TIME = 120.0, 0.8  # snapshots for which a service is new, and of the snapshots of its mesh
 ANY_CHANGE = 50.0  # logarithm, more than any channel can move
 NEW_LOAD, NEW_LOAD_SECONDS = np.log(3.0), 1800.0  # of its requests, and how long an alert has been open
 UNSEEN_SECONDS, UNSEEN_CHANGE = 300.0, np.log(2.2)  # without data, after which a change by such a factor is no event
@@ -192,8 +192,8 @@ def observe(
     suspicious = state.memory.is_suspicious(state.node_ids, snapshot.observed_at) & (exposure == UNEXPOSED)
     another_load = _find_another_load(state, values, alerted, snapshot.observed_at)
     state = _accept_another_load(state, values, another_load)
-    # A new service has no past yet that an incident could spoil.
-    is_new = state.node_filters[SEEN, :, RATE] < NEW_SERVICE
+    # A service that came to a known mesh has no past yet that an incident could spoil.
+    is_new = state.node_filters[SEEN, :, RATE] < min(NEW_SERVICE, MOST_OF_TIME * state.learned)
     paused = (alerted | suspicious) & ~(another_load | is_new)
     # Services in an open incident, suspicious ones, and those muted because they may be in one, are not learned from.
     involved = state.memory.is_in_incident(state.node_ids) | state.memory.active_mutes.is_muted(state.node_ids)
@@ -292,7 +292,7 @@ def _move_centres(
     filters: Array, value: Array, observed: BoolArray, rows: BoolArray, channels: Sequence[Channel], most: float
 ) -> Array:
     """Return filters whose fast centres moved to the values ``[N, C]`` of these rows ``[N]``, by ``most`` at most."""
-    moves = np.array([channel.name != "error_rate" for channel in channels]) | (not np.isfinite(most))
+    moves = np.array([channel.name != "error_rate" for channel in channels])
     filters = filters.copy()
     change = np.clip(value - filters[CENTRE], -most, most)
     filters[CENTRE] += np.where(observed & rows[:, None] & moves, change, 0)

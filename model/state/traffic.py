@@ -6,7 +6,8 @@ than ``HELD``, so a loss does not become normal by itself; a surge becomes norma
 surge is no loss: the level before it is remembered for a day.
 
 Where the history is long enough, the time of day and of the week counts: a level that is usual at this time is normal,
-however suddenly it comes. That takes the same half hour on three earlier days, or on the same day of an earlier week.
+however suddenly it comes, even if it raised alerts before. That takes the same half hour on three earlier days, or on
+the same day of an earlier week.
 """
 
 from collections.abc import Sequence
@@ -31,6 +32,7 @@ REMEMBERED_SECONDS = 86_400.0  # for which the level before a surge is
 KNOWN_SECONDS, KNOWN_SNAPSHOTS = 600.0, 20.0  # of measurements, before a level is known
 LATELY = 0.4  # forgetting per snapshot, of the present traffic
 NOISE = 0.02  # forgetting per snapshot, of its variance
+CLIP, LEAST_SPREAD = 3.0, 0.1  # sigmas from which a deviation counts less in it, but at least this logarithm
 SLOT_SECONDS = 1800.0
 SLOTS_OF_DAY, SLOTS = 48, 336  # half hours of a day and of a week
 NEAR_SLOTS = 2  # half hours by which a day may be late or early
@@ -145,14 +147,17 @@ def observe_traffic(
     first = known & ~np.isfinite(traffic.level)
     level = np.where(first, x, traffic.level)
     lately = np.where(np.isfinite(traffic.lately), traffic.lately, value)
-    lately = np.where(known, lately + LATELY * (value - lately), np.nan).astype(np.float32)
+    share = np.float32(1 - (1 - LATELY) ** max(elapsed / interval_seconds, 1.0))  # after a gap, the present counts more
+    lately = np.where(known, lately + share * (value - lately), np.nan).astype(np.float32)
     smooth = np.where(known, np.log(np.where(known, lately, 1) + OFFSET), level)
     distance = np.where(known, smooth - level, 0)
     unseen = (elapsed > UNSEEN_SECONDS) & (traffic.away == 0)  # the time of day may have changed meanwhile
     far = (np.abs(distance) > HELD) & ~unseen
     away = np.where(far, np.where(np.sign(traffic.away) == np.sign(distance), traffic.away, 0), 0)
     away = np.where(far, away + np.sign(distance) * elapsed, 0)
-    usual = _is_usual(traffic, smooth, now) & known & far if far.any() else far
+    usual = far
+    if far.any():  # on its way to another level, the average passes levels that are usual
+        usual = far & known & _is_usual(traffic, x, now)
     surged = (away > SURGE_SECONDS) & ~usual
     lost = (away < -LOSS_SECONDS) & ~usual
     accepted = usual | surged | lost | (unseen & known)
@@ -163,7 +168,8 @@ def observe_traffic(
     before_age = np.where(surged, 0, traffic.before_age + elapsed)
     before = np.where(surged, level, np.where(before_age > REMEMBERED_SECONDS, np.nan, traffic.before))
     near = known & (np.abs(x - level) <= HELD)
-    deviation = np.where(near, (x - level) ** 2 - traffic.variance, 0)
+    most = np.maximum(CLIP**2 * traffic.variance, LEAST_SPREAD**2)
+    deviation = np.where(near, np.minimum((x - level) ** 2, most) - traffic.variance, 0)
     variance = traffic.variance + np.maximum(NOISE, 1 / (traffic.seen + 2)) * deviation
     traffic = replace(
         traffic,
@@ -176,7 +182,7 @@ def observe_traffic(
         before=before.astype(np.float32),
         before_age=before_age.astype(np.float32),
     )
-    return _learn_profile(traffic, smooth, known & ~(far & ~accepted), now)
+    return _learn_profile(traffic, smooth, known, now)
 
 
 def accept_traffic(traffic: EntryTraffic, names: Sequence[str]) -> EntryTraffic:
