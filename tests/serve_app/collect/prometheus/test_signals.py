@@ -128,7 +128,7 @@ def test_events_of_a_failed_query_are_counted_once_by_the_next() -> None:
 
 
 def test_throttling_is_that_of_the_worst_container_over_all_pods() -> None:
-    shares = {
+    shares: dict[tuple[str, ...], float] = {
         ("shop", "cart", "app", "throttled"): 3.0,
         ("shop", "cart", "app", "periods"): 4.0,
         ("shop", "cart", "log", "throttled"): 1.0,
@@ -151,7 +151,7 @@ def test_without_throttling_one_service_shows_that_it_was_measured() -> None:
 
 
 def test_two_counts_of_the_same_kills_are_one() -> None:
-    counts = {
+    counts: dict[tuple[str, ...], float] = {
         ("shop", "cart", "app", "killed"): 1.0,
         ("shop", "cart", "app", "oom_events"): 2.0,
         ("shop", "cart", "app", "restarted"): 1.0,
