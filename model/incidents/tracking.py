@@ -263,6 +263,15 @@ class IncidentMemory:
         }
         return mark_services(node_ids, members)
 
+    def alert_ages(self, node_ids: Sequence[str], now: datetime, interval_seconds: float) -> Array:
+        """Return for how many snapshots the oldest alert at each service has been open, ``[N]``; 0 without one."""
+        ages = np.zeros(len(node_ids), np.float32)
+        for one in self.open:
+            if one.is_alert and not one.scope:
+                age = np.float32((now - one.since).total_seconds() / interval_seconds)
+                ages = np.where(mark_services(node_ids, one.members), np.maximum(ages, age), ages)
+        return ages
+
     def is_suspicious(self, node_ids: Sequence[str], now: datetime) -> BoolArray:
         """Return which of these services were unusual in the newest snapshot and in one shortly before it. Nothing is
         learned from them until they are usual again, or have an alert.

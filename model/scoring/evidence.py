@@ -619,7 +619,7 @@ def _reroute(state: MeshState, observation: Observation, s: Surprises) -> Array:
     after ``ESTABLISHED`` snapshots, or if it has been there for most of the time that the mesh is known.
     """
     edge, (source, destination) = observation.edge, state.edge_index
-    young = young_calls(state, observation, REROUTE_YOUNG)
+    young = young_calls(state, observation, _rerouting_age(state))
     young &= state.node_filters[SEEN, destination, RATE] >= min(ESTABLISHED, MOST_OF_TIME * state.learned)
     rerouted = np.zeros(len(state.node_ids), np.float32)
     young &= ~moves_between_versions(state, young)
@@ -649,7 +649,7 @@ def _reroute(state: MeshState, observation: Observation, s: Surprises) -> Array:
 
 def _find_dropped_calls(state: MeshState, observation: Observation) -> Array:
     """Return the surprise ``[E]`` of calls that their caller suddenly makes no longer, and makes no other ones."""
-    young = young_calls(state, observation, REROUTE_YOUNG)
+    young = young_calls(state, observation, _rerouting_age(state))
     has_new_calls = np.bincount(state.edge_index[0, young], minlength=len(state.node_ids)) > 0
     return dropped_calls(state, observation, has_new_calls)
 
@@ -675,9 +675,22 @@ def _unlikely_calls(state: MeshState, observation: Observation, decoded: MeshSco
     return worst
 
 
-def young_calls(state: MeshState, observation: Observation, snapshots: float = YOUNG) -> BoolArray:
-    """Return which calls ``[E]`` were seen less often than ``snapshots``, between services that were known for
-    ``YOUNG`` snapshots before. The learned structure judges those below ``YOUNG``."""
+def _rerouting_age(state: MeshState) -> Array | float:
+    """Return for how many snapshots a call is new to a rerouting.
+
+    Calls that were new when an alert at their caller began are new as long as it is open: a wrong route does not become
+    right by lasting.
+    """
+    if not state.memory.open or state.learned_at is None:
+        return REROUTE_YOUNG
+    ages = state.memory.alert_ages(state.node_ids, state.learned_at, state.interval_seconds)
+    limit: Array = np.float32(REROUTE_YOUNG) + ages[state.edge_index[0]]
+    return limit
+
+
+def young_calls(state: MeshState, observation: Observation, snapshots: Array | float = YOUNG) -> BoolArray:
+    """Return which calls ``[E]`` were seen less often than ``snapshots`` (a number, or ``[E]``), between services that
+    were known for ``YOUNG`` snapshots before. The learned structure judges those below ``YOUNG``."""
     age, known_for = state.edge_filters[SEEN, :, RATE], state.node_filters[SEEN, :, RATE].copy()
     rows = np.flatnonzero(observation.edge_present & (age < snapshots))
     source, destination = state.edge_index[:, rows]
@@ -723,7 +736,7 @@ def _strength(
         s.edge[into][:, SYMPTOMS],
         np.stack([errors, p50, p99], axis=1),
         kinds[keep, EvidenceKind.VANISHED],
-        young_calls(state, observation, REROUTE_YOUNG),
+        young_calls(state, observation, _rerouting_age(state)),
         dropped > 0,
         kinds[keep, EvidenceKind.CALLS_OUT] >= WORTH_A_LOOK,
     )
