@@ -678,7 +678,7 @@ def _unlikely_calls(state: MeshState, observation: Observation, decoded: MeshSco
 def _rerouting_age(state: MeshState) -> Array | float:
     """Return for how many snapshots a call is new to a rerouting.
 
-    Calls that were new when an alert at their caller began are new as long as it is open: a wrong route does not become
+    Calls that were new when an alert at their caller began are new until the alert ends: a wrong route does not become
     right by lasting.
     """
     if not state.memory.open or state.learned_at is None:
