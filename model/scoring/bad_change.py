@@ -16,7 +16,7 @@ from model.state.filters import BOUND, SEEN, SHORT_RATE, Deviation
 from model.state.mesh_state import MeshState, Observation
 
 WORSE_SURPRISE = 8.0  # there is no past to compare with, as for ``evidence.REROUTE_SURPRISE``
-LASTS_SECONDS, LEAST_SNAPSHOTS = 75.0, 3  # for which it has been worse by ``BOUND`` sigmas, whichever is longer
+LASTS_SECONDS, LEAST_SNAPSHOTS = 105.0, 3  # for which it has been worse by ``BOUND`` sigmas, whichever is longer
 TOLERANCE = 0.95  # of the average over 4 snapshots after such a time
 SLOWER = np.log(2.2)  # logarithm of how many times as slow it is
 FAILS = 0.05  # share of its requests that fail, beyond the usual one
