@@ -18,7 +18,7 @@ from model.state.traffic import OFFSET
 MESH = "*"
 CHANGE_SURPRISE = 8.0  # the level of before is known, and traffic never left it by as much
 LOST, LOST_AT_ONE = 0.65, 0.55  # of the usual requests, below which they are lost; at one entry point of several
-SURGE, GROSS_SURGE = 2.5, 3.5  # times the usual requests: of a notice, and of an alert
+SURGE, GROSS_SURGE = 2.5, 4.5  # times the usual requests: of a notice, and of an alert
 RETURNED = 0.8  # of the usual requests, from which they are back
 SIGMAS = 3.0  # that a fall or rise has to exceed
 AVERAGED = 4.0  # snapshots that the average is worth: (2 - LATELY) / LATELY

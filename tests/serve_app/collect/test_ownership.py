@@ -26,7 +26,8 @@ from serve_app.stores.opening import open_store
 from serve_app.stores.record import Record
 from serve_app.stores.redis_leases import RedisLeases
 from serve_app.stores.repository import MeshRepository
-from tests.live.redis import RedisProgram
+from tests.live.programs import find_program
+from tests.live.redis import PROGRAM, RedisProgram
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
 LEASE, RENEWAL = 1.5 * TIME_FACTOR, 0.3  # s
@@ -153,6 +154,7 @@ async def test_a_collector_that_ends_while_it_takes_a_lease_keeps_none() -> None
         await running
 
 
+@pytest.mark.skipif(find_program(PROGRAM) is None, reason="redis-server is not here")
 async def test_a_collector_without_a_redis_stops_in_time_and_continues_afterwards(tmp_path: Path) -> None:
     redis = RedisProgram(tmp_path)
     one = start_candidate(redis.settings(timeout_seconds=0.2 * TIME_FACTOR), "one")

@@ -115,7 +115,7 @@ def test_a_rebuilt_state_is_the_same_to_the_bit(place: StoreSettings, window: in
     assert len(topologies) > 3
     most = min(MOST_STEPS, window - 4)  # a block of the history has four snapshots
     assert 0 < max(sizes) < most // 2 if tidy else most // 2 < max(sizes) <= most
-    assert replayed > (15 if tidy else 60)
+    assert replayed > (5 if tidy else 50)  # a gap does not change the interval, so blocks of the history stay long
 
 
 def test_a_session_that_starts_after_any_snapshot_gives_the_same_verdicts(place: StoreSettings) -> None:
