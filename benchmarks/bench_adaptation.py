@@ -122,7 +122,7 @@ def score_all(
 ) -> tuple[list[Verdict], list[int]]:
     """Return all verdicts, and the snapshots after which an adapter was adopted.
 
-    The new version is slower for good, so its alert stays open until a person accepts it, here after ten minutes.
+    The new version is permanently slower, so its alert stays open until a person accepts it, here after ten minutes.
     """
     mesh, verdicts, fitted = Mesh(), [], []
     for i, snapshot in enumerate(snapshots):
