@@ -40,9 +40,9 @@ def worse_canaries(state: MeshState) -> tuple[Array, Array]:
         requests = np.nansum(calls[..., _REQUESTS], axis=(0, 2)) * state.interval_seconds
         if (requests < LEAST_REQUESTS).any():
             continue
-        median = _weighted(calls, _P50, axis=2)
+        median = _weighted_mean(calls, _P50, axis=2)
         slow[canary] = WORSE_SURPRISE * bool((median[:, 0] >= SLOWER * median[:, 1]).all())
-        failing[canary] = WORSE_SURPRISE * _fails_more(_weighted(calls, _ERRORS, axis=(0, 2)), requests)
+        failing[canary] = WORSE_SURPRISE * _fails_more(_weighted_mean(calls, _ERRORS, axis=(0, 2)), requests)
     return slow, failing
 
 
@@ -97,7 +97,7 @@ def _window(state: MeshState, rows: tuple[IntArray, IntArray]) -> FloatArray:
     return found
 
 
-def _weighted(calls: FloatArray, metric: int, axis: int | tuple[int, int]) -> FloatArray:
+def _weighted_mean(calls: FloatArray, metric: int, axis: int | tuple[int, int]) -> FloatArray:
     """Return the mean of a metric over the callers that report it of both versions, weighted by requests; not a number
     where none does.
 

@@ -25,7 +25,7 @@ CALLERS = 2.0, 4.0  # surprise of the worst caller's symptoms: from, in full
 def weigh_resources(
     state: MeshState, observation: Observation, resources: Array, is_short: BoolArray, callers: Array
 ) -> Array:
-    """Return the evidence of resources ``[N]``, weighed by the harm that goes with it.
+    """Return the evidence of resources ``[N]``, weighed by the harm to its users.
 
     Args:
         state, observation: of the mesh.

@@ -16,7 +16,7 @@ from model.state.mesh_state import MeshState
 from model.state.traffic import OFFSET
 
 MESH = "*"
-CHANGE_SURPRISE = 8.0  # the level of before is known, and traffic never left it by as much
+CHANGE_SURPRISE = 8.0  # traffic never left its usual level by as much
 LOST, LOST_AT_ONE = 0.65, 0.55  # of the usual requests, below which they are lost; at one entry point of several
 SURGE, GROSS_SURGE = 2.5, 4.5  # times the usual requests: of a notice, and of an alert
 RETURNED = 0.8  # of the usual requests, from which they are back

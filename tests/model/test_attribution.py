@@ -55,7 +55,7 @@ def shares(
     return float(found.errors[TO_STORE]), float(found.time[TO_STORE])
 
 
-def ranked(evidence: Evidence) -> list[str]:
+def rank_services(evidence: Evidence) -> list[str]:
     share = root_cause_shares(
         load().meta, evidence, np.arange(len(evidence.names)), np.zeros(len(evidence.names), np.float32)
     )
@@ -110,7 +110,7 @@ def test_calls_to_a_service_that_is_gone_explain_errors() -> None:
 def test_a_failing_callee_stands_above_its_caller() -> None:
     nodes = {(CART, ERRORS): 0.025, (STORE, ERRORS): 0.026}
     evidence = evidence_of(scene(40, nodes, {(TO_STORE, ERRORS): 0.8}), state=settled_mesh())
-    order = ranked(evidence)
+    order = rank_services(evidence)
     assert order[0] == SERVICES[STORE]
     nats = dict(zip(evidence.names, attribution_nats(evidence), strict=True))
     assert nats[SERVICES[STORE]] == pytest.approx(NATS, rel=0.1)
@@ -122,16 +122,16 @@ def test_in_a_chain_the_last_failing_service_stands_first() -> None:
     nodes = {(GATEWAY, ERRORS): 0.02, (CART, ERRORS): 0.04, (STORE, ERRORS): 0.9}
     edges = {(CALLS.index((GATEWAY, CART)), ERRORS): 0.04, (TO_STORE, ERRORS): 0.9, (3, ERRORS): 0.9}
     nodes |= {(SEARCH, ERRORS): 0.46}
-    assert ranked(evidence_of(scene(40, nodes, edges), state=settled_mesh()))[0] == SERVICES[STORE]
+    assert rank_services(evidence_of(scene(40, nodes, edges), state=settled_mesh()))[0] == SERVICES[STORE]
 
 
 def test_errors_without_a_failing_callee_are_the_callers_own() -> None:
     """Exceptions in the cart show at the cart, and at the gateway that calls it."""
     nodes = {(CART, ERRORS): 0.3, (GATEWAY, ERRORS): 0.15}
     evidence = evidence_of(scene(40, nodes, {(CALLS.index((GATEWAY, CART)), ERRORS): 0.3}), state=settled_mesh())
-    assert ranked(evidence)[0] == SERVICES[CART]
+    assert rank_services(evidence)[0] == SERVICES[CART]
     alone = evidence_of(scene(40, {(CART, ERRORS): 0.3}), state=settled_mesh())
-    assert ranked(alone)[0] == SERVICES[CART], "not even if no caller sees them"
+    assert rank_services(alone)[0] == SERVICES[CART], "not even if no caller sees them"
     assert not attribution_nats(alone).any()
 
 

@@ -42,7 +42,7 @@ def one(service: str, score: float = 1.0, *reasons: Reason) -> Suspect:
     return Suspect(service, score, reasons)
 
 
-def led(*services: str, score: float = 0.99) -> tuple[Lead, ...]:
+def make_leads(*services: str, score: float = 0.99) -> tuple[Lead, ...]:
     """Return the leads after snapshots with these first suspects."""
     leads: tuple[Lead, ...] = ()
     for service in services:
@@ -57,7 +57,7 @@ def scores_in_list(suspects: tuple[Suspect, ...], leads: tuple[Lead, ...]) -> di
 def test_a_suspect_that_led_stays_in_the_list_at_a_fading_share() -> None:
     shares = []
     for later in (1, 1 + HALF_LIFE, 1000):
-        leads = led(*["cause"] * 9, *["victim"] * int(later))
+        leads = make_leads(*["cause"] * 9, *["victim"] * int(later))
         found = scores_in_list((one("victim", 0.9), one("other", 0.1)), leads)
         assert next(iter(found)) == "victim"
         assert sum(found.values()) == pytest.approx(1)
@@ -68,25 +68,25 @@ def test_a_suspect_that_led_stays_in_the_list_at_a_fading_share() -> None:
 
 
 def test_its_reasons_stay_with_it() -> None:
-    found = with_leads((one("victim"), one("cause", 0.0)), led(*["cause"] * LED, "victim"))
+    found = with_leads((one("victim"), one("cause", 0.0)), make_leads(*["cause"] * LED, "victim"))
     assert [suspect.reasons for suspect in found if suspect.service == "cause"] == [(SLOW,)]
 
 
 def test_a_short_or_unclear_lead_is_not_kept() -> None:
     suspects = (one("victim", 0.9),)
-    assert with_leads(suspects, led(*["cause"] * (LED - 1), "victim")) == suspects
-    assert led(*["cause"] * 9, score=0.4) == ()
+    assert with_leads(suspects, make_leads(*["cause"] * (LED - 1), "victim")) == suspects
+    assert make_leads(*["cause"] * 9, score=0.4) == ()
     assert with_leads(suspects, ()) == suspects
 
 
 def test_a_suspect_that_the_list_has_keeps_a_higher_score() -> None:
     suspects = (one("victim", 0.6), one("cause", 0.4))
-    assert with_leads(suspects, led(*["cause"] * 9, "victim")) == suspects
+    assert with_leads(suspects, make_leads(*["cause"] * 9, "victim")) == suspects
 
 
 @pytest.mark.parametrize("score", [0.72, 0.8, 0.99])
 def test_a_clear_cause_stays_clear(score: float) -> None:
-    found = scores_in_list((one("victim", score), one("other", 1 - score)), led(*["cause"] * 9, "victim"))
+    found = scores_in_list((one("victim", score), one("other", 1 - score)), make_leads(*["cause"] * 9, "victim"))
     assert found["victim"] == pytest.approx(min(score, 1 - found["cause"]))
     assert found["victim"] >= 0.7
     assert sum(found.values()) == pytest.approx(1)
@@ -94,10 +94,10 @@ def test_a_clear_cause_stays_clear(score: float) -> None:
 
 def test_the_list_stays_short() -> None:
     many = tuple(one(f"s{i}", 0.1) for i in range(MOST_SUSPECTS))
-    found = scores_in_list(many, led(*["cause"] * 9, "s0"))
+    found = scores_in_list(many, make_leads(*["cause"] * 9, "s0"))
     assert len(found) == MOST_SUSPECTS
     assert "cause" in found
-    leads = led(*[service for service in "abcdef" for _ in range(LED)])
+    leads = make_leads(*[service for service in "abcdef" for _ in range(LED)])
     assert len(leads) == MOST_LEADS
     assert leads[0].suspect.service == "f", "the present one"
     several = scores_in_list((one("s", 1.0),), leads)
@@ -106,7 +106,7 @@ def test_the_list_stays_short() -> None:
 
 
 def test_an_incident_that_absorbs_another_one_keeps_its_leads() -> None:
-    both = join_leads(led("a", "a"), led("a", "b", "b", "b"))
+    both = join_leads(make_leads("a", "a"), make_leads("a", "b", "b", "b"))
     assert {lead.suspect.service: lead.snapshots for lead in both} == {"a": 3, "b": 3}
 
 

@@ -18,7 +18,7 @@ FIRST = 30  # index of the first snapshot with a change
 RATE = EDGE[0]
 
 
-def shared(
+def shares_of(
     index: int,
     share: float,
     *,
@@ -53,7 +53,7 @@ def shared(
     )
 
 
-def vanished(evidence: Evidence, *services: str) -> float:
+def disappearance_of(evidence: Evidence, *services: str) -> float:
     """Return the strongest evidence that one of these services is gone, or that calls to it were moved or dropped."""
     rows = [evidence.names.index(name) for name in services if name in evidence.names]
     return float(evidence.kinds[rows, EvidenceKind.VANISHED].max(initial=0))
@@ -62,7 +62,7 @@ def vanished(evidence: Evidence, *services: str) -> float:
 def canary(shares: Sequence[float], each: int = 10, **kwargs: object) -> list[MeshSnapshot]:
     """Return the snapshots of a canary that takes each of these shares for ``each`` snapshots."""
     return [
-        shared(FIRST + i, shares[i // each], **kwargs)  # type: ignore[arg-type]
+        shares_of(FIRST + i, shares[i // each], **kwargs)  # type: ignore[arg-type]
         for i in range(each * len(shares))
     ]
 
@@ -82,13 +82,13 @@ def test_versions_have_a_name_in_common() -> None:
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.9, 1.0])
 def test_a_canary_with_any_share_is_no_fault(name: str, share: float) -> None:
     for length in (1, LASTS, LASTS + 6):
-        evidence = evidence_of(*(shared(FIRST + i, share, name=name) for i in range(length)))
-        assert vanished(evidence, *SERVICES, name) == 0, length
+        evidence = evidence_of(*(shares_of(FIRST + i, share, name=name) for i in range(length)))
+        assert disappearance_of(evidence, *SERVICES, name) == 0, length
 
 
 def test_a_canary_of_one_caller_that_takes_all_at_once_is_no_fault() -> None:
-    evidence = evidence_of(*(shared(FIRST + i, 0.95, callers=[CART]) for i in range(LASTS + 2)))
-    assert vanished(evidence, *SERVICES, CANARY) == 0
+    evidence = evidence_of(*(shares_of(FIRST + i, 0.95, callers=[CART]) for i in range(LASTS + 2)))
+    assert disappearance_of(evidence, *SERVICES, CANARY) == 0
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
@@ -97,18 +97,18 @@ def test_a_canary_that_is_withdrawn_is_no_fault(share: float) -> None:
     used = canary([share], each=24)
     for present in (True, False):
         for length in (1, 3, LASTS + 2):
-            idle = [shared(FIRST + 24 + i, 0.0, present=present) for i in range(length)]
-            assert vanished(evidence_of(*used, *idle), *SERVICES, CANARY) == 0, (present, length)
+            idle = [shares_of(FIRST + 24 + i, 0.0, present=present) for i in range(length)]
+            assert disappearance_of(evidence_of(*used, *idle), *SERVICES, CANARY) == 0, (present, length)
 
 
 def test_a_canary_with_all_of_the_traffic_that_dies_is_missed() -> None:
-    dead = [shared(FIRST + 24 + i, 1.0, present=False) for i in range(4)]
-    assert vanished(evidence_of(*canary([1.0], each=24), *dead), CANARY) > 4
+    dead = [shares_of(FIRST + 24 + i, 1.0, present=False) for i in range(4)]
+    assert disappearance_of(evidence_of(*canary([1.0], each=24), *dead), CANARY) > 4
 
 
 def with_canary(index: int, *, slower: float = 1.0, errors: float = 0.01, both: bool = False) -> MeshSnapshot:
     """Return a snapshot with a canary that takes a fifth of the calls and is so many times as slow."""
-    whole = shared(index, 0.2)
+    whole = shares_of(index, 0.2)
     calls = whole.edge_features.copy()
     rows = slice(-2, None) if not both else [-2, -1, CALLS.index((CART, STORE)), CALLS.index((SEARCH, STORE))]
     calls[rows, 2:] *= slower
@@ -160,8 +160,8 @@ def test_a_canary_with_few_requests_is_not_judged() -> None:
 def test_calls_that_no_replacement_gets_are_dropped(name: str) -> None:
     """A new service of another namespace, or none at all, is no replacement."""
     if name:
-        used = [shared(FIRST + i, 0.0, name=name) for i in range(2)]
-        fallen = [shared(FIRST + 2 + i, 0.0, name=name, callers=[CART], lost=0.9) for i in range(LASTS + 2)]
+        used = [shares_of(FIRST + i, 0.0, name=name) for i in range(2)]
+        fallen = [shares_of(FIRST + 2 + i, 0.0, name=name, callers=[CART], lost=0.9) for i in range(LASTS + 2)]
     else:
-        used, fallen = [], [shared(FIRST + i, 0.9, callers=[CART], present=False) for i in range(LASTS + 2)]
-    assert vanished(evidence_of(*used, *fallen), SERVICES[STORE]) == DROPPED_SURPRISE
+        used, fallen = [], [shares_of(FIRST + i, 0.9, callers=[CART], present=False) for i in range(LASTS + 2)]
+    assert disappearance_of(evidence_of(*used, *fallen), SERVICES[STORE]) == DROPPED_SURPRISE
