@@ -21,7 +21,7 @@ Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 SLOTS, SCALES, EXPOSURES = 13, 3, 3
-FILTER_CONSTANTS, TAIL_CONSTANTS = 19, 6
+FILTER_CONSTANTS, TAIL_CONSTANTS = 20, 6
 MOST_CHANNELS = 64
 NODE_METRICS, EDGE_METRICS, NODE_CHANNELS, EDGE_CHANNELS = 7, 4, 9, 5
 
@@ -45,21 +45,24 @@ def update_filters(
     constants: Floats,
     floor: Floats,
     two_sided: Flags,
+    counted: Flags,
+    above: Floats,
     filters: Floats,
     value: Floats,
     noise: Floats,
     measured: Flags,
     muted: Flags,
     paused: Flags,
+    requests: Floats,
 ) -> tuple[Floats, Floats, Floats, Floats, Floats, Flags]:
     """``update_filters`` of ``model/state/filters.py``.
 
     Args:
         constants: of that file, in the order of ``FilterConstants`` in ``csrc/passes.h``.
-        floor, two_sided: ``[C]`` of the channels; the floor as a variance.
+        floor, two_sided, counted, above: ``[C]`` of the channels; the floor as a variance.
         filters: ``[13, N, C]``.
         value, noise, measured: ``[N, C]``.
-        muted, paused: ``[N]``.
+        muted, paused, requests: ``[N]``.
 
     Returns:
         Updated filters, deviations now, levels ``[S, N, C]``, expected values, spreads, and which series are known.
@@ -75,12 +78,15 @@ def update_filters(
         _fit("constants", constants, np.float32, (FILTER_CONSTANTS,)),
         _fit("floor", floor, np.float32, (channels,)),
         _fit("two_sided", two_sided, np.bool_, (channels,)),
+        _fit("counted", counted, np.bool_, (channels,)),
+        _fit("above", above, np.float32, (channels,)),
         _fit("filters", filters, np.float32, (SLOTS, *size)),
         _fit("value", value, np.float32, size),
         _fit("noise", noise, np.float32, size),
         _fit("measured", measured, np.bool_, size),
         _fit("muted", muted, np.bool_, (rows,)),
         _fit("paused", paused, np.bool_, (rows,)),
+        _fit("requests", requests, np.float32, (rows,)),
         *(after, now, level, expected, spread, known),
     )
     return after, now, level, expected, spread, known

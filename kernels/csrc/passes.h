@@ -13,7 +13,7 @@ constexpr int MOST_CHANNELS = 64;
 // Constants of model/state/filters.py, in this order.
 struct FilterConstants {
     float fast, slow, short_rate, long_rate, prior_weight, clip, clip_consistency, bound, memorable, support;
-    float short_scale, long_scale, limit, tail_start, rested[SCALES], fade, excess_limit;
+    float short_scale, long_scale, limit, tail_start, rested[SCALES], fade, excess_limit, enough;
 };
 
 struct FilterPass {
@@ -21,10 +21,13 @@ struct FilterPass {
     const FilterConstants* constants;
     const float* floor;        // [C] variance
     const uint8_t* two_sided;  // [C]
+    const uint8_t* counted;    // [C] channels of which few requests say little
+    const float* above;        // [C] share of the requests above a quantile; 0: no quantile
     const float* before;       // [13, rows, C]
     const float *value, *noise;
     const uint8_t* measured;          // [rows, C]
     const uint8_t *muted, *paused;    // [rows]
+    const float* requests;            // [rows]
     float *after, *now, *level, *expected, *spread;  // level [S, rows, C]
     uint8_t* known;
 };

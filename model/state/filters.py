@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kernels import passes
-from model.features import Array, Channel
+from model.features import COUNTED, MANY, QUANTILES, Array, Channel
 from model.snapshot import BoolArray, IntArray
 
 # Slots of a filter. Variances are in transformed units squared.
@@ -38,10 +38,11 @@ RESTED = np.array([1.0, TAIL_START / SHORT_SCALE, TAIL_START / LONG_SCALE], np.f
 TAIL_MEMORY = 1000  # snapshots after which old tail counts fade
 EXCESS_LIMIT = 5.0  # largest exceedance counted, sigmas
 FADE = np.float32(1 - 1 / TAIL_MEMORY)
+ENOUGH = 20.0  # requests in a snapshot, from which it alone can deny what the snapshots before it showed
 _CONSTANTS = np.array(  # of the compiled pass, in the order of FilterConstants in kernels/csrc/passes.h
     [
         *(FAST, SLOW, SHORT_RATE, LONG_RATE, PRIOR_WEIGHT, CLIP, CLIP_CONSISTENCY, BOUND, MEMORABLE, SUPPORT),
-        *(SHORT_SCALE, LONG_SCALE, LIMIT, TAIL_START, *RESTED, FADE, EXCESS_LIMIT),
+        *(SHORT_SCALE, LONG_SCALE, LIMIT, TAIL_START, *RESTED, FADE, EXCESS_LIMIT, ENOUGH),
     ],
     np.float32,
 )
@@ -121,11 +122,16 @@ def update_filters(
     muted: BoolArray,
     paused: BoolArray,
     channels: tuple[Channel, ...],
+    requests: Array | None = None,
 ) -> tuple[Deviation, Array]:
     """Return the deviation of each value from its filters, and the updated filters.
 
     Centre and variance are exponentially forgetting means of Huber-clipped innovations (Huber 1964), a fast and a slow
     pair. The deviation is the smaller of the two, so that a level known to either baseline is normal.
+
+    A quantile that a single request can set is no evidence by itself: its deviation ends where the tail starts. Several
+    such snapshots are evidence, through the averages. A snapshot of a few requests hardly denies the averages, because
+    a service that fails a third of its requests often answers two in a row.
 
     Args:
         filters: ``[13, N, C]``; not changed.
@@ -133,12 +139,17 @@ def update_filters(
         muted: ``[N]`` rows whose tails do not learn.
         paused: ``[N]`` rows whose centres and variances do not learn from deviations either.
         channels: C channels.
+        requests: ``[N]`` in the snapshot; None: many.
     """
     floor = np.array([c.floor**2 for c in channels], np.float32)
+    counted = np.array([c.name in COUNTED for c in channels], bool)
+    above = np.array([1 - QUANTILES[c.name] if c.name in QUANTILES else 0 for c in channels], np.float32)
+    if requests is None:
+        requests = np.full(filters.shape[1], MANY, np.float32)
     if passes.are_compiled():
         two_sided = np.array([c.two_sided for c in channels], bool)
         updated, now, level, expected, spread, known = passes.update_filters(
-            _CONSTANTS, floor, two_sided, filters, value, noise, measured, muted, paused
+            _CONSTANTS, floor, two_sided, counted, above, filters, value, noise, measured, muted, paused, requests
         )
         return _deviation(filters, value, now, level, expected, spread, known), updated
     before, filters = filters, filters.copy()
@@ -152,7 +163,9 @@ def update_filters(
     fast, spread = _score(value, filters, CENTRE, noise, floor, uncertainty)
     slow, slow_spread = _score(value, filters, SLOW_CENTRE, noise, floor, uncertainty)
     nearer = np.abs(slow) < np.abs(fast)
-    now = np.where(known & (fast * slow > 0), np.where(nearer, slow, fast), 0).clip(-LIMIT, LIMIT)
+    is_one = (above > 0) & (requests[:, None] * above <= 1)
+    limit = np.where(is_one, np.float32(TAIL_START), np.float32(LIMIT))
+    now = np.where(known & (fast * slow > 0), np.where(nearer, slow, fast), 0).clip(-limit, limit)
     past_short, past_long = before[SHORT], before[LONG]
     expected = np.where(nearer, filters[SLOW_CENTRE], filters[CENTRE])
     learns = measured & ~(paused[:, None] & (np.abs(now) > CLIP))
@@ -162,7 +175,9 @@ def update_filters(
     filters[SHORT] += np.where(measured, bounded - past_short, 0) * np.float32(SHORT_RATE)
     filters[LONG] += np.where(measured, bounded - past_long, 0) * np.float32(LONG_RATE)
     filters[SEEN] += measured
-    level = _levels(now, filters[SHORT], filters[LONG], channels)
+    is_few = counted & (requests[:, None] < ENOUGH)
+    sure = np.where(is_few, requests[:, None] / np.float32(ENOUGH), np.float32(1))
+    level = _levels(now, filters[SHORT], filters[LONG], sure, channels)
     spread = np.where(nearer, slow_spread, spread)
     deviation = _deviation(before, value, now.astype(np.float32), level, expected, spread, known)
     _count_tail(filters, deviation, muted)
@@ -224,15 +239,17 @@ def _learn(filters: Array, centre: int, value: Array, spread: Array, forget: flo
     filters[centre] += np.maximum(forget, 1 / (seen + 1)) * innovation
 
 
-def _levels(now: Array, short: Array, long: Array, channels: tuple[Channel, ...]) -> Array:
+def _levels(now: Array, short: Array, long: Array, sure: Array, channels: tuple[Channel, ...]) -> Array:
     """Return ``[SCALES, N, C]``: the deviation now, over 4 and over 16 snapshots, each scaled to unit variance of white
     noise.
 
     Traffic counts on both sides, other channels only when they get worse. An average that the present does not confirm
     belongs to the past and is no anomaly any more. The average over 4 snapshots also confirms the one over 16, which
-    would otherwise come back when the shorter one has faded.
+    would otherwise come back when the shorter one has faded. Of a snapshot of few requests, only the share ``sure``
+    ``[N, C]`` confirms or denies; the rest is left to the average.
     """
-    present, going_on = _confirmed(short, now), _confirmed(long, short)
+    recent = sure * now + (1 - sure) * short
+    present, going_on = _confirmed(short, recent), _confirmed(long, short)
     level = np.empty((SCALES, *now.shape), np.float32)
     for of_scale, (deviation, scale) in zip(level, ((now, 1), (short, SHORT_SCALE), (long, LONG_SCALE)), strict=True):
         np.multiply(deviation, present, out=of_scale, casting="same_kind")
