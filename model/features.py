@@ -248,14 +248,6 @@ def _transform(values: Array, observed: BoolArray, channels: tuple[Channel, ...]
     return np.where(observed, np.stack(columns, axis=1), np.float32(0)).astype(np.float32)
 
 
-def error_noise(share: Array, channel: Channel, requests: Array) -> Array:
-    """Return the sampling variance of a share of failures among ``requests``, see :func:`_noise`."""
-    p = (share * requests + 0.5) / (requests + 1)
-    offset = np.float32(channel.offset)
-    noise: Array = p * (1 - p) / requests * (1 / (p + offset) + 1 / (1 - p + offset)) ** 2
-    return noise
-
-
 def count_requests(noise: Array) -> Array:
     """Return the requests ``[N]`` behind each row of sampling noise, ``[N, C]``; ``MANY`` where it has none."""
     of_median = noise[:, P50]
@@ -277,7 +269,8 @@ def _noise(values: Array, requests: Array, channels: tuple[Channel, ...], interv
         if channel.name in ("request_rate", "requests_per_second"):
             noise[:, i] = (x + 1 / interval_seconds) / interval_seconds / (x + offset) ** 2
         elif channel.name == "error_rate":
-            noise[:, i] = error_noise(x, channel, n)
+            p = (x * n + 0.5) / (n + 1)
+            noise[:, i] = p * (1 - p) / n * (1 / (p + offset) + 1 / (1 - p + offset)) ** 2
         elif channel.name in ("p50_latency", "own_time"):
             noise[:, i] = MEDIAN_NOISE / n
         elif channel.name == "p99_latency":

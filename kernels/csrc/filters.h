@@ -47,7 +47,7 @@ TAGAE_INLINE void update_vector(
     put(f.spread + at, nearer ? slow_spread : spread, lanes);
     put_mask(f.known + at, known, lanes);
 
-    const Mask learns = measured & ~(paused & (absolute(now) > k.clip));
+    const Mask learns = measured & ~(paused & (absolute(now) >= k.clip));
     learn(k, learns, k.fast, value, spread, seen, centre, variance);
     learn(k, learns, k.slow, value, slow_spread, seen, slow_centre, slow_variance);
     keep(CENTRE, centre);
@@ -66,7 +66,8 @@ TAGAE_INLINE void update_vector(
     const Floats share = clip(recent / (remembered ? k.support * lately : one), 0.0f, 1.0f);
     const Floats present = remembered ? share : one;
     const Mask lasted = absolute(longer) > k.memorable;
-    const Floats confirmed = clip(lately / (lasted ? k.support * longer : one), 0.0f, 1.0f);
+    const Floats surely = smaller(sure / k.short_rate, 1.0f), recently = surely * lately + (one - surely) * longer;
+    const Floats confirmed = clip(recently / (lasted ? k.support * longer : one), 0.0f, 1.0f);
     const Floats going_on = lasted ? confirmed : one;
     const Floats signed_levels[] = {
         now * present, lately * present * k.short_scale, longer * present * going_on * k.long_scale};
@@ -88,7 +89,7 @@ inline void weigh_requests(
     const tagae::FilterPass& f, const tagae::FilterConstants& k, float requests, float* limit, float* sure) {
     for (int64_t c = 0; c < f.channels; ++c) {
         const bool is_one = f.above[c] > 0.0f && requests * f.above[c] <= 1.0f;
-        limit[c] = is_one ? k.tail_start : k.limit;
+        limit[c] = is_one ? k.clip : k.limit;
         sure[c] = f.counted[c] && requests < k.enough ? requests / k.enough : 1.0f;
     }
 }

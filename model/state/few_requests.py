@@ -1,42 +1,121 @@
-"""Shares of few requests.
+"""Failures among few requests.
 
-One failure among two requests is not a share of 50%. With few requests the share of failures moves towards the usual
-one, as if more requests, which fail as usual, had been seen too. How far a failure then is from normal agrees with the
-binomial distribution, and the usual share is learned without the bias that a logarithm of 0 or 1 failures has.
+One failure among two requests is not a share of 50%, and a second one a minute later is more than chance. So where few
+requests are made, failures are counted: those of one, 4 and 16 snapshots are compared with the earlier ones of the same
+service or call. Nothing is assumed of the usual share, and the test is exact however few the requests are.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
+from numpy.typing import NDArray
 
-from model.features import EDGE_CHANNELS, ERROR, Array, error_noise
-from model.snapshot import BoolArray
-from model.state.filters import ENOUGH, SEEN, SLOW_CENTRE
+from model.features import EDGE_CHANNELS, ERROR, RATE
+from model.features import Array as Floats
+from model.snapshot import IntArray, MeshSnapshot, find_calls, find_rows
+from model.state.filters import ENOUGH, TAIL_START, Deviation
 
-MOST = 10 * ENOUGH  # requests, above which the usual share no longer matters
+SCALES = (1, 4, 16)  # snapshots, as of the filters
+BEFORE, YOUNG = 32, 48  # last snapshots that are not compared with; if not more are known than YOUNG, the last 16
+LASTING = 3.0  # sigmas over 16 snapshots, from which one without requests does not interrupt a deviation
+FEW_FAILURES = 10 * ENOUGH  # requests; of more, a normal distribution describes the failures well enough
 CHANNEL = EDGE_CHANNELS[ERROR]  # the same for services and calls
+Array = NDArray[np.float64]
 
 
-def shrink_errors(
-    value: Array, noise: Array, measured: BoolArray, filters: Array, requests: Array
-) -> tuple[Array, Array]:
-    """Return the channels ``[N, C]`` and their noise with the shrunken shares of failures.
+def count_failures(
+    deviation: Deviation,
+    requests: Floats,
+    window: Sequence[MeshSnapshot],
+    interval_seconds: float,
+    names: Sequence[str],
+    ages: Floats,
+    calls: IntArray | None = None,
+) -> Deviation:
+    """Return the deviation of services, or of their calls, in which failures among few requests are counted.
+
+    The levels are those of :func:`compare_counts`, and at most those of the filters; but of fewer than ``ENOUGH``
+    requests, over 16 snapshots, the filters say little. The value is the share among the last ``ENOUGH`` requests. Only
+    levels that would be in the tail are compared.
 
     Args:
-        value, noise, measured: of services or calls, ``[N, C]``; not changed.
-        filters: ``[13, N, C]`` before the snapshot.
-        requests: ``[N]`` in the snapshot.
+        deviation: of services ``[N, 9]``, or of calls ``[E, 5]``.
+        requests: in the snapshot, ``[N]`` or ``[E]``.
+        window: the last snapshots, this one included, oldest first.
+        interval_seconds: between snapshots, s.
+        names: ids of the N services.
+        ages: snapshots for which each is part of an alert, which say nothing about the time before, ``[N]`` or ``[E]``.
+        calls: ``[2, E]`` rows of the services at both ends.
     """
-    rows = np.flatnonzero((requests < MOST) & measured[:, ERROR])
+    is_few = (requests < FEW_FAILURES) & (deviation.seen[:, ERROR] > 0)
+    rows = np.flatnonzero(is_few & (deviation.level[..., ERROR].max(axis=0) > TAIL_START))
     if not len(rows):
-        return value, noise
-    counted, seen = requests[rows], filters[SEEN, rows, ERROR]
-    share, usual = _shares(value[rows, ERROR]), _shares(filters[SLOW_CENTRE, rows, ERROR])
-    added = np.minimum(np.float32(ENOUGH), counted * seen)  # no more than were ever seen
-    together = counted + added
-    share = (share * counted + usual * added) / together
-    value, noise = value.copy(), noise.copy()
-    value[rows, ERROR], noise[rows, ERROR] = CHANNEL.forward(share), error_noise(share, CHANNEL, together)
-    return value, noise
+        return deviation
+    ends = rows[None] if calls is None else calls[:, rows]
+    failed, made = _count(window, [tuple(names[i] for i in pair) for pair in ends.T.tolist()], interval_seconds)
+    value, observed, level = deviation.value.copy(), deviation.observed.copy(), deviation.level.copy()
+    last = made.cumsum(axis=0) - made < ENOUGH
+    counted = (made * last).sum(axis=0)
+    known = (counted > 0) & (requests[rows] < ENOUGH)
+    share = (failed * last).sum(axis=0)[known] / counted[known]
+    value[rows[known], ERROR] = CHANNEL.forward(share.astype(np.float32))
+    age = np.arange(len(window))[:, None]
+    older = age >= ages[rows] + (BEFORE if len(window) > YOUNG else SCALES[-1])
+    before, made_before = (failed * older).sum(axis=0), (made * older).sum(axis=0)
+    is_unsure = (requests[rows] < ENOUGH) & (made_before > 0)
+    for scale, snapshots in enumerate(SCALES):
+        found = compare_counts(failed[:snapshots].sum(axis=0), made[:snapshots].sum(axis=0), before, made_before)
+        of_filters = level[scale, rows, ERROR]
+        counts = np.where(made_before > 0, np.minimum(found, of_filters), of_filters)
+        level[scale, rows, ERROR] = np.where(is_unsure, found, counts) if snapshots == SCALES[-1] else counts
+    observed[rows[is_unsure & (level[-1, rows, ERROR] >= LASTING)], ERROR] = True
+    return replace(deviation, value=value, observed=observed, level=level)
 
 
-def _shares(transformed: Array) -> Array:
-    return CHANNEL.invert(transformed).astype(np.float32)
+def compare_counts(failed: Array, made: Array, before: Array, made_before: Array) -> Array:
+    """Return by how many sigmas more of the requests fail than before; 0 if nothing is known of the time before.
+
+    If nothing has changed, all failures are spread over both times as the requests are. So the later ones follow a
+    binomial distribution, whatever the usual share is. The result is the signed root of its deviance, with half a
+    failure as the correction for counts: within 0.2 sigmas of the exact quantile.
+
+    Args:
+        failed, made: failures and requests, lately.
+        before, made_before: the same in an earlier time.
+    """
+    total = failed + before
+    expected = total * made / np.maximum(made + made_before, 1e-9)
+    later = np.maximum(failed - 0.5, expected)
+    earlier = np.maximum(total - later, 1e-9)
+    usual = np.maximum(total - expected, 1e-9)
+    deviance = later * np.log(np.maximum(later, 1e-9) / np.maximum(expected, 1e-9)) + earlier * np.log(earlier / usual)
+    sigmas: Array = np.sqrt(2 * np.maximum(deviance, 0)) * (made_before > 0)
+    return sigmas
+
+
+def _count(
+    window: Sequence[MeshSnapshot], wanted: Sequence[tuple[str, ...]], interval_seconds: float
+) -> tuple[Array, Array]:
+    """Return the failures and the requests of k services or calls, ``[len(window), k]`` each, newest first; 0 where
+    they are not known."""
+    failed, made = np.zeros((2, len(window), len(wanted)))
+    names = {name for ends in wanted for name in ends}
+    is_call = len(wanted[0]) == 2
+    pairs = [(ends[0], ends[-1]) for ends in wanted]
+    row: dict[str, int] = {}
+    at = np.zeros(0, np.int64)
+    of: MeshSnapshot | None = None  # whose rows `at` has; most snapshots share their arrays
+    for age, snapshot in enumerate(reversed(window)):
+        if of is None or snapshot.node_ids is not of.node_ids or snapshot.edge_index is not of.edge_index:
+            row, of = find_rows(snapshot.node_ids, names, row), snapshot
+            at = find_calls(snapshot, pairs, row) if is_call else np.array([row.get(a, -1) for a, _ in pairs], np.int64)
+        features, observed = (
+            (snapshot.edge_features, snapshot.edge_observed)
+            if is_call
+            else (snapshot.node_features, snapshot.node_observed)
+        )
+        known = (at >= 0) & observed[at, RATE] & observed[at, ERROR]
+        made[age] = features[at, RATE] * known
+        failed[age] = made[age] * features[at, ERROR]
+    return failed * interval_seconds, made * interval_seconds

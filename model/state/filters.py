@@ -164,11 +164,11 @@ def update_filters(
     slow, slow_spread = _score(value, filters, SLOW_CENTRE, noise, floor, uncertainty)
     nearer = np.abs(slow) < np.abs(fast)
     is_one = (above > 0) & (requests[:, None] * above <= 1)
-    limit = np.where(is_one, np.float32(TAIL_START), np.float32(LIMIT))
+    limit = np.where(is_one, np.float32(CLIP), np.float32(LIMIT))
     now = np.where(known & (fast * slow > 0), np.where(nearer, slow, fast), 0).clip(-limit, limit)
     past_short, past_long = before[SHORT], before[LONG]
     expected = np.where(nearer, filters[SLOW_CENTRE], filters[CENTRE])
-    learns = measured & ~(paused[:, None] & (np.abs(now) > CLIP))
+    learns = measured & ~(paused[:, None] & (np.abs(now) >= CLIP))
     _learn(filters, CENTRE, value, spread, FAST, learns)
     _learn(filters, SLOW_CENTRE, value, slow_spread, SLOW, learns)
     bounded = now.clip(-BOUND, BOUND)
@@ -249,7 +249,8 @@ def _levels(now: Array, short: Array, long: Array, sure: Array, channels: tuple[
     ``[N, C]`` confirms or denies; the rest is left to the average.
     """
     recent = sure * now + (1 - sure) * short
-    present, going_on = _confirmed(short, recent), _confirmed(long, short)
+    lately = np.minimum(sure / np.float32(SHORT_RATE), 1)  # of the average over 4 snapshots
+    present, going_on = _confirmed(short, recent), _confirmed(long, lately * short + (1 - lately) * long)
     level = np.empty((SCALES, *now.shape), np.float32)
     for of_scale, (deviation, scale) in zip(level, ((now, 1), (short, SHORT_SCALE), (long, LONG_SCALE)), strict=True):
         np.multiply(deviation, present, out=of_scale, casting="same_kind")

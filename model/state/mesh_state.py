@@ -56,7 +56,7 @@ from model.state.filters import (
     new_filters,
     update_filters,
 )
-from model.state.few_requests import shrink_errors
+from model.state.few_requests import count_failures
 from model.state.history import History, append_block, block_length, new_history, skip_blocks
 from model.state.load_adapter import Adaptation, load_effect
 from model.state.presence import Presence, Rows, find_presence
@@ -205,22 +205,27 @@ def observe(
     edge_paused = paused[state.edge_index[0]] | paused[state.edge_index[1]]
     # Of a service whose rate is not measured, nobody knows how few requests it has.
     requests = np.where(values.node_observed[:, RATE], count_requests(values.node_noise), np.float32(MANY))
-    node, node_filters = _filter(
-        state.node_filters, values.node, values.node_observed, values.node_noise, muted, paused, requests, NODE_CHANNELS
+    node, node_filters = update_filters(
+        state.node_filters, values.node, values.node_observed, values.node_noise, muted, paused, NODE_CHANNELS, requests
     )
     edge_involved = involved[state.edge_index[0]] | involved[state.edge_index[1]]
     edge_muted = edge_involved | (edge_exposure != UNEXPOSED)
     edge_requests = count_requests(values.edge_noise)
-    edge, edge_filters = _filter(
+    edge, edge_filters = update_filters(
         state.edge_filters,
         values.edge,
         values.edge_observed,
         values.edge_noise,
         edge_muted,
         edge_paused,
-        edge_requests,
         EDGE_CHANNELS,
+        edge_requests,
     )
+    seen, interval = (*state.window, snapshot), state.interval_seconds
+    ages = state.memory.alert_ages(state.node_ids, snapshot.observed_at, interval)
+    node = count_failures(node, requests, seen, interval, state.node_ids, ages)
+    edge_ages = ages[state.edge_index].max(axis=0)
+    edge = count_failures(edge, edge_requests, seen, interval, state.node_ids, edge_ages, state.edge_index)
     if changed.any():
         new = changed & state.memory.has_new_version(state.node_ids)
         calls = new[state.edge_index[1]]
@@ -268,22 +273,6 @@ def observe(
     if sequence % length == 0:
         state = replace(state, node_history=append_block(state.node_history, state.node_ids, window[-length:]))
     return observation, replace(state, sequence=sequence, observed_at=snapshot.observed_at, window=window)
-
-
-def _filter(
-    filters: Array,
-    value: Array,
-    measured: BoolArray,
-    noise: Array,
-    muted: BoolArray,
-    paused: BoolArray,
-    requests: Array,
-    channels: tuple[Channel, ...],
-) -> tuple[Deviation, Array]:
-    """As :func:`update_filters`, with shrunken shares of few requests. The deviation has the measured values."""
-    shrunken, noise = shrink_errors(value, noise, measured, filters, requests)
-    deviation, updated = update_filters(filters, shrunken, measured, noise, muted, paused, channels, requests)
-    return replace(deviation, value=value), updated
 
 
 def _observe_traffic(
