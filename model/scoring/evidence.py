@@ -34,6 +34,7 @@ from model.scoring.calibration import Tail
 from model.scoring.canaries import worse_canaries
 from model.scoring.dropped_calls import dropped_calls
 from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
+from model.scoring.rare_failures import rare_failures
 from model.scoring.resources import SHORTAGE_SURPRISE, Trend, cpu_use, shortage, trends
 from model.scoring.saturation import weigh_resources
 from model.scoring.score import PartitionScore
@@ -465,6 +466,7 @@ def _kinds(
     call_material = _material(edge.value, s.edge_expected)
     rising = node.now[:, RATE] > 0
     kinds = np.zeros((count, K), np.float32)
+    rare, rare_calls = rare_failures(state, observation)
     own = s.node[:, OWN_TIME]
     slow, failing = map(np.maximum, worse_since_change(state, observation), worse_canaries(state))
     kinds[:, EvidenceKind.LATENCY] = np.maximum(
@@ -474,7 +476,8 @@ def _kinds(
         s.node_raw[:, P50] * raw_material[0], s.node_raw[:, P99] * raw_material[1]
     )
     kinds[:, EvidenceKind.ERROR] = np.maximum(
-        s.node[:, ERROR] * material[2], raised * np.maximum(failing, failure_surprise(state, observation))
+        s.node[:, ERROR] * material[2],
+        raised * np.maximum.reduce([failing, failure_surprise(state, observation), rare]),
     )
     kinds[:, EvidenceKind.ERROR_RAW] = s.node_raw[:, ERROR] * raw_material[2]
     kinds[:, EvidenceKind.OWN_TIME] = own
@@ -486,7 +489,8 @@ def _kinds(
     kinds[:, EvidenceKind.CONNECTIONS] = s.node[:, CONNECTIONS]
     call_latency = _either(s.edge[:, P50] * call_material[0], s.edge[:, P99] * call_material[1])
     kinds[:, EvidenceKind.CALLS_IN_LATENCY] = _worst(call_latency, destination, count)
-    kinds[:, EvidenceKind.CALLS_IN_ERROR] = _worst(s.edge[:, ERROR] * call_material[2], destination, count)
+    call_errors = np.maximum(s.edge[:, ERROR] * call_material[2], raised * rare_calls)
+    kinds[:, EvidenceKind.CALLS_IN_ERROR] = _worst(call_errors, destination, count)
     kinds[:, EvidenceKind.CALLS_OUT] = _worst(s.edge[:, RATE] * (edge.now[:, RATE] > 0), source, count)
     symptom = kinds[:, _CALLED_SYMPTOMS].max(axis=1)
     from_afar = remote[destination]

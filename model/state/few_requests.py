@@ -16,7 +16,8 @@ from model.features import Array as Floats
 from model.snapshot import IntArray, MeshSnapshot, find_calls, find_rows
 from model.state.filters import ENOUGH, TAIL_START, Deviation
 
-SCALES = (1, 4, 16)  # snapshots, as of the filters
+LAST = 16
+SCALES = (1, 4, LAST)  # snapshots, as of the filters
 BEFORE, YOUNG = 32, 48  # last snapshots that are not compared with; if not more are known than YOUNG, the last 16
 LASTING = 3.0  # sigmas over 16 snapshots, from which one without requests does not interrupt a deviation
 FEW_FAILURES = 10 * ENOUGH  # requests; of more, a normal distribution describes the failures well enough
@@ -53,7 +54,7 @@ def count_failures(
     if not len(rows):
         return deviation
     ends = rows[None] if calls is None else calls[:, rows]
-    failed, made = _count(window, [tuple(names[i] for i in pair) for pair in ends.T.tolist()], interval_seconds)
+    failed, made = count_requests(window, [tuple(names[i] for i in pair) for pair in ends.T.tolist()], interval_seconds)
     value, observed, level = deviation.value.copy(), deviation.observed.copy(), deviation.level.copy()
     last = made.cumsum(axis=0) - made < ENOUGH
     counted = (made * last).sum(axis=0)
@@ -61,14 +62,14 @@ def count_failures(
     share = (failed * last).sum(axis=0)[known] / counted[known]
     value[rows[known], ERROR] = CHANNEL.forward(share.astype(np.float32))
     age = np.arange(len(window))[:, None]
-    older = age >= ages[rows] + (BEFORE if len(window) > YOUNG else SCALES[-1])
+    older = age >= ages[rows] + (BEFORE if len(window) > YOUNG else LAST)
     before, made_before = (failed * older).sum(axis=0), (made * older).sum(axis=0)
     is_unsure = (requests[rows] < ENOUGH) & (made_before > 0)
     for scale, snapshots in enumerate(SCALES):
         found = compare_counts(failed[:snapshots].sum(axis=0), made[:snapshots].sum(axis=0), before, made_before)
         of_filters = level[scale, rows, ERROR]
         counts = np.where(made_before > 0, np.minimum(found, of_filters), of_filters)
-        level[scale, rows, ERROR] = np.where(is_unsure, found, counts) if snapshots == SCALES[-1] else counts
+        level[scale, rows, ERROR] = np.where(is_unsure, found, counts) if snapshots == LAST else counts
     observed[rows[is_unsure & (level[-1, rows, ERROR] >= LASTING)], ERROR] = True
     return replace(deviation, value=value, observed=observed, level=level)
 
@@ -94,7 +95,7 @@ def compare_counts(failed: Array, made: Array, before: Array, made_before: Array
     return sigmas
 
 
-def _count(
+def count_requests(
     window: Sequence[MeshSnapshot], wanted: Sequence[tuple[str, ...]], interval_seconds: float
 ) -> tuple[Array, Array]:
     """Return the failures and the requests of k services or calls, ``[len(window), k]`` each, newest first; 0 where

@@ -42,6 +42,7 @@ from model.state.change_impact import (
     settled_series,
     update_impact,
 )
+from model.state.few_requests import count_failures
 from model.state.filters import (
     CENTRE,
     LONG,
@@ -56,7 +57,6 @@ from model.state.filters import (
     new_filters,
     update_filters,
 )
-from model.state.few_requests import count_failures
 from model.state.history import History, append_block, block_length, new_history, skip_blocks
 from model.state.load_adapter import Adaptation, load_effect
 from model.state.presence import Presence, Rows, find_presence

@@ -1,0 +1,55 @@
+"""Services with few requests of which more fail than before.
+
+Two failures in a snapshot of three requests are no evidence, and none in the next snapshot is no evidence against them.
+Together the last minutes may leave no doubt: the failures since then are compared with those of the time before, which
+needs no filter and no usual share. Failures of one snapshot often have one cause, so two of them count at most.
+"""
+
+import numpy as np
+
+from model.features import ERROR, Array
+from model.snapshot import IntArray
+from model.state.few_requests import BEFORE, ENOUGH, LAST, YOUNG, compare_counts, count_requests
+from model.state.filters import Deviation
+from model.state.mesh_state import MeshState, Observation
+
+LEAST_LONG = 0.25  # sigmas, average over 16 snapshots, from which failures are counted
+AT_ONCE = 2.0  # failures of one snapshot that count
+CERTAIN, MOST = 5.0, 8.0  # decades: less is left to the filters, and more is not given
+MATERIAL = 0.02  # more of the requests
+
+
+def rare_failures(state: MeshState, observation: Observation) -> tuple[Array, Array]:
+    """Return the surprise of services ``[N]`` and of calls ``[E]`` that fail more often than before.
+
+    Args:
+        state: of the mesh, including the snapshot.
+        observation: of the snapshot.
+    """
+    assert state.learned_at is not None  # time of the snapshot that was observed
+    ages = state.memory.alert_ages(state.node_ids, state.learned_at, state.interval_seconds)
+    nodes = _surprise(state, observation.node, np.arange(len(state.node_ids))[None], ages)
+    return nodes, _surprise(state, observation.edge, state.edge_index, ages)
+
+
+def _surprise(state: MeshState, deviation: Deviation, ends: IntArray, ages: Array) -> Array:
+    """Return the surprise of services or calls, ``ends`` ``[1, N]`` or ``[2, E]``; ``ages`` of alerts at services."""
+    surprise = np.zeros(ends.shape[1], np.float32)
+    suspect = (deviation.past_long[:, ERROR] > LEAST_LONG) & (deviation.seen[:, ERROR] > YOUNG)
+    rows = np.flatnonzero(suspect)
+    if not len(rows) or len(state.window) <= YOUNG:
+        return surprise
+    wanted = [tuple(state.node_ids[i] for i in pair) for pair in ends[:, rows].T.tolist()]
+    failed, made = count_requests(state.window, wanted, state.interval_seconds)
+    older = np.arange(len(made))[:, None] >= BEFORE + ages[ends[:, rows]].max(axis=0)
+    lately, before = made[:LAST].sum(axis=0), (made * older).sum(axis=0)
+    counted = np.minimum(failed, AT_ONCE)
+    sigmas = compare_counts(counted[:LAST].sum(axis=0), lately, (counted * older).sum(axis=0), before)
+    decades = np.where(sigmas > 1, sigmas**2 / 2 / np.log(10) + np.log10(np.maximum(sigmas, 1) * np.sqrt(2 * np.pi)), 0)
+    share, usual = (
+        part / np.maximum(of, 1e-9)
+        for part, of in ((failed[:LAST].sum(axis=0), lately), ((failed * older).sum(axis=0), before))
+    )
+    is_certain = (decades >= CERTAIN) & (share - usual >= MATERIAL) & (lately < LAST * ENOUGH)
+    surprise[rows] = np.where(is_certain, np.minimum(decades, MOST), 0)
+    return surprise
