@@ -18,9 +18,9 @@ from model.state.filters import ENOUGH, TAIL_START, Deviation
 
 LAST = 16
 SCALES = (1, 4, LAST)  # snapshots, as of the filters
-BEFORE, YOUNG = 32, 48  # last snapshots that are not compared with; if not more are known than YOUNG, the last 16
+BEFORE, YOUNG = 32, 48  # last snapshots that are no part of the time before; of a window up to YOUNG, only 16 are not
 LASTING = 3.0  # sigmas over 16 snapshots, from which one without requests does not interrupt a deviation
-FEW_FAILURES = 10 * ENOUGH  # requests; of more, a normal distribution describes the failures well enough
+COUNTED = 10 * ENOUGH  # requests; the filters describe the failures of more requests well enough
 CHANNEL = EDGE_CHANNELS[ERROR]  # the same for services and calls
 Array = NDArray[np.float64]
 
@@ -36,9 +36,9 @@ def count_failures(
 ) -> Deviation:
     """Return the deviation of services, or of their calls, in which failures among few requests are counted.
 
-    The levels are those of :func:`compare_counts`, and at most those of the filters; but of fewer than ``ENOUGH``
-    requests, over 16 snapshots, the filters say little. The value is the share among the last ``ENOUGH`` requests. Only
-    levels that would be in the tail are compared.
+    The levels come from :func:`compare_counts`, and are not higher than the filters say. With fewer than ``ENOUGH``
+    requests the filters say little about 16 snapshots, so there the counts decide alone. The value is the share among
+    the last ``ENOUGH`` requests. Only levels in the tail are compared.
 
     Args:
         deviation: of services ``[N, 9]``, or of calls ``[E, 5]``.
@@ -49,7 +49,7 @@ def count_failures(
         ages: snapshots for which each is part of an alert, which say nothing about the time before, ``[N]`` or ``[E]``.
         calls: ``[2, E]`` rows of the services at both ends.
     """
-    is_few = (requests < FEW_FAILURES) & (deviation.seen[:, ERROR] > 0)
+    is_few = (requests < COUNTED) & (deviation.seen[:, ERROR] > 0)
     rows = np.flatnonzero(is_few & (deviation.level[..., ERROR].max(axis=0) > TAIL_START))
     if not len(rows):
         return deviation
@@ -116,6 +116,8 @@ def count_requests(
             if is_call
             else (snapshot.node_features, snapshot.node_observed)
         )
+        if not len(features):
+            continue
         known = (at >= 0) & observed[at, RATE] & observed[at, ERROR]
         made[age] = features[at, RATE] * known
         failed[age] = made[age] * features[at, ERROR]

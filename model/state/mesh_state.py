@@ -203,7 +203,7 @@ def observe(
     involved |= suspicious
     muted = involved | (exposure != UNEXPOSED)
     edge_paused = paused[state.edge_index[0]] | paused[state.edge_index[1]]
-    # Of a service whose rate is not measured, nobody knows how few requests it has.
+    # How few requests a service has is not known if its rate is not measured.
     requests = np.where(values.node_observed[:, RATE], count_requests(values.node_noise), np.float32(MANY))
     node, node_filters = update_filters(
         state.node_filters, values.node, values.node_observed, values.node_noise, muted, paused, NODE_CHANNELS, requests
