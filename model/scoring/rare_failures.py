@@ -1,15 +1,16 @@
 """Services with few requests of which more fail than before.
 
 Two failures in a snapshot of three requests are no evidence, and none in the next snapshot is no evidence against them.
-Together the last minutes may leave no doubt: the failures since then are compared with those of the time before, which
-needs no filter and no usual share. Failures of one snapshot often have one cause, so two of them count at most.
+Together the last minutes may leave no doubt: their failures are compared with the failures of the time before, which
+needs no filter and no usual share. They are over when too many requests have succeeded since the last failure. Failures
+of one snapshot often have one cause, so two of them count at most.
 """
 
 import numpy as np
 
 from model.features import ERROR, Array
 from model.snapshot import IntArray
-from model.state.few_requests import BEFORE, ENOUGH, LAST, YOUNG, compare_counts, count_requests
+from model.state.few_requests import BEFORE, ENOUGH, LAST, YOUNG, compare_counts, continues, count_requests
 from model.state.filters import Deviation
 from model.state.mesh_state import MeshState, Observation
 
@@ -51,5 +52,5 @@ def _surprise(state: MeshState, deviation: Deviation, ends: IntArray, ages: Arra
         for part, of in ((failed[:LAST].sum(axis=0), lately), ((failed * older).sum(axis=0), before))
     )
     is_certain = (decades >= CERTAIN) & (share - usual >= MATERIAL) & (lately < LAST * ENOUGH)
-    surprise[rows] = np.where(is_certain, np.minimum(decades, MOST), 0)
+    surprise[rows] = np.where(is_certain, np.minimum(decades, MOST) * continues(failed, made), 0)
     return surprise

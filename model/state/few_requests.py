@@ -21,6 +21,7 @@ SCALES = (1, 4, LAST)  # snapshots, as of the filters
 BEFORE, YOUNG = 32, 48  # last snapshots that are no part of the time before; of a window up to YOUNG, only 16 are not
 LASTING = 3.0  # sigmas over 16 snapshots, from which one without requests does not interrupt a deviation
 COUNTED = 10 * ENOUGH  # requests; the filters describe the failures of more requests well enough
+BY_CHANCE = 0.05  # that no request failed since, from which failures may continue
 CHANNEL = EDGE_CHANNELS[ERROR]  # the same for services and calls
 Array = NDArray[np.float64]
 
@@ -56,11 +57,9 @@ def count_failures(
     ends = rows[None] if calls is None else calls[:, rows]
     failed, made = count_requests(window, [tuple(names[i] for i in pair) for pair in ends.T.tolist()], interval_seconds)
     value, observed, level = deviation.value.copy(), deviation.observed.copy(), deviation.level.copy()
-    last = made.cumsum(axis=0) - made < ENOUGH
-    counted = (made * last).sum(axis=0)
+    share, counted = share_lately(failed, made)
     known = (counted > 0) & (requests[rows] < ENOUGH)
-    share = (failed * last).sum(axis=0)[known] / counted[known]
-    value[rows[known], ERROR] = CHANNEL.forward(share.astype(np.float32))
+    value[rows[known], ERROR] = CHANNEL.forward(share[known].astype(np.float32))
     age = np.arange(len(window))[:, None]
     older = age >= ages[rows] + (BEFORE if len(window) > YOUNG else LAST)
     before, made_before = (failed * older).sum(axis=0), (made * older).sum(axis=0)
@@ -69,7 +68,9 @@ def count_failures(
         found = compare_counts(failed[:snapshots].sum(axis=0), made[:snapshots].sum(axis=0), before, made_before)
         of_filters = level[scale, rows, ERROR]
         counts = np.where(made_before > 0, np.minimum(found, of_filters), of_filters)
-        level[scale, rows, ERROR] = np.where(is_unsure, found, counts) if snapshots == LAST else counts
+        level[scale, rows, ERROR] = (
+            np.where(is_unsure, found * continues(failed, made), counts) if snapshots == LAST else counts
+        )
     observed[rows[is_unsure & (level[-1, rows, ERROR] >= LASTING)], ERROR] = True
     return replace(deviation, value=value, observed=observed, level=level)
 
@@ -93,6 +94,32 @@ def compare_counts(failed: Array, made: Array, before: Array, made_before: Array
     deviance = later * np.log(np.maximum(later, 1e-9) / np.maximum(expected, 1e-9)) + earlier * np.log(earlier / usual)
     sigmas: Array = np.sqrt(2 * np.maximum(deviance, 0)) * (made_before > 0)
     return sigmas
+
+
+def share_lately(failed: Array, made: Array) -> tuple[Array, Array]:
+    """Return the share of failures among the last ``ENOUGH`` requests, ``[k]``, and their number.
+
+    Args:
+        failed, made: failures and requests in each snapshot, ``[T, k]``, newest first.
+    """
+    last = made.cumsum(axis=0) - made < ENOUGH
+    counted: Array = (made * last).sum(axis=0)
+    share: Array = (failed * last).sum(axis=0) / np.maximum(counted, 1e-9)
+    return share, counted
+
+
+def continues(failed: Array, made: Array) -> Array:
+    """Return how far the failures of the last ``LAST`` snapshots may continue, ``[k]`` from 0 to 1: less than 1 if so
+    many requests succeeded since the last failure that this is hardly by chance.
+
+    Args:
+        failed, made: failures and requests in each snapshot, ``[T, k]``, newest first.
+    """
+    failed, made = failed[:LAST], made[:LAST]
+    share = failed.sum(axis=0) / np.maximum(made.sum(axis=0), 1e-9)
+    since = (made * (np.cumsum(failed, axis=0) <= 0)).sum(axis=0)
+    chance: Array = np.clip(1 - share, 0, 1) ** since
+    return np.clip(chance / BY_CHANCE, 0, 1)
 
 
 def count_requests(

@@ -149,6 +149,11 @@ def test_failures_of_many_snapshots_are_certain() -> None:
     assert nodes == calls >= CERTAIN
 
 
+def test_they_are_over_when_as_many_requests_succeed() -> None:
+    nodes, calls, _ = watched([1, 0, 1, 1, 0, 2, 1, 0, 1, 1, *[0] * 7])
+    assert nodes == calls == 0
+
+
 @pytest.mark.parametrize("failed", [[1, 0, 1], [3, 3, 0], [3, 0, 0, 0, 0, 3]])
 def test_some_failures_or_a_burst_are_not(failed: list[int]) -> None:
     assert watched(failed)[:2] == (0, 0)
