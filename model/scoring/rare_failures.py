@@ -14,7 +14,7 @@ from model.state.few_requests import BEFORE, ENOUGH, LAST, YOUNG, compare_counts
 from model.state.filters import Deviation
 from model.state.mesh_state import MeshState, Observation
 
-LEAST_LONG = 0.25  # sigmas, average over 16 snapshots, from which failures are counted
+LEAST_LONG = 0.5  # sigmas, average over 16 snapshots, from which failures are counted
 AT_ONCE = 2.0  # failures of one snapshot that count
 CERTAIN, MOST = 5.0, 8.0  # decades: less is left to the filters, and more is not given
 MATERIAL = 0.02  # more of the requests

@@ -11,16 +11,17 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from model.features import EDGE_CHANNELS, ERROR, RATE
+from model.features import EDGE_CHANNELS, ERROR, P50
 from model.features import Array as Floats
 from model.snapshot import IntArray, MeshSnapshot, find_calls, find_rows
-from model.state.filters import ENOUGH, TAIL_START, Deviation
+from model.state.filters import CLIP, ENOUGH, TAIL_START, Deviation
 
 LAST = 16
 SCALES = (1, 4, LAST)  # snapshots, as of the filters
 BEFORE, YOUNG = 32, 48  # last snapshots that are no part of the time before; of a window up to YOUNG, only 16 are not
 LASTING = 3.0  # sigmas over 16 snapshots, from which one without requests does not interrupt a deviation
 COUNTED = 10 * ENOUGH  # requests; the filters describe the failures of more requests well enough
+SEVERAL = 1.5  # failures; a single one is no evidence by itself
 BY_CHANCE = 0.05  # that no request failed since, from which failures may continue
 CHANNEL = EDGE_CHANNELS[ERROR]  # the same for services and calls
 Array = NDArray[np.float64]
@@ -39,7 +40,7 @@ def count_failures(
 
     The levels come from :func:`compare_counts`, and are not higher than the filters say. With fewer than ``ENOUGH``
     requests the filters say little about 16 snapshots, so there the counts decide alone. The value is the share among
-    the last ``ENOUGH`` requests. Only levels in the tail are compared.
+    the last ``ENOUGH`` requests. Only levels in the tail are compared. A single failure leaves it without a comparison.
 
     Args:
         deviation: of services ``[N, 9]``, or of calls ``[E, 5]``.
@@ -54,9 +55,17 @@ def count_failures(
     rows = np.flatnonzero(is_few & (deviation.level[..., ERROR].max(axis=0) > TAIL_START))
     if not len(rows):
         return deviation
+    level = deviation.level.copy()
+    failures = CHANNEL.invert(deviation.value[rows, ERROR]) * requests[rows]
+    is_one = (failures < SEVERAL) & (level[1:, rows, ERROR].max(axis=0) <= TAIL_START)
+    level[0, rows[is_one], ERROR] = CLIP
+    deviation = replace(deviation, level=level)
+    rows = rows[~is_one]
+    if not len(rows):
+        return deviation
     ends = rows[None] if calls is None else calls[:, rows]
     failed, made = count_requests(window, [tuple(names[i] for i in pair) for pair in ends.T.tolist()], interval_seconds)
-    value, observed, level = deviation.value.copy(), deviation.observed.copy(), deviation.level.copy()
+    value, observed = deviation.value.copy(), deviation.observed.copy()
     share, counted = share_lately(failed, made)
     known = (counted > 0) & (requests[rows] < ENOUGH)
     value[rows[known], ERROR] = CHANNEL.forward(share[known].astype(np.float32))
@@ -127,14 +136,14 @@ def count_requests(
 ) -> tuple[Array, Array]:
     """Return the failures and the requests of k services or calls, ``[len(window), k]`` each, newest first; 0 where
     they are not known."""
-    failed, made = np.zeros((2, len(window), len(wanted)))
     names = {name for ends in wanted for name in ends}
     is_call = len(wanted[0]) == 2
     pairs = [(ends[0], ends[-1]) for ends in wanted]
     row: dict[str, int] = {}
     at = np.zeros(0, np.int64)
     of: MeshSnapshot | None = None  # whose rows `at` has; most snapshots share their arrays
-    for age, snapshot in enumerate(reversed(window)):
+    there, values, measured = [], [], []
+    for snapshot in reversed(window):
         if of is None or snapshot.node_ids is not of.node_ids or snapshot.edge_index is not of.edge_index:
             row, of = find_rows(snapshot.node_ids, names, row), snapshot
             at = find_calls(snapshot, pairs, row) if is_call else np.array([row.get(a, -1) for a, _ in pairs], np.int64)
@@ -143,9 +152,11 @@ def count_requests(
             if is_call
             else (snapshot.node_features, snapshot.node_observed)
         )
-        if not len(features):
-            continue
-        known = (at >= 0) & observed[at, RATE] & observed[at, ERROR]
-        made[age] = features[at, RATE] * known
-        failed[age] = made[age] * features[at, ERROR]
-    return failed * interval_seconds, made * interval_seconds
+        is_empty = not len(features)
+        there.append(at >= 0)
+        values.append(np.zeros((len(at), 2)) if is_empty else features.take(at, axis=0)[:, :P50])
+        measured.append(np.zeros((len(at), 2), bool) if is_empty else observed.take(at, axis=0)[:, :P50])
+    known = np.stack(there) & np.stack(measured).all(axis=2)
+    rate, share = np.moveaxis(np.stack(values).astype(np.float64), -1, 0)
+    made = rate * known * interval_seconds
+    return made * share, made
