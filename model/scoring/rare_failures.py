@@ -10,8 +10,8 @@ import numpy as np
 
 from model.features import ERROR, Array
 from model.snapshot import IntArray
-from model.state.few_requests import BEFORE, ENOUGH, LAST, YOUNG, compare_counts, continues, count_requests
-from model.state.filters import Deviation
+from model.state.few_requests import LAST, compare_counts, continues, count_before, count_requests
+from model.state.filters import ENOUGH, Deviation
 from model.state.mesh_state import MeshState, Observation
 
 LEAST_LONG = 0.5  # sigmas, average over 16 snapshots, from which failures are counted
@@ -27,30 +27,24 @@ def rare_failures(state: MeshState, observation: Observation) -> tuple[Array, Ar
         state: of the mesh, including the snapshot.
         observation: of the snapshot.
     """
-    assert state.learned_at is not None  # time of the snapshot that was observed
-    ages = state.memory.alert_ages(state.node_ids, state.learned_at, state.interval_seconds)
-    nodes = _surprise(state, observation.node, np.arange(len(state.node_ids))[None], ages)
-    return nodes, _surprise(state, observation.edge, state.edge_index, ages)
+    nodes = _surprise(state, observation.node, state.node_counts, np.arange(len(state.node_ids))[None])
+    return nodes, _surprise(state, observation.edge, state.edge_counts, state.edge_index)
 
 
-def _surprise(state: MeshState, deviation: Deviation, ends: IntArray, ages: Array) -> Array:
-    """Return the surprise of services or calls, ``ends`` ``[1, N]`` or ``[2, E]``; ``ages`` of alerts at services."""
+def _surprise(state: MeshState, deviation: Deviation, counts: Array, ends: IntArray) -> Array:
+    """Return the surprise of services or calls, ``ends`` ``[1, N]`` or ``[2, E]``."""
     surprise = np.zeros(ends.shape[1], np.float32)
-    suspect = (deviation.past_long[:, ERROR] > LEAST_LONG) & (deviation.seen[:, ERROR] > YOUNG)
-    rows = np.flatnonzero(suspect)
-    if not len(rows) or len(state.window) <= YOUNG:
+    rows = np.flatnonzero(deviation.past_long[:, ERROR] > LEAST_LONG)
+    if not len(rows) or not state.window:
         return surprise
     wanted = [tuple(state.node_ids[i] for i in pair) for pair in ends[:, rows].T.tolist()]
-    failed, made = count_requests(state.window, wanted, state.interval_seconds)
-    older = np.arange(len(made))[:, None] >= BEFORE + ages[ends[:, rows]].max(axis=0)
-    lately, before = made[:LAST].sum(axis=0), (made * older).sum(axis=0)
-    counted = np.minimum(failed, AT_ONCE)
-    sigmas = compare_counts(counted[:LAST].sum(axis=0), lately, (counted * older).sum(axis=0), before)
+    failed, made = count_requests(state.window[-LAST:], wanted, state.interval_seconds)
+    lately = made.sum(axis=0)
+    before, made_before = count_before(counts[:, rows], failed, made)
+    sigmas = compare_counts(np.minimum(failed, AT_ONCE).sum(axis=0), lately, before, made_before)
     decades = np.where(sigmas > 1, sigmas**2 / 2 / np.log(10) + np.log10(np.maximum(sigmas, 1) * np.sqrt(2 * np.pi)), 0)
-    share, usual = (
-        part / np.maximum(of, 1e-9)
-        for part, of in ((failed[:LAST].sum(axis=0), lately), ((failed * older).sum(axis=0), before))
-    )
+    share = failed.sum(axis=0) / np.maximum(lately, 1e-9)
+    usual = before / np.maximum(made_before, 1e-9)
     is_certain = (decades >= CERTAIN) & (share - usual >= MATERIAL) & (lately < LAST * ENOUGH)
     surprise[rows] = np.where(is_certain, np.minimum(decades, MOST) * continues(failed, made), 0)
     return surprise

@@ -1,8 +1,8 @@
 """Failures among few requests.
 
 One failure among two requests is not a share of 50%, and a second one a minute later is more than chance. So where few
-requests are made, failures are counted: those of one, 4 and 16 snapshots are compared with the earlier ones of the same
-service or call. Nothing is assumed of the usual share, and the test is exact however few the requests are.
+requests are made, failures are counted: the failures of one, 4 and 16 snapshots are compared with the earlier ones of
+the same service or call, which the mesh's state adds up. The test is exact however few the requests are.
 """
 
 from collections.abc import Sequence
@@ -13,27 +13,28 @@ from numpy.typing import NDArray
 
 from model.features import EDGE_CHANNELS, ERROR, P50
 from model.features import Array as Floats
-from model.snapshot import IntArray, MeshSnapshot, find_calls, find_rows
+from model.snapshot import BoolArray, IntArray, MeshSnapshot, find_calls, find_rows
 from model.state.filters import CLIP, ENOUGH, TAIL_START, Deviation
 
+CHANNEL = EDGE_CHANNELS[ERROR]  # the same for services and calls
 LAST = 16
 SCALES = (1, 4, LAST)  # snapshots, as of the filters
-BEFORE, YOUNG = 32, 48  # last snapshots that are no part of the time before; of a window up to YOUNG, only 16 are not
+FORGET = 1 / 240  # of the earlier failures and requests, per snapshot
+NO_FAILURE = CHANNEL.forward(np.full(1, 1e-4, np.float32))[0]  # transformed share
 LASTING = 3.0  # sigmas over 16 snapshots, from which one without requests does not interrupt a deviation
 COUNTED = 10 * ENOUGH  # requests; the filters describe the failures of more requests well enough
 SEVERAL = 1.5  # failures; a single one is no evidence by itself
 BY_CHANCE = 0.05  # that no request failed since, from which failures may continue
-CHANNEL = EDGE_CHANNELS[ERROR]  # the same for services and calls
 Array = NDArray[np.float64]
 
 
 def count_failures(
     deviation: Deviation,
     requests: Floats,
+    counts: Floats,
     window: Sequence[MeshSnapshot],
     interval_seconds: float,
     names: Sequence[str],
-    ages: Floats,
     calls: IntArray | None = None,
 ) -> Deviation:
     """Return the deviation of services, or of their calls, in which failures among few requests are counted.
@@ -45,14 +46,14 @@ def count_failures(
     Args:
         deviation: of services ``[N, 9]``, or of calls ``[E, 5]``.
         requests: in the snapshot, ``[N]`` or ``[E]``.
+        counts: ``[2, N]`` or ``[2, E]``, from :func:`add_counts`.
         window: the last snapshots, this one included, oldest first.
         interval_seconds: between snapshots, s.
         names: ids of the N services.
-        ages: snapshots for which each is part of an alert, which say nothing about the time before, ``[N]`` or ``[E]``.
         calls: ``[2, E]`` rows of the services at both ends.
     """
-    is_few = (requests < COUNTED) & (deviation.seen[:, ERROR] > 0)
-    rows = np.flatnonzero(is_few & (deviation.level[..., ERROR].max(axis=0) > TAIL_START))
+    rows = np.flatnonzero((requests < COUNTED) & (deviation.seen[:, ERROR] > 0))
+    rows = rows[deviation.level[:, rows, ERROR].max(axis=0, initial=0) > TAIL_START]
     if not len(rows):
         return deviation
     level = deviation.level.copy()
@@ -64,24 +65,54 @@ def count_failures(
     if not len(rows):
         return deviation
     ends = rows[None] if calls is None else calls[:, rows]
-    failed, made = count_requests(window, [tuple(names[i] for i in pair) for pair in ends.T.tolist()], interval_seconds)
+    failed, made = count_requests(
+        window[-LAST:], [tuple(names[i] for i in pair) for pair in ends.T.tolist()], interval_seconds
+    )
     value, observed = deviation.value.copy(), deviation.observed.copy()
     share, counted = share_lately(failed, made)
     known = (counted > 0) & (requests[rows] < ENOUGH)
     value[rows[known], ERROR] = CHANNEL.forward(share[known].astype(np.float32))
-    age = np.arange(len(window))[:, None]
-    older = age >= ages[rows] + (BEFORE if len(window) > YOUNG else LAST)
-    before, made_before = (failed * older).sum(axis=0), (made * older).sum(axis=0)
+    before, made_before = count_before(counts[:, rows], failed, made)
     is_unsure = (requests[rows] < ENOUGH) & (made_before > 0)
     for scale, snapshots in enumerate(SCALES):
         found = compare_counts(failed[:snapshots].sum(axis=0), made[:snapshots].sum(axis=0), before, made_before)
         of_filters = level[scale, rows, ERROR]
-        counts = np.where(made_before > 0, np.minimum(found, of_filters), of_filters)
+        compared = np.where(made_before > 0, np.minimum(found, of_filters), of_filters)
         level[scale, rows, ERROR] = (
-            np.where(is_unsure, found * continues(failed, made), counts) if snapshots == LAST else counts
+            np.where(is_unsure, found * continues(failed, made), compared) if snapshots == LAST else compared
         )
     observed[rows[is_unsure & (level[-1, rows, ERROR] >= LASTING)], ERROR] = True
     return replace(deviation, value=value, observed=observed, level=level)
+
+
+def add_counts(counts: Floats, value: Floats, measured: BoolArray, requests: Floats, paused: BoolArray) -> Floats:
+    """Return the failures and requests ``[2, N]`` of the last hour or so, with those of a snapshot.
+
+    Args:
+        counts: before the snapshot.
+        value, measured: of services or calls, ``[N, C]``.
+        requests: in the snapshot, ``[N]``.
+        paused: ``[N]`` rows whose snapshot does not count, because it may be part of an incident.
+    """
+    counted = (requests < COUNTED) & measured[:, ERROR] & ~paused
+    made = np.where(counted, requests, np.float32(0))
+    failed = np.zeros_like(made)
+    rows = np.flatnonzero(counted & (value[:, ERROR] > NO_FAILURE))
+    failed[rows] = CHANNEL.invert(value[rows, ERROR]) * requests[rows]
+    kept = np.where(paused, np.float32(1), np.float32(1 - FORGET))
+    added: Floats = counts * kept + np.stack([failed, made])
+    return added
+
+
+def count_before(counts: Floats, failed: Array, made: Array) -> tuple[Array, Array]:
+    """Return the failures and requests of k rows before the last snapshots.
+
+    Args:
+        counts: of these rows, ``[2, k]``, from :func:`add_counts`.
+        failed, made: in the last snapshots, ``[T, k]``.
+    """
+    before, made_before = np.maximum(counts - np.stack([failed[:LAST].sum(axis=0), made[:LAST].sum(axis=0)]), 0)
+    return before, made_before
 
 
 def compare_counts(failed: Array, made: Array, before: Array, made_before: Array) -> Array:
@@ -158,5 +189,5 @@ def count_requests(
         measured.append(np.zeros((len(at), 2), bool) if is_empty else observed.take(at, axis=0)[:, :P50])
     known = np.stack(there) & np.stack(measured).all(axis=2)
     rate, share = np.moveaxis(np.stack(values).astype(np.float64), -1, 0)
-    made = rate * known * interval_seconds
+    made = np.maximum(rate * interval_seconds, 1) * known
     return made * share, made

@@ -42,7 +42,7 @@ from model.state.change_impact import (
     settled_series,
     update_impact,
 )
-from model.state.few_requests import count_failures
+from model.state.few_requests import add_counts, count_failures
 from model.state.filters import (
     CENTRE,
     LONG,
@@ -84,6 +84,7 @@ class MeshState:
             ``change_impact.py``.
         node_absent, edge_absent: int32, snapshots since last present.
         node_unmeasured: int32, snapshots since a metric of the service was last observed; 0 if none ever was.
+        node_counts, edge_counts: float32 ``[2, N]``, ``[2, E]``: failures and requests, see ``few_requests.py``.
         node_history: float16 ``[BLOCKS, N, 3]``, see ``history.py``.
         attended_callers, attended_callees: bool ``[E]``: whether the destination attends to this caller, and the source
             to this callee.
@@ -107,6 +108,8 @@ class MeshState:
     node_absent: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     edge_absent: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     node_unmeasured: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    node_counts: Array = field(default_factory=lambda: np.zeros((2, 0), np.float32))
+    edge_counts: Array = field(default_factory=lambda: np.zeros((2, 0), np.float32))
     node_history: History = field(default_factory=lambda: new_history(0))
     attended_callers: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
     attended_callees: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
@@ -222,10 +225,8 @@ def observe(
         edge_requests,
     )
     seen, interval = (*state.window, snapshot), state.interval_seconds
-    ages = state.memory.alert_ages(state.node_ids, snapshot.observed_at, interval)
-    node = count_failures(node, requests, seen, interval, state.node_ids, ages)
-    edge_ages = ages[state.edge_index].max(axis=0)
-    edge = count_failures(edge, edge_requests, seen, interval, state.node_ids, edge_ages, state.edge_index)
+    node = count_failures(node, requests, state.node_counts, seen, interval, state.node_ids)
+    edge = count_failures(edge, edge_requests, state.edge_counts, seen, interval, state.node_ids, state.edge_index)
     if changed.any():
         new = changed & state.memory.has_new_version(state.node_ids)
         calls = new[state.edge_index[1]]
@@ -262,6 +263,8 @@ def observe(
         node_unmeasured=np.where(presence.gone | presence.silent, state.node_unmeasured + 1, 0).astype(np.int32),
         node_impact=update_impact(state.node_impact, node, exposure, involved),
         edge_impact=update_impact(state.edge_impact, edge, edge_exposure, edge_involved),
+        node_counts=add_counts(state.node_counts, values.node, values.node_observed, requests, paused),
+        edge_counts=add_counts(state.edge_counts, values.edge, values.edge_observed, edge_requests, edge_paused),
         learned=state.learned + 1,
         learned_at=snapshot.observed_at,
     )
@@ -444,6 +447,8 @@ def _align_rows(state: MeshState, snapshot: MeshSnapshot, window_size: int) -> t
             node_absent=node_absent,
             edge_absent=edge_absent,
             node_unmeasured=np.append(state.node_unmeasured, np.zeros(len(new_names), np.int32)).astype(np.int32),
+            node_counts=np.pad(state.node_counts, ((0, 0), (0, len(new_names)))),
+            edge_counts=np.pad(state.edge_counts, ((0, 0), (0, int((~found).sum())))),
             node_history=np.concatenate([state.node_history, new_history(len(new_names))], axis=1),
         ),
         node_rows,
@@ -467,6 +472,8 @@ def _forget_absent(state: MeshState, window_size: int) -> MeshState:
         node_absent=state.node_absent[nodes],
         edge_absent=state.edge_absent[edges],
         node_unmeasured=state.node_unmeasured[nodes],
+        node_counts=state.node_counts[:, nodes],
+        edge_counts=state.edge_counts[:, edges],
         node_history=state.node_history[:, nodes],
         attended_callers=np.zeros(0, bool),  # sampled again: others may take the places of the removed ones
         attended_callees=np.zeros(0, bool),

@@ -40,7 +40,7 @@ ARRAYS = (
     "edge_index", "node_filters", "edge_filters", "node_impact", "edge_impact", "node_absent", "edge_absent",
     "attended_callers", "attended_callees",
 )  # fmt: skip
-LATER_ARRAYS = ("node_unmeasured", "node_history")  # of services; version 0.1.0 did not store them
+LATER_ARRAYS = ("node_unmeasured", "node_history", "node_counts", "edge_counts")  # version 0.1.0 did not store them
 TIMES = ("observed_at", "learned_at")
 HEADER_SIZE_BYTES = 8  # of the header's length, before the header
 DTYPES = {
@@ -157,6 +157,8 @@ def _tables(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Return the arrays of services and calls."""
     tables = {key: tensors[key] for key in ARRAYS}
     tables["node_unmeasured"] = tensors.get("node_unmeasured", np.zeros_like(tensors["node_absent"]))
+    for key, rows in (("node_counts", "node_absent"), ("edge_counts", "edge_absent")):
+        tables[key] = tensors.get(key, np.zeros((2, len(tensors[rows])), np.float32))
     tables["node_history"] = tensors.get("node_history", new_history(len(tensors["node_absent"])))
     return tables
 
