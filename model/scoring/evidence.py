@@ -200,6 +200,18 @@ def surprises(observation: Observation, decoded: MeshScores, node_tail: Tail, ed
     return Surprises(node[0], edge[0], node[1], edge[1][:, RATE], node[2], edge[2])
 
 
+def with_rare_failures(state: MeshState, observation: Observation, surprise: Surprises) -> Surprises:
+    """Return the surprises with the failures among few requests that only many snapshots show."""
+    tables = surprise.node, surprise.edge
+    added = []
+    for table, rare in zip(tables, rare_failures(state, observation), strict=True):
+        if rare.any():
+            table = table.copy()
+            table[:, ERROR] = np.maximum(table[:, ERROR], rare)
+        added.append(table)
+    return replace(surprise, node=added[0], edge=added[1])
+
+
 def assemble_scores(
     state: MeshState, scores: list[tuple[IntArray, IntArray, PartitionScore]], crossing: IntArray
 ) -> MeshScores:
@@ -246,6 +258,7 @@ def gather(
         raised: how many times higher the page level is because the mesh is restless. Events that normal traffic never
             shows count as many times more, since a restless mesh does not show them either.
     """
+    surprise = with_rare_failures(state, observation, surprise)
     remote = remotes(state)
     dropped = _find_dropped_calls(state, observation)
     kinds = _kinds(state, observation, decoded, surprise, remote, dropped, np.float32(raised))
@@ -466,7 +479,6 @@ def _kinds(
     call_material = _material(edge.value, s.edge_expected)
     rising = node.now[:, RATE] > 0
     kinds = np.zeros((count, K), np.float32)
-    rare, rare_calls = rare_failures(state, observation)
     own = s.node[:, OWN_TIME]
     slow, failing = map(np.maximum, worse_since_change(state, observation), worse_canaries(state))
     kinds[:, EvidenceKind.LATENCY] = np.maximum(
@@ -477,7 +489,7 @@ def _kinds(
     )
     kinds[:, EvidenceKind.ERROR] = np.maximum(
         s.node[:, ERROR] * material[2],
-        raised * np.maximum.reduce([failing, failure_surprise(state, observation), rare]),
+        raised * np.maximum(failing, failure_surprise(state, observation)),
     )
     kinds[:, EvidenceKind.ERROR_RAW] = s.node_raw[:, ERROR] * raw_material[2]
     kinds[:, EvidenceKind.OWN_TIME] = own
@@ -489,8 +501,7 @@ def _kinds(
     kinds[:, EvidenceKind.CONNECTIONS] = s.node[:, CONNECTIONS]
     call_latency = _either(s.edge[:, P50] * call_material[0], s.edge[:, P99] * call_material[1])
     kinds[:, EvidenceKind.CALLS_IN_LATENCY] = _worst(call_latency, destination, count)
-    call_errors = np.maximum(s.edge[:, ERROR] * call_material[2], raised * rare_calls)
-    kinds[:, EvidenceKind.CALLS_IN_ERROR] = _worst(call_errors, destination, count)
+    kinds[:, EvidenceKind.CALLS_IN_ERROR] = _worst(s.edge[:, ERROR] * call_material[2], destination, count)
     kinds[:, EvidenceKind.CALLS_OUT] = _worst(s.edge[:, RATE] * (edge.now[:, RATE] > 0), source, count)
     symptom = kinds[:, _CALLED_SYMPTOMS].max(axis=1)
     from_afar = remote[destination]

@@ -10,11 +10,10 @@ import numpy as np
 
 from model.features import ERROR, Array
 from model.snapshot import IntArray
-from model.state.few_requests import LAST, compare_counts, continues, count_before, count_requests
+from model.state.few_requests import LAST, LEAST_LONG, compare_counts, continues, count_before, count_requests
 from model.state.filters import ENOUGH, Deviation
 from model.state.mesh_state import MeshState, Observation
 
-LEAST_LONG = 0.5  # sigmas, average over 16 snapshots, from which failures are counted
 AT_ONCE = 2.0  # failures of one snapshot that count
 CERTAIN, MOST = 5.0, 8.0  # decades: less is left to the filters, and more is not given
 MATERIAL = 0.02  # more of the requests

@@ -23,6 +23,7 @@ FORGET = 1 / 240  # of the earlier failures and requests, per snapshot
 NO_FAILURE = CHANNEL.forward(np.full(1, 1e-4, np.float32))[0]  # transformed share
 LASTING = 3.0  # sigmas over 16 snapshots, from which one without requests does not interrupt a deviation
 COUNTED = 10 * ENOUGH  # requests; the filters describe the failures of more requests well enough
+LEAST_LONG = 0.5  # sigmas, average of the filters over 16 snapshots, from which failures may last
 SEVERAL = 1.5  # failures; a single one is no evidence by itself
 BY_CHANCE = 0.05  # that no request failed since, from which failures may continue
 Array = NDArray[np.float64]
@@ -41,7 +42,8 @@ def count_failures(
 
     The levels come from :func:`compare_counts`, and are not higher than the filters say. With fewer than ``ENOUGH``
     requests the filters say little about 16 snapshots, so there the counts decide alone. The value is the share among
-    the last ``ENOUGH`` requests. Only levels in the tail are compared. A single failure leaves it without a comparison.
+    the last ``ENOUGH`` requests. Only levels in the tail and lasting failures are compared. A single failure is never
+    in the tail by itself.
 
     Args:
         deviation: of services ``[N, 9]``, or of calls ``[E, 5]``.
@@ -53,13 +55,15 @@ def count_failures(
         calls: ``[2, E]`` rows of the services at both ends.
     """
     rows = np.flatnonzero((requests < COUNTED) & (deviation.seen[:, ERROR] > 0))
-    rows = rows[deviation.level[:, rows, ERROR].max(axis=0, initial=0) > TAIL_START]
+    lasting = (deviation.past_long[rows, ERROR] > LEAST_LONG) & (requests[rows] < ENOUGH)
+    rows = rows[lasting | (deviation.level[:, rows, ERROR].max(axis=0, initial=0) > TAIL_START)]
     if not len(rows):
         return deviation
     level = deviation.level.copy()
     failures = CHANNEL.invert(deviation.value[rows, ERROR]) * requests[rows]
     is_one = (failures < SEVERAL) & (level[1:, rows, ERROR].max(axis=0) <= TAIL_START)
-    level[0, rows[is_one], ERROR] = CLIP
+    is_one &= deviation.past_long[rows, ERROR] <= LEAST_LONG
+    level[0, rows[is_one], ERROR] = np.minimum(level[0, rows[is_one], ERROR], np.float32(CLIP))
     deviation = replace(deviation, level=level)
     rows = rows[~is_one]
     if not len(rows):

@@ -164,7 +164,8 @@ def update_filters(
     slow, slow_spread = _score(value, filters, SLOW_CENTRE, noise, floor, uncertainty)
     nearer = np.abs(slow) < np.abs(fast)
     is_one = (above > 0) & (requests[:, None] * above <= 1)
-    limit = np.where(is_one, np.float32(CLIP), np.float32(LIMIT))
+    most = np.where(requests[:, None] < ENOUGH, np.float32(CLIP), np.float32(TAIL_START))
+    limit = np.where(is_one, most, np.float32(LIMIT))
     now = np.where(known & (fast * slow > 0), np.where(nearer, slow, fast), 0).clip(-limit, limit)
     past_short, past_long = before[SHORT], before[LONG]
     expected = np.where(nearer, filters[SLOW_CENTRE], filters[CENTRE])
