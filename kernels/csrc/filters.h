@@ -88,8 +88,8 @@ TAGAE_INLINE void update_vector(
 inline void weigh_requests(
     const tagae::FilterPass& f, const tagae::FilterConstants& k, float requests, float* limit, float* sure) {
     for (int64_t c = 0; c < f.channels; ++c) {
-        const bool is_one = f.above[c] > 0.0f && requests * f.above[c] <= 1.0f;
-        limit[c] = is_one ? (requests < k.enough ? k.clip : k.tail_start) : k.limit;
+        const bool is_one = f.above[c] > 0.0f && requests * f.above[c] <= 1.0f && requests < k.enough;
+        limit[c] = is_one ? k.clip : k.limit;
         sure[c] = f.counted[c] && requests < k.enough ? requests / k.enough : 1.0f;
     }
 }

@@ -129,8 +129,8 @@ def update_filters(
     Centre and variance are exponentially forgetting means of Huber-clipped innovations (Huber 1964), a fast and a slow
     pair. The deviation is the smaller of the two, so that a level known to either baseline is normal.
 
-    A quantile that a single request can set is no evidence by itself: its deviation ends where the tail starts. Several
-    such snapshots are evidence, through the averages. A snapshot of a few requests hardly denies the averages, because
+    A quantile of few requests that a single one can set is no evidence by itself: its deviation ends below the tail.
+    Several such snapshots are evidence, through the averages. A snapshot of a few requests hardly denies the averages, because
     a service that fails a third of its requests often answers two in a row.
 
     Args:
@@ -163,9 +163,8 @@ def update_filters(
     fast, spread = _score(value, filters, CENTRE, noise, floor, uncertainty)
     slow, slow_spread = _score(value, filters, SLOW_CENTRE, noise, floor, uncertainty)
     nearer = np.abs(slow) < np.abs(fast)
-    is_one = (above > 0) & (requests[:, None] * above <= 1)
-    most = np.where(requests[:, None] < ENOUGH, np.float32(CLIP), np.float32(TAIL_START))
-    limit = np.where(is_one, most, np.float32(LIMIT))
+    is_one = (above > 0) & (requests[:, None] * above <= 1) & (requests[:, None] < ENOUGH)
+    limit = np.where(is_one, np.float32(CLIP), np.float32(LIMIT))
     now = np.where(known & (fast * slow > 0), np.where(nearer, slow, fast), 0).clip(-limit, limit)
     past_short, past_long = before[SHORT], before[LONG]
     expected = np.where(nearer, filters[SLOW_CENTRE], filters[CENTRE])
