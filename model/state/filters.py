@@ -130,8 +130,8 @@ def update_filters(
     pair. The deviation is the smaller of the two, so that a level known to either baseline is normal.
 
     A quantile of few requests that a single one can set is no evidence by itself: its deviation ends below the tail.
-    Several such snapshots are evidence, through the averages. A snapshot of a few requests hardly denies the averages, because
-    a service that fails a third of its requests often answers two in a row.
+    Several such snapshots are evidence, through the averages. A snapshot of a few requests hardly denies the averages,
+    because a service that fails a third of its requests often answers two in a row.
 
     Args:
         filters: ``[13, N, C]``; not changed.
