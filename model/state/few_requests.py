@@ -90,7 +90,7 @@ def count_failures(
 
 
 def add_counts(counts: Floats, value: Floats, measured: BoolArray, requests: Floats, paused: BoolArray) -> Floats:
-    """Return the failures and requests ``[2, N]`` of the last hour or so, with those of a snapshot.
+    """Return the failures and requests ``[2, N]`` of the last hour or so, a snapshot included.
 
     Args:
         counts: before the snapshot.

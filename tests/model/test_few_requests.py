@@ -134,7 +134,7 @@ def test_channels_that_are_not_about_requests_are_denied_at_once() -> None:
     assert last.level.max() < 1
 
 
-def watched(failed: Sequence[int]) -> tuple[float, float, MeshState]:
+def surprise_after(failed: Sequence[int]) -> tuple[float, float, MeshState]:
     """Return the surprise of a service with 3 requests a snapshot and these failures at the end, and of its calls."""
     quiet = [snapshot_of(i, [0], [3], [0.1]) for i in range(80)]
     failing = [snapshot_of(80 + i, [k], [3], [0.1]) for i, k in enumerate(failed)]
@@ -145,18 +145,18 @@ def watched(failed: Sequence[int]) -> tuple[float, float, MeshState]:
 
 
 def test_failures_of_many_snapshots_are_certain() -> None:
-    nodes, calls, _ = watched([1, 0, 1, 1, 0, 2, 1, 0, 1, 1])
+    nodes, calls, _ = surprise_after([1, 0, 1, 1, 0, 2, 1, 0, 1, 1])
     assert nodes == calls >= CERTAIN
 
 
 def test_they_are_over_when_as_many_requests_succeed() -> None:
-    nodes, calls, _ = watched([1, 0, 1, 1, 0, 2, 1, 0, 1, 1, *[0] * 7])
+    nodes, calls, _ = surprise_after([1, 0, 1, 1, 0, 2, 1, 0, 1, 1, *[0] * 7])
     assert nodes == calls == 0
 
 
 @pytest.mark.parametrize("failed", [[1, 0, 1], [3, 3, 0], [3, 0, 0, 0, 0, 3]])
 def test_some_failures_or_a_burst_are_not(failed: list[int]) -> None:
-    assert watched(failed)[:2] == (0, 0)
+    assert surprise_after(failed)[:2] == (0, 0)
 
 
 def test_one_failure_of_two_is_less_than_two_of_two() -> None:
