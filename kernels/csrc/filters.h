@@ -25,7 +25,7 @@ TAGAE_INLINE void learn(
 template <class Lanes>
 TAGAE_INLINE void update_vector(
     const tagae::FilterPass& f, const tagae::FilterConstants& k, int64_t at, Lanes lanes, Floats floor, Mask two_sided,
-    Mask muted, Mask paused, Floats limit, Floats sure) {
+    Mask muted, Mask paused, Mask counted, Floats above, Floats requests) {
     const int64_t size = f.rows * f.channels;
     const auto slot = [&](int i) { return get(f.before + i * size + at, lanes); };
     const auto keep = [&](int i, Floats v) { put(f.after + i * size + at, v, lanes); };
@@ -41,6 +41,10 @@ TAGAE_INLINE void update_vector(
     const Floats fast = (value - centre) / spread, slow = (value - slow_centre) / slow_spread;
     const Mask nearer = absolute(slow) < absolute(fast), same_side = fast * slow > 0.0f;
     const Floats smallest = nearer ? slow : fast;
+    // A single request can set a quantile of few, and a snapshot of few requests denies less.
+    const Mask few = requests < k.enough, is_one = few & (above > 0.0f) & (requests * above <= 1.0f);
+    const Floats limit = is_one ? none + k.clip : none + k.limit;
+    const Floats sure = (few & counted) ? requests / k.enough : one;
     const Floats now = clip((known & same_side) ? smallest : none, -limit, limit);
     put(f.now + at, now, lanes);
     put(f.expected + at, nearer ? slow_centre : centre, lanes);
@@ -84,35 +88,28 @@ TAGAE_INLINE void update_vector(
     }
 }
 
-// The largest deviation of each channel of a row, and how much of a deviation a single snapshot can deny.
-inline void weigh_requests(
-    const tagae::FilterPass& f, const tagae::FilterConstants& k, float requests, float* limit, float* sure) {
-    for (int64_t c = 0; c < f.channels; ++c) {
-        const bool is_one = f.above[c] > 0.0f && requests * f.above[c] <= 1.0f && requests < k.enough;
-        limit[c] = is_one ? k.clip : k.limit;
-        sure[c] = f.counted[c] && requests < k.enough ? requests / k.enough : 1.0f;
-    }
-}
-
 inline void update_filters(const tagae::FilterPass& f) {
     const tagae::FilterConstants k = *f.constants;
-    float floor[MOST_IN_BLOCK], limit[MOST_IN_BLOCK], sure[MOST_IN_BLOCK];
-    uint8_t two_sided[MOST_IN_BLOCK], muted[MOST_IN_BLOCK], paused[MOST_IN_BLOCK];
+    float floor[MOST_IN_BLOCK], above[MOST_IN_BLOCK], requests[MOST_IN_BLOCK];
+    uint8_t two_sided[MOST_IN_BLOCK], counted[MOST_IN_BLOCK], muted[MOST_IN_BLOCK], paused[MOST_IN_BLOCK];
     for (int64_t r = 0; r < BLOCK_ROWS; ++r)
         for (int64_t c = 0; c < f.channels; ++c) {
             floor[r * f.channels + c] = f.floor[c];
+            above[r * f.channels + c] = f.above[c];
             two_sided[r * f.channels + c] = f.two_sided[c];
+            counted[r * f.channels + c] = f.counted[c];
         }
     in_blocks(f.rows, [&](int64_t row, int64_t rows) {
         for (int64_t r = 0; r < rows; ++r) {
             __builtin_memset(muted + r * f.channels, f.muted[row + r], f.channels);
             __builtin_memset(paused + r * f.channels, f.paused[row + r], f.channels);
-            weigh_requests(f, k, f.requests[row + r], limit + r * f.channels, sure + r * f.channels);
+            for (int64_t c = 0; c < f.channels; ++c) requests[r * f.channels + c] = f.requests[row + r];
         }
         in_vectors(rows * f.channels, [&](int64_t i, auto lanes) {
             update_vector(
                 f, k, row * f.channels + i, lanes, get(floor + i, lanes), get_mask(two_sided + i, lanes),
-                get_mask(muted + i, lanes), get_mask(paused + i, lanes), get(limit + i, lanes), get(sure + i, lanes));
+                get_mask(muted + i, lanes), get_mask(paused + i, lanes), get_mask(counted + i, lanes),
+                get(above + i, lanes), get(requests + i, lanes));
         });
     });
 }

@@ -7,6 +7,7 @@ so a slot is contiguous.
 """
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -141,13 +142,10 @@ def update_filters(
         channels: C channels.
         requests: ``[N]`` in the snapshot; None: many.
     """
-    floor = np.array([c.floor**2 for c in channels], np.float32)
-    counted = np.array([c.name in COUNTED for c in channels], bool)
-    above = np.array([1 - QUANTILES[c.name] if c.name in QUANTILES else 0 for c in channels], np.float32)
+    floor, two_sided, counted, above = _settings(channels)
     if requests is None:
         requests = np.full(filters.shape[1], MANY, np.float32)
     if passes.are_compiled():
-        two_sided = np.array([c.two_sided for c in channels], bool)
         updated, now, level, expected, spread, known = passes.update_filters(
             _CONSTANTS, floor, two_sided, counted, above, filters, value, noise, measured, muted, paused, requests
         )
@@ -182,6 +180,18 @@ def update_filters(
     deviation = _deviation(before, value, now.astype(np.float32), level, expected, spread, known)
     _count_tail(filters, deviation, muted)
     return deviation, filters
+
+
+@cache
+def _settings(channels: tuple[Channel, ...]) -> tuple[Array, BoolArray, BoolArray, Array]:
+    """Return, of each channel, the floor as a variance, whether it is two-sided and counted, and the share of the
+    requests above its quantile; 0 if it is none."""
+    return (
+        np.array([c.floor**2 for c in channels], np.float32),
+        np.array([c.two_sided for c in channels], bool),
+        np.array([c.name in COUNTED for c in channels], bool),
+        np.array([1 - QUANTILES[c.name] if c.name in QUANTILES else 0 for c in channels], np.float32),
+    )
 
 
 def _deviation(
