@@ -248,11 +248,12 @@ def _transform(values: Array, observed: BoolArray, channels: tuple[Channel, ...]
     return np.where(observed, np.stack(columns, axis=1), np.float32(0)).astype(np.float32)
 
 
-def count_requests(noise: Array) -> Array:
-    """Return the requests ``[N]`` behind each row of sampling noise, ``[N, C]``; ``MANY`` where it has none."""
+def count_requests(noise: Array, observed: BoolArray) -> Array:
+    """Return the requests ``[N]`` behind each row of sampling noise, ``[N, C]``; ``MANY`` where they are not known."""
     of_median = noise[:, P50]
-    known = of_median > 0
-    return np.where(known, np.float32(MEDIAN_NOISE) / np.where(known, of_median, 1), np.float32(MANY))
+    requests = np.full(len(noise), MANY, np.float32)
+    np.divide(np.float32(MEDIAN_NOISE), of_median, out=requests, where=(of_median > 0) & observed[:, RATE])
+    return requests
 
 
 def _noise(values: Array, requests: Array, channels: tuple[Channel, ...], interval_seconds: float) -> Array:

@@ -43,6 +43,7 @@ from model.scoring.traffic import TrafficChange, traffic_changes
 from model.scoring.versions import ESTABLISHED, MOST_OF_TIME, is_absorbed, moves_between_versions
 from model.snapshot import BoolArray, IntArray, mark_services
 from model.state.change_impact import OWN
+from model.state.few_requests import count_requests
 from model.state.filters import SEEN
 from model.state.mesh_state import MeshState, Observation
 from model.verdict import Silence
@@ -200,11 +201,11 @@ def surprises(observation: Observation, decoded: MeshScores, node_tail: Tail, ed
     return Surprises(node[0], edge[0], node[1], edge[1][:, RATE], node[2], edge[2])
 
 
-def with_rare_failures(state: MeshState, observation: Observation, surprise: Surprises) -> Surprises:
+def with_rare_failures(observation: Observation, surprise: Surprises) -> Surprises:
     """Return the surprises with the failures among few requests that only many snapshots show."""
     tables = surprise.node, surprise.edge
     added = []
-    for table, rare in zip(tables, rare_failures(state, observation), strict=True):
+    for table, rare in zip(tables, rare_failures(observation), strict=True):
         if rare.any():
             table = table.copy()
             table[:, ERROR] = np.maximum(table[:, ERROR], rare)
@@ -258,7 +259,7 @@ def gather(
         raised: how many times higher the page level is because the mesh is restless. Events that normal traffic never
             shows count as many times more, since a restless mesh does not show them either.
     """
-    surprise = with_rare_failures(state, observation, surprise)
+    surprise = with_rare_failures(observation, surprise)
     remote = remotes(state)
     dropped = _find_dropped_calls(state, observation)
     kinds = _kinds(state, observation, decoded, surprise, remote, dropped, np.float32(raised))
@@ -488,8 +489,7 @@ def _kinds(
         s.node_raw[:, P50] * raw_material[0], s.node_raw[:, P99] * raw_material[1]
     )
     kinds[:, EvidenceKind.ERROR] = np.maximum(
-        s.node[:, ERROR] * material[2],
-        raised * np.maximum(failing, failure_surprise(state, observation)),
+        s.node[:, ERROR] * material[2], raised * np.maximum(failing, failure_surprise(state, observation))
     )
     kinds[:, EvidenceKind.ERROR_RAW] = s.node_raw[:, ERROR] * raw_material[2]
     kinds[:, EvidenceKind.OWN_TIME] = own
@@ -523,14 +523,18 @@ def failure_surprise(state: MeshState, observation: Observation) -> Array:
     """Return the surprise ``[N]`` of services that fail for many users while a planned change is near.
 
     Deploys cause errors for a moment in most meshes, so the tails near changes are heavy. They do not excuse a service
-    that fails a third of its requests: ``FAILING_SURPRISE`` if that is true of enough requests.
+    that fails a third of its requests: ``FAILING_SURPRISE`` if that is true of enough requests in the snapshot. Few
+    requests count less each time; together they count as :func:`rare_failures`, near changes too.
     """
     node = observation.node
     exposed = (observation.node_exposure == OWN) & node.observed[:, ERROR] & node.observed[:, RATE]
     surprise = np.zeros(len(exposed), np.float32)
     if not exposed.any():
         return surprise
-    now, usual = (np.float32(1) / (1 + np.exp(-v[exposed, ERROR])) for v in (node.value, node.expected))
+    usual = np.float32(1) / (1 + np.exp(-node.expected[exposed, ERROR]))
+    names = [(state.node_ids[row],) for row in np.flatnonzero(exposed).tolist()]
+    failed, made = count_requests(state.window[-1:], names, state.interval_seconds)
+    now = failed[0] / np.maximum(made[0], 1)
     rate = np.exp(node.value[exposed, RATE]) - np.float32(NODE_CHANNELS[RATE].offset)
     enough = np.clip(rate * state.interval_seconds / LEAST_REQUESTS, 0, 1)
     surprise[exposed] = FAILING_SURPRISE * enough * np.clip((now - usual - 0.15) / 0.15, 0, 1)

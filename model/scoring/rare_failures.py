@@ -9,41 +9,33 @@ of one snapshot often have one cause, so two of them count at most.
 import numpy as np
 
 from model.features import ERROR, Array
-from model.snapshot import IntArray
-from model.state.few_requests import LAST, LEAST_LONG, compare_counts, continues, count_before, count_requests
+from model.state.few_requests import LAST, LEAST_LONG, Failures, compare_counts, continues
 from model.state.filters import ENOUGH, Deviation
-from model.state.mesh_state import MeshState, Observation
+from model.state.mesh_state import Observation
 
 AT_ONCE = 2.0  # failures of one snapshot that count
 CERTAIN, MOST = 5.0, 8.0  # decades: less is left to the filters, and more is not given
 MATERIAL = 0.02  # more of the requests
 
 
-def rare_failures(state: MeshState, observation: Observation) -> tuple[Array, Array]:
-    """Return the surprise of services ``[N]`` and of calls ``[E]`` that fail more often than before.
-
-    Args:
-        state: of the mesh, including the snapshot.
-        observation: of the snapshot.
-    """
-    nodes = _surprise(state, observation.node, state.node_counts, np.arange(len(state.node_ids))[None])
-    return nodes, _surprise(state, observation.edge, state.edge_counts, state.edge_index)
+def rare_failures(observation: Observation) -> tuple[Array, Array]:
+    """Return the surprise of services ``[N]`` and of calls ``[E]`` that fail more often than before."""
+    node, edge = observation.node, observation.edge
+    return _surprise(node, observation.node_failures), _surprise(edge, observation.edge_failures)
 
 
-def _surprise(state: MeshState, deviation: Deviation, counts: Array, ends: IntArray) -> Array:
-    """Return the surprise of services or calls, ``ends`` ``[1, N]`` or ``[2, E]``."""
-    surprise = np.zeros(ends.shape[1], np.float32)
-    rows = np.flatnonzero(deviation.past_long[:, ERROR] > LEAST_LONG)
-    if not len(rows) or not state.window:
-        return surprise
-    wanted = [tuple(state.node_ids[i] for i in pair) for pair in ends[:, rows].T.tolist()]
-    failed, made = count_requests(state.window[-LAST:], wanted, state.interval_seconds)
+def _surprise(deviation: Deviation, counted: Failures) -> Array:
+    surprise = np.zeros(len(deviation.now), np.float32)
+    failed, made, before, made_before = counted.failed, counted.made, counted.before, counted.made_before
     lately = made.sum(axis=0)
-    before, made_before = count_before(counts[:, rows], failed, made)
+    share, usual = failed.sum(axis=0) / np.maximum(lately, 1e-9), before / np.maximum(made_before, 1e-9)
+    matters = (share - usual >= MATERIAL) & (lately < LAST * ENOUGH)
+    matters &= deviation.past_long[counted.rows, ERROR] > LEAST_LONG
+    if not matters.any():
+        return surprise
     sigmas = compare_counts(np.minimum(failed, AT_ONCE).sum(axis=0), lately, before, made_before)
     decades = np.where(sigmas > 1, sigmas**2 / 2 / np.log(10) + np.log10(np.maximum(sigmas, 1) * np.sqrt(2 * np.pi)), 0)
-    share = failed.sum(axis=0) / np.maximum(lately, 1e-9)
-    usual = before / np.maximum(made_before, 1e-9)
-    is_certain = (decades >= CERTAIN) & (share - usual >= MATERIAL) & (lately < LAST * ENOUGH)
-    surprise[rows] = np.where(is_certain, np.minimum(decades, MOST) * continues(failed, made), 0)
+    is_certain = matters & (decades >= CERTAIN)
+    if is_certain.any():
+        surprise[counted.rows] = np.where(is_certain, np.minimum(decades, MOST) * continues(failed, made), 0)
     return surprise

@@ -6,12 +6,12 @@ the same service or call, which the mesh's state adds up. The test is exact howe
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.features import EDGE_CHANNELS, ERROR, P50
+from model.features import EDGE_CHANNELS, ERROR, RATE
 from model.features import Array as Floats
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, find_calls, find_rows
 from model.state.filters import CLIP, ENOUGH, TAIL_START, Deviation
@@ -29,6 +29,27 @@ BY_CHANCE = 0.05  # that no request failed since, from which failures may contin
 Array = NDArray[np.float64]
 
 
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Failures and requests of the services or calls that are worth counting.
+
+    Attributes:
+        rows: int64 ``[k]``.
+        failed, made: ``[T, k]`` in each of the last snapshots, newest first.
+        before, made_before: ``[k]`` in the time before them.
+    """
+
+    rows: IntArray
+    failed: Array
+    made: Array
+    before: Array
+    made_before: Array
+
+
+def _none() -> Failures:
+    return Failures(np.zeros(0, np.int64), *(np.zeros((1, 0)) for _ in range(2)), *(np.zeros(0) for _ in range(2)))
+
+
 def count_failures(
     deviation: Deviation,
     requests: Floats,
@@ -37,8 +58,9 @@ def count_failures(
     interval_seconds: float,
     names: Sequence[str],
     calls: IntArray | None = None,
-) -> Deviation:
-    """Return the deviation of services, or of their calls, in which failures among few requests are counted.
+) -> tuple[Deviation, Failures]:
+    """Return the deviation of services, or of their calls, in which failures among few requests are counted, and what
+    was counted.
 
     The levels come from :func:`compare_counts`, and are not higher than the filters say. With fewer than ``ENOUGH``
     requests the filters say little about 16 snapshots, so there the counts decide alone. The value is the share among
@@ -46,7 +68,7 @@ def count_failures(
     in the tail by itself.
 
     Args:
-        deviation: of services ``[N, 9]``, or of calls ``[E, 5]``.
+        deviation: of services ``[N, 9]``, or of calls ``[E, 5]``; its levels change in place.
         requests: in the snapshot, ``[N]`` or ``[E]``.
         counts: ``[2, N]`` or ``[2, E]``, from :func:`add_counts`.
         window: the last snapshots, this one included, oldest first.
@@ -54,39 +76,42 @@ def count_failures(
         names: ids of the N services.
         calls: ``[2, E]`` rows of the services at both ends.
     """
-    rows = np.flatnonzero((requests < COUNTED) & (deviation.seen[:, ERROR] > 0))
-    lasting = (deviation.past_long[rows, ERROR] > LEAST_LONG) & (requests[rows] < ENOUGH)
-    rows = rows[lasting | (deviation.level[:, rows, ERROR].max(axis=0, initial=0) > TAIL_START)]
+    level, past = deviation.level[..., ERROR], deviation.past_long[:, ERROR]
+    lasting, some = past > LEAST_LONG, requests < COUNTED
+    compared = ((level > TAIL_START).any(axis=0) & some) | (lasting & (requests < ENOUGH))
+    rows = np.flatnonzero((compared | (lasting & (counts[1] > 0))) & (deviation.seen[:, ERROR] > 0))
     if not len(rows):
-        return deviation
-    level = deviation.level.copy()
+        return deviation, _none()
     failures = CHANNEL.invert(deviation.value[rows, ERROR]) * requests[rows]
-    is_one = (failures < SEVERAL) & (level[1:, rows, ERROR].max(axis=0) <= TAIL_START)
-    is_one &= deviation.past_long[rows, ERROR] <= LEAST_LONG
-    level[0, rows[is_one], ERROR] = np.minimum(level[0, rows[is_one], ERROR], np.float32(CLIP))
-    deviation = replace(deviation, level=level)
+    is_one = (failures < SEVERAL) & (level[1:, rows].max(axis=0) <= TAIL_START) & ~lasting[rows]
+    level[0, rows[is_one]] = np.minimum(level[0, rows[is_one]], np.float32(CLIP))
     rows = rows[~is_one]
     if not len(rows):
-        return deviation
+        return deviation, _none()
     ends = rows[None] if calls is None else calls[:, rows]
     failed, made = count_requests(
         window[-LAST:], [tuple(names[i] for i in pair) for pair in ends.T.tolist()], interval_seconds
     )
-    value, observed = deviation.value.copy(), deviation.observed.copy()
-    share, counted = share_lately(failed, made)
-    known = (counted > 0) & (requests[rows] < ENOUGH)
-    value[rows[known], ERROR] = CHANNEL.forward(share[known].astype(np.float32))
-    before, made_before = count_before(counts[:, rows], failed, made)
-    is_unsure = (requests[rows] < ENOUGH) & (made_before > 0)
-    for scale, snapshots in enumerate(SCALES):
-        found = compare_counts(failed[:snapshots].sum(axis=0), made[:snapshots].sum(axis=0), before, made_before)
-        of_filters = level[scale, rows, ERROR]
-        compared = np.where(made_before > 0, np.minimum(found, of_filters), of_filters)
-        level[scale, rows, ERROR] = (
-            np.where(is_unsure, found * continues(failed, made), compared) if snapshots == LAST else compared
-        )
-    observed[rows[is_unsure & (level[-1, rows, ERROR] >= LASTING)], ERROR] = True
-    return replace(deviation, value=value, observed=observed, level=level)
+    before, made_before = count_before(counts[:, rows], failed[1:], made[1:])
+    is_few = requests[rows] < ENOUGH
+    is_unsure = is_few & (made_before > 0)
+    lately = (np.stack([of[:snapshots].sum(axis=0) for snapshots in SCALES]) for of in (failed, made))
+    found, of_filters = compare_counts(*lately, before, made_before), level[:, rows]
+    levels = np.where(compared[rows] & (made_before > 0), np.minimum(found, of_filters), of_filters)
+    if is_unsure.any():
+        levels[-1] = np.where(is_unsure, found[-1] * continues(failed, made), levels[-1])
+    level[:, rows] = levels
+    value, observed = deviation.value, deviation.observed
+    if is_few.any():
+        share, counted = share_lately(failed, made)
+        known = is_few & (counted > 0)
+        value = value.copy()
+        value[rows[known], ERROR] = CHANNEL.forward(share[known].astype(np.float32))
+    lasting = is_unsure & (levels[-1] >= LASTING)
+    if lasting.any():
+        observed = observed.copy()
+        observed[rows[lasting], ERROR] = True
+    return replace(deviation, value=value, observed=observed), Failures(rows, failed, made, before, made_before)
 
 
 def add_counts(counts: Floats, value: Floats, measured: BoolArray, requests: Floats, paused: BoolArray) -> Floats:
@@ -99,12 +124,10 @@ def add_counts(counts: Floats, value: Floats, measured: BoolArray, requests: Flo
         paused: ``[N]`` rows whose snapshot does not count, because it may be part of an incident.
     """
     counted = (requests < COUNTED) & measured[:, ERROR] & ~paused
-    made = np.where(counted, requests, np.float32(0))
-    failed = np.zeros_like(made)
     rows = np.flatnonzero(counted & (value[:, ERROR] > NO_FAILURE))
-    failed[rows] = CHANNEL.invert(value[rows, ERROR]) * requests[rows]
-    kept = np.where(paused, np.float32(1), np.float32(1 - FORGET))
-    added: Floats = counts * kept + np.stack([failed, made])
+    added: Floats = counts * np.where(paused, np.float32(1), np.float32(1 - FORGET))
+    added[0, rows] += CHANNEL.invert(value[rows, ERROR]) * requests[rows]
+    added[1] += np.where(counted, requests, np.float32(0))
     return added
 
 
@@ -113,9 +136,9 @@ def count_before(counts: Floats, failed: Array, made: Array) -> tuple[Array, Arr
 
     Args:
         counts: of these rows, ``[2, k]``, from :func:`add_counts`.
-        failed, made: in the last snapshots, ``[T, k]``.
+        failed, made: in the last of the snapshots that ``counts`` includes, ``[T, k]``.
     """
-    before, made_before = np.maximum(counts - np.stack([failed[:LAST].sum(axis=0), made[:LAST].sum(axis=0)]), 0)
+    before, made_before = np.maximum(counts - np.stack([failed.sum(axis=0), made.sum(axis=0)]), 0)
     return before, made_before
 
 
@@ -146,9 +169,9 @@ def share_lately(failed: Array, made: Array) -> tuple[Array, Array]:
     Args:
         failed, made: failures and requests in each snapshot, ``[T, k]``, newest first.
     """
-    last = made.cumsum(axis=0) - made < ENOUGH
-    counted: Array = (made * last).sum(axis=0)
-    share: Array = (failed * last).sum(axis=0) / np.maximum(counted, 1e-9)
+    taken = np.clip(ENOUGH - (made.cumsum(axis=0) - made), 0, made)
+    counted: Array = taken.sum(axis=0)
+    share: Array = (failed * taken / np.maximum(made, 1e-9)).sum(axis=0) / np.maximum(counted, 1e-9)
     return share, counted
 
 
@@ -159,7 +182,6 @@ def continues(failed: Array, made: Array) -> Array:
     Args:
         failed, made: failures and requests in each snapshot, ``[T, k]``, newest first.
     """
-    failed, made = failed[:LAST], made[:LAST]
     share = failed.sum(axis=0) / np.maximum(made.sum(axis=0), 1e-9)
     since = (made * (np.cumsum(failed, axis=0) <= 0)).sum(axis=0)
     chance: Array = np.clip(1 - share, 0, 1) ** since
@@ -175,23 +197,26 @@ def count_requests(
     is_call = len(wanted[0]) == 2
     pairs = [(ends[0], ends[-1]) for ends in wanted]
     row: dict[str, int] = {}
-    at = np.zeros(0, np.int64)
-    of: MeshSnapshot | None = None  # whose rows `at` has; most snapshots share their arrays
-    there, values, measured = [], [], []
-    for snapshot in reversed(window):
-        if of is None or snapshot.node_ids is not of.node_ids or snapshot.edge_index is not of.edge_index:
-            row, of = find_rows(snapshot.node_ids, names, row), snapshot
-            at = find_calls(snapshot, pairs, row) if is_call else np.array([row.get(a, -1) for a, _ in pairs], np.int64)
+    of: MeshSnapshot | None = None  # whose places are known; most snapshots share their arrays
+    size = len(window), 2, len(wanted)  # rate and error rate
+    values, known = np.zeros(size, np.float32), np.zeros(size, bool)
+    for index, snapshot in enumerate(reversed(window)):
         features, observed = (
             (snapshot.edge_features, snapshot.edge_observed)
             if is_call
             else (snapshot.node_features, snapshot.node_observed)
         )
-        is_empty = not len(features)
-        there.append(at >= 0)
-        values.append(np.zeros((len(at), 2)) if is_empty else features.take(at, axis=0)[:, :P50])
-        measured.append(np.zeros((len(at), 2), bool) if is_empty else observed.take(at, axis=0)[:, :P50])
-    known = np.stack(there) & np.stack(measured).all(axis=2)
-    rate, share = np.moveaxis(np.stack(values).astype(np.float64), -1, 0)
-    made = np.maximum(rate * interval_seconds, 1) * known
+        if of is None or snapshot.node_ids is not of.node_ids or snapshot.edge_index is not of.edge_index:
+            row, of = find_rows(snapshot.node_ids, names, row), snapshot
+            at = find_calls(snapshot, pairs, row) if is_call else np.array([row.get(a, -1) for a, _ in pairs], np.int64)
+            there = at >= 0
+            places = np.where(there, at, 0) * features.shape[1] + np.array([[RATE], [ERROR]])
+            is_complete = bool(there.all())
+        if is_complete or there.any():
+            features.take(places, out=values[index], mode="clip")
+            observed.take(places, out=known[index], mode="clip")
+        if not is_complete:
+            known[index] &= there
+    rate, share = values.astype(np.float64).swapaxes(0, 1)
+    made = np.maximum(rate * interval_seconds, 1) * known.all(axis=1)
     return made * share, made

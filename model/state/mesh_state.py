@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from model.errors import OutOfOrder
 from model.features import (
     EDGE_CHANNELS,
-    MANY,
     NODE_CHANNELS,
     OWN_TIME,
     P50,
@@ -42,7 +41,7 @@ from model.state.change_impact import (
     settled_series,
     update_impact,
 )
-from model.state.few_requests import add_counts, count_failures
+from model.state.few_requests import Failures, add_counts, count_failures
 from model.state.filters import (
     CENTRE,
     LONG,
@@ -135,6 +134,7 @@ class Observation:
         presence: which services are measured, gone or silent, and which calls stopped.
         node_exposure, edge_exposure: to planned changes, see ``change_impact.py``.
         node_impact, edge_impact: ``[4, EXPOSURES, SCALES, C]``, effect of earlier changes in this mesh.
+        node_failures, edge_failures: of those with few requests, see ``few_requests.py``.
     """
 
     node: Deviation
@@ -147,6 +147,8 @@ class Observation:
     edge_exposure: IntArray
     node_impact: Array
     edge_impact: Array
+    node_failures: Failures
+    edge_failures: Failures
 
 
 def observe(
@@ -206,14 +208,13 @@ def observe(
     involved |= suspicious
     muted = involved | (exposure != UNEXPOSED)
     edge_paused = paused[state.edge_index[0]] | paused[state.edge_index[1]]
-    # How few requests a service has is not known if its rate is not measured.
-    requests = np.where(values.node_observed[:, RATE], count_requests(values.node_noise), np.float32(MANY))
+    requests = count_requests(values.node_noise, values.node_observed)
     node, node_filters = update_filters(
         state.node_filters, values.node, values.node_observed, values.node_noise, muted, paused, NODE_CHANNELS, requests
     )
     edge_involved = involved[state.edge_index[0]] | involved[state.edge_index[1]]
     edge_muted = edge_involved | (edge_exposure != UNEXPOSED)
-    edge_requests = count_requests(values.edge_noise)
+    edge_requests = count_requests(values.edge_noise, values.edge_observed)
     edge, edge_filters = update_filters(
         state.edge_filters,
         values.edge,
@@ -224,9 +225,12 @@ def observe(
         EDGE_CHANNELS,
         edge_requests,
     )
+    snapshot = _share_topology(snapshot, state, node_rows)
     seen, interval = (*state.window, snapshot), state.interval_seconds
-    node = count_failures(node, requests, state.node_counts, seen, interval, state.node_ids)
-    edge = count_failures(edge, edge_requests, state.edge_counts, seen, interval, state.node_ids, state.edge_index)
+    node, node_failures = count_failures(node, requests, state.node_counts, seen, interval, state.node_ids)
+    edge, edge_failures = count_failures(
+        edge, edge_requests, state.edge_counts, seen, interval, state.node_ids, state.edge_index
+    )
     if changed.any():
         new = changed & state.memory.has_new_version(state.node_ids)
         calls = new[state.edge_index[1]]
@@ -255,6 +259,8 @@ def observe(
         edge_exposure,
         state.node_impact,
         state.edge_impact,
+        node_failures,
+        edge_failures,
     )
     state = replace(
         state,
@@ -271,7 +277,7 @@ def observe(
     if not counted:
         return observation, state
     state = _observe_traffic(state, values, presence, snapshot.observed_at, entry_points)
-    window = (*state.window, _share_topology(snapshot, state, node_rows))[-window_size:]
+    window = (*state.window, snapshot)[-window_size:]
     sequence, length = state.sequence + 1, block_length(state.interval_seconds)
     if sequence % length == 0:
         state = replace(state, node_history=append_block(state.node_history, state.node_ids, window[-length:]))

@@ -139,7 +139,7 @@ def surprise_after(failed: Sequence[int]) -> tuple[float, float, MeshState]:
     quiet = [snapshot_of(i, [0], [3], [0.1]) for i in range(80)]
     failing = [snapshot_of(80 + i, [k], [3], [0.1]) for i, k in enumerate(failed)]
     observation, state = watch([*quiet, *failing])
-    nodes, calls = rare_failures(state, observation)
+    nodes, calls = rare_failures(observation)
     assert observation.node.seen[1, RATE] == 79 + len(failed)
     return float(nodes[1]), float(calls[0]), state
 
