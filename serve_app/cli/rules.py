@@ -27,7 +27,7 @@ def rules(
     Example:
       tagae rules --source istio > recording.rules.yaml
     """
-    from serve_app.collect.prometheus.dialects import KNOWN
+    from serve_app.collect.prometheus.dialects.known import KNOWN
     from serve_app.collect.prometheus.rules import render_rules
     from serve_app.settings import load
 

@@ -20,7 +20,7 @@ class QuerySettings(SettingsGroup):
 
 
 class GenericSettings(SettingsGroup):
-    """Queries for a mesh of another kind; see `serve_app/collect/prometheus/dialects.py` for examples."""
+    """Queries for a mesh of another kind; see `serve_app/collect/prometheus/dialects/` for examples."""
 
     service_labels: tuple[str, ...] = Field(
         ("namespace", "service"),

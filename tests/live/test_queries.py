@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from serve_app.collect.prometheus.client import Prometheus
-from serve_app.collect.prometheus.dialects import KNOWN, Query
+from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, OPTIONAL, RESOURCES
+from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.signals import BROKERS, SOURCES, Queues, search_query, signal_queries
 from serve_app.net.endpoint import Endpoint
 from tests.live.monitor import Monitor

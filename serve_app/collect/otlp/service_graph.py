@@ -19,7 +19,7 @@ import numpy as np
 from model.errors import InvalidSnapshot
 from model.snapshot import MeshSnapshot, clean_name
 from serve_app.collect.otlp.decode import Measure, Point
-from serve_app.collect.prometheus.dialects import opentelemetry
+from serve_app.collect.prometheus.dialects.opentelemetry import opentelemetry
 from serve_app.collect.prometheus.frames import Column, Key, bucket_quantile
 from serve_app.collect.prometheus.snapshot import assemble
 from serve_app.settings.roles import SHARES

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
-from serve_app.collect.prometheus.dialects import KNOWN, Dialect, Query
+from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.collect.prometheus.signals import Queues
 from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions, Role
 from serve_app.collect.prometheus.workloads import WorkloadServices
@@ -75,7 +76,7 @@ def detect_dialect(
 
 
 def _signature_query(dialect: Dialect) -> str:
-    return " or ".join(f"count({series})" for series in dialect.signature)
+    return Query(" or ".join(f"count({series})" for series in dialect.signature), ()).at(0)
 
 
 def _detection_problem(answers: Mapping[Role, QueryAnswer], origin: str) -> str:
@@ -83,7 +84,7 @@ def _detection_problem(answers: Mapping[Role, QueryAnswer], origin: str) -> str:
     if failed:
         reach = "cannot reach Prometheus" if failed.failed == "unreachable" else f"{failed.failed}: Prometheus"
         return f"{reach} at {origin}: {failed.detail}"
-    series = ", ".join(name for one in KNOWN.values() for name in one.signature)
+    series = ", ".join(Query(name, ()).at(0) for one in KNOWN.values() for name in one.signature)
     return (
         f"expected the metrics of a mesh, found none of {series}; check that this Prometheus scrapes the mesh, or set "
         "source = generic with queries of your own"

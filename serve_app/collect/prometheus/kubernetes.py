@@ -12,8 +12,8 @@ import numpy as np
 from model.incidents.mutes import LEVELS
 from model.snapshot import IntArray, Sensitivity, ServicePolicy
 from serve_app.api.schemas.base import MOST_REASON
-from serve_app.collect.prometheus.dialects import Query
 from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
+from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.workloads import Controller, WorkloadServices
 
 WORKLOAD = ("namespace", "workload")

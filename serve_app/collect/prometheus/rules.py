@@ -7,7 +7,7 @@ so they cannot drift apart. The name of a rule contains the rate window; with an
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from serve_app.collect.prometheus.dialects import Dialect, Query, by
+from serve_app.collect.prometheus.query import Dialect, Query, by
 from serve_app.settings.roles import SHARES, Role
 
 SERVICE, CALL, MESH = "tagae_service", "tagae_call", "tagae_mesh"  # first part of a rule's name

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from model.snapshot import LARGEST_VALUE, Signal, SignalKind
-from serve_app.collect.prometheus.dialects import Query
 from serve_app.collect.prometheus.frames import Column, Key
 from serve_app.collect.prometheus.kubernetes import OWNER, RUNNING, WORKLOAD
+from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.workloads import WorkloadServices
 
 PODS, DISK, QUEUES = "pods", "disk", "queues"  # roles of the queries

@@ -9,7 +9,7 @@ from typing import Any
 from model.errors import InvalidSnapshot
 from model.snapshot import MeshSnapshot, ServicePolicy, Signal
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer, Samples
-from serve_app.collect.prometheus.dialects import KNOWN, Dialect, Query
+from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.frames import (
     BucketReader,
     Column,
@@ -31,6 +31,7 @@ from serve_app.collect.prometheus.kubernetes import (
     read_cordoned,
     utilisation,
 )
+from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.collect.prometheus.rules import recording_rules
 from serve_app.collect.prometheus.signals import (
     FIND_AGAIN,

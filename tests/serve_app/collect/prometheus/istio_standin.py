@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from model.snapshot import MeshSnapshot
-from serve_app.collect.prometheus.dialects import KNOWN, Query
+from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, OPTIONAL, RESOURCES
+from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.rules import recording_rules
 from serve_app.collect.prometheus.signals import DISK, PODS, QUEUES, search_query
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, QueryOptions, Role

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from model.snapshot import MeshSnapshot
 from serve_app.cli import app
 from serve_app.collect.prometheus.detect import MeshSource
-from serve_app.collect.prometheus.dialects import KNOWN
+from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.rules import recording_rules, render_rules
 from serve_app.collect.prometheus.source import CALLS, SERVICES, Poll
 from serve_app.doctor.telemetry import check_telemetry

@@ -1,0 +1,87 @@
+"""Queries of one kind of mesh: PromQL by role, the labels that name services, the unit.
+
+Labels of a result are not renamed: a query lists which of them are namespace and name. ``$window`` is the rate window.
+It should be at least four scrape intervals long, or a late scrape leaves gaps.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from serve_app.settings.roles import Role
+
+SECONDS, MILLISECONDS = 1.0, 1e-3
+GRPC_FAULT = 'grpc_response_status=~"2|4|8|10|12|13|14|15"'  # server errors, from UNKNOWN to DATA_LOSS
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """PromQL for an instant vector, and the meaning of its samples.
+
+    Attributes:
+        promql: the query, with ``$window`` for the rate window, ``$since`` for the time since the previous poll and
+            ``$match`` at the start of each selector for the matchers of the settings.
+        labels: labels of namespace and name; for calls, of the source and then of the destination. ``=text`` stands for
+            the constant text, for meshes without namespaces.
+        unit: factor that converts a value to s, 1/s or a ratio.
+    """
+
+    promql: str
+    labels: tuple[str, ...]
+    unit: float = 1.0
+
+    def at(self, window_seconds: float, since_seconds: float = 15.0, match: str = "") -> str:
+        """The query for one poll, only for series that fit ``match``.
+
+        Args:
+            window_seconds: rate window, s.
+            since_seconds: time since the previous poll, s.
+            match: matchers, each with a comma behind it, for example ``cluster="prod",``.
+        """
+        promql = self.promql.replace("$match ", match).replace("$match", match).replace("{}", "")
+        for name, seconds in (("$window", window_seconds), ("$since", since_seconds)):
+            promql = promql.replace(name, f"{round(seconds * 1000)}ms")  # PromQL allows no decimal point in a duration
+        return promql
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The queries for one kind of mesh.
+
+    Attributes:
+        name: value of the setting ``source``.
+        services, calls: queries by role. ``requests`` is required. A service without a ``failures`` series had no
+            failure. Latencies come from ``buckets``, or from ``p50`` and ``p99``.
+        signature: at least one of these series exists in every mesh of this kind.
+        external: names of callers that are not services; their calls count as traffic from outside.
+        serves: which workload serves which service: namespace and name of both. None if they have the same name.
+    """
+
+    name: str
+    services: Mapping[Role, Query]
+    calls: Mapping[Role, Query]
+    signature: tuple[str, ...]
+    external: frozenset[str] = field(default_factory=frozenset)
+    serves: Query | None = None
+
+
+def escape(expression: str) -> str:
+    """Escape text for a string in PromQL."""
+    return expression.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def by(labels: tuple[str, ...], *more: str) -> str:
+    """The labels of a ``by`` clause, without constants."""
+    return ", ".join((*(name for name in labels if not name.startswith("=")), *more))
+
+
+def rate_queries(
+    labels: tuple[str, ...], requests: str, failures: tuple[str, ...], bucket: str, unit: float
+) -> dict[Role, Query]:
+    """The queries that all meshes share. Requests and failures are separate queries: a service without failures has no
+    failure series, so a ratio in PromQL would be missing instead of zero."""
+    failed = " or ".join(f"rate({series}[$window])" for series in failures)
+    return {
+        "requests": Query(f"sum by ({by(labels)}) (rate({requests}[$window]))", labels),
+        "failures": Query(f"sum by ({by(labels)}) ({failed}) > 0", labels),  # drop the many series without failures
+        "buckets": Query(f"sum by ({by(labels, 'le')}) (rate({bucket}[$window]))", labels, unit),
+    }
