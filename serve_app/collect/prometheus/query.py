@@ -23,11 +23,14 @@ class Query:
         labels: labels of namespace and name; for calls, of the source and then of the destination. ``=text`` stands for
             the constant text, for meshes without namespaces.
         unit: factor that converts a value to s, 1/s or a ratio.
+        views: of a query for buckets that unites metrics of different units: PromQL and unit of each metric. ``promql``
+            has all of them in the same unit. Empty if there is one metric.
     """
 
     promql: str
     labels: tuple[str, ...]
     unit: float = 1.0
+    views: tuple[tuple[str, float], ...] = ()
 
     def at(self, window_seconds: float, since_seconds: float = 15.0, match: str = "") -> str:
         """The query for one poll, only for series that fit ``match``.
@@ -44,6 +47,23 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """Telemetry that a dialect cannot use because a system is not configured for it.
+
+    Attributes:
+        name: what is missing, in a few words.
+        promql: the number of series that are concerned; an empty result or 0 if nothing is missing.
+        cost: what is lost.
+        remedy: what to configure in that system, or in ours.
+    """
+
+    name: str
+    promql: str
+    cost: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """The queries for one kind of mesh.
 
@@ -54,6 +74,12 @@ class Dialect:
         signature: at least one of these series exists in every mesh of this kind.
         external: names of callers that are not services; their calls count as traffic from outside.
         serves: which workload serves which service: namespace and name of both. None if they have the same name.
+        front_door: an ingress controller, which measures its own requests and its calls. Beside another dialect its
+            measurements of the services behind it do not count.
+        default_namespace: namespace of services that name none in their labels; empty if all do.
+        joined_names: namespace and name are one text with hyphens, so where one ends is a guess.
+        gaps: what may be missing in a mesh of this kind.
+        beside: further dialects of the same mesh. They add services and calls that this one does not measure.
     """
 
     name: str
@@ -62,6 +88,11 @@ class Dialect:
     signature: tuple[str, ...]
     external: frozenset[str] = field(default_factory=frozenset)
     serves: Query | None = None
+    front_door: bool = False
+    default_namespace: str = ""
+    joined_names: bool = False
+    gaps: tuple[Gap, ...] = ()
+    beside: tuple["Dialect", ...] = ()
 
 
 def escape(expression: str) -> str:

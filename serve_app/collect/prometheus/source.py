@@ -9,6 +9,7 @@ from typing import Any
 from model.errors import InvalidSnapshot
 from model.snapshot import MeshSnapshot, ServicePolicy, Signal
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer, Samples
+from serve_app.collect.prometheus.combine import Combination, join_role, queries_beside, split_role
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.frames import (
     BucketReader,
@@ -135,6 +136,7 @@ class PrometheusSource:
     ) -> None:
         self._prometheus = prometheus
         self._dialect = dialect
+        self._combination = Combination(dialect) if dialect.beside else None
         self.options = options or QueryOptions()
         self._queues = queues or Queues()
         self._signal_sources: frozenset[str] | None = None  # None before the first look for them
@@ -183,11 +185,12 @@ class PrometheusSource:
         poll = Poll(at, None, answers, stale, masked, recorded=self._reads_rules, signal_sources=self._signal_sources)
         if self._workloads is None:
             self._workloads = self._read_workloads_before(at)
-        missing = [of for of in (SERVICES, CALLS) if "requests" not in found[of]]
+        missing = [role for role in queries if split_role(role[1])[0] == "requests" and role[1] not in found[role[0]]]
         if missing:
-            failed = (answers[of, "requests"] for of in missing)
+            failed = (answers[role] for role in missing)
             reasons = dict.fromkeys(f"{answer.failed} ({answer.detail})" for answer in failed)
-            return replace(poll, why=f"no request rates of {' and '.join(missing)}: {'; '.join(reasons)}")
+            levels = " and ".join(dict.fromkeys(role[0] for role in missing))
+            return replace(poll, why=f"no request rates of {levels}: {'; '.join(reasons)}")
         try:
             snapshot = self._assemble(found, at)
         except InvalidSnapshot as error:
@@ -226,7 +229,9 @@ class PrometheusSource:
         return bool((answer.samples.values >= self.options.recorded_from_calls).any())
 
     def _assemble(self, found: Mapping[str, Mapping[str, Column]], at: datetime) -> MeshSnapshot:
-        known, services = found[KUBERNETES], found[SERVICES]
+        known, services, calls = found[KUBERNETES], found[SERVICES], found[CALLS]
+        if self._combination is not None:
+            services, calls = self._combination.unite(services, calls)
         serving = self._match_workloads(known.get("serves"))
         now = read_controllers(known) if CONTROLLERS.keys() <= known.keys() else {}
         changes, workloads = (self._workloads or WorkloadState()).update(
@@ -249,7 +254,7 @@ class PrometheusSource:
 
         snapshot = assemble(
             {**services, **resources},
-            found[CALLS],
+            calls,
             at,
             external=self._dialect.external,
             changes=changes,
@@ -322,11 +327,13 @@ class _LabelCache:
     def read(self, role: Role, query: Query, samples: Samples) -> dict[str, Column]:
         """Convert a result to columns, in our units."""
         reader = self._reader(query.labels)
-        if role[1] != "buckets":
+        name, part = split_role(role[1])
+        if name != "buckets":
             return {role[1]: _convert_unit(read_column(samples, reader), query)}
         buckets = self._buckets.setdefault(query.labels, BucketReader(query.labels, reader.index))
         columns = read_quantiles(samples, buckets, list(SHARES.values()))
-        return {name: _convert_unit(one, query) for name, one in zip(SHARES, columns, strict=True)}
+        names = (join_role(share, part) for share in SHARES)
+        return {name: _convert_unit(one, query) for name, one in zip(names, columns, strict=True)}
 
     def index(self, labels: tuple[str, ...]) -> KeyIndex:
         """All keys with these labels."""
@@ -342,7 +349,8 @@ def _queries(dialect: Dialect) -> Queries:
     if dialect.serves is not None:
         kubernetes["serves"] = dialect.serves
     groups: dict[str, Mapping[Any, Query]] = {SERVICES: dialect.services, CALLS: dialect.calls, KUBERNETES: kubernetes}
-    return {(of, role): query for of, queries in groups.items() for role, query in queries.items()}
+    own = {(of, role): query for of, queries in groups.items() for role, query in queries.items()}
+    return own | queries_beside(dialect)
 
 
 def _convert_unit(found: Column, query: Query) -> Column:
