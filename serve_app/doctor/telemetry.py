@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 
+from serve_app.collect.prometheus.combine import split_role
 from serve_app.collect.prometheus.detect import DETECTION, MeshSource
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, THROTTLING
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Poll, Role
@@ -64,19 +65,26 @@ def check_telemetry(mesh: MeshSettings, collector: CollectorSettings, at: dateti
     source = MeshSource(mesh, collector)
     try:
         poll = source.poll(at)
+        gaps = source.gaps(at)
     finally:
         source.close()
     yield _connection(poll, mesh)
     for role, answer in poll.answers.items():
         if role[0] == DETECTION[0]:
             continue
-        subject, count = " ".join(role), len(answer.samples)
+        name, part = split_role(role[1])
+        subject, count = " ".join((role[0], name, *filter(None, [part]))), len(answer.samples)
+        query: Role = (role[0], name)
+        needed = query in NEEDED and not part
         if answer.failed:
-            yield Finding(subject, "problem" if role in NEEDED else "warning", answer.detail, COSTS[role])
-        elif count or role in MAY_BE_EMPTY:
+            yield Finding(subject, "problem" if needed else "warning", answer.detail, COSTS[query])
+        elif count or query in MAY_BE_EMPTY:
             yield Finding(subject, "ok", f"{count} series in {answer.seconds:.2f} s")
         else:
-            yield Finding(subject, "problem" if role in NEEDED else "warning", "no series", COSTS[role])
+            yield Finding(subject, "problem" if needed else "warning", "no series", COSTS[query])
+    for found in gaps:
+        remedy = f"{found.gap.cost}: {found.gap.remedy}"
+        yield Finding(f"{found.source} {found.gap.name}", "warning", f"missing; {found.series} series", remedy)
     yield from _signals(poll)
     if poll.ignored_annotations:
         yield Finding(
@@ -108,7 +116,7 @@ def _rules(poll: Poll, mesh: MeshSettings, collector: CollectorSettings) -> Iter
     calls = poll.snapshot.num_edges if poll.snapshot else 0
     if poll.recorded:
         yield Finding("recording rules", "ok", "read")
-    elif calls >= collector.recorded_from_calls and mesh.source != "generic":
+    elif calls >= collector.recorded_from_calls and "generic" not in mesh.sources:
         remedy = "load the output of `tagae rules` into this Prometheus: it cuts the work and the traffic to a third"
         yield Finding("recording rules", "warning", f"missing or outdated, for {calls} calls", remedy)
 

@@ -215,7 +215,11 @@ def _first_of(parts: Sequence[Columns], index: KeyIndex) -> dict[str, Column]:
 def _united(role: str, parts: Sequence[Columns], owner: IntArray, index: KeyIndex) -> Column:
     values = np.full(len(index), np.nan)
     present = np.zeros(len(index), bool)
-    owned = [(columns[role], owner[columns[role].numbers] == number) for number, columns in enumerate(parts) if role in columns]
+    owned = [
+        (columns[role], owner[columns[role].numbers] == number)
+        for number, columns in enumerate(parts)
+        if role in columns
+    ]
     for column, mine in owned:
         values[column.numbers[mine]] = column.values[mine]
         present[column.numbers[mine]] = True

@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
+from serve_app.collect.prometheus.combine import combine
 from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.gaps import FoundGap, find_gaps
+from serve_app.collect.prometheus.native import HistogramForm, native
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.collect.prometheus.signals import Queues
 from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions, Role
@@ -27,7 +30,7 @@ class MeshSource:
         self._origin = endpoint.origin
         self._prometheus = Prometheus(endpoint, collector.queries_at_once, compressed=mesh.compressed)
         self._options = _query_options(collector)
-        dialect = generic_dialect(mesh.generic) if mesh.generic else KNOWN.get(mesh.source)
+        dialect = configured_dialect(mesh)
         self._queues = Queues(mesh.queues, mesh.queue_query)
         self._source = self._open(dialect) if dialect else None
 
@@ -38,9 +41,18 @@ class MeshSource:
             if dialect is None:
                 return Poll(at, None, answers, why=_detection_problem(answers, self._origin))
             self._source = self._open(dialect)
-        return self._source.poll(at)
+        poll = self._source.poll(at)
+        within = self._options.within_seconds
+        if other := self._histograms.other_dialect(self._prometheus, poll.answers, at, within):
+            self._source = self._open_with(other)
+            poll = self._source.poll(at)
+        return poll
 
     def _open(self, dialect: Dialect) -> PrometheusSource:
+        self._histograms = HistogramForm(dialect)
+        return self._open_with(dialect)
+
+    def _open_with(self, dialect: Dialect) -> PrometheusSource:
         return PrometheusSource(self._prometheus, dialect, self._options, self._queues)
 
     @property
@@ -48,9 +60,22 @@ class MeshSource:
         """Known services of each workload."""
         return self._source.workload_services if self._source else {}
 
+    def gaps(self, at: datetime) -> list[FoundGap]:
+        """What the sources of this mesh are not configured for; of all sources if none is known."""
+        dialects = [self._histograms.dialect] if self._source else KNOWN.values()
+        return find_gaps(self._prometheus, dialects, at, self._options.within_seconds)
+
     def close(self) -> None:
         """Cancel running queries and close the connections."""
         self._prometheus.close()
+
+
+def configured_dialect(mesh: MeshSettings) -> Dialect | None:
+    """The dialect of the settings, or all of them combined; None if it must be detected."""
+    if mesh.source == "auto":
+        return None
+    own = {"generic": generic_dialect(mesh.generic)} if mesh.generic else {}
+    return combine([own.get(name) or KNOWN[name] for name in mesh.sources])
 
 
 def generic_dialect(settings: GenericSettings) -> Dialect:
@@ -65,18 +90,24 @@ def generic_dialect(settings: GenericSettings) -> Dialect:
 def detect_dialect(
     prometheus: Prometheus, at: datetime, within: float
 ) -> tuple[Dialect | None, Mapping[Role, QueryAnswer]]:
-    """Find the first known dialect whose metrics exist.
+    """Find the first known dialect whose metrics exist, with the ingress controllers that exist beside it.
 
     Returns:
-        The dialect, or None; and the results of the queries.
+        The dialect; None if there is none, or if a query failed, because it may be about a better one. And the results
+        of the queries.
     """
     results = prometheus.ask({name: _signature_query(one) for name, one in KNOWN.items()}, at, within)
-    found = (one for name, one in KNOWN.items() if len(results[name].samples))
-    return next(found, None), {(DETECTION[0], name): answer for name, answer in results.items()}
+    found = [one for name, one in KNOWN.items() if len(results[name].samples)]
+    mesh = [one for one in found if not one.front_door][:1]
+    front_doors = [one for one in found if one.front_door]
+    complete = not any(answer.failed for answer in results.values())
+    dialect = combine([*mesh, *front_doors]) if found and complete else None
+    return dialect, {(DETECTION[0], name): answer for name, answer in results.items()}
 
 
 def _signature_query(dialect: Dialect) -> str:
-    return Query(" or ".join(f"count({series})" for series in dialect.signature), ()).at(0)
+    signature = dict.fromkeys((*dialect.signature, *native(dialect).signature))
+    return Query(" or ".join(f"count({series})" for series in signature), ()).at(0)
 
 
 def _detection_problem(answers: Mapping[Role, QueryAnswer], origin: str) -> str:

@@ -79,7 +79,9 @@ class Keys:
         steps = (*self.helpers, *self.derived)
         made = {one.label for one in steps}
         # Sum by the original labels first: labels are then derived for a few series instead of all.
-        original = tuple(name for name in dict.fromkeys(name for one in steps for name in one.labels) if name not in made)
+        original = tuple(
+            name for name in dict.fromkeys(name for one in steps for name in one.labels) if name not in made
+        )
         promql = f"sum by ({by(original, *more)}) ({promql})"
         for one in steps:
             promql = one.add_to(promql)
@@ -132,7 +134,9 @@ def view_queries(keys: Keys, *views: View) -> dict[Role, Query]:
 def both(first: dict[Role, Query], second: dict[Role, Query]) -> dict[Role, Query]:
     """Queries for the keys of both, which are different keys with the same labels and units."""
     return {
-        role: Query(f"{query.promql} or {second[role].promql}" if role in second else query.promql, query.labels, query.unit)
+        role: Query(
+            f"{query.promql} or {second[role].promql}" if role in second else query.promql, query.labels, query.unit
+        )
         for role, query in first.items()
     }
 
@@ -145,7 +149,8 @@ def rates(*series: str) -> str:
 def added(*expressions: str) -> str:
     """All series of the expressions: of different metrics, which may have the same labels."""
     return " or ".join(
-        f'label_replace({one}, "metric", "{number}", "", "")' if number else one for number, one in enumerate(expressions)
+        f'label_replace({one}, "metric", "{number}", "", "")' if number else one
+        for number, one in enumerate(expressions)
     )
 
 

@@ -32,6 +32,7 @@ from serve_app.collect.prometheus.kubernetes import (
     read_cordoned,
     utilisation,
 )
+from serve_app.collect.prometheus.native import SUFFIX
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.collect.prometheus.rules import recording_rules
 from serve_app.collect.prometheus.signals import (
@@ -145,7 +146,7 @@ class PrometheusSource:
         self._queries = _queries(dialect)
         self._rules = None
         self._rule_queries: Queries = {}
-        if dialect.name in KNOWN:  # `tagae rules` writes rules for these only
+        if dialect.name.removesuffix(SUFFIX) in KNOWN:  # `tagae rules` writes rules for these only
             self._rules = recording_rules(dialect, self.options.interval_seconds, self.options.window_seconds)
             self._rule_queries = _queries(self._rules.dialect)
         self._reads_rules = False

@@ -36,7 +36,7 @@ def consul() -> Dialect:
             Gap(
                 "HTTP metrics",
                 "count(envoy_cluster_upstream_cx_active{$match "
-                f"{inbound},local_cluster!=\"\"}}) unless on () count({metric}{{$match {inbound}}})",
+                f'{inbound},local_cluster!=""}}) unless on () count({metric}{{$match {inbound}}})',
                 "services have no requests: Consul treats them as TCP",
                 'set protocol = "http" (or "grpc") in proxy-defaults or in the service-defaults of each service',
             ),

@@ -62,7 +62,7 @@ def hubble() -> Dialect:
             ),
             Gap(
                 "metric httpV2",
-                'count(hubble_http_responses_total{$match})',
+                "count(hubble_http_responses_total{$match})",
                 "the metric http has no usable ends: its durations exchange source and destination",
                 "replace http by httpV2 in hubble.metrics.enabled",
             ),

@@ -5,8 +5,16 @@ from serve_app.collect.prometheus.naming import CALLEE, CALLER, NO_NAMESPACE, Ke
 from serve_app.collect.prometheus.query import MILLISECONDS, SECONDS, Dialect, Gap, Query
 
 # A process exports one of them, or during a migration two that count the same requests: the first counts.
-_HTTP = (("http_{}_request_duration_seconds", SECONDS), ("http_{}_duration_seconds", SECONDS), ("http_{}_duration_milliseconds", MILLISECONDS))
-_RPC = (("rpc_{}_call_duration_seconds", SECONDS), ("rpc_{}_duration_seconds", SECONDS), ("rpc_{}_duration_milliseconds", MILLISECONDS))
+_HTTP = (
+    ("http_{}_request_duration_seconds", SECONDS),
+    ("http_{}_duration_seconds", SECONDS),
+    ("http_{}_duration_milliseconds", MILLISECONDS),
+)
+_RPC = (
+    ("rpc_{}_call_duration_seconds", SECONDS),
+    ("rpc_{}_duration_seconds", SECONDS),
+    ("rpc_{}_duration_milliseconds", MILLISECONDS),
+)
 _PROCESS = "job, instance, exported_job, exported_instance, service_name, service_instance_id, k8s_pod_name"
 _CANCELLED = "(?i:.*(cancel|abort).*)"  # the client went away
 # A status tells what failed; without a status, there was an error or an exception.
@@ -100,5 +108,7 @@ def _view(side: str, matchers: str) -> View:
         for one in failed
         for rate, _ in every("count", names, one)
     ]
-    by_unit = ((added(*(rate for rate, unit in buckets if unit == wanted)), wanted) for wanted in (SECONDS, MILLISECONDS))
+    by_unit = (
+        (added(*(rate for rate, unit in buckets if unit == wanted)), wanted) for wanted in (SECONDS, MILLISECONDS)
+    )
     return View(added(*counts), added(*failures), tuple(by_unit))

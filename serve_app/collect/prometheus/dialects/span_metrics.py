@@ -47,7 +47,7 @@ def span_metrics() -> Dialect:
             ),
             Gap(
                 "spans of clients",
-                f"count({{__name__=~\"({'|'.join(_PREFIXES)})calls_total\",$match {into}}}) unless on () {calls}}})",
+                f'count({{__name__=~"({"|".join(_PREFIXES)})calls_total",$match {into}}}) unless on () {calls}}})',
                 "calls are missing: there are services without a graph",
                 f"export spans of clients too, or {graph}",
             ),
@@ -71,7 +71,10 @@ def _view(kind: str) -> View:
     return View(
         added(*every("_total", ("calls",))),
         added(*every("_total", ("calls",), f",{_FAILED}")),
-        tuple((added(*every("_bucket", names)), unit) for names, unit in ((_SECONDS, SECONDS), (_MILLISECONDS, MILLISECONDS))),
+        tuple(
+            (added(*every("_bucket", names)), unit)
+            for names, unit in ((_SECONDS, SECONDS), (_MILLISECONDS, MILLISECONDS))
+        ),
     )
 
 
