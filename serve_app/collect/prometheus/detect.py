@@ -12,6 +12,7 @@ from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.net.google import GoogleTokens
 from serve_app.net.tokens import OAuth2Client, OAuth2Tokens, TokenSource
 from serve_app.settings import CollectorSettings, GenericSettings, MeshSettings
+from serve_app.settings.roles import SHARES
 
 DETECTION = ("detection", "metrics")
 
@@ -64,7 +65,10 @@ class MeshSource:
 def generic_dialect(settings: GenericSettings) -> Dialect:
     """The dialect with the queries of the settings."""
     services, calls = (
-        {role: Query(query.promql, labels, query.unit) for role, query in queries.items()}
+        {
+            role: Query(query.promql, labels, query.unit, "max" if role in SHARES else "sum")
+            for role, query in queries.items()
+        }
         for queries, labels in ((settings.services, settings.service_labels), (settings.calls, settings.call_labels))
     )
     return Dialect("generic", services, calls, (), frozenset(settings.external))
