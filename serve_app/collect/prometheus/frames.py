@@ -178,8 +178,9 @@ def read_quantiles(samples: Samples, reader: BucketReader, shares: Sequence[floa
     distinct, place = np.unique(bounds[usable], return_inverse=True)
     size = len(keys) * len(distinct)
     cells = row_of[owners[usable]] * len(distinct) + place
-    counts = np.bincount(cells, counted.values[usable], size)
-    counts = np.where(np.bincount(cells, minlength=size) > 0, counts, np.nan).reshape(len(keys), len(distinct))
+    added = np.bincount(cells, counted.values[usable], size)
+    has = np.bincount(cells, minlength=size) > 0
+    counts: Numbers = np.where(has, added, np.nan).reshape(len(keys), len(distinct))
     return [Column(reader.index, keys, bucket_quantile(counts, distinct, share)) for share in shares]
 
 
