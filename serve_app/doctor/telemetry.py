@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from serve_app.collect.prometheus.combine import split_role
+from serve_app.collect.prometheus.completeness import is_hint
 from serve_app.collect.prometheus.detect import DETECTION, MeshSource
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, THROTTLING
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Poll, Role
@@ -82,9 +83,9 @@ def check_telemetry(mesh: MeshSettings, collector: CollectorSettings, at: dateti
             yield Finding(subject, "ok", f"{count} series in {answer.seconds:.2f} s")
         else:
             yield Finding(subject, "problem" if needed else "warning", "no series", COSTS[query])
-    for found in gaps:
-        remedy = f"{found.gap.cost}: {found.gap.remedy}"
-        yield Finding(f"{found.source} {found.gap.name}", "warning", f"missing; {found.series} series", remedy)
+    for one in gaps:
+        remedy = f"{one.gap.cost}: {one.gap.remedy}"
+        yield Finding(f"{one.source} {one.gap.name}", "warning", f"missing; {one.series} series", remedy)
     yield from _signals(poll)
     if poll.ignored_annotations:
         yield Finding(
@@ -122,9 +123,10 @@ def _rules(poll: Poll, mesh: MeshSettings, collector: CollectorSettings) -> Iter
 
 
 def _connection(poll: Poll, mesh: MeshSettings) -> Finding:
+    address = mesh.prometheus.partition("?")[0]  # its parameters may hold a secret
     if poll.snapshot is None:
-        return Finding("mesh", "problem", poll.why, f"check {mesh.prometheus} and what it scrapes")
-    warned = {text for answer in poll.answers.values() for text in answer.warnings}
+        return Finding("mesh", "problem", poll.why, f"check {address} and what it scrapes")
+    warned = {text for answer in poll.answers.values() for text in answer.warnings if not is_hint(text)}
     if warned:
-        return Finding("mesh", "warning", mesh.prometheus, f"Prometheus warns: {'; '.join(sorted(warned))}")
-    return Finding("mesh", "ok", mesh.prometheus)
+        return Finding("mesh", "warning", address, f"Prometheus warns: {'; '.join(sorted(warned))}")
+    return Finding("mesh", "ok", address)

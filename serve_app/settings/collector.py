@@ -5,11 +5,9 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from model.snapshot import SERVICE_PATTERN
-from serve_app.settings.base import AccessSettings, Address, Location, MeshName, SettingsGroup
+from serve_app.settings.base import AccessSettings, Address, Location, MeshName, ServiceId, SettingsGroup
 from serve_app.settings.roles import Role
 
-ServiceId = Annotated[str, Field(pattern=SERVICE_PATTERN)]
 SourceName = Literal[
     "auto",
     "istio",
@@ -80,17 +78,39 @@ class KubernetesSettings(AccessSettings):
     namespace: str = Field("", description="the only namespace to watch; empty: all")
 
 
+class OAuth2Settings(SettingsGroup):
+    """Client credentials (OAuth 2.0): a token is fetched, kept until shortly before it ends, and then replaced."""
+
+    token_url: Address = Field(description="where tokens are issued")
+    client_id: str = Field(min_length=1, description="name of this client")
+    client_secret_file: Location = Field(description="file with its secret, read again for each token")
+    scopes: tuple[str, ...] = Field((), description="requested scopes")
+    parameters: dict[str, str] = Field(
+        default_factory=dict, description="further parameters of the request for a token, for example audience"
+    )
+    ca_file: Location | None = Field(None, description="certificates to trust there (PEM); none: the system's")
+
+
 class MeshSettings(AccessSettings):
     """A mesh to collect, and its Prometheus."""
 
     prometheus: Address = Field(description="base URL of the Prometheus")
+    oauth2: OAuth2Settings | None = Field(
+        None, description="client credentials for Prometheus, instead of basic auth or a bearer token"
+    )
+    google: bool = Field(
+        False, description="Google's application default credentials for Prometheus; pip install 'tagae[google]'"
+    )
+    harmless_warnings: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (), description="parts of warnings of Prometheus that do not make an answer incomplete; hints are known"
+    )
     kubernetes: KubernetesSettings | None = Field(
         None, description="API server for Events; none: no Events; {}: the cluster of the pod"
     )
     source: Annotated[SourceName | tuple[SourceName, ...], BeforeValidator(_known_sources)] = Field(
         "auto",
-        description="kind of mesh, or several: an ingress controller in front, a service graph beside span metrics; what "
-        "two of them measure is read from the first, but from an ingress controller last",
+        description="kind of mesh, or several: an ingress controller in front, a service graph beside span metrics. "
+        "What two of them measure is read from the first, but from an ingress controller last",
     )
     generic: GenericSettings | None = Field(None, description="queries for source = generic")
     queues: dict[str, ServiceId] = Field(
@@ -119,6 +139,19 @@ class MeshSettings(AccessSettings):
             raise ValueError('source: expected "auto" alone, because it looks for all sources; remove it or the others')
         if {"istio", "istio-ambient"} <= set(self.sources):
             raise ValueError("source: expected istio or istio-ambient, which read the same metrics, got both")
+        return self
+
+    @model_validator(mode="after")
+    def _has_one_token(self) -> Self:
+        ways = {
+            "username": bool(self.username),
+            "bearer_token_file": self.bearer_token_file is not None,
+            "oauth2": self.oauth2 is not None,
+            "google": self.google,
+        }
+        given = [name for name, is_given in ways.items() if is_given]
+        if len(given) > 1:
+            raise ValueError(f"expected one of {', '.join(ways)}, got {' and '.join(given)}")
         return self
 
     @model_validator(mode="after")

@@ -7,9 +7,8 @@ latencies of all are known. Each case has a period of its own in the history of 
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -219,9 +218,7 @@ def graph(out: Written) -> None:
 
 
 def spans_beside_graph(out: Written) -> None:
-    spans(
-        out, "traces_span_metrics_calls_total", "traces_span_metrics_duration_seconds", "service_name", peers=False
-    )
+    spans(out, "traces_span_metrics_calls_total", "traces_span_metrics_duration_seconds", "service_name", peers=False)
     graph(out)
 
 
@@ -229,9 +226,7 @@ def spans_beside_graph(out: Written) -> None:
 # Kuma and Consul
 
 
-def envoy_cluster(
-    out: Written, labels: Labels, traffic: Traffic, completed: bool = True, cx: bool = False
-) -> None:
+def envoy_cluster(out: Written, labels: Labels, traffic: Traffic, completed: bool = True, cx: bool = False) -> None:
     metric = "envoy_cluster_upstream"
     if completed:
         out.counter(f"{metric}_rq_completed", labels, traffic.rate)
@@ -381,7 +376,7 @@ def istio(out: Written, ingress: bool = False) -> None:
     for (source, destination), traffic in CALLS.items():
         for reporter in ("source", "destination"):
             traffic_to(destination, from_(source), traffic, reporter)
-    outside = {name: "unknown" for name in from_(WEB)}
+    outside: Labels = dict.fromkeys(from_(WEB), "unknown")
     if ingress:  # a controller with a sidecar, under its canonical name
         outside = from_(("ingress-nginx", "ingress-nginx"))
         traffic_to(WEB, outside, SERVICES[WEB], "source")
@@ -443,16 +438,17 @@ class Case:
 
     Attributes:
         source: setting of the mesh.
+        names: other names of services than their namespace and name.
+        services, calls: what is read.
         detected: whether ``auto`` reads the same.
-        names: of the services.
-        services, calls: without those of the mesh if ``mesh`` is false.
+        without_latency: services whose latency only calls show, or is that of several histograms.
     """
 
     write: Callable[[Written], None]
     source: str | tuple[str, ...]
-    names: Mapping[Service, str] = None  # type: ignore[assignment]
-    services: Mapping[Service, Traffic] = None  # type: ignore[assignment]
-    calls: Mapping[tuple[Service, Service], Traffic] = None  # type: ignore[assignment]
+    names: Mapping[Service, str] = field(default_factory=dict)
+    services: Mapping[Service, Traffic] = field(default_factory=lambda: SERVICES)
+    calls: Mapping[tuple[Service, Service], Traffic] = field(default_factory=lambda: CALLS)
     detected: bool = True
     without_latency: frozenset[Service] = frozenset()
 
@@ -524,9 +520,7 @@ CASES = {
         calls={**DOOR, **CALLS},
         without_latency=frozenset({ADMIN}),
     ),
-    "traefik": Case(
-        traefik, "traefik", names=SPLIT, services={TRAEFIK: AT_THE_DOOR, **FRONT}, calls=TRAEFIK_DOOR
-    ),
+    "traefik": Case(traefik, "traefik", names=SPLIT, services={TRAEFIK: AT_THE_DOOR, **FRONT}, calls=TRAEFIK_DOOR),
     "traefik-resources": Case(
         traefik_resources, "traefik", names=SPLIT, services={TRAEFIK: AT_THE_DOOR, **FRONT}, calls=TRAEFIK_DOOR
     ),
@@ -594,11 +588,10 @@ def test_the_sources_are_found(url: str, name: str) -> None:
 
 def check(case: Case, snapshot: MeshSnapshot, latencies: bool = True) -> None:
     """Compare a snapshot with the mesh."""
-    names = case.names or {}
-    services, calls = case.services or SERVICES, case.calls or CALLS
+    services, calls = case.services, case.calls
 
     def named(service: Service) -> str:
-        return names.get(service, "/".join(service))
+        return case.names.get(service, "/".join(service))
 
     read = dict(zip(snapshot.node_ids, snapshot.node_features, strict=True))
     assert sorted(read) == sorted(named(one) for one in services)

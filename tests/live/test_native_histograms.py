@@ -47,7 +47,11 @@ class NativelyWritten(Written):
         """Write all series to a Prometheus."""
         times = range(0, LENGTH + STEP, STEP)
         numbers = (
-            (metric, labels, [remote_write.number(self.begin + at, 1000 + value * at if grows else value) for at in times])
+            (
+                metric,
+                labels,
+                [remote_write.number(self.begin + at, 1000 + value * at if grows else value) for at in times],
+            )
             for metric, rows in self.rows.items()
             for labels, grows, value in rows
         )

@@ -126,7 +126,7 @@ def view_queries(keys: Keys, *views: View) -> dict[Role, Query]:
             " or ".join(_in_seconds(text, unit) if mixed else text for text, unit in buckets),
             keys.labels,
             1.0 if mixed else units.pop(),
-            tuple(buckets) if mixed else (),
+            views=tuple(buckets) if mixed else (),
         ),
     }
 

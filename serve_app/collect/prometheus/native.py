@@ -109,7 +109,7 @@ def _quantile(query: Query, share: float, metrics: tuple[str, ...]) -> Query:
         histogram = _GROUPING.sub(lambda found: f"{found[1]} ({_without_bounds(found[2])})", histogram)
         quantile = f"histogram_quantile({share:g}, {histogram})"
         texts.append(quantile if unit == 1 else f"{quantile} * {unit:g}")
-    return Query(" or ".join(texts), query.labels, query.unit)
+    return Query(" or ".join(texts), query.labels, query.unit, joined_by="max")
 
 
 def _without_bounds(labels: str) -> str:
@@ -119,10 +119,7 @@ def _without_bounds(labels: str) -> str:
 def _convert(promql: str, metrics: tuple[str, ...]) -> str:
     for metric in metrics:
         for part in ("count", "sum"):
-            promql = re.sub(
-                rf"rate\({metric}_{part}({_SELECTOR})(\[\$\w+\])\)",
-                lambda found, part=part, metric=metric: f"histogram_{part}(rate({metric}{found[1]}{found[2]}))",
-                promql,
-            )
+            of_part = rf"rate\({metric}_{part}({_SELECTOR})(\[\$\w+\])\)"
+            promql = re.sub(of_part, rf"histogram_{part}(rate({metric}\1\2))", promql)
         promql = re.sub(rf"\b{metric}_(?:bucket|count|sum)(?={_SELECTOR})", metric, promql)
     return promql

@@ -330,7 +330,7 @@ class _LabelCache:
         reader = self._reader(query.labels)
         name, part = split_role(role[1])
         if name != "buckets":
-            return {role[1]: _convert_unit(read_column(samples, reader), query)}
+            return {role[1]: _convert_unit(read_column(samples, reader, query.joined_by), query)}
         buckets = self._buckets.setdefault(query.labels, BucketReader(query.labels, reader.index))
         columns = read_quantiles(samples, buckets, list(SHARES.values()))
         names = (join_role(share, part) for share in SHARES)

@@ -53,4 +53,4 @@ def serving(keys: Keys, selector: str) -> Query:
     )
     pairs = Keys(workload + keys.derived, keys.helpers)
     series = f"{_CLUSTER}_cx_active{{$match {selector}}}"
-    return Query(f"group by ({by(pairs.labels)}) ({pairs.sum(series)})", pairs.labels)
+    return Query(f"group by ({by(pairs.labels)}) ({pairs.sum(series)})", pairs.labels, joined_by="max")

@@ -28,7 +28,8 @@ def hubble() -> Dialect:
     Both ends of a request may report it. A service is measured by itself where it reports (``reporter="server"``),
     else by its callers; a call by the caller, else by the callee.
 
-    Source: https://docs.cilium.io/en/stable/observability/metrics/ and ``pkg/hubble/metrics/http/handler.go`` of Cilium.
+    Source: https://docs.cilium.io/en/stable/observability/metrics/ and, in Cilium,
+    ``pkg/hubble/metrics/http/handler.go``.
     """
 
     def view(reporter: str) -> View:
@@ -51,8 +52,8 @@ def hubble() -> Dialect:
                 "workload names",
                 f'count({_REQUESTS}{{$match status!="",source_workload="",destination_workload=""}})',
                 "services are named by `source` and `destination` at best, or are missing",
-                "add labelsContext=source_namespace,source_workload,destination_namespace,destination_workload to httpV2 "
-                f"in hubble.metrics.enabled ({_VISIBILITY})",
+                "add labelsContext=source_namespace,source_workload,destination_namespace,destination_workload to "
+                f"httpV2 in hubble.metrics.enabled ({_VISIBILITY})",
             ),
             Gap(
                 "namespaces",

@@ -57,7 +57,8 @@ def nginx_ingress() -> Dialect:
             ),
             Gap(
                 "durations",
-                f"count({_METRIC}_requests{{$match}}) unless on () count({_METRIC}_request_duration_seconds_bucket{{$match}})",
+                f"count({_METRIC}_requests{{$match}}) unless on () "
+                f"count({_METRIC}_request_duration_seconds_bucket{{$match}})",
                 "latency at the front door is unknown",
                 "remove request_duration_seconds from --exclude-socket-metrics of the controller",
             ),

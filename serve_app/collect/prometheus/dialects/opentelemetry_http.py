@@ -25,8 +25,8 @@ _HTTP_FAILED = (
 )
 _RPC_FAILED = (
     'rpc_grpc_status_code=~"2|4|8|10|12|13|14|15"',
-    'rpc_response_status_code=~"2|4|8|10|12|13|14|15|UNKNOWN|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED|ABORTED|UNIMPLEMENTED|'
-    'INTERNAL|UNAVAILABLE|DATA_LOSS"',
+    'rpc_response_status_code=~"2|4|8|10|12|13|14|15|UNKNOWN|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED|ABORTED|'
+    'UNIMPLEMENTED|INTERNAL|UNAVAILABLE|DATA_LOSS"',
     f'rpc_grpc_status_code="",rpc_response_status_code="",error_type!~"|{_CANCELLED}"',
 )
 _PEERS = ("service_peer_name", "peer_service", "server_address", "net_peer_name")

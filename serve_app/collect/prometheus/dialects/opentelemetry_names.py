@@ -10,7 +10,7 @@ PUBLIC = "com|net|org|io|dev|app|cloud|ai|co|edu|gov"  # a host in such a domain
 def service_names(labels: tuple[str, str], *names: str) -> tuple[Derived, Derived]:
     """Namespace and name of the service that reports.
 
-    The name is the first of the labels ``names`` that is not empty, else the job, which the OpenTelemetry specification writes as
+    The name is the first of the labels ``names`` that is not empty, else the job, which OpenTelemetry writes as
     ``service.namespace/service.name``. A scrape of a collector renames the job to ``exported_job``; the labels
     ``namespace`` and ``job`` are then those of the collector. A namespace of Kubernetes comes before that of
     OpenTelemetry.
@@ -42,9 +42,9 @@ def service_names(labels: tuple[str, str], *names: str) -> tuple[Derived, Derive
 def peer_names(labels: tuple[str, str], *peers: str) -> tuple[tuple[Derived, ...], tuple[Derived, Derived]]:
     """Namespace and name of the callee of a client, from the first of some labels that is not empty.
 
-    A name in the cluster is ``name``, ``name.namespace`` or ``name.namespace.svc`` with or without the cluster's domain.
-    Without a namespace it is in the caller's. Other hosts are services of the namespace ``external``. An IP address is
-    no name.
+    A name in the cluster is ``name``, ``name.namespace`` or ``name.namespace.svc``, the last with or without the
+    cluster's domain. Without a namespace it is in the caller's. Other hosts are services of the namespace ``external``.
+    An IP address is no name.
 
     Returns:
         Labels that the others need, and the two labels.

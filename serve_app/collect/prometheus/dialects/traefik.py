@@ -24,8 +24,8 @@ def traefik() -> Dialect:
 
     A service of Kubernetes is named ``namespace-name-port@kubernetes`` by Traefik. Where the namespace ends is not
     written: it is the text up to the first hyphen, unless another source of the mesh knows the service. A port with
-    hyphens is recognised if it begins with the name of a protocol. Other providers write ``name@provider``. A scrape may
-    rename ``service`` to ``exported_service``. The controller is named by its workload.
+    hyphens is recognised if it begins with the name of a protocol. Other providers write ``name@provider``. A scrape
+    may rename ``service`` to ``exported_service``. The controller is named by its workload.
 
     Source: ``pkg/observability/metrics/prometheus.go`` of Traefik and
     https://doc.traefik.io/traefik/observability/metrics/prometheus/.
