@@ -541,8 +541,64 @@ CASES = {
         without_latency=frozenset({ADMIN}),
     ),
 }
-FIRST = int(datetime.now(UTC).timestamp()) // 3600 * 3600 - (len(CASES) + 2) * 3600
-PERIODS = {name: FIRST + 3600 * number for number, name in enumerate(CASES)}
+
+
+def hubble_plain(out: Written) -> None:
+    """httpV2 without a labelsContext."""
+    hubble(out, lambda end, service: {f"{end}_namespace": service[0] if service else ""})
+
+
+def hubble_first_version(out: Written) -> None:
+    labels = {"source_workload": "web", "destination_workload": "cart", "method": "GET", "reporter": "client"}
+    out.counter("hubble_http_requests_total", labels, 5)
+    out.counter("hubble_http_responses_total", {**labels, "status": "200"}, 5)
+
+
+def beyla_defaults(out: Written) -> None:
+    """Beyla hides the callee's name."""
+    whole = Written(out.begin)
+    beyla(whole)
+    for metric, rows in whole.rows.items():
+        hidden = [({k: v for k, v in labels.items() if k != "server_address"}, *more) for labels, *more in rows]
+        out.rows[metric] = [
+            ({**labels, "row": str(i)}, grows, value) for i, (labels, grows, value) in enumerate(hidden)
+        ]
+
+
+def servers_only(out: Written) -> None:
+    out.histogram("http_server_request_duration_seconds", {"service_name": "web", "job": "shop/web"}, 5, 0.1)
+
+
+def spans_without_peers(out: Written) -> None:
+    spans(out, "traces_spanmetrics_calls_total", "traces_spanmetrics_latency", "service", peers=False)
+
+
+def traefik_entry_points_only(out: Written) -> None:
+    out.counter("traefik_entrypoint_requests_total", {"entrypoint": "web", "code": "200", "job": "traefik"}, 5)
+
+
+def consul_tcp(out: Written) -> None:
+    labels = {"local_cluster": "web", "consul_source_service": "web", "envoy_cluster_name": "local_app"}
+    out.gauge("envoy_cluster_upstream_cx_active", labels, 5)
+
+
+# How a system is not configured for us, how it is read, and the names of the gaps.
+NOT_CONFIGURED: dict[str, tuple[Callable[[Written], None], str | tuple[str, ...], list[str]]] = {
+    "hubble-plain": (hubble_plain, "hubble", ["workload names of callers", "workload names of services"]),
+    "hubble-first-version": (hubble_first_version, "auto", ["metric httpV2"]),
+    "beyla-defaults": (beyla_defaults, "auto", ["names of callees"]),
+    "servers-only": (servers_only, "opentelemetry-http", ["client metrics"]),
+    "spans-without-peers": (spans_without_peers, "auto", ["names of callees"]),
+    "spans-without-peers-beside-a-graph": (spans_beside_graph, ("opentelemetry", "span-metrics"), []),
+    "traefik-entry-points": (traefik_entry_points_only, "auto", ["metrics of services"]),
+    "consul-tcp": (consul_tcp, "consul", ["HTTP metrics"]),
+}
+WRITERS = {
+    **{name: case.write for name, case in CASES.items()},
+    **{name: writer for name, (writer, _, _) in NOT_CONFIGURED.items()},
+}
+FIRST = int(datetime.now(UTC).timestamp()) // 3600 * 3600 - (len(WRITERS) + 2) * 3600
+PERIODS = {name: FIRST + 3600 * number for number, name in enumerate(WRITERS)}
 
 
 @pytest.fixture(scope="module")
@@ -550,9 +606,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Prometheus with all cases, an hour apart."""
     folder = tmp_path_factory.mktemp("dialects")
     periods = []
-    for name, case in CASES.items():
+    for name, writer in WRITERS.items():
         periods.append(Written(PERIODS[name]))
-        case.write(periods[-1])
+        writer(periods[-1])
     write(periods, folder / "series.txt")
     tool = find_program("promtool") or "promtool"
     load = [tool, "tsdb", "create-blocks-from", "openmetrics", "--max-block-duration=24h"]
@@ -584,6 +640,27 @@ def test_services_and_calls_are_read_as_they_are(url: str, name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.detected])
 def test_the_sources_are_found(url: str, name: str) -> None:
     check(CASES[name], poll(url, name, "auto"))
+
+
+def gaps(url: str, name: str, source: str | tuple[str, ...]) -> list[str]:
+    at = datetime.fromtimestamp(PERIODS[name] + LENGTH, UTC)
+    with closing(MeshSource(MeshSettings(prometheus=url, source=source), PATIENT)) as mesh:
+        mesh.poll(at)
+        found = mesh.gaps(at)
+    assert all(gap.series > 0 for gap in found)
+    return [gap.gap.name for gap in found]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_is_missing_in_a_configured_mesh(url: str, name: str) -> None:
+    known = ["addresses instead of names"] if name == "sdk" else []
+    assert gaps(url, name, CASES[name].source) == known
+
+
+@pytest.mark.parametrize("name", NOT_CONFIGURED)
+def test_what_a_system_is_not_configured_for_is_found(url: str, name: str) -> None:
+    _, source, missing = NOT_CONFIGURED[name]
+    assert gaps(url, name, source) == missing
 
 
 def check(case: Case, snapshot: MeshSnapshot, latencies: bool = True) -> None:

@@ -38,8 +38,10 @@ def find_gaps(
     gaps = {
         f"{part.name}/{gap.name}": (part.name, gap)
         for dialect in dialects
-        for part in (dialect, *dialect.beside)
+        for parts in [(dialect, *dialect.beside)]
+        for part in parts
         for gap in part.gaps
+        if not (gap.of_calls and any(other is not part and not other.front_door for other in parts))
     }
     queries = {key: Query(gap.promql, ()).at(0, match=match) for key, (_, gap) in gaps.items()}
     answers = prometheus.ask(queries, at, within)

@@ -60,12 +60,14 @@ class Gap:
         promql: the number of series that are concerned; an empty result or 0 if nothing is missing.
         cost: what is lost.
         remedy: what to configure in that system, or in ours.
+        of_calls: it is about calls, so nothing is missing if another source of the mesh has them.
     """
 
     name: str
     promql: str
     cost: str
     remedy: str
+    of_calls: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from serve_app.collect.prometheus.naming import (
 from serve_app.collect.prometheus.query import SECONDS, Dialect, Gap
 
 _REQUESTS, _DURATION = "hubble_http_requests_total", "hubble_http_request_duration_seconds_bucket"
-_VISIBILITY = "https://docs.cilium.io/en/stable/observability/metrics/#context-options"
+_CONTEXTS = "https://docs.cilium.io/en/stable/observability/metrics/#context-options"
 
 
 def hubble() -> Dialect:
@@ -48,12 +48,16 @@ def hubble() -> Dialect:
         view_queries(Keys(caller + callee), view(client), view(server), view(other)),
         (f'{_REQUESTS}{{$match status!=""}}',),
         gaps=(
-            Gap(
-                "workload names",
-                f'count({_REQUESTS}{{$match status!="",source_workload="",destination_workload=""}})',
-                "services are named by `source` and `destination` at best, or are missing",
-                "add labelsContext=source_namespace,source_workload,destination_namespace,destination_workload to "
-                f"httpV2 in hubble.metrics.enabled ({_VISIBILITY})",
+            *(
+                Gap(
+                    f"workload names of {ends}",
+                    f'count({_REQUESTS}{{$match status!=""}}) unless on () '
+                    f'count({_REQUESTS}{{$match {end}_workload!=""}} or {_REQUESTS}{{$match {end}=~".+/.+"}})',
+                    f"{ends} are missing, or are named by a label that may not be a service",
+                    f"add {end}_namespace and {end}_workload to the labelsContext of httpV2 in hubble.metrics.enabled "
+                    f"({_CONTEXTS})",
+                )
+                for ends, end in (("callers", "source"), ("services", "destination"))
             ),
             Gap(
                 "namespaces",

@@ -51,7 +51,7 @@ def opentelemetry_http() -> Dialect:
     to_others = 'server_address!="localhost",net_peer_name!="localhost",'
     services = view_queries(service, _view("server", ""))
     services["connections"] = Query(service.sum("http_server_active_requests{$match}"), service.labels)
-    clients, servers = (f"http_{side}_request_duration_seconds_count" for side in ("client", "server"))
+    clients = "http_client_request_duration_seconds_count"
     enable = (
         "show server_address in them; Beyla hides it: add server_address to http_client_request_duration and "
         "rpc_client_duration in attributes.select, or enable its service graph and use "
@@ -66,25 +66,32 @@ def opentelemetry_http() -> Dialect:
         gaps=(
             Gap(
                 "client metrics",
-                f"count({servers}{{$match}}) unless on () count({clients}{{$match}})",
+                f"count({_all('server')}) unless on () count({_all('client')})",
                 "calls are missing: there are services without a graph",
                 "export the client metrics of OpenTelemetry too, or add a source with calls, such as "
                 'source = ["opentelemetry", "opentelemetry-http"]',
+                of_calls=True,
             ),
             Gap(
                 "names of callees",
                 f'count({clients}{{$match service_peer_name="",peer_service="",server_address="",net_peer_name=""}})',
                 "calls of these clients are missing",
                 enable,
+                of_calls=True,
             ),
             Gap(
                 "addresses instead of names",
                 f'count({clients}{{$match service_peer_name="",peer_service="",server_address=~"[0-9.]+|.*:.*"}})',
                 "calls of these clients are missing",
                 "call services by name, or resolve addresses in the agent (Beyla: name_resolver)",
+                of_calls=True,
             ),
         ),
     )
+
+
+def _all(side: str) -> str:
+    return " or ".join(f"{name.format(side)}_count{{$match}}" for name, _ in (*_HTTP, *_RPC))
 
 
 def _view(side: str, matchers: str) -> View:

@@ -44,12 +44,14 @@ def span_metrics() -> Dialect:
                 calls + "".join(f',{peer}=""' for peer in _PEERS) + "})",
                 "calls of these clients are missing",
                 f"add the dimensions peer.service and server.address to the span metrics, or {graph}",
+                of_calls=True,
             ),
             Gap(
                 "spans of clients",
                 f'count({{__name__=~"({"|".join(_PREFIXES)})calls_total",$match {into}}}) unless on () {calls}}})',
                 "calls are missing: there are services without a graph",
                 f"export spans of clients too, or {graph}",
+                of_calls=True,
             ),
         ),
     )
