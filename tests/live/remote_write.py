@@ -1,6 +1,6 @@
 """Write samples and native histograms to a Prometheus, in its remote write protocol 1.0.
 
-Fields and numbers are those of ``prompb/types.proto`` and ``prompb/remote.proto`` of Prometheus. Text formats, which
+Fields and numbers are from ``prompb/types.proto`` and ``prompb/remote.proto`` of Prometheus. Text formats, which
 the other tests use, have no native histograms.
 """
 

@@ -347,7 +347,7 @@ def nginx(out: Written, exported: bool = True, response: bool = True, classes: b
 
 
 def nginx_daemon(out: Written) -> None:
-    """Labels of the scrape do not hide those of the metric; statuses are classes; no response times."""
+    """Labels of the scrape do not hide labels of the metric; statuses are classes; no response times."""
     nginx(out, exported=False, response=False, classes=True)
 
 
@@ -441,7 +441,7 @@ class Case:
         names: other names of services than their namespace and name.
         services, calls: what is read.
         detected: whether ``auto`` reads the same.
-        without_latency: services whose latency only calls show, or is that of several histograms.
+        without_latency: services whose latency only calls show, or is a mixture.
     """
 
     write: Callable[[Written], None]
@@ -667,22 +667,22 @@ def check(case: Case, snapshot: MeshSnapshot, latencies: bool = True) -> None:
     """Compare a snapshot with the mesh."""
     services, calls = case.services, case.calls
 
-    def named(service: Service) -> str:
+    def label_of(service: Service) -> str:
         return case.names.get(service, "/".join(service))
 
     read = dict(zip(snapshot.node_ids, snapshot.node_features, strict=True))
-    assert sorted(read) == sorted(named(one) for one in services)
+    assert sorted(read) == sorted(label_of(one) for one in services)
     for service, traffic in services.items():
-        rate, failing, p50, p99 = read[named(service)][:4]
+        rate, failing, p50, p99 = read[label_of(service)][:4]
         assert rate == pytest.approx(traffic.rate, rel=0.01), service
         assert failing == pytest.approx(traffic.failing, rel=0.01, abs=1e-6), service
         if latencies and service not in case.without_latency:
             assert traffic.latency / 2.6 < p50 <= p99 <= traffic.latency * 1.01, service
     ends = snapshot.edge_index.T.tolist()
     made = {(snapshot.node_ids[a], snapshot.node_ids[b]): snapshot.edge_features[i] for i, (a, b) in enumerate(ends)}
-    assert sorted(made) == sorted((named(a), named(b)) for a, b in calls)
+    assert sorted(made) == sorted((label_of(a), label_of(b)) for a, b in calls)
     for (source, destination), traffic in calls.items():
-        rate, failing, p50, p99 = made[named(source), named(destination)]
+        rate, failing, p50, p99 = made[label_of(source), label_of(destination)]
         assert rate == pytest.approx(traffic.rate, rel=0.01)
         assert failing == pytest.approx(traffic.failing, rel=0.01, abs=1e-6)
         if latencies:

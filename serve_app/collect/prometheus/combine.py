@@ -1,6 +1,6 @@
 """Several sources of one mesh: an ingress controller in front of it, spans beside a service graph.
 
-The first dialect of a combination is that of the mesh, with the others ``beside`` it. Their services and calls are
+The first dialect of a combination is the mesh itself, with the others ``beside`` it. Their services and calls are
 united by name. What two of them measure is read from one of them: rates are never added up. Latencies that this one
 lacks come from the other.
 """
@@ -22,8 +22,8 @@ Columns = Mapping[str, Column]  # by role
 
 
 def combine(dialects: Sequence[Dialect]) -> Dialect:
-    """One dialect for all. The order says whose measurement counts, but those of ingress controllers count last: a mesh
-    measures its services where they are."""
+    """One dialect for all. The order says whose measurement counts, but ingress controllers come last: a mesh measures
+    its services where they are."""
     first, *others = sorted(dialects, key=lambda one: one.front_door)
     return replace(first, beside=(*first.beside, *others)) if others else first
 

@@ -9,8 +9,8 @@ def consul() -> Dialect:
     """The sidecars of Consul's service mesh: metrics of Envoy with the labels that Consul adds.
 
     A sidecar is named by ``consul_source_service``, else by ``local_cluster``. The cluster ``local_app`` has the
-    requests into the service; clusters with ``consul_destination_service`` have its calls. The namespace is that of
-    Consul, ``default`` where there is no other.
+    requests into the service; clusters with ``consul_destination_service`` have its calls. The namespace is one of
+    Consul, ``default`` where it has no others.
 
     Source: ``command/connect/envoy/bootstrap_config.go`` of Consul and
     https://developer.hashicorp.com/consul/docs/observe/grafana.

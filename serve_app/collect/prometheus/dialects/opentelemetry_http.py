@@ -36,9 +36,9 @@ _ADDRESS = "[0-9.]+|.*:.*|"
 def opentelemetry_http() -> Dialect:
     """HTTP and RPC durations of servers, and of clients for the calls.
 
-    Current names and those of older conventions are read, in seconds or milliseconds as their names say; see
-    :func:`service_names` and :func:`peer_names` for the names of services. Requests of both protocols are added. The
-    latency of a service that has histograms in seconds and in milliseconds is that of the first.
+    Current names and names of older conventions are read, in seconds or milliseconds as they say; see
+    :func:`service_names` and :func:`peer_names` for the names of services. Requests of both protocols are added. A
+    service that has histograms in seconds and in milliseconds has the latency of the first.
 
     Source: https://opentelemetry.io/docs/specs/semconv/http/http-metrics/,
     https://opentelemetry.io/docs/specs/semconv/rpc/rpc-metrics/ and

@@ -12,7 +12,7 @@ def service_names(labels: tuple[str, str], *names: str) -> tuple[Derived, Derive
 
     The name is the first of the labels ``names`` that is not empty, else the job, which OpenTelemetry writes as
     ``service.namespace/service.name``. A scrape of a collector renames the job to ``exported_job``; the labels
-    ``namespace`` and ``job`` are then those of the collector. A namespace of Kubernetes comes before that of
+    ``namespace`` and ``job`` then name the collector. A namespace of Kubernetes comes before a namespace of
     OpenTelemetry.
     """
     s, no = SEPARATOR, _NO

@@ -62,11 +62,11 @@ def _view(kind: str) -> View:
         """Rates of these metrics with each prefix, without services that an earlier prefix has."""
         found = []
         for number, prefix in enumerate(_PREFIXES):
-            earlier = " or ".join(_named(f"{one}calls_total{{$match {kind}}}") for one in _PREFIXES[:number])
+            earlier = " or ".join(_by_service(f"{one}calls_total{{$match {kind}}}") for one in _PREFIXES[:number])
             for name in names:
                 if name == "latency" and not prefix:
                     continue  # the name that the processor gave to milliseconds
-                rate = _named(f"rate({prefix}{name}{part}{{$match {kind}{more}}}[$window])")
+                rate = _by_service(f"rate({prefix}{name}{part}{{$match {kind}{more}}}[$window])")
                 found.append(f"({rate} unless on ({_NAME}) ({earlier}))" if number else rate)
         return found
 
@@ -80,5 +80,5 @@ def _view(kind: str) -> View:
     )
 
 
-def _named(series: str) -> str:
+def _by_service(series: str) -> str:
     return f'label_replace({series}, "{_NAME}", "$1", "service_name", "(.+)")'

@@ -147,7 +147,7 @@ def test_a_service_without_a_namespace_is_the_only_one_of_its_name(known: Values
     assert list(calls["requests"]) == [(*name, *WEB)]
 
 
-def test_namespaces_are_told_by_whichever_source_knows_them() -> None:
+def test_the_first_source_names_the_namespace() -> None:
     sources = Sources()
     sources.add("", {"requests": {("default", "cart"): 5}}, {"requests": {}})
     sources.add("mesh", {"requests": {("shop", "cart"): 5, ("shop", "web"): 1}}, {"requests": {}})
