@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from itertools import takewhile
 
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.collect.prometheus.combine import combine
@@ -105,15 +106,17 @@ def detect_dialect(
     """Find the first known dialect whose metrics exist, with the ingress controllers that exist beside it.
 
     Returns:
-        The dialect; None if there is none, or if a query failed, because it may be about a better one. And the results
-        of the queries.
+        The dialect, or None; and the results of the queries.
     """
     results = prometheus.ask({name: _signature_query(one) for name, one in KNOWN.items()}, at, within)
     found = [one for name, one in KNOWN.items() if len(results[name].samples)]
-    mesh = [one for one in found if not one.front_door][:1]
+    mesh = next((one for one in found if not one.front_door), None)
     front_doors = [one for one in found if one.front_door]
-    complete = not any(answer.failed for answer in results.values())
-    dialect = combine([*mesh, *front_doors]) if found and complete else None
+    dialect = combine([mesh, *front_doors] if mesh else front_doors) if found else None
+    # A failed query may be about a dialect that comes first, or about an ingress controller.
+    earlier = list(takewhile(lambda one: one is not mesh, KNOWN.values()))
+    if any(results[one.name].failed for one in KNOWN.values() if one.front_door or one in earlier):
+        dialect = None
     return dialect, {(DETECTION[0], name): answer for name, answer in results.items()}
 
 

@@ -30,7 +30,8 @@ def span_metrics() -> Dialect:
     helpers, callee = peer_names(CALLEE, *_PEERS)
     call = Keys(service_names(CALLER, _NAME) + callee, helpers)
     into, out_of = (f'span_kind=~"{kinds}"' for kinds in (_INTO, _OUT_OF))
-    calls = f'count({{__name__=~"({"|".join(_PREFIXES)})calls_total",$match {out_of}'
+    all_calls = f'{{$match __name__=~"({"|".join(_PREFIXES)})calls_total"'
+    calls = f"count({all_calls},{out_of}"
     graph = 'use source = ["span-metrics", "opentelemetry"] with the metrics of a service graph'
     return Dialect(
         "span-metrics",
@@ -48,7 +49,7 @@ def span_metrics() -> Dialect:
             ),
             Gap(
                 "spans of clients",
-                f'count({{__name__=~"({"|".join(_PREFIXES)})calls_total",$match {into}}}) unless on () {calls}}})',
+                f"count({all_calls},{into}}}) unless on () {calls}}})",
                 "calls are missing: there are services without a graph",
                 f"export spans of clients too, or {graph}",
                 of_calls=True,
