@@ -6,6 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from model.names import as_service_id, is_service_name, is_services_name
 from serve_app.errors import BadMeshName
 from serve_app.net.endpoint import Endpoint, check_headers, check_url
 
@@ -23,6 +24,20 @@ def _mesh_name(name: str) -> str:
         raise ValueError(str(error)) from error
 
 
+def _service_id(service: str) -> str:
+    if not is_service_name(written := as_service_id(service)):
+        raise ValueError(f"expected namespace/name, got {service!r}")
+    return written
+
+
+def _services_id(services: str) -> str:
+    if not is_services_name(written := as_service_id(services)):
+        raise ValueError("expected namespace/name, or namespace/* for a whole namespace")
+    return written
+
+
+ServiceId = Annotated[str, AfterValidator(_service_id)]  # given as an id or with the original name
+ServicesId = Annotated[str, AfterValidator(_services_id)]  # the same, or `namespace/*`
 MeshName = Annotated[str, AfterValidator(_mesh_name)]
 Location = Annotated[Path, AfterValidator(Path.expanduser)]
 Address = Annotated[str, AfterValidator(check_url)]

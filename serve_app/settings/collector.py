@@ -5,11 +5,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from model.snapshot import SERVICE_PATTERN
-from serve_app.settings.base import AccessSettings, Address, Location, MeshName, SettingsGroup
+from serve_app.settings.base import AccessSettings, Address, Location, MeshName, ServiceId, SettingsGroup
 from serve_app.settings.roles import Role
-
-ServiceId = Annotated[str, Field(pattern=SERVICE_PATTERN)]
 
 
 class QuerySettings(SettingsGroup):

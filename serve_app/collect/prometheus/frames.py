@@ -1,6 +1,5 @@
 """Convert instant vectors to columns of numbers, by key."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -8,7 +7,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from model.snapshot import IntArray, clean_name
+from model.names import escape_name, escape_namespace
+from model.snapshot import IntArray
 from serve_app.collect.prometheus.client import Numbers, Samples
 from serve_app.collect.prometheus.query import Join
 
@@ -16,7 +16,6 @@ Key = tuple[str, ...]
 BUCKET = "le"
 VERBATIM = frozenset({BUCKET, "annotation", "value", "queue"})  # labels that are not names
 _LABELS = msgspec.json.Decoder(dict[str, str | None] | None)  # some gateways write null for what is empty
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -102,22 +101,19 @@ class LabelReader:
 
     def _read(self, label_set: bytes) -> int:
         values = _LABELS.decode(label_set) or {}
-        key = tuple(_label_value(label, values) for label in self.labels)
+        key = tuple(_label_value(label, values, is_namespace=not i % 2) for i, label in enumerate(self.labels))
         self.known[label_set] = number = self.index.number_of(key) if all(key) else -1
         return number
 
 
-def _label_value(label: str, values: Mapping[str, str | None]) -> str:
-    """The value of a label. Characters that names may not contain are replaced, which can merge two services."""
+def _label_value(label: str, values: Mapping[str, str | None], *, is_namespace: bool) -> str:
+    """The value of a label, as a part of an id. Namespaces and names alternate in keys."""
     if label.startswith("="):
         return label[1:]
     value = values.get(label) or ""
     if label in VERBATIM:
         return value
-    name = clean_name(value)
-    if name != value:
-        _LOG.info("label %s: %r contains characters that are not allowed in names; using %r", label, value[:80], name)
-    return name
+    return escape_namespace(value) if is_namespace else escape_name(value)
 
 
 class BucketReader:
