@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from model.snapshot import IntArray, clean_name
 from serve_app.collect.prometheus.client import Numbers, Samples
+from serve_app.collect.prometheus.long_requests import LEAST_LONG, Border, leave_out_long
 
 Key = tuple[str, ...]
 BUCKET = "le"
+OPTIONAL = "?"  # before a label that a series may lack
 VERBATIM = frozenset({BUCKET, "annotation", "value", "queue"})  # labels that are not names
 _LOG = logging.getLogger(__name__)
 
@@ -83,14 +85,14 @@ class Column:
 @dataclass(slots=True)
 class LabelReader:
     """Reads keys from label sets and caches them between polls: reading labels is most of the work, and label sets
-    rarely change. ``=text`` among the labels stands for that text."""
+    rarely change. Among the labels, ``=text`` stands for that text, and ``?label`` for one that may be absent."""
 
     labels: tuple[str, ...]
     index: KeyIndex = field(default_factory=KeyIndex)
     known: dict[bytes, int] = field(default_factory=dict)
 
     def read(self, label_sets: Sequence[bytes]) -> IntArray:
-        """``[R]`` number of each label set's key; -1 if one of the labels is absent or empty."""
+        """``[R]`` number of each label set's key; -1 if a label that is not optional is absent or empty."""
         found = [self.known.get(one) for one in label_sets]
         if None in found:
             found = [
@@ -101,7 +103,8 @@ class LabelReader:
     def _read(self, label_set: bytes) -> int:
         values = msgspec.json.decode(label_set, type=dict[str, str])
         key = tuple(_label_value(label, values) for label in self.labels)
-        self.known[label_set] = number = self.index.number_of(key) if all(key) else -1
+        is_named = all(part or label.startswith(OPTIONAL) for part, label in zip(key, self.labels, strict=True))
+        self.known[label_set] = number = self.index.number_of(key) if is_named else -1
         return number
 
 
@@ -109,6 +112,8 @@ def _label_value(label: str, values: Mapping[str, str]) -> str:
     """The value of a label. Characters that names may not contain are replaced, which can merge two services."""
     if label.startswith("="):
         return label[1:]
+    if label.startswith(OPTIONAL):
+        return values.get(label[1:], "")
     value = values.get(label, "")
     if label in VERBATIM:
         return value
@@ -153,7 +158,9 @@ def read_column(samples: Samples, reader: LabelReader) -> Column:
     return Column(reader.index, distinct, found)
 
 
-def read_quantiles(samples: Samples, reader: BucketReader, shares: Sequence[float]) -> list[Column]:
+def read_quantiles(
+    samples: Samples, reader: BucketReader, shares: Sequence[float], border: Border | None = None
+) -> list[Column]:
     """Quantiles from rates of cumulative buckets, with the interpolation of ``histogram_quantile``: linear within a
     bucket, from 0 in the first one, and the highest finite bound above it.
 
@@ -161,9 +168,11 @@ def read_quantiles(samples: Samples, reader: BucketReader, shares: Sequence[floa
         samples: one for each key and bound.
         reader: reads their labels.
         shares: quantiles, 0 to 1.
+        border: from which requests are long, and left out of the quantiles; None: none is left out.
 
     Returns:
-        A column for each share; NaN without counts.
+        A column for each share; NaN without counts. With a border one more: the rate of long requests, where there are
+        any.
     """
     counted = read_column(samples, reader.labels)
     owners, bounds = reader.read(counted.numbers)
@@ -174,7 +183,12 @@ def read_quantiles(samples: Samples, reader: BucketReader, shares: Sequence[floa
     distinct, place = np.unique(bounds[usable], return_inverse=True)
     counts = np.full((len(keys), len(distinct)), np.nan)
     counts[row_of[owners[usable]], place] = counted.values[usable]
-    return [Column(reader.index, keys, bucket_quantile(counts, distinct, share)) for share in shares]
+    more = []
+    if border is not None:
+        counts, distinct, long = leave_out_long(counts, distinct, border)
+        some = np.flatnonzero(long >= LEAST_LONG)
+        more.append(Column(reader.index, keys[some], long[some]))
+    return [*(Column(reader.index, keys, bucket_quantile(counts, distinct, share)) for share in shares), *more]
 
 
 def _bound(text: str) -> float:
