@@ -22,10 +22,12 @@ _INFINITE = "[+]?[Ii]nf"
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """The bounds of a histogram that matter for a rate window.
+    """The bounds of a histogram that matter for a rate window, in the unit of the bounds.
+
+    Both have at most two significant digits, which keeps their regular expressions short.
 
     Attributes:
-        first_long: the smallest bound of at least this value is the border; unit of the bounds.
+        first_long: the smallest bound of at least this value is the border.
         first_above: bounds from here on are longer than the window, so no latency is read from them.
     """
 
@@ -41,7 +43,9 @@ class Border:
             unit: factor that converts a bound to s.
         """
         window = window_seconds / unit
-        return cls(max(math.ceil(NEAR * window - 1e-6), 1), math.floor(window + 1e-6) + 1)
+        least = max(math.floor(_round_down(NEAR * window + 1e-6)), 1)
+        above = _round_down(window + 1e-6)
+        return cls(least, math.floor(above + 10.0 ** max(math.floor(math.log10(above)) - 1, 0)))
 
 
 def leave_out_long(counts: Numbers, bounds: Numbers, border: Border) -> tuple[Numbers, Numbers, Numbers]:
@@ -101,36 +105,29 @@ def infinite_bound() -> str:
 
 
 def numerals_from(least: int) -> str:
-    """A regular expression for all spellings of numbers of at least ``least``, also ``6e+04`` and ``+Inf``."""
-    digits = str(least)
-    length = len(digits)
-    larger = [
-        f"{digits[:i]}[{int(digit) + 1}-9]" + f"[0-9]{{{length - i - 1}}}" * (i < length - 1)
-        for i, digit in enumerate(digits)
-        if digit != "9"
-    ]
-    decimal = f"(?:{'|'.join((*larger, digits, f'[1-9][0-9]{{{length},}}'))})(?:[.][0-9]*)?"
-    return f"{decimal}|{_scientific(digits)}|{_INFINITE}"
+    """A regular expression for all spellings of numbers of at least ``least``, also ``6e+04`` and ``+Inf``.
+
+    Args:
+        least: at least 1, with at most two significant digits.
+    """
+    first, second, rest = f"{least}0"[0], f"{least}0"[1], len(str(least)) - 2
+    larger = [f"[{int(first) + 1}-9]"] if first != "9" else []
+    digits = f"[{second}-9]"
+    if rest < 0:
+        integers = [f"[{first}-9]"]
+    else:
+        integers = [*(f"{one}[0-9]{{{rest + 1}}}" for one in larger), f"{first}{digits}" + f"[0-9]{{{rest}}}" * (rest > 0)]
+    decimal = f"(?:{'|'.join(integers)}|[1-9][0-9]{{{rest + 2},}})(?:[.][0-9]*)?"
+    mantissas = [*(f"{one}(?:[.][0-9]*)?" for one in larger), f"{first}[.]{digits}[0-9]*"]
+    if second == "0":
+        mantissas.append(f"{first}[.]?")
+    exponent = rest + 1
+    more = f"(?:[{exponent + 1}-9]|[1-9][0-9])"  # no duration has a larger exponent than 9
+    scientific = f"(?:(?:{'|'.join(mantissas)})[eE][+]?0*{exponent}|[1-9](?:[.][0-9]*)?[eE][+]?0*{more})"
+    return f"{decimal}|{scientific}|{_INFINITE}"
 
 
-def _scientific(digits: str) -> str:
-    """Numbers from ``digits`` on, as mantissa and exponent."""
-    exponent = len(digits) - 1
-    significant = digits.rstrip("0")
-    mantissas = []
-    for i, digit in enumerate(significant):
-        before = significant[:i] if i < 2 else f"{significant[0]}[.]{significant[1:i]}"
-        point = "[.]" if i == 1 else ""
-        if digit != "9":
-            mantissas.append(f"{before}{point}[{int(digit) + 1}-9]" + ("(?:[.][0-9]*)?" if i == 0 else "[0-9]*"))
-    rest = significant[1:]
-    mantissas.append(f"{significant[0]}[.]{rest}[0-9]*" if rest else f"{significant[0]}(?:[.][0-9]*)?")
-    here = f"(?:{'|'.join(mantissas)})[eE][+]?0*{exponent}"
-    return f"{here}|[1-9](?:[.][0-9]*)?[eE][+]?0*{_integers_from(exponent + 1)}"
-
-
-def _integers_from(least: int) -> str:
-    """Exponents of one or two digits from ``least`` on."""
-    if least > 9:
-        return f"(?:{'|'.join(str(number) for number in range(least, 24))})"
-    return f"(?:[{least}-9]|[1-9][0-9])"
+def _round_down(value: float) -> float:
+    """Two significant digits, or fewer for numbers below 10."""
+    step = 10.0 ** max(math.floor(math.log10(value)) - 1, 0) if value >= 1 else 1.0
+    return max(math.floor(value / step + 1e-9) * step, 1.0)

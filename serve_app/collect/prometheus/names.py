@@ -79,16 +79,17 @@ class ServiceNames:
     def _choose(self, caller: Key, present: Key) -> Key:
         if caller[1] in self.unnamed:
             return caller
-        workloads = {caller, *self._workloads.get(caller, ())}
+        workloads: set[Key] = {caller, *self._workloads.get(caller, ())}
         counts: dict[Key, float] = defaultdict(float)
         for workload in workloads:
             for service, count in self._requests.get(workload, {}).items():
                 counts[service] += count
         if not counts:
             return present
-        own = next((name for name in (caller, *sorted(workloads)) if name in counts), None)
-        if own is not None:
-            return own
-        busiest = min(counts, key=lambda service: (-counts[service], service))
-        is_clear = counts[busiest] > MORE_REQUESTS * counts.get(present, 0.0)
-        return busiest if present not in counts or is_clear else present
+        for name in (caller, *sorted(workloads)):
+            if name in counts:
+                return name
+        busiest: Key = min(counts, key=lambda service: (-counts[service], service))
+        if present in counts and counts[busiest] <= MORE_REQUESTS * counts[present]:
+            return present
+        return busiest

@@ -69,7 +69,9 @@ def recording_rules(dialect: Dialect, interval_seconds: float, window_seconds: f
             # max, because two Prometheus servers may record the same mesh.
             queries[level][role] = Query(f"max by ({by(query.labels)}) ({name})", query.labels)
     count = f"{MESH}:{source}_calls:count_rate{window}"
-    rules.append(Rule(count, f"count({CALL}:{source}_{_NAMES['requests'].format(window=window)} > 0)"))
+    names = tuple(label for label in dialect.calls["requests"].labels if not label.startswith("?"))  # once for a call
+    recorded = f"max by ({by(names)}) ({CALL}:{source}_{_NAMES['requests'].format(window=window)} > 0)"
+    rules.append(Rule(count, f"count({recorded})"))
     fresh = f"time() - timestamp({count}) <= {MOST_INTERVALS * interval_seconds:g}"
     reading = replace(dialect, services=queries[SERVICE], calls=queries[CALL])
     return RecordingRules(reading, f"max({count} and {fresh})", tuple(rules))

@@ -43,6 +43,7 @@ from serve_app.collect.prometheus.signals import (
     LONGEST_SINCE,
     PODS,
     Queues,
+    read_cancellations,
     read_signals,
     search_query,
     signal_queries,
@@ -261,7 +262,8 @@ class PrometheusSource:
 
         def signals(keys: Sequence[Key]) -> list[Signal]:
             found, self._unmapped = read_signals(known, workload_services, keys, self._queues)
-            return found
+            window = self.options.window_seconds
+            return [*found, *read_cancellations(services.get("cancelled"), services["requests"], keys, window)]
 
         snapshot = assemble(
             {**services, **resources},
@@ -372,8 +374,8 @@ class _LabelCache:
         buckets = self._buckets.setdefault(query.labels, BucketReader(query.labels, reader.index))
         border = Border.of(window_seconds, query.unit)
         *columns, long = read_quantiles(samples, buckets, list(SHARES.values()), border)
-        latencies = {name: _convert_unit(one, query) for name, one in zip(SHARES, columns, strict=True)}
-        return {**latencies, "long_requests": long}
+        found: dict[str, Column] = {"long_requests": long}
+        return found | {name: _convert_unit(one, query) for name, one in zip(SHARES, columns, strict=True)}
 
     def index(self, labels: tuple[str, ...]) -> KeyIndex:
         """All keys with these labels."""
