@@ -1,9 +1,9 @@
 """Signals that say that a resource of a service is at its limit, and that this is not usual for the service.
 
 Signals are no inputs of the network: most meshes lack most of them. They are evidence for notices, and they explain
-what the metrics show: a service that is throttled is slow, a killed one fails. Callers that give up are evidence only if
-the service is slower than usual: otherwise they leave for reasons of their own. All services are looked at in the newest
-snapshots, and only those with a signal that may matter in the whole window.
+what the metrics show: a service that is throttled is slow, a killed one fails. Callers that give up are evidence only
+if the service is slower than usual: otherwise they leave for reasons of their own. All services are looked at in the
+newest snapshots, and only those with a signal that may matter in the whole window.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,9 @@ TIMES_QUEUE = 3.0  # the highest older depth
 QUEUE_SPANS, LEAST_STEADY = (4, 12, 24, 48, 96), 12
 LEAST_TAU, TIMES_STEADY = 0.7, 2.0  # Kendall's tau of a steady rise, and times the highest older depth
 MOST = 512  # services examined for throttling, and as many for other signals; more are no details of single services
-_LEAST = np.array([LEAST_THROTTLED, 0.5, 0.5, FULL_DISK, 0.5, LEAST_QUEUE, LEAST_CANCELLED], np.float32)  # to be examined
+_LEAST = np.array(
+    [LEAST_THROTTLED, 0.5, 0.5, FULL_DISK, 0.5, LEAST_QUEUE, LEAST_CANCELLED], np.float32
+)  # to be examined
 _IS_COUNT = np.array([kind in COUNTS for kind in KINDS])
 _IS_MOSTLY_ZERO = np.array([kind in MOSTLY_ZERO for kind in KINDS])
 
@@ -43,7 +45,8 @@ _IS_MOSTLY_ZERO = np.array([kind in MOSTLY_ZERO for kind in KINDS])
 def pressure(
     state: MeshState, observation: Observation, unusual: Mapping[int, tuple[Fact, ...]] | None = None
 ) -> Array:
-    """Return the surprise ``[N]``, decades, of services short of a resource by their signals: ``SHORTAGE_SURPRISE``, or 0.
+    """Return the surprise ``[N]``, decades, of services that lack a resource by their signals: ``SHORTAGE_SURPRISE``,
+    or 0.
 
     Args:
         state: of the mesh, including the snapshot.

@@ -3,8 +3,8 @@
 from typing import Literal
 
 # Requests and failures, 1/s; latency as buckets by `le` or as quantiles, s; connections in use, or requests in flight
-# where connections are not counted; used share of CPU and memory; requests that clients gave up, 1/s. Requests longer than
-# the rate window, 1/s: while there are any, `in_flight` is unknown.
+# where connections are not counted; used share of CPU and memory. Requests on which callers gave up, 1/s. Requests that
+# lasted longer than the rate window, 1/s: while there are any, `in_flight` is unknown.
 Role = Literal[
     "requests",
     "failures",

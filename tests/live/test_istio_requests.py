@@ -5,7 +5,7 @@ rules.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +35,8 @@ ALL = ("source", "waypoint", "destination")
 HOUR, UNKNOWN = 3599.0, None
 GRPC = {"request_protocol": "grpc"}
 GAVE_UP = {"response_code": "0", "response_flags": "DC"}
+SWITCHED = {"response_code": "101", "response_flags": "DC"}
+TIMED_OUT = {"response_code": "504", "response_flags": "UT"}
 CASES = [
     # Who reports a request.
     Requests("gw", "cart", 60, ALL, namespace="thrice"),
@@ -65,14 +67,14 @@ CASES = [
     Requests("cart", "db-svc", 6, namespace="over", source_namespace="thrice", destination_workload="db"),
     # How long requests last.
     Requests("gw", "chat", 20, namespace="websocket", labels=GRPC),
-    Requests("gw", "chat", 1, seconds=HOUR, namespace="websocket", labels={"response_code": "101"} | {"response_flags": "DC"}),
+    Requests("gw", "chat", 1, seconds=HOUR, namespace="websocket", labels=SWITCHED),
     Requests("gw", "feed", 0.5, seconds=HOUR, namespace="only-streams"),
     Requests("gw", "poll", 4, seconds=55, namespace="long-polls"),
     Requests("gw", "watch", 10, namespace="closed", labels=GRPC | {"grpc_response_status": "0"}),
     Requests("gw", "watch", 1, seconds=1800, namespace="closed", labels=GRPC | {"grpc_response_status": "14"}),
     Requests("gw", "watch", 1, namespace="closed", labels=GRPC | {"grpc_response_status": "13"}),
     Requests("gw", "report", 9, namespace="timeouts"),
-    Requests("gw", "report", 1, seconds=75, namespace="timeouts", labels={"response_code": "504", "response_flags": "UT"}),
+    Requests("gw", "report", 1, seconds=75, namespace="timeouts", labels=TIMED_OUT),
     # How requests end.
     Requests("gw", "http", 88, namespace="left"),
     Requests("gw", "http", 5, namespace="left", labels=GAVE_UP),
@@ -96,7 +98,7 @@ class Recorded(Prometheus):
 
 
 @pytest.fixture(scope="module", params=["counters", "rules"])
-def mesh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshSnapshot]:
+def mesh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MeshSnapshot:
     """Read the mesh of all cases."""
     folder: Path = tmp_path_factory.mktemp(request.param)
     at = datetime.fromtimestamp(time.time() // 15 * 15, UTC)
@@ -111,7 +113,7 @@ def mesh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     assert poll.snapshot is not None, poll.why
     assert poll.recorded == (request.param == "rules")
     assert not [role for role, answer in poll.answers.items() if answer.failed]
-    yield poll.snapshot
+    return poll.snapshot
 
 
 def calls_in(mesh: MeshSnapshot, namespace: str) -> dict[tuple[str, str], float]:
@@ -119,9 +121,7 @@ def calls_in(mesh: MeshSnapshot, namespace: str) -> dict[tuple[str, str], float]
     ends = ((mesh.node_ids[a], mesh.node_ids[b]) for a, b in mesh.edge_index.T.tolist())
     rates = zip(ends, mesh.edge_features[:, 0].tolist(), strict=True)
     short = f"{namespace}/"
-    return {
-        (a.removeprefix(short), b.removeprefix(short)): rate for (a, b), rate in rates if b.startswith(short)
-    }
+    return {(a.removeprefix(short), b.removeprefix(short)): rate for (a, b), rate in rates if b.startswith(short)}
 
 
 def of_call(mesh: MeshSnapshot, source: str, destination: str, metric: str) -> float | None:

@@ -179,7 +179,9 @@ def slow_and_cancelled(share: Sequence[float | None], slower: float) -> tuple[Me
     return state, replace(observation, node=replace(observation.node, value=value))
 
 
-@pytest.mark.parametrize(("share", "usual"), [([0.0, 0.12, 0.12], 0.0), ([0.02, 0.06, 0.07], 0.02), ([0.3, 0.9, 0.8], 0.3)])
+@pytest.mark.parametrize(
+    ("share", "usual"), [([0.0, 0.12, 0.12], 0.0), ([0.02, 0.06, 0.07], 0.02), ([0.3, 0.9, 0.8], 0.3)]
+)
 def test_callers_that_give_up_are_a_reason_and_evidence_only_if_they_wait(share: list[float], usual: float) -> None:
     state, observation = slow_and_cancelled(share, slower=1.0)
     found = unusual_signals(state, observation)

@@ -116,7 +116,10 @@ def numerals_from(least: int) -> str:
     if rest < 0:
         integers = [f"[{first}-9]"]
     else:
-        integers = [*(f"{one}[0-9]{{{rest + 1}}}" for one in larger), f"{first}{digits}" + f"[0-9]{{{rest}}}" * (rest > 0)]
+        integers = [
+            *(f"{one}[0-9]{{{rest + 1}}}" for one in larger),
+            f"{first}{digits}" + f"[0-9]{{{rest}}}" * (rest > 0),
+        ]
     decimal = f"(?:{'|'.join(integers)}|[1-9][0-9]{{{rest + 2},}})(?:[.][0-9]*)?"
     mantissas = [*(f"{one}(?:[.][0-9]*)?" for one in larger), f"{first}[.]{digits}[0-9]*"]
     if second == "0":

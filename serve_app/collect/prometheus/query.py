@@ -7,11 +7,13 @@ expression for the bounds of buckets that count long requests.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from serve_app.collect.prometheus.long_requests import Border, numerals_from
 from serve_app.settings.roles import Role
 
 SECONDS, MILLISECONDS = 1.0, 1e-3
+Join = Literal["sum", "max"]
 GRPC_FAULT = 'grpc_response_status=~"2|4|8|10|12|13|14|15"'  # server errors, from UNKNOWN to DATA_LOSS
 
 
@@ -25,11 +27,14 @@ class Query:
         labels: labels of namespace and name; for calls, of the source and then of the destination. ``=text`` stands for
             the constant text, for meshes without namespaces, and ``?label`` for one that a series may lack.
         unit: factor that converts a value to s, 1/s or a ratio.
+        joined_by: how the values of several series with one key are joined: rates, counts and buckets are added; of
+            quantiles, states, recorded values and groups, the largest counts.
     """
 
     promql: str
     labels: tuple[str, ...]
     unit: float = 1.0
+    joined_by: Join = "sum"
 
     def at(self, window_seconds: float, since_seconds: float = 15.0, match: str = "") -> str:
         """The query for one poll, only for series that fit ``match``.
@@ -40,8 +45,9 @@ class Query:
             match: matchers, each with a comma behind it, for example ``cluster="prod",``.
         """
         promql = self.promql.replace("$match ", match).replace("$match", match).replace("{}", "")
-        long = numerals_from(Border.of(window_seconds, MILLISECONDS).first_long)
-        promql = promql.replace("$long_milliseconds", long)
+        if "$long_milliseconds" in promql:
+            long = numerals_from(Border.of(window_seconds, MILLISECONDS).first_long)
+            promql = promql.replace("$long_milliseconds", long)
         for name, seconds in (("$window", window_seconds), ("$since", since_seconds)):
             promql = promql.replace(name, f"{round(seconds * 1000)}ms")  # PromQL allows no decimal point in a duration
         return promql
@@ -53,7 +59,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Reporters:
-    """Which proxies report requests, the preferred one first. Several may report the same request; see ``reporters.py``.
+    """Which proxies report requests, the preferred one first. Several may report the same request: ``reporters.py``.
 
     Their queries have the label ``reporter`` behind the names.
     """

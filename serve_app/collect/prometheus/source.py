@@ -34,7 +34,7 @@ from serve_app.collect.prometheus.kubernetes import (
     utilisation,
 )
 from serve_app.collect.prometheus.long_requests import Border
-from serve_app.collect.prometheus.names import ServiceNames
+from serve_app.collect.prometheus.service_names import ServiceNames
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.collect.prometheus.reporters import RowJoiner
 from serve_app.collect.prometheus.rules import recording_rules
@@ -370,7 +370,7 @@ class _LabelCache:
         """Convert a result to columns, in our units. Latencies need the rate window."""
         reader = self._reader(query.labels)
         if role[1] != "buckets":
-            return {role[1]: _convert_unit(read_column(samples, reader), query)}
+            return {role[1]: _convert_unit(read_column(samples, reader, query.joined_by), query)}
         buckets = self._buckets.setdefault(query.labels, BucketReader(query.labels, reader.index))
         border = Border.of(window_seconds, query.unit)
         *columns, long = read_quantiles(samples, buckets, list(SHARES.values()), border)

@@ -24,10 +24,10 @@ def istio(*, ambient: bool = False) -> Dialect:
     destination = ("destination_service_namespace", "destination_service_name")
     source = ("source_workload_namespace", "source_canonical_service")
     workload = ("destination_workload_namespace", "destination_workload")
-    reporters = Reporters(
-        ("destination", "waypoint"), ("source", "waypoint", *(("destination",) if ambient else ()))
+    reporters = Reporters(("destination", "waypoint"), ("source", "waypoint", *(("destination",) if ambient else ())))
+    callee, caller = (
+        f'$match reporter=~"{"|".join(names)}",{_REAL}' for names in (reporters.services, reporters.calls)
     )
-    callee, caller = (f'$match reporter=~"{"|".join(names)}",{_REAL}' for names in (reporters.services, reporters.calls))
     calls = _queries(caller, (*source, *destination, REPORTER))
     del calls["in_flight"], calls["cancelled"]
     serving, running = (*workload, *destination), (*source, "source_workload_namespace", "source_workload")
@@ -38,8 +38,8 @@ def istio(*, ambient: bool = False) -> Dialect:
         calls,
         (f'istio_requests_total{{$match reporter="{"waypoint" if ambient else "destination"}"}}',),
         frozenset({"unknown"}),
-        Query(f"sum by ({by(serving)}) (istio_requests_total{{{callee}}})", serving),
-        Query(f"group by ({running_labels}) (istio_requests_total{{{caller}}})", running),
+        Query(f"sum by ({by(serving)}) (istio_requests_total{{{callee}}})", serving, joined_by="max"),
+        Query(f"group by ({running_labels}) (istio_requests_total{{{caller}}})", running, joined_by="max"),
         reporters=reporters,
         in_flight_of_durations=True,
     )
