@@ -63,7 +63,7 @@ class SignalKind(StrEnum):
 
 # Kinds from 0 to 1.
 SHARES_OF_ONE = frozenset({SignalKind.CPU_THROTTLING, SignalKind.DISK_PRESSURE, SignalKind.CANCELLED})
-# Kinds that nearly all services have near 0. Sources leave those out: one that is missing is 0 if another service has it.
+# Kinds that are near 0 for nearly all services, and then left out: a missing one is 0 if another service has it.
 MOSTLY_ZERO = frozenset({SignalKind.CPU_THROTTLING, SignalKind.CANCELLED})
 # Kinds that count. Sources leave out their zeros, which nearly all services have: one that is missing is 0.
 COUNTS = frozenset({SignalKind.OOM_KILLS, SignalKind.RESTARTS, SignalKind.PENDING_PODS})

@@ -34,10 +34,10 @@ from serve_app.collect.prometheus.kubernetes import (
     utilisation,
 )
 from serve_app.collect.prometheus.long_requests import Border
-from serve_app.collect.prometheus.service_names import ServiceNames
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.collect.prometheus.reporters import RowJoiner
 from serve_app.collect.prometheus.rules import recording_rules
+from serve_app.collect.prometheus.service_names import ServiceNames
 from serve_app.collect.prometheus.signals import (
     FIND_AGAIN,
     LONGEST_SINCE,
