@@ -8,7 +8,7 @@ from typing import Literal
 import httpx
 
 from serve_app.net.backoff import parse_retry_after
-from serve_app.net.endpoint import Endpoint, SecretUnreadable, ssl_context
+from serve_app.net.endpoint import Endpoint, SecretUnreadable
 
 Failure = Literal["unreachable", "late", "broken", "overloaded", "failed", "forbidden", "refused", "secret"]
 _MOST_DETAIL = 300  # bytes of a response that go to the log
@@ -45,7 +45,7 @@ class HttpSender:
         self.endpoint = endpoint
         self._deadline = deadline_seconds
         self._http = httpx.AsyncClient(
-            verify=ssl_context(endpoint.ca_file),
+            verify=endpoint.ssl_context(),
             timeout=None,
             follow_redirects=False,
             limits=httpx.Limits(max_connections=1),
@@ -78,7 +78,7 @@ class HttpSender:
                     "content-type": "application/json",
                     "user-agent": "tagae",
                     **(headers or {}),
-                    **await asyncio.to_thread(self.endpoint.auth_headers),
+                    **await asyncio.to_thread(self.endpoint.request_headers),
                 }
                 return await self._exchange(method, path, body, sent, keep)
         except (TimeoutError, httpx.TimeoutException):

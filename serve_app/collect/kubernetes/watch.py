@@ -22,7 +22,7 @@ from serve_app.collect.kubernetes.events import EventMemory, KubernetesEvent, Me
 from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.errors import BadSettings
 from serve_app.net.backoff import Backoff, parse_retry_after
-from serve_app.net.endpoint import Endpoint, SecretUnreadable, ssl_context
+from serve_app.net.endpoint import Endpoint, SecretUnreadable, join_url
 from serve_app.net.http import first_line
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class EventWatch:
     ) -> None:
         self._mesh, self._server, self._clock = mesh, server, clock
         within = f"/namespaces/{namespace}" if namespace else ""
-        self._url = f"{server.url.rstrip('/')}/api/v1{within}/events"
+        self._url = join_url(server.url, f"/api/v1{within}/events")
         self._backoff = backoff or Backoff()
         self._permanent_seconds = permanent_seconds
         self._memory = EventMemory()
@@ -167,7 +167,7 @@ class EventWatch:
         """
         try:
             async with httpx.AsyncClient(
-                verify=await asyncio.to_thread(ssl_context, self._server.ca_file)
+                verify=await asyncio.to_thread(self._server.ssl_context)
                 if self._url.startswith("https:")
                 else True,
                 timeout=httpx.Timeout(LIST_SECONDS, read=WATCH_SECONDS + GRACE_SECONDS),
@@ -227,7 +227,7 @@ class EventWatch:
         Raises:
             _Gone, _Failed: if the server refuses it.
         """
-        credentials = await asyncio.to_thread(self._server.auth_headers)
+        credentials = await asyncio.to_thread(self._server.request_headers)
         headers = {"accept": "application/json", "user-agent": "tagae", **credentials}
         async with http.stream("GET", self._url, params=parameters, headers=headers) as reply:
             if reply.is_success:

@@ -103,14 +103,14 @@ def _with_annotation(series: str, annotation: str) -> str:
     return f'label_replace({with_value}, "annotation", "{annotation}", "{label}", "(?s).*")'
 
 
-CONTROLLERS = {"desired": Query(_desired(), WORKLOAD), "generation": Query(_generation(), WORKLOAD)}
+CONTROLLERS = {"desired": Query(_desired(), WORKLOAD, joined_by="max"), "generation": Query(_generation(), WORKLOAD, joined_by="max")}
 MUTE, SENSITIVITY = "mute", "sensitivity"
 _ANNOTATION = (*WORKLOAD, "annotation", "value")
 _POD_ANNOTATION = ("annotation", "value", "pod", "namespace")
 
 
 def _annotations(labels: tuple[str, ...], of: Callable[[str], str]) -> Query:
-    return Query(f"group by ({', '.join(labels)}) ({of(MUTE)} or {of(SENSITIVITY)})", labels)
+    return Query(f"group by ({', '.join(labels)}) ({of(MUTE)} or {of(SENSITIVITY)})", labels, joined_by="max")
 
 
 ANNOTATIONS = {
@@ -127,7 +127,7 @@ _AUTOSCALED = (
     " * on (namespace, horizontalpodautoscaler) group_left ()"
     " max by (namespace, horizontalpodautoscaler) (kube_horizontalpodautoscaler_status_desired_replicas{$match})"
 )
-AUTOSCALERS = {"autoscaled": Query(f"{_WORKLOAD} ({_AUTOSCALED})", WORKLOAD)}
+AUTOSCALERS = {"autoscaled": Query(f"{_WORKLOAD} ({_AUTOSCALED})", WORKLOAD, joined_by="max")}
 
 
 def read_controllers(columns: Mapping[str, Column]) -> dict[Key, Controller]:

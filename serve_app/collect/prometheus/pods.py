@@ -99,29 +99,34 @@ def _specified(amount: str, resource: str) -> str:
     return f"{_BY_CONTAINER} ({of_containers}) or {_BY_CONTAINER} ({sidecars})"
 
 
+def _largest(promql: str, labels: tuple[str, ...]) -> Query:
+    return Query(promql, labels, joined_by="max")
+
+
+_PODS_OWNER = (*POD, *OWNER[1:])
 POD_QUERIES = {
-    OWNERS: Query(f"max by ({', '.join((*POD, *OWNER[1:]))}) ({_owners()})", (*POD, *OWNER[1:])),
-    PARENTS: Query(
+    OWNERS: _largest(f"max by ({', '.join(_PODS_OWNER)}) ({_owners()})", _PODS_OWNER),
+    PARENTS: _largest(
         f"group by ({', '.join(PARENT)})"
         f" ({' or '.join(_parents(kind, label, replicas) for kind, (label, replicas, _) in _OWNED.items())})",
         PARENT,
     ),
-    NODES: Query(f"group by ({', '.join((*POD, *NODE))}) (kube_pod_info{{$match}})", (*POD, *NODE)),
-    ENDED: Query(
+    NODES: _largest(f"group by ({', '.join((*POD, *NODE))}) (kube_pod_info{{$match}})", (*POD, *NODE)),
+    ENDED: _largest(
         f"group by ({', '.join(POD)}) (kube_pod_status_phase{{$match phase=~\"Succeeded|Failed\"}} == 1)", POD
     ),
-    CORDONED: Query("max by (node) (kube_node_spec_unschedulable{$match}) == 1", NODE),
+    CORDONED: _largest("max by (node) (kube_node_spec_unschedulable{$match}) == 1", NODE),
 }
 USAGE_QUERIES = {
-    f"{CPU}_usage": Query(_cpu_usage(), CONTAINER),
-    f"{MEMORY}_usage": Query(_memory_usage(), CONTAINER),
+    f"{CPU}_usage": _largest(_cpu_usage(), CONTAINER),
+    f"{MEMORY}_usage": _largest(_memory_usage(), CONTAINER),
     **{
-        f"{resource}_{amount}": Query(_specified(amount, resource), CONTAINER)
+        f"{resource}_{amount}": _largest(_specified(amount, resource), CONTAINER)
         for resource in RESOURCES
         for amount in ("limits", "requests")
     },
     **{
-        f"{resource}_allocatable": Query(
+        f"{resource}_allocatable": _largest(
             f'max by (node) (kube_node_status_allocatable{{$match resource="{resource}"}})', NODE
         )
         for resource in RESOURCES

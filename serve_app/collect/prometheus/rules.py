@@ -56,7 +56,7 @@ def recording_rules(dialect: Dialect, interval_seconds: float, window_seconds: f
             name = f"{level}:{source}_{_NAMES[role].format(window=window)}"
             rules.append(Rule(name, query.at(window_seconds)))
             # max, because two Prometheus servers may record the same mesh.
-            queries[level][role] = Query(f"max by ({by(query.labels)}) ({name})", query.labels)
+            queries[level][role] = Query(f"max by ({by(query.labels)}) ({name})", query.labels, joined_by="max")
     count = f"{MESH}:{source}_calls:count_rate{window}"
     rules.append(Rule(count, f"count({CALL}:{source}_{_NAMES['requests'].format(window=window)} > 0)"))
     fresh = f"time() - timestamp({count}) <= {MOST_INTERVALS * interval_seconds:g}"
