@@ -1,7 +1,7 @@
 """Settings of the collector: which meshes to poll, and how."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
