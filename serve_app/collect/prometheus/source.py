@@ -23,17 +23,15 @@ from serve_app.collect.prometheus.frames import (
 )
 from serve_app.collect.prometheus.kubernetes import (
     ANNOTATIONS,
+    AUTOSCALERS,
     CONTROLLERS,
-    OPTIONAL,
-    RESOURCES,
     WORKLOAD,
     ServiceMapping,
     read_annotations,
     read_controllers,
-    read_cordoned,
-    utilisation,
 )
 from serve_app.collect.prometheus.long_requests import Border
+from serve_app.collect.prometheus.pods import OWNERS, POD_QUERIES, RESOURCES, USAGE_QUERIES, PodCoverage, Pods
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.collect.prometheus.reporters import RowJoiner
 from serve_app.collect.prometheus.rules import recording_rules
@@ -43,6 +41,7 @@ from serve_app.collect.prometheus.signals import (
     LONGEST_SINCE,
     PODS,
     Queues,
+    by_workload,
     read_cancellations,
     read_signals,
     search_query,
@@ -57,7 +56,9 @@ MOST_LABEL_SETS = 500_000  # cached; beyond that, the cache starts again
 
 Role = tuple[str, str]  # services, calls or kubernetes; and the role of the query there
 FRESH_ONLY = {(KUBERNETES, PODS)}  # old values cannot stand in: events would count twice
-CHANGE_ROLES = {(KUBERNETES, role) for role in (*CONTROLLERS, *OPTIONAL, "serves")}  # for planned changes
+CHANGE_ROLES = {
+    (KUBERNETES, role) for role in (*CONTROLLERS, *AUTOSCALERS, *POD_QUERIES, "serves")
+}  # for planned changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class Poll:
         recorded: whether recording rules were read.
         signal_sources: sources of signals that exist; None: unknown.
         unmapped_queues: queues that belong to no service of the mesh.
+        pods: which pods belong to which services; None: unknown.
     """
 
     at: datetime
@@ -106,6 +108,7 @@ class Poll:
     recorded: bool = False
     signal_sources: frozenset[str] | None = None
     unmapped_queues: tuple[str, ...] = ()
+    pods: PodCoverage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,7 @@ class PrometheusSource:
         self._signal_sources: frozenset[str] | None = None  # None before the first look for them
         self._looked_at: datetime | None = None
         self._unmapped: list[str] = []
+        self._coverage: PodCoverage | None = None
         self._queries = _queries(dialect)
         self._rules = None
         self._rule_queries: Queries = {}
@@ -207,6 +211,7 @@ class PrometheusSource:
             snapshot=snapshot,
             ignored_annotations=tuple(self._ignored),
             unmapped_queues=tuple(self._unmapped),
+            pods=self._coverage,
         )
 
     def _look_for_signals(self, at: datetime, until: float) -> None:
@@ -215,7 +220,8 @@ class PrometheusSource:
         if self._looked_at is not None and abs((at - self._looked_at).total_seconds()) < FIND_AGAIN:
             return
         query = search_query()
-        answer = self._prometheus.ask({"signals": query.promql}, at, max(until - time.monotonic(), 0.0))["signals"]
+        asked = {"signals": query.at(self.options.window_seconds)}
+        answer = self._prometheus.ask(asked, at, max(until - time.monotonic(), 0.0))["signals"]
         if not answer.failed:
             column = self._labels.read((KUBERNETES, "signals"), query, answer.samples)["signals"]
             self._signal_sources, self._looked_at = frozenset(key[0] for key in column.keys), at
@@ -245,23 +251,24 @@ class PrometheusSource:
         if self._dialect.in_flight_of_durations:
             services = _mask_in_flight(services)
         serving = self._match_workloads(known.get("serves"))
+        pods = self._read_pods(known)
         now = read_controllers(known) if CONTROLLERS.keys() <= known.keys() else {}
         changes, workloads = (self._workloads or WorkloadState()).update(
-            now, serving.to_mapping(), read_cordoned(known)
+            now, serving.to_mapping(), pods.cordoned_workloads() if pods else None
         )
-        resources = {
-            role: utilisation(known[f"{role}_usage"], known[f"{role}_capacity"], serving)
-            for role in ("cpu", "memory")
-            if {f"{role}_usage", f"{role}_capacity"} <= known.keys()
-        }
+        shares = {resource: pods.utilisation(resource, serving) for resource in RESOURCES} if pods else {}
+        resources = {resource: column for resource, column in shares.items() if column is not None}
         annotations = known.get("annotations")
         # Without annotations and controllers, kube-state-metrics is down: keep the last policies.
         if annotations is not None and (len(annotations.numbers) or now):
-            self._policies, self._ignored = read_annotations(annotations, serving)
+            on_pods = known.get("pod_annotations")
+            of_pods = pods.by_workload(on_pods, np.maximum) if pods and on_pods is not None else None
+            self._policies, self._ignored = read_annotations((annotations, of_pods), serving)
         workload_services = serving.to_mapping()
 
         def signals(keys: Sequence[Key]) -> list[Signal]:
-            found, self._unmapped = read_signals(known, workload_services, keys, self._queues)
+            self._coverage = pods.coverage(keys, serving) if pods else None
+            found, self._unmapped = read_signals(by_workload(known, pods), workload_services, keys, self._queues)
             window = self.options.window_seconds
             return [*found, *read_cancellations(services.get("cancelled"), services["requests"], keys, window)]
 
@@ -276,6 +283,10 @@ class PrometheusSource:
         )
         self._workloads = workloads  # only now, so that changes are reported once, and only with a snapshot
         return snapshot
+
+    def _read_pods(self, known: Mapping[str, Column]) -> Pods | None:
+        """The pods of the cluster; None if their owners are unknown."""
+        return Pods(known, self._labels.index, self.options.window_seconds) if OWNERS in known else None
 
     def _match_workloads(self, pairs: Column | None) -> ServiceMapping:
         return ServiceMapping(self._labels.index(WORKLOAD), self._rows[SERVICES].index, pairs)
@@ -322,7 +333,9 @@ class PrometheusSource:
         if not CONTROLLERS.keys() <= known.keys():
             return WorkloadState()
         serving = self._match_workloads(known.get("serves"))
-        return WorkloadState().update(read_controllers(known), serving.to_mapping(), read_cordoned(known))[1]
+        pods = self._read_pods(known)
+        cordoned = pods.cordoned_workloads() if pods else None
+        return WorkloadState().update(read_controllers(known), serving.to_mapping(), cordoned)[1]
 
     def close(self) -> None:
         """Cancel running queries and close the connections."""
@@ -387,7 +400,13 @@ class _LabelCache:
 
 def _queries(dialect: Dialect) -> Queries:
     """All queries of a dialect, with those about Kubernetes."""
-    kubernetes: dict[str, Query] = {**RESOURCES, **CONTROLLERS, **OPTIONAL, **ANNOTATIONS}
+    kubernetes: dict[str, Query] = {
+        **USAGE_QUERIES,
+        **POD_QUERIES,
+        **CONTROLLERS,
+        **AUTOSCALERS,
+        **ANNOTATIONS,
+    }
     if dialect.serves is not None:
         kubernetes["serves"] = dialect.serves
     groups: dict[str, Mapping[Any, Query]] = {SERVICES: dialect.services, CALLS: dialect.calls, KUBERNETES: kubernetes}
