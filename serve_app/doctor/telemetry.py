@@ -13,6 +13,8 @@ from serve_app.settings import CollectorSettings, MeshSettings
 COSTS: dict[Role, str] = {
     (SERVICES, "requests"): "without them there is no mesh",
     (SERVICES, "failures"): "errors show only in calls",
+    (SERVICES, "cancelled"): "requests on which callers gave up do not show",
+    (SERVICES, "long_requests"): "requests in flight are wrong while long requests end; load the rules again",
     (SERVICES, "buckets"): "latency of a service shows only in calls to it",
     (SERVICES, "p50"): "latency of a service shows only in calls to it",
     (SERVICES, "p99"): "rare slow requests do not show",
@@ -23,16 +25,52 @@ COSTS: dict[Role, str] = {
     (CALLS, "buckets"): "slowness is traced through services alone: the root cause is found less often",
     (CALLS, "p50"): "slowness is traced through services alone: the root cause is found less often",
     (CALLS, "p99"): "rare slow calls do not show",
-    (KUBERNETES, "cpu_usage"): "CPU is not monitored; cAdvisor and kube_pod_owner provide it",
-    (KUBERNETES, "cpu_capacity"): "CPU is not monitored; kube-state-metrics provides limits, requests and nodes",
-    (KUBERNETES, "memory_usage"): "memory is not monitored; cAdvisor and kube_pod_owner provide it",
-    (KUBERNETES, "memory_capacity"): "memory is not monitored; kube-state-metrics provides limits, requests and nodes",
+    (KUBERNETES, "cpu_usage"): "CPU is not monitored; cAdvisor provides it",
+    (
+        KUBERNETES,
+        "cpu_limits",
+    ): "CPU counts against requests or nodes; kube-state-metrics provides limits, if pods have any",
+    (
+        KUBERNETES,
+        "cpu_requests",
+    ): "pods without CPU limits count against their nodes; kube-state-metrics provides requests",
+    (
+        KUBERNETES,
+        "cpu_allocatable",
+    ): "CPU of pods without limits and requests is unknown; kube-state-metrics provides it",
+    (KUBERNETES, "memory_usage"): "memory is not monitored; cAdvisor provides it",
+    (
+        KUBERNETES,
+        "memory_limits",
+    ): "memory counts against requests or nodes; kube-state-metrics provides limits, if pods have any",
+    (
+        KUBERNETES,
+        "memory_requests",
+    ): "pods without memory limits count against their nodes; kube-state-metrics provides requests",
+    (
+        KUBERNETES,
+        "memory_allocatable",
+    ): "memory of pods without limits and requests is unknown; kube-state-metrics provides it",
+    (
+        KUBERNETES,
+        "owners",
+    ): "CPU, memory and signals of pods are not monitored; kube_pod_owner of kube-state-metrics provides it",
+    (
+        KUBERNETES,
+        "parents",
+    ): "workloads of pods are guessed from the names of replica sets and jobs; kube-state-metrics provides them",
+    (
+        KUBERNETES,
+        "nodes",
+    ): "pods without limits and requests are left out, node drains are unknown; kube_pod_info provides it",
+    (KUBERNETES, "ended"): "pods that have ended count until their series end; kube_pod_status_phase shows them",
     (
         KUBERNETES,
         "desired",
     ): "planned scaling and removal are unknown and may raise alerts; kube-state-metrics provides them",
     (KUBERNETES, "generation"): "planned deploys are unknown and raise more alerts; kube-state-metrics provides them",
     (KUBERNETES, "annotations"): "annotations for mutes and sensitivity are unknown; kube-state-metrics provides them",
+    (KUBERNETES, "pod_annotations"): "annotations of pods are unknown; kube-state-metrics provides them",
     (KUBERNETES, "autoscaled"): "scaling by an autoscaler looks like any other scaling",
     (KUBERNETES, "cordoned"): "planned node drains are unknown; kube-state-metrics provides them",
     (KUBERNETES, "serves"): "each workload counts for the service of the same name",
@@ -48,12 +86,16 @@ SIGNAL_COSTS = {
 }
 QUEUES_SHOWN = 20
 NEEDED = {(SERVICES, "requests"), (CALLS, "requests")}
-MAY_BE_EMPTY = {  # no failures, annotations, autoscalers or drained nodes
+MAY_BE_EMPTY = {  # no failures, cancelled or long requests, annotations, autoscalers or drained nodes
     (SERVICES, "failures"),
     (CALLS, "failures"),
+    (SERVICES, "cancelled"),
+    (SERVICES, "long_requests"),
     (KUBERNETES, "autoscaled"),
     (KUBERNETES, "cordoned"),
+    (KUBERNETES, "ended"),
     (KUBERNETES, "annotations"),
+    (KUBERNETES, "pod_annotations"),
     (KUBERNETES, PODS),
     (KUBERNETES, DISK),
     (KUBERNETES, QUEUES),
