@@ -79,14 +79,33 @@ class Column:
         return by_number[numbers]
 
 
+@dataclass(frozen=True, slots=True)
+class DroppedSeries:
+    """Series of a query that name no service, so their values are lost.
+
+    Attributes:
+        count: number of series.
+        of: number of all series of the query.
+        labels: of one of them.
+        missing: labels that it needs; ``a|b`` needs one of them.
+    """
+
+    count: int
+    of: int
+    labels: Mapping[str, str]
+    missing: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class LabelReader:
     """Reads keys from label sets and caches them between polls: reading labels is most of the work, and label sets
-    rarely change. ``=text`` among the labels stands for that text."""
+    rarely change. ``=text`` among the labels stands for that text, ``a|b`` for the first of them that is not
+    empty."""
 
     labels: tuple[str, ...]
     index: KeyIndex = field(default_factory=KeyIndex)
     known: dict[bytes, int] = field(default_factory=dict)
+    dropped: DroppedSeries | None = None  # of the last reading
 
     def read(self, label_sets: Sequence[bytes]) -> IntArray:
         """``[R]`` number of each label set's key; -1 if one of the labels is absent or empty."""
@@ -95,7 +114,19 @@ class LabelReader:
             found = [
                 self._read(one) if number is None else number for one, number in zip(label_sets, found, strict=True)
             ]
-        return np.array(found, np.int64)
+        numbers = np.array(found, np.int64)
+        self.dropped = self._describe_dropped(label_sets, numbers)
+        return numbers
+
+    def _describe_dropped(self, label_sets: Sequence[bytes], numbers: IntArray) -> DroppedSeries | None:
+        dropped = np.flatnonzero(numbers < 0)
+        if not len(dropped):
+            return None
+        values = msgspec.json.decode(label_sets[int(dropped[0])], type=dict[str, str])
+        missing = tuple(
+            label for i, label in enumerate(self.labels) if not _label_value(label, values, is_namespace=not i % 2)
+        )
+        return DroppedSeries(len(dropped), len(numbers), values, missing)
 
     def _read(self, label_set: bytes) -> int:
         values = msgspec.json.decode(label_set, type=dict[str, str])
@@ -108,7 +139,7 @@ def _label_value(label: str, values: Mapping[str, str], *, is_namespace: bool) -
     """The value of a label, as a part of an id. Namespaces and names alternate in keys."""
     if label.startswith("="):
         return label[1:]
-    value = values.get(label, "")
+    value = next(filter(None, (values.get(name) for name in label.split("|"))), "")
     if label in VERBATIM:
         return value
     return escape_namespace(value) if is_namespace else escape_name(value)

@@ -21,7 +21,7 @@ class Query:
         promql: the query, with ``$window`` for the rate window, ``$since`` for the time since the previous poll and
             ``$match`` at the start of each selector for the matchers of the settings.
         labels: labels of namespace and name; for calls, of the source and then of the destination. ``=text`` stands for
-            the constant text, for meshes without namespaces.
+            the constant text, for meshes without namespaces; ``a|b`` for the first of several labels that is not empty.
         unit: factor that converts a value to s, 1/s or a ratio.
     """
 
@@ -71,7 +71,8 @@ def escape(expression: str) -> str:
 
 def by(labels: tuple[str, ...], *more: str) -> str:
     """The labels of a ``by`` clause, without constants."""
-    return ", ".join((*(name for name in labels if not name.startswith("=")), *more))
+    names = (name for label in labels if not label.startswith("=") for name in label.split("|"))
+    return ", ".join((*names, *more))
 
 
 def rate_queries(

@@ -1,7 +1,7 @@
 """Poll the snapshot of a mesh at any instant from one Prometheus."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,6 +13,7 @@ from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.frames import (
     BucketReader,
     Column,
+    DroppedSeries,
     Key,
     KeyIndex,
     LabelReader,
@@ -88,6 +89,7 @@ class Poll:
         recorded: whether recording rules were read.
         signal_sources: sources of signals that exist; None: unknown.
         unmapped_queues: queues that belong to no service of the mesh.
+        dropped: series that name no service, by query.
     """
 
     at: datetime
@@ -100,6 +102,7 @@ class Poll:
     recorded: bool = False
     signal_sources: frozenset[str] | None = None
     unmapped_queues: tuple[str, ...] = ()
+    dropped: Mapping[Role, DroppedSeries] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,16 @@ class PrometheusSource:
         results = self._prometheus.ask(texts, at, max(until - time.monotonic(), 0.0))
         answers = {role: results["/".join(role)] for role in queries}
         found, stale, masked = self._columns(queries, answers, at)
-        poll = Poll(at, None, answers, stale, masked, recorded=self._reads_rules, signal_sources=self._signal_sources)
+        poll = Poll(
+            at,
+            None,
+            answers,
+            stale,
+            masked,
+            recorded=self._reads_rules,
+            signal_sources=self._signal_sources,
+            dropped=self._labels.dropped(answers),
+        )
         if self._workloads is None:
             self._workloads = self._read_workloads_before(at)
         missing = [of for of in (SERVICES, CALLS) if "requests" not in found[of]]
@@ -314,6 +326,7 @@ class _LabelCache:
     def __init__(self) -> None:
         self._readers: dict[tuple[str, ...], LabelReader] = {}
         self._buckets: dict[tuple[str, ...], BucketReader] = {}
+        self._dropped: dict[Role, DroppedSeries | None] = {}
 
     def __len__(self) -> int:
         readers = (*self._readers.values(), *(bucket.labels for bucket in self._buckets.values()))
@@ -323,10 +336,17 @@ class _LabelCache:
         """Convert a result to columns, in our units."""
         reader = self._reader(query.labels)
         if role[1] != "buckets":
-            return {role[1]: _convert_unit(read_column(samples, reader), query)}
+            column = read_column(samples, reader)
+            self._dropped[role] = reader.dropped
+            return {role[1]: _convert_unit(column, query)}
         buckets = self._buckets.setdefault(query.labels, BucketReader(query.labels, reader.index))
         columns = read_quantiles(samples, buckets, list(SHARES.values()))
+        self._dropped[role] = buckets.labels.dropped
         return {name: _convert_unit(one, query) for name, one in zip(SHARES, columns, strict=True)}
+
+    def dropped(self, roles: Collection[Role]) -> dict[Role, DroppedSeries]:
+        """Series of the last result of each query that name no service."""
+        return {role: found for role in roles if (found := self._dropped.get(role)) is not None}
 
     def index(self, labels: tuple[str, ...]) -> KeyIndex:
         """All keys with these labels."""
