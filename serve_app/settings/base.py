@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from model.names import as_service_id, is_service_name, is_services_name
 from serve_app.errors import BadMeshName
-from serve_app.net.endpoint import Endpoint, check_url
+from serve_app.net.endpoint import Endpoint, check_headers, check_url
 
 
 class SettingsGroup(BaseModel):
@@ -43,6 +43,14 @@ Location = Annotated[Path, AfterValidator(Path.expanduser)]
 Address = Annotated[str, AfterValidator(check_url)]
 
 
+def _headers(headers: dict[str, str]) -> dict[str, str]:
+    check_headers(headers)
+    return headers
+
+
+Headers = Annotated[dict[str, str], AfterValidator(_headers)]
+
+
 class AccessSettings(SettingsGroup):
     """Credentials for another server. Secret files are read again for each request."""
 
@@ -50,10 +58,28 @@ class AccessSettings(SettingsGroup):
     password_file: Location | None = Field(None, description="file with the password for basic auth")
     bearer_token_file: Location | None = Field(None, description="file with a bearer token, instead of basic auth")
     ca_file: Location | None = Field(None, description="certificates to trust (PEM); none: the system's")
+    headers: Headers = Field(
+        default_factory=dict, description="further headers of each request, for example X-Scope-OrgID of a tenant"
+    )
+    headers_file: Location | None = Field(
+        None, description="file with more of them, one `name: value` a line; headers with secrets belong here"
+    )
+    certificate_file: Location | None = Field(None, description="client certificate (PEM), for mutual TLS")
+    key_file: Location | None = Field(None, description="its private key (PEM); none: certificate_file has it")
 
     def endpoint(self, url: str) -> Endpoint:
         """The server at this URL, with these credentials."""
-        return Endpoint(url, self.username, self.password_file, self.bearer_token_file, self.ca_file)
+        return Endpoint(
+            url,
+            self.username,
+            self.password_file,
+            self.bearer_token_file,
+            self.ca_file,
+            tuple(self.headers.items()),
+            self.headers_file,
+            self.certificate_file,
+            self.key_file,
+        )
 
     @model_validator(mode="after")
     def _one_way_in(self) -> Self:
@@ -61,6 +87,8 @@ class AccessSettings(SettingsGroup):
             raise ValueError("expected username or bearer_token_file, came both")
         if self.password_file and not self.username:
             raise ValueError("password_file: expected username too, came none")
+        if self.key_file and not self.certificate_file:
+            raise ValueError("key_file: expected certificate_file too, got none")
         return self
 
 

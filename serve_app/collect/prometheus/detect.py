@@ -9,7 +9,10 @@ from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.collect.prometheus.signals import Queues
 from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions, Role
 from serve_app.collect.prometheus.workloads import WorkloadServices
+from serve_app.net.google import GoogleTokens
+from serve_app.net.tokens import OAuth2Client, OAuth2Tokens, TokenSource
 from serve_app.settings import CollectorSettings, GenericSettings, MeshSettings
+from serve_app.settings.roles import SHARES
 
 DETECTION = ("detection", "metrics")
 
@@ -25,7 +28,13 @@ class MeshSource:
     def __init__(self, mesh: MeshSettings, collector: CollectorSettings) -> None:
         endpoint = mesh.endpoint(mesh.prometheus)
         self._origin = endpoint.origin
-        self._prometheus = Prometheus(endpoint, collector.queries_at_once, compressed=mesh.compressed)
+        self._prometheus = Prometheus(
+            endpoint,
+            collector.queries_at_once,
+            compressed=mesh.compressed,
+            tokens=_token_source(mesh),
+            harmless_warnings=mesh.harmless_warnings,
+        )
         self._options = _query_options(collector)
         dialect = generic_dialect(mesh.generic) if mesh.generic else KNOWN.get(mesh.source)
         self._queues = Queues(mesh.queues, mesh.queue_query)
@@ -56,10 +65,20 @@ class MeshSource:
 def generic_dialect(settings: GenericSettings) -> Dialect:
     """The dialect with the queries of the settings."""
     services, calls = (
-        {role: Query(query.promql, labels, query.unit) for role, query in queries.items()}
+        {
+            role: Query(query.promql, labels, query.unit, "max" if role in SHARES else "sum")
+            for role, query in queries.items()
+        }
         for queries, labels in ((settings.services, settings.service_labels), (settings.calls, settings.call_labels))
     )
-    return Dialect("generic", services, calls, (), frozenset(settings.external))
+    return Dialect(
+        "generic",
+        services,
+        calls,
+        (),
+        frozenset(settings.external),
+        in_flight_of_durations="long_requests" in services,
+    )
 
 
 def detect_dialect(
@@ -89,6 +108,21 @@ def _detection_problem(answers: Mapping[Role, QueryAnswer], origin: str) -> str:
         f"expected the metrics of a mesh, found none of {series}; check that this Prometheus scrapes the mesh, or set "
         "source = generic with queries of your own"
     )
+
+
+def _token_source(mesh: MeshSettings) -> TokenSource | None:
+    if mesh.oauth2 is not None:
+        return OAuth2Tokens(
+            OAuth2Client(
+                mesh.oauth2.token_url,
+                mesh.oauth2.client_id,
+                mesh.oauth2.client_secret_file,
+                mesh.oauth2.scopes,
+                mesh.oauth2.parameters,
+                mesh.oauth2.ca_file,
+            )
+        )
+    return GoogleTokens() if mesh.google else None
 
 
 def _query_options(collector: CollectorSettings) -> QueryOptions:

@@ -10,10 +10,14 @@ from numpy.typing import NDArray
 from model.names import escape_name, escape_namespace
 from model.snapshot import IntArray
 from serve_app.collect.prometheus.client import Numbers, Samples
+from serve_app.collect.prometheus.long_requests import LEAST_LONG, Border, leave_out_long
+from serve_app.collect.prometheus.query import Join
 
 Key = tuple[str, ...]
 BUCKET = "le"
+OPTIONAL = "?"  # before a label that a series may lack
 VERBATIM = frozenset({BUCKET, "annotation", "value", "queue"})  # labels that are not names
+_LABELS = msgspec.json.Decoder(dict[str, str | None] | None)  # some gateways write null for what is empty
 
 
 @dataclass(slots=True)
@@ -99,8 +103,8 @@ class DroppedSeries:
 @dataclass(slots=True)
 class LabelReader:
     """Reads keys from label sets and caches them between polls: reading labels is most of the work, and label sets
-    rarely change. ``=text`` among the labels stands for that text, ``a|b`` for the first of them that is not
-    empty."""
+    rarely change. Among the labels, ``=text`` stands for that text, ``?label`` for one that may be absent, and ``a|b``
+    for the first of several that is not empty."""
 
     labels: tuple[str, ...]
     index: KeyIndex = field(default_factory=KeyIndex)
@@ -108,7 +112,7 @@ class LabelReader:
     dropped: DroppedSeries | None = None  # of the last reading
 
     def read(self, label_sets: Sequence[bytes]) -> IntArray:
-        """``[R]`` number of each label set's key; -1 if one of the labels is absent or empty."""
+        """``[R]`` number of each label set's key; -1 if a label that is not optional is absent or empty."""
         found = [self.known.get(one) for one in label_sets]
         if None in found:
             found = [
@@ -122,23 +126,31 @@ class LabelReader:
         dropped = np.flatnonzero(numbers < 0)
         if not len(dropped):
             return None
-        values = msgspec.json.decode(label_sets[int(dropped[0])], type=dict[str, str])
+        values = _LABELS.decode(label_sets[int(dropped[0])]) or {}
         missing = tuple(
-            label for i, label in enumerate(self.labels) if not _label_value(label, values, is_namespace=not i % 2)
+            label
+            for label, part in zip(self.labels, self._key(values), strict=True)
+            if not part and not label.startswith(OPTIONAL)
         )
-        return DroppedSeries(len(dropped), len(numbers), values, missing)
+        present = {name: value for name, value in values.items() if value}
+        return DroppedSeries(len(dropped), len(numbers), present, missing)
 
     def _read(self, label_set: bytes) -> int:
-        values = msgspec.json.decode(label_set, type=dict[str, str])
-        key = tuple(_label_value(label, values, is_namespace=not i % 2) for i, label in enumerate(self.labels))
-        self.known[label_set] = number = self.index.number_of(key) if all(key) else -1
+        key = self._key(_LABELS.decode(label_set) or {})
+        is_named = all(part or label.startswith(OPTIONAL) for part, label in zip(key, self.labels, strict=True))
+        self.known[label_set] = number = self.index.number_of(key) if is_named else -1
         return number
 
+    def _key(self, values: Mapping[str, str | None]) -> Key:
+        return tuple(_label_value(label, values, is_namespace=not i % 2) for i, label in enumerate(self.labels))
 
-def _label_value(label: str, values: Mapping[str, str], *, is_namespace: bool) -> str:
+
+def _label_value(label: str, values: Mapping[str, str | None], *, is_namespace: bool) -> str:
     """The value of a label, as a part of an id. Namespaces and names alternate in keys."""
     if label.startswith("="):
         return label[1:]
+    if label.startswith(OPTIONAL):
+        return values.get(label[1:]) or ""
     value = next(filter(None, (values.get(name) for name in label.split("|"))), "")
     if label in VERBATIM:
         return value
@@ -161,36 +173,46 @@ class BucketReader:
         return owners[numbers], self._bounds[numbers]
 
 
-def read_column(samples: Samples, reader: LabelReader) -> Column:
+def read_column(samples: Samples, reader: LabelReader, joined_by: Join = "sum") -> Column:
     """Convert samples to a column.
 
-    Series with the same key are added. Queries sum by the same labels already, so a second series is another name for
-    the same service, for example after relabelling. ``+Inf`` and ``NaN`` become NaN. Samples without one of the labels
-    are left out.
+    Queries group by the same labels already, so several series with one key differ in the spelling of a label's value.
+    ``+Inf`` and ``NaN`` become NaN. Samples without one of the labels are left out.
+
+    Args:
+        samples: of one query.
+        reader: reads their labels.
+        joined_by: how the values of one key are joined. A sum with NaN is NaN; the largest value ignores NaN.
     """
     numbers, values = reader.read(samples.label_sets), samples.values
     if (numbers < 0).any():
         numbers, values = numbers[numbers >= 0], values[numbers >= 0]
     distinct = np.flatnonzero(np.bincount(numbers, minlength=1))
-    with np.errstate(invalid="ignore"):
-        found = np.bincount(numbers, values, 1)[distinct].astype(
-            np.float64
-        )  # bincount returns integers for empty input
-    found[~np.isfinite(found)] = np.nan
-    return Column(reader.index, distinct, found)
+    values = np.where(np.isfinite(values), values, np.nan)
+    if joined_by == "sum":  # bincount returns integers for empty input
+        found = np.bincount(numbers, values, 1).astype(np.float64)
+    else:
+        found = np.full(len(reader.index) + 1, np.nan)
+        np.fmax.at(found, numbers, values)
+    return Column(reader.index, distinct, found[distinct])
 
 
-def read_quantiles(samples: Samples, reader: BucketReader, shares: Sequence[float]) -> list[Column]:
+def read_quantiles(
+    samples: Samples, reader: BucketReader, shares: Sequence[float], border: Border | None = None
+) -> list[Column]:
     """Quantiles from rates of cumulative buckets, with the interpolation of ``histogram_quantile``: linear within a
-    bucket, from 0 in the first one, and the highest finite bound above it.
+    bucket, from 0 in the first one, and the highest finite bound above it. Rates of one bound are added, however it is
+    spelled: ``0.1``, ``0.10`` and ``1e-1``.
 
     Args:
         samples: one for each key and bound.
         reader: reads their labels.
         shares: quantiles, 0 to 1.
+        border: from which requests are long, and left out of the quantiles; None: none is left out.
 
     Returns:
-        A column for each share; NaN without counts.
+        A column for each share; NaN without counts. With a border one more: the rate of long requests, where there are
+        any.
     """
     counted = read_column(samples, reader.labels)
     owners, bounds = reader.read(counted.numbers)
@@ -199,14 +221,27 @@ def read_quantiles(samples: Samples, reader: BucketReader, shares: Sequence[floa
     row_of, keys = np.cumsum(there) - 1, np.flatnonzero(there)
     usable = ~np.isnan(bounds) & ~np.isnan(counted.values)
     distinct, place = np.unique(bounds[usable], return_inverse=True)
-    counts = np.full((len(keys), len(distinct)), np.nan)
-    counts[row_of[owners[usable]], place] = counted.values[usable]
-    return [Column(reader.index, keys, bucket_quantile(counts, distinct, share)) for share in shares]
+    size = len(keys) * len(distinct)
+    cells = row_of[owners[usable]] * len(distinct) + place
+    added = np.bincount(cells, counted.values[usable], size)
+    has = np.bincount(cells, minlength=size) > 0
+    counts: Numbers = np.where(has, added, np.nan).reshape(len(keys), len(distinct))
+    more = []
+    if border is not None:
+        counts, distinct, long = leave_out_long(counts, distinct, border)
+        some = np.flatnonzero(long >= LEAST_LONG)
+        more.append(Column(reader.index, keys[some], long[some]))
+    return [*(Column(reader.index, keys, bucket_quantile(counts, distinct, share)) for share in shares), *more]
 
 
 def _bound(text: str) -> float:
+    """The number of a bucket's bound; NaN if it is none.
+
+    Twelve digits tell all bounds apart that people choose. Further ones come from conversions of a unit: 0.3 s of one
+    exporter is 0.30000000000000004 s of another.
+    """
     try:
-        return float(text)
+        return float(f"{float(text):.12g}")
     except ValueError:
         return np.nan
 

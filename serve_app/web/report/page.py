@@ -59,9 +59,7 @@ def _head(case: ReportedIncident, seen_before: str) -> str:
         ("affected", f"{len(incident.affected)}", sentences.affected_caption(incident)),
         ("probability", f"{case.worst.verdict.probability:.0%}", "of an incident, at the highest score"),
     )
-    cells = "".join(
-        f"<div><dt>{a}</dt><dd>{escape(b)}<small>{escape(c)}</small></dd></div>" for a, b, c in tiles
-    )
+    cells = "".join(f"<div><dt>{a}</dt><dd>{escape(b)}<small>{escape(c)}</small></dd></div>" for a, b, c in tiles)
     return (
         f'<header class="{escape(incident.severity)}"><p class="kicker"><strong>{escape(incident.severity)}</strong> '
         f"{'in' if incident.is_notice else 'incident of'} mesh {escape(case.mesh)}</p>"
