@@ -53,6 +53,7 @@ def linkerd() -> Dialect:
         services,
         calls,
         ("response_latency_ms_bucket{$match}",),
+        names_workloads=True,
         serves=Query(f'sum by ({of_pairs}) (request_total{{$match direction="outbound",dst_service!=""}})', serving),
     )
 
