@@ -87,8 +87,8 @@ export const short = (service) => readable(service.slice(service.indexOf("/") + 
 export const namespace = (service) => service.slice(0, service.indexOf("/"));
 
 const ESCAPED = /~([0-9A-F]{2,6})~/g, // a character that ids may not contain, as its code point
-  CUT = /~~([0-9a-f]{6})[0-9a-f]{26}(?![0-9a-f])/g, // the end of a name that was too long
-  SHOWN = /^(?![/~]|\p{Default_Ignorable_Code_Point})[\p{L}\p{M}\p{N}\p{P}\p{S} ]$/u;
+  SHORTENED = /~([0-9a-f]{6})[0-9a-f]{26}~/g, // the end of a name that was too long
+  SHOWN = /^(?![/~\u2800]|\p{Default_Ignorable_Code_Point})[\p{L}\p{M}\p{N}\p{P}\p{S} ]$/u;
 
 /** A text for people with original names instead of ids: "shop/bank gateway" for "shop/bank~20~gateway". Characters that
  * print nothing or change the direction of writing stay escaped, since they could make a name look like another one. */
@@ -99,7 +99,7 @@ export function readable(text) {
       found = point <= 0x10ffff ? String.fromCodePoint(point) : "";
     return SHOWN.test(found) ? found : written;
   };
-  return text.replace(ESCAPED, character).replace(CUT, "…$1");
+  return text.replace(ESCAPED, character).replace(SHORTENED, "…$1");
 }
 
 export const capitalized = (text) => text[0].toUpperCase() + text.slice(1);
