@@ -1,7 +1,7 @@
 """Poll the snapshot of a mesh at any instant from one Prometheus."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,6 +15,7 @@ from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.frames import (
     BucketReader,
     Column,
+    DroppedSeries,
     Key,
     KeyIndex,
     LabelReader,
@@ -96,6 +97,7 @@ class Poll:
         signal_sources: sources of signals that exist; None: unknown.
         unmapped_queues: queues that belong to no service of the mesh.
         pods: which pods belong to which services; None: unknown.
+        dropped: series that name no service, by query.
     """
 
     at: datetime
@@ -109,6 +111,7 @@ class Poll:
     signal_sources: frozenset[str] | None = None
     unmapped_queues: tuple[str, ...] = ()
     pods: PodCoverage | None = None
+    dropped: Mapping[Role, DroppedSeries] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +196,16 @@ class PrometheusSource:
         results = self._prometheus.ask(texts, at, max(until - time.monotonic(), 0.0))
         answers = {role: results["/".join(role)] for role in queries}
         found, stale, masked = self._columns(queries, answers, at)
-        poll = Poll(at, None, answers, stale, masked, recorded=self._reads_rules, signal_sources=self._signal_sources)
+        poll = Poll(
+            at,
+            None,
+            answers,
+            stale,
+            masked,
+            recorded=self._reads_rules,
+            signal_sources=self._signal_sources,
+            dropped=self._labels.dropped(answers),
+        )
         if self._workloads is None:
             self._workloads = self._read_workloads_before(at)
         missing = [of for of in (SERVICES, CALLS) if "requests" not in found[of]]
@@ -244,10 +256,9 @@ class PrometheusSource:
     def _assemble(self, found: Mapping[str, Mapping[str, Column]], at: datetime) -> MeshSnapshot:
         known = found[KUBERNETES]
         names = self._names
-        services = self._rows[SERVICES].join(
-            found[SERVICES], names.of if self._dialect.names_workloads else _same, names.version
-        )
-        calls = self._rows[CALLS].join(found[CALLS], lambda key: (*names.of(key[:2]), *key[2:]), names.version)
+        own, callee = (names.of, names.of_callee) if self._dialect.names_workloads else (_same, _same)
+        services = self._rows[SERVICES].join(found[SERVICES], own, names.version)
+        calls = self._rows[CALLS].join(found[CALLS], lambda key: (*names.of(key[:2]), *callee(key[2:])), names.version)
         if self._dialect.in_flight_of_durations:
             services = _mask_in_flight(services)
         serving = self._match_workloads(known.get("serves"))
@@ -374,6 +385,7 @@ class _LabelCache:
     def __init__(self) -> None:
         self._readers: dict[tuple[str, ...], LabelReader] = {}
         self._buckets: dict[tuple[str, ...], BucketReader] = {}
+        self._dropped: dict[Role, DroppedSeries | None] = {}
 
     def __len__(self) -> int:
         readers = (*self._readers.values(), *(bucket.labels for bucket in self._buckets.values()))
@@ -383,12 +395,19 @@ class _LabelCache:
         """Convert a result to columns, in our units. Latencies need the rate window."""
         reader = self._reader(query.labels)
         if role[1] != "buckets":
-            return {role[1]: _convert_unit(read_column(samples, reader, query.joined_by), query)}
+            column = read_column(samples, reader, query.joined_by)
+            self._dropped[role] = reader.dropped
+            return {role[1]: _convert_unit(column, query)}
         buckets = self._buckets.setdefault(query.labels, BucketReader(query.labels, reader.index))
         border = Border.of(window_seconds, query.unit)
         *columns, long = read_quantiles(samples, buckets, list(SHARES.values()), border)
+        self._dropped[role] = buckets.labels.dropped
         found: dict[str, Column] = {"long_requests": long}
         return found | {name: _convert_unit(one, query) for name, one in zip(SHARES, columns, strict=True)}
+
+    def dropped(self, roles: Collection[Role]) -> dict[Role, DroppedSeries]:
+        """Series of the last result of each query that name no service."""
+        return {role: found for role in roles if (found := self._dropped.get(role)) is not None}
 
     def index(self, labels: tuple[str, ...]) -> KeyIndex:
         """All keys with these labels."""
