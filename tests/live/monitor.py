@@ -23,6 +23,7 @@ class Monitor:
         lookback: str = "5m",
         port: int | None = None,
         options: Sequence[str] = (),
+        remote_reads: Sequence[str] = (),
     ) -> None:
         """
         Args:
@@ -34,10 +35,15 @@ class Monitor:
                 once, but text cannot express that.
             port: to listen on; by default a free one.
             options: further options of its command line.
+            remote_reads: URLs of stores whose series it reads too.
         """
         self.url = f"http://{LOOPBACK}:{port or free_ports(1)[0]}"
         config = folder / "prometheus.yml"
-        document = {"scrape_configs": list(scrapes), "rule_files": [str(path.resolve()) for path in rules]}
+        document = {
+            "scrape_configs": list(scrapes),
+            "rule_files": [str(path.resolve()) for path in rules],
+            "remote_read": [{"url": url, "read_recent": True} for url in remote_reads],
+        }
         config.write_bytes(msgspec.json.encode(document))  # JSON is YAML
         command = [
             find_program("prometheus") or "prometheus",

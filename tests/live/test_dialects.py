@@ -559,10 +559,9 @@ def beyla_defaults(out: Written) -> None:
     whole = Written(out.begin)
     beyla(whole)
     for metric, rows in whole.rows.items():
-        hidden = [({k: v for k, v in labels.items() if k != "server_address"}, *more) for labels, *more in rows]
-        out.rows[metric] = [
-            ({**labels, "row": str(i)}, grows, value) for i, (labels, grows, value) in enumerate(hidden)
-        ]
+        for row, (labels, grows, value) in enumerate(rows):
+            visible = {name: text for name, text in labels.items() if name != "server_address"}
+            out.rows.setdefault(metric, []).append(({**visible, "row": str(row)}, grows, value))
 
 
 def servers_only(out: Written) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from model.snapshot import IntArray
 from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
 from serve_app.collect.prometheus.query import Dialect, Query
+from serve_app.collect.prometheus.reporters import RowJoiner
 
 BESIDE = "@"  # between the role of a query and the dialect that is beside the first one
 LATENCIES = frozenset({"p50", "p99"})
@@ -23,8 +24,8 @@ Columns = Mapping[str, Column]  # by role
 
 def combine(dialects: Sequence[Dialect]) -> Dialect:
     """One dialect for all. The order says whose measurement counts, but ingress controllers come last: a mesh measures
-    its services where they are."""
-    first, *others = sorted(dialects, key=lambda one: one.front_door)
+    its services where they are. A dialect that learns the names of workloads is first, so that all use its names."""
+    first, *others = sorted(dialects, key=lambda one: (one.front_door, not one.names_workloads))
     return replace(first, beside=(*first.beside, *others)) if others else first
 
 
@@ -49,6 +50,12 @@ def split_role(role: str) -> tuple[str, str]:
     return role, part
 
 
+def of_part(columns: Columns, part: str = "") -> dict[str, Column]:
+    """The columns of one dialect, by their roles there."""
+    split = ((split_role(role), column) for role, column in columns.items())
+    return {role: column for (role, dialect), column in split if dialect == part}
+
+
 class Combination:
     """Unites the columns of a dialect and of those beside it; keeps names between polls.
 
@@ -59,17 +66,25 @@ class Combination:
     def __init__(self, dialect: Dialect) -> None:
         self._first = dialect
         self._others = [(part, _Names(part)) for part in dialect.beside]
+        self._joiners: dict[tuple[str, int], RowJoiner] = {}
 
-    def unite(self, services: Columns, calls: Columns) -> tuple[dict[str, Column], dict[str, Column]]:
+    def unite(
+        self, services: Columns, calls: Columns, all_services: Columns, all_calls: Columns
+    ) -> tuple[dict[str, Column], dict[str, Column]]:
         """Columns with keys of the first dialect.
 
         Args:
-            services, calls: columns by role of a query, which names its dialect. Requests of the first are required.
+            services, calls: of the first dialect, by role; requests are required.
+            all_services, all_calls: by role of a query, which names its dialect.
         """
-        measured = [_Measured(self._first, _of_part(services, ""), _of_part(calls, ""))]
-        index, call_index = measured[0].services["requests"].index, measured[0].calls["requests"].index
+        measured = [_Measured(self._first, services, calls)]
+        index, call_index = services["requests"].index, calls["requests"].index
         for part, names in self._others:
-            own = _Measured(part, _of_part(services, part.name), _of_part(calls, part.name)).at_its_place()
+            rows = (
+                self._one_row(part, of_part(columns, part.name), length)
+                for columns, length in ((all_services, 2), (all_calls, 4))
+            )
+            own = _Measured(part, *rows).at_its_place()
             names.learn(measured, own)
             renamed = (
                 {role: names.rename(column, index_of_all) for role, column in columns.items()}
@@ -80,6 +95,15 @@ class Combination:
             _first_of([one.services for one in measured], index),
             _first_of([one.calls for one in measured], call_index),
         )
+
+    def _one_row(self, part: Dialect, columns: Columns, length: int) -> Columns:
+        """Columns with one row for each key, also where several proxies report a request."""
+        if part.reporters is None or "requests" not in columns:
+            return columns
+        if (joiner := self._joiners.get((part.name, length))) is None:
+            reporters = part.reporters.services if length == 2 else part.reporters.calls
+            joiner = self._joiners[part.name, length] = RowJoiner(columns["requests"].index, length, reporters)
+        return joiner.join(columns, lambda key: key, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +210,6 @@ def _same_workload(one: str, other: str) -> bool:
     """Whether one name continues the other, as ``ingress-nginx-controller`` continues ``ingress-nginx``."""
     short, long = sorted((one, other), key=len)
     return long == short or long.startswith(f"{short}-")
-
-
-def _of_part(columns: Columns, part: str) -> dict[str, Column]:
-    return {split_role(role)[0]: column for role, column in columns.items() if split_role(role)[1] == part}
 
 
 def _only(columns: Columns, wanted: set[Key]) -> dict[str, Column]:

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from model.names import escape_name, escape_namespace
 from model.snapshot import IntArray
 from serve_app.collect.prometheus.client import Numbers, Samples
+from serve_app.collect.prometheus.long_requests import LEAST_LONG, Border, leave_out_long
 from serve_app.collect.prometheus.query import Join
 
 Key = tuple[str, ...]
 BUCKET = "le"
+OPTIONAL = "?"  # before a label that a series may lack
 VERBATIM = frozenset({BUCKET, "annotation", "value", "queue"})  # labels that are not names
 _LABELS = msgspec.json.Decoder(dict[str, str | None] | None)  # some gateways write null for what is empty
 
@@ -81,36 +83,75 @@ class Column:
         return by_number[numbers]
 
 
+@dataclass(frozen=True, slots=True)
+class DroppedSeries:
+    """Series of a query that name no service, so their values are lost.
+
+    Attributes:
+        count: number of series.
+        of: number of all series of the query.
+        labels: of one of them.
+        missing: labels that it needs; ``a|b`` needs one of them.
+    """
+
+    count: int
+    of: int
+    labels: Mapping[str, str]
+    missing: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class LabelReader:
     """Reads keys from label sets and caches them between polls: reading labels is most of the work, and label sets
-    rarely change. ``=text`` among the labels stands for that text."""
+    rarely change. Among the labels, ``=text`` stands for that text, ``?label`` for one that may be absent, and ``a|b``
+    for the first of several that is not empty."""
 
     labels: tuple[str, ...]
     index: KeyIndex = field(default_factory=KeyIndex)
     known: dict[bytes, int] = field(default_factory=dict)
+    dropped: DroppedSeries | None = None  # of the last reading
 
     def read(self, label_sets: Sequence[bytes]) -> IntArray:
-        """``[R]`` number of each label set's key; -1 if one of the labels is absent or empty."""
+        """``[R]`` number of each label set's key; -1 if a label that is not optional is absent or empty."""
         found = [self.known.get(one) for one in label_sets]
         if None in found:
             found = [
                 self._read(one) if number is None else number for one, number in zip(label_sets, found, strict=True)
             ]
-        return np.array(found, np.int64)
+        numbers = np.array(found, np.int64)
+        self.dropped = self._describe_dropped(label_sets, numbers)
+        return numbers
+
+    def _describe_dropped(self, label_sets: Sequence[bytes], numbers: IntArray) -> DroppedSeries | None:
+        dropped = np.flatnonzero(numbers < 0)
+        if not len(dropped):
+            return None
+        values = _LABELS.decode(label_sets[int(dropped[0])]) or {}
+        missing = tuple(
+            label
+            for label, part in zip(self.labels, self._key(values), strict=True)
+            if not part and not label.startswith(OPTIONAL)
+        )
+        present = {name: value for name, value in values.items() if value}
+        return DroppedSeries(len(dropped), len(numbers), present, missing)
 
     def _read(self, label_set: bytes) -> int:
-        values = _LABELS.decode(label_set) or {}
-        key = tuple(_label_value(label, values, is_namespace=not i % 2) for i, label in enumerate(self.labels))
-        self.known[label_set] = number = self.index.number_of(key) if all(key) else -1
+        key = self._key(_LABELS.decode(label_set) or {})
+        is_named = all(part or label.startswith(OPTIONAL) for part, label in zip(key, self.labels, strict=True))
+        self.known[label_set] = number = self.index.number_of(key) if is_named else -1
         return number
+
+    def _key(self, values: Mapping[str, str | None]) -> Key:
+        return tuple(_label_value(label, values, is_namespace=not i % 2) for i, label in enumerate(self.labels))
 
 
 def _label_value(label: str, values: Mapping[str, str | None], *, is_namespace: bool) -> str:
     """The value of a label, as a part of an id. Namespaces and names alternate in keys."""
     if label.startswith("="):
         return label[1:]
-    value = values.get(label) or ""
+    if label.startswith(OPTIONAL):
+        return values.get(label[1:]) or ""
+    value = next(filter(None, (values.get(name) for name in label.split("|"))), "")
     if label in VERBATIM:
         return value
     return escape_namespace(value) if is_namespace else escape_name(value)
@@ -156,7 +197,9 @@ def read_column(samples: Samples, reader: LabelReader, joined_by: Join = "sum") 
     return Column(reader.index, distinct, found[distinct])
 
 
-def read_quantiles(samples: Samples, reader: BucketReader, shares: Sequence[float]) -> list[Column]:
+def read_quantiles(
+    samples: Samples, reader: BucketReader, shares: Sequence[float], border: Border | None = None
+) -> list[Column]:
     """Quantiles from rates of cumulative buckets, with the interpolation of ``histogram_quantile``: linear within a
     bucket, from 0 in the first one, and the highest finite bound above it. Rates of one bound are added, however it is
     spelled: ``0.1``, ``0.10`` and ``1e-1``.
@@ -165,9 +208,11 @@ def read_quantiles(samples: Samples, reader: BucketReader, shares: Sequence[floa
         samples: one for each key and bound.
         reader: reads their labels.
         shares: quantiles, 0 to 1.
+        border: from which requests are long, and left out of the quantiles; None: none is left out.
 
     Returns:
-        A column for each share; NaN without counts.
+        A column for each share; NaN without counts. With a border one more: the rate of long requests, where there are
+        any.
     """
     counted = read_column(samples, reader.labels)
     owners, bounds = reader.read(counted.numbers)
@@ -181,7 +226,12 @@ def read_quantiles(samples: Samples, reader: BucketReader, shares: Sequence[floa
     added = np.bincount(cells, counted.values[usable], size)
     has = np.bincount(cells, minlength=size) > 0
     counts: Numbers = np.where(has, added, np.nan).reshape(len(keys), len(distinct))
-    return [Column(reader.index, keys, bucket_quantile(counts, distinct, share)) for share in shares]
+    more = []
+    if border is not None:
+        counts, distinct, long = leave_out_long(counts, distinct, border)
+        some = np.flatnonzero(long >= LEAST_LONG)
+        more.append(Column(reader.index, keys[some], long[some]))
+    return [*(Column(reader.index, keys, bucket_quantile(counts, distinct, share)) for share in shares), *more]
 
 
 def _bound(text: str) -> float:

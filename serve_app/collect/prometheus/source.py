@@ -1,19 +1,22 @@
 """Poll the snapshot of a mesh at any instant from one Prometheus."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import numpy as np
+
 from model.errors import InvalidSnapshot
 from model.snapshot import MeshSnapshot, ServicePolicy, Signal
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer, Samples
-from serve_app.collect.prometheus.combine import Combination, join_role, queries_beside, split_role
+from serve_app.collect.prometheus.combine import Combination, join_role, of_part, queries_beside, split_role
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.frames import (
     BucketReader,
     Column,
+    DroppedSeries,
     Key,
     KeyIndex,
     LabelReader,
@@ -22,24 +25,27 @@ from serve_app.collect.prometheus.frames import (
 )
 from serve_app.collect.prometheus.kubernetes import (
     ANNOTATIONS,
+    AUTOSCALERS,
     CONTROLLERS,
-    OPTIONAL,
-    RESOURCES,
     WORKLOAD,
     ServiceMapping,
     read_annotations,
     read_controllers,
-    read_cordoned,
-    utilisation,
 )
+from serve_app.collect.prometheus.long_requests import Border
 from serve_app.collect.prometheus.native import SUFFIX
+from serve_app.collect.prometheus.pods import OWNERS, POD_QUERIES, RESOURCES, USAGE_QUERIES, PodCoverage, Pods
 from serve_app.collect.prometheus.query import Dialect, Query
+from serve_app.collect.prometheus.reporters import RowJoiner
 from serve_app.collect.prometheus.rules import recording_rules
+from serve_app.collect.prometheus.service_names import ServiceNames
 from serve_app.collect.prometheus.signals import (
     FIND_AGAIN,
     LONGEST_SINCE,
     PODS,
     Queues,
+    by_workload,
+    read_cancellations,
     read_signals,
     search_query,
     signal_queries,
@@ -53,7 +59,9 @@ MOST_LABEL_SETS = 500_000  # cached; beyond that, the cache starts again
 
 Role = tuple[str, str]  # services, calls or kubernetes; and the role of the query there
 FRESH_ONLY = {(KUBERNETES, PODS)}  # old values cannot stand in: events would count twice
-CHANGE_ROLES = {(KUBERNETES, role) for role in (*CONTROLLERS, *OPTIONAL, "serves")}  # for planned changes
+CHANGE_ROLES = {
+    (KUBERNETES, role) for role in (*CONTROLLERS, *AUTOSCALERS, *POD_QUERIES, "serves")
+}  # for planned changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,8 @@ class Poll:
         recorded: whether recording rules were read.
         signal_sources: sources of signals that exist; None: unknown.
         unmapped_queues: queues that belong to no service of the mesh.
+        pods: which pods belong to which services; None: unknown.
+        dropped: series that name no service, by query.
     """
 
     at: datetime
@@ -102,6 +112,8 @@ class Poll:
     recorded: bool = False
     signal_sources: frozenset[str] | None = None
     unmapped_queues: tuple[str, ...] = ()
+    pods: PodCoverage | None = None
+    dropped: Mapping[Role, DroppedSeries] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +155,7 @@ class PrometheusSource:
         self._signal_sources: frozenset[str] | None = None  # None before the first look for them
         self._looked_at: datetime | None = None
         self._unmapped: list[str] = []
+        self._coverage: PodCoverage | None = None
         self._queries = _queries(dialect)
         self._rules = None
         self._rule_queries: Queries = {}
@@ -153,7 +166,9 @@ class PrometheusSource:
         self._workloads: WorkloadState | None = None  # None before the first poll
         self._policies: list[ServicePolicy] = []
         self._ignored: list[str] = []
+        self._names = ServiceNames(dialect.external)
         self._labels = _LabelCache()
+        self._rows = self._row_joiners()
         self._cached: dict[Role, CachedColumns] = {}
 
     @property
@@ -171,6 +186,7 @@ class PrometheusSource:
         until = time.monotonic() + self.options.within_seconds
         if len(self._labels) > MOST_LABEL_SETS:
             self._labels, self._cached = _LabelCache(), {}
+            self._rows = self._row_joiners()
         self._reads_rules = self._should_read_rules(at)
         self._look_for_signals(at, until)
         signals = signal_queries(self._signal_sources or frozenset(), self._queues)
@@ -183,7 +199,16 @@ class PrometheusSource:
         results = self._prometheus.ask(texts, at, max(until - time.monotonic(), 0.0))
         answers = {role: results["/".join(role)] for role in queries}
         found, stale, masked = self._columns(queries, answers, at)
-        poll = Poll(at, None, answers, stale, masked, recorded=self._reads_rules, signal_sources=self._signal_sources)
+        poll = Poll(
+            at,
+            None,
+            answers,
+            stale,
+            masked,
+            recorded=self._reads_rules,
+            signal_sources=self._signal_sources,
+            dropped=self._labels.dropped(answers),
+        )
         if self._workloads is None:
             self._workloads = self._read_workloads_before(at)
         missing = [role for role in queries if split_role(role[1])[0] == "requests" and role[1] not in found[role[0]]]
@@ -192,6 +217,7 @@ class PrometheusSource:
             reasons = dict.fromkeys(f"{answer.failed} ({answer.detail})" for answer in failed)
             levels = " and ".join(dict.fromkeys(role[0] for role in missing))
             return replace(poll, why=f"no request rates of {levels}: {'; '.join(reasons)}")
+        self._learn_names(found, at, until)
         try:
             snapshot = self._assemble(found, at)
         except InvalidSnapshot as error:
@@ -201,6 +227,7 @@ class PrometheusSource:
             snapshot=snapshot,
             ignored_annotations=tuple(self._ignored),
             unmapped_queues=tuple(self._unmapped),
+            pods=self._coverage,
         )
 
     def _look_for_signals(self, at: datetime, until: float) -> None:
@@ -209,7 +236,8 @@ class PrometheusSource:
         if self._looked_at is not None and abs((at - self._looked_at).total_seconds()) < FIND_AGAIN:
             return
         query = search_query()
-        answer = self._prometheus.ask({"signals": query.promql}, at, max(until - time.monotonic(), 0.0))["signals"]
+        asked = {"signals": query.at(self.options.window_seconds)}
+        answer = self._prometheus.ask(asked, at, max(until - time.monotonic(), 0.0))["signals"]
         if not answer.failed:
             column = self._labels.read((KUBERNETES, "signals"), query, answer.samples)["signals"]
             self._signal_sources, self._looked_at = frozenset(key[0] for key in column.keys), at
@@ -230,28 +258,38 @@ class PrometheusSource:
         return bool((answer.samples.values >= self.options.recorded_from_calls).any())
 
     def _assemble(self, found: Mapping[str, Mapping[str, Column]], at: datetime) -> MeshSnapshot:
-        known, services, calls = found[KUBERNETES], found[SERVICES], found[CALLS]
+        known = found[KUBERNETES]
+        names = self._names
+        own, callee = (names.of, names.of_callee) if self._dialect.names_workloads else (_same, _same)
+        services = self._rows[SERVICES].join(of_part(found[SERVICES]), own, names.version)
+        calls = self._rows[CALLS].join(
+            of_part(found[CALLS]), lambda key: (*names.of(key[:2]), *callee(key[2:])), names.version
+        )
         if self._combination is not None:
-            services, calls = self._combination.unite(services, calls)
+            services, calls = self._combination.unite(services, calls, found[SERVICES], found[CALLS])
+        if self._dialect.in_flight_of_durations:
+            services = _mask_in_flight(services)
         serving = self._match_workloads(known.get("serves"))
+        pods = self._read_pods(known)
         now = read_controllers(known) if CONTROLLERS.keys() <= known.keys() else {}
         changes, workloads = (self._workloads or WorkloadState()).update(
-            now, serving.to_mapping(), read_cordoned(known)
+            now, serving.to_mapping(), pods.cordoned_workloads() if pods else None
         )
-        resources = {
-            role: utilisation(known[f"{role}_usage"], known[f"{role}_capacity"], serving)
-            for role in ("cpu", "memory")
-            if {f"{role}_usage", f"{role}_capacity"} <= known.keys()
-        }
+        shares = {resource: pods.utilisation(resource, serving) for resource in RESOURCES} if pods else {}
+        resources = {resource: column for resource, column in shares.items() if column is not None}
         annotations = known.get("annotations")
         # Without annotations and controllers, kube-state-metrics is down: keep the last policies.
         if annotations is not None and (len(annotations.numbers) or now):
-            self._policies, self._ignored = read_annotations(annotations, serving)
+            on_pods = known.get("pod_annotations")
+            of_pods = pods.by_workload(on_pods, np.maximum) if pods and on_pods is not None else None
+            self._policies, self._ignored = read_annotations((annotations, of_pods), serving)
         workload_services = serving.to_mapping()
 
         def signals(keys: Sequence[Key]) -> list[Signal]:
-            found, self._unmapped = read_signals(known, workload_services, keys, self._queues)
-            return found
+            self._coverage = pods.coverage(keys, serving) if pods else None
+            found, self._unmapped = read_signals(by_workload(known, pods), workload_services, keys, self._queues)
+            window = self.options.window_seconds
+            return [*found, *read_cancellations(services.get("cancelled"), services["requests"], keys, window)]
 
         snapshot = assemble(
             {**services, **resources},
@@ -265,9 +303,41 @@ class PrometheusSource:
         self._workloads = workloads  # only now, so that changes are reported once, and only with a snapshot
         return snapshot
 
+    def _read_pods(self, known: Mapping[str, Column]) -> Pods | None:
+        """The pods of the cluster; None if their owners are unknown."""
+        return Pods(known, self._labels.index, self.options.window_seconds) if OWNERS in known else None
+
     def _match_workloads(self, pairs: Column | None) -> ServiceMapping:
-        services = self._dialect.services["requests"].labels
-        return ServiceMapping(self._labels.index(WORKLOAD), self._labels.index(services), pairs)
+        return ServiceMapping(self._labels.index(WORKLOAD), self._rows[SERVICES].index, pairs)
+
+    def _row_joiners(self) -> dict[str, RowJoiner]:
+        reporters = self._dialect.reporters
+        return {
+            of: RowJoiner(self._labels.index(queries["requests"].labels), parts, preferred)
+            for of, queries, parts, preferred in (
+                (SERVICES, self._dialect.services, 2, reporters.services if reporters else ()),
+                (CALLS, self._dialect.calls, 4, reporters.calls if reporters else ()),
+            )
+        }
+
+    def _learn_names(self, found: Mapping[str, Mapping[str, Column]], at: datetime, until: float) -> None:
+        """Learn which caller belongs to which service. Workloads of callers are asked for when new callers appear."""
+        if (serves := found[KUBERNETES].get("serves")) is not None:
+            self._names.add_served(serves)
+        query = self._dialect.callers
+        if query is None:
+            return
+        requests, rows = found[CALLS]["requests"], self._rows[CALLS]
+        names = rows.names(requests)
+        callers = {rows.index.keys[number][:2] for number in np.unique(names).tolist()}
+        new = [caller for caller in callers if not self._names.is_known(caller)]
+        if not new:
+            return
+        text = query.at(self.options.window_seconds)
+        answer = self._prometheus.ask({"callers": text}, at, max(until - time.monotonic(), 0.0))["callers"]
+        if not answer.failed:  # otherwise the next poll asks again
+            column = self._labels.read((KUBERNETES, "callers"), query, answer.samples)["callers"]
+            self._names.add_callers(column.keys, new)
 
     def _read_workloads_before(self, at: datetime) -> WorkloadState:
         """The workloads one interval before the first poll, so that this poll can already report planned changes."""
@@ -282,7 +352,9 @@ class PrometheusSource:
         if not CONTROLLERS.keys() <= known.keys():
             return WorkloadState()
         serving = self._match_workloads(known.get("serves"))
-        return WorkloadState().update(read_controllers(known), serving.to_mapping(), read_cordoned(known))[1]
+        pods = self._read_pods(known)
+        cordoned = pods.cordoned_workloads() if pods else None
+        return WorkloadState().update(read_controllers(known), serving.to_mapping(), cordoned)[1]
 
     def close(self) -> None:
         """Cancel running queries and close the connections."""
@@ -301,7 +373,8 @@ class PrometheusSource:
         masked: list[Role] = []
         for role, answer in answers.items():
             if not answer.failed:
-                self._cached[role] = CachedColumns(self._labels.read(role, queries[role], answer.samples), at)
+                window = self.options.window_seconds
+                self._cached[role] = CachedColumns(self._labels.read(role, queries[role], answer.samples, window), at)
             cached = self._cached.get(role)
             age = abs((at - cached.at).total_seconds()) if cached else float("inf")
             keep = 0.0 if role in FRESH_ONLY else self.options.keep_seconds
@@ -320,21 +393,31 @@ class _LabelCache:
     def __init__(self) -> None:
         self._readers: dict[tuple[str, ...], LabelReader] = {}
         self._buckets: dict[tuple[str, ...], BucketReader] = {}
+        self._dropped: dict[Role, DroppedSeries | None] = {}
 
     def __len__(self) -> int:
         readers = (*self._readers.values(), *(bucket.labels for bucket in self._buckets.values()))
         return sum(len(reader.known) for reader in readers)
 
-    def read(self, role: Role, query: Query, samples: Samples) -> dict[str, Column]:
-        """Convert a result to columns, in our units."""
+    def read(self, role: Role, query: Query, samples: Samples, window_seconds: float = 0.0) -> dict[str, Column]:
+        """Convert a result to columns, in our units. Latencies need the rate window."""
         reader = self._reader(query.labels)
         name, part = split_role(role[1])
         if name != "buckets":
-            return {role[1]: _convert_unit(read_column(samples, reader, query.joined_by), query)}
+            column = read_column(samples, reader, query.joined_by)
+            self._dropped[role] = reader.dropped
+            return {role[1]: _convert_unit(column, query)}
         buckets = self._buckets.setdefault(query.labels, BucketReader(query.labels, reader.index))
-        columns = read_quantiles(samples, buckets, list(SHARES.values()))
+        border = Border.of(window_seconds, query.unit)
+        *columns, long = read_quantiles(samples, buckets, list(SHARES.values()), border)
+        self._dropped[role] = buckets.labels.dropped
+        found: dict[str, Column] = {join_role("long_requests", part): long}
         names = (join_role(share, part) for share in SHARES)
-        return {name: _convert_unit(one, query) for name, one in zip(names, columns, strict=True)}
+        return found | {share: _convert_unit(one, query) for share, one in zip(names, columns, strict=True)}
+
+    def dropped(self, roles: Collection[Role]) -> dict[Role, DroppedSeries]:
+        """Series of the last result of each query that name no service."""
+        return {role: found for role in roles if (found := self._dropped.get(role)) is not None}
 
     def index(self, labels: tuple[str, ...]) -> KeyIndex:
         """All keys with these labels."""
@@ -346,7 +429,13 @@ class _LabelCache:
 
 def _queries(dialect: Dialect) -> Queries:
     """All queries of a dialect, with those about Kubernetes."""
-    kubernetes: dict[str, Query] = {**RESOURCES, **CONTROLLERS, **OPTIONAL, **ANNOTATIONS}
+    kubernetes: dict[str, Query] = {
+        **USAGE_QUERIES,
+        **POD_QUERIES,
+        **CONTROLLERS,
+        **AUTOSCALERS,
+        **ANNOTATIONS,
+    }
     if dialect.serves is not None:
         kubernetes["serves"] = dialect.serves
     groups: dict[str, Mapping[Any, Query]] = {SERVICES: dialect.services, CALLS: dialect.calls, KUBERNETES: kubernetes}
@@ -356,3 +445,17 @@ def _queries(dialect: Dialect) -> Queries:
 
 def _convert_unit(found: Column, query: Query) -> Column:
     return found if query.unit == 1 else replace(found, values=found.values * query.unit)
+
+
+def _mask_in_flight(services: dict[str, Column]) -> dict[str, Column]:
+    """Leave out the requests in flight of services whose long requests end: each one would count with all the seconds
+    that it lasted, in the window in which it is no longer in flight."""
+    if not {"in_flight", "long_requests"} <= services.keys():
+        return services
+    in_flight, long = services["in_flight"], services["long_requests"]
+    ended = np.nan_to_num(long.align(in_flight.index, in_flight.numbers)) > 0
+    return {**services, "in_flight": replace(in_flight, values=np.where(ended, np.nan, in_flight.values))}
+
+
+def _same(key: Key) -> Key:
+    return key

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from serve_app.collect.prometheus.combine import Combination, combine, join_role, queries_beside, split_role
+from serve_app.collect.prometheus.combine import Combination, combine, join_role, of_part, queries_beside, split_role
 from serve_app.collect.prometheus.detect import configured_dialect
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.settings import MeshSettings
 
-Values = Mapping[Key, float]
+Values = dict[Key, float]
 
 
 def dialect(name: str, **more: object) -> Dialect:
@@ -39,9 +39,12 @@ class Sources:
                 columns[join_role(role, part)] = Column(index, numbers, rates)
         return self
 
+    def unite(self, combination: Combination) -> tuple[dict[str, Column], dict[str, Column]]:
+        return combination.unite(of_part(self.services), of_part(self.calls), self.services, self.calls)
+
 
 def united(combined: Dialect, sources: Sources) -> tuple[dict[str, dict[Key, float]], dict[str, dict[Key, float]]]:
-    services, calls = Combination(combined).unite(sources.services, sources.calls)
+    services, calls = sources.unite(Combination(combined))
     by_key = (
         {role: dict(zip(c.keys, c.values.tolist(), strict=True)) for role, c in one.items()}
         for one in (services, calls)
@@ -176,11 +179,13 @@ def test_a_joined_name_is_split_where_the_mesh_splits_it(known: Values, name: Ke
 def test_names_stay_when_a_service_is_silent() -> None:
     combination = Combination(combine([MESH, SPANS]))
     seen = []
-    for known in ({CART: 20.0}, {}, {CART: 20.0}):
+    known: Values = {CART: 20.0}
+    silent: Values = {}
+    for requests in (known, silent, known):
         sources = Sources()
-        sources.add("", {"requests": known}, {"requests": {}})
+        sources.add("", {"requests": requests}, {"requests": {}})
         sources.add("spans", {"requests": {("default", "cart"): 5}}, {"requests": {}})
-        seen.append(combination.unite(sources.services, sources.calls)[0]["requests"].keys)
+        seen.append(sources.unite(combination)[0]["requests"].keys)
     assert seen == [(CART,)] * 3
 
 
