@@ -7,6 +7,7 @@ It should be at least four scrape intervals long, or a late scrape leaves gaps.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from serve_app.collect.prometheus.match import EVERYTHING, Match, escape
 from serve_app.settings.roles import Role
 
 SECONDS, MILLISECONDS = 1.0, 1e-3
@@ -29,15 +30,15 @@ class Query:
     labels: tuple[str, ...]
     unit: float = 1.0
 
-    def at(self, window_seconds: float, since_seconds: float = 15.0, match: str = "") -> str:
+    def at(self, window_seconds: float, since_seconds: float = 15.0, match: Match = EVERYTHING) -> str:
         """The query for one poll, only for series that fit ``match``.
 
         Args:
             window_seconds: rate window, s.
             since_seconds: time since the previous poll, s.
-            match: matchers, each with a comma behind it, for example ``cluster="prod",``.
+            match: matchers of the mesh's series.
         """
-        promql = self.promql.replace("$match ", match).replace("$match", match).replace("{}", "")
+        promql = match.apply(self.promql)
         for name, seconds in (("$window", window_seconds), ("$since", since_seconds)):
             promql = promql.replace(name, f"{round(seconds * 1000)}ms")  # PromQL allows no decimal point in a duration
         return promql
@@ -62,11 +63,6 @@ class Dialect:
     signature: tuple[str, ...]
     external: frozenset[str] = field(default_factory=frozenset)
     serves: Query | None = None
-
-
-def escape(expression: str) -> str:
-    """Escape text for a string in PromQL."""
-    return expression.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def by(labels: tuple[str, ...], *more: str) -> str:

@@ -33,12 +33,12 @@ LONGEST_SINCE = 600.0  # s that a query of events looks back after failures
 THROTTLING, RESTARTS, OOM_EVENTS, PENDING = "throttling", "restarts", "oom_events", "pending"
 VOLUMES, NODES = "volumes", "nodes"
 SOURCES = {
-    THROTTLING: "container_cpu_cfs_periods_total",
-    RESTARTS: "kube_pod_container_status_restarts_total",
-    OOM_EVENTS: "container_oom_events_total",
-    PENDING: 'kube_pod_status_phase{phase="Pending"}',
-    VOLUMES: "kubelet_volume_stats_capacity_bytes",
-    NODES: 'kube_node_status_condition{condition="DiskPressure"}',
+    THROTTLING: "container_cpu_cfs_periods_total{$match}",
+    RESTARTS: "kube_pod_container_status_restarts_total{$match}",
+    OOM_EVENTS: "container_oom_events_total{$match}",
+    PENDING: 'kube_pod_status_phase{$match phase="Pending"}',
+    VOLUMES: "kubelet_volume_stats_capacity_bytes{$match}",
+    NODES: 'kube_node_status_condition{$match condition="DiskPressure"}',
 }
 # Depth of queues by broker: the series, and its label with the name of the queue or of the consumer group. Prometheus'
 # own plugin for RabbitMQ has queues only in its detailed series.
@@ -80,11 +80,11 @@ def _increase(counter: str) -> str:
 
 
 def _rate(counter: str) -> str:
-    return f"sum {_CONTAINER} (rate({counter}{{{RUNNING}}}[$window]))"
+    return f"sum {_CONTAINER} (rate({counter}{{$match {RUNNING}}}[$window]))"
 
 
-_RESTARTS = _increase("kube_pod_container_status_restarts_total")
-_OOM_KILLED = 'kube_pod_container_status_last_terminated_reason{reason="OOMKilled"} > 0'
+_RESTARTS = _increase("kube_pod_container_status_restarts_total{$match}")
+_OOM_KILLED = 'kube_pod_container_status_last_terminated_reason{$match reason="OOMKilled"} > 0'
 _POD_PARTS: dict[str, dict[str, str]] = {  # by source
     THROTTLING: {
         _THROTTLED: _rate("container_cpu_cfs_throttled_periods_total"),
@@ -94,17 +94,18 @@ _POD_PARTS: dict[str, dict[str, str]] = {  # by source
         _RESTARTED: _RESTARTS,
         _KILLED: f"({_RESTARTS}) and on (namespace, pod, container) ({_OOM_KILLED})",
     },
-    OOM_EVENTS: {_OOM: _increase(f"container_oom_events_total{{{RUNNING}}}")},
-    PENDING: {_PENDING: 'max by (namespace, pod) (kube_pod_status_phase{phase="Pending"}) > 0'},
+    OOM_EVENTS: {_OOM: _increase(f"container_oom_events_total{{$match {RUNNING}}}")},
+    PENDING: {_PENDING: 'max by (namespace, pod) (kube_pod_status_phase{$match phase="Pending"}) > 0'},
 }
 _VOLUME = (
-    "kube_pod_spec_volumes_persistentvolumeclaims_info"
+    "kube_pod_spec_volumes_persistentvolumeclaims_info{$match}"
     " * on (namespace, persistentvolumeclaim) group_left ()"
-    " max by (namespace, persistentvolumeclaim) (kubelet_volume_stats_used_bytes / kubelet_volume_stats_capacity_bytes)"
+    " max by (namespace, persistentvolumeclaim) (kubelet_volume_stats_used_bytes{$match} /"
+    " kubelet_volume_stats_capacity_bytes{$match})"
 )
 _NODE = (
-    "kube_pod_info * on (node) group_left ()"
-    ' (max by (node) (kube_node_status_condition{condition="DiskPressure",status="true"}) == 1)'
+    "kube_pod_info{$match} * on (node) group_left ()"
+    ' (max by (node) (kube_node_status_condition{$match condition="DiskPressure",status="true"}) == 1)'
 )
 _DISK_PARTS = {VOLUMES: _VOLUME, NODES: _NODE}
 
@@ -123,7 +124,7 @@ def _by_workload(parts: Collection[str], operation: str, labels: Sequence[str]) 
 
 def search_query() -> Query:
     """The query that finds sources: a sample for each that exists, with its name in the label ``queue``."""
-    series = {**SOURCES, **{name: one for name, (one, _) in BROKERS.items()}}
+    series = {**SOURCES, **{name: f"{one}{{$match}}" for name, (one, _) in BROKERS.items()}}
     found = (f'label_replace(group({one}), "queue", "{name}", "queue", "")' for name, one in series.items())
     return Query(" or ".join(found), QUEUE)
 
@@ -138,7 +139,7 @@ def signal_queries(found: Collection[str], queues: Queues) -> dict[str, Query]:
     ]
     disk = [_label(f"({query})", "signal", source) for source, query in _DISK_PARTS.items() if source in found]
     depth = [
-        f'label_replace({series}{{{label}!=""}}, "queue", "$1", "{label}", "(.*)")'
+        f'label_replace({series}{{$match {label}!=""}}, "queue", "$1", "{label}", "(.*)")'
         for name, (series, label) in BROKERS.items()
         if name in found
     ]

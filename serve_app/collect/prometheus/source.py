@@ -9,6 +9,7 @@ from typing import Any
 from model.errors import InvalidSnapshot
 from model.snapshot import MeshSnapshot, ServicePolicy, Signal
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer, Samples
+from serve_app.collect.prometheus.clusters import name_clusters, name_clusters_of
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.frames import (
     BucketReader,
@@ -19,6 +20,7 @@ from serve_app.collect.prometheus.frames import (
     read_column,
     read_quantiles,
 )
+from serve_app.collect.prometheus.freshness import Clock, follow
 from serve_app.collect.prometheus.kubernetes import (
     ANNOTATIONS,
     CONTROLLERS,
@@ -31,8 +33,10 @@ from serve_app.collect.prometheus.kubernetes import (
     read_cordoned,
     utilisation,
 )
+from serve_app.collect.prometheus.match import EVERYTHING, Match
 from serve_app.collect.prometheus.query import Dialect, Query
-from serve_app.collect.prometheus.rules import recording_rules
+from serve_app.collect.prometheus.remarks import PollTiming, Remark, explain_empty, remark
+from serve_app.collect.prometheus.rules import RecordingRules, recording_rules
 from serve_app.collect.prometheus.signals import (
     FIND_AGAIN,
     LONGEST_SINCE,
@@ -43,6 +47,7 @@ from serve_app.collect.prometheus.signals import (
     signal_queries,
 )
 from serve_app.collect.prometheus.snapshot import assemble
+from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS, Survey, SurveyedQueries, Surveyor
 from serve_app.collect.prometheus.workloads import WorkloadServices, WorkloadState
 from serve_app.settings.roles import SHARES
 
@@ -64,6 +69,9 @@ class QueryOptions:
         within_seconds: deadline for all queries of a snapshot together.
         keep_seconds: how long the last values stand in for a failed query.
         recorded_from_calls: number of recorded calls from which recording rules are read.
+        behind_seconds: age of the newest snapshot.
+        follows_scrapes: whether the window is longer where scrapes are too rare for it.
+        follows_lag: whether the newest snapshot is older where data arrive later.
     """
 
     interval_seconds: float = 15.0
@@ -71,6 +79,22 @@ class QueryOptions:
     within_seconds: float = 10.0
     keep_seconds: float = 45.0
     recorded_from_calls: float = 2000
+    behind_seconds: float = 15.0
+    follows_scrapes: bool = False
+    follows_lag: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesScope:
+    """Which series of a store are the mesh's.
+
+    Attributes:
+        match: matchers of all queries.
+        cluster_label: label whose value is a part of each namespace; empty: none.
+    """
+
+    match: Match = EVERYTHING
+    cluster_label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +107,14 @@ class Poll:
         answers: result of each query.
         stale_seconds: age of the values that stand in for a failed query, by query.
         masked: failed queries without recent values; their metrics are not observed in the snapshot.
-        why: why there is no snapshot.
+        why: why there is no snapshot; beside a snapshot, the remarks.
         ignored_annotations: descriptions of invalid annotations.
         recorded: whether recording rules were read.
         signal_sources: sources of signals that exist; None: unknown.
         unmapped_queues: queues that belong to no service of the mesh.
+        survey: how the series arrive, and from where; None: unknown.
+        remarks: what is unusual about that, for people.
+        behind_seconds: how old the newest snapshot should be, because data arrive late; 0: as in the settings.
     """
 
     at: datetime
@@ -100,6 +127,9 @@ class Poll:
     recorded: bool = False
     signal_sources: frozenset[str] | None = None
     unmapped_queues: tuple[str, ...] = ()
+    survey: Survey | None = None
+    remarks: tuple[Remark, ...] = ()
+    behind_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +154,8 @@ class PrometheusSource:
         dialect: queries for this kind of mesh.
         options: options of the queries.
         queues: which service reads which queue.
+        scope: which series are the mesh's.
+        clock: Unix time, s.
     """
 
     def __init__(
@@ -132,20 +164,25 @@ class PrometheusSource:
         dialect: Dialect,
         options: QueryOptions | None = None,
         queues: Queues | None = None,
+        scope: SeriesScope | None = None,
+        clock: Clock = time.time,
     ) -> None:
         self._prometheus = prometheus
-        self._dialect = dialect
         self.options = options or QueryOptions()
         self._queues = queues or Queues()
+        self._scope, self._clock = scope or SeriesScope(), clock
         self._signal_sources: frozenset[str] | None = None  # None before the first look for them
         self._looked_at: datetime | None = None
         self._unmapped: list[str] = []
-        self._queries = _queries(dialect)
-        self._rules = None
-        self._rule_queries: Queries = {}
-        if dialect.name in KNOWN:  # `tagae rules` writes rules for these only
-            self._rules = recording_rules(dialect, self.options.interval_seconds, self.options.window_seconds)
-            self._rule_queries = _queries(self._rules.dialect)
+        self._surveyor = Surveyor(
+            prometheus, self._scope.match, self._scope.cluster_label, self.options.behind_seconds
+        )
+        self._survey: Survey | None = None  # None before the first look
+        self._surveyed_at: datetime | None = None  # also without a result
+        self._match = self._scope.match
+        self._window = self._container_window = self.options.window_seconds
+        self._seen = 0  # services of the newest snapshot
+        self._open(dialect)
         self._reads_rules = False
         self._workloads: WorkloadState | None = None  # None before the first poll
         self._policies: list[ServicePolicy] = []
@@ -163,8 +200,36 @@ class PrometheusSource:
         """Known services of each workload."""
         return self._workloads.services if self._workloads else {}
 
+    @property
+    def dialect(self) -> Dialect:
+        """The queries of the mesh, without clusters in their names."""
+        return self._given
+
+    def switch(self, dialect: Dialect) -> None:
+        """Continue with another dialect of the same mesh. What is known about its workloads stays."""
+        self._open(dialect)
+        self._cached = {role: cached for role, cached in self._cached.items() if role[0] == KUBERNETES}
+        self._survey, self._surveyed_at, self._reads_rules = None, None, False
+
     def poll(self, at: datetime) -> Poll:
         """Poll the snapshot of one instant."""
+        self._look_at_series(at, AGAIN_SECONDS if self._survey and self._survey.is_certain else SOON_SECONDS)
+        poll = self._poll(at)
+        services = poll.snapshot.num_nodes if poll.snapshot else 0
+        if 2 * services < max(self._seen, 1) and self._look_at_series(at, SOON_SECONDS):
+            poll = self._poll(at)  # the look has found out why, and what to read instead
+            services = poll.snapshot.num_nodes if poll.snapshot else 0
+        self._seen = services or self._seen
+        remarks = self._remarks()
+        return replace(
+            poll,
+            why=poll.why or "; ".join(map(str, remarks)),
+            survey=self._survey,
+            remarks=remarks,
+            behind_seconds=self._behind_seconds(),
+        )
+
+    def _poll(self, at: datetime) -> Poll:
         until = time.monotonic() + self.options.within_seconds
         if len(self._labels) > MOST_LABEL_SETS:
             self._labels, self._cached = _LabelCache(), {}
@@ -173,10 +238,10 @@ class PrometheusSource:
         signals = signal_queries(self._signal_sources or frozenset(), self._queues)
         queries = {
             **(self._rule_queries if self._reads_rules else self._queries),
-            **{(KUBERNETES, role): query for role, query in signals.items()},
+            **{(KUBERNETES, role): self._name_clusters(role, query) for role, query in signals.items()},
         }
-        window, since = self.options.window_seconds, self._since(at)
-        texts = {"/".join(role): query.at(window, since) for role, query in queries.items()}
+        since = self._since(at)
+        texts = {"/".join(role): query.at(self._window_of(role), since, self._match) for role, query in queries.items()}
         results = self._prometheus.ask(texts, at, max(until - time.monotonic(), 0.0))
         answers = {role: results["/".join(role)] for role in queries}
         found, stale, masked = self._columns(queries, answers, at)
@@ -191,12 +256,86 @@ class PrometheusSource:
         try:
             snapshot = self._assemble(found, at)
         except InvalidSnapshot as error:
-            return replace(poll, why=str(error))
+            return replace(poll, why=explain_empty(str(error), self._survey, self._timing()))
         return replace(
             poll,
             snapshot=snapshot,
             ignored_annotations=tuple(self._ignored),
             unmapped_queues=tuple(self._unmapped),
+        )
+
+    def _open(self, dialect: Dialect) -> None:
+        """Prepare the queries of a dialect."""
+        self._given = self._dialect = dialect
+        label = self._scope.cluster_label
+        if label:
+            self._dialect = name_clusters_of(dialect, label)
+        self._queries = {
+            role: self._name_clusters(role[1], query) if role[0] == KUBERNETES and role[1] != "serves" else query
+            for role, query in _queries(self._dialect).items()
+        }
+        self._surveyed = SurveyedQueries(
+            dialect.services["requests"],
+            dialect.calls["requests"],
+            RESOURCES["cpu_usage"],
+            [*(query for role, query in self._queries.items() if role[0] == KUBERNETES), search_query()],
+        )
+        self._prepare_rules()
+
+    def _prepare_rules(self) -> None:
+        """Recording rules for the current window."""
+        self._rules: RecordingRules | None = None
+        self._rule_queries: Queries = {}
+        if self._dialect.name in KNOWN:  # `tagae rules` writes rules for these only
+            self._rules = recording_rules(self._dialect, self.options.interval_seconds, self._window)
+            kubernetes = {role: query for role, query in self._queries.items() if role[0] == KUBERNETES}
+            self._rule_queries = {**kubernetes, **_queries_of_mesh(self._rules.dialect)}
+
+    def _name_clusters(self, role: str, query: Query) -> Query:
+        """A query about Kubernetes whose namespaces contain the cluster, if the settings want that."""
+        if not self._scope.cluster_label or len(query.labels) < 2:
+            return query
+        return name_clusters(query, {0: self._scope.cluster_label})
+
+    def _window_of(self, role: Role) -> float:
+        return self._container_window if role[0] == KUBERNETES else self._window
+
+    def _look_at_series(self, at: datetime, apart: float) -> bool:
+        """Survey the series of the mesh if the last time was so long ago, s. Returns whether that changes a poll."""
+        if self._surveyed_at is not None and abs((at - self._surveyed_at).total_seconds()) < apart:
+            return False
+        self._surveyed_at = at
+        survey = self._surveyor.look(
+            self._surveyed, at, self._clock(), self.options.within_seconds / 2, self._survey
+        )
+        if survey is None:
+            return False
+        before = (self._match, self._window, self._container_window)
+        if self._survey and self._survey.clusters != survey.clusters and self._match != survey.match:
+            self._workloads = None  # another cluster: its workloads did not change
+        self._survey, self._match = survey, survey.match
+        if self.options.follows_scrapes:
+            self._window = follow(self.options.window_seconds, survey.mesh)
+            self._container_window = follow(self.options.window_seconds, survey.containers)
+        if self._match != before[0]:
+            self._cached = {}  # of other series
+        if self._window != before[1]:
+            self._prepare_rules()
+        return before != (self._match, self._window, self._container_window)
+
+    def _behind_seconds(self) -> float:
+        lag = self._survey.lag_seconds if self._survey else 0.0
+        return self.options.behind_seconds + lag if lag and self.options.follows_lag else 0.0
+
+    def _remarks(self) -> tuple[Remark, ...]:
+        if self._survey is None:
+            return ()
+        return remark(self._survey, self._timing(), self._scope.cluster_label)
+
+    def _timing(self) -> PollTiming:
+        given = self.options
+        return PollTiming(
+            self._window, self._container_window, given.window_seconds, given.behind_seconds, given.follows_lag
         )
 
     def _look_for_signals(self, at: datetime, until: float) -> None:
@@ -205,7 +344,8 @@ class PrometheusSource:
         if self._looked_at is not None and abs((at - self._looked_at).total_seconds()) < FIND_AGAIN:
             return
         query = search_query()
-        answer = self._prometheus.ask({"signals": query.promql}, at, max(until - time.monotonic(), 0.0))["signals"]
+        text = query.at(self._container_window, match=self._match)
+        answer = self._prometheus.ask({"signals": text}, at, max(until - time.monotonic(), 0.0))["signals"]
         if not answer.failed:
             column = self._labels.read((KUBERNETES, "signals"), query, answer.samples)["signals"]
             self._signal_sources, self._looked_at = frozenset(key[0] for key in column.keys), at
@@ -220,7 +360,8 @@ class PrometheusSource:
         """Whether recording rules exist for a mesh large enough; if the query fails, as in the previous poll."""
         if self._rules is None:
             return False
-        answer = self._prometheus.ask({"calls": self._rules.calls}, at, self.options.within_seconds)["calls"]
+        text = self._rules.calls.at(self._window, match=self._match)
+        answer = self._prometheus.ask({"calls": text}, at, self.options.within_seconds)["calls"]
         if answer.failed:
             return self._reads_rules
         return bool((answer.samples.values >= self.options.recorded_from_calls).any())
@@ -266,7 +407,9 @@ class PrometheusSource:
     def _read_workloads_before(self, at: datetime) -> WorkloadState:
         """The workloads one interval before the first poll, so that this poll can already report planned changes."""
         queries = {role: query for role, query in self._queries.items() if role in CHANGE_ROLES}
-        texts = {"/".join(role): query.at(self.options.window_seconds) for role, query in queries.items()}
+        texts = {
+            "/".join(role): query.at(self._window_of(role), match=self._match) for role, query in queries.items()
+        }
         before = at - timedelta(seconds=self.options.interval_seconds)
         answers = self._prometheus.ask(texts, before, self.options.within_seconds)
         known: dict[str, Column] = {}
@@ -336,13 +479,18 @@ class _LabelCache:
         return self._readers.setdefault(labels, LabelReader(labels))
 
 
+def _queries_of_mesh(dialect: Dialect) -> Queries:
+    """The queries of a dialect about services and calls."""
+    groups: dict[str, Mapping[Any, Query]] = {SERVICES: dialect.services, CALLS: dialect.calls}
+    return {(of, role): query for of, queries in groups.items() for role, query in queries.items()}
+
+
 def _queries(dialect: Dialect) -> Queries:
     """All queries of a dialect, with those about Kubernetes."""
     kubernetes: dict[str, Query] = {**RESOURCES, **CONTROLLERS, **OPTIONAL, **ANNOTATIONS}
     if dialect.serves is not None:
         kubernetes["serves"] = dialect.serves
-    groups: dict[str, Mapping[Any, Query]] = {SERVICES: dialect.services, CALLS: dialect.calls, KUBERNETES: kubernetes}
-    return {(of, role): query for of, queries in groups.items() for role, query in queries.items()}
+    return {**_queries_of_mesh(dialect), **{(KUBERNETES, role): query for role, query in kubernetes.items()}}
 
 
 def _convert_unit(found: Column, query: Query) -> Column:

@@ -42,7 +42,7 @@ def texts(window_seconds: float = QueryOptions().window_seconds) -> dict[str, Ro
 
 def _signal_role(text: str) -> Role | None:
     """Return kind and metric of a query of signals; its text depends on the sources that exist."""
-    if text == search_query().promql:
+    if text == search_query().at(0):
         return SEARCH
     return next(((KUBERNETES, role) for role, begin in SIGNALS.items() if text.startswith(begin)), None)
 
@@ -79,7 +79,7 @@ class IstioMesh:
     def __call__(self, request: Request) -> None:
         text = request.query["query"]
         role = texts().get(text) or _signal_role(text)
-        if text == RULES.calls:
+        if text == RULES.calls.at(0):
             request.send(200, vector([({}, str(self.recorded))] if self.recorded is not None else []))
             return
         if role is None:  # detection of the kind of mesh
