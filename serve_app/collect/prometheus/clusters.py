@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from serve_app.collect.prometheus.freshness import interval_of
 from serve_app.collect.prometheus.groups import CLUSTER_LABELS, REPLICA_LABELS, SeriesGroup
 from serve_app.collect.prometheus.match import Match, range_selectors
 from serve_app.collect.prometheus.query import Dialect, Query
@@ -22,7 +23,8 @@ SOURCE_CLUSTER, DESTINATION_CLUSTER = "source_cluster", "destination_cluster"  #
 NO_CLUSTER = frozenset({"", "unknown"})
 LEAST_DOUBLED = 0.5  # share of series that exist twice, above which a pair is not deduplicated
 ALIKE = 0.7  # smallest ratio between the rates of two servers that scrape the same targets
-STOPPED_SECONDS = 90.0  # how much older the newest sample of a server may be than that of the other one
+MISSED_SCRAPES = 1.1  # intervals by which one server may be behind the other
+USUAL_SECONDS = 60.0  # interval, if it is not known
 
 Choice = Literal["busiest", "apart", "connected", "named"]
 
@@ -76,11 +78,22 @@ class Replicas:
         label: tells them apart.
         parts: the servers.
         read: those whose series are read, one for each cluster.
+        apart_seconds: how much older the newest sample of a server may be than that of another one.
     """
 
     label: str
     parts: tuple[Part, ...]
     read: tuple[str, ...]
+    apart_seconds: float
+
+    def have_stopped(self, newest: Mapping[str, float]) -> bool:
+        """Whether the data of a server that is read have stopped while those of another one go on.
+
+        Args:
+            newest: time of the newest sample by server, Unix.
+        """
+        latest = max(newest.values(), default=0.0)
+        return any(newest.get(server, 0.0) < latest - self.apart_seconds for server in self.read)
 
 
 def parts_by(groups: Iterable[SeriesGroup], label: str) -> tuple[Part, ...]:
@@ -178,18 +191,27 @@ def agree(groups: Iterable[SeriesGroup], label: str) -> bool:
     return not busy or alike * 2 > len(busy)
 
 
-def find_replicas(groups: Sequence[SeriesGroup], label: str, before: Replicas | None) -> Replicas:
-    """Which of the servers to read: one for each cluster, still the same one as long as it has data."""
+def find_replicas(groups: Sequence[SeriesGroup], label: str, at: float, before: Replicas | None) -> Replicas:
+    """Which of the servers to read: one for each cluster, still the same one as long as it has data.
+
+    Args:
+        groups: series of the mesh.
+        label: tells the servers apart.
+        at: instant of the queries, Unix time.
+        before: what was read until now.
+    """
     by_cluster: dict[tuple[str, ...], list[SeriesGroup]] = defaultdict(list)
     for group in groups:
         by_cluster[tuple(group.origin.get(one, "") for one in CLUSTER_LABELS)].append(group)
-    read = [_server(parts_by(its_groups, label), before) for its_groups in by_cluster.values()]
-    return Replicas(label, parts_by(groups, label), tuple(sorted(set(read))))
+    intervals = [interval for group in groups if (interval := interval_of(group, at)) is not None]
+    apart = MISSED_SCRAPES * max(intervals, default=USUAL_SECONDS)
+    read = [_server(parts_by(its_groups, label), apart, before) for its_groups in by_cluster.values()]
+    return Replicas(label, parts_by(groups, label), tuple(sorted(set(read))), apart)
 
 
-def _server(parts: Sequence[Part], before: Replicas | None) -> str:
+def _server(parts: Sequence[Part], apart: float, before: Replicas | None) -> str:
     newest, most = max(part.newest for part in parts), max(part.services for part in parts)
-    alive = [part for part in parts if part.newest >= newest - STOPPED_SECONDS and 2 * part.services > most]
+    alive = [part for part in parts if part.newest >= newest - apart and 2 * part.services > most]
     stays = [part for part in alive if before and part.value in before.read]
     return min(stays or alive, key=lambda part: (-part.services, part.value)).value
 

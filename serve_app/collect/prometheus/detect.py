@@ -57,6 +57,8 @@ class MeshSource:
         """The first poll of a mesh whose kind is not known yet."""
         within = self._options.within_seconds
         dialect, answers = detect_dialect(self._prometheus, at, within, self._scope.match)
+        if dialect is None and self._scope.match:  # the source says what is wrong with the matchers
+            dialect, answers = detect_dialect(self._prometheus, at, within)
         if dialect is None:
             failed = any(answer.failed for answer in answers.values())
             late = None if failed else find_late(self._prometheus, at, within, self._scope.match)

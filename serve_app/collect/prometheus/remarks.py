@@ -171,7 +171,7 @@ def _match(survey: Survey, cluster_label: str) -> Iterator[Remark]:
         yield Remark(
             "match",
             f"match: no series of the mesh has {label} = {' or '.join(map(_toml, survey.match.values[label]))}",
-            f"expected one of {', '.join(map(_toml, values[:MOST_NAMED]))}",
+            f"expected one of {', '.join(map(_toml, values[:MOST_NAMED]))}" if values else "correct the label",
         )
     for label in survey.absent:
         yield Remark("match", f"match: no series of the mesh has the label {label}, so it is not used", "remove it")

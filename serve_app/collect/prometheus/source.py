@@ -214,6 +214,7 @@ class PrometheusSource:
     def poll(self, at: datetime) -> Poll:
         """Poll the snapshot of one instant."""
         self._look_at_series(at, AGAIN_SECONDS if self._survey and self._survey.is_certain else SOON_SECONDS)
+        self._watch_servers(at)
         poll = self._poll(at)
         services = poll.snapshot.num_nodes if poll.snapshot else 0
         if 2 * services < max(self._seen, 1) and self._look_at_series(at, SOON_SECONDS):
@@ -322,6 +323,17 @@ class PrometheusSource:
         if self._window != before[1]:
             self._prepare_rules()
         return before != (self._match, self._window, self._container_window)
+
+    def _watch_servers(self, at: datetime) -> None:
+        """Read the other Prometheus of a pair as soon as the data of the one that is read stop, before rates fall."""
+        replicas = self._survey.replicas if self._survey else None
+        if replicas is None or self._surveyed_at == at:
+            return
+        newest = self._surveyor.newest_by_server(
+            self._surveyed.services, replicas, at, self.options.within_seconds / 2
+        )
+        if replicas.have_stopped(newest):
+            self._look_at_series(at, 0.0)
 
     def _behind_seconds(self) -> float:
         lag = self._survey.lag_seconds if self._survey else 0.0

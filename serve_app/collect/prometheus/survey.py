@@ -11,7 +11,9 @@ from datetime import UTC, datetime
 
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.collect.prometheus.clusters import (
+    DESTINATION_CLUSTER,
     LEAST_DOUBLED,
+    SOURCE_CLUSTER,
     Clusters,
     Replicas,
     agree,
@@ -128,78 +130,84 @@ class Surveyor:
             The result; None if a query failed.
         """
         is_live = 0 <= now - at.timestamp() <= LIVE_SECONDS
-        asked_at = datetime.fromtimestamp(now, UTC) if is_live else at
+        look = _Look(datetime.fromtimestamp(now, UTC) if is_live else at, within)
+        try:
+            return self._survey(queries, look, before, is_live=is_live)
+        except _QueryFailed:
+            return None
+
+    def _survey(self, queries: SurveyedQueries, look: "_Look", before: Survey | None, *, is_live: bool) -> Survey:
         match = self._match
+        groups = self._groups(queries, match, look)
         absent: tuple[str, ...] = ()
         unmatched: dict[str, tuple[str, ...]] = {}
-        groups = self._groups(queries, match, asked_at, within)
-        if groups is None:
-            return None
         if match and not groups.services:
-            read = self._why_unmatched(queries.services, asked_at, within)
-            if read is None:
-                return None
-            absent, unmatched = read
+            absent, unmatched = self._why_unmatched(queries.services, look)
             if absent:
                 match = Match({label: values for label, values in match.values.items() if label not in absent})
-                groups = self._groups(queries, match, asked_at, within)
-                if groups is None:
-                    return None
-        origins = self._origins(queries, match, groups.services, asked_at, within, before)
-        if origins is None:
-            return None
-        clusters, replicas = origins
+                groups = self._groups(queries, match, look)
+        clusters, replicas = self._origins(queries, match, groups.services, look, before)
         whole = restrict(self._match, clusters, replicas)
-        lacking = self._lacking(queries, whole, groups.services, asked_at, within)
-        if lacking is None:
-            return None
-        unlabelled = [name for name, labels in lacking.items() if self._cluster_label in labels]
+        lacking, nowhere = self._lacking(queries, whole, groups.services, look)
+        if mistaken := nowhere & set(absent):  # a typing error: no metric has the label
+            absent = tuple(label for label in absent if label not in mistaken)
+            unmatched |= dict.fromkeys(mistaken, ())
+            lacking = {name: labels - mistaken for name, labels in lacking.items()}
         of_mesh = dict.fromkeys(_metrics(queries.services, queries.calls), frozenset(absent))
-        whole = Match(whole.values, {**lacking, **of_mesh} if absent else lacking)
         chosen = restrict(match, clusters, replicas)
-        mesh = measure(
-            [group for group in (*groups.services, *groups.calls) if fits(group, chosen)],
-            asked_at.timestamp(),
-            self._usual_age,
-        )
-        containers = measure(
-            [group for group in groups.containers if fits(group, chosen)] or groups.containers,
-            asked_at.timestamp(),
-            self._usual_age,
-        )
+
+        def arrival(of: Iterable[SeriesGroup]) -> Freshness:
+            return measure([group for group in of if fits(group, chosen)], look.at.timestamp(), self._usual_age)
+
+        mesh = arrival((*groups.services, *groups.calls))
         lag = _lag(mesh, before) if is_live else 0.0
         return Survey(
-            at,
+            look.at,
             mesh,
-            containers,
+            arrival(groups.containers),
             clusters,
             replicas,
             None if clusters or self._match else _clusters_of(groups.containers),
-            whole,
+            Match(whole.values, {**lacking, **of_mesh}),
             absent,
-            tuple(unlabelled),
+            tuple(name for name, labels in lacking.items() if self._cluster_label in labels),
             unmatched,
             lag,
             _is_certain(queries, mesh, lag, is_live=is_live),
         )
 
-    def _ask(self, queries: Mapping[str, str], at: datetime, within: float) -> dict[str, QueryAnswer] | None:
-        """The answers; None if a query failed."""
-        answers = self._prometheus.ask(queries, at, within)
-        return None if any(answer.failed for answer in answers.values()) else answers
+    def newest_by_server(self, query: Query, replicas: Replicas, at: datetime, within: float) -> dict[str, float]:
+        """Time of the newest sample of each server of a pair, Unix; empty if the query failed."""
+        newest = " or ".join(
+            f"max by ({replicas.label}) (timestamp({self._match.apply(one)}))" for one in range_selectors(query.promql)
+        )
+        answer = self._prometheus.ask({"newest": newest}, at, within)["newest"]
+        servers = label_values(answer.samples, (replicas.label,))
+        return {
+            one.get(replicas.label, ""): time for one, time in zip(servers, answer.samples.values.tolist(), strict=True)
+        }
 
-    def _groups(
-        self, queries: SurveyedQueries, match: Match, at: datetime, within: float
-    ) -> "_Groups | None":
+    def _ask(self, queries: Mapping[str, str], look: "_Look") -> dict[str, QueryAnswer]:
+        """The answers.
+
+        Raises:
+            _QueryFailed: one of the queries failed.
+        """
+        answers = self._prometheus.ask(queries, look.at, look.within) if queries else {}
+        if any(answer.failed for answer in answers.values()):
+            raise _QueryFailed
+        return answers
+
+    def _groups(self, queries: SurveyedQueries, match: Match, look: "_Look") -> "_Groups":
         arrival = (LONG, SHORT, NEWEST)
         texts = {
             "services": group_queries(queries.services, match),
             "calls": group_queries(queries.calls, match, arrival),
             "containers": group_queries(queries.containers, EVERYTHING, arrival),
         }
-        answers = self._ask({f"{of}/{part}": text for of, parts in texts.items() for part, text in parts.items()}, at, within)
-        if answers is None:
-            return None
+        answers = self._ask(
+            {f"{of}/{part}": text for of, parts in texts.items() for part, text in parts.items()}, look
+        )
 
         def read(of: str, query: Query) -> list[SeriesGroup]:
             return read_groups(query, {part: answers[f"{of}/{part}"] for part in texts[of]})
@@ -208,53 +216,42 @@ class Surveyor:
             read("services", queries.services), read("calls", queries.calls), read("containers", queries.containers)
         )
 
-    def _why_unmatched(
-        self, query: Query, at: datetime, within: float
-    ) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]] | None:
+    def _why_unmatched(self, query: Query, look: "_Look") -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
         """The labels of the setting that no series of the mesh has, and the values of the others."""
         labels = tuple(self._match.values)
         selectors = [EVERYTHING.apply(one) for one in range_selectors(query.promql)]
         if not selectors:
             return (), {}
         text = " or ".join(f"count by ({', '.join(labels)}) ({one})" for one in selectors)
-        answers = self._ask({"values": text}, at, within)
-        if answers is None:
-            return None
-        rows = label_values(answers["values"].samples, labels)
+        rows = label_values(self._ask({"values": text}, look)["values"].samples, labels)
         if not rows:
             return (), {}
         values = {label: tuple(sorted({row[label] for row in rows if label in row})) for label in labels}
         absent = tuple(label for label in labels if not values[label])
-        wrong = {
+        return absent, {
             label: there for label, there in values.items() if there and not set(there) & set(self._match.values[label])
         }
-        return absent, wrong
 
     def _origins(
         self,
         queries: SurveyedQueries,
         match: Match,
         groups: Sequence[SeriesGroup],
-        at: datetime,
-        within: float,
+        look: "_Look",
         before: Survey | None,
-    ) -> tuple[Clusters | None, Replicas | None] | None:
-        """The clusters and the servers whose series are read; None if a query failed."""
+    ) -> tuple[Clusters | None, Replicas | None]:
+        """The clusters and the servers whose series are read."""
         cluster_labels = [label for label in CLUSTER_LABELS if label not in match.values]
         servers = varying_labels(groups, (label for label in REPLICA_LABELS if label not in match.values))
-        questions: dict[str, str] = {}
-        if servers:
-            questions |= doubled_queries(queries.services, match, servers)
+        questions = doubled_queries(queries.services, match, servers) if servers else {}
         if varying_labels(groups, cluster_labels):
             questions["calls"] = calls_between_query(queries.calls, match)
-        answers = self._ask(questions, at, within) if questions else {}
-        if answers is None:
-            return None
+        answers = self._ask(questions, look)
         replicas: Replicas | None = None
         if servers and _share(answers["doubled"], answers["distinct"]) >= LEAST_DOUBLED:
             label = servers[0]
             if agree(groups, label):
-                replicas = find_replicas(groups, label, before.replicas if before else None)
+                replicas = find_replicas(groups, label, look.at.timestamp(), before.replicas if before else None)
             else:  # the same names with other traffic: the label tells clusters apart
                 cluster_labels.append(label)
         once = [group for group in groups if fits(group, restrict(EVERYTHING, None, replicas))]
@@ -262,42 +259,49 @@ class Surveyor:
             parts = parts_by(once, self._cluster_label)
             return Clusters(self._cluster_label, parts, tuple(part.value for part in parts), "named"), replicas
         connected = "calls" in answers and are_connected(
-            label_values(answers["calls"].samples, ("source_cluster", "destination_cluster"))
+            label_values(answers["calls"].samples, (SOURCE_CLUSTER, DESTINATION_CLUSTER))
         )
-        clusters = find_clusters(
-            once, cluster_labels, connected=connected, before=before.clusters if before else None
-        )
-        return clusters, replicas
+        known = before.clusters if before else None
+        return find_clusters(once, cluster_labels, connected=connected, before=known), replicas
 
     def _lacking(
-        self, queries: SurveyedQueries, match: Match, groups: Sequence[SeriesGroup], at: datetime, within: float
-    ) -> dict[str, frozenset[str]] | None:
-        """Matched labels without a known value in any series of a metric, by metric; None if the query failed.
+        self, queries: SurveyedQueries, match: Match, groups: Sequence[SeriesGroup], look: "_Look"
+    ) -> tuple[dict[str, frozenset[str]], frozenset[str]]:
+        """Matched labels without a known value in any series of a metric, by metric other than the mesh's; and labels
+        without a known value in any of these metrics.
 
         An exporter's own label of the same name, such as a Kafka cluster, has other values.
         """
+        labels = tuple(dict.fromkeys((*match.values, *((self._cluster_label,) if self._cluster_label else ()))))
         mesh = set(_metrics(queries.services, queries.calls))
         metrics = [name for name in _metrics(queries.containers, *queries.others) if name not in mesh]
-        labels = tuple(dict.fromkeys((*match.values, *((self._cluster_label,) if self._cluster_label else ()))))
         if not labels or not metrics:
-            return {}
+            return {}, frozenset(labels)
         pattern = escape("|".join(metrics))
-        answers = self._ask(
-            {"labels": f'group by (__name__, {", ".join(labels)}) ({{__name__=~"{pattern}"}})'}, at, within
-        )
-        if answers is None:
-            return None
+        text = f'group by (__name__, {", ".join(labels)}) ({{__name__=~"{pattern}"}})'
+        rows = label_values(self._ask({"labels": text}, look)["labels"].samples, ("__name__", *labels))
         known = {
             label: {*match.values.get(label, ()), *(group.origin.get(label, "") for group in groups)} - {""}
             for label in labels
         }
-        seen: set[str] = set()
-        lacking = dict.fromkeys(metrics, frozenset(labels))
-        for row in label_values(answers["labels"].samples, ("__name__", *labels)):
-            if (name := row.get("__name__", "")) in lacking:
-                seen.add(name)
+        lacking = {row["__name__"]: frozenset(labels) for row in rows if "__name__" in row}
+        for row in rows:
+            if (name := row.get("__name__")) is not None:
                 lacking[name] -= {label for label in labels if row.get(label) in known[label]}
-        return {name: without for name, without in lacking.items() if without and name in seen}
+        nowhere = frozenset(labels).intersection(*lacking.values())
+        return {name: without for name, without in lacking.items() if without}, nowhere
+
+
+class _QueryFailed(Exception):
+    """A query of a survey failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """When the queries of a survey are evaluated, and the deadline of each round of them, s."""
+
+    at: datetime
+    within: float
 
 
 @dataclass(frozen=True, slots=True)
