@@ -28,11 +28,13 @@ class ScrapedPart:
         job: their scrape job; empty if they have none.
         services: how many.
         interval_seconds: time between two samples.
+        example: name of one of them, as in its labels.
     """
 
     job: str
     services: int
     interval_seconds: float
+    example: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,10 @@ def _slow_parts(timed: Iterable[tuple[SeriesGroup, float]], usual: float) -> tup
     for group, interval in timed:
         if interval > SLOWER * usual:
             services[group.job, interval].add(group.service)
-    parts = [ScrapedPart(job, len(names), interval) for (job, interval), names in services.items()]
+    parts = [
+        ScrapedPart(job, len(names), interval, "/".join(filter(None, min(names))))
+        for (job, interval), names in services.items()
+    ]
     return tuple(sorted(parts, key=lambda part: (-part.interval_seconds, -part.services, part.job)))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, Clusters, Part, Replicas
-from serve_app.collect.prometheus.freshness import ENOUGH_SCRAPES, SCRAPES_PER_WINDOW, Freshness
+from serve_app.collect.prometheus.freshness import ENOUGH_SCRAPES, SCRAPES_PER_WINDOW, Freshness, ScrapedPart
 from serve_app.collect.prometheus.survey import Survey
 
 MOST_NAMED = 5
@@ -78,7 +78,8 @@ def _scrapes(found: Freshness, window: float, given: float, of: str) -> Iterator
     if found.interval_seconds is None:
         return
     slow = "".join(
-        f", {part.services} of them{f' (job {part.job})' if part.job else ''} every {part.interval_seconds:g} s"
+        f", {part.services} of them ({f'job {part.job}, ' if part.job else ''}{_example(part)}) every "
+        f"{part.interval_seconds:g} s"
         for part in found.slow[:MOST_NAMED]
     )
     scraped = f"the {of} are scraped every {found.interval_seconds:g} s{slow}"
@@ -96,6 +97,10 @@ def _scrapes(found: Freshness, window: float, given: float, of: str) -> Iterator
             f"set window_seconds = {SCRAPES_PER_WINDOW * longest:g}, or scrape_interval to "
             f"{window / SCRAPES_PER_WINDOW:g} s",
         )
+
+
+def _example(part: ScrapedPart) -> str:
+    return part.example if part.services == 1 else f"such as {part.example}"
 
 
 def _lag(survey: Survey, timing: PollTiming) -> Iterator[Remark]:

@@ -330,7 +330,7 @@ class PrometheusSource:
         if replicas is None or self._surveyed_at == at:
             return
         newest = self._surveyor.newest_by_server(
-            self._surveyed.services, replicas, at, self.options.within_seconds / 2
+            self._surveyed.services, replicas, at, self._clock(), self.options.within_seconds / 2
         )
         if replicas.have_stopped(newest):
             self._look_at_series(at, 0.0)

@@ -129,10 +129,9 @@ class Surveyor:
         Returns:
             The result; None if a query failed.
         """
-        is_live = 0 <= now - at.timestamp() <= LIVE_SECONDS
-        look = _Look(datetime.fromtimestamp(now, UTC) if is_live else at, within)
+        look = _Look(_newest(at, now), within)
         try:
-            return self._survey(queries, look, before, is_live=is_live)
+            return self._survey(queries, look, before, is_live=_is_live(at, now))
         except _QueryFailed:
             return None
 
@@ -176,12 +175,17 @@ class Surveyor:
             _is_certain(queries, mesh, lag, is_live=is_live),
         )
 
-    def newest_by_server(self, query: Query, replicas: Replicas, at: datetime, within: float) -> dict[str, float]:
-        """Time of the newest sample of each server of a pair, Unix; empty if the query failed."""
+    def newest_by_server(
+        self, query: Query, replicas: Replicas, at: datetime, now: float, within: float
+    ) -> dict[str, float]:
+        """Time of the newest sample of each server of a pair, Unix; empty if the query failed.
+
+        ``at`` and ``now`` as in :meth:`look`: the data of now have stopped before those of the snapshot.
+        """
         newest = " or ".join(
             f"max by ({replicas.label}) (timestamp({self._match.apply(one)}))" for one in range_selectors(query.promql)
         )
-        answer = self._prometheus.ask({"newest": newest}, at, within)["newest"]
+        answer = self._prometheus.ask({"newest": newest}, _newest(at, now), within)["newest"]
         servers = label_values(answer.samples, (replicas.label,))
         return {
             one.get(replicas.label, ""): time for one, time in zip(servers, answer.samples.values.tolist(), strict=True)
@@ -309,6 +313,15 @@ class _Groups:
     services: list[SeriesGroup]
     calls: list[SeriesGroup]
     containers: list[SeriesGroup]
+
+
+def _is_live(at: datetime, now: float) -> bool:
+    return 0 <= now - at.timestamp() <= LIVE_SECONDS
+
+
+def _newest(at: datetime, now: float) -> datetime:
+    """The newest instant at which the mesh of a snapshot can be looked at: now, unless the snapshot is of the past."""
+    return datetime.fromtimestamp(now, UTC) if _is_live(at, now) else at
 
 
 def _is_certain(queries: SurveyedQueries, mesh: Freshness, lag: float, *, is_live: bool) -> bool:
