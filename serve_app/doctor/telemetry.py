@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 
+from serve_app.collect.prometheus.completeness import is_hint
 from serve_app.collect.prometheus.detect import DETECTION, MeshSource
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, THROTTLING
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Poll, Role
@@ -114,9 +115,10 @@ def _rules(poll: Poll, mesh: MeshSettings, collector: CollectorSettings) -> Iter
 
 
 def _connection(poll: Poll, mesh: MeshSettings) -> Finding:
+    address = mesh.prometheus.partition("?")[0]  # its parameters may hold a secret
     if poll.snapshot is None:
-        return Finding("mesh", "problem", poll.why, f"check {mesh.prometheus} and what it scrapes")
-    warned = {text for answer in poll.answers.values() for text in answer.warnings}
+        return Finding("mesh", "problem", poll.why, f"check {address} and what it scrapes")
+    warned = {text for answer in poll.answers.values() for text in answer.warnings if not is_hint(text)}
     if warned:
-        return Finding("mesh", "warning", mesh.prometheus, f"Prometheus warns: {'; '.join(sorted(warned))}")
-    return Finding("mesh", "ok", mesh.prometheus)
+        return Finding("mesh", "warning", address, f"Prometheus warns: {'; '.join(sorted(warned))}")
+    return Finding("mesh", "ok", address)

@@ -5,11 +5,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from model.snapshot import SERVICE_PATTERN
-from serve_app.settings.base import AccessSettings, Address, Location, MeshName, SettingsGroup
+from serve_app.settings.base import AccessSettings, Address, Location, MeshName, ServiceId, SettingsGroup
 from serve_app.settings.roles import Role
 
-ServiceId = Annotated[str, Field(pattern=SERVICE_PATTERN)]
 LabelName = Annotated[str, Field(pattern="^[a-zA-Z_][a-zA-Z0-9_]*$")]
 LabelValues = Annotated[
     tuple[str, ...],
@@ -65,10 +63,32 @@ class KubernetesSettings(AccessSettings):
     namespace: str = Field("", description="the only namespace to watch; empty: all")
 
 
+class OAuth2Settings(SettingsGroup):
+    """Client credentials (OAuth 2.0): a token is fetched, kept until shortly before it ends, and then replaced."""
+
+    token_url: Address = Field(description="where tokens are issued")
+    client_id: str = Field(min_length=1, description="name of this client")
+    client_secret_file: Location = Field(description="file with its secret, read again for each token")
+    scopes: tuple[str, ...] = Field((), description="requested scopes")
+    parameters: dict[str, str] = Field(
+        default_factory=dict, description="further parameters of the request for a token, for example audience"
+    )
+    ca_file: Location | None = Field(None, description="certificates to trust there (PEM); none: the system's")
+
+
 class MeshSettings(AccessSettings):
     """A mesh to collect, and its Prometheus."""
 
     prometheus: Address = Field(description="base URL of the Prometheus")
+    oauth2: OAuth2Settings | None = Field(
+        None, description="client credentials for Prometheus, instead of basic auth or a bearer token"
+    )
+    google: bool = Field(
+        False, description="Google's application default credentials for Prometheus; pip install 'tagae[google]'"
+    )
+    harmless_warnings: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (), description="parts of warnings of Prometheus that do not make an answer incomplete; hints are known"
+    )
     kubernetes: KubernetesSettings | None = Field(
         None, description="API server for Events; none: no Events; {}: the cluster of the pod"
     )
@@ -93,6 +113,19 @@ class MeshSettings(AccessSettings):
     compressed: bool = Field(
         False, description="ask Prometheus for gzip: a tenth of the bytes, more CPU time at both ends"
     )
+
+    @model_validator(mode="after")
+    def _has_one_token(self) -> Self:
+        ways = {
+            "username": bool(self.username),
+            "bearer_token_file": self.bearer_token_file is not None,
+            "oauth2": self.oauth2 is not None,
+            "google": self.google,
+        }
+        given = [name for name, is_given in ways.items() if is_given]
+        if len(given) > 1:
+            raise ValueError(f"expected one of {', '.join(ways)}, got {' and '.join(given)}")
+        return self
 
     @model_validator(mode="after")
     def _generic_has_queries(self) -> Self:

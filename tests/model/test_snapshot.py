@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.errors import InvalidSnapshot
+from model.names import find_bad_name
 from model.snapshot import (
     EDGE_METRICS,
     NODE_METRICS,
@@ -15,11 +16,10 @@ from model.snapshot import (
     PlannedChange,
     Signal,
     SignalKind,
-    find_bad_name,
     find_rows,
     mark_services,
     namespace_of,
-    with_clean_names,
+    with_good_names,
 )
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, START, snapshot
 
@@ -252,11 +252,11 @@ def test_invalid_names_are_cleaned_and_stay_different() -> None:
         observed_at=datetime(2026, 3, 1, tzinfo=UTC),
         changes=[PlannedChange("deploy", "shop/a@b", "v2")],
     )
-    clean = with_clean_names(snapshot)
+    clean = with_good_names(snapshot)
     assert clean.node_ids == ("shop/cart", "shop/a_b_2", "shop/a_b_3", "shop/a_b")
     assert clean.changes[0].service == "shop/a_b_3"
     assert find_bad_name(clean.node_ids) is None
-    assert with_clean_names(clean) is clean
+    assert with_good_names(clean) is clean
 
 
 @settings(deadline=None)

@@ -19,16 +19,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from model.snapshot import (
-    EDGE_METRICS,
-    NODE_METRICS,
-    MeshSnapshot,
-    PlannedChange,
-    ServicePolicy,
-    Signal,
-    SignalKind,
-    is_service_name,
-)
+from model.names import is_service_name, is_services_name
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, ServicePolicy, Signal, SignalKind
 from serve_app.api.codec import json_text, messagepack
 from serve_app.api.codec import memory as weight
 from serve_app.api.codec.columns import ABSENT, ENDS, as_columns, as_rows, matrix, positions, row_numbers, to_int64
@@ -443,7 +435,7 @@ def _change(change: ChangeStruct) -> PlannedChange:
 
 def _policy(one: Policy) -> ServicePolicy:
     mute = one.mute or ""
-    if not is_service_name(one.service.removesuffix("/*") + "/all" * one.service.endswith("/*")):
+    if not is_services_name(one.service):
         raise NeedsFullCheck
     if _is_unprintable(mute):
         raise NeedsFullCheck

@@ -234,7 +234,7 @@ def fits(group: SeriesGroup, match: Match) -> bool:
 _KNOWN = frozenset((*CLUSTER_LABELS, *REPLICA_LABELS))
 
 
-_GROUPING = re.compile(r"\b(by|on)\s*\(\s*")
+_GROUPING = re.compile(r"\b(by|on)\s*\(\s*(?!\))")  # but `on ()`, which joins with a single value
 
 
 def name_clusters(query: Query, clusters: Mapping[int, str]) -> Query:

@@ -14,7 +14,10 @@ from serve_app.collect.prometheus.signals import Queues
 from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions, Role, SeriesScope
 from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS
 from serve_app.collect.prometheus.workloads import WorkloadServices
+from serve_app.net.google import GoogleTokens
+from serve_app.net.tokens import OAuth2Client, OAuth2Tokens, TokenSource
 from serve_app.settings import CollectorSettings, GenericSettings, MeshSettings
+from serve_app.settings.roles import SHARES
 
 DETECTION = ("detection", "metrics")
 SUPERSETS = {"istio": "istio-ambient"}  # kinds that read all that another reads, and more
@@ -34,7 +37,13 @@ class MeshSource:
     def __init__(self, mesh: MeshSettings, collector: CollectorSettings, clock: Clock = time.time) -> None:
         endpoint = mesh.endpoint(mesh.prometheus)
         self._origin = endpoint.origin
-        self._prometheus = Prometheus(endpoint, collector.queries_at_once, compressed=mesh.compressed)
+        self._prometheus = Prometheus(
+            endpoint,
+            collector.queries_at_once,
+            compressed=mesh.compressed,
+            tokens=_token_source(mesh),
+            harmless_warnings=mesh.harmless_warnings,
+        )
         self._options = _query_options(collector)
         self._scope = SeriesScope(Match(mesh.match), mesh.cluster_label)
         self._clock = clock
@@ -119,7 +128,10 @@ class MeshSource:
 def generic_dialect(settings: GenericSettings) -> Dialect:
     """The dialect with the queries of the settings."""
     services, calls = (
-        {role: Query(query.promql, labels, query.unit) for role, query in queries.items()}
+        {
+            role: Query(query.promql, labels, query.unit, "max" if role in SHARES else "sum")
+            for role, query in queries.items()
+        }
         for queries, labels in ((settings.services, settings.service_labels), (settings.calls, settings.call_labels))
     )
     return Dialect("generic", services, calls, (), frozenset(settings.external))
@@ -171,6 +183,21 @@ def _detection_problem(answers: Mapping[Role, QueryAnswer], origin: str, match: 
         f"expected the metrics of a mesh, found none of {series}; check that this Prometheus scrapes the mesh"
         f"{', correct match' if match else ''}, or set source = generic with queries of your own"
     )
+
+
+def _token_source(mesh: MeshSettings) -> TokenSource | None:
+    if mesh.oauth2 is not None:
+        return OAuth2Tokens(
+            OAuth2Client(
+                mesh.oauth2.token_url,
+                mesh.oauth2.client_id,
+                mesh.oauth2.client_secret_file,
+                mesh.oauth2.scopes,
+                mesh.oauth2.parameters,
+                mesh.oauth2.ca_file,
+            )
+        )
+    return GoogleTokens() if mesh.google else None
 
 
 def _query_options(collector: CollectorSettings) -> QueryOptions:

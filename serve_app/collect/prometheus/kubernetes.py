@@ -77,9 +77,13 @@ RESOURCES = {
     "memory_capacity": Query(_capacity("memory"), WORKLOAD),
 }
 CONTROLLERS = {
-    "desired": Query(_controller_series("kube_deployment_spec_replicas", "kube_statefulset_replicas"), WORKLOAD),
+    "desired": Query(
+        _controller_series("kube_deployment_spec_replicas", "kube_statefulset_replicas"), WORKLOAD, joined_by="max"
+    ),
     "generation": Query(
-        _controller_series("kube_deployment_metadata_generation", "kube_statefulset_metadata_generation"), WORKLOAD
+        _controller_series("kube_deployment_metadata_generation", "kube_statefulset_metadata_generation"),
+        WORKLOAD,
+        joined_by="max",
     ),
 }
 MUTE, SENSITIVITY = "mute", "sensitivity"
@@ -88,6 +92,7 @@ ANNOTATIONS = {
     "annotations": Query(
         f"group by ({', '.join(_ANNOTATION)}) ({_annotation_series(MUTE)} or {_annotation_series(SENSITIVITY)})",
         _ANNOTATION,
+        joined_by="max",
     )
 }
 NOT_REASONS = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0"})  # ambiguous as a reason to mute
@@ -98,7 +103,7 @@ _AUTOSCALED = (
 )
 _CORDONED = "kube_pod_info * on (node) group_left () (max by (node) (kube_node_spec_unschedulable) == 1)"
 OPTIONAL = {  # further series about planned changes
-    "autoscaled": Query(f"max by (namespace, workload) ({_AUTOSCALED})", WORKLOAD),
+    "autoscaled": Query(f"max by (namespace, workload) ({_AUTOSCALED})", WORKLOAD, joined_by="max"),
     "cordoned": Query(_sum_by_workload(_sum_by_pod(_CORDONED)), WORKLOAD),
 }
 

@@ -6,11 +6,13 @@ It should be at least four scrape intervals long, or a late scrape leaves gaps.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from serve_app.collect.prometheus.match import EVERYTHING, Match, escape
 from serve_app.settings.roles import Role
 
 SECONDS, MILLISECONDS = 1.0, 1e-3
+Join = Literal["sum", "max"]
 GRPC_FAULT = 'grpc_response_status=~"2|4|8|10|12|13|14|15"'  # server errors, from UNKNOWN to DATA_LOSS
 
 
@@ -24,11 +26,14 @@ class Query:
         labels: labels of namespace and name; for calls, of the source and then of the destination. ``=text`` stands for
             the constant text, for meshes without namespaces.
         unit: factor that converts a value to s, 1/s or a ratio.
+        joined_by: how the values of several series with one key are joined: rates, counts and buckets are added; of
+            quantiles, states, recorded values and groups, the largest counts.
     """
 
     promql: str
     labels: tuple[str, ...]
     unit: float = 1.0
+    joined_by: Join = "sum"
 
     def at(self, window_seconds: float, since_seconds: float = 15.0, match: Match = EVERYTHING) -> str:
         """The query for one poll, only for series that fit ``match``.

@@ -64,7 +64,9 @@ def recording_rules(
             name = f"{level}:{source}_{_NAMES[role].format(window=window)}"
             rules.append(Rule(name, query.at(window_seconds, match=match)))
             # max, because two Prometheus servers may record the same mesh.
-            queries[level][role] = Query(f"max by ({by(query.labels)}) ({name}{{$match}})", query.labels)
+            queries[level][role] = Query(
+                f"max by ({by(query.labels)}) ({name}{{$match}})", query.labels, joined_by="max"
+            )
     count = f"{MESH}:{source}_calls:count_rate{window}"
     rules.append(Rule(count, f"count({CALL}:{source}_{_NAMES['requests'].format(window=window)} > 0)"))
     fresh = f"time() - timestamp({count}{{$match}}) <= {MOST_INTERVALS * interval_seconds:g}"

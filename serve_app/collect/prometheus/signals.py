@@ -126,7 +126,7 @@ def search_query() -> Query:
     """The query that finds sources: a sample for each that exists, with its name in the label ``queue``."""
     series = {**SOURCES, **{name: f"{one}{{$match}}" for name, (one, _) in BROKERS.items()}}
     found = (f'label_replace(group({one}), "queue", "{name}", "queue", "")' for name, one in series.items())
-    return Query(" or ".join(found), QUEUE)
+    return Query(" or ".join(found), QUEUE, joined_by="max")
 
 
 def signal_queries(found: Collection[str], queues: Queues) -> dict[str, Query]:
@@ -146,7 +146,7 @@ def signal_queries(found: Collection[str], queues: Queues) -> dict[str, Query]:
     by_queue = [f"sum by (queue) ({one})" for one in (*depth, *((queues.promql,) if queues.promql else ()))]
     return {
         **({PODS: Query(_by_workload(pods, "sum", _POD_KEY), _POD_KEY)} if pods else {}),
-        **({DISK: Query(_by_workload(disk, "max", WORKLOAD), WORKLOAD)} if disk else {}),
+        **({DISK: Query(_by_workload(disk, "max", WORKLOAD), WORKLOAD, joined_by="max")} if disk else {}),
         **({QUEUES: Query(" or ".join(by_queue), QUEUE)} if by_queue else {}),
     }
 

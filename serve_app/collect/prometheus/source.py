@@ -478,7 +478,7 @@ class _LabelCache:
         """Convert a result to columns, in our units."""
         reader = self._reader(query.labels)
         if role[1] != "buckets":
-            return {role[1]: _convert_unit(read_column(samples, reader), query)}
+            return {role[1]: _convert_unit(read_column(samples, reader, query.joined_by), query)}
         buckets = self._buckets.setdefault(query.labels, BucketReader(query.labels, reader.index))
         columns = read_quantiles(samples, buckets, list(SHARES.values()))
         return {name: _convert_unit(one, query) for name, one in zip(SHARES, columns, strict=True)}

@@ -40,5 +40,5 @@ def istio(*, ambient: bool = False) -> Dialect:
         calls,
         (f'istio_requests_total{{$match reporter="{callee.split("|")[0]}"}}',),
         frozenset({"unknown"}),
-        Query(serves, serving),
+        Query(serves, serving, joined_by="max"),
     )

@@ -1,0 +1,260 @@
+"""Names of services: which are allowed in ids, and how all others are written.
+
+An id is ``namespace/name``. A telemetry source may have any text as a name, so :func:`escape_name` writes characters
+that ids may not contain as ``~HEX~``, the code point in hexadecimal: ``bank gateway`` becomes ``bank~20~gateway``. Two
+names never become one, plain names stay as they are, and an id of ASCII letters needs no encoding in a URL.
+:func:`readable` turns ids in a text back into the names that people know.
+"""
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+LONGEST_NAME = 253  # characters of a namespace or of a name, as Kubernetes allows (RFC 1123 subdomain)
+NAME_RULE = (
+    f"at most {LONGEST_NAME} letters, digits, '-', '_', '.' and ':', with a letter, a digit or '_' at both ends; a "
+    "name may have several such segments, with '/' between them; letters and digits are those of all alphabets in NFC, "
+    "and other characters are written as ~HEX~, a space as ~20~"
+)
+# For schemas. Above ASCII they allow more than the rule, because regular expressions of different languages name
+# letters in different ways; `find_bad_name` and `is_service_name` are exact.
+_EDGE = r"[^\x00-/:-@\[-\^`{-}\x7f-\xa0\u2000-\u206f]"
+_INSIDE = r"[^\x00-,/;-@\[-\^`{-}\x7f-\xa0\u2000-\u206f]"
+_SEGMENT = f"{_EDGE}(?:{_INSIDE}*{_EDGE})?"
+NAMESPACE_PATTERN = f"^{_SEGMENT}$"
+NAME_PATTERN = f"^{_SEGMENT}(?:/{_SEGMENT})*$"
+SERVICE_PATTERN = f"^{_SEGMENT}/{_SEGMENT}(?:/{_SEGMENT})*$"
+
+_PLAIN = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.:-]*[A-Za-z0-9_])?", re.ASCII)
+_ESCAPED = re.compile("~([0-9A-F]{2,6})~")
+_CUT = re.compile("~~([0-9a-f]{6})[0-9a-f]{26}(?![0-9a-f])")  # the end of a shortened name: a digest of all of it
+_CUT_LENGTH = 34
+_NOT_AT_ENDS = ".:-"
+_NEVER_SHOWN = "/~"  # are escaped where they would be misread
+# Letters and marks that have no shape: names with and without them look the same.
+_INVISIBLE = {
+    *map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x3164, 0xFFA0)),
+    *map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))),  # selectors of variants
+}
+_MOST_CACHED = 1 << 15
+
+
+def escape_name(text: str) -> str:
+    """Write any text as a name that fits :data:`NAME_RULE`. Different texts get different names.
+
+    A text that fits is returned as it is, except for ``~``. Of one that is too long, the beginning and a digest remain.
+
+    >>> escape_name("PGSQL Query/main")
+    'PGSQL~20~Query/main'
+    >>> escape_name("订单服务")
+    '订单服务'
+    """
+    if len(text) <= LONGEST_NAME and _PLAIN.fullmatch(text):
+        return text
+    segments = text.split("/")
+    return _shorten(text, "/".join(map(_escape, segments)) if all(segments) else _escape(text))
+
+
+def escape_namespace(text: str) -> str:
+    """As :func:`escape_name`, for a namespace, which ends at the first slash of an id and so contains none.
+
+    >>> escape_namespace("eu/prod")
+    'eu~2F~prod'
+    """
+    return escape_name(text) if "/" not in text else _shorten(text, _escape(text))
+
+
+def service_id(namespace: str, name: str) -> str:
+    """The id of the service with any texts as namespace and name.
+
+    >>> service_id("shop", "bank gateway")
+    'shop/bank~20~gateway'
+    """
+    return f"{escape_namespace(namespace)}/{escape_name(name)}"
+
+
+def as_service_id(text: str) -> str:
+    """The id that a person means, who may write the original name. ``namespace/*`` stays as it is. A text without a
+    namespace or a name is returned unchanged.
+
+    >>> as_service_id("shop/bank gateway"), as_service_id("shop/bank~20~gateway")
+    ('shop/bank~20~gateway', 'shop/bank~20~gateway')
+    """
+    namespace, _, name = text.partition("/")
+    if not namespace or not name or is_service_name(text):
+        return text
+    if name != "*" and not _is_good_part(name, is_name=True):
+        name = escape_name(name)
+    return f"{namespace if _is_good_part(namespace, is_name=False) else escape_namespace(namespace)}/{name}"
+
+
+def original_name(name: str) -> str:
+    """The text of which :func:`escape_name` or :func:`escape_namespace` made this name. The end of a name that was too
+    long is lost.
+
+    >>> original_name("bank~20~gateway")
+    'bank gateway'
+    """
+    return _ESCAPED.sub(_original, name)
+
+
+def readable(text: str) -> str:
+    """A text for people with original names instead of ids. Characters that print nothing or change the direction of
+    writing stay escaped, since they could make a name look like another one.
+
+    >>> readable("shop/bank~20~gateway is failing; a~202E~b is slow")
+    'shop/bank gateway is failing; a~202E~b is slow'
+    """
+    if "~" not in text:
+        return text
+    return _CUT.sub(r"…\1", _ESCAPED.sub(_shown, text))
+
+
+@dataclass(frozen=True, slots=True)
+class BadName:
+    """A name that breaks :data:`NAME_RULE`: position among the ids, ``namespace`` or ``name``, and the text."""
+
+    position: int
+    part: str
+    text: str
+
+
+def find_bad_name(ids: Sequence[str]) -> BadName | None:
+    """Return the first name that breaks :data:`NAME_RULE`, or None.
+
+    Snapshots from the API must pass. :meth:`MeshSnapshot.create` does not check it, because stored snapshots of older
+    versions must stay readable.
+    """
+    if _are_plain(ids):
+        return None
+    return next((bad for i, name in enumerate(ids) if (bad := _bad_part(i, name))), None)
+
+
+def is_service_name(text: str) -> bool:
+    """Return whether the text is ``namespace/name`` by :data:`NAME_RULE`."""
+    return "/" in text and _bad_part(0, text) is None
+
+
+def is_services_name(text: str) -> bool:
+    """Return whether the text is ``namespace/name`` or ``namespace/*`` by :data:`NAME_RULE`."""
+    namespace, _, name = text.partition("/")
+    return is_service_name(f"{namespace}/all" if name == "*" else text)
+
+
+def _escape(text: str) -> str:
+    """One segment, without its limit of length."""
+    last = len(text) - 1
+    escaped = "".join(
+        char
+        if (_is_allowed(char) and (i or not _is_mark(char))) or (char in _NOT_AT_ENDS and 0 < i < last)
+        else _escape_character(char)
+        for i, char in enumerate(text)
+    )
+    if unicodedata.is_normalized("NFC", escaped):
+        return escaped
+    # Two spellings of a text stay two names, and no tool can change one id to another by normalizing it.
+    return "".join(char if char.isascii() else _escape_character(char) for char in escaped)
+
+
+def _escape_character(char: str) -> str:
+    return f"~{ord(char):02X}~"
+
+
+def _shorten(text: str, escaped: str) -> str:
+    if len(escaped) <= LONGEST_NAME:
+        return escaped
+    begin = escaped[: LONGEST_NAME - _CUT_LENGTH]
+    if begin.count("~") % 2:  # within an escaped character
+        begin = begin[: begin.rindex("~")]
+    return f"{begin}~~{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
+
+
+@lru_cache(4096)
+def _is_allowed(char: str) -> bool:
+    """Letters, digits and marks, which are parts of letters in many alphabets."""
+    if char.isascii():
+        return char.isalnum() or char == "_"
+    return (char.isalnum() or _is_mark(char)) and char not in _INVISIBLE
+
+
+def _is_mark(char: str) -> bool:
+    """Accents, vowel signs and others that combine with the character before them."""
+    return unicodedata.category(char).startswith("M")
+
+
+def _character(found: re.Match[str]) -> str:
+    """An escaped character; empty if there is no such code point, or if it is written with other digits."""
+    code = int(found[1], 16)
+    return char if code <= 0x10FFFF and _escape_character(char := chr(code)) == found[0] else ""
+
+
+def _original(found: re.Match[str]) -> str:
+    char = _character(found)
+    return found[0] if not char or "\ud800" <= char <= "\udfff" else char  # UTF-8 cannot encode surrogates
+
+
+def _shown(found: re.Match[str]) -> str:
+    char = _character(found)
+    return char if char and char.isprintable() and char not in _INVISIBLE and char not in _NEVER_SHOWN else found[0]
+
+
+def _bad_part(position: int, node_id: str) -> BadName | None:
+    namespace, _, name = node_id.partition("/")
+    for part, text in (("namespace", namespace), ("name", name)):
+        if not _is_good_part(text, is_name=part == "name"):
+            return BadName(position, part, text)
+    return None
+
+
+def _is_good_part(text: str, *, is_name: bool) -> bool:
+    if len(text) > LONGEST_NAME or ("/" in text and not is_name):
+        return False
+    return all(_PLAIN.fullmatch(segment) or _is_good_segment(segment) for segment in text.split("/"))
+
+
+@lru_cache(_MOST_CACHED)
+def _is_good_segment(text: str) -> bool:
+    """Whether a segment with letters beyond ASCII or with escaped characters fits the rule. An escaped letter or digit
+    of ASCII does not: it would be another spelling of a plain name."""
+    escaped = map(_character, _ESCAPED.finditer(text))
+    if any(not char or (char.isascii() and _is_allowed(char)) for char in escaped):
+        return False
+    rest = _CUT.sub("_", _ESCAPED.sub("_", text))
+    if not rest or rest[0] in _NOT_AT_ENDS or rest[-1] in _NOT_AT_ENDS or _is_mark(rest[0]):
+        return False
+    return all(_is_allowed(char) or char in _NOT_AT_ENDS for char in rest) and unicodedata.is_normalized("NFC", rest)
+
+
+_WORD, _INNER, _BOUNDARY = 1, 2, 3  # kinds of bytes; 0: not plain
+_KINDS = bytearray(256)
+for _kind, _characters in (
+    (_WORD, b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"),
+    (_INNER, b".:-"),
+    (_BOUNDARY, b"/\n"),
+):
+    for _character_code in _characters:
+        _KINDS[_character_code] = _kind
+
+
+def _are_plain(ids: Sequence[str]) -> bool:
+    """Check all ids at once, ten times as fast as one by one: both neighbours of a boundary must be word characters.
+    False also for good names with letters beyond ASCII or with escaped characters."""
+    text = "\n".join(ids).encode(errors="replace")
+    letters = np.frombuffer(text, np.uint8)
+    kinds = np.frombuffer((b"\n%b\n" % text).translate(_KINDS), np.uint8)
+    boundary = np.flatnonzero(kinds == _BOUNDARY)
+    ends = np.append(np.flatnonzero(letters == ord("\n")), len(letters))
+    if not kinds.all() or len(ends) != len(ids):  # a byte that is not allowed, or an id with a line break in it
+        return False
+    if (kinds[boundary[:-1] + 1] != _WORD).any() or (kinds[boundary[1:] - 1] != _WORD).any():
+        return False
+    starts = np.append(0, ends[:-1] + 1)
+    slashes = np.append(np.flatnonzero(letters == ord("/")), len(letters))
+    first = slashes[np.searchsorted(slashes, starts)]
+    fits = (first < ends) & (first - starts <= LONGEST_NAME) & (ends - first - 1 <= LONGEST_NAME)
+    return bool(fits.all())
