@@ -108,7 +108,8 @@ class MeshSettings(AccessSettings):
         description="service that reads a queue, by queue or consumer group; others go to the service of their name",
     )
     queue_query: str = Field(
-        "", description="PromQL of the depth of further queues, whose label `queue` has the name; $window, $match as elsewhere"
+        "",
+        description="PromQL of the depth of further queues, whose label `queue` has the name; $window, $match as elsewhere",
     )
     compressed: bool = Field(
         False, description="ask Prometheus for gzip: a tenth of the bytes, more CPU time at both ends"

@@ -1,7 +1,7 @@
 """What a real Prometheus has of a mesh decides how the mesh is polled: scrapes, lag, clusters, pairs of servers."""
 
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -92,7 +92,7 @@ def containers(cores: float, namespace: str = "shop", **labels: str) -> tuple[di
         state[f'kube_pod_owner{{{pod},owner_kind="StatefulSet",owner_name="{name}"{more}}}'] = 1.0
         state[f'kube_pod_status_phase{{{pod},phase="Running"{more}}}'] = 1.0
         state[f'kube_pod_info{{{pod},node="n1",created_by_kind="StatefulSet",created_by_name="{name}"{more}}}'] = 1.0
-        state[f'kube_pod_container_info{{{container}{more}}}'] = 1.0
+        state[f"kube_pod_container_info{{{container}{more}}}"] = 1.0
     return used, state
 
 
@@ -362,7 +362,10 @@ def test_matchers_that_fit_nothing_are_explained(tmp_path: Path, match: dict[str
 
 def test_matchers_are_literal(tmp_path: Path) -> None:
     names = 'a"b', "a.b", "a\\b"
-    scraped = [Scraped(istio(float(i + 1), cluster=name.replace("\\", "\\\\").replace('"', '\\"'))) for i, name in enumerate(names)]
+    scraped = [
+        Scraped(istio(float(i + 1), cluster=name.replace("\\", "\\\\").replace('"', '\\"')))
+        for i, name in enumerate(names)
+    ]
     with prometheus_of(tmp_path, *scraped) as mesh:
         rates = [value(mesh.poll(match={"cluster": name}), "shop/web") for name in names]
         both = value(mesh.poll(match={"cluster": ["a.b", 'a"b']}), "shop/web")
@@ -376,7 +379,8 @@ def test_matchers_are_literal(tmp_path: Path) -> None:
 def test_one_server_of_a_pair_is_read_and_the_other_one_when_it_stops(
     tmp_path: Path, label: str, more: dict[str, str]
 ) -> None:
-    parts = Scraped(istio(**{label: "a", **more}), until=300), Scraped(istio(**{label: "b", **more}))
+    one, other = (istio(40.0, **{label: server, **more}) for server in "ab")
+    parts = Scraped(one, until=300), Scraped(other)
     with prometheus_of(tmp_path, *parts) as mesh, mesh.source() as source:
         polls = []
         for seconds in range(0, 600, 15):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from serve_app.collect.prometheus.match import EVERYTHING, Match, escape
+from serve_app.collect.prometheus.match import EVERYTHING, Match
 from serve_app.settings.roles import Role
 
 SECONDS, MILLISECONDS = 1.0, 1e-3

@@ -91,7 +91,10 @@ def render_rules(
         for rule in recording_rules(dialect, interval_seconds, window_seconds, match).rules:
             lines += [f"      - record: {rule.record}", f"        expr: |-\n          {rule.expr}"]
             if labels:
-                lines += ["        labels:", *(f"          {name}: {json.dumps(value)}" for name, value in labels.items())]
+                lines += [
+                    "        labels:",
+                    *(f"          {name}: {json.dumps(value)}" for name, value in labels.items()),
+                ]
     return "\n".join(lines) + "\n"
 
 

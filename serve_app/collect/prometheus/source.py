@@ -174,9 +174,7 @@ class PrometheusSource:
         self._signal_sources: frozenset[str] | None = None  # None before the first look for them
         self._looked_at: datetime | None = None
         self._unmapped: list[str] = []
-        self._surveyor = Surveyor(
-            prometheus, self._scope.match, self._scope.cluster_label, self.options.behind_seconds
-        )
+        self._surveyor = Surveyor(prometheus, self._scope.match, self._scope.cluster_label, self.options.behind_seconds)
         self._survey: Survey | None = None  # None before the first look
         self._surveyed_at: datetime | None = None  # also without a result
         self._match = self._scope.match
@@ -306,9 +304,7 @@ class PrometheusSource:
         if self._surveyed_at is not None and abs((at - self._surveyed_at).total_seconds()) < apart:
             return False
         self._surveyed_at = at
-        survey = self._surveyor.look(
-            self._surveyed, at, self._clock(), self.options.within_seconds / 2, self._survey
-        )
+        survey = self._surveyor.look(self._surveyed, at, self._clock(), self.options.within_seconds / 2, self._survey)
         if survey is None:
             return False
         before = (self._match, self._window, self._container_window)
@@ -419,9 +415,7 @@ class PrometheusSource:
     def _read_workloads_before(self, at: datetime) -> WorkloadState:
         """The workloads one interval before the first poll, so that this poll can already report planned changes."""
         queries = {role: query for role, query in self._queries.items() if role in CHANGE_ROLES}
-        texts = {
-            "/".join(role): query.at(self._window_of(role), match=self._match) for role, query in queries.items()
-        }
+        texts = {"/".join(role): query.at(self._window_of(role), match=self._match) for role, query in queries.items()}
         before = at - timedelta(seconds=self.options.interval_seconds)
         answers = self._prometheus.ask(texts, before, self.options.within_seconds)
         known: dict[str, Column] = {}

@@ -209,9 +209,7 @@ class Surveyor:
             "calls": group_queries(queries.calls, match, arrival),
             "containers": group_queries(queries.containers, EVERYTHING, arrival),
         }
-        answers = self._ask(
-            {f"{of}/{part}": text for of, parts in texts.items() for part, text in parts.items()}, look
-        )
+        answers = self._ask({f"{of}/{part}": text for of, parts in texts.items() for part, text in parts.items()}, look)
 
         def read(of: str, query: Query) -> list[SeriesGroup]:
             return read_groups(query, {part: answers[f"{of}/{part}"] for part in texts[of]})
