@@ -109,7 +109,8 @@ class MeshSettings(AccessSettings):
     )
     queue_query: str = Field(
         "",
-        description="PromQL of the depth of further queues, whose label `queue` has the name; $window, $match as elsewhere",
+        description="PromQL of the depth of further queues, whose label `queue` has the name; $window and $match as "
+        "elsewhere",
     )
     compressed: bool = Field(
         False, description="ask Prometheus for gzip: a tenth of the bytes, more CPU time at both ends"

@@ -9,9 +9,10 @@ from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.freshness import Clock
 from serve_app.collect.prometheus.match import EVERYTHING, Match, range_selectors
+from serve_app.collect.prometheus.plan import SeriesScope
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.collect.prometheus.signals import Queues
-from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions, Role, SeriesScope
+from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions, Role
 from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS
 from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.net.google import GoogleTokens
@@ -162,9 +163,10 @@ def find_late(prometheus: Prometheus, at: datetime, within: float, match: Match)
     for name, answer in prometheus.ask(texts, at, within).items():
         if len(answer.samples):
             age = int(answer.samples.values.min())
+            most = age + LOOKBACK_SECONDS
             return (
-                f"the newest sample of {series[name][0]} is {age // 60} to {(age + LOOKBACK_SECONDS) // 60} minutes old; "
-                f"check what scrapes the mesh, or set behind_seconds = {age + LOOKBACK_SECONDS} if data always come so late"
+                f"the newest sample of {series[name][0]} is {age // 60} to {most // 60} minutes old; check what "
+                f"scrapes the mesh, or set behind_seconds = {most} if data always come so late"
             )
     return ""
 

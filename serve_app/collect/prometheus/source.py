@@ -20,7 +20,7 @@ from serve_app.collect.prometheus.frames import (
     read_column,
     read_quantiles,
 )
-from serve_app.collect.prometheus.freshness import Clock, follow
+from serve_app.collect.prometheus.freshness import Clock
 from serve_app.collect.prometheus.kubernetes import (
     ANNOTATIONS,
     CONTROLLERS,
@@ -33,9 +33,9 @@ from serve_app.collect.prometheus.kubernetes import (
     read_cordoned,
     utilisation,
 )
-from serve_app.collect.prometheus.match import EVERYTHING, Match
+from serve_app.collect.prometheus.plan import GivenTiming, PollPlan, SeriesScope
 from serve_app.collect.prometheus.query import Dialect, Query
-from serve_app.collect.prometheus.remarks import PollTiming, Remark, explain_empty, remark
+from serve_app.collect.prometheus.remarks import Remark
 from serve_app.collect.prometheus.rules import RecordingRules, recording_rules
 from serve_app.collect.prometheus.signals import (
     FIND_AGAIN,
@@ -47,7 +47,7 @@ from serve_app.collect.prometheus.signals import (
     signal_queries,
 )
 from serve_app.collect.prometheus.snapshot import assemble
-from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS, Survey, SurveyedQueries, Surveyor
+from serve_app.collect.prometheus.survey import Survey, SurveyedQueries
 from serve_app.collect.prometheus.workloads import WorkloadServices, WorkloadState
 from serve_app.settings.roles import SHARES
 
@@ -82,19 +82,6 @@ class QueryOptions:
     behind_seconds: float = 15.0
     follows_scrapes: bool = False
     follows_lag: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SeriesScope:
-    """Which series of a store are the mesh's.
-
-    Attributes:
-        match: matchers of all queries.
-        cluster_label: label whose value is a part of each namespace; empty: none.
-    """
-
-    match: Match = EVERYTHING
-    cluster_label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,18 +157,22 @@ class PrometheusSource:
         self._prometheus = prometheus
         self.options = options or QueryOptions()
         self._queues = queues or Queues()
-        self._scope, self._clock = scope or SeriesScope(), clock
+        self._cluster_label = scope.cluster_label if scope else ""
         self._signal_sources: frozenset[str] | None = None  # None before the first look for them
         self._looked_at: datetime | None = None
         self._unmapped: list[str] = []
-        self._surveyor = Surveyor(prometheus, self._scope.match, self._scope.cluster_label, self.options.behind_seconds)
-        self._survey: Survey | None = None  # None before the first look
-        self._surveyed_at: datetime | None = None  # also without a result
-        self._match = self._scope.match
-        self._window = self._container_window = self.options.window_seconds
+        given = GivenTiming(
+            self.options.window_seconds,
+            self.options.behind_seconds,
+            self.options.follows_scrapes,
+            self.options.follows_lag,
+        )
+        self._plan = PollPlan(prometheus, scope or SeriesScope(), given, self.options.within_seconds / 2, clock)
         self._seen = 0  # services of the newest snapshot
+        self._match = self._plan.match
+        self._rules: list[RecordingRules] = []
+        self._read_rules: RecordingRules | None = None
         self._open(dialect)
-        self._reads_rules = False
         self._workloads: WorkloadState | None = None  # None before the first poll
         self._policies: list[ServicePolicy] = []
         self._ignored: list[str] = []
@@ -207,44 +198,47 @@ class PrometheusSource:
         """Continue with another dialect of the same mesh. What is known about its workloads stays."""
         self._open(dialect)
         self._cached = {role: cached for role, cached in self._cached.items() if role[0] == KUBERNETES}
-        self._survey, self._surveyed_at, self._reads_rules = None, None, False
+        self._plan.forget()
 
     def poll(self, at: datetime) -> Poll:
         """Poll the snapshot of one instant."""
-        self._look_at_series(at, AGAIN_SECONDS if self._survey and self._survey.is_certain else SOON_SECONDS)
-        self._watch_servers(at)
+        if self._plan.update(self._surveyed, at):
+            self._follow_plan()
         poll = self._poll(at)
         services = poll.snapshot.num_nodes if poll.snapshot else 0
-        if 2 * services < max(self._seen, 1) and self._look_at_series(at, SOON_SECONDS):
+        if 2 * services < max(self._seen, 1) and self._plan.look(self._surveyed, at):
+            self._follow_plan()
             poll = self._poll(at)  # the look has found out why, and what to read instead
             services = poll.snapshot.num_nodes if poll.snapshot else 0
         self._seen = services or self._seen
-        remarks = self._remarks()
+        remarks = self._plan.remarks()
         return replace(
             poll,
             why=poll.why or "; ".join(map(str, remarks)),
-            survey=self._survey,
+            survey=self._plan.survey,
             remarks=remarks,
-            behind_seconds=self._behind_seconds(),
+            behind_seconds=self._plan.behind_seconds,
         )
 
     def _poll(self, at: datetime) -> Poll:
         until = time.monotonic() + self.options.within_seconds
         if len(self._labels) > MOST_LABEL_SETS:
             self._labels, self._cached = _LabelCache(), {}
-        self._reads_rules = self._should_read_rules(at)
+        self._read_rules = self._find_rules(at)
         self._look_for_signals(at, until)
         signals = signal_queries(self._signal_sources or frozenset(), self._queues)
         queries = {
-            **(self._rule_queries if self._reads_rules else self._queries),
+            **self._queries_to_read(),
             **{(KUBERNETES, role): self._name_clusters(role, query) for role, query in signals.items()},
         }
         since = self._since(at)
-        texts = {"/".join(role): query.at(self._window_of(role), since, self._match) for role, query in queries.items()}
+        texts = {"/".join(role): self._text(role, query, since) for role, query in queries.items()}
         results = self._prometheus.ask(texts, at, max(until - time.monotonic(), 0.0))
         answers = {role: results["/".join(role)] for role in queries}
         found, stale, masked = self._columns(queries, answers, at)
-        poll = Poll(at, None, answers, stale, masked, recorded=self._reads_rules, signal_sources=self._signal_sources)
+        poll = Poll(
+            at, None, answers, stale, masked, recorded=bool(self._read_rules), signal_sources=self._signal_sources
+        )
         if self._workloads is None:
             self._workloads = self._read_workloads_before(at)
         missing = [of for of in (SERVICES, CALLS) if "requests" not in found[of]]
@@ -255,7 +249,7 @@ class PrometheusSource:
         try:
             snapshot = self._assemble(found, at)
         except InvalidSnapshot as error:
-            return replace(poll, why=explain_empty(str(error), self._survey, self._timing()))
+            return replace(poll, why=self._plan.explain_empty(str(error)))
         return replace(
             poll,
             snapshot=snapshot,
@@ -266,9 +260,8 @@ class PrometheusSource:
     def _open(self, dialect: Dialect) -> None:
         """Prepare the queries of a dialect."""
         self._given = self._dialect = dialect
-        label = self._scope.cluster_label
-        if label:
-            self._dialect = name_clusters_of(dialect, label)
+        if self._cluster_label:
+            self._dialect = name_clusters_of(dialect, self._cluster_label)
         self._queries = {
             role: self._name_clusters(role[1], query) if role[0] == KUBERNETES and role[1] != "serves" else query
             for role, query in _queries(self._dialect).items()
@@ -282,69 +275,32 @@ class PrometheusSource:
         self._prepare_rules()
 
     def _prepare_rules(self) -> None:
-        """Recording rules for the current window."""
-        self._rules: RecordingRules | None = None
-        self._rule_queries: Queries = {}
+        """Recording rules for the window in use; else for that of the settings, while they are better than nothing."""
+        self._rules, self._read_rules = [], None
         if self._dialect.name in KNOWN:  # `tagae rules` writes rules for these only
-            self._rules = recording_rules(self._dialect, self.options.interval_seconds, self._window)
-            kubernetes = {role: query for role, query in self._queries.items() if role[0] == KUBERNETES}
-            self._rule_queries = {**kubernetes, **_queries_of_mesh(self._rules.dialect)}
+            windows = [self._plan.window_seconds]
+            windows += [self.options.window_seconds] if self._plan.reads_slow_rules else []
+            self._rules = [recording_rules(self._dialect, self.options.interval_seconds, one) for one in windows]
+
+    def _follow_plan(self) -> None:
+        """Poll other series, or with other windows."""
+        self._prepare_rules()
+        if self._plan.match != self._match:
+            self._match = self._plan.match
+            self._cached = {}
+            self._workloads = None  # another cluster has other workloads, which did not change
 
     def _name_clusters(self, role: str, query: Query) -> Query:
         """A query about Kubernetes whose namespaces contain the cluster, if the settings want that."""
-        if not self._scope.cluster_label or len(query.labels) < 2:
+        if not self._cluster_label or len(query.labels) < 2:
             return query
-        return name_clusters(query, {0: self._scope.cluster_label})
+        return name_clusters(query, {0: self._cluster_label})
 
-    def _window_of(self, role: Role) -> float:
-        return self._container_window if role[0] == KUBERNETES else self._window
-
-    def _look_at_series(self, at: datetime, apart: float) -> bool:
-        """Survey the series of the mesh if the last time was so long ago, s. Returns whether that changes a poll."""
-        if self._surveyed_at is not None and abs((at - self._surveyed_at).total_seconds()) < apart:
-            return False
-        self._surveyed_at = at
-        survey = self._surveyor.look(self._surveyed, at, self._clock(), self.options.within_seconds / 2, self._survey)
-        if survey is None:
-            return False
-        before = (self._match, self._window, self._container_window)
-        if self._survey and self._survey.clusters != survey.clusters and self._match != survey.match:
-            self._workloads = None  # another cluster: its workloads did not change
-        self._survey, self._match = survey, survey.match
-        if self.options.follows_scrapes:
-            self._window = follow(self.options.window_seconds, survey.mesh)
-            self._container_window = follow(self.options.window_seconds, survey.containers)
-        if self._match != before[0]:
-            self._cached = {}  # of other series
-        if self._window != before[1]:
-            self._prepare_rules()
-        return before != (self._match, self._window, self._container_window)
-
-    def _watch_servers(self, at: datetime) -> None:
-        """Read the other Prometheus of a pair as soon as the data of the one that is read stop, before rates fall."""
-        replicas = self._survey.replicas if self._survey else None
-        if replicas is None or self._surveyed_at == at:
-            return
-        newest = self._surveyor.newest_by_server(
-            self._surveyed.services, replicas, at, self._clock(), self.options.within_seconds / 2
-        )
-        if replicas.have_stopped(newest):
-            self._look_at_series(at, 0.0)
-
-    def _behind_seconds(self) -> float:
-        lag = self._survey.lag_seconds if self._survey else 0.0
-        return self.options.behind_seconds + lag if lag and self.options.follows_lag else 0.0
-
-    def _remarks(self) -> tuple[Remark, ...]:
-        if self._survey is None:
-            return ()
-        return remark(self._survey, self._timing(), self._scope.cluster_label)
-
-    def _timing(self) -> PollTiming:
-        given = self.options
-        return PollTiming(
-            self._window, self._container_window, given.window_seconds, given.behind_seconds, given.follows_lag
-        )
+    def _text(self, role: Role, query: Query, since_seconds: float = 0.0) -> str:
+        """PromQL of a query."""
+        plan = self._plan
+        window = plan.container_window_seconds if role[0] == KUBERNETES else plan.window_seconds
+        return query.at(window, since_seconds, plan.match)
 
     def _look_for_signals(self, at: datetime, until: float) -> None:
         """Find out which sources of signals exist, every ``FIND_AGAIN`` seconds. If the query fails, the next poll
@@ -352,7 +308,7 @@ class PrometheusSource:
         if self._looked_at is not None and abs((at - self._looked_at).total_seconds()) < FIND_AGAIN:
             return
         query = search_query()
-        text = query.at(self._container_window, match=self._match)
+        text = self._text((KUBERNETES, "signals"), query)
         answer = self._prometheus.ask({"signals": text}, at, max(until - time.monotonic(), 0.0))["signals"]
         if not answer.failed:
             column = self._labels.read((KUBERNETES, "signals"), query, answer.samples)["signals"]
@@ -364,15 +320,25 @@ class PrometheusSource:
         passed = (at - cached.at).total_seconds() if cached else 0.0
         return passed if 0 < passed <= LONGEST_SINCE else self.options.interval_seconds
 
-    def _should_read_rules(self, at: datetime) -> bool:
-        """Whether recording rules exist for a mesh large enough; if the query fails, as in the previous poll."""
-        if self._rules is None:
-            return False
-        text = self._rules.calls.at(self._window, match=self._match)
-        answer = self._prometheus.ask({"calls": text}, at, self.options.within_seconds)["calls"]
-        if answer.failed:
-            return self._reads_rules
-        return bool((answer.samples.values >= self.options.recorded_from_calls).any())
+    def _find_rules(self, at: datetime) -> RecordingRules | None:
+        """Recording rules that exist for a mesh large enough; if the query fails, as in the previous poll."""
+        texts = {str(place): one.calls.at(0, match=self._plan.match) for place, one in enumerate(self._rules)}
+        if not texts:
+            return None
+        answers = self._prometheus.ask(texts, at, self.options.within_seconds)
+        for rules, answer in zip(self._rules, answers.values(), strict=True):
+            if answer.failed:
+                return self._read_rules
+            if (answer.samples.values >= self.options.recorded_from_calls).any():
+                return rules
+        return None
+
+    def _queries_to_read(self) -> Queries:
+        """All queries but those of signals; of recorded series if there are rules."""
+        if self._read_rules is None:
+            return self._queries
+        kubernetes = {role: query for role, query in self._queries.items() if role[0] == KUBERNETES}
+        return {**kubernetes, **_queries_of_mesh(self._read_rules.dialect)}
 
     def _assemble(self, found: Mapping[str, Mapping[str, Column]], at: datetime) -> MeshSnapshot:
         known, services = found[KUBERNETES], found[SERVICES]
@@ -415,7 +381,7 @@ class PrometheusSource:
     def _read_workloads_before(self, at: datetime) -> WorkloadState:
         """The workloads one interval before the first poll, so that this poll can already report planned changes."""
         queries = {role: query for role, query in self._queries.items() if role in CHANGE_ROLES}
-        texts = {"/".join(role): query.at(self._window_of(role), match=self._match) for role, query in queries.items()}
+        texts = {"/".join(role): self._text(role, query) for role, query in queries.items()}
         before = at - timedelta(seconds=self.options.interval_seconds)
         answers = self._prometheus.ask(texts, before, self.options.within_seconds)
         known: dict[str, Column] = {}
