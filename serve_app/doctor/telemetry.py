@@ -13,6 +13,8 @@ from serve_app.settings import CollectorSettings, MeshSettings
 COSTS: dict[Role, str] = {
     (SERVICES, "requests"): "without them there is no mesh",
     (SERVICES, "failures"): "errors show only in calls",
+    (SERVICES, "cancelled"): "requests on which callers gave up do not show",
+    (SERVICES, "long_requests"): "requests in flight are wrong while long requests end; load the rules again",
     (SERVICES, "buckets"): "latency of a service shows only in calls to it",
     (SERVICES, "p50"): "latency of a service shows only in calls to it",
     (SERVICES, "p99"): "rare slow requests do not show",
@@ -48,9 +50,11 @@ SIGNAL_COSTS = {
 }
 QUEUES_SHOWN = 20
 NEEDED = {(SERVICES, "requests"), (CALLS, "requests")}
-MAY_BE_EMPTY = {  # no failures, annotations, autoscalers or drained nodes
+MAY_BE_EMPTY = {  # no failures, cancelled or long requests, annotations, autoscalers or drained nodes
     (SERVICES, "failures"),
     (CALLS, "failures"),
+    (SERVICES, "cancelled"),
+    (SERVICES, "long_requests"),
     (KUBERNETES, "autoscaled"),
     (KUBERNETES, "cordoned"),
     (KUBERNETES, "annotations"),

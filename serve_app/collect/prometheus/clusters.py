@@ -252,7 +252,7 @@ def name_clusters(query: Query, clusters: Mapping[int, str]) -> Query:
         namespace = labels[place]
         if namespace.startswith("="):
             labels[place] = cluster
-        else:
+        elif namespace not in labels[:place]:  # once, where both names are in one namespace
             promql = f'label_join({promql}, "{namespace}", ".", "{cluster}", "{namespace}")'
     return replace(query, promql=promql, labels=tuple(labels))
 
@@ -269,4 +269,5 @@ def name_clusters_of(dialect: Dialect, label: str) -> Dialect:
         services={role: name_clusters(query, {0: label}) for role, query in dialect.services.items()},
         calls={role: name_clusters(query, {0: caller, 2: label}) for role, query in dialect.calls.items()},
         serves=name_clusters(dialect.serves, {0: label, 2: label}) if dialect.serves else None,
+        callers=name_clusters(dialect.callers, {0: caller, 2: caller}) if dialect.callers else None,
     )

@@ -107,6 +107,12 @@ class PollPlan:
         return replicas.have_stopped(newest) and self.look(queries, at, 0.0)
 
     @property
+    def clusters_read(self) -> tuple[str, ...]:
+        """The clusters that are read; empty without several."""
+        clusters = self.survey.clusters if self.survey else None
+        return clusters.read if clusters else ()
+
+    @property
     def behind_seconds(self) -> float:
         """How old the newest snapshot should be because data arrive late; 0: as in the settings."""
         lag = self.survey.lag_seconds if self.survey else 0.0

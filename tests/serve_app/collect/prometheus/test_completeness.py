@@ -24,7 +24,7 @@ SAMPLES = [({"a": "b"}, "1")]
 HINTS = [  # in the words of Prometheus 2.48 to 3, and of engines derived from it
     'PromQL info: metric might not be a counter, name does not end in _total/_sum/_count/_bucket: "x" (1:6)',
     'PromQL info: metric might not be a counter, __type__ label is not set to "counter" or "histogram", got "": "x"',
-    "PromQL info: input to histogram_quantile needed to be fixed for monotonicity (see https://prometheus.io/docs/) (1:1)",
+    "PromQL info: input to histogram_quantile needed to be fixed for monotonicity (see https://x) (1:1)",
     "PromQL info: ignored histogram in sum aggregation (1:1)",
     "PromQL warning: quantile value should be between 0 and 1, got 2 (1:67)",
     'PromQL warning: bucket label "le" is missing or has a malformed value of "NaN" for metric name "partial_bucket"',
