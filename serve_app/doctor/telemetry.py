@@ -121,6 +121,7 @@ def check_telemetry(mesh: MeshSettings, collector: CollectorSettings, at: dateti
         else:
             yield Finding(subject, "problem" if role in NEEDED else "warning", "no series", COSTS[role])
     yield from _dropped(poll)
+    yield from (Finding(one.subject, "warning", one.found, one.remedy) for one in poll.remarks)
     yield from _signals(poll)
     if poll.ignored_annotations:
         yield Finding(
