@@ -1,4 +1,6 @@
-"""One row for each call, whoever reports it and whatever its ends are named."""
+"""One row for each call, however many proxies report it, under the names of its services."""
+
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -6,12 +8,14 @@ import pytest
 from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
 from serve_app.collect.prometheus.reporters import RowJoiner
 
-CALL = ("shop", "web", "shop", "cart")
+CALL: Key = ("shop", "web", "shop", "cart")
 PREFERRED = ("source", "waypoint", "destination")
 
 
-def joined(
-    columns: dict[str, dict[Key, float]], parts: int = 4, reporters: tuple[str, ...] = PREFERRED, **renamed: str
+def join(
+    columns: dict[str, dict[Key, float]],
+    renamed: Mapping[str, str] | None = None,
+    reporters: tuple[str, ...] = PREFERRED,
 ) -> dict[str, dict[Key, float]]:
     """Join columns whose callers have these new names."""
     index = KeyIndex()
@@ -21,9 +25,9 @@ def joined(
         order = np.argsort(numbers)
         return Column(index, numbers[order], np.array([*values.values()])[order])
 
-    joiner = RowJoiner(index, parts, reporters)
+    joiner = RowJoiner(index, 4, reporters)
     made = {role: column(values) for role, values in columns.items()}
-    found = joiner.join(made, lambda key: (key[0], renamed.get(key[1], key[1]), *key[2:]), 0)
+    found = joiner.join(made, lambda key: (key[0], (renamed or {}).get(key[1], key[1]), *key[2:]), 0)
     for one in found.values():
         assert (np.diff(one.numbers) > 0).all()
     return {role: dict(zip(one.keys, one.values.tolist(), strict=True)) for role, one in found.items()}
@@ -47,18 +51,18 @@ def by_reporter(**values: float) -> dict[Key, float]:
 )
 def test_the_reporter_that_sees_most_counts(rates: dict[str, float], requests: float, p99: float) -> None:
     latencies = dict(zip((*PREFERRED, ""), (0.1, 0.2, 0.3, 0.4), strict=True))
-    found = joined({"requests": by_reporter(**rates), "p99": by_reporter(**{name: latencies[name] for name in rates})})
+    found = join({"requests": by_reporter(**rates), "p99": by_reporter(**{name: latencies[name] for name in rates})})
     assert found == {"requests": {CALL: requests}, "p99": {CALL: p99}}
 
 
 def test_failures_come_from_the_reporter_that_sees_most_of_them() -> None:
-    found = joined({"requests": by_reporter(source=60, waypoint=50), "failures": by_reporter(source=10, waypoint=2)})
+    found = join({"requests": by_reporter(source=60, waypoint=50), "failures": by_reporter(source=10, waypoint=2)})
     assert found["failures"] == {CALL: 10.0}
 
 
 def test_rows_with_the_same_new_name_are_one() -> None:
-    canary = ("shop", "web-canary", "shop", "cart")
-    found = joined(
+    canary: Key = ("shop", "web-canary", "shop", "cart")
+    found = join(
         {
             "requests": {CALL: 90.0, canary: 10.0},
             "failures": {canary: 1.0},
@@ -66,9 +70,8 @@ def test_rows_with_the_same_new_name_are_one() -> None:
             "p99": {CALL: 0.1, canary: 0.9},
             "in_flight": {CALL: 3.0, canary: 2.0},
         },
+        {"web": "web-svc", "web-canary": "web-svc"},
         reporters=(),
-        web="web-svc",
-        **{"web-canary": "web-svc"},
     )
     key = ("shop", "web-svc", "shop", "cart")
     values = {role: of[key] for role, of in found.items()}
@@ -77,25 +80,25 @@ def test_rows_with_the_same_new_name_are_one() -> None:
 
 
 def test_a_row_with_hardly_any_requests_does_not_decide_the_tail() -> None:
-    probe = ("shop", "probe", "shop", "cart")
+    probe: Key = ("shop", "probe", "shop", "cart")
     columns = {"requests": {CALL: 90.0, probe: 0.1}, "p99": {CALL: 0.1, probe: 9.0}}
-    assert joined(columns, reporters=(), probe="web")["p99"] == {CALL: 0.1}
+    assert join(columns, {"probe": "web"}, reporters=())["p99"] == {CALL: 0.1}
 
 
 def test_nothing_changes_without_reporters_and_new_names() -> None:
     columns = {"requests": {CALL: 5.0}, "p99": {CALL: float("inf")}}
-    assert joined(columns, reporters=()) == columns
+    assert join(columns, reporters=()) == columns
 
 
 def test_values_that_are_not_numbers_are_not_observed() -> None:
-    found = joined({"requests": by_reporter(source=float("nan"), waypoint=4), "p50": by_reporter(source=1, waypoint=2)})
+    found = join({"requests": by_reporter(source=float("nan"), waypoint=4), "p50": by_reporter(source=1, waypoint=2)})
     assert found == {"requests": {CALL: 4.0}, "p50": {CALL: 2.0}}
-    assert np.isnan(joined({"requests": by_reporter(source=float("nan"))})["requests"][CALL])
+    assert np.isnan(join({"requests": by_reporter(source=float("nan"))})["requests"][CALL])
 
 
 def test_an_empty_mesh_has_no_rows() -> None:
-    assert joined({"requests": {}, "p50": {}}) == {"requests": {}, "p50": {}}
-    assert joined({"requests": {}}, reporters=()) == {"requests": {}}
+    assert join({"requests": {}, "p50": {}}) == {"requests": {}, "p50": {}}
+    assert join({"requests": {}}, reporters=()) == {"requests": {}}
 
 
 def test_a_new_version_of_the_names_renames_old_rows() -> None:

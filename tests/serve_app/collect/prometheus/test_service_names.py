@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from serve_app.collect.prometheus.frames import Column
+from serve_app.collect.prometheus.frames import Column, Key
 from serve_app.collect.prometheus.service_names import ServiceNames
 
 WEB = ("shop", "web")
@@ -10,7 +10,9 @@ WEB = ("shop", "web")
 
 def serve(names: ServiceNames, requests: Mapping[tuple[str, str], float], namespace: str = "shop") -> None:
     """Tell the names which workload serves which Service, by requests so far."""
-    keys = {(namespace, workload, namespace, service): n for (workload, service), n in requests.items()}
+    keys: dict[Key, float] = {
+        (namespace, workload, namespace, service): n for (workload, service), n in requests.items()
+    }
     names.add_served(Column.create(keys))
 
 
