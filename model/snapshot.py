@@ -49,7 +49,8 @@ class PlannedChange:
 
 
 class SignalKind(StrEnum):
-    """What a :class:`Signal` says. All are measured outside the mesh: by the kernel, Kubernetes, or a broker."""
+    """What a :class:`Signal` says. All but ``CANCELLED`` are measured outside the mesh: by the kernel, Kubernetes, or a
+    broker."""
 
     CPU_THROTTLING = "cpu_throttling"  # share of the CPU periods in which it was throttled, 0..1
     OOM_KILLS = "oom_kills"  # containers that were killed for memory since the previous snapshot
@@ -57,9 +58,13 @@ class SignalKind(StrEnum):
     DISK_PRESSURE = "disk_pressure"  # share of its fullest volume in use, or 1 if its node reports disk pressure, 0..1
     PENDING_PODS = "pending_pods"  # pods that cannot be scheduled or started
     QUEUE_DEPTH = "queue_depth"  # messages that wait for it: consumer lag, or the depth of the queue that it reads
+    CANCELLED = "cancelled"  # share of its requests on which callers gave up before the response was complete, 0..1
 
 
-SHARES_OF_ONE = frozenset({SignalKind.CPU_THROTTLING, SignalKind.DISK_PRESSURE})  # kinds from 0 to 1
+# Kinds from 0 to 1.
+SHARES_OF_ONE = frozenset({SignalKind.CPU_THROTTLING, SignalKind.DISK_PRESSURE, SignalKind.CANCELLED})
+# Kinds that are near 0 for nearly all services, and then left out: a missing one is 0 if another service has it.
+MOSTLY_ZERO = frozenset({SignalKind.CPU_THROTTLING, SignalKind.CANCELLED})
 # Kinds that count. Sources leave out their zeros, which nearly all services have: one that is missing is 0.
 COUNTS = frozenset({SignalKind.OOM_KILLS, SignalKind.RESTARTS, SignalKind.PENDING_PODS})
 
@@ -114,7 +119,7 @@ class MeshSnapshot:
         policies: for services' alerts at this time.
         signals: measurements that only some services have, at most one of each kind for a service, in the order of
             the services and of ``SignalKind``. A kind that is missing for a service was not measured. Two exceptions
-            keep snapshots small: of ``COUNTS``, and of CPU throttling if another service has it, a missing one is 0.
+            keep snapshots small: of ``COUNTS``, and of ``MOSTLY_ZERO`` if another service has it, a missing one is 0.
     """
 
     node_ids: tuple[str, ...]

@@ -37,7 +37,7 @@ from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
 from model.scoring.resources import SHORTAGE_SURPRISE, Trend, cpu_use, shortage, trends
 from model.scoring.saturation import weigh_resources
 from model.scoring.score import PartitionScore
-from model.scoring.signals import merge_facts, pressure, signal_reasons, unusual_signals
+from model.scoring.signals import impatience, merge_facts, pressure, signal_reasons, unusual_signals
 from model.scoring.traffic import TrafficChange, traffic_changes
 from model.scoring.versions import ESTABLISHED, MOST_OF_TIME, is_absorbed, moves_between_versions
 from model.snapshot import BoolArray, IntArray, mark_services
@@ -257,6 +257,7 @@ def gather(
     shifted = apply_level_shifts(kinds, state.memory, state.node_ids)
     page = page_score(shifted) * _leniency(state, policy) * decoded.scored
     affected = shifted[:, AFFECTED].max(axis=1) * decoded.scored
+    short = np.maximum(short, impatience(state, observation, unusual))
     notice = short * _leniency(state, policy) * decoded.scored
     assert state.learned_at is not None  # time of the snapshot that was observed
     use = Use(notice, *cpu_use(observation))

@@ -18,6 +18,7 @@ import msgspec
 
 from model.snapshot import MeshSnapshot
 from serve_app.collect.kubernetes.watch import WatchState
+from serve_app.collect.prometheus.refusals import MOST_DETAIL
 from serve_app.collect.prometheus.source import Poll
 from serve_app.errors import (
     DeadlineExceeded,
@@ -107,6 +108,8 @@ class CollectorState:
         failures: count of failed queries by cause.
         stale_seconds: age of the oldest values that stand in for a failed query.
         masked: queries whose values are missing in the newest snapshot.
+        incomplete: what Prometheus says about missing parts of its newest answers, which count as failed; empty if they
+            are complete.
         ignored_annotations: annotations with an invalid value.
         services, calls: how many the newest snapshot has.
         seconds: duration of the slowest query of the newest poll.
@@ -121,6 +124,7 @@ class CollectorState:
     failures: dict[str, int] = field(default_factory=dict)
     stale_seconds: float = 0.0
     masked: tuple[str, ...] = ()
+    incomplete: str = ""
     ignored_annotations: tuple[str, ...] = ()
     services: int = 0
     calls: int = 0
@@ -153,12 +157,19 @@ class CollectorState:
             failures=failures,
             stale_seconds=max(poll.stale_seconds.values(), default=0.0),
             masked=tuple("/".join(role) for role in poll.masked),
+            incomplete=_missing_parts(poll),
             ignored_annotations=poll.ignored_annotations if snapshot else self.ignored_annotations,
             services=snapshot.num_nodes if snapshot else self.services,
             calls=snapshot.num_edges if snapshot else self.calls,
             seconds=max((answer.seconds for answer in poll.answers.values()), default=0.0),
             problem=poll.why,
         )
+
+
+def _missing_parts(poll: Poll) -> str:
+    """What Prometheus says about missing parts of its answers; empty if they are complete."""
+    said = dict.fromkeys(one.detail for one in poll.answers.values() if one.failed == "incomplete")
+    return "; ".join(said)[:MOST_DETAIL]
 
 
 class MeshCollector:
@@ -266,6 +277,13 @@ class MeshCollector:
         if now - before:
             why = "; ".join(f"{'/'.join(r)}: {a.failed}, {a.detail}" for r, a in poll.answers.items() if a.failed)
             log.warning("mesh %s: no data for %s (%s)", self.state.mesh, ", ".join(sorted(now - before)), why)
+        incomplete = _missing_parts(poll)
+        if incomplete and not self.state.incomplete:
+            log.warning(
+                "mesh %s: answers of Prometheus may be incomplete, ignoring them: %s", self.state.mesh, incomplete
+            )
+        elif self.state.incomplete and not incomplete and poll.snapshot is not None:
+            log.info("mesh %s: answers of Prometheus are complete again", self.state.mesh)
         if poll.snapshot is not None:
             for annotation in sorted(set(poll.ignored_annotations) - set(self.state.ignored_annotations)):
                 log.warning("mesh %s: annotation ignored: %s", self.state.mesh, annotation)

@@ -34,6 +34,7 @@ EXTRAS = {
     "nvidia-ml-py": "only to watch the temperature of GPUs",
     "redis": "only for store.kind redis",
     "opentelemetry-exporter-otlp-proto-http": "only for traces.endpoint",
+    "google-auth": "only for Google's managed Prometheus",
 }
 LEAST_FREE_BYTES = 2**30  # a mesh of 2,000 services and 20,000 calls keeps about 100 MB
 LEAST_SHARED_BYTES = 256 * 2**20  # Ray's object store on one machine

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 
+from serve_app.collect.prometheus.completeness import is_hint
 from serve_app.collect.prometheus.detect import DETECTION, MeshSource
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, THROTTLING
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Poll, Role
@@ -12,6 +13,8 @@ from serve_app.settings import CollectorSettings, MeshSettings
 COSTS: dict[Role, str] = {
     (SERVICES, "requests"): "without them there is no mesh",
     (SERVICES, "failures"): "errors show only in calls",
+    (SERVICES, "cancelled"): "requests on which callers gave up do not show",
+    (SERVICES, "long_requests"): "requests in flight are wrong while long requests end; load the rules again",
     (SERVICES, "buckets"): "latency of a service shows only in calls to it",
     (SERVICES, "p50"): "latency of a service shows only in calls to it",
     (SERVICES, "p99"): "rare slow requests do not show",
@@ -56,9 +59,11 @@ SIGNAL_COSTS = {
 }
 QUEUES_SHOWN = 20
 NEEDED = {(SERVICES, "requests"), (CALLS, "requests")}
-MAY_BE_EMPTY = {  # no failures, annotations, autoscalers or drained nodes
+MAY_BE_EMPTY = {  # no failures, cancelled or long requests, annotations, autoscalers or drained nodes
     (SERVICES, "failures"),
     (CALLS, "failures"),
+    (SERVICES, "cancelled"),
+    (SERVICES, "long_requests"),
     (KUBERNETES, "autoscaled"),
     (KUBERNETES, "cordoned"),
     (KUBERNETES, "ended"),
@@ -125,9 +130,10 @@ def _rules(poll: Poll, mesh: MeshSettings, collector: CollectorSettings) -> Iter
 
 
 def _connection(poll: Poll, mesh: MeshSettings) -> Finding:
+    address = mesh.prometheus.partition("?")[0]  # its parameters may hold a secret
     if poll.snapshot is None:
-        return Finding("mesh", "problem", poll.why, f"check {mesh.prometheus} and what it scrapes")
-    warned = {text for answer in poll.answers.values() for text in answer.warnings}
+        return Finding("mesh", "problem", poll.why, f"check {address} and what it scrapes")
+    warned = {text for answer in poll.answers.values() for text in answer.warnings if not is_hint(text)}
     if warned:
-        return Finding("mesh", "warning", mesh.prometheus, f"Prometheus warns: {'; '.join(sorted(warned))}")
-    return Finding("mesh", "ok", mesh.prometheus)
+        return Finding("mesh", "warning", address, f"Prometheus warns: {'; '.join(sorted(warned))}")
+    return Finding("mesh", "ok", address)

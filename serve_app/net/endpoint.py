@@ -78,7 +78,7 @@ class Endpoint:
         trusted = ssl_context(self.ca_file)
         context = trusted if isinstance(trusted, ssl.SSLContext) else ssl.create_default_context()
         try:
-            # Without the password, OpenSSL would ask for that of an encrypted key on the terminal.
+            # Without a password here, OpenSSL would ask on the terminal for the password of an encrypted key.
             context.load_cert_chain(self.certificate_file, self.key_file, password=lambda: "")
         except (OSError, ssl.SSLError) as error:
             raise BadSettings(

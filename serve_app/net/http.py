@@ -1,6 +1,7 @@
 """Send one request to an endpoint, with a deadline for the whole exchange."""
 
 import asyncio
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -11,6 +12,7 @@ from serve_app.net.backoff import parse_retry_after
 from serve_app.net.endpoint import Endpoint, SecretUnreadable
 
 Failure = Literal["unreachable", "late", "broken", "overloaded", "failed", "forbidden", "refused", "secret"]
+_URL = re.compile(r" with url: \S+")  # as urllib3 words it
 _MOST_DETAIL = 300  # bytes of a response that go to the log
 _OVERLOADED, _FORBIDDEN, _TRANSIENT = (429, 503), (401, 403), (408, 425)
 
@@ -113,5 +115,5 @@ def _reply(response: httpx.Response, content: bytes) -> Reply:
 
 
 def first_line(error: Exception) -> str:
-    """Type and first line of an error, shortened for a log line."""
-    return f"{type(error).__name__}: {error}".splitlines()[0][:_MOST_DETAIL]
+    """Type and first line of an error, shortened for a log line, without the URL of a request: it may hold a secret."""
+    return _URL.sub("", f"{type(error).__name__}: {error}".splitlines()[0])[:_MOST_DETAIL]

@@ -70,7 +70,7 @@ class CachedTokens:
             return self._token
 
     def reject(self, token: str) -> None:
-        """Forget ``token`` if it is still the newest. A server that refuses all tokens causes few requests for new ones."""
+        """Forget ``token`` if it is still the newest, but not too often: a server may refuse all tokens."""
         with self._lock:
             now = time.monotonic()
             if token == self._token and now >= self._rejected_at + PAUSE_SECONDS:

@@ -70,6 +70,7 @@ class Signals(Struct, forbid_unknown_fields=True, gc=False):
     disk_pressure: Number = ABSENT
     pending_pods: Number = ABSENT
     queue_depth: Number = ABSENT
+    cancelled: Number = ABSENT
 
 
 class Service(Struct, forbid_unknown_fields=True, gc=False):
@@ -109,6 +110,7 @@ class SignalColumns(Struct, forbid_unknown_fields=True):
     disk_pressure: Numbers | UnsetType = UNSET
     pending_pods: Numbers | UnsetType = UNSET
     queue_depth: Numbers | UnsetType = UNSET
+    cancelled: Numbers | UnsetType = UNSET
 
 
 class ServiceColumns(Struct, forbid_unknown_fields=True):

@@ -441,14 +441,14 @@ def service_documents(snapshot: MeshSnapshot, rows: slice = ALL_ROWS) -> list[di
 
 
 def signals_of_table(ids: Sequence[str], table: NDArray[np.float32]) -> list[Signal]:
-    """Signals from values ``[N, 6]`` in the order of ``SignalKind``; NaN: not measured."""
+    """Signals from values ``[N, 7]`` in the order of ``SignalKind``; NaN: not measured."""
     kinds = list(SignalKind)
     measured = zip(*(at.tolist() for at in np.nonzero(table == table)), strict=True)
     return [Signal(kinds[kind], ids[row], float(table[row, kind])) for row, kind in measured]
 
 
 def table_of_signals(snapshot: MeshSnapshot) -> NDArray[np.float32]:
-    """Values of the signals ``[N, 6]`` in the order of ``SignalKind``; NaN: not measured."""
+    """Values of the signals ``[N, 7]`` in the order of ``SignalKind``; NaN: not measured."""
     table = np.full((snapshot.num_nodes, len(SignalKind)), np.nan, np.float32)
     row, column = ({name: i for i, name in enumerate(of)} for of in (snapshot.node_ids, SignalKind))
     for signal in snapshot.signals:

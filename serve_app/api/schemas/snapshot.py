@@ -62,6 +62,9 @@ class ServiceSignals(TypedDict):
     queue_depth: NotRequired[
         Annotated[Number | None, Field(description="messages that wait for it: consumer lag, or depth of its queue")]
     ]
+    cancelled: NotRequired[
+        Annotated[Ratio | None, Field(description="share of its requests on which callers gave up, 0 to 1")]
+    ]
 
 
 @with_config(_STRICT)

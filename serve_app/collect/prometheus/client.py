@@ -7,7 +7,6 @@ what the store says about it is read: an answer that may be incomplete counts as
 are decoded by schema, ten times as fast as into dictionaries.
 """
 
-import re
 import ssl
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
-from urllib.parse import urljoin, urlsplit
 
 import msgspec
 import numpy as np
@@ -28,6 +26,17 @@ from requests.auth import AuthBase
 from urllib3.util import Retry
 
 from serve_app.collect.prometheus.completeness import missing_parts
+from serve_app.collect.prometheus.refusals import (
+    LOGIN,
+    MAY_BE_THE_METHOD,
+    MOST_DETAIL,
+    QUERY_PATH,
+    Failure,
+    QueryFailed,
+    html_page,
+    is_html,
+    refusal,
+)
 from serve_app.net.endpoint import Endpoint, SecretUnreadable, join_url
 from serve_app.net.http import first_line
 from serve_app.net.tokens import NoToken, TokenSource
@@ -36,13 +45,7 @@ Numbers = NDArray[np.float64]
 
 MOST_BYTES = 128 << 20  # in one reply
 CHUNK = 1 << 16  # bytes per read; the deadline is checked after each
-
-QUERY_PATH = "/api/v1/query"
-MOST_DETAIL = 300  # characters of a failure's description
-
-Failure = Literal[
-    "unreachable", "late", "refused", "overloaded", "forbidden", "unreadable", "too_large", "busy", "incomplete"
-]
+OTHER_METHOD_SECONDS = 60.0  # after POST and GET were refused, until the other one is tried again
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +183,7 @@ class Prometheus:
         except OSError as error:  # the base class of all errors of requests; unreadable certificates are no others
             return QueryAnswer(failed=_classify_error(error), detail=_describe(error), seconds=time.monotonic() - began)
         seconds = time.monotonic() - began
-        missing = missing_parts(
-            reply.warnings, reply.headers, is_partial=reply.is_partial, harmless=self._harmless
-        )
+        missing = missing_parts(reply.warnings, reply.headers, is_partial=reply.is_partial, harmless=self._harmless)
         said = (*reply.warnings, *reply.infos)
         if missing:
             detail = "; ".join(missing)[:MOST_DETAIL]
@@ -200,14 +201,6 @@ class _DecodedReply:
     size: int
 
 
-class _Failed(requests.RequestException):
-    """A query without a usable reply, and why."""
-
-    def __init__(self, failed: Failure, detail: str) -> None:
-        super().__init__(detail)
-        self.failed = failed
-
-
 class _Reply(requests.Response):
     """A complete reply that is decoded by schema."""
 
@@ -215,19 +208,19 @@ class _Reply(requests.Response):
         """The decoded reply, at the place where prometheus-api-client looks for its result.
 
         Raises:
-            _Failed: if the body is incomplete or is not an instant vector.
+            QueryFailed: if the body is incomplete or is not an instant vector.
         """
-        if _is_html(self):
-            raise _Failed("unreadable", f"expected JSON, got {_html_page(self)}; {_LOGIN}")
+        if is_html(self):
+            raise QueryFailed("unreadable", f"expected JSON, got {html_page(self)}; {LOGIN}")
         try:
             body = _decode(self.content)
         except msgspec.MsgspecError as error:
-            raise _Failed("unreadable", f"{error} in {len(self.content)} bytes") from error
+            raise QueryFailed("unreadable", f"{error} in {len(self.content)} bytes") from error
         if body.status == "error":
-            raise _Failed("refused", body.error or "an error without a message")
+            raise QueryFailed("refused", body.error or "an error without a message")
         if body.data is None or (body.data.resultType or ("" if body.data.result else "vector")) != "vector":
             found = (body.data or _Data()).resultType or body.error or "no data"
-            raise _Failed("unreadable", f"expected an instant vector, got {found!r}")
+            raise QueryFailed("unreadable", f"expected an instant vector, got {found!r}")
         decoded = _DecodedReply(
             _to_samples(body.data.result or ()),
             tuple(filter(None, body.warnings or ())),
@@ -245,6 +238,7 @@ class _Session(requests.Session):
         self._most_bytes = most_bytes
         self._url = join_url(endpoint.url, QUERY_PATH)
         self._method = "POST"
+        self._other_from = 0.0  # when the other method may be tried
         self._tokens = tokens
         self.auth = _Auth(endpoint, tokens)
         if endpoint.ca_file:
@@ -254,25 +248,28 @@ class _Session(requests.Session):
             self.cert = (own, str(endpoint.key_file)) if endpoint.key_file else own
 
     def request(self, method: str, url: str, **kwargs: Any) -> requests.Response:  # type: ignore[override]
-        """Send a query, whatever method and URL prometheus-api-client has in mind; ``timeout`` covers the whole reply, s.
+        """Send a query; ``timeout`` covers the whole reply, s. Method and URL of prometheus-api-client are not used: it
+        knows no query parameters of the address.
 
         Gateways that allow only one of POST and GET refuse the other in several ways. The one that works is remembered.
 
         Raises:
-            _Failed: if the reply has another status than 200.
+            QueryFailed: if the reply has another status than 200.
         """
         until = time.monotonic() + kwargs["timeout"]
         used = self._method
         reply = self._send(used, until, kwargs)
-        if reply.status_code == 401 and self._tokens is not None and self._has_new_token(reply):
+        if reply.status_code == 401 and self._has_new_token(reply):
             reply = self._send(used, until, kwargs)
-        if reply.status_code in _MAY_BE_THE_METHOD:
+        if reply.status_code in MAY_BE_THE_METHOD and time.monotonic() >= self._other_from:
             other = "GET" if used == "POST" else "POST"
             second = self._send(other, until, kwargs)
-            if second.status_code not in _MAY_BE_THE_METHOD:
+            if second.status_code not in MAY_BE_THE_METHOD:
                 self._method, reply = other, second
+            else:
+                self._other_from = time.monotonic() + OTHER_METHOD_SECONDS
         if reply.status_code != 200:
-            raise _refusal(reply, self._url, self._method)
+            raise refusal(reply, self._url, self._method)
         return reply
 
     def _send(self, method: str, until: float, options: Mapping[str, Any]) -> _Reply:
@@ -293,10 +290,10 @@ class _Session(requests.Session):
         return whole
 
     def _has_new_token(self, reply: requests.Response) -> bool:
-        """Whether there is another token than the one that was refused."""
-        refused = str(reply.request.headers.get("Authorization", "")).removeprefix("Bearer ")
+        """Whether a token source has another token than the one that was refused."""
         if self._tokens is None:
             return False
+        refused = str(reply.request.headers.get("Authorization", "")).removeprefix("Bearer ")
         self._tokens.reject(refused)
         return _issue(self._tokens) != refused
 
@@ -306,9 +303,10 @@ class _Session(requests.Session):
             parts.append(part)
             size += len(part)
             if size > self._most_bytes:
-                raise _Failed(
+                raise QueryFailed(
                     "too_large",
-                    f"more than {self._most_bytes} bytes; load the rules that `tagae rules` prints into this Prometheus",
+                    f"more than {self._most_bytes} bytes; load the rules that `tagae rules` prints into this "
+                    "Prometheus",
                 )
             if time.monotonic() > until:
                 raise requests.ReadTimeout("the reply was too slow")
@@ -325,7 +323,7 @@ class _Auth(AuthBase):
         try:
             request.headers.update(self._endpoint.request_headers())
         except SecretUnreadable as error:
-            raise _Failed("forbidden", f"secret: {error}") from error
+            raise QueryFailed("forbidden", f"secret: {error}") from error
         if self._tokens is not None:
             request.headers["Authorization"] = f"Bearer {_issue(self._tokens)}"
         return request
@@ -335,9 +333,9 @@ def _issue(tokens: TokenSource) -> str:
     try:
         return tokens.token()
     except SecretUnreadable as error:
-        raise _Failed("forbidden", f"secret: {error}") from error
+        raise QueryFailed("forbidden", f"secret: {error}") from error
     except NoToken as error:
-        raise _Failed("forbidden", str(error)) from error
+        raise QueryFailed("forbidden", str(error)) from error
 
 
 _BODY = msgspec.json.Decoder(_Body, strict=False)  # strict=False decodes numbers from text, in a third of the time
@@ -359,73 +357,8 @@ def _number(sample: _Sample) -> float:
     return np.nan if sample.value is None or sample.value.value is None else sample.value.value
 
 
-_STATUS: dict[int, Failure] = {
-    206: "incomplete", 401: "forbidden", 403: "forbidden", 407: "forbidden", 429: "overloaded", 503: "overloaded",
-}  # fmt: skip
-_MAY_BE_THE_METHOD = (403, 404, 405, 501)  # statuses with which gateways refuse POST or GET
-_REDIRECTS = (301, 302, 303, 307, 308)
-_LOGIN = (
-    "is a login in front of this Prometheus? give the credentials that it accepts, or the address of Prometheus behind it"
-)
-_TITLE = re.compile(rb"<title[^>]*>(.*?)</title>", re.DOTALL | re.IGNORECASE)
-
-
-class _Message(msgspec.Struct):
-    error: str | None = None
-    message: str | None = None
-
-
-def _refusal(reply: requests.Response, url: str, method: str) -> _Failed:
-    """The failure for a status other than 200."""
-    status = reply.status_code
-    failed = _STATUS.get(status, "refused")
-    if status in _REDIRECTS:
-        return _Failed(failed, f"{status} {_redirect(url, reply.headers.get('Location', ''))}")
-    text = _text(reply)
-    detail = f"{status} {text}"[:MOST_DETAIL].rstrip()
-    if "no org id" in text:
-        detail += "; name the tenant: headers = {X-Scope-OrgID = ...}"
-    elif status == 414 or (status == 431 and method == "GET"):
-        detail += "; the queries do not fit in a URL: allow POST"
-    return _Failed(failed, detail)
-
-
-def _redirect(url: str, location: str) -> str:
-    """What to do about a redirect. Its query can have a secret, so it is left out; it is never followed, because it
-    would carry credentials to another server."""
-    target, own = urlsplit(urljoin(url, location)), urlsplit(url)
-    where = f"{target.scheme}://{target.netloc.rpartition('@')[2]}{target.path}"
-    if target.hostname == own.hostname and target.path.endswith(QUERY_PATH):
-        return f"redirects to {where}; set `prometheus` to {where.removesuffix(QUERY_PATH)}"
-    return f"redirects to {where}; {_LOGIN}"
-
-
-def _is_html(reply: requests.Response) -> bool:
-    kind = reply.headers.get("Content-Type", "")
-    return "text/html" in kind.lower() or reply.content[:200].lstrip()[:1] == b"<"
-
-
-def _html_page(reply: requests.Response) -> str:
-    title = _TITLE.search(reply.content[:CHUNK])
-    name = " ".join(title[1].decode("utf-8", "replace").split())[:80] if title else ""
-    return f"an HTML page ({name})" if name else "an HTML page"
-
-
-def _text(reply: requests.Response) -> str:
-    """The message of a reply: of Prometheus' error, or the start of any other body, in one line."""
-    if _is_html(reply):
-        return _html_page(reply)
-    text = reply.content[:CHUNK].decode("utf-8", "replace")
-    try:
-        body = msgspec.json.decode(reply.content, type=_Message)
-        text = body.error or body.message or text
-    except msgspec.MsgspecError:
-        pass
-    return " ".join(text.split())[:MOST_DETAIL]
-
-
 def _classify_error(error: OSError) -> Failure:
-    if isinstance(error, _Failed):
+    if isinstance(error, QueryFailed):
         return error.failed
     if isinstance(error, requests.Timeout):
         return "late"
@@ -438,12 +371,18 @@ def _classify_error(error: OSError) -> Failure:
 
 def _describe(error: OSError) -> str:
     """The operating system's reason, such as "connection refused", or else the first line of the error."""
-    if isinstance(error, _Failed):
+    if isinstance(error, QueryFailed):
         return str(error)
+    reason = _system_reason(error) or first_line(error)
+    asks_for_certificate = "certificate required" in reason.replace("_", " ").lower()
+    return f"{reason}; set certificate_file and key_file" if asks_for_certificate else reason
+
+
+def _system_reason(error: OSError) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno and cause.strerror:
             return cause.strerror.lower()
         inner = getattr(cause, "reason", None) or next(iter(cause.args), None)
         cause = cause.__cause__ or (inner if isinstance(inner, BaseException) else None)
-    return first_line(error)
+    return ""

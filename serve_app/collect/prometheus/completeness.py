@@ -34,7 +34,9 @@ _HINTS = re.compile(
     re.IGNORECASE,
 )
 # A text with one of these is no hint, whatever else it says.
-_CUT = re.compile(r"\b(partial|incomplete|truncated|timed? ?out|unavailable|unreachable|not exhaustive)\b", re.IGNORECASE)
+_CUT = re.compile(
+    r"\b(partial|incomplete|truncated|timed? ?out|unavailable|unreachable|not exhaustive)\b", re.IGNORECASE
+)
 
 
 class _Limited(msgspec.Struct, rename="pascal"):

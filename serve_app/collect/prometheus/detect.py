@@ -71,7 +71,14 @@ def generic_dialect(settings: GenericSettings) -> Dialect:
         }
         for queries, labels in ((settings.services, settings.service_labels), (settings.calls, settings.call_labels))
     )
-    return Dialect("generic", services, calls, (), frozenset(settings.external))
+    return Dialect(
+        "generic",
+        services,
+        calls,
+        (),
+        frozenset(settings.external),
+        in_flight_of_durations="long_requests" in services,
+    )
 
 
 def detect_dialect(

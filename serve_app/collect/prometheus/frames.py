@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from model.names import escape_name, escape_namespace
 from model.snapshot import IntArray
 from serve_app.collect.prometheus.client import Numbers, Samples
+from serve_app.collect.prometheus.long_requests import LEAST_LONG, Border, leave_out_long
 from serve_app.collect.prometheus.query import Join
 
 Key = tuple[str, ...]
 BUCKET = "le"
+OPTIONAL = "?"  # before a label that a series may lack
 VERBATIM = frozenset({BUCKET, "annotation", "value", "queue"})  # labels that are not names
 _LABELS = msgspec.json.Decoder(dict[str, str | None] | None)  # some gateways write null for what is empty
 
@@ -84,14 +86,14 @@ class Column:
 @dataclass(slots=True)
 class LabelReader:
     """Reads keys from label sets and caches them between polls: reading labels is most of the work, and label sets
-    rarely change. ``=text`` among the labels stands for that text."""
+    rarely change. Among the labels, ``=text`` stands for that text, and ``?label`` for one that may be absent."""
 
     labels: tuple[str, ...]
     index: KeyIndex = field(default_factory=KeyIndex)
     known: dict[bytes, int] = field(default_factory=dict)
 
     def read(self, label_sets: Sequence[bytes]) -> IntArray:
-        """``[R]`` number of each label set's key; -1 if one of the labels is absent or empty."""
+        """``[R]`` number of each label set's key; -1 if a label that is not optional is absent or empty."""
         found = [self.known.get(one) for one in label_sets]
         if None in found:
             found = [
@@ -102,7 +104,8 @@ class LabelReader:
     def _read(self, label_set: bytes) -> int:
         values = _LABELS.decode(label_set) or {}
         key = tuple(_label_value(label, values, is_namespace=not i % 2) for i, label in enumerate(self.labels))
-        self.known[label_set] = number = self.index.number_of(key) if all(key) else -1
+        is_named = all(part or label.startswith(OPTIONAL) for part, label in zip(key, self.labels, strict=True))
+        self.known[label_set] = number = self.index.number_of(key) if is_named else -1
         return number
 
 
@@ -110,6 +113,8 @@ def _label_value(label: str, values: Mapping[str, str | None], *, is_namespace: 
     """The value of a label, as a part of an id. Namespaces and names alternate in keys."""
     if label.startswith("="):
         return label[1:]
+    if label.startswith(OPTIONAL):
+        return values.get(label[1:]) or ""
     value = values.get(label) or ""
     if label in VERBATIM:
         return value
@@ -156,7 +161,9 @@ def read_column(samples: Samples, reader: LabelReader, joined_by: Join = "sum") 
     return Column(reader.index, distinct, found[distinct])
 
 
-def read_quantiles(samples: Samples, reader: BucketReader, shares: Sequence[float]) -> list[Column]:
+def read_quantiles(
+    samples: Samples, reader: BucketReader, shares: Sequence[float], border: Border | None = None
+) -> list[Column]:
     """Quantiles from rates of cumulative buckets, with the interpolation of ``histogram_quantile``: linear within a
     bucket, from 0 in the first one, and the highest finite bound above it. Rates of one bound are added, however it is
     spelled: ``0.1``, ``0.10`` and ``1e-1``.
@@ -165,9 +172,11 @@ def read_quantiles(samples: Samples, reader: BucketReader, shares: Sequence[floa
         samples: one for each key and bound.
         reader: reads their labels.
         shares: quantiles, 0 to 1.
+        border: from which requests are long, and left out of the quantiles; None: none is left out.
 
     Returns:
-        A column for each share; NaN without counts.
+        A column for each share; NaN without counts. With a border one more: the rate of long requests, where there are
+        any.
     """
     counted = read_column(samples, reader.labels)
     owners, bounds = reader.read(counted.numbers)
@@ -178,9 +187,15 @@ def read_quantiles(samples: Samples, reader: BucketReader, shares: Sequence[floa
     distinct, place = np.unique(bounds[usable], return_inverse=True)
     size = len(keys) * len(distinct)
     cells = row_of[owners[usable]] * len(distinct) + place
-    counts = np.bincount(cells, counted.values[usable], size)
-    counts = np.where(np.bincount(cells, minlength=size) > 0, counts, np.nan).reshape(len(keys), len(distinct))
-    return [Column(reader.index, keys, bucket_quantile(counts, distinct, share)) for share in shares]
+    added = np.bincount(cells, counted.values[usable], size)
+    has = np.bincount(cells, minlength=size) > 0
+    counts: Numbers = np.where(has, added, np.nan).reshape(len(keys), len(distinct))
+    more = []
+    if border is not None:
+        counts, distinct, long = leave_out_long(counts, distinct, border)
+        some = np.flatnonzero(long >= LEAST_LONG)
+        more.append(Column(reader.index, keys[some], long[some]))
+    return [*(Column(reader.index, keys, bucket_quantile(counts, distinct, share)) for share in shares), *more]
 
 
 def _bound(text: str) -> float:

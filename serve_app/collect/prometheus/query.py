@@ -1,13 +1,15 @@
 """Queries of one kind of mesh: PromQL by role, the labels that name services, the unit.
 
 Labels of a result are not renamed: a query lists which of them are namespace and name. ``$window`` is the rate window.
-It should be at least four scrape intervals long, or a late scrape leaves gaps.
+It should be at least four scrape intervals long, or a late scrape leaves gaps. ``$long_milliseconds`` is a regular
+expression for the bounds of buckets that count long requests.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from serve_app.collect.prometheus.long_requests import Border, numerals_from
 from serve_app.settings.roles import Role
 
 SECONDS, MILLISECONDS = 1.0, 1e-3
@@ -23,7 +25,7 @@ class Query:
         promql: the query, with ``$window`` for the rate window, ``$since`` for the time since the previous poll and
             ``$match`` at the start of each selector for the matchers of the settings.
         labels: labels of namespace and name; for calls, of the source and then of the destination. ``=text`` stands for
-            the constant text, for meshes without namespaces.
+            the constant text, for meshes without namespaces, and ``?label`` for one that a series may lack.
         unit: factor that converts a value to s, 1/s or a ratio.
         joined_by: how the values of several series with one key are joined: rates, counts and buckets are added; of
             quantiles, states, recorded values and groups, the largest counts.
@@ -43,9 +45,27 @@ class Query:
             match: matchers, each with a comma behind it, for example ``cluster="prod",``.
         """
         promql = self.promql.replace("$match ", match).replace("$match", match).replace("{}", "")
+        if "$long_milliseconds" in promql:
+            long = numerals_from(Border.of(window_seconds, MILLISECONDS).first_long)
+            promql = promql.replace("$long_milliseconds", long)
         for name, seconds in (("$window", window_seconds), ("$since", since_seconds)):
             promql = promql.replace(name, f"{round(seconds * 1000)}ms")  # PromQL allows no decimal point in a duration
         return promql
+
+    def where(self, matcher: str) -> "Query":
+        """The query for the series that fit one more matcher; of a built-in query only."""
+        return replace(self, promql=self.promql.replace("$match", f"$match {matcher},"))
+
+
+@dataclass(frozen=True, slots=True)
+class Reporters:
+    """Which proxies report requests, the preferred one first. Several may report the same request: ``reporters.py``.
+
+    Their queries have the label ``reporter`` behind the names.
+    """
+
+    services: tuple[str, ...]
+    calls: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +78,14 @@ class Dialect:
             failure. Latencies come from ``buckets``, or from ``p50`` and ``p99``.
         signature: at least one of these series exists in every mesh of this kind.
         external: names of callers that are not services; their calls count as traffic from outside.
-        serves: which workload serves which service: namespace and name of both. None if they have the same name.
+        serves: which workload serves which service: namespace and name of both, and how many requests it has answered.
+            None if they have the same name.
+        callers: which caller, as calls name it, runs as which workload: namespace and name of both. None if calls name
+            the workload.
+        names_workloads: whether services are named by their workload too, and need the names that ``serves`` gives.
+        reporters: None if each request is reported once.
+        in_flight_of_durations: whether requests in flight are computed from the duration of requests that ended. They
+            are unknown while long requests end.
     """
 
     name: str
@@ -67,6 +94,10 @@ class Dialect:
     signature: tuple[str, ...]
     external: frozenset[str] = field(default_factory=frozenset)
     serves: Query | None = None
+    callers: Query | None = None
+    names_workloads: bool = False
+    reporters: Reporters | None = None
+    in_flight_of_durations: bool = False
 
 
 def escape(expression: str) -> str:
@@ -76,7 +107,7 @@ def escape(expression: str) -> str:
 
 def by(labels: tuple[str, ...], *more: str) -> str:
     """The labels of a ``by`` clause, without constants."""
-    return ", ".join((*(name for name in labels if not name.startswith("=")), *more))
+    return ", ".join((*(name.removeprefix("?") for name in labels if not name.startswith("=")), *more))
 
 
 def rate_queries(

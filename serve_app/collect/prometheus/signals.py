@@ -1,4 +1,4 @@
-"""Signals from cAdvisor, kube-state-metrics, kubelets and exporters of brokers in the same Prometheus.
+"""Signals from cAdvisor, kube-state-metrics, kubelets, exporters of brokers and the mesh in the same Prometheus.
 
 Few meshes have all of these series, so the collector looks for them now and then, and queries only those that exist.
 Signals of pods are by pod; :class:`~serve_app.collect.prometheus.pods.Pods` knows their workloads.
@@ -9,6 +9,7 @@ Signals of pods are by pod; :class:`~serve_app.collect.prometheus.pods.Pods` kno
 - Disk is the fullest volume that a pod of the service mounts; 1 if one of their nodes reports disk pressure.
 - A queue belongs to the service of the settings, or to the only service or workload with the name of the queue or of
   the consumer group.
+- Requests on which callers gave up are no failures of the service. The proxies of some meshes tell them apart.
 """
 
 from collections import defaultdict
@@ -27,6 +28,8 @@ PODS, DISK, QUEUES = "pods", "disk", "queues"  # roles of the queries
 QUEUE = ("queue",)
 FIND_AGAIN = 600.0  # s between two looks for series
 LEAST_THROTTLED = 0.01  # share of CPU periods that is sent
+LEAST_CANCELLED = 0.01  # share of requests that is sent
+FEW_CANCELLED = 3.0  # requests in the rate window, below which callers gave up by chance
 LONGEST_SINCE = 600.0  # s that a query of events looks back after failures
 
 # What is looked for, by source: a series that exists if the source does.
@@ -205,6 +208,29 @@ def read_signals(
             key = SignalKind.QUEUE_DEPTH, service
             found[key] = min(found.get(key, 0.0) + max(depth, 0.0), LARGEST_VALUE)
     return [Signal(kind, "/".join(service), value) for (kind, service), value in found.items()], sorted(unmapped)
+
+
+def read_cancellations(
+    cancelled: Column | None, requests: Column, services: Collection[Key], window_seconds: float
+) -> list[Signal]:
+    """Read the share of requests on which callers gave up.
+
+    Args:
+        cancelled, requests: 1/s by service; None: the mesh does not tell cancelled requests apart.
+        services: of the mesh. Signals of others are left out.
+        window_seconds: rate window, s.
+    """
+    if cancelled is None:
+        return []
+    all_requests = dict(_finite(requests))
+    shares = {key: 0.0 for key in services if all_requests.get(key, 0.0) > 0}
+    for key, rate in _finite(cancelled):
+        if key in shares and rate * window_seconds >= FEW_CANCELLED:
+            shares[key] = min(rate / all_requests[key], 1.0)
+    # Few services have cancelled requests, so those of the others are left out, except one: it shows that they were
+    # counted.
+    sent = [key for key, share in shares.items() if share >= LEAST_CANCELLED] or sorted(shares)[:1]
+    return [Signal(SignalKind.CANCELLED, "/".join(key), shares[key]) for key in sent]
 
 
 def _signals_of_pods(

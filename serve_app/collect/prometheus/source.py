@@ -30,15 +30,19 @@ from serve_app.collect.prometheus.kubernetes import (
     read_annotations,
     read_controllers,
 )
+from serve_app.collect.prometheus.long_requests import Border
 from serve_app.collect.prometheus.pods import OWNERS, POD_QUERIES, RESOURCES, USAGE_QUERIES, PodCoverage, Pods
 from serve_app.collect.prometheus.query import Dialect, Query
+from serve_app.collect.prometheus.reporters import RowJoiner
 from serve_app.collect.prometheus.rules import recording_rules
+from serve_app.collect.prometheus.service_names import ServiceNames
 from serve_app.collect.prometheus.signals import (
     FIND_AGAIN,
     LONGEST_SINCE,
     PODS,
     Queues,
     by_workload,
+    read_cancellations,
     read_signals,
     search_query,
     signal_queries,
@@ -154,7 +158,9 @@ class PrometheusSource:
         self._workloads: WorkloadState | None = None  # None before the first poll
         self._policies: list[ServicePolicy] = []
         self._ignored: list[str] = []
+        self._names = ServiceNames(dialect.external)
         self._labels = _LabelCache()
+        self._rows = self._row_joiners()
         self._cached: dict[Role, CachedColumns] = {}
 
     @property
@@ -172,6 +178,7 @@ class PrometheusSource:
         until = time.monotonic() + self.options.within_seconds
         if len(self._labels) > MOST_LABEL_SETS:
             self._labels, self._cached = _LabelCache(), {}
+            self._rows = self._row_joiners()
         self._reads_rules = self._should_read_rules(at)
         self._look_for_signals(at, until)
         signals = signal_queries(self._signal_sources or frozenset(), self._queues)
@@ -192,6 +199,7 @@ class PrometheusSource:
             failed = (answers[of, "requests"] for of in missing)
             reasons = dict.fromkeys(f"{answer.failed} ({answer.detail})" for answer in failed)
             return replace(poll, why=f"no request rates of {' and '.join(missing)}: {'; '.join(reasons)}")
+        self._learn_names(found, at, until)
         try:
             snapshot = self._assemble(found, at)
         except InvalidSnapshot as error:
@@ -232,7 +240,14 @@ class PrometheusSource:
         return bool((answer.samples.values >= self.options.recorded_from_calls).any())
 
     def _assemble(self, found: Mapping[str, Mapping[str, Column]], at: datetime) -> MeshSnapshot:
-        known, services = found[KUBERNETES], found[SERVICES]
+        known = found[KUBERNETES]
+        names = self._names
+        services = self._rows[SERVICES].join(
+            found[SERVICES], names.of if self._dialect.names_workloads else _same, names.version
+        )
+        calls = self._rows[CALLS].join(found[CALLS], lambda key: (*names.of(key[:2]), *key[2:]), names.version)
+        if self._dialect.in_flight_of_durations:
+            services = _mask_in_flight(services)
         serving = self._match_workloads(known.get("serves"))
         pods = self._read_pods(known)
         now = read_controllers(known) if CONTROLLERS.keys() <= known.keys() else {}
@@ -252,11 +267,12 @@ class PrometheusSource:
         def signals(keys: Sequence[Key]) -> list[Signal]:
             self._coverage = pods.coverage(keys, serving) if pods else None
             found, self._unmapped = read_signals(by_workload(known, pods), workload_services, keys, self._queues)
-            return found
+            window = self.options.window_seconds
+            return [*found, *read_cancellations(services.get("cancelled"), services["requests"], keys, window)]
 
         snapshot = assemble(
             {**services, **resources},
-            found[CALLS],
+            calls,
             at,
             external=self._dialect.external,
             changes=changes,
@@ -271,8 +287,36 @@ class PrometheusSource:
         return Pods(known, self._labels.index, self.options.window_seconds) if OWNERS in known else None
 
     def _match_workloads(self, pairs: Column | None) -> ServiceMapping:
-        services = self._dialect.services["requests"].labels
-        return ServiceMapping(self._labels.index(WORKLOAD), self._labels.index(services), pairs)
+        return ServiceMapping(self._labels.index(WORKLOAD), self._rows[SERVICES].index, pairs)
+
+    def _row_joiners(self) -> dict[str, RowJoiner]:
+        reporters = self._dialect.reporters
+        return {
+            of: RowJoiner(self._labels.index(queries["requests"].labels), parts, preferred)
+            for of, queries, parts, preferred in (
+                (SERVICES, self._dialect.services, 2, reporters.services if reporters else ()),
+                (CALLS, self._dialect.calls, 4, reporters.calls if reporters else ()),
+            )
+        }
+
+    def _learn_names(self, found: Mapping[str, Mapping[str, Column]], at: datetime, until: float) -> None:
+        """Learn which caller belongs to which service. Workloads of callers are asked for when new callers appear."""
+        if (serves := found[KUBERNETES].get("serves")) is not None:
+            self._names.add_served(serves)
+        query = self._dialect.callers
+        if query is None:
+            return
+        requests, rows = found[CALLS]["requests"], self._rows[CALLS]
+        names = rows.names(requests)
+        callers = {rows.index.keys[number][:2] for number in np.unique(names).tolist()}
+        new = [caller for caller in callers if not self._names.is_known(caller)]
+        if not new:
+            return
+        text = query.at(self.options.window_seconds)
+        answer = self._prometheus.ask({"callers": text}, at, max(until - time.monotonic(), 0.0))["callers"]
+        if not answer.failed:  # otherwise the next poll asks again
+            column = self._labels.read((KUBERNETES, "callers"), query, answer.samples)["callers"]
+            self._names.add_callers(column.keys, new)
 
     def _read_workloads_before(self, at: datetime) -> WorkloadState:
         """The workloads one interval before the first poll, so that this poll can already report planned changes."""
@@ -308,7 +352,8 @@ class PrometheusSource:
         masked: list[Role] = []
         for role, answer in answers.items():
             if not answer.failed:
-                self._cached[role] = CachedColumns(self._labels.read(role, queries[role], answer.samples), at)
+                window = self.options.window_seconds
+                self._cached[role] = CachedColumns(self._labels.read(role, queries[role], answer.samples, window), at)
             cached = self._cached.get(role)
             age = abs((at - cached.at).total_seconds()) if cached else float("inf")
             keep = 0.0 if role in FRESH_ONLY else self.options.keep_seconds
@@ -332,14 +377,16 @@ class _LabelCache:
         readers = (*self._readers.values(), *(bucket.labels for bucket in self._buckets.values()))
         return sum(len(reader.known) for reader in readers)
 
-    def read(self, role: Role, query: Query, samples: Samples) -> dict[str, Column]:
-        """Convert a result to columns, in our units."""
+    def read(self, role: Role, query: Query, samples: Samples, window_seconds: float = 0.0) -> dict[str, Column]:
+        """Convert a result to columns, in our units. Latencies need the rate window."""
         reader = self._reader(query.labels)
         if role[1] != "buckets":
             return {role[1]: _convert_unit(read_column(samples, reader, query.joined_by), query)}
         buckets = self._buckets.setdefault(query.labels, BucketReader(query.labels, reader.index))
-        columns = read_quantiles(samples, buckets, list(SHARES.values()))
-        return {name: _convert_unit(one, query) for name, one in zip(SHARES, columns, strict=True)}
+        border = Border.of(window_seconds, query.unit)
+        *columns, long = read_quantiles(samples, buckets, list(SHARES.values()), border)
+        found: dict[str, Column] = {"long_requests": long}
+        return found | {name: _convert_unit(one, query) for name, one in zip(SHARES, columns, strict=True)}
 
     def index(self, labels: tuple[str, ...]) -> KeyIndex:
         """All keys with these labels."""
@@ -366,3 +413,17 @@ def _queries(dialect: Dialect) -> Queries:
 
 def _convert_unit(found: Column, query: Query) -> Column:
     return found if query.unit == 1 else replace(found, values=found.values * query.unit)
+
+
+def _mask_in_flight(services: dict[str, Column]) -> dict[str, Column]:
+    """Leave out the requests in flight of services whose long requests end: each one would count with all the seconds
+    that it lasted, in the window in which it is no longer in flight."""
+    if not {"in_flight", "long_requests"} <= services.keys():
+        return services
+    in_flight, long = services["in_flight"], services["long_requests"]
+    ended = np.nan_to_num(long.align(in_flight.index, in_flight.numbers)) > 0
+    return {**services, "in_flight": replace(in_flight, values=np.where(ended, np.nan, in_flight.values))}
+
+
+def _same(key: Key) -> Key:
+    return key

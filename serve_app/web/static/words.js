@@ -17,6 +17,7 @@ const METRICS = {
   pending_pods: ["pending pods", (x) => figures(x)],
   overdue_work: ["regular work", span],
   queue_depth: ["queue depth", (x) => figures(x)],
+  cancelled: ["cancelled requests", percent],
 };
 
 const LEAST_ERRORS = 0.0005; // share that a label shows

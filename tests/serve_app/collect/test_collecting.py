@@ -210,6 +210,32 @@ async def test_annotations_without_effect_are_logged_once_and_counted(caplog: py
     assert len(service.taken) == 3
 
 
+async def test_incomplete_answers_are_logged_once_and_stated(caplog: pytest.LogCaptureFixture) -> None:
+    """The last values stand in for them, so there are snapshots all the time."""
+    lost: list[str] = []
+
+    def polled(at: datetime) -> Poll:
+        answers = {("calls", str(i)): QueryAnswer(failed="incomplete", detail=said) for i, said in enumerate(lost)}
+        return replace(good_poll(at), answers=answers)
+
+    caplog.set_level("INFO")
+    source, service = Scripted(polled), Service()
+    one = run_collector(source, service)
+    for i, said in enumerate(([], ["store-1 is away"] * 2, ["store-1 is away", "isPartial: true"])):
+        lost[:] = said
+        await one.tick(NOW + 10 * i)
+    assert one.state.incomplete == "store-1 is away; isPartial: true"
+    assert one.state.failures == {"incomplete": 4}
+    assert one.state.problem == ""
+    assert caplog.text.count("answers of Prometheus may be incomplete, ignoring them: store-1 is away") == 1
+    assert "complete again" not in caplog.text
+    lost.clear()
+    await one.tick(NOW + 30)
+    assert one.state.incomplete == ""
+    assert caplog.text.count("answers of Prometheus are complete again") == 1
+    assert len(service.taken) == 4
+
+
 async def test_an_unexpected_error_does_not_end_the_loop(caplog: pytest.LogCaptureFixture) -> None:
     asked = asyncio.Event()
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from random import Random
 
 import numpy as np
 import pytest
@@ -9,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve_app.collect.prometheus.client import Samples
+from serve_app.collect.prometheus.detect import generic_dialect
+from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.frames import BucketReader, LabelReader, read_column, read_quantiles
+from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, OPTIONAL, RESOURCES
+from serve_app.collect.prometheus.rules import recording_rules
+from serve_app.collect.prometheus.signals import BROKERS, SOURCES, Queues, search_query, signal_queries
+from serve_app.settings import GenericSettings
 
 Sample = tuple[bytes, float]
 
@@ -111,3 +118,96 @@ def test_columns_are_aligned_with_keys_by_number_or_by_name() -> None:
     other = read_column(vector([sample(7, app="d"), sample(5, app="b")]), LabelReader(("app",)))
     np.testing.assert_array_equal(second.align(first.index, first.numbers), [math.nan, 20])
     np.testing.assert_array_equal(other.align(first.index, first.numbers), [math.nan, 5])
+
+
+# Several series with one key differ in the spelling of a label's value.
+
+SPELLINGS = {
+    0.1: ("0.1", "0.10", "1e-1", "1E-01", ".1", "0.10000000000000001"),
+    1.0: ("1", "1.0", "1.00", "1e0", "01"),
+    100.0: ("100", "1E2", "1e+02", "100.0"),
+    0.3: ("0.3", "0.30000000000000004", "3e-1"),
+    math.inf: ("+Inf", "inf", "Inf", "+inf", "Infinity", "+INF"),
+}
+
+
+@given(
+    st.lists(st.lists(st.floats(0, 100), min_size=5, max_size=5), min_size=1, max_size=5),
+    st.floats(0.01, 0.99),
+    st.randoms(use_true_random=False),
+)
+def test_spellings_of_a_bound_are_one_bucket(counted: list[list[float]], share: float, random: Random) -> None:
+    """Each instance of a service has a spelling of its own for each bound; the order of samples does not matter."""
+    bounds = sorted(SPELLINGS)
+    rows = [np.cumsum(counts).tolist() for counts in counted]
+    samples = [
+        sample(count, app="a", le=random.choice(SPELLINGS[bound]))
+        for row in rows
+        for count, bound in zip(row, bounds, strict=True)
+    ]
+    merged: dict[bytes, float] = {}
+    for labels, count in samples:  # as `sum by (le)` does, which knows texts only
+        merged[labels] = merged.get(labels, 0.0) + count
+    sent = list(merged.items())
+    random.shuffle(sent)
+    (found,) = read_quantiles(vector(sent), BucketReader(("app",)), [share])
+    total = np.sum(rows, axis=0).tolist()
+    np.testing.assert_allclose(found.values, [histogram_quantile(share, total, tuple(bounds))], rtol=1e-9)
+
+
+def test_a_bound_that_is_no_number_takes_nothing_from_the_others() -> None:
+    good = bucketed([5, 10, 10], (0.1, 0.2, math.inf), app="a")
+    bad = [sample(7, app="a", le=text) for text in ("", "often", "NaN", "0,1")]
+    (found,) = read_quantiles(vector([*bad, *good]), BucketReader(("app",)), [0.5])
+    np.testing.assert_allclose(found.values, [0.1])
+
+
+def test_bounds_that_differ_stay_apart() -> None:
+    samples = [sample(4, app="a", le="0.1"), sample(8, app="a", le="0.100001"), sample(8, app="a", le="+Inf")]
+    (found,) = read_quantiles(vector(samples), BucketReader(("app",)), [0.5])
+    np.testing.assert_allclose(found.values, [0.1])
+
+
+@pytest.mark.parametrize(
+    ("values", "added", "largest"),
+    [
+        ([1.0, 2.0, 4.0], 7.0, 4.0),
+        ([0.25, math.nan], math.nan, 0.25),
+        ([3.0, math.inf], math.nan, 3.0),
+        ([-2.0, -1.0], -3.0, -1.0),
+        ([math.nan, math.nan], math.nan, math.nan),
+    ],
+)
+def test_values_of_one_key_are_joined_as_the_query_says(values: list[float], added: float, largest: float) -> None:
+    samples = [sample(value, app="a", spelling=str(i)) for i, value in enumerate(values)]
+    samples.insert(1, sample(9, app="b"))
+    for joined_by, wanted in (("sum", added), ("max", largest)):
+        found = read_column(vector(samples), LabelReader(("app",)), joined_by)  # type: ignore[arg-type]
+        assert found.keys == (("a",), ("b",))
+        np.testing.assert_array_equal(found.values, [wanted, 9])
+
+
+def test_null_labels_are_absent() -> None:
+    sent = [(b"null", 1.0), (b'{"app":null}', 2.0), (b'{"app":"a","zone":null}', 4.0)]
+    found = read_column(vector(sent), LabelReader(("app",)))
+    assert (found.keys, found.values.tolist()) == ((("a",),), [4.0])
+
+
+def test_rates_are_added_and_states_and_quantiles_are_not() -> None:
+    """By role, in the queries of all meshes, of recorded rules and of the settings."""
+    largest = {"p50", "p99", "serves", "desired", "generation", "autoscaled", "annotations", "disk", "search"}
+    generic = generic_dialect(
+        GenericSettings.model_validate(
+            {of: {role: {"promql": "x"} for role in ("requests", "p50", "p99")} for of in ("services", "calls")}
+        )
+    )
+    for dialect in (*KNOWN.values(), generic):
+        queries = {**dialect.services, **({"serves": dialect.serves} if dialect.serves else {})}
+        for role, query in (*queries.items(), *dialect.calls.items()):
+            assert query.joined_by == ("max" if role in largest else "sum"), (dialect.name, role)
+        if dialect is not generic:
+            read = recording_rules(dialect, 15.0, 60.0).dialect
+            assert {query.joined_by for query in (*read.services.values(), *read.calls.values())} == {"max"}
+    cluster = {**RESOURCES, **CONTROLLERS, **OPTIONAL, **ANNOTATIONS, "search": search_query()}
+    for role, query in {**cluster, **signal_queries({*SOURCES, *BROKERS}, Queues())}.items():
+        assert query.joined_by == ("max" if role in largest else "sum"), role

@@ -18,6 +18,7 @@ from serve_app.collect.prometheus.signals import (
     THROTTLING,
     VOLUMES,
     Queues,
+    read_cancellations,
     read_signals,
     signal_queries,
 )
@@ -54,6 +55,11 @@ def snapshot_of(poll: Poll) -> MeshSnapshot:
     return poll.snapshot
 
 
+def signals_of_pods_and_queues(poll: Poll) -> tuple[Signal, ...]:
+    """Return all signals but those of the mesh itself."""
+    return tuple(one for one in snapshot_of(poll).signals if one.kind is not SignalKind.CANCELLED)
+
+
 def found(columns: Mapping[str, Mapping[tuple[str, ...], float]], **more: object) -> dict[tuple[str, str], float]:
     read = {role: Column.create(dict(values)) for role, values in columns.items()}
     signals, _ = read_signals(read, {}, SERVICES, Queues())
@@ -64,7 +70,7 @@ def test_a_mesh_without_any_series_is_asked_once_and_has_no_signals() -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS))
     with open_source(mesh) as source:
         polls = [source.poll(snapshot.observed_at) for snapshot in SNAPSHOTS[:3]]
-    assert [snapshot_of(poll).signals for poll in polls] == [()] * 3
+    assert [signals_of_pods_and_queues(poll) for poll in polls] == [()] * 3
     assert mesh.asked.count(SEARCH) == 1
     assert not {(KUBERNETES, role) for role in (PODS, DISK, QUEUES)} & {*mesh.asked}
 
@@ -89,7 +95,7 @@ def test_signals_of_workloads_and_queues_belong_to_their_services() -> None:
     )
     with open_source(mesh, queues={"orders": CART}) as source:
         poll = source.poll(FIRST)
-    assert snapshot_of(poll).signals == (
+    assert signals_of_pods_and_queues(poll) == (
         Signal(SignalKind.CPU_THROTTLING, CART, 0.6),
         Signal(SignalKind.QUEUE_DEPTH, CART, 5000.0),
         Signal(SignalKind.OOM_KILLS, STORE, 1.0),
@@ -107,7 +113,7 @@ def test_sources_are_looked_for_again_and_a_failed_look_is_repeated() -> None:
         mesh.broken, mesh.sources = set(), {RESTARTS}
         again = source.poll(SNAPSHOTS[1].observed_at)
     assert (failed.signal_sources, again.signal_sources) == (None, {RESTARTS})
-    assert [len(snapshot_of(poll).signals) for poll in (failed, again)] == [0, 1]
+    assert [len(signals_of_pods_and_queues(poll)) for poll in (failed, again)] == [0, 1]
 
 
 def test_events_of_a_failed_query_are_counted_once_by_the_next() -> None:
@@ -122,7 +128,7 @@ def test_events_of_a_failed_query_are_counted_once_by_the_next() -> None:
         last = source.poll(SNAPSHOTS[2].observed_at)
         source.close()
         asked = [query["query"] for query in server.asked if query["query"].startswith(SIGNALS[PODS])]  # type: ignore[attr-defined]
-    assert [len(snapshot_of(poll).signals) for poll in (first, failed, last)] == [1, 0, 1]
+    assert [len(signals_of_pods_and_queues(poll)) for poll in (first, failed, last)] == [1, 0, 1]
     assert role in failed.masked
     assert [text.count("offset 30000ms") > 0 for text in asked] == [False, False, True]
 
@@ -207,3 +213,29 @@ def test_the_doctor_lists_missing_sources_and_queues_without_a_service() -> None
     assert "signals restarts" not in by
     assert by["queues"].found == "mails: no service of the mesh reads them"
     assert by["kubernetes pods"].outcome == "ok"
+
+
+def cancelled(rates: Mapping[str, float] | None, requests: Mapping[str, float]) -> dict[str, float]:
+    """Return the signals of cancelled requests by service, for rates in a window of 60 s."""
+    columns = [
+        None if of is None else Column.create({("shop", name): rate for name, rate in of.items()})
+        for of in (rates, requests)
+    ]
+    assert columns[1] is not None
+    services = [("shop", name) for name in requests]
+    return {one.service: one.value for one in read_cancellations(columns[0], columns[1], services, 60.0)}
+
+
+def test_cancelled_requests_are_a_share_of_the_requests() -> None:
+    shares = cancelled({"cart": 1.2, "gone": 5.0, "store": 0.02}, {"cart": 10.0, "store": 2.5, "web": 100.0})
+    assert shares == {"shop/cart": pytest.approx(0.12)}
+
+
+def test_few_cancelled_requests_are_chance() -> None:
+    assert cancelled({"cart": 2 / 60}, {"cart": 3 / 60}) == {"shop/cart": 0.0}
+    assert cancelled({"cart": 3 / 60}, {"cart": 3 / 60}) == {"shop/cart": pytest.approx(1.0)}
+
+
+def test_without_cancelled_requests_one_service_shows_that_they_are_counted() -> None:
+    assert cancelled({}, {"store": 2.0, "cart": 1.0, "idle": 0.0}) == {"shop/cart": 0.0}
+    assert cancelled(None, {"store": 2.0}) == {}
