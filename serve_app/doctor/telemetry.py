@@ -26,16 +26,43 @@ COSTS: dict[Role, str] = {
     (CALLS, "p50"): "slowness is traced through services alone: the root cause is found less often",
     (CALLS, "p99"): "rare slow calls do not show",
     (KUBERNETES, "cpu_usage"): "CPU is not monitored; cAdvisor provides it",
-    (KUBERNETES, "cpu_limits"): "CPU counts against requests or nodes; kube-state-metrics provides limits, if pods have any",
-    (KUBERNETES, "cpu_requests"): "pods without CPU limits count against their nodes; kube-state-metrics provides requests",
-    (KUBERNETES, "cpu_allocatable"): "CPU of pods without limits and requests is unknown; kube-state-metrics provides it",
+    (
+        KUBERNETES,
+        "cpu_limits",
+    ): "CPU counts against requests or nodes; kube-state-metrics provides limits, if pods have any",
+    (
+        KUBERNETES,
+        "cpu_requests",
+    ): "pods without CPU limits count against their nodes; kube-state-metrics provides requests",
+    (
+        KUBERNETES,
+        "cpu_allocatable",
+    ): "CPU of pods without limits and requests is unknown; kube-state-metrics provides it",
     (KUBERNETES, "memory_usage"): "memory is not monitored; cAdvisor provides it",
-    (KUBERNETES, "memory_limits"): "memory counts against requests or nodes; kube-state-metrics provides limits, if pods have any",
-    (KUBERNETES, "memory_requests"): "pods without memory limits count against their nodes; kube-state-metrics provides requests",
-    (KUBERNETES, "memory_allocatable"): "memory of pods without limits and requests is unknown; kube-state-metrics provides it",
-    (KUBERNETES, "owners"): "CPU, memory and signals of pods are not monitored; kube_pod_owner of kube-state-metrics provides it",
-    (KUBERNETES, "parents"): "workloads of pods are guessed from the names of replica sets and jobs; kube-state-metrics provides them",
-    (KUBERNETES, "nodes"): "pods without limits and requests are left out, node drains are unknown; kube_pod_info provides it",
+    (
+        KUBERNETES,
+        "memory_limits",
+    ): "memory counts against requests or nodes; kube-state-metrics provides limits, if pods have any",
+    (
+        KUBERNETES,
+        "memory_requests",
+    ): "pods without memory limits count against their nodes; kube-state-metrics provides requests",
+    (
+        KUBERNETES,
+        "memory_allocatable",
+    ): "memory of pods without limits and requests is unknown; kube-state-metrics provides it",
+    (
+        KUBERNETES,
+        "owners",
+    ): "CPU, memory and signals of pods are not monitored; kube_pod_owner of kube-state-metrics provides it",
+    (
+        KUBERNETES,
+        "parents",
+    ): "workloads of pods are guessed from the names of replica sets and jobs; kube-state-metrics provides them",
+    (
+        KUBERNETES,
+        "nodes",
+    ): "pods without limits and requests are left out, node drains are unknown; kube_pod_info provides it",
     (KUBERNETES, "ended"): "pods that have ended count until their series end; kube_pod_status_phase shows them",
     (
         KUBERNETES,

@@ -39,8 +39,12 @@ class World:
         self.namespace, self.end = namespace, end
         self.lines: dict[str, list[str]] = {}
 
-    def add(self, metric: str, value: float, *, ended: int = 0, **labels: str) -> None:
-        """Add a series that ended so many seconds ago; 0: goes on."""
+    def add(self, metric: str, value: float, **labels: str) -> None:
+        """Add a series that goes on."""
+        self.add_until(0, metric, value, **labels)
+
+    def add_until(self, ended: int, metric: str, value: float, **labels: str) -> None:
+        """Add a series that ended so many seconds ago."""
         names = ",".join(f'{name}="{text}"' for name, text in {"namespace": self.namespace, **labels}.items())
         for number, at in enumerate(range(self.end - LASTS, self.end - ended + 1, STEP)):
             shown = value * number * STEP if metric.endswith("_total") else value
@@ -69,8 +73,8 @@ class World:
 
     def use(self, pod: str, container: str, cores: float, memory: float, *, ended: int = 0, **more: str) -> None:
         labels = {"pod": pod, "container": container, **more}
-        self.add("container_cpu_usage_seconds_total", cores, ended=ended, **labels)
-        self.add("container_memory_working_set_bytes", memory, ended=ended, **labels)
+        self.add_until(ended, "container_cpu_usage_seconds_total", cores, **labels)
+        self.add_until(ended, "container_memory_working_set_bytes", memory, **labels)
 
     def running(self, pod: str = "cart-0", container: str = "main", share: float = 0.5) -> None:
         """Add a container that uses this share of 1 core and 1 GiB."""

@@ -67,9 +67,8 @@ def _of_owned(operation: str, amount: str, kind: str, only: str = "") -> str:
 
 
 def _desired() -> str:
-    rollouts = (
-        'label_replace(rollout_info_replicas_desired{$match}, "namespace", "$1", "exported_namespace", "(.+)")'  # of Argo
-    )
+    """Argo Rollouts exports the replicas of its rollouts, often with our labels renamed."""
+    rollouts = 'label_replace(rollout_info_replicas_desired{$match}, "namespace", "$1", "exported_namespace", "(.+)")'
     named = " or ".join([*(_named(*one) for one in _REPLICAS), _named(rollouts, "name")])
     owned = (_of_owned("sum", f"kube_{kind}_spec_replicas{{$match}}", kind) for kind in _OWNERS_OF_PODS)
     return " or ".join((f"{_WORKLOAD} ({named})", *owned))
@@ -103,7 +102,10 @@ def _with_annotation(series: str, annotation: str) -> str:
     return f'label_replace({with_value}, "annotation", "{annotation}", "{label}", "(?s).*")'
 
 
-CONTROLLERS = {"desired": Query(_desired(), WORKLOAD, joined_by="max"), "generation": Query(_generation(), WORKLOAD, joined_by="max")}
+CONTROLLERS = {
+    "desired": Query(_desired(), WORKLOAD, joined_by="max"),
+    "generation": Query(_generation(), WORKLOAD, joined_by="max"),
+}
 MUTE, SENSITIVITY = "mute", "sensitivity"
 _ANNOTATION = (*WORKLOAD, "annotation", "value")
 _POD_ANNOTATION = ("annotation", "value", "pod", "namespace")

@@ -1,7 +1,7 @@
 """Pods of a cluster: the workload that owns each, and the share of its CPU and memory that it uses.
 
-cAdvisor reports containers, kube-state-metrics reports containers, pods and owners. Prometheus removes the duplicates of
-each series; the joins are made here. In PromQL they cost Prometheus several times as much, and one pod that two
+cAdvisor reports containers, kube-state-metrics reports containers, pods and owners. Prometheus removes the duplicates
+of each series; the joins are made here. In PromQL they cost Prometheus several times as much, and one pod that two
 exporters describe differently fails a whole query.
 
 - **Duplicates.** Two replicas of kube-state-metrics, two endpoints of a kubelet, pairs of Prometheus servers and
@@ -113,7 +113,7 @@ POD_QUERIES = {
     ),
     NODES: _largest(f"group by ({', '.join((*POD, *NODE))}) (kube_pod_info{{$match}})", (*POD, *NODE)),
     ENDED: _largest(
-        f"group by ({', '.join(POD)}) (kube_pod_status_phase{{$match phase=~\"Succeeded|Failed\"}} == 1)", POD
+        f'group by ({", ".join(POD)}) (kube_pod_status_phase{{$match phase=~"Succeeded|Failed"}} == 1)', POD
     ),
     CORDONED: _largest("max by (node) (kube_node_spec_unschedulable{$match}) == 1", NODE),
 }
@@ -215,7 +215,8 @@ class Pods:
         containers = self._index_of(CONTAINER)
         everyone = np.arange(len(containers))
         used, limit, request = (
-            self._known[f"{resource}_{amount}"].align(containers, everyone) for amount in ("usage", "limits", "requests")
+            self._known[f"{resource}_{amount}"].align(containers, everyone)
+            for amount in ("usage", "limits", "requests")
         )
         runs, limited, requested = np.isfinite(used), limit > 0, request > 0
         bounded = limited | requested

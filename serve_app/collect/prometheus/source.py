@@ -56,7 +56,9 @@ MOST_LABEL_SETS = 500_000  # cached; beyond that, the cache starts again
 
 Role = tuple[str, str]  # services, calls or kubernetes; and the role of the query there
 FRESH_ONLY = {(KUBERNETES, PODS)}  # old values cannot stand in: events would count twice
-CHANGE_ROLES = {(KUBERNETES, role) for role in (*CONTROLLERS, *AUTOSCALERS, *POD_QUERIES, "serves")}  # for planned changes
+CHANGE_ROLES = {
+    (KUBERNETES, role) for role in (*CONTROLLERS, *AUTOSCALERS, *POD_QUERIES, "serves")
+}  # for planned changes
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,9 @@ def test_tuning_stays_in_force_and_nothing_is_said(
     assert {name: value for name, value in os.environ.items() if name.startswith("RAY_")} == kept
 
 
-@pytest.mark.parametrize(("address", "connects"), [("10.1.2.3:6379", True), ("auto", True), ("local", False), ("", False)])
+@pytest.mark.parametrize(
+    ("address", "connects"), [("10.1.2.3:6379", True), ("auto", True), ("local", False), ("", False)]
+)
 def test_serve_run_connects_to_a_cluster_and_otherwise_starts_ray(
     monkeypatch: pytest.MonkeyPatch, address: str, connects: bool
 ) -> None:

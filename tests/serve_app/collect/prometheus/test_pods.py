@@ -194,7 +194,9 @@ def test_signals_of_pods_become_signals_of_workloads() -> None:
     made.set(PODS, rows, ("container", "signal", *POD))
     made.set(DISK, {("cart-0", "shop"): 0.5, ("cart-1", "shop"): 0.9, ("nobody", "shop"): 1.0}, POD)
     signals = by_workload(made.columns, made.pods())
-    assert {role: dict(zip(signals[role].keys, signals[role].values.tolist(), strict=True)) for role in (PODS, DISK)} == {
+    assert {
+        role: dict(zip(signals[role].keys, signals[role].values.tolist(), strict=True)) for role in (PODS, DISK)
+    } == {
         PODS: {("shop", "cart", "main", "periods"): 11.0, ("shop", "web", "pod", "pending"): 1.0},
         DISK: {("shop", "cart"): 0.9},
     }

@@ -13,7 +13,8 @@ from serve_app.collect.prometheus.client import Samples
 from serve_app.collect.prometheus.detect import generic_dialect
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.frames import BucketReader, LabelReader, read_column, read_quantiles
-from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, OPTIONAL, RESOURCES
+from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, AUTOSCALERS, CONTROLLERS
+from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES
 from serve_app.collect.prometheus.rules import recording_rules
 from serve_app.collect.prometheus.signals import BROKERS, SOURCES, Queues, search_query, signal_queries
 from serve_app.settings import GenericSettings
@@ -195,7 +196,7 @@ def test_null_labels_are_absent() -> None:
 
 def test_rates_are_added_and_states_and_quantiles_are_not() -> None:
     """By role, in the queries of all meshes, of recorded rules and of the settings."""
-    largest = {"p50", "p99", "serves", "desired", "generation", "autoscaled", "annotations", "disk", "search"}
+    largest = {"p50", "p99", "serves", "disk", "search"}
     generic = generic_dialect(
         GenericSettings.model_validate(
             {of: {role: {"promql": "x"} for role in ("requests", "p50", "p99")} for of in ("services", "calls")}
@@ -208,6 +209,7 @@ def test_rates_are_added_and_states_and_quantiles_are_not() -> None:
         if dialect is not generic:
             read = recording_rules(dialect, 15.0, 60.0).dialect
             assert {query.joined_by for query in (*read.services.values(), *read.calls.values())} == {"max"}
-    cluster = {**RESOURCES, **CONTROLLERS, **OPTIONAL, **ANNOTATIONS, "search": search_query()}
-    for role, query in {**cluster, **signal_queries({*SOURCES, *BROKERS}, Queues())}.items():
+    cluster = {**USAGE_QUERIES, **POD_QUERIES, **CONTROLLERS, **AUTOSCALERS, **ANNOTATIONS}  # a pod counts once
+    assert {query.joined_by for query in cluster.values()} == {"max"}
+    for role, query in {"search": search_query(), **signal_queries({*SOURCES, *BROKERS}, Queues())}.items():
         assert query.joined_by == ("max" if role in largest else "sum"), role
