@@ -120,6 +120,8 @@ def check_telemetry(mesh: MeshSettings, collector: CollectorSettings, at: dateti
             yield Finding(subject, "ok", f"{count} series in {answer.seconds:.2f} s")
         else:
             yield Finding(subject, "problem" if role in NEEDED else "warning", "no series", COSTS[role])
+    yield from _dropped(poll)
+    yield from (Finding(one.subject, "warning", one.found, one.remedy) for one in poll.remarks)
     yield from _signals(poll)
     if poll.ignored_annotations:
         yield Finding(
@@ -129,6 +131,17 @@ def check_telemetry(mesh: MeshSettings, collector: CollectorSettings, at: dateti
         found = f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls at {at.isoformat()}"
         yield Finding("snapshot", "ok", found)
         yield from _rules(poll, mesh, collector)
+
+
+def _dropped(poll: Poll) -> Iterator[Finding]:
+    """Which queries have series without a name."""
+    for role, dropped in poll.dropped.items():
+        example = ", ".join(f'{name}="{value}"' for name, value in sorted(dropped.labels.items()))
+        missing = " and ".join(label.replace("|", " or ") for label in dropped.missing)
+        found = f"{dropped.count} of {dropped.of} series name no service, for example {{{example}}}"
+        yield Finding(
+            " ".join(role), "warning", found, f"they are left out; the scrape configuration must add {missing}"
+        )
 
 
 def _signals(poll: Poll) -> Iterator[Finding]:

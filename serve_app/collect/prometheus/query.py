@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from serve_app.collect.prometheus.long_requests import Border, numerals_from
+from serve_app.collect.prometheus.match import EVERYTHING, Match
 from serve_app.settings.roles import Role
 
 SECONDS, MILLISECONDS = 1.0, 1e-3
@@ -25,7 +26,8 @@ class Query:
         promql: the query, with ``$window`` for the rate window, ``$since`` for the time since the previous poll and
             ``$match`` at the start of each selector for the matchers of the settings.
         labels: labels of namespace and name; for calls, of the source and then of the destination. ``=text`` stands for
-            the constant text, for meshes without namespaces, and ``?label`` for one that a series may lack.
+            the constant text, for meshes without namespaces, ``?label`` for one that a series may lack, and ``a|b`` for
+            the first of several that is not empty.
         unit: factor that converts a value to s, 1/s or a ratio.
         joined_by: how the values of several series with one key are joined: rates, counts and buckets are added; of
             quantiles, states, recorded values and groups, the largest counts.
@@ -36,15 +38,15 @@ class Query:
     unit: float = 1.0
     joined_by: Join = "sum"
 
-    def at(self, window_seconds: float, since_seconds: float = 15.0, match: str = "") -> str:
+    def at(self, window_seconds: float, since_seconds: float = 15.0, match: Match = EVERYTHING) -> str:
         """The query for one poll, only for series that fit ``match``.
 
         Args:
             window_seconds: rate window, s.
             since_seconds: time since the previous poll, s.
-            match: matchers, each with a comma behind it, for example ``cluster="prod",``.
+            match: matchers of the mesh's series.
         """
-        promql = self.promql.replace("$match ", match).replace("$match", match).replace("{}", "")
+        promql = match.apply(self.promql)
         if "$long_milliseconds" in promql:
             long = numerals_from(Border.of(window_seconds, MILLISECONDS).first_long)
             promql = promql.replace("$long_milliseconds", long)
@@ -100,14 +102,10 @@ class Dialect:
     in_flight_of_durations: bool = False
 
 
-def escape(expression: str) -> str:
-    """Escape text for a string in PromQL."""
-    return expression.replace("\\", "\\\\").replace('"', '\\"')
-
-
 def by(labels: tuple[str, ...], *more: str) -> str:
     """The labels of a ``by`` clause, without constants."""
-    return ", ".join((*(name.removeprefix("?") for name in labels if not name.startswith("=")), *more))
+    names = (name for label in labels if not label.startswith("=") for name in label.removeprefix("?").split("|"))
+    return ", ".join((*names, *more))
 
 
 def rate_queries(

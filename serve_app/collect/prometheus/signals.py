@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from model.names import original_name
 from model.snapshot import LARGEST_VALUE, Signal, SignalKind
 from serve_app.collect.prometheus.frames import Column, Key
 from serve_app.collect.prometheus.pods import POD, RUNNING, Pods
@@ -272,8 +273,8 @@ def _queue_owners(workload_services: WorkloadServices, services: Collection[Key]
     """The only service that has each name, or whose workload has it. A name of several services is left out."""
     owners: dict[str, set[Key]] = defaultdict(set)
     for service in services:
-        owners[service[1]].add(service)
-        owners["/".join(service)].add(service)
+        owners[original_name(service[1])].add(service)
+        owners[original_name("/".join(service))].add(service)
     for workload, its_services in workload_services.items():
-        owners[workload[1]].update(service for service in its_services if service in services)
+        owners[original_name(workload[1])].update(service for service in its_services if service in services)
     return {name: next(iter(of)) for name, of in owners.items() if len(of) == 1}
