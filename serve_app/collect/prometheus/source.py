@@ -34,8 +34,8 @@ from serve_app.collect.prometheus.kubernetes import (
     read_controllers,
 )
 from serve_app.collect.prometheus.long_requests import Border
-from serve_app.collect.prometheus.pods import OWNERS, POD_QUERIES, RESOURCES, USAGE_QUERIES, PodCoverage, Pods
 from serve_app.collect.prometheus.plan import GivenTiming, PollPlan, SeriesScope
+from serve_app.collect.prometheus.pods import OWNERS, POD_QUERIES, RESOURCES, USAGE_QUERIES, PodCoverage, Pods
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.collect.prometheus.remarks import Remark
 from serve_app.collect.prometheus.reporters import RowJoiner
@@ -246,7 +246,7 @@ class PrometheusSource:
         signals = signal_queries(self._signal_sources or frozenset(), self._queues)
         queries = {
             **self._queries_to_read(),
-            **{(KUBERNETES, role): self._name_clusters(role, query) for role, query in signals.items()},
+            **{(KUBERNETES, role): self._name_clusters(query) for role, query in signals.items()},
         }
         since = self._since(at)
         texts = {"/".join(role): self._text(role, query, since) for role, query in queries.items()}
