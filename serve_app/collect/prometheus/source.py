@@ -205,8 +205,7 @@ class PrometheusSource:
     def switch(self, dialect: Dialect) -> None:
         """Continue with another dialect of the same mesh. What is known about its workloads stays."""
         self._open(dialect)
-        self._rows, self._names = self._row_joiners(), ServiceNames(dialect.external)
-        self._cached = {role: cached for role, cached in self._cached.items() if role[0] == KUBERNETES}
+        self._forget_names()
         self._plan.forget()
 
     def poll(self, at: datetime) -> Poll:
@@ -232,8 +231,7 @@ class PrometheusSource:
     def _poll(self, at: datetime) -> Poll:
         until = time.monotonic() + self.options.within_seconds
         if len(self._labels) > MOST_LABEL_SETS:
-            self._labels, self._cached = _LabelCache(), {}
-            self._rows = self._row_joiners()
+            self._forget_labels()
         self._read_rules = self._find_rules(at)
         self._look_for_signals(at, until)
         signals = signal_queries(self._signal_sources or frozenset(), self._queues)
@@ -298,8 +296,18 @@ class PrometheusSource:
         self._prepare_rules()
         if self._plan.clusters_read != self._clusters_read:  # services of other ones are not the same
             self._clusters_read = self._plan.clusters_read
-            self._rows, self._names = self._row_joiners(), ServiceNames(self._given.external)
-            self._cached, self._workloads = {}, None
+            self._forget_names()
+            self._workloads = None
+
+    def _forget_names(self) -> None:
+        """Learn the names of services again."""
+        self._forget_labels()
+        self._names = ServiceNames(self._given.external)
+
+    def _forget_labels(self) -> None:
+        """Drop the caches of label sets, and what refers to them."""
+        self._labels, self._cached = _LabelCache(), {}
+        self._rows = self._row_joiners()
 
     def _name_clusters(self, role: str, query: Query) -> Query:
         """A query about Kubernetes whose namespaces contain the cluster, if the settings want that."""
