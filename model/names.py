@@ -8,40 +8,48 @@ names never become one, plain names stay as they are, and an id of ASCII letters
 
 import hashlib
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 LONGEST_NAME = 253  # characters of a namespace or of a name, as Kubernetes allows (RFC 1123 subdomain)
 NAME_RULE = (
     f"at most {LONGEST_NAME} letters, digits, '-', '_', '.' and ':', with a letter, a digit or '_' at both ends; a "
-    "name may have several such segments, with '/' between them; letters and digits are those of all alphabets in NFC, "
+    "name may have several such segments, with '/' between them; letters and signs of other alphabets are allowed too, "
     "and other characters are written as ~HEX~, a space as ~20~"
 )
-# For schemas. Above ASCII they allow more than the rule, because regular expressions of different languages name
-# letters in different ways; `find_bad_name` and `is_service_name` are exact.
-_EDGE = r"[^\x00-/:-@\[-\^`{-}\x7f-\xa0\u2000-\u206f]"
-_INSIDE = r"[^\x00-,/;-@\[-\^`{-}\x7f-\xa0\u2000-\u206f]"
+# Characters beyond ASCII that ids may contain, as ranges of the basic plane. Left out are those that print nothing or
+# only space, that change the direction of writing, and that have no meaning of their own.
+_BEYOND_ASCII = (
+    r"\xa1-\xac\xae-\u034e\u0350-\u05ff\u0606-\u061b\u061d-\u06dc\u06de-\u070e\u0710-\u088f\u0892-\u08e1\u08e3-\u115e"
+    r"\u1161-\u167f\u1681-\u17b3\u17b6-\u180a\u1810-\u1fff\u2070-\u27ff\u2801-\u2fff\u3001-\u3163\u3165-\ud7ff"
+    r"\uf900-\ufdcf\ufdf0-\ufdff\ufe10-\ufefe\uff00-\uff9f\uffa1-\uffef"
+)
+# Code points in hexadecimal, without those of letters and digits that need no escape.
+_CODE = "[0-2][0-9A-F]|3[A-F]|40|5[B-E]|60|7[B-F]|[89A-F][0-9A-F]|[1-9A-F][0-9A-F]{2,4}|10[0-9A-F]{4}"
+_DIGEST = "[0-9a-f]{32}"  # of a name that was too long; it stands for the end of the name
+_EDGE = f"(?:[A-Za-z0-9_{_BEYOND_ASCII}]|~(?:{_CODE}|{_DIGEST})~)"
+_INSIDE = f"(?:[A-Za-z0-9_.:{_BEYOND_ASCII}-]|~(?:{_CODE}|{_DIGEST})~)"
 _SEGMENT = f"{_EDGE}(?:{_INSIDE}*{_EDGE})?"
+# The same in Python, in Rust and in ECMAScript, for the schemas of the API.
 NAMESPACE_PATTERN = f"^{_SEGMENT}$"
 NAME_PATTERN = f"^{_SEGMENT}(?:/{_SEGMENT})*$"
 SERVICE_PATTERN = f"^{_SEGMENT}/{_SEGMENT}(?:/{_SEGMENT})*$"
 
 _PLAIN = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.:-]*[A-Za-z0-9_])?", re.ASCII)
-_ESCAPED = re.compile("~([0-9A-F]{2,6})~")
-_CUT = re.compile("~~([0-9a-f]{6})[0-9a-f]{26}(?![0-9a-f])")  # the end of a shortened name: a digest of all of it
-_CUT_LENGTH = 34
-_NOT_AT_ENDS = ".:-"
-_NEVER_SHOWN = "/~"  # are escaped where they would be misread
-# Letters and marks that have no shape: names with and without them look the same.
-_INVISIBLE = {
-    *map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x3164, 0xFFA0)),
+_NAMESPACE, _NAME = re.compile(NAMESPACE_PATTERN), re.compile(NAME_PATTERN)
+_ESCAPED = re.compile(f"~({_CODE})~")
+_SHORTENED = re.compile(f"~({_DIGEST})~")
+_NOT_ALLOWED = re.compile(f"[^A-Za-z0-9_.:{_BEYOND_ASCII}-]|^[.:-]|[.:-]\\Z")
+_DIGEST_LENGTH = 34  # characters, with its two signs
+# What stays escaped for people too: `/` and `~` would be misread. The others have no shape, so a name would look like
+# another one.
+_STAYS = {
+    *"/~",
+    *map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800, 0x3164, 0xFFA0)),
     *map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))),  # selectors of variants
 }
-_MOST_CACHED = 1 << 15
 
 
 def escape_name(text: str) -> str:
@@ -112,7 +120,7 @@ def readable(text: str) -> str:
     """
     if "~" not in text:
         return text
-    return _CUT.sub(r"…\1", _ESCAPED.sub(_shown, text))
+    return _SHORTENED.sub(lambda found: f"…{found[1][:6]}", _ESCAPED.sub(_shown, text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,59 +156,26 @@ def is_services_name(text: str) -> bool:
 
 def _escape(text: str) -> str:
     """One segment, without its limit of length."""
-    last = len(text) - 1
-    escaped = "".join(
-        char
-        if (_is_allowed(char) and (i or not _is_mark(char))) or (char in _NOT_AT_ENDS and 0 < i < last)
-        else _escape_character(char)
-        for i, char in enumerate(text)
-    )
-    if unicodedata.is_normalized("NFC", escaped):
-        return escaped
-    # Two spellings of a text stay two names, and no tool can change one id to another by normalizing it.
-    return "".join(char if char.isascii() else _escape_character(char) for char in escaped)
-
-
-def _escape_character(char: str) -> str:
-    return f"~{ord(char):02X}~"
+    return _NOT_ALLOWED.sub(lambda found: f"~{ord(found[0]):02X}~", text)
 
 
 def _shorten(text: str, escaped: str) -> str:
     if len(escaped) <= LONGEST_NAME:
         return escaped
-    begin = escaped[: LONGEST_NAME - _CUT_LENGTH]
+    begin = escaped[: LONGEST_NAME - _DIGEST_LENGTH]
     if begin.count("~") % 2:  # within an escaped character
         begin = begin[: begin.rindex("~")]
-    return f"{begin}~~{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
-
-
-@lru_cache(4096)
-def _is_allowed(char: str) -> bool:
-    """Letters, digits and marks, which are parts of letters in many alphabets."""
-    if char.isascii():
-        return char.isalnum() or char == "_"
-    return (char.isalnum() or _is_mark(char)) and char not in _INVISIBLE
-
-
-def _is_mark(char: str) -> bool:
-    """Accents, vowel signs and others that combine with the character before them."""
-    return unicodedata.category(char).startswith("M")
-
-
-def _character(found: re.Match[str]) -> str:
-    """An escaped character; empty if there is no such code point, or if it is written with other digits."""
-    code = int(found[1], 16)
-    return char if code <= 0x10FFFF and _escape_character(char := chr(code)) == found[0] else ""
+    return f"{begin}~{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}~"
 
 
 def _original(found: re.Match[str]) -> str:
-    char = _character(found)
-    return found[0] if not char or "\ud800" <= char <= "\udfff" else char  # UTF-8 cannot encode surrogates
+    char = chr(int(found[1], 16))
+    return found[0] if "\ud800" <= char <= "\udfff" else char  # UTF-8 cannot encode surrogates
 
 
 def _shown(found: re.Match[str]) -> str:
-    char = _character(found)
-    return char if char and char.isprintable() and char not in _INVISIBLE and char not in _NEVER_SHOWN else found[0]
+    char = chr(int(found[1], 16))
+    return char if char.isprintable() and char not in _STAYS else found[0]
 
 
 def _bad_part(position: int, node_id: str) -> BadName | None:
@@ -212,22 +187,7 @@ def _bad_part(position: int, node_id: str) -> BadName | None:
 
 
 def _is_good_part(text: str, *, is_name: bool) -> bool:
-    if len(text) > LONGEST_NAME or ("/" in text and not is_name):
-        return False
-    return all(_PLAIN.fullmatch(segment) or _is_good_segment(segment) for segment in text.split("/"))
-
-
-@lru_cache(_MOST_CACHED)
-def _is_good_segment(text: str) -> bool:
-    """Whether a segment with letters beyond ASCII or with escaped characters fits the rule. An escaped letter or digit
-    of ASCII does not: it would be another spelling of a plain name."""
-    escaped = map(_character, _ESCAPED.finditer(text))
-    if any(not char or (char.isascii() and _is_allowed(char)) for char in escaped):
-        return False
-    rest = _CUT.sub("_", _ESCAPED.sub("_", text))
-    if not rest or rest[0] in _NOT_AT_ENDS or rest[-1] in _NOT_AT_ENDS or _is_mark(rest[0]):
-        return False
-    return all(_is_allowed(char) or char in _NOT_AT_ENDS for char in rest) and unicodedata.is_normalized("NFC", rest)
+    return len(text) <= LONGEST_NAME and (_NAME if is_name else _NAMESPACE).fullmatch(text) is not None
 
 
 _WORD, _INNER, _BOUNDARY = 1, 2, 3  # kinds of bytes; 0: not plain
@@ -243,7 +203,7 @@ for _kind, _characters in (
 
 def _are_plain(ids: Sequence[str]) -> bool:
     """Check all ids at once, ten times as fast as one by one: both neighbours of a boundary must be word characters.
-    False also for good names with letters beyond ASCII or with escaped characters."""
+    False also for good names with characters beyond ASCII or with escaped ones."""
     text = "\n".join(ids).encode(errors="replace")
     letters = np.frombuffer(text, np.uint8)
     kinds = np.frombuffer((b"\n%b\n" % text).translate(_KINDS), np.uint8)

@@ -25,16 +25,52 @@ COSTS: dict[Role, str] = {
     (CALLS, "buckets"): "slowness is traced through services alone: the root cause is found less often",
     (CALLS, "p50"): "slowness is traced through services alone: the root cause is found less often",
     (CALLS, "p99"): "rare slow calls do not show",
-    (KUBERNETES, "cpu_usage"): "CPU is not monitored; cAdvisor and kube_pod_owner provide it",
-    (KUBERNETES, "cpu_capacity"): "CPU is not monitored; kube-state-metrics provides limits, requests and nodes",
-    (KUBERNETES, "memory_usage"): "memory is not monitored; cAdvisor and kube_pod_owner provide it",
-    (KUBERNETES, "memory_capacity"): "memory is not monitored; kube-state-metrics provides limits, requests and nodes",
+    (KUBERNETES, "cpu_usage"): "CPU is not monitored; cAdvisor provides it",
+    (
+        KUBERNETES,
+        "cpu_limits",
+    ): "CPU counts against requests or nodes; kube-state-metrics provides limits, if pods have any",
+    (
+        KUBERNETES,
+        "cpu_requests",
+    ): "pods without CPU limits count against their nodes; kube-state-metrics provides requests",
+    (
+        KUBERNETES,
+        "cpu_allocatable",
+    ): "CPU of pods without limits and requests is unknown; kube-state-metrics provides it",
+    (KUBERNETES, "memory_usage"): "memory is not monitored; cAdvisor provides it",
+    (
+        KUBERNETES,
+        "memory_limits",
+    ): "memory counts against requests or nodes; kube-state-metrics provides limits, if pods have any",
+    (
+        KUBERNETES,
+        "memory_requests",
+    ): "pods without memory limits count against their nodes; kube-state-metrics provides requests",
+    (
+        KUBERNETES,
+        "memory_allocatable",
+    ): "memory of pods without limits and requests is unknown; kube-state-metrics provides it",
+    (
+        KUBERNETES,
+        "owners",
+    ): "CPU, memory and signals of pods are not monitored; kube_pod_owner of kube-state-metrics provides it",
+    (
+        KUBERNETES,
+        "parents",
+    ): "workloads of pods are guessed from the names of replica sets and jobs; kube-state-metrics provides them",
+    (
+        KUBERNETES,
+        "nodes",
+    ): "pods without limits and requests are left out, node drains are unknown; kube_pod_info provides it",
+    (KUBERNETES, "ended"): "pods that have ended count until their series end; kube_pod_status_phase shows them",
     (
         KUBERNETES,
         "desired",
     ): "planned scaling and removal are unknown and may raise alerts; kube-state-metrics provides them",
     (KUBERNETES, "generation"): "planned deploys are unknown and raise more alerts; kube-state-metrics provides them",
     (KUBERNETES, "annotations"): "annotations for mutes and sensitivity are unknown; kube-state-metrics provides them",
+    (KUBERNETES, "pod_annotations"): "annotations of pods are unknown; kube-state-metrics provides them",
     (KUBERNETES, "autoscaled"): "scaling by an autoscaler looks like any other scaling",
     (KUBERNETES, "cordoned"): "planned node drains are unknown; kube-state-metrics provides them",
     (KUBERNETES, "serves"): "each workload counts for the service of the same name",
@@ -57,7 +93,9 @@ MAY_BE_EMPTY = {  # no failures, cancelled or long requests, annotations, autosc
     (SERVICES, "long_requests"),
     (KUBERNETES, "autoscaled"),
     (KUBERNETES, "cordoned"),
+    (KUBERNETES, "ended"),
     (KUBERNETES, "annotations"),
+    (KUBERNETES, "pod_annotations"),
     (KUBERNETES, PODS),
     (KUBERNETES, DISK),
     (KUBERNETES, QUEUES),
@@ -83,6 +121,7 @@ def check_telemetry(mesh: MeshSettings, collector: CollectorSettings, at: dateti
         else:
             yield Finding(subject, "problem" if role in NEEDED else "warning", "no series", COSTS[role])
     yield from (Finding(one.subject, "warning", one.found, one.remedy) for one in poll.remarks)
+    yield from _dropped(poll)
     yield from _signals(poll)
     if poll.ignored_annotations:
         yield Finding(
@@ -92,6 +131,17 @@ def check_telemetry(mesh: MeshSettings, collector: CollectorSettings, at: dateti
         found = f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls at {at.isoformat()}"
         yield Finding("snapshot", "ok", found)
         yield from _rules(poll, mesh, collector)
+
+
+def _dropped(poll: Poll) -> Iterator[Finding]:
+    """Which queries have series without a name."""
+    for role, dropped in poll.dropped.items():
+        example = ", ".join(f'{name}="{value}"' for name, value in sorted(dropped.labels.items()))
+        missing = " and ".join(label.replace("|", " or ") for label in dropped.missing)
+        found = f"{dropped.count} of {dropped.of} series name no service, for example {{{example}}}"
+        yield Finding(
+            " ".join(role), "warning", found, f"they are left out; the scrape configuration must add {missing}"
+        )
 
 
 def _signals(poll: Poll) -> Iterator[Finding]:

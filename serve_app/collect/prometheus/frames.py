@@ -83,14 +83,33 @@ class Column:
         return by_number[numbers]
 
 
+@dataclass(frozen=True, slots=True)
+class DroppedSeries:
+    """Series of a query that name no service, so their values are lost.
+
+    Attributes:
+        count: number of series.
+        of: number of all series of the query.
+        labels: of one of them.
+        missing: labels that it needs; ``a|b`` needs one of them.
+    """
+
+    count: int
+    of: int
+    labels: Mapping[str, str]
+    missing: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class LabelReader:
     """Reads keys from label sets and caches them between polls: reading labels is most of the work, and label sets
-    rarely change. Among the labels, ``=text`` stands for that text, and ``?label`` for one that may be absent."""
+    rarely change. Among the labels, ``=text`` stands for that text, ``?label`` for one that may be absent, and ``a|b``
+    for the first of several that is not empty."""
 
     labels: tuple[str, ...]
     index: KeyIndex = field(default_factory=KeyIndex)
     known: dict[bytes, int] = field(default_factory=dict)
+    dropped: DroppedSeries | None = None  # of the last reading
 
     def read(self, label_sets: Sequence[bytes]) -> IntArray:
         """``[R]`` number of each label set's key; -1 if a label that is not optional is absent or empty."""
@@ -99,14 +118,31 @@ class LabelReader:
             found = [
                 self._read(one) if number is None else number for one, number in zip(label_sets, found, strict=True)
             ]
-        return np.array(found, np.int64)
+        numbers = np.array(found, np.int64)
+        self.dropped = self._describe_dropped(label_sets, numbers)
+        return numbers
+
+    def _describe_dropped(self, label_sets: Sequence[bytes], numbers: IntArray) -> DroppedSeries | None:
+        dropped = np.flatnonzero(numbers < 0)
+        if not len(dropped):
+            return None
+        values = _LABELS.decode(label_sets[int(dropped[0])]) or {}
+        missing = tuple(
+            label
+            for label, part in zip(self.labels, self._key(values), strict=True)
+            if not part and not label.startswith(OPTIONAL)
+        )
+        present = {name: value for name, value in values.items() if value}
+        return DroppedSeries(len(dropped), len(numbers), present, missing)
 
     def _read(self, label_set: bytes) -> int:
-        values = _LABELS.decode(label_set) or {}
-        key = tuple(_label_value(label, values, is_namespace=not i % 2) for i, label in enumerate(self.labels))
+        key = self._key(_LABELS.decode(label_set) or {})
         is_named = all(part or label.startswith(OPTIONAL) for part, label in zip(key, self.labels, strict=True))
         self.known[label_set] = number = self.index.number_of(key) if is_named else -1
         return number
+
+    def _key(self, values: Mapping[str, str | None]) -> Key:
+        return tuple(_label_value(label, values, is_namespace=not i % 2) for i, label in enumerate(self.labels))
 
 
 def _label_value(label: str, values: Mapping[str, str | None], *, is_namespace: bool) -> str:
@@ -115,7 +151,7 @@ def _label_value(label: str, values: Mapping[str, str | None], *, is_namespace: 
         return label[1:]
     if label.startswith(OPTIONAL):
         return values.get(label[1:]) or ""
-    value = values.get(label) or ""
+    value = next(filter(None, (values.get(name) for name in label.split("|"))), "")
     if label in VERBATIM:
         return value
     return escape_namespace(value) if is_namespace else escape_name(value)

@@ -26,7 +26,8 @@ class Query:
         promql: the query, with ``$window`` for the rate window, ``$since`` for the time since the previous poll and
             ``$match`` at the start of each selector for the matchers of the settings.
         labels: labels of namespace and name; for calls, of the source and then of the destination. ``=text`` stands for
-            the constant text, for meshes without namespaces, and ``?label`` for one that a series may lack.
+            the constant text, for meshes without namespaces, ``?label`` for one that a series may lack, and ``a|b`` for
+            the first of several that is not empty.
         unit: factor that converts a value to s, 1/s or a ratio.
         joined_by: how the values of several series with one key are joined: rates, counts and buckets are added; of
             quantiles, states, recorded values and groups, the largest counts.
@@ -103,7 +104,8 @@ class Dialect:
 
 def by(labels: tuple[str, ...], *more: str) -> str:
     """The labels of a ``by`` clause, without constants."""
-    return ", ".join((*(name.removeprefix("?") for name in labels if not name.startswith("=")), *more))
+    names = (name for label in labels if not label.startswith("=") for name in label.removeprefix("?").split("|"))
+    return ", ".join((*names, *more))
 
 
 def rate_queries(

@@ -32,6 +32,7 @@ class ServiceNames:
     unnamed: frozenset[str] = frozenset()
     version: int = 0
     _requests: dict[Key, dict[Key, float]] = field(default_factory=dict)  # by workload, then by its Service
+    _services: set[Key] = field(default_factory=set)
     _workloads: dict[Key, set[Key]] = field(default_factory=dict)  # by caller
     _names: dict[Key, Key] = field(default_factory=dict)  # given so far, by caller
 
@@ -39,6 +40,9 @@ class ServiceNames:
         """Learn which workload serves which Service: keys of both, joined, and its requests so far."""
         for key, count in zip(serves.keys, serves.values.tolist(), strict=True):
             if key[1] not in self.unnamed:
+                if key[2:4] not in self._services:
+                    self._services.add(key[2:4])
+                    self.version += 1
                 counts = self._requests.setdefault(key[:2], {})
                 # A restart resets the counter, but not which Service is the main one.
                 counts[key[2:4]] = max(counts.get(key[2:4], 0.0), count if np.isfinite(count) else 0.0)
@@ -69,6 +73,11 @@ class ServiceNames:
         if name is None:
             self._names[caller] = name = self._choose(caller, caller)
         return name
+
+    def of_callee(self, callee: Key) -> Key:
+        """The Service of a callee that may be named by its workload. A Service may have the name of a workload of
+        another one."""
+        return callee if callee in self._services else self.of(callee)
 
     def _rename(self) -> None:
         for caller, name in self._names.items():

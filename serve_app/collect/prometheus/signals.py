@@ -1,7 +1,7 @@
 """Signals from cAdvisor, kube-state-metrics, kubelets, exporters of brokers and the mesh in the same Prometheus.
 
 Few meshes have all of these series, so the collector looks for them now and then, and queries only those that exist.
-All signals of pods are one query: the join of pods with their workloads is its most expensive part.
+Signals of pods are by pod; :class:`~serve_app.collect.prometheus.pods.Pods` knows their workloads.
 
 - CPU throttling is the share of the CPU periods of a service's most throttled container, over all of its pods: a
   busy pod has more CPU periods than an idle one, so it counts more; a sidecar that is not throttled hides nothing.
@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from model.names import original_name
 from model.snapshot import LARGEST_VALUE, Signal, SignalKind
 from serve_app.collect.prometheus.frames import Column, Key
-from serve_app.collect.prometheus.kubernetes import OWNER, RUNNING, WORKLOAD
+from serve_app.collect.prometheus.pods import POD, RUNNING, Pods
 from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.workloads import WorkloadServices
 
@@ -58,7 +59,7 @@ BROKERS = {
 _THROTTLED, _PERIODS, _RESTARTED, _KILLED, _OOM, _PENDING = (
     "throttled", "periods", "restarted", "killed", "oom_events", "pending",
 )  # fmt: skip
-_POD_KEY = (*WORKLOAD, "container", "signal")
+_POD_KEY = ("container", "signal", *POD)
 _CONTAINER = "by (namespace, pod, container)"
 
 
@@ -83,7 +84,8 @@ def _increase(counter: str) -> str:
 
 
 def _rate(counter: str) -> str:
-    return f"sum {_CONTAINER} (rate({counter}{{$match {RUNNING}}}[$window]))"
+    """A container counts once that two targets report."""
+    return f"max {_CONTAINER} (rate({counter}{{$match {RUNNING}}}[$window]))"
 
 
 _RESTARTS = _increase("kube_pod_container_status_restarts_total{$match}")
@@ -103,8 +105,8 @@ _POD_PARTS: dict[str, dict[str, str]] = {  # by source
 _VOLUME = (
     "kube_pod_spec_volumes_persistentvolumeclaims_info{$match}"
     " * on (namespace, persistentvolumeclaim) group_left ()"
-    " max by (namespace, persistentvolumeclaim) (kubelet_volume_stats_used_bytes{$match} /"
-    " kubelet_volume_stats_capacity_bytes{$match})"
+    " (max by (namespace, persistentvolumeclaim) (kubelet_volume_stats_used_bytes{$match})"
+    " / max by (namespace, persistentvolumeclaim) (kubelet_volume_stats_capacity_bytes{$match}))"
 )
 _NODE = (
     "kube_pod_info{$match} * on (node) group_left ()"
@@ -118,11 +120,8 @@ def _label(query: str, name: str, value: str) -> str:
     return f'label_replace({query}, "{name}", "{value}", "pod", ".*")'
 
 
-def _by_workload(parts: Collection[str], operation: str, labels: Sequence[str]) -> str:
-    return (
-        f"{operation} by ({', '.join(labels)})"
-        f" (({' or '.join(parts)}) * on (namespace, pod) group_left (workload) {OWNER})"
-    )
+def _by(operation: str, labels: Sequence[str], parts: Collection[str]) -> str:
+    return f"{operation} by ({', '.join(labels)}) ({' or '.join(parts)})"
 
 
 def search_query() -> Query:
@@ -148,9 +147,26 @@ def signal_queries(found: Collection[str], queues: Queues) -> dict[str, Query]:
     ]
     by_queue = [f"sum by (queue) ({one})" for one in (*depth, *((queues.promql,) if queues.promql else ()))]
     return {
-        **({PODS: Query(_by_workload(pods, "sum", _POD_KEY), _POD_KEY)} if pods else {}),
-        **({DISK: Query(_by_workload(disk, "max", WORKLOAD), WORKLOAD, joined_by="max")} if disk else {}),
+        **({PODS: Query(_by("sum", _POD_KEY, pods), _POD_KEY)} if pods else {}),
+        **({DISK: Query(_by("max", POD, disk), POD, joined_by="max")} if disk else {}),
         **({QUEUES: Query(" or ".join(by_queue), QUEUE)} if by_queue else {}),
+    }
+
+
+def by_workload(columns: Mapping[str, Column], pods: Pods | None) -> dict[str, Column]:
+    """Signals of pods as signals of their workloads. Without ``pods`` they are unknown.
+
+    Args:
+        columns: by role, also of other queries.
+        pods: the pods of the cluster; None: unknown.
+    """
+    combined = {PODS: np.add, DISK: np.maximum}
+    others = {role: column for role, column in columns.items() if role not in combined}
+    if pods is None:
+        return others
+    return {
+        **others,
+        **{role: pods.by_workload(columns[role], how) for role, how in combined.items() if role in columns},
     }
 
 
@@ -160,7 +176,7 @@ def read_signals(
     """Read the signals of services.
 
     Args:
-        columns: by role; a role that is missing was not asked, or its query failed.
+        columns: by role and workload; a role that is missing was not asked, or its query failed.
         workload_services: services of each workload; a workload that is missing serves the service of its own name.
         services: of the mesh. Signals of others are left out.
         queues: of the settings.
@@ -257,8 +273,8 @@ def _queue_owners(workload_services: WorkloadServices, services: Collection[Key]
     """The only service that has each name, or whose workload has it. A name of several services is left out."""
     owners: dict[str, set[Key]] = defaultdict(set)
     for service in services:
-        owners[service[1]].add(service)
-        owners["/".join(service)].add(service)
+        owners[original_name(service[1])].add(service)
+        owners[original_name("/".join(service))].add(service)
     for workload, its_services in workload_services.items():
-        owners[workload[1]].update(service for service in its_services if service in services)
+        owners[original_name(workload[1])].update(service for service in its_services if service in services)
     return {name: next(iter(of)) for name, of in owners.items() if len(of) == 1}

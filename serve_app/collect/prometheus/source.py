@@ -1,7 +1,7 @@
 """Poll the snapshot of a mesh at any instant from one Prometheus."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,6 +16,7 @@ from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.frames import (
     BucketReader,
     Column,
+    DroppedSeries,
     Key,
     KeyIndex,
     LabelReader,
@@ -25,18 +26,16 @@ from serve_app.collect.prometheus.frames import (
 from serve_app.collect.prometheus.freshness import Clock
 from serve_app.collect.prometheus.kubernetes import (
     ANNOTATIONS,
+    AUTOSCALERS,
     CONTROLLERS,
-    OPTIONAL,
-    RESOURCES,
     WORKLOAD,
     ServiceMapping,
     read_annotations,
     read_controllers,
-    read_cordoned,
-    utilisation,
 )
 from serve_app.collect.prometheus.long_requests import Border
 from serve_app.collect.prometheus.plan import GivenTiming, PollPlan, SeriesScope
+from serve_app.collect.prometheus.pods import OWNERS, POD_QUERIES, RESOURCES, USAGE_QUERIES, PodCoverage, Pods
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.collect.prometheus.remarks import Remark
 from serve_app.collect.prometheus.reporters import RowJoiner
@@ -47,6 +46,7 @@ from serve_app.collect.prometheus.signals import (
     LONGEST_SINCE,
     PODS,
     Queues,
+    by_workload,
     read_cancellations,
     read_signals,
     search_query,
@@ -62,7 +62,10 @@ MOST_LABEL_SETS = 500_000  # cached; beyond that, the cache starts again
 
 Role = tuple[str, str]  # services, calls or kubernetes; and the role of the query there
 FRESH_ONLY = {(KUBERNETES, PODS)}  # old values cannot stand in: events would count twice
-CHANGE_ROLES = {(KUBERNETES, role) for role in (*CONTROLLERS, *OPTIONAL, "serves")}  # for planned changes
+NAMESPACE = ("namespace",)
+CHANGE_ROLES = {
+    (KUBERNETES, role) for role in (*CONTROLLERS, *AUTOSCALERS, *POD_QUERIES, "serves")
+}  # for planned changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,8 @@ class Poll:
         survey: how the series arrive, and from where; None: unknown.
         remarks: what is unusual about that, for people.
         behind_seconds: how old the newest snapshot should be, because data arrive late; 0: as in the settings.
+        pods: which pods belong to which services; None: unknown.
+        dropped: series that name no service, by query.
     """
 
     at: datetime
@@ -123,6 +128,8 @@ class Poll:
     survey: Survey | None = None
     remarks: tuple[Remark, ...] = ()
     behind_seconds: float = 0.0
+    pods: PodCoverage | None = None
+    dropped: Mapping[Role, DroppedSeries] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +186,7 @@ class PrometheusSource:
         self._rules: list[RecordingRules] = []
         self._read_rules: RecordingRules | None = None
         self._open(dialect)
+        self._coverage: PodCoverage | None = None
         self._workloads: WorkloadState | None = None  # None before the first poll
         self._policies: list[ServicePolicy] = []
         self._ignored: list[str] = []
@@ -237,7 +245,7 @@ class PrometheusSource:
         signals = signal_queries(self._signal_sources or frozenset(), self._queues)
         queries = {
             **self._queries_to_read(),
-            **{(KUBERNETES, role): self._name_clusters(role, query) for role, query in signals.items()},
+            **{(KUBERNETES, role): self._name_clusters(query) for role, query in signals.items()},
         }
         since = self._since(at)
         texts = {"/".join(role): self._text(role, query, since) for role, query in queries.items()}
@@ -245,7 +253,14 @@ class PrometheusSource:
         answers = {role: results["/".join(role)] for role in queries}
         found, stale, masked = self._columns(queries, answers, at)
         poll = Poll(
-            at, None, answers, stale, masked, recorded=bool(self._read_rules), signal_sources=self._signal_sources
+            at,
+            None,
+            answers,
+            stale,
+            masked,
+            recorded=bool(self._read_rules),
+            signal_sources=self._signal_sources,
+            dropped=self._labels.dropped(answers),
         )
         if self._workloads is None:
             self._workloads = self._read_workloads_before(at)
@@ -264,6 +279,7 @@ class PrometheusSource:
             snapshot=snapshot,
             ignored_annotations=tuple(self._ignored),
             unmapped_queues=tuple(self._unmapped),
+            pods=self._coverage,
         )
 
     def _open(self, dialect: Dialect) -> None:
@@ -272,13 +288,13 @@ class PrometheusSource:
         if self._cluster_label:
             self._dialect = name_clusters_of(dialect, self._cluster_label)
         self._queries = {
-            role: self._name_clusters(role[1], query) if role[0] == KUBERNETES and role[1] != "serves" else query
+            role: self._name_clusters(query) if role[0] == KUBERNETES and role[1] != "serves" else query
             for role, query in _queries(self._dialect).items()
         }
         self._surveyed = SurveyedQueries(
             dialect.services["requests"],
             dialect.calls["requests"],
-            RESOURCES["cpu_usage"],
+            replace(USAGE_QUERIES["cpu_usage"], labels=NAMESPACE),
             [*(query for role, query in self._queries.items() if role[0] == KUBERNETES), search_query()],
         )
         self._prepare_rules()
@@ -309,11 +325,11 @@ class PrometheusSource:
         self._labels, self._cached = _LabelCache(), {}
         self._rows = self._row_joiners()
 
-    def _name_clusters(self, role: str, query: Query) -> Query:
-        """A query about Kubernetes whose namespaces contain the cluster, if the settings want that."""
-        if not self._cluster_label or len(query.labels) < 2:
-            return query
-        return name_clusters(query, {0: self._cluster_label})
+    def _name_clusters(self, query: Query) -> Query:
+        """A query about Kubernetes whose namespaces and nodes begin with the cluster, if the settings want that."""
+        label = self._cluster_label
+        places = {place: label for place, name in enumerate(query.labels) if name in ("namespace", "node")}
+        return name_clusters(query, places) if label and places else query
 
     def _text(self, role: Role, query: Query, since_seconds: float = 0.0) -> str:
         """PromQL of a query."""
@@ -362,30 +378,30 @@ class PrometheusSource:
     def _assemble(self, found: Mapping[str, Mapping[str, Column]], at: datetime) -> MeshSnapshot:
         known = found[KUBERNETES]
         names = self._names
-        services = self._rows[SERVICES].join(
-            found[SERVICES], names.of if self._dialect.names_workloads else _same, names.version
-        )
-        calls = self._rows[CALLS].join(found[CALLS], lambda key: (*names.of(key[:2]), *key[2:]), names.version)
+        own, callee = (names.of, names.of_callee) if self._dialect.names_workloads else (_same, _same)
+        services = self._rows[SERVICES].join(found[SERVICES], own, names.version)
+        calls = self._rows[CALLS].join(found[CALLS], lambda key: (*names.of(key[:2]), *callee(key[2:])), names.version)
         if self._dialect.in_flight_of_durations:
             services = _mask_in_flight(services)
         serving = self._match_workloads(known.get("serves"))
+        pods = self._read_pods(known)
         now = read_controllers(known) if CONTROLLERS.keys() <= known.keys() else {}
         changes, workloads = (self._workloads or WorkloadState()).update(
-            now, serving.to_mapping(), read_cordoned(known)
+            now, serving.to_mapping(), pods.cordoned_workloads() if pods else None
         )
-        resources = {
-            role: utilisation(known[f"{role}_usage"], known[f"{role}_capacity"], serving)
-            for role in ("cpu", "memory")
-            if {f"{role}_usage", f"{role}_capacity"} <= known.keys()
-        }
+        shares = {resource: pods.utilisation(resource, serving) for resource in RESOURCES} if pods else {}
+        resources = {resource: column for resource, column in shares.items() if column is not None}
         annotations = known.get("annotations")
         # Without annotations and controllers, kube-state-metrics is down: keep the last policies.
         if annotations is not None and (len(annotations.numbers) or now):
-            self._policies, self._ignored = read_annotations(annotations, serving)
+            on_pods = known.get("pod_annotations")
+            of_pods = pods.by_workload(on_pods, np.maximum) if pods and on_pods is not None else None
+            self._policies, self._ignored = read_annotations((annotations, of_pods), serving)
         workload_services = serving.to_mapping()
 
         def signals(keys: Sequence[Key]) -> list[Signal]:
-            found, self._unmapped = read_signals(known, workload_services, keys, self._queues)
+            self._coverage = pods.coverage(keys, serving) if pods else None
+            found, self._unmapped = read_signals(by_workload(known, pods), workload_services, keys, self._queues)
             window = self._plan.window_seconds
             return [*found, *read_cancellations(services.get("cancelled"), services["requests"], keys, window)]
 
@@ -400,6 +416,10 @@ class PrometheusSource:
         )
         self._workloads = workloads  # only now, so that changes are reported once, and only with a snapshot
         return snapshot
+
+    def _read_pods(self, known: Mapping[str, Column]) -> Pods | None:
+        """The pods of the cluster; None if their owners are unknown."""
+        return Pods(known, self._labels.index, self._plan.container_window_seconds) if OWNERS in known else None
 
     def _match_workloads(self, pairs: Column | None) -> ServiceMapping:
         return ServiceMapping(self._labels.index(WORKLOAD), self._rows[SERVICES].index, pairs)
@@ -446,7 +466,9 @@ class PrometheusSource:
         if not CONTROLLERS.keys() <= known.keys():
             return WorkloadState()
         serving = self._match_workloads(known.get("serves"))
-        return WorkloadState().update(read_controllers(known), serving.to_mapping(), read_cordoned(known))[1]
+        pods = self._read_pods(known)
+        cordoned = pods.cordoned_workloads() if pods else None
+        return WorkloadState().update(read_controllers(known), serving.to_mapping(), cordoned)[1]
 
     def close(self) -> None:
         """Cancel running queries and close the connections."""
@@ -485,6 +507,7 @@ class _LabelCache:
     def __init__(self) -> None:
         self._readers: dict[tuple[str, ...], LabelReader] = {}
         self._buckets: dict[tuple[str, ...], BucketReader] = {}
+        self._dropped: dict[Role, DroppedSeries | None] = {}
 
     def __len__(self) -> int:
         readers = (*self._readers.values(), *(bucket.labels for bucket in self._buckets.values()))
@@ -494,12 +517,19 @@ class _LabelCache:
         """Convert a result to columns, in our units. Latencies need the rate window."""
         reader = self._reader(query.labels)
         if role[1] != "buckets":
-            return {role[1]: _convert_unit(read_column(samples, reader, query.joined_by), query)}
+            column = read_column(samples, reader, query.joined_by)
+            self._dropped[role] = reader.dropped
+            return {role[1]: _convert_unit(column, query)}
         buckets = self._buckets.setdefault(query.labels, BucketReader(query.labels, reader.index))
         border = Border.of(window_seconds, query.unit)
         *columns, long = read_quantiles(samples, buckets, list(SHARES.values()), border)
+        self._dropped[role] = buckets.labels.dropped
         found: dict[str, Column] = {"long_requests": long}
         return found | {name: _convert_unit(one, query) for name, one in zip(SHARES, columns, strict=True)}
+
+    def dropped(self, roles: Collection[Role]) -> dict[Role, DroppedSeries]:
+        """Series of the last result of each query that name no service."""
+        return {role: found for role in roles if (found := self._dropped.get(role)) is not None}
 
     def index(self, labels: tuple[str, ...]) -> KeyIndex:
         """All keys with these labels."""
@@ -517,7 +547,13 @@ def _queries_of_mesh(dialect: Dialect) -> Queries:
 
 def _queries(dialect: Dialect) -> Queries:
     """All queries of a dialect, with those about Kubernetes."""
-    kubernetes: dict[str, Query] = {**RESOURCES, **CONTROLLERS, **OPTIONAL, **ANNOTATIONS}
+    kubernetes: dict[str, Query] = {
+        **USAGE_QUERIES,
+        **POD_QUERIES,
+        **CONTROLLERS,
+        **AUTOSCALERS,
+        **ANNOTATIONS,
+    }
     if dialect.serves is not None:
         kubernetes["serves"] = dialect.serves
     return {**_queries_of_mesh(dialect), **{(KUBERNETES, role): query for role, query in kubernetes.items()}}

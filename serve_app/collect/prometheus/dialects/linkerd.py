@@ -1,26 +1,96 @@
 """Linkerd's proxies."""
 
-from serve_app.collect.prometheus.query import MILLISECONDS, Dialect, Query, by, rate_queries
+from collections.abc import Sequence
+
+from serve_app.collect.prometheus.query import MILLISECONDS, SECONDS, Dialect, Query
 from serve_app.settings.roles import Role
+
+# Labels that name the workload of a proxy, the first one counts. Linkerd's scrape configurations copy them from labels
+# of the pod. Of workloads that it does not know, such as Argo Rollouts, it names the root parent only.
+_KINDS = (
+    "deployment", "statefulset", "daemonset", "rollout", "deploymentconfig", "cronjob", "root_parent",
+    "replicationcontroller",
+)  # fmt: skip
+_OF_RUNS = ("replicaset", "k8s_job")  # their names may end with the version or the time of a run
+WORKLOAD = "|".join((*_KINDS, "workload"))
+_CALLEE_KINDS = tuple(f"dst_{kind}" for kind in (*_KINDS, *_OF_RUNS))
+# Kubernetes generates these ends of names from letters that spell no words. Shorter ones may be parts of a name.
+_HASH, _POD = "-[bcdfghjklmnpqrstvwxz2456789]{8,10}", "-[bcdfghjklmnpqrstvwxz2456789]{5}"
+_ENDS = (  # of names, by label; a later one that matches counts
+    ("pod", ""),
+    ("pod", "-[0-9]+"),
+    ("pod", _POD),
+    ("pod", f"-[0-9]{{8,10}}{_POD}"),
+    ("pod", f"{_HASH}{_POD}"),
+    ("replicaset", ""),
+    ("replicaset", _HASH),
+    ("k8s_job", ""),
+    ("k8s_job", "-[0-9]{8,10}"),
+)
 
 
 def linkerd() -> Dialect:
-    """Linkerd's proxies [doc]: requests into a deployment, and requests from a deployment to a service."""
-    service = ("namespace", "deployment")
-    call = ("namespace", "deployment", "dst_namespace", "dst_service")
+    """Linkerd's proxies [doc]: requests into a workload, and requests from a workload to a service.
 
-    def queries_of(direction: str, labels: tuple[str, ...]) -> dict[Role, Query]:
-        side = f'$match direction="{direction}"' + (',dst_service!=""' if direction == "outbound" else "")
-        return rate_queries(
-            labels,
-            f"request_total{{{side}}}",
-            (f'response_total{{{side},classification="failure"}}',),
-            f"response_latency_ms_bucket{{{side}}}",
-            MILLISECONDS,
-        )
-
-    services = queries_of("inbound", service)
-    services["connections"] = Query(
-        f'sum by ({by(service)}) (tcp_open_connections{{$match direction="inbound"}})', service
+    Proxies count their requests by workload, and their calls by the callee's service and workload. A call to the
+    address of a pod, as clients of databases make, has no service; its callee is the workload.
+    """
+    service = ("namespace", WORKLOAD)
+    serving = ("dst_namespace", "|".join(_CALLEE_KINDS), "dst_namespace", "dst_service")
+    of_pairs = ", ".join(("dst_namespace", *_CALLEE_KINDS, "dst_service"))
+    services = _queries(service, (("", ()),), 'direction="inbound"')
+    open_connections = _by_workload("tcp_open_connections", 'direction="inbound",peer!="dst"', (), is_counter=False)
+    services["connections"] = Query(open_connections, service)
+    callees = (
+        ('dst_service!=""', ("dst_namespace", "dst_service")),
+        ('dst_service="",dst_namespace!=""', ("dst_namespace", *_CALLEE_KINDS)),
     )
-    return Dialect("linkerd", services, queries_of("outbound", call), ("response_latency_ms_bucket{$match}",))
+    calls = _queries(
+        (*service, "dst_namespace", "|".join(("dst_service", *_CALLEE_KINDS))), callees, 'direction="outbound"'
+    )
+    return Dialect(
+        "linkerd",
+        services,
+        calls,
+        ("response_latency_ms_bucket{$match}",),
+        names_workloads=True,
+        serves=Query(f'sum by ({of_pairs}) (request_total{{$match direction="outbound",dst_service!=""}})', serving),
+    )
+
+
+def _queries(
+    labels: tuple[str, ...], callees: Sequence[tuple[str, tuple[str, ...]]], direction: str
+) -> dict[Role, Query]:
+    """Queries by role. ``callees`` are matchers of disjoint series, and the labels that name the callees of each."""
+
+    def joined(metric: str, matcher: str = "", *more: str) -> str:
+        parts = (
+            _by_workload(metric, ",".join(filter(None, (direction, which, matcher))), (*names, *more))
+            for which, names in callees
+        )
+        return " or ".join(parts)
+
+    failures = joined("response_total", 'classification="failure"')
+    return {
+        "requests": Query(joined("request_total"), labels, SECONDS),
+        "failures": Query(f"({failures}) > 0", labels, SECONDS),
+        "buckets": Query(joined("response_latency_ms_bucket", "", "le"), labels, MILLISECONDS),
+    }
+
+
+def _by_workload(metric: str, matchers: str, more: tuple[str, ...], *, is_counter: bool = True) -> str:
+    """PromQL for the sums of series by their proxies' workload and ``more`` labels. Of proxies without a workload, the
+    names of their pods tell it."""
+
+    def value(matchers: str) -> str:
+        series = f"{metric}{{$match {matchers}}}"
+        return f"rate({series}[$window])" if is_counter else series
+
+    nameless = ",".join((matchers, *(f'{kind}=""' for kind in _KINDS)))
+    named = f"sum by ({', '.join(('namespace', *_KINDS, *more))}) ({value(matchers)})"
+    # The sums of series without a workload have no label of one.
+    others = f"sum by ({', '.join(('namespace', *more))}) ({metric}{{$match {nameless}}})"
+    by_pod = f"sum by ({', '.join(('namespace', 'pod', *_OF_RUNS, *more))}) ({value(nameless)})"
+    for label, end in _ENDS:
+        by_pod = f'label_replace({by_pod}, "workload", "$1", "{label}", "(.+){end}")'
+    return f"({named} unless {others} or sum by ({', '.join(('namespace', 'workload', *more))}) ({by_pod}))"

@@ -261,7 +261,7 @@ def test_annotations_of_the_workloads_of_a_service(
 ) -> None:
     pairs = Column.create({("shop", workload, "shop", "cart"): 1.0 for workload in ("v1", "v2")})
     found = Column.create({("shop", *one): 1.0 for one in annotated})
-    policies, ignored = read_annotations(found, ServiceMapping(KeyIndex(), KeyIndex(), pairs))
+    policies, ignored = read_annotations([found, None], ServiceMapping(KeyIndex(), KeyIndex(), pairs))
     assert policies == ([wanted] if wanted else [])
     assert len(ignored) == sum(value in ("x", "Low", "x" * 201, "True") for _, _, value in annotated)
 

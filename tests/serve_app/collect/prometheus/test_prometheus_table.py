@@ -202,8 +202,8 @@ def test_rates_are_added_and_states_and_quantiles_are_not() -> None:
         )
     )
     for dialect in (*KNOWN.values(), generic):
-        queries = {**dialect.services, **({"serves": dialect.serves} if dialect.serves else {})}
-        for role, query in (*queries.items(), *dialect.calls.items()):
+        serves = [("serves", dialect.serves)] if dialect.serves else []
+        for role, query in (*dialect.services.items(), *dialect.calls.items(), *serves):
             assert query.joined_by == ("max" if role in largest else "sum"), (dialect.name, role)
         if dialect is not generic:
             read = recording_rules(dialect, 15.0, 60.0).dialect

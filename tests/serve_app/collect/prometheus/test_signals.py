@@ -40,7 +40,7 @@ def pods(*containers: tuple[str, str, str, float]) -> Samples:
         (
             {
                 "namespace": service.split("/")[0],
-                "workload": f"{service.split('/')[1]}-v1",
+                "pod": f"{service.split('/')[1]}-v1-0",
                 "container": container,
                 "signal": signal,
             },
@@ -89,7 +89,7 @@ def test_signals_of_workloads_and_queues_belong_to_their_services() -> None:
                 (STORE, "app", "restarted", 2),
                 (STORE, "app", "killed", 1),
             ),
-            DISK: [({"namespace": STORE.split("/")[0], "workload": f"{STORE.split('/')[1]}-v1"}, "0.97")],
+            DISK: [({"namespace": STORE.split("/")[0], "pod": f"{STORE.split('/')[1]}-v1-0"}, "0.97")],
             QUEUES: [({"queue": "orders"}, "5000"), ({"queue": name}, "7"), ({"queue": "mails"}, "1")],
         },
     )
