@@ -120,8 +120,8 @@ def check_telemetry(mesh: MeshSettings, collector: CollectorSettings, at: dateti
             yield Finding(subject, "ok", f"{count} series in {answer.seconds:.2f} s")
         else:
             yield Finding(subject, "problem" if role in NEEDED else "warning", "no series", COSTS[role])
-    yield from _dropped(poll)
     yield from (Finding(one.subject, "warning", one.found, one.remedy) for one in poll.remarks)
+    yield from _dropped(poll)
     yield from _signals(poll)
     if poll.ignored_annotations:
         yield Finding(

@@ -62,6 +62,7 @@ MOST_LABEL_SETS = 500_000  # cached; beyond that, the cache starts again
 
 Role = tuple[str, str]  # services, calls or kubernetes; and the role of the query there
 FRESH_ONLY = {(KUBERNETES, PODS)}  # old values cannot stand in: events would count twice
+NAMESPACE = ("namespace",)
 CHANGE_ROLES = {
     (KUBERNETES, role) for role in (*CONTROLLERS, *AUTOSCALERS, *POD_QUERIES, "serves")
 }  # for planned changes
@@ -107,11 +108,11 @@ class Poll:
         recorded: whether recording rules were read.
         signal_sources: sources of signals that exist; None: unknown.
         unmapped_queues: queues that belong to no service of the mesh.
-        pods: which pods belong to which services; None: unknown.
-        dropped: series that name no service, by query.
         survey: how the series arrive, and from where; None: unknown.
         remarks: what is unusual about that, for people.
         behind_seconds: how old the newest snapshot should be, because data arrive late; 0: as in the settings.
+        pods: which pods belong to which services; None: unknown.
+        dropped: series that name no service, by query.
     """
 
     at: datetime
@@ -124,11 +125,11 @@ class Poll:
     recorded: bool = False
     signal_sources: frozenset[str] | None = None
     unmapped_queues: tuple[str, ...] = ()
-    pods: PodCoverage | None = None
-    dropped: Mapping[Role, DroppedSeries] = field(default_factory=dict)
     survey: Survey | None = None
     remarks: tuple[Remark, ...] = ()
     behind_seconds: float = 0.0
+    pods: PodCoverage | None = None
+    dropped: Mapping[Role, DroppedSeries] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,6 @@ class PrometheusSource:
         self._signal_sources: frozenset[str] | None = None  # None before the first look for them
         self._looked_at: datetime | None = None
         self._unmapped: list[str] = []
-        self._coverage: PodCoverage | None = None
         given = GivenTiming(
             self.options.window_seconds,
             self.options.behind_seconds,
@@ -186,6 +186,7 @@ class PrometheusSource:
         self._rules: list[RecordingRules] = []
         self._read_rules: RecordingRules | None = None
         self._open(dialect)
+        self._coverage: PodCoverage | None = None
         self._workloads: WorkloadState | None = None  # None before the first poll
         self._policies: list[ServicePolicy] = []
         self._ignored: list[str] = []
@@ -212,8 +213,7 @@ class PrometheusSource:
     def switch(self, dialect: Dialect) -> None:
         """Continue with another dialect of the same mesh. What is known about its workloads stays."""
         self._open(dialect)
-        self._rows, self._names = self._row_joiners(), ServiceNames(dialect.external)
-        self._cached = {role: cached for role, cached in self._cached.items() if role[0] == KUBERNETES}
+        self._forget_names()
         self._plan.forget()
 
     def poll(self, at: datetime) -> Poll:
@@ -239,8 +239,7 @@ class PrometheusSource:
     def _poll(self, at: datetime) -> Poll:
         until = time.monotonic() + self.options.within_seconds
         if len(self._labels) > MOST_LABEL_SETS:
-            self._labels, self._cached = _LabelCache(), {}
-            self._rows = self._row_joiners()
+            self._forget_labels()
         self._read_rules = self._find_rules(at)
         self._look_for_signals(at, until)
         signals = signal_queries(self._signal_sources or frozenset(), self._queues)
@@ -295,7 +294,7 @@ class PrometheusSource:
         self._surveyed = SurveyedQueries(
             dialect.services["requests"],
             dialect.calls["requests"],
-            USAGE_QUERIES["cpu_usage"],
+            replace(USAGE_QUERIES["cpu_usage"], labels=NAMESPACE),
             [*(query for role, query in self._queries.items() if role[0] == KUBERNETES), search_query()],
         )
         self._prepare_rules()
@@ -313,13 +312,23 @@ class PrometheusSource:
         self._prepare_rules()
         if self._plan.clusters_read != self._clusters_read:  # services of other ones are not the same
             self._clusters_read = self._plan.clusters_read
-            self._rows, self._names = self._row_joiners(), ServiceNames(self._given.external)
-            self._cached, self._workloads = {}, None
+            self._forget_names()
+            self._workloads = None
+
+    def _forget_names(self) -> None:
+        """Learn the names of services again."""
+        self._forget_labels()
+        self._names = ServiceNames(self._given.external)
+
+    def _forget_labels(self) -> None:
+        """Drop the caches of label sets, and what refers to them."""
+        self._labels, self._cached = _LabelCache(), {}
+        self._rows = self._row_joiners()
 
     def _name_clusters(self, query: Query) -> Query:
-        """A query about Kubernetes whose namespaces and nodes contain the cluster, if the settings want that."""
+        """A query about Kubernetes whose namespaces and nodes begin with the cluster, if the settings want that."""
         label = self._cluster_label
-        places = {i: label for i, name in enumerate(query.labels) if name in ("namespace", "node")}
+        places = {place: label for place, name in enumerate(query.labels) if name in ("namespace", "node")}
         return name_clusters(query, places) if label and places else query
 
     def _text(self, role: Role, query: Query, since_seconds: float = 0.0) -> str:
