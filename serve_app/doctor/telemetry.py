@@ -128,6 +128,7 @@ def check_telemetry(mesh: MeshSettings, collector: CollectorSettings, at: dateti
     for one in gaps:
         remedy = f"{one.gap.cost}: {one.gap.remedy}"
         yield Finding(f"{one.source} {one.gap.name}", "warning", f"missing; {one.series} series", remedy)
+    yield from (Finding(one.subject, "warning", one.found, one.remedy) for one in poll.remarks)
     yield from _dropped(poll)
     yield from _signals(poll)
     if poll.ignored_annotations:

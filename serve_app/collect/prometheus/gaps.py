@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from serve_app.collect.prometheus.client import Prometheus
+from serve_app.collect.prometheus.match import EVERYTHING, Match
 from serve_app.collect.prometheus.query import Dialect, Gap, Query
 
 
@@ -24,7 +25,7 @@ class FoundGap:
 
 
 def find_gaps(
-    prometheus: Prometheus, dialects: Iterable[Dialect], at: datetime, within: float, match: str = ""
+    prometheus: Prometheus, dialects: Iterable[Dialect], at: datetime, within: float, match: Match = EVERYTHING
 ) -> list[FoundGap]:
     """The gaps of these dialects, and of those beside them. A failed query finds nothing.
 
@@ -33,7 +34,7 @@ def find_gaps(
         dialects: kinds of mesh.
         at: the instant.
         within: deadline for all queries together, s.
-        match: matchers, each with a comma behind it.
+        match: which series are the mesh's.
     """
     gaps = {
         f"{part.name}/{gap.name}": (part.name, gap)

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
+from serve_app.collect.prometheus.match import EVERYTHING, Match
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.settings.roles import SHARES, Role
 
@@ -59,7 +60,12 @@ class HistogramForm:
         self._looked_at: datetime | None = None
 
     def other_dialect(
-        self, prometheus: Prometheus, answers: Mapping[tuple[str, str], QueryAnswer], at: datetime, within: float
+        self,
+        prometheus: Prometheus,
+        answers: Mapping[tuple[str, str], QueryAnswer],
+        at: datetime,
+        within: float,
+        match: Match = EVERYTHING,
     ) -> Dialect | None:
         """The dialect to use from now on, if it is another one; looked for every ``FIND_AGAIN`` seconds.
 
@@ -68,6 +74,7 @@ class HistogramForm:
             answers: results of a poll, by level and role.
             at: the instant.
             within: deadline, s.
+            match: which series are the mesh's.
         """
         buckets = [answer for role, answer in answers.items() if role[1] == "buckets"]
         has_buckets = not buckets or any(answer.failed or len(answer.samples) for answer in buckets)
@@ -79,7 +86,7 @@ class HistogramForm:
         count, other = _count_buckets, self.dialect
         if not self._reads_native:
             count, other = _count_native, native(self.dialect)
-        query = Query(count(self.dialect), ()).at(0)
+        query = Query(count(self.dialect), ()).at(0, match=match)
         found = prometheus.ask({"histograms": query}, at, within)["histograms"]
         if found.failed or not len(found.samples):  # a Prometheus without native histograms refuses the query
             return None

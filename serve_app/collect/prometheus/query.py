@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from serve_app.collect.prometheus.long_requests import Border, numerals_from
+from serve_app.collect.prometheus.match import EVERYTHING, Match
 from serve_app.settings.roles import Role
 
 SECONDS, MILLISECONDS = 1.0, 1e-3
@@ -40,15 +41,15 @@ class Query:
     joined_by: Join = "sum"
     views: tuple[tuple[str, float], ...] = ()
 
-    def at(self, window_seconds: float, since_seconds: float = 15.0, match: str = "") -> str:
+    def at(self, window_seconds: float, since_seconds: float = 15.0, match: Match = EVERYTHING) -> str:
         """The query for one poll, only for series that fit ``match``.
 
         Args:
             window_seconds: rate window, s.
             since_seconds: time since the previous poll, s.
-            match: matchers, each with a comma behind it, for example ``cluster="prod",``.
+            match: matchers of the mesh's series.
         """
-        promql = self.promql.replace("$match ", match).replace("$match", match).replace("{}", "")
+        promql = match.apply(self.promql)
         if "$long_milliseconds" in promql:
             long = numerals_from(Border.of(window_seconds, MILLISECONDS).first_long)
             promql = promql.replace("$long_milliseconds", long)
@@ -132,11 +133,6 @@ class Dialect:
     joined_names: bool = False
     gaps: tuple[Gap, ...] = ()
     beside: tuple["Dialect", ...] = ()
-
-
-def escape(expression: str) -> str:
-    """Escape text for a string in PromQL."""
-    return expression.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def by(labels: tuple[str, ...], *more: str) -> str:

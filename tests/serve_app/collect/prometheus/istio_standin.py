@@ -80,7 +80,7 @@ class IstioMesh:
     def __call__(self, request: Request) -> None:
         text = request.query["query"]
         role = texts().get(text) or _signal_role(text)
-        if text == RULES.calls:
+        if text == RULES.calls.at(0):
             request.send(200, vector([({}, str(self.recorded))] if self.recorded is not None else []))
             return
         if role is None:  # detection of the kind of mesh

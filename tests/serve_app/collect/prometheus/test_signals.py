@@ -56,7 +56,7 @@ def snapshot_of(poll: Poll) -> MeshSnapshot:
 
 
 def signals_of_pods_and_queues(poll: Poll) -> tuple[Signal, ...]:
-    """Return all signals but those of the mesh itself."""
+    """Return all signals that proxies do not measure."""
     return tuple(one for one in snapshot_of(poll).signals if one.kind is not SignalKind.CANCELLED)
 
 
