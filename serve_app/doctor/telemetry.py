@@ -1,11 +1,13 @@
 """Checks which metrics the Prometheus of a mesh has, and what missing ones cost."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from serve_app.collect.prometheus.combine import split_role
 from serve_app.collect.prometheus.completeness import is_hint
 from serve_app.collect.prometheus.detect import DETECTION, MeshSource
+from serve_app.collect.prometheus.gaps import FoundGap
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, THROTTLING
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Poll, Role
 from serve_app.doctor.arrival import arrival_findings
@@ -137,24 +139,37 @@ def check_telemetry(
     source = MeshSource(mesh, collector)
     try:
         poll = source.poll(at)
+        gaps = source.gaps(at)
     finally:
         source.close()
-    findings = (*_findings(poll, mesh, collector, at), *arrival_findings(poll.survey, poll.remarks, poll.pods, name))
+    findings = (
+        *_findings(poll, gaps, mesh, collector, at),
+        *arrival_findings(poll.survey, poll.remarks, poll.pods, name),
+    )
     return TelemetryReport(findings, draw_picture(poll.snapshot, entry_points) if poll.snapshot else None)
 
 
-def _findings(poll: Poll, mesh: MeshSettings, collector: CollectorSettings, at: datetime) -> Iterator[Finding]:
+def _findings(
+    poll: Poll, gaps: Sequence[FoundGap], mesh: MeshSettings, collector: CollectorSettings, at: datetime
+) -> Iterator[Finding]:
     yield _connection(poll, mesh)
     for role, answer in poll.answers.items():
         if role[0] == DETECTION[0]:
             continue
-        subject, count = " ".join(role), len(answer.samples)
+        name, part = split_role(role[1])
+        subject, count = " ".join((role[0], name, *filter(None, [part]))), len(answer.samples)
+        query: Role = (role[0], name)
+        # A query without series is a problem only if nothing can be read for that reason.
+        outcome: Outcome = "problem" if query in NEEDED and not part and poll.snapshot is None else "warning"
         if answer.failed:
-            yield Finding(subject, _outcome(role, poll), answer.detail, COSTS[role])
-        elif count or role in MAY_BE_EMPTY:
+            yield Finding(subject, outcome, answer.detail, COSTS[query])
+        elif count or query in MAY_BE_EMPTY:
             yield Finding(subject, "ok", f"{count} series in {answer.seconds:.2f} s")
         else:
-            yield Finding(subject, _outcome(role, poll), "no series", COSTS[role])
+            yield Finding(subject, outcome, "no series", COSTS[query])
+    for one in gaps:
+        remedy = f"{one.gap.cost}: {one.gap.remedy}"
+        yield Finding(f"{one.source} {one.gap.name}", "warning", f"missing; {one.series} series", remedy)
     yield from _dropped(poll)
     yield from _signals(poll)
     if poll.ignored_annotations:
@@ -165,11 +180,6 @@ def _findings(poll: Poll, mesh: MeshSettings, collector: CollectorSettings, at: 
         found = f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls at {at.isoformat()}"
         yield Finding("snapshot", "ok", found)
         yield from _rules(poll, mesh, collector)
-
-
-def _outcome(role: Role, poll: Poll) -> Outcome:
-    """Of a query without series: a problem if nothing can be read for that reason."""
-    return "problem" if role in NEEDED and poll.snapshot is None else "warning"
 
 
 def _dropped(poll: Poll) -> Iterator[Finding]:
@@ -203,7 +213,7 @@ def _rules(poll: Poll, mesh: MeshSettings, collector: CollectorSettings) -> Iter
     calls = poll.snapshot.num_edges if poll.snapshot else 0
     if poll.recorded:
         yield Finding("recording rules", "ok", "read")
-    elif calls >= collector.recorded_from_calls and mesh.source != "generic":
+    elif calls >= collector.recorded_from_calls and "generic" not in mesh.sources:
         remedy = "load the output of `tagae rules` into this Prometheus: it cuts the work and the traffic to a third"
         yield Finding("recording rules", "warning", f"missing or outdated, for {calls} calls", remedy)
 
