@@ -39,6 +39,8 @@ class MeshSource:
         clock: Unix time, s.
     """
 
+    _histograms: HistogramForm  # of the dialect in use
+
     def __init__(self, mesh: MeshSettings, collector: CollectorSettings, clock: Clock = time.time) -> None:
         endpoint = mesh.endpoint(mesh.prometheus)
         self._origin = endpoint.origin
@@ -128,7 +130,7 @@ class MeshSource:
         return None if answer.failed else len(answer.samples) > 0
 
     def _open(self, dialect: Dialect) -> PrometheusSource:
-        self._histograms: HistogramForm = HistogramForm(dialect)
+        self._histograms = HistogramForm(dialect)
         return PrometheusSource(
             self._prometheus, dialect, self._options, self._queues, scope=self._scope, clock=self._clock
         )
