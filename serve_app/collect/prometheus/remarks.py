@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, Clusters, Part, Replicas
+from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, Clusters, Part, ServerPair
 from serve_app.collect.prometheus.freshness import ENOUGH_SCRAPES, SCRAPES_PER_WINDOW, Freshness, ScrapedPart
 from serve_app.collect.prometheus.survey import Survey
 
@@ -161,7 +161,7 @@ def _container_clusters(survey: Survey) -> Iterator[Remark]:
         )
 
 
-def _replicas(found: Replicas | None) -> Iterator[Remark]:
+def _replicas(found: ServerPair | None) -> Iterator[Remark]:
     if found:
         yield Remark(
             "replicas",
