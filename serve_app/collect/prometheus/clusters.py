@@ -78,7 +78,7 @@ class ServerPair:
         label: tells them apart.
         parts: the servers.
         read: those whose series are read, one for each cluster.
-        apart_seconds: how much older the newest sample of a server may be than that of another one.
+        apart_seconds: how much older the newest sample of a server may be than the newest of another one.
     """
 
     label: str
@@ -87,7 +87,7 @@ class ServerPair:
     apart_seconds: float
 
     def have_stopped(self, newest: Mapping[str, float]) -> bool:
-        """Whether the data of a server that is read have stopped while those of another one go on.
+        """Whether the data of a server that is read have stopped while another one sends on.
 
         Args:
             newest: time of the newest sample by server, Unix.

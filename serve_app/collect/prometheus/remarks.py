@@ -122,7 +122,7 @@ def _lag(survey: Survey, timing: PollTiming) -> Iterator[Remark]:
 def _clusters(found: Clusters | None) -> Iterator[Remark]:
     if found is None:
         return
-    seen = f"{len(found.parts)} clusters in this Prometheus ({_named(found.parts, found.label)})"
+    seen = f"{len(found.parts)} clusters in this Prometheus ({_list_parts(found.parts, found.label)})"
     name = _toml(found.read[0]) if found.read else ""
     if found.choice == "busiest":
         yield Remark(
@@ -165,7 +165,7 @@ def _replicas(found: ServerPair | None) -> Iterator[Remark]:
     if found:
         yield Remark(
             "replicas",
-            f"{len(found.parts)} Prometheus servers scrape the same targets ({_named(found.parts, found.label)}): "
+            f"{len(found.parts)} Prometheus servers scrape the same targets ({_list_parts(found.parts, found.label)}): "
             f"reading {', '.join(found.read)}",
             f"remove duplicates by the label {found.label} where this Prometheus is queried",
         )
@@ -198,7 +198,7 @@ def _match(survey: Survey, cluster_label: str) -> Iterator[Remark]:
         )
 
 
-def _named(parts: Sequence[Part], label: str) -> str:
+def _list_parts(parts: Sequence[Part], label: str) -> str:
     return f"{label}: {_some([part.value or 'none' for part in parts])}"
 
 

@@ -121,7 +121,7 @@ class Surveyor:
 
         Args:
             queries: of the mesh.
-            at: instant of the snapshot. For a recent one, the series are those of now, because they show the lag.
+            at: instant of the snapshot. For a recent one, the series of now are surveyed, because they show the lag.
             now: Unix time.
             within: deadline of each round of queries, s.
             before: the previous result; what is read stays the same if possible.
@@ -180,7 +180,7 @@ class Surveyor:
     ) -> dict[str, float]:
         """Time of the newest sample of each server of a pair, Unix; empty if the query failed.
 
-        ``at`` and ``now`` as in :meth:`look`: the data of now have stopped before those of the snapshot.
+        ``at`` and ``now`` as in :meth:`look`: data stop now before they stop in snapshots.
         """
         newest = " or ".join(
             f"max by ({replicas.label}) (timestamp({self._match.apply(one)}))" for one in range_selectors(query.promql)
