@@ -49,12 +49,14 @@ class Finding:
         outcome: a ``problem`` keeps the service from working as configured, a ``warning`` does not.
         found: the result.
         remedy: what to do; empty if all is well.
+        toml: the lines of `tagae.toml` that mend it; empty if no setting does.
     """
 
     subject: str
     outcome: Outcome
     found: str
     remedy: str = ""
+    toml: str = ""
 
 
 def check_installation(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> list[Finding]:
@@ -236,7 +238,7 @@ def _ray(_: Settings) -> Iterator[Finding]:
         yield Finding(
             "ray ports",
             "warning",
-            f"`serve run` uses Ray at {address} (`tagae serve` does not); anyone who can reach its ports can run code there",
+            f"`serve run` uses Ray at {address}, `tagae serve` does not; who can reach its ports can run code there",
             "set RAY_AUTH_MODE=token on all of its nodes and here, and let only the cluster reach its ports",
         )
 

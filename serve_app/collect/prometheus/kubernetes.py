@@ -23,8 +23,8 @@ NO_OWNER = "|<none>"  # kind of a missing owner, by version of kube-state-metric
 CONTROLLER = 'owner_is_controller!="false"'
 _WORKLOAD = f"max by ({', '.join(WORKLOAD)})"
 
-# Replicas and generations by kind of controller: the series, and its label with the name. Nobody decides on how many
-# nodes a daemon set runs, so that it has one replica or none.
+# Replicas and generations by kind of controller: the series, and its label with the name. A daemon set has one
+# replica or none: the number of its pods is the number of nodes, which is no decision about it.
 _REPLICAS = (
     ("kube_deployment_spec_replicas{$match}", "deployment"),
     ("kube_statefulset_replicas{$match}", "statefulset"),
@@ -50,15 +50,15 @@ def with_owner(owners: str, label: str) -> str:
         owners: series about owners, for example of ``kube_job_owner``.
         label: of the controller's name.
     """
-    return f'label_replace({_named(owners, label)}, "workload", "$1", "owner_name", "([^<].*)")'
+    return f'label_replace({_by_name(owners, label)}, "workload", "$1", "owner_name", "([^<].*)")'
 
 
-def _named(series: str, label: str) -> str:
+def _by_name(series: str, label: str) -> str:
     return f'label_replace({series}, "workload", "$1", "{label}", "(.*)")'
 
 
 def _of_owned(operation: str, amount: str, kind: str, only: str = "") -> str:
-    """Sum or maximum of an amount of replica sets (or replication controllers) over those of one owner, if it is no
+    """Sum or maximum of an amount of replica sets (or replication controllers) with one owner, if it is no
     deployment. kube-state-metrics does not know such owners themselves, for example Argo Rollouts."""
     owners = f'kube_{kind}_owner{{$match {CONTROLLER},owner_kind!="Deployment"}}'
     owned = f"max by (namespace, {kind}) ({amount} and on (namespace, {kind}) {owners}{only})"
@@ -67,14 +67,15 @@ def _of_owned(operation: str, amount: str, kind: str, only: str = "") -> str:
 
 
 def _desired() -> str:
-    rollouts = 'label_replace(rollout_info_replicas_desired{$match}, "namespace", "$1", "exported_namespace", "(.+)")'  # of Argo
-    named = " or ".join([*(_named(*one) for one in _REPLICAS), _named(rollouts, "name")])
+    """Argo Rollouts exports the replicas of its rollouts, often with our labels renamed."""
+    rollouts = 'label_replace(rollout_info_replicas_desired{$match}, "namespace", "$1", "exported_namespace", "(.+)")'
+    named = " or ".join([*(_by_name(*one) for one in _REPLICAS), _by_name(rollouts, "name")])
     owned = (_of_owned("sum", f"kube_{kind}_spec_replicas{{$match}}", kind) for kind in _OWNERS_OF_PODS)
     return " or ".join((f"{_WORKLOAD} ({named})", *owned))
 
 
 def _generation() -> str:
-    named = " or ".join(_named(*one) for one in _GENERATIONS)
+    named = " or ".join(_by_name(*one) for one in _GENERATIONS)
     owned = (  # when the newest was made, first of those that run
         _of_owned("max", f"kube_{kind}_created{{$match}}", kind, only)
         for kind in _OWNERS_OF_PODS
@@ -87,12 +88,12 @@ def _annotation_series(annotation: str) -> str:
     """Workloads with ``tagae.io/ANNOTATION``, its name and value. kube-state-metrics turns annotations into labels."""
     label = f"annotation_tagae_io_{annotation}"
     parts = [
-        _named(f'kube_{kind}_annotations{{$match {label}!=""}}', "job_name" if kind == "job" else kind)
+        _by_name(f'kube_{kind}_annotations{{$match {label}!=""}}', "job_name" if kind == "job" else kind)
         for kind in ("deployment", "statefulset", "daemonset", "cronjob", "job")
     ]
     without_owner = f'kube_replicaset_owner{{$match owner_kind=~"{NO_OWNER}"}}'  # others have copies of annotations
     replica_sets = f'kube_replicaset_annotations{{$match {label}!=""}} and on (namespace, replicaset) {without_owner}'
-    return _with_annotation(" or ".join((*parts, _named(f"({replica_sets})", "replicaset"))), annotation)
+    return _with_annotation(" or ".join((*parts, _by_name(f"({replica_sets})", "replicaset"))), annotation)
 
 
 def _with_annotation(series: str, annotation: str) -> str:

@@ -1,8 +1,8 @@
 """Pods of a cluster: the workload that owns each, and the share of its CPU and memory that it uses.
 
-cAdvisor reports containers, kube-state-metrics reports containers, pods and owners. Prometheus removes the duplicates of
-each series; the joins are made here. In PromQL they cost Prometheus several times as much, and one pod that two
-exporters describe differently fails a whole query.
+cAdvisor reports containers, kube-state-metrics reports containers, pods and owners. Prometheus removes the duplicates
+of each series; the joins are made here. In PromQL they cost Prometheus two to four times as much, and one pod that
+two exporters describe differently fails a whole query.
 
 - **Duplicates.** Two replicas of kube-state-metrics, two endpoints of a kubelet, pairs of Prometheus servers and
   federation report a container more than once. It counts once, with its newest memory.
@@ -182,6 +182,11 @@ class Pods:
         self._runs = self._workload_of >= 0
         if ENDED in known:
             self._runs[known[ENDED].numbers] = False
+        self._measured = {
+            resource: self._usage_and_capacity(resource)
+            for resource in RESOURCES
+            if {f"{resource}_{amount}" for amount in ("usage", "limits", "requests")} <= known.keys()
+        }
 
     def _top_owners(self, owners: IntArray) -> IntArray:
         """Numbers of the workloads of these controllers."""
@@ -193,9 +198,9 @@ class Pods:
 
     def utilisation(self, resource: str, serving: ServiceMapping) -> Column | None:
         """The used share of ``cpu`` or ``memory`` by service, over the pods of its workloads; None if unknown."""
-        if not {f"{resource}_{amount}" for amount in ("usage", "limits", "requests")} <= self._known.keys():
+        if resource not in self._measured:
             return None
-        used, capacity = self._usage_and_capacity(resource)
+        used, capacity = self._measured[resource]
         known = self._runs & (capacity > 0)
         by_workload = [
             np.bincount(self._workload_of[known], of_pods[known], len(self._workloads)) for of_pods in (used, capacity)
@@ -286,19 +291,14 @@ class Pods:
 
     def coverage(self, services: Collection[Key], serving: ServiceMapping) -> PodCoverage:
         """Compare with the services of a snapshot."""
-        usage = [self._known[role] for role in (f"{resource}_usage" for resource in RESOURCES) if role in self._known]
         used = np.zeros(len(self._workload_of), bool)
-        for column in usage:
-            used[self._pod_of[column.numbers]] = True
-        capacities = [
-            self._usage_and_capacity(resource)[1]
-            for resource in RESOURCES
-            if {f"{resource}_{amount}" for amount in ("usage", "limits", "requests")} <= self._known.keys()
-        ]
-        known = np.any([capacity > 0 for capacity in capacities], axis=0) if capacities else used
+        for resource in RESOURCES:
+            if column := self._known.get(f"{resource}_usage"):
+                used[self._pod_of[column.numbers]] = True
+        measured = np.any([capacity > 0 for _, capacity in self._measured.values()], axis=0)
+        workloads, of_services = serving.pairs()
         in_mesh = np.zeros(len(serving.services), bool)
         in_mesh[[serving.services.number_of(key) for key in services if key in serving.services.numbers]] = True
-        workloads, of_services = serving.pairs()
         running = np.zeros(len(self._workloads), bool)
         running[self._workload_of[self._runs]] = True
         serves = np.zeros(len(self._workloads), bool)
@@ -312,7 +312,7 @@ class Pods:
         return PodCoverage(
             pods=int(self._runs.sum()),
             without_owner=int((used & (self._workload_of < 0)).sum()),
-            without_capacity=int((used & self._runs & ~known).sum()),
+            without_capacity=int((used & self._runs & ~measured).sum()),
             unmatched_workloads=tuple(unmatched),
             workloads_elsewhere=len(others) - len(unmatched),
             services_without_pods=tuple(sorted("/".join(serving.services.keys[i]) for i in without)),

@@ -20,11 +20,13 @@ class Remark:
         subject: what it is about: ``scrapes``, ``lag``, ``clusters``, ``replicas`` or ``match``.
         found: what was found.
         remedy: what it costs and what to do; empty if nothing needs to be done.
+        setting: the line of `tagae.toml` that mends it; empty if no setting does.
     """
 
     subject: str
     found: str
     remedy: str = ""
+    setting: str = ""
 
     def __str__(self) -> str:
         return f"{self.found}; {self.remedy}" if self.remedy else self.found
@@ -96,6 +98,7 @@ def _scrapes(found: Freshness, window: float, given: float, of: str) -> Iterator
             f"{scraped}: rates over window_seconds = {window:g} have too few samples, and services come and go",
             f"set window_seconds = {SCRAPES_PER_WINDOW * longest:g}, or scrape_interval to "
             f"{window / SCRAPES_PER_WINDOW:g} s",
+            f"window_seconds = {SCRAPES_PER_WINDOW * longest:g}",
         )
 
 
@@ -116,7 +119,8 @@ def _lag(survey: Survey, timing: PollTiming) -> Iterator[Remark]:
     if timing.follows_lag:
         yield Remark("lag", f"{seen}, so the newest snapshot is {needed:.0f} s old", "alerts are as late")
     else:
-        yield Remark("lag", seen, f"set behind_seconds = {needed:.0f}: newer snapshots are incomplete")
+        setting = f"behind_seconds = {needed:.0f}"
+        yield Remark("lag", seen, f"set {setting}: newer snapshots are incomplete", setting)
 
 
 def _clusters(found: Clusters | None) -> Iterator[Remark]:
@@ -130,18 +134,21 @@ def _clusters(found: Clusters | None) -> Iterator[Remark]:
             f"{seen}: reading {found.read[0] or 'the one without this label'}, {found.share:.0%} of the requests",
             f"set match = {{{found.label} = {name}}} for this mesh and others for the other clusters, or cluster_label "
             f"= {_toml(found.label)} for one mesh of all",
+            f"match = {{{found.label} = {name}}}",
         )
     elif found.choice == "connected":
         yield Remark(
             "clusters",
             f"{seen} call each other: reading all; services of one name are one service",
             f"set cluster_label = {_toml(DESTINATION_CLUSTER)} to keep them apart",
+            f"cluster_label = {_toml(DESTINATION_CLUSTER)}",
         )
     elif found.choice == "apart":
         yield Remark(
             "clusters",
             f"{seen} have no service in common: reading all as one mesh",
             f"set match = {{{found.label} = {name}}} to read one of them",
+            f"match = {{{found.label} = {name}}}",
         )
     elif not any(part.value for part in found.parts):
         yield Remark(

@@ -12,6 +12,7 @@ from model.errors import InvalidSnapshot
 from model.snapshot import MeshSnapshot, ServicePolicy, Signal
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer, Samples
 from serve_app.collect.prometheus.clusters import name_clusters, name_clusters_of
+from serve_app.collect.prometheus.combine import Combination, join_role, of_part, queries_beside, split_role
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.frames import (
     BucketReader,
@@ -34,6 +35,7 @@ from serve_app.collect.prometheus.kubernetes import (
     read_controllers,
 )
 from serve_app.collect.prometheus.long_requests import Border
+from serve_app.collect.prometheus.native import SUFFIX
 from serve_app.collect.prometheus.plan import GivenTiming, PollPlan, SeriesScope
 from serve_app.collect.prometheus.pods import OWNERS, POD_QUERIES, RESOURCES, USAGE_QUERIES, PodCoverage, Pods
 from serve_app.collect.prometheus.query import Dialect, Query
@@ -264,11 +266,12 @@ class PrometheusSource:
         )
         if self._workloads is None:
             self._workloads = self._read_workloads_before(at)
-        missing = [of for of in (SERVICES, CALLS) if "requests" not in found[of]]
+        missing = [role for role in queries if split_role(role[1])[0] == "requests" and role[1] not in found[role[0]]]
         if missing:
-            failed = (answers[of, "requests"] for of in missing)
+            failed = (answers[role] for role in missing)
             reasons = dict.fromkeys(f"{answer.failed} ({answer.detail})" for answer in failed)
-            return replace(poll, why=f"no request rates of {' and '.join(missing)}: {'; '.join(reasons)}")
+            levels = " and ".join(dict.fromkeys(role[0] for role in missing))
+            return replace(poll, why=f"no request rates of {levels}: {'; '.join(reasons)}")
         self._learn_names(found, at, until)
         try:
             snapshot = self._assemble(found, at)
@@ -287,6 +290,7 @@ class PrometheusSource:
         self._given = self._dialect = dialect
         if self._cluster_label:
             self._dialect = name_clusters_of(dialect, self._cluster_label)
+        self._combination = Combination(self._dialect) if dialect.beside else None
         self._queries = {
             role: self._name_clusters(query) if role[0] == KUBERNETES and role[1] != "serves" else query
             for role, query in _queries(self._dialect).items()
@@ -302,7 +306,7 @@ class PrometheusSource:
     def _prepare_rules(self) -> None:
         """Recording rules for the window in use; else for the one of the settings, while it is better than nothing."""
         self._rules, self._read_rules = [], None
-        if self._dialect.name in KNOWN:  # `tagae rules` writes rules for these only
+        if self._dialect.name.removesuffix(SUFFIX) in KNOWN:  # `tagae rules` writes rules for these only
             windows = [self._plan.window_seconds]
             windows += [self.options.window_seconds] if self._plan.reads_slow_rules else []
             self._rules = [recording_rules(self._dialect, self.options.interval_seconds, one) for one in windows]
@@ -379,8 +383,12 @@ class PrometheusSource:
         known = found[KUBERNETES]
         names = self._names
         own, callee = (names.of, names.of_callee) if self._dialect.names_workloads else (_same, _same)
-        services = self._rows[SERVICES].join(found[SERVICES], own, names.version)
-        calls = self._rows[CALLS].join(found[CALLS], lambda key: (*names.of(key[:2]), *callee(key[2:])), names.version)
+        services = self._rows[SERVICES].join(of_part(found[SERVICES]), own, names.version)
+        calls = self._rows[CALLS].join(
+            of_part(found[CALLS]), lambda key: (*names.of(key[:2]), *callee(key[2:])), names.version
+        )
+        if self._combination is not None:
+            services, calls = self._combination.unite(services, calls, found[SERVICES], found[CALLS])
         if self._dialect.in_flight_of_durations:
             services = _mask_in_flight(services)
         serving = self._match_workloads(known.get("serves"))
@@ -516,7 +524,8 @@ class _LabelCache:
     def read(self, role: Role, query: Query, samples: Samples, window_seconds: float = 0.0) -> dict[str, Column]:
         """Convert a result to columns, in our units. Latencies need the rate window."""
         reader = self._reader(query.labels)
-        if role[1] != "buckets":
+        name, part = split_role(role[1])
+        if name != "buckets":
             column = read_column(samples, reader, query.joined_by)
             self._dropped[role] = reader.dropped
             return {role[1]: _convert_unit(column, query)}
@@ -524,8 +533,9 @@ class _LabelCache:
         border = Border.of(window_seconds, query.unit)
         *columns, long = read_quantiles(samples, buckets, list(SHARES.values()), border)
         self._dropped[role] = buckets.labels.dropped
-        found: dict[str, Column] = {"long_requests": long}
-        return found | {name: _convert_unit(one, query) for name, one in zip(SHARES, columns, strict=True)}
+        found: dict[str, Column] = {join_role("long_requests", part): long}
+        names = (join_role(share, part) for share in SHARES)
+        return found | {share: _convert_unit(one, query) for share, one in zip(names, columns, strict=True)}
 
     def dropped(self, roles: Collection[Role]) -> dict[Role, DroppedSeries]:
         """Series of the last result of each query that name no service."""
@@ -540,9 +550,10 @@ class _LabelCache:
 
 
 def _queries_of_mesh(dialect: Dialect) -> Queries:
-    """The queries of a dialect about services and calls."""
+    """The queries of a dialect, and of those beside it, about services and calls."""
     groups: dict[str, Mapping[Any, Query]] = {SERVICES: dialect.services, CALLS: dialect.calls}
-    return {(of, role): query for of, queries in groups.items() for role, query in queries.items()}
+    own = {(of, role): query for of, queries in groups.items() for role, query in queries.items()}
+    return own | queries_beside(dialect)
 
 
 def _queries(dialect: Dialect) -> Queries:
