@@ -309,7 +309,7 @@ class PrometheusSource:
         self._prepare_rules()
 
     def _prepare_rules(self) -> None:
-        """Recording rules for the window in use; else for that of the settings, while they are better than nothing."""
+        """Recording rules for the window in use; else for the one of the settings, while it is better than nothing."""
         self._rules, self._read_rules = [], None
         if self._dialect.name.removesuffix(SUFFIX) in KNOWN:  # `tagae rules` writes rules for these only
             windows = [self._plan.window_seconds]
@@ -379,7 +379,7 @@ class PrometheusSource:
         return None
 
     def _queries_to_read(self) -> Queries:
-        """All queries but those of signals; of recorded series if there are rules."""
+        """All queries except for signals; of recorded series if there are rules."""
         if self._read_rules is None:
             return self._queries
         kubernetes = {role: query for role, query in self._queries.items() if role[0] == KUBERNETES}

@@ -88,7 +88,7 @@ def test_a_lag_is_the_age_of_the_newest_sample_of_many(lag: float) -> None:
     assert (found.late_seconds, found.late_share) == (lag, 1.0)
 
 
-def test_a_lag_of_one_job_is_told_apart() -> None:
+def test_one_job_can_lag_alone() -> None:
     on_time = [scraped(15, 2.0, f"s{i}", job="near") for i in range(6)]
     late = [scraped(15, 2.0, f"t{i}", job="far", lag=100) for i in range(2)]
     found = measure(on_time + late, AT, 15)
