@@ -266,6 +266,7 @@ def name_clusters_of(dialect: Dialect, label: str) -> Dialect:
     caller = SOURCE_CLUSTER if label == DESTINATION_CLUSTER else label
     return replace(
         dialect,
+        beside=tuple(name_clusters_of(one, label) for one in dialect.beside),
         services={role: name_clusters(query, {0: label}) for role, query in dialect.services.items()},
         calls={role: name_clusters(query, {0: caller, 2: label}) for role, query in dialect.calls.items()},
         serves=name_clusters(dialect.serves, {0: label, 2: label}) if dialect.serves else None,
