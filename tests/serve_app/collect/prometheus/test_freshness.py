@@ -98,3 +98,10 @@ def test_one_job_can_lag_alone() -> None:
 def test_without_samples_nothing_is_known() -> None:
     assert measure([], AT, 15) == Freshness()
     assert follow(60.0, Freshness()) == 60.0
+
+
+def test_times_that_cannot_be_right_are_no_lag() -> None:
+    """A store that answers with the time 0, or whose series ended hours ago."""
+    for newest in (0.0, 1.0, AT - 7200):
+        group = SeriesGroup(("shop", "web"), "", {}, {LONG_SECONDS: 1.0}, newest)
+        assert measure([group], AT, 15).late_seconds == 0.0
