@@ -14,6 +14,7 @@ LabelValues = Annotated[
     Field(min_length=1),
     BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
 ]
+
 SourceName = Literal[
     "auto",
     "istio",

@@ -39,6 +39,8 @@ class MeshSource:
         clock: Unix time, s.
     """
 
+    _histograms: HistogramForm  # of the dialect in use
+
     def __init__(self, mesh: MeshSettings, collector: CollectorSettings, clock: Clock = time.time) -> None:
         endpoint = mesh.endpoint(mesh.prometheus)
         self._origin = endpoint.origin

@@ -134,6 +134,11 @@ class Dialect:
     gaps: tuple[Gap, ...] = ()
     beside: tuple["Dialect", ...] = ()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name, and the names of those beside it."""
+        return (self.name, *(one.name for one in self.beside))
+
 
 def by(labels: tuple[str, ...], *more: str) -> str:
     """The labels of a ``by`` clause, without constants."""
