@@ -125,21 +125,31 @@ class Proxy:
         yield self.counter(f"{metric}_count", labels, one.rate * share)
 
 
-def random_world(rng: Random, names: tuple[str, ...] = NAMES, *, same_namespace: bool, same_names: bool) -> World:
-    """Draw a mesh.
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """The names of a kind of mesh.
 
-    Args:
-        rng: source of randomness.
+    Attributes:
         names: of its services.
-        same_namespace: whether the kind of mesh knows no namespaces.
-        same_names: whether a workload has the name of its service.
+        has_namespaces: whether it knows namespaces.
+        other_workloads: whether a workload may have another name than its service.
+        entry_has_service: whether the service of a workload is known without a caller in the mesh.
     """
-    count = rng.randint(3, min(8, len(names)))
+
+    names: tuple[str, ...] = NAMES
+    has_namespaces: bool = True
+    other_workloads: bool = True
+    entry_has_service: bool = True
+
+
+def random_world(rng: Random, naming: Naming) -> World:
+    """Draw a mesh."""
+    count = rng.randint(3, 8)
     services = []
-    for name in rng.sample(names, count):
-        namespace = "default" if same_namespace else rng.choice(NAMESPACES)
-        workload = name if same_names or rng.random() < 0.6 else f"{name}-app"
-        services.append(Service(namespace, name, workload))
+    for i, name in enumerate(rng.sample(naming.names, count)):
+        namespace = rng.choice(NAMESPACES) if naming.has_namespaces else "default"
+        may_differ = naming.other_workloads and (i > 0 or naming.entry_has_service)
+        services.append(Service(namespace, name, f"{name}-app" if may_differ and rng.random() < 0.4 else name))
 
     def draw(source: Service | None, destination: Service) -> Traffic:
         rate, median = math.exp(rng.uniform(-1, 6)), math.exp(rng.uniform(math.log(0.002), math.log(0.8)))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
 
@@ -20,6 +20,7 @@ from tests.live.random_meshes import (
     NAMES,
     OTHER_NAMES,
     Counter,
+    Naming,
     Scraping,
     Traffic,
     World,
@@ -48,19 +49,19 @@ Writer = Callable[[World, Random, Scraping], Iterator[Counter]]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of mesh: how its series are written, and what its names can be."""
+    """A kind of mesh: how its series are written, and its names."""
 
     write: Writer
-    names: tuple[str, ...] = NAMES
-    same_namespace: bool = False
-    same_names: bool = False
+    naming: Naming = field(default_factory=Naming)
 
 
 KINDS = {
     "istio": Kind(istio_series),
-    "linkerd": Kind(linkerd_series),
-    "opentelemetry": Kind(opentelemetry_series, NAMES + OTHER_NAMES, same_namespace=True, same_names=True),
-    "envoy": Kind(envoy_series, same_names=True),
+    "linkerd": Kind(linkerd_series, Naming(entry_has_service=False)),
+    "opentelemetry": Kind(
+        opentelemetry_series, Naming(NAMES + OTHER_NAMES, has_namespaces=False, other_workloads=False)
+    ),
+    "envoy": Kind(envoy_series, Naming(other_workloads=False)),
 }
 MESHES = 200 // len(KINDS)  # of each kind
 
@@ -96,7 +97,7 @@ def meshes(tmp_path_factory: pytest.TempPathFactory) -> list[Read]:
     families: dict[str, list[tuple[Counter, datetime, Scraping]]] = {}
     for (kind, seed), begin in zip(drawn, begins, strict=True):
         rng, of = Random(f"{kind} {seed}"), KINDS[kind]
-        worlds.append(random_world(rng, of.names, same_namespace=of.same_namespace, same_names=of.same_names))
+        worlds.append(random_world(rng, of.naming))
         step = rng.choice((5.0, 10.0, 15.0))
         replicas = REPLICAS if rng.random() < 0.25 else ({},)
         scraping = Scraping(step, math.ceil(MINUTES * 60 / step), replicas)

@@ -4,6 +4,7 @@ One rare query for each fact tells how the series of a mesh are scraped and wher
 that share these labels, so the answers are as long as the list of services, however many calls a mesh has.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -40,6 +41,7 @@ ORIGIN_LABELS = (*CLUSTER_LABELS, *REPLICA_LABELS)
 LONG_SECONDS, SHORT_SECONDS = 480.0, 180.0  # over which samples are counted; the short one is for young series
 LONG, SHORT, NEWEST, REQUESTS = "long", "short", "newest", "requests"
 QUERIES = (LONG, SHORT, NEWEST, REQUESTS)
+_GROUPING = re.compile(r"\bby\s*\(([^()]*)\)")
 
 
 @dataclass(slots=True)
@@ -92,7 +94,14 @@ def _counted(by_group: str, seconds: float) -> str:
 
 
 def _service_labels(query: Query) -> tuple[str, ...]:
-    return tuple(label for label in query.labels[:2] if not label.startswith("="))
+    """Labels of the series that name the service. Where a query makes names from other labels, the labels of its
+    innermost grouping."""
+    named = [label for one in query.labels[:2] if not one.startswith("=") for label in one.split("|")]
+    groupings = _GROUPING.findall(query.promql.partition("[$window]")[0])
+    if not groupings:
+        return tuple(named)
+    grouped = [label.strip() for label in groupings[-1].split(",")]
+    return tuple([label for label in named if label in grouped] or grouped)
 
 
 def read_groups(query: Query, answers: Mapping[str, QueryAnswer]) -> list[SeriesGroup]:

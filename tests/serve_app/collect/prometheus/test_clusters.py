@@ -1,5 +1,7 @@
 """Clusters and pairs of servers in one store."""
 
+import re
+
 import pytest
 
 from serve_app.collect.prometheus.clusters import (
@@ -14,7 +16,7 @@ from serve_app.collect.prometheus.clusters import (
     restrict,
 )
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.groups import CLUSTER_LABELS, LONG_SECONDS, SeriesGroup
+from serve_app.collect.prometheus.groups import CLUSTER_LABELS, LONG_SECONDS, SeriesGroup, group_queries
 from serve_app.collect.prometheus.match import EVERYTHING
 from serve_app.collect.prometheus.query import Query
 
@@ -156,3 +158,15 @@ def test_each_dialect_names_clusters_at_both_ends(name: str) -> None:
     assert "source_cluster" in named.calls["requests"].promql
     assert "destination_cluster" in named.services["requests"].promql
     assert "source_cluster" not in named.services["requests"].promql
+
+
+def test_series_of_each_kind_of_mesh_are_grouped_by_labels_that_they_have() -> None:
+    """Names that a query makes from other labels are none of the series'."""
+    for dialect in KNOWN.values():
+        for query in (dialect.services["requests"], dialect.calls["requests"]):
+            for text in group_queries(query, EVERYTHING).values():
+                groupings = re.findall(r"\bby \(([^()]*)\)", text)
+                assert groupings, dialect.name
+                for labels in groupings:
+                    assert not {"callee", "caller", "callee_namespace"} & set(labels.split(", ")), dialect.name
+                    assert "|" not in labels, dialect.name
