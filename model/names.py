@@ -120,7 +120,7 @@ def readable(text: str) -> str:
     """
     if "~" not in text:
         return text
-    return _SHORTENED.sub(lambda found: f"…{found[1][:6]}", _ESCAPED.sub(_shown, text))
+    return _SHORTENED.sub(lambda found: f"…{found[1][:6]}", _ESCAPED.sub(_readable_character, text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def _original(found: re.Match[str]) -> str:
     return found[0] if "\ud800" <= char <= "\udfff" else char  # UTF-8 cannot encode surrogates
 
 
-def _shown(found: re.Match[str]) -> str:
+def _readable_character(found: re.Match[str]) -> str:
     char = chr(int(found[1], 16))
     return char if char.isprintable() and char not in _STAYS else found[0]
 

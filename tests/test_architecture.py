@@ -34,6 +34,7 @@ SERVE_APP = (
 MOST_PACKAGES = 28  # nodes of the structure: folders of serve_app, and the packages below
 # The same within serve_app/deployments, by folder or file.
 DEPLOYMENTS = (
+    ("ray_environment",),
     ("batch", "deadline", "instruments", "local", "logs", "messages", "news", "orphans"),
     ("scaling", "service_graphs", "single_flight", "sla", "storage", "supervisor"),
     ("lifetime", "reporting", "rpc"),
@@ -82,6 +83,7 @@ ENVIRONMENT = (
     "serve_app/settings/settings.py",
     "serve_app/deployments/__init__.py",
     "serve_app/deployments/local.py",
+    "serve_app/deployments/ray_environment.py",
     "serve_app/doctor/installation.py",
     "serve_app/demo/browser.py",
     "kernels/library.py",

@@ -1,13 +1,18 @@
 """Checks which metrics the Prometheus of a mesh has, and what missing ones cost."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
+from serve_app.collect.prometheus.combine import split_role
 from serve_app.collect.prometheus.completeness import is_hint
 from serve_app.collect.prometheus.detect import DETECTION, MeshSource
+from serve_app.collect.prometheus.gaps import FoundGap
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, THROTTLING
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Poll, Role
-from serve_app.doctor.installation import Finding
+from serve_app.doctor.arrival import arrival_findings
+from serve_app.doctor.installation import Finding, Outcome
+from serve_app.doctor.picture import MeshPicture, draw_picture
 from serve_app.settings import CollectorSettings, MeshSettings
 
 COSTS: dict[Role, str] = {
@@ -25,16 +30,52 @@ COSTS: dict[Role, str] = {
     (CALLS, "buckets"): "slowness is traced through services alone: the root cause is found less often",
     (CALLS, "p50"): "slowness is traced through services alone: the root cause is found less often",
     (CALLS, "p99"): "rare slow calls do not show",
-    (KUBERNETES, "cpu_usage"): "CPU is not monitored; cAdvisor and kube_pod_owner provide it",
-    (KUBERNETES, "cpu_capacity"): "CPU is not monitored; kube-state-metrics provides limits, requests and nodes",
-    (KUBERNETES, "memory_usage"): "memory is not monitored; cAdvisor and kube_pod_owner provide it",
-    (KUBERNETES, "memory_capacity"): "memory is not monitored; kube-state-metrics provides limits, requests and nodes",
+    (KUBERNETES, "cpu_usage"): "CPU is not monitored; cAdvisor provides it",
+    (
+        KUBERNETES,
+        "cpu_limits",
+    ): "CPU counts against requests or nodes; kube-state-metrics provides limits, if pods have any",
+    (
+        KUBERNETES,
+        "cpu_requests",
+    ): "pods without CPU limits count against their nodes; kube-state-metrics provides requests",
+    (
+        KUBERNETES,
+        "cpu_allocatable",
+    ): "CPU of pods without limits and requests is unknown; kube-state-metrics provides it",
+    (KUBERNETES, "memory_usage"): "memory is not monitored; cAdvisor provides it",
+    (
+        KUBERNETES,
+        "memory_limits",
+    ): "memory counts against requests or nodes; kube-state-metrics provides limits, if pods have any",
+    (
+        KUBERNETES,
+        "memory_requests",
+    ): "pods without memory limits count against their nodes; kube-state-metrics provides requests",
+    (
+        KUBERNETES,
+        "memory_allocatable",
+    ): "memory of pods without limits and requests is unknown; kube-state-metrics provides it",
+    (
+        KUBERNETES,
+        "owners",
+    ): "CPU, memory and signals of pods are not monitored; kube_pod_owner of kube-state-metrics provides it",
+    (
+        KUBERNETES,
+        "parents",
+    ): "workloads of pods are guessed from the names of replica sets and jobs; kube-state-metrics provides them",
+    (
+        KUBERNETES,
+        "nodes",
+    ): "pods without limits and requests are left out, node drains are unknown; kube_pod_info provides it",
+    (KUBERNETES, "ended"): "pods that have ended count until their series end; kube_pod_status_phase shows them",
     (
         KUBERNETES,
         "desired",
     ): "planned scaling and removal are unknown and may raise alerts; kube-state-metrics provides them",
     (KUBERNETES, "generation"): "planned deploys are unknown and raise more alerts; kube-state-metrics provides them",
     (KUBERNETES, "annotations"): "annotations for mutes and sensitivity are unknown; kube-state-metrics provides them",
+    (KUBERNETES, "pod_annotations"): "annotations of pods are unknown; kube-state-metrics provides them",
     (KUBERNETES, "autoscaled"): "scaling by an autoscaler looks like any other scaling",
     (KUBERNETES, "cordoned"): "planned node drains are unknown; kube-state-metrics provides them",
     (KUBERNETES, "serves"): "each workload counts for the service of the same name",
@@ -57,31 +98,78 @@ MAY_BE_EMPTY = {  # no failures, cancelled or long requests, annotations, autosc
     (SERVICES, "long_requests"),
     (KUBERNETES, "autoscaled"),
     (KUBERNETES, "cordoned"),
+    (KUBERNETES, "ended"),
     (KUBERNETES, "annotations"),
+    (KUBERNETES, "pod_annotations"),
     (KUBERNETES, PODS),
     (KUBERNETES, DISK),
     (KUBERNETES, QUEUES),
 }
 
 
-def check_telemetry(mesh: MeshSettings, collector: CollectorSettings, at: datetime) -> Iterator[Finding]:
-    """Poll once, as the collector does, and yield the findings."""
+@dataclass(frozen=True, slots=True)
+class TelemetryReport:
+    """What can be read of a mesh.
+
+    Attributes:
+        findings: by query, and about how the series arrive.
+        mesh: the picture that they show; None if nothing can be read.
+    """
+
+    findings: tuple[Finding, ...]
+    mesh: MeshPicture | None
+
+
+def check_telemetry(
+    mesh: MeshSettings,
+    collector: CollectorSettings,
+    at: datetime,
+    name: str = "NAME",
+    entry_points: Collection[str] = (),
+) -> TelemetryReport:
+    """Poll once, as the collector does.
+
+    Args:
+        mesh: its settings.
+        collector: settings of all meshes.
+        at: the instant.
+        name: of the mesh in the settings.
+        entry_points: ids that the settings name.
+    """
     source = MeshSource(mesh, collector)
     try:
         poll = source.poll(at)
+        gaps = source.gaps(at)
     finally:
         source.close()
+    findings = (
+        *_findings(poll, gaps, mesh, collector, at),
+        *arrival_findings(poll.survey, poll.remarks, poll.pods, name),
+    )
+    return TelemetryReport(findings, draw_picture(poll.snapshot, entry_points) if poll.snapshot else None)
+
+
+def _findings(
+    poll: Poll, gaps: Sequence[FoundGap], mesh: MeshSettings, collector: CollectorSettings, at: datetime
+) -> Iterator[Finding]:
     yield _connection(poll, mesh)
     for role, answer in poll.answers.items():
         if role[0] == DETECTION[0]:
             continue
-        subject, count = " ".join(role), len(answer.samples)
+        name, part = split_role(role[1])
+        subject, count = " ".join((role[0], name, *filter(None, [part]))), len(answer.samples)
+        query: Role = (role[0], name)
+        # A query without series is a problem only if nothing can be read for that reason.
+        outcome: Outcome = "problem" if query in NEEDED and not part and poll.snapshot is None else "warning"
         if answer.failed:
-            yield Finding(subject, "problem" if role in NEEDED else "warning", answer.detail, COSTS[role])
-        elif count or role in MAY_BE_EMPTY:
+            yield Finding(subject, outcome, answer.detail, COSTS[query])
+        elif count or query in MAY_BE_EMPTY:
             yield Finding(subject, "ok", f"{count} series in {answer.seconds:.2f} s")
         else:
-            yield Finding(subject, "problem" if role in NEEDED else "warning", "no series", COSTS[role])
+            yield Finding(subject, outcome, "no series", COSTS[query])
+    for one in gaps:
+        remedy = f"{one.gap.cost}: {one.gap.remedy}"
+        yield Finding(f"{one.source} {one.gap.name}", "warning", f"missing; {one.series} series", remedy)
     yield from _dropped(poll)
     yield from _signals(poll)
     if poll.ignored_annotations:
@@ -125,7 +213,7 @@ def _rules(poll: Poll, mesh: MeshSettings, collector: CollectorSettings) -> Iter
     calls = poll.snapshot.num_edges if poll.snapshot else 0
     if poll.recorded:
         yield Finding("recording rules", "ok", "read")
-    elif calls >= collector.recorded_from_calls and mesh.source != "generic":
+    elif calls >= collector.recorded_from_calls and "generic" not in mesh.sources:
         remedy = "load the output of `tagae rules` into this Prometheus: it cuts the work and the traffic to a third"
         yield Finding("recording rules", "warning", f"missing or outdated, for {calls} calls", remedy)
 

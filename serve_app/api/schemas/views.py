@@ -129,6 +129,9 @@ class SourceDocument(Document):
         "", description="what Prometheus says about missing parts of its newest answers; empty if they are complete"
     )
     problem: str = Field("", description="of the newest poll; empty if there is none")
+    remarks: list[str] = Field(
+        [], description="what is unusual about its series: rare scrapes, data that arrive late, several clusters"
+    )
 
 
 class LoadCurve(Document):

@@ -29,6 +29,7 @@ export function detectorView() {
       const inTime = took.filter((value) => value <= BUDGET_MS).length;
       const facts = [
         ["source", sourceText(source), source?.problem || source?.incomplete ? "wrong" : null],
+        ...(source?.remarks ?? []).map((text) => ["telemetry", text, "wrong"]),
         ["snapshot interval", span(interval(timeline))],
         ["probability of an incident", verdict.probability.toFixed(2)],
         ["coverage", `${figures(100 * verdict.coverage)}%`, verdict.coverage < 1 ? "wrong" : null],

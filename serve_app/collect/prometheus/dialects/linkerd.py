@@ -69,18 +69,18 @@ def _queries(
 ) -> dict[Role, Query]:
     """Queries by role. ``callees`` are matchers of disjoint series, and the labels that name the callees of each."""
 
-    def joined(metric: str, matcher: str = "", *more: str) -> str:
+    def join_callees(metric: str, matcher: str = "", *more: str) -> str:
         parts = (
             _by_workload(metric, ",".join(filter(None, (direction, which, matcher))), (*names, *more))
             for which, names in callees
         )
         return " or ".join(parts)
 
-    failures = joined("response_total", 'classification="failure"')
+    failures = join_callees("response_total", 'classification="failure"')
     return {
-        "requests": Query(joined("request_total"), labels, SECONDS),
+        "requests": Query(join_callees("request_total"), labels, SECONDS),
         "failures": Query(f"({failures}) > 0", labels, SECONDS),
-        "buckets": Query(joined("response_latency_ms_bucket", "", "le"), labels, MILLISECONDS),
+        "buckets": Query(join_callees("response_latency_ms_bucket", "", "le"), labels, MILLISECONDS),
     }
 
 

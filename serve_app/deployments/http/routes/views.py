@@ -251,6 +251,7 @@ def source_document(state: CollectorState | None) -> SourceDocument:
         masked=list(state.masked),
         incomplete=state.incomplete,
         problem=state.problem,
+        remarks=list(state.remarks),
     )
 
 

@@ -224,7 +224,7 @@ def test_an_object_without_a_kind_or_a_namespace_belongs_to_no_service() -> None
 
 def test_the_names_of_the_newer_api_are_read() -> None:
     """An Event of events.k8s.io/v1, as kubelets write it since its series replaced the old counts."""
-    newer = {
+    newer: dict[str, object] = {
         "apiVersion": "events.k8s.io/v1",
         "metadata": {"name": "web.17", "namespace": "shop", "uid": "17"},
         "reason": "BackOff",

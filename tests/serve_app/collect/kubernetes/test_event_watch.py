@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -237,7 +238,7 @@ async def test_a_line_that_cannot_be_read_is_left_out(tmp_path: Path, line: byte
             assert one.state.outcomes == {"listed": 1, "watched": 1, "unreadable": 1}
 
 
-BAD_ITEMS = [
+BAD_ITEMS: list[Any] = [
     None,
     7,
     [],

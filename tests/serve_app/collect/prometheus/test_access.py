@@ -162,7 +162,11 @@ def test_headers_are_sent_with_each_query_and_their_file_is_read_again(tmp_path:
     file = tmp_path / "headers"
     file.write_text("THANOS-TENANT: east\n\nX-Api-Key: one\n")
     (tmp_path / "token").write_text("secret")
-    endpoint = {"headers": (("X-Scope-OrgID", "a|b"),), "headers_file": file, "bearer_token_file": tmp_path / "token"}
+    endpoint: dict[str, Any] = {
+        "headers": (("X-Scope-OrgID", "a|b"),),
+        "headers_file": file,
+        "bearer_token_file": tmp_path / "token",
+    }
     with open_client(behave, **endpoint) as prometheus:
         query(prometheus)
         file.write_text("X-Api-Key: two\n")
@@ -304,7 +308,7 @@ def test_a_client_certificate_opens_the_door(certificates: Path, files: tuple[st
             url,
             ca_file=certificates / "server.pem",
             certificate_file=certificates / own,
-            key_file=key and certificates / key,
+            key_file=certificates / key if key else None,
         )
         prometheus = Prometheus(endpoint)
         answer = query(prometheus)
@@ -318,8 +322,8 @@ def test_without_the_right_certificate_the_message_names_the_settings(certificat
         endpoint = Endpoint(
             url,
             ca_file=certificates / "server.pem",
-            certificate_file=own and certificates / own,
-            key_file=own and certificates / "server.key",
+            certificate_file=certificates / own if own else None,
+            key_file=certificates / "server.key" if own else None,
         )
         prometheus = Prometheus(endpoint)
         answer = query(prometheus)

@@ -52,7 +52,7 @@ def test_names_follow_the_convention_and_are_unique() -> None:
 @pytest.mark.parametrize("name", KNOWN)
 def test_queries_read_what_the_rules_record(name: str) -> None:
     rules = recording_rules(KNOWN[name], 15, 60)
-    texts = [q.promql for q in (*rules.dialect.services.values(), *rules.dialect.calls.values())] + [rules.calls]
+    texts = [q.promql for q in (*rules.dialect.services.values(), *rules.dialect.calls.values())] + [rules.calls.promql]
     read = {found for text in texts for found in re.findall(r"tagae_\w+:\w+:\w+", text)}
     assert read == {rule.record for rule in rules.rules}
     for raw, reading in ((KNOWN[name].services, rules.dialect.services), (KNOWN[name].calls, rules.dialect.calls)):
@@ -113,7 +113,7 @@ def test_late_rules_are_not_read_and_their_last_values_are_not_used() -> None:
 def test_if_the_size_is_unknown_the_last_choice_stays() -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS), recorded=90)
     overloaded = standin.fails(503)
-    size = recording_rules(KNOWN["istio"], 15, 60).calls
+    size = recording_rules(KNOWN["istio"], 15, 60).calls.at(0)
 
     def behave(request: standin.Request) -> None:
         (overloaded if broken and request.query["query"] == size else mesh)(request)
@@ -147,7 +147,7 @@ def test_the_doctor_recommends_rules_for_a_large_mesh() -> None:
             checks = check_telemetry(
                 MeshSettings(prometheus=standin.url_of(server)), collector, SNAPSHOTS[0].observed_at
             )
-            return [(one.outcome, one.remedy) for one in checks if one.subject == "recording rules"]
+            return [(one.outcome, one.remedy) for one in checks.findings if one.subject == "recording rules"]
 
     assert found(IstioMesh(find_snapshot(SNAPSHOTS)), 2000) == []
     ((outcome, remedy),) = found(IstioMesh(find_snapshot(SNAPSHOTS)), 50)

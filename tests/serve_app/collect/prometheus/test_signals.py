@@ -40,7 +40,7 @@ def pods(*containers: tuple[str, str, str, float]) -> Samples:
         (
             {
                 "namespace": service.split("/")[0],
-                "workload": f"{service.split('/')[1]}-v1",
+                "pod": f"{service.split('/')[1]}-v1-0",
                 "container": container,
                 "signal": signal,
             },
@@ -56,7 +56,7 @@ def snapshot_of(poll: Poll) -> MeshSnapshot:
 
 
 def signals_of_pods_and_queues(poll: Poll) -> tuple[Signal, ...]:
-    """Return all signals but those of the mesh itself."""
+    """Return all signals that proxies do not measure."""
     return tuple(one for one in snapshot_of(poll).signals if one.kind is not SignalKind.CANCELLED)
 
 
@@ -89,7 +89,7 @@ def test_signals_of_workloads_and_queues_belong_to_their_services() -> None:
                 (STORE, "app", "restarted", 2),
                 (STORE, "app", "killed", 1),
             ),
-            DISK: [({"namespace": STORE.split("/")[0], "workload": f"{STORE.split('/')[1]}-v1"}, "0.97")],
+            DISK: [({"namespace": STORE.split("/")[0], "pod": f"{STORE.split('/')[1]}-v1-0"}, "0.97")],
             QUEUES: [({"queue": "orders"}, "5000"), ({"queue": name}, "7"), ({"queue": "mails"}, "1")],
         },
     )
@@ -207,7 +207,7 @@ def test_the_doctor_lists_missing_sources_and_queues_without_a_service() -> None
         find_snapshot(SNAPSHOTS), sources={RESTARTS, PENDING, "kafka"}, signals={QUEUES: [({"queue": "mails"}, "1")]}
     )
     with standin.start_server(mesh) as server:
-        findings = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST)
+        findings = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST).findings
         by = {finding.subject: finding for finding in findings}
     assert by["signals"].found == "kafka, pending, restarts"
     assert by["signals throttling"].outcome == "warning"
