@@ -55,7 +55,7 @@ _STAYS = {
 def escape_name(text: str) -> str:
     """Write any text as a name that fits :data:`NAME_RULE`. Different texts get different names.
 
-    A text that fits is returned unchanged, except for ``~``. One that is too long keeps its beginning and gets a digest.
+    A text that fits is returned unchanged, except for ``~``. One that is too long keeps its beginning, with a digest.
 
     >>> escape_name("PGSQL Query/main")
     'PGSQL~20~Query/main'
