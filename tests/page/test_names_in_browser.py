@@ -48,6 +48,6 @@ def test_the_page_reads_names_as_reports_do(browser: Any, base: str) -> None:
         script = opened.page.locator("script[src*='main.js']").get_attribute("src")
         found = opened.page.evaluate(
             "async ([path, texts]) => { const { readable } = await import(path); return texts.map(readable); }",
-            [script.replace("main.js", "words.js"), TEXTS],
+            [f"{base}/{script.replace('main.js', 'words.js')}", TEXTS],
         )
     assert found == [readable(text) for text in TEXTS]
