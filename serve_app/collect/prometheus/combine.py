@@ -100,9 +100,10 @@ class Combination:
         """Columns with one row for each key, also where several proxies report a request."""
         if part.reporters is None or "requests" not in columns:
             return columns
-        if (joiner := self._joiners.get((part.name, length))) is None:
+        joiner, index = self._joiners.get((part.name, length)), columns["requests"].index
+        if joiner is None or joiner.raw is not index:
             reporters = part.reporters.services if length == 2 else part.reporters.calls
-            joiner = self._joiners[part.name, length] = RowJoiner(columns["requests"].index, length, reporters)
+            joiner = self._joiners[part.name, length] = RowJoiner(index, length, reporters)
         return joiner.join(columns, lambda key: key, 0)
 
 

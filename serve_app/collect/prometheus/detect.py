@@ -12,7 +12,7 @@ from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.freshness import Clock
 from serve_app.collect.prometheus.gaps import FoundGap, find_gaps
 from serve_app.collect.prometheus.match import EVERYTHING, Match, range_selectors
-from serve_app.collect.prometheus.native import HistogramForm, native
+from serve_app.collect.prometheus.native import SUFFIX, HistogramForm, native
 from serve_app.collect.prometheus.plan import SeriesScope
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.collect.prometheus.signals import Queues
@@ -54,8 +54,8 @@ class MeshSource:
         self._options = _query_options(collector)
         self._scope = SeriesScope(Match(mesh.match), mesh.cluster_label)
         self._clock = clock
+        self._detects, self._detected_at = mesh.source == "auto", datetime.min.replace(tzinfo=UTC)
         dialect = configured_dialect(mesh)
-        self._detects, self._detected_at = dialect is None, datetime.min.replace(tzinfo=UTC)
         self._queues = Queues(mesh.queues, mesh.queue_query)
         self._source = self._open(dialect) if dialect else None
 
@@ -63,10 +63,10 @@ class MeshSource:
         """Poll the snapshot of one instant."""
         if self._source is None:
             return self._detect(at)
-        poll = self._read_form(self._source.poll(at))
+        poll = self._poll(self._source, at)
         is_lost = poll.snapshot is None and not any(answer.failed for answer in poll.answers.values())
         if self._detects and self._look_again(at, SOON_SECONDS if is_lost else AGAIN_SECONDS) and is_lost:
-            return self._read_form(self._source.poll(at))
+            return self._poll(self._source, at)
         return poll
 
     def _detect(self, at: datetime) -> Poll:
@@ -80,23 +80,23 @@ class MeshSource:
             late = None if failed else find_late(self._prometheus, at, within, self._scope.match)
             return Poll(at, None, answers, why=late or _detection_problem(answers, self._origin, self._scope.match))
         self._detected_at, self._source = at, self._open(dialect)
-        return self._read_form(self._source.poll(at))
+        return self._poll(self._source, at)
 
-    def _read_form(self, poll: Poll) -> Poll:
-        """The poll; repeated if the mesh has histograms of the other form, buckets or native."""
+    def _poll(self, source: PrometheusSource, at: datetime) -> Poll:
+        """Poll with queries for the histograms that the mesh has."""
+        poll = source.poll(at)
         within = self._options.within_seconds
-        source = self._source
-        other = self._histograms.other_dialect(self._prometheus, poll.answers, poll.at, within, self._scope.match)
-        if other is None or source is None:
-            return poll
-        source.switch(other)
-        return source.poll(poll.at)
+        if other := self._histograms.other_dialect(self._prometheus, poll.answers, at, within, self._scope.match):
+            source.switch(other)
+            return source.poll(at)
+        return poll
 
     def _look_again(self, at: datetime, apart: float) -> bool:
         """Detect the kind of mesh again, if the last time was so long ago, s. Returns whether it is another one now.
 
         A mesh keeps its kind while its series exist, so that a second kind of telemetry beside it changes nothing;
-        except for a kind that reads all that the present one reads, and more.
+        except for a kind that reads all that the present one reads, and more. An ingress controller is added, but does
+        not replace a mesh.
         """
         source = self._source
         if source is None or abs((at - self._detected_at).total_seconds()) < apart:
@@ -106,16 +106,16 @@ class MeshSource:
             return False
         self._detected_at = at
         has_series = self._has_requests(source.dialect, at)
-        present = self._histograms.dialect  # as it is detected: with queries for buckets
-        if dialect.names == present.names or has_series is None:
+        now, before = _kinds(dialect), _kinds(source.dialect)
+        if now <= before or has_series is None:
             return False
-        if has_series and not _reads_more(dialect, present):
+        if has_series and not before < now and SUPERSETS.get(source.dialect.name) != dialect.name:
             return False
         log.warning(
             "the mesh at %s was %s and is %s now: its metrics %s",
             self._origin,
-            " and ".join(present.names),
-            " and ".join(dialect.names),
+            ", ".join(sorted(before)),
+            ", ".join(sorted(now)),
             "have more" if has_series else "have ended",
         )
         self._histograms = HistogramForm(dialect)
@@ -197,10 +197,8 @@ def detect_dialect(
     return dialect, {(DETECTION[0], name): answer for name, answer in results.items()}
 
 
-def _reads_more(dialect: Dialect, than: Dialect) -> bool:
-    """Whether a dialect reads all that another one does, and more: a further kind beside it, or a wider kind."""
-    wider = {SUPERSETS.get(name, name) for name in than.names}
-    return set(than.names) < set(dialect.names) or wider <= set(dialect.names)
+def _kinds(dialect: Dialect) -> set[str]:
+    return {one.name.removesuffix(SUFFIX) for one in (dialect, *dialect.beside)}
 
 
 def find_late(prometheus: Prometheus, at: datetime, within: float, match: Match) -> str:

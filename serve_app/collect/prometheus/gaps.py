@@ -34,7 +34,7 @@ def find_gaps(
         dialects: kinds of mesh.
         at: the instant.
         within: deadline for all queries together, s.
-        match: matchers of the settings.
+        match: which series are the mesh's.
     """
     gaps = {
         f"{part.name}/{gap.name}": (part.name, gap)

@@ -17,14 +17,15 @@ from serve_app.settings.roles import SHARES, Role
 
 FIND_AGAIN = 600.0  # s
 SUFFIX = "-native"  # of the dialect's name
-_SELECTOR = r'\{(?:[^{}"]|"(?:[^"\\]|\\.)*")*\}'
+_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
+_SELECTOR = rf'\{{(?:[^{{}}"]|{_TEXT.pattern})*\}}'
 _BUCKETS = re.compile(rf"(\w+)_bucket({_SELECTOR})")
 _BOUND = re.compile(r"[{, ]le(=|!)")  # a matcher for the bound of a bucket
 _GROUPING = re.compile(r"\b(by|on) \(([^()]*)\)")
 
 
 def native(dialect: Dialect) -> Dialect:
-    """The dialect with queries for native histograms. Queries that need single buckets are left out."""
+    """The dialect with queries for native histograms. What needs single buckets finds none."""
     metrics = tuple(dict.fromkeys(metric for metric, _ in _histograms(dialect)))
 
     def converted(queries: Any) -> dict[Role, Query]:
@@ -34,7 +35,7 @@ def native(dialect: Dialect) -> Dialect:
                 found |= {name: _quantile(query, share, metrics) for name, share in SHARES.items()}
             else:
                 found[role] = replace(query, promql=_convert(query.promql, metrics))
-        return {role: query for role, query in found.items() if not _BOUND.search(query.promql)}
+        return found
 
     signature = tuple(_convert(series, metrics) for series in dialect.signature)
     return replace(
@@ -74,7 +75,7 @@ class HistogramForm:
             answers: results of a poll, by level and role.
             at: the instant.
             within: deadline, s.
-            match: matchers of the settings.
+            match: which series are the mesh's.
         """
         buckets = [answer for role, answer in answers.items() if role[1] == "buckets"]
         has_buckets = not buckets or any(answer.failed or len(answer.samples) for answer in buckets)
@@ -128,5 +129,12 @@ def _convert(promql: str, metrics: tuple[str, ...]) -> str:
         for part in ("count", "sum"):
             of_part = rf"rate\({metric}_{part}({_SELECTOR})(\[\$\w+\])\)"
             promql = re.sub(of_part, rf"histogram_{part}(rate({metric}\1\2))", promql)
-        promql = re.sub(rf"\b{metric}_(?:bucket|count|sum)(?={_SELECTOR})", metric, promql)
+        promql = re.sub(rf"\b{metric}_(bucket|count|sum)({_SELECTOR})", _whole_histogram, promql)
     return promql
+
+
+def _whole_histogram(found: re.Match[str]) -> str:
+    text, part, selector = found[0], found[1], found[2]
+    if _BOUND.search(_TEXT.sub('""', selector)):
+        return text  # a single bucket is no part of it
+    return f"{text.removesuffix(f'_{part}{selector}')}{selector}"

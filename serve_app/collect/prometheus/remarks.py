@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, Clusters, Part, Replicas
+from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, Clusters, Part, ServerPair
 from serve_app.collect.prometheus.freshness import ENOUGH_SCRAPES, SCRAPES_PER_WINDOW, Freshness, ScrapedPart
 from serve_app.collect.prometheus.survey import Survey
 
@@ -126,7 +126,7 @@ def _lag(survey: Survey, timing: PollTiming) -> Iterator[Remark]:
 def _clusters(found: Clusters | None) -> Iterator[Remark]:
     if found is None:
         return
-    seen = f"{len(found.parts)} clusters in this Prometheus ({_named(found.parts, found.label)})"
+    seen = f"{len(found.parts)} clusters in this Prometheus ({_list_parts(found.parts, found.label)})"
     name = _toml(found.read[0]) if found.read else ""
     if found.choice == "busiest":
         yield Remark(
@@ -168,11 +168,11 @@ def _container_clusters(survey: Survey) -> Iterator[Remark]:
         )
 
 
-def _replicas(found: Replicas | None) -> Iterator[Remark]:
+def _replicas(found: ServerPair | None) -> Iterator[Remark]:
     if found:
         yield Remark(
             "replicas",
-            f"{len(found.parts)} Prometheus servers scrape the same targets ({_named(found.parts, found.label)}): "
+            f"{len(found.parts)} Prometheus servers scrape the same targets ({_list_parts(found.parts, found.label)}): "
             f"reading {', '.join(found.read)}",
             f"remove duplicates by the label {found.label} where this Prometheus is queried",
         )
@@ -205,7 +205,7 @@ def _match(survey: Survey, cluster_label: str) -> Iterator[Remark]:
         )
 
 
-def _named(parts: Sequence[Part], label: str) -> str:
+def _list_parts(parts: Sequence[Part], label: str) -> str:
     return f"{label}: {_some([part.value or 'none' for part in parts])}"
 
 

@@ -195,6 +195,7 @@ class PrometheusSource:
         self._names = ServiceNames(dialect.external)
         self._labels = _LabelCache()
         self._rows = self._row_joiners()
+        self._calls_known = 0  # keys of calls whose callers' names are known
         self._cached: dict[Role, CachedColumns] = {}
 
     @property
@@ -214,8 +215,12 @@ class PrometheusSource:
 
     def switch(self, dialect: Dialect) -> None:
         """Continue with another dialect of the same mesh. What is known about its workloads stays."""
+        before, now = self._given.serves, dialect.serves
         self._open(dialect)
-        self._forget_names()
+        if before and now and before.labels == now.labels:
+            self._forget_labels()  # the same workloads, whose services keep their names
+        else:
+            self._forget_names()
         self._plan.forget()
 
     def poll(self, at: datetime) -> Poll:
@@ -304,7 +309,7 @@ class PrometheusSource:
         self._prepare_rules()
 
     def _prepare_rules(self) -> None:
-        """Recording rules for the window in use; else for that of the settings, while they are better than nothing."""
+        """Recording rules for the window in use; else for the one of the settings, while it is better than nothing."""
         self._rules, self._read_rules = [], None
         if self._dialect.name.removesuffix(SUFFIX) in KNOWN:  # `tagae rules` writes rules for these only
             windows = [self._plan.window_seconds]
@@ -328,6 +333,7 @@ class PrometheusSource:
         """Drop the caches of label sets, and what refers to them."""
         self._labels, self._cached = _LabelCache(), {}
         self._rows = self._row_joiners()
+        self._calls_known = 0
 
     def _name_clusters(self, query: Query) -> Query:
         """A query about Kubernetes whose namespaces and nodes begin with the cluster, if the settings want that."""
@@ -373,7 +379,7 @@ class PrometheusSource:
         return None
 
     def _queries_to_read(self) -> Queries:
-        """All queries but those of signals; of recorded series if there are rules."""
+        """All queries except for signals; of recorded series if there are rules."""
         if self._read_rules is None:
             return self._queries
         kubernetes = {role: query for role, query in self._queries.items() if role[0] == KUBERNETES}
@@ -450,16 +456,20 @@ class PrometheusSource:
         if query is None:
             return
         requests, rows = found[CALLS]["requests"], self._rows[CALLS]
+        if len(requests.index) == self._calls_known:
+            return
         names = rows.names(requests)
         callers = {rows.index.keys[number][:2] for number in np.unique(names).tolist()}
         new = [caller for caller in callers if not self._names.is_known(caller)]
         if not new:
+            self._calls_known = len(requests.index)
             return
         text = self._text((CALLS, "callers"), query)
         answer = self._prometheus.ask({"callers": text}, at, max(until - time.monotonic(), 0.0))["callers"]
         if not answer.failed:  # otherwise the next poll asks again
             column = self._labels.read((KUBERNETES, "callers"), query, answer.samples)["callers"]
             self._names.add_callers(column.keys, new)
+            self._calls_known = len(requests.index)
 
     def _read_workloads_before(self, at: datetime) -> WorkloadState:
         """The workloads one interval before the first poll, so that this poll can already report planned changes."""

@@ -3,7 +3,7 @@
 import pytest
 
 from serve_app.collect.prometheus.clusters import (
-    Replicas,
+    ServerPair,
     agree,
     are_connected,
     find_clusters,
@@ -100,7 +100,7 @@ def test_the_same_server_is_read_until_its_data_stop() -> None:
 def test_a_server_that_has_just_started_is_not_read() -> None:
     groups = [group(name, 5, replica="a") for name in ("web", "cart", "db", "pay")]
     groups += [group("web", 5, replica="0-new")]
-    before = Replicas("replica", (), ("0-new",), 16.5)
+    before = ServerPair("replica", (), ("0-new",), 16.5)
     assert find_replicas(groups, "replica", AT, before).read == ("a",)
 
 

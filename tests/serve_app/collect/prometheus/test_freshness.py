@@ -88,7 +88,7 @@ def test_a_lag_is_the_age_of_the_newest_sample_of_many(lag: float) -> None:
     assert (found.late_seconds, found.late_share) == (lag, 1.0)
 
 
-def test_a_lag_of_one_job_is_told_apart() -> None:
+def test_one_job_can_lag_alone() -> None:
     on_time = [scraped(15, 2.0, f"s{i}", job="near") for i in range(6)]
     late = [scraped(15, 2.0, f"t{i}", job="far", lag=100) for i in range(2)]
     found = measure(on_time + late, AT, 15)
@@ -98,3 +98,10 @@ def test_a_lag_of_one_job_is_told_apart() -> None:
 def test_without_samples_nothing_is_known() -> None:
     assert measure([], AT, 15) == Freshness()
     assert follow(60.0, Freshness()) == 60.0
+
+
+def test_times_that_cannot_be_right_are_no_lag() -> None:
+    """A store that answers with the time 0, or whose series ended hours ago."""
+    for newest in (0.0, 1.0, AT - 7200):
+        group = SeriesGroup(("shop", "web"), "", {}, {LONG_SECONDS: 1.0}, newest)
+        assert measure([group], AT, 15).late_seconds == 0.0
