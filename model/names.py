@@ -2,7 +2,7 @@
 
 An id is ``namespace/name``. A telemetry source may have any text as a name, so :func:`escape_name` writes characters
 that ids may not contain as ``~HEX~``, the code point in hexadecimal: ``bank gateway`` becomes ``bank~20~gateway``. Two
-names never become one, plain names stay as they are, and an id of ASCII letters needs no encoding in a URL.
+names never become one, plain names stay unchanged, and an id of ASCII letters needs no encoding in a URL.
 :func:`readable` turns ids in a text back into the names that people know.
 """
 
@@ -26,7 +26,7 @@ _BEYOND_ASCII = (
     r"\u1161-\u167f\u1681-\u17b3\u17b6-\u180a\u1810-\u1fff\u2070-\u27ff\u2801-\u2fff\u3001-\u3163\u3165-\ud7ff"
     r"\uf900-\ufdcf\ufdf0-\ufdff\ufe10-\ufefe\uff00-\uff9f\uffa1-\uffef"
 )
-# Code points in hexadecimal, without those of letters and digits that need no escape.
+# Code points in hexadecimal, without the letters and digits that need no escape.
 _CODE = "[0-2][0-9A-F]|3[A-F]|40|5[B-E]|60|7[B-F]|[89A-F][0-9A-F]|[1-9A-F][0-9A-F]{2,4}|10[0-9A-F]{4}"
 _DIGEST = "[0-9a-f]{32}"  # of a name that was too long; it stands for the end of the name
 _EDGE = f"(?:[A-Za-z0-9_{_BEYOND_ASCII}]|~(?:{_CODE}|{_DIGEST})~)"
@@ -55,7 +55,7 @@ _STAYS = {
 def escape_name(text: str) -> str:
     """Write any text as a name that fits :data:`NAME_RULE`. Different texts get different names.
 
-    A text that fits is returned as it is, except for ``~``. Of one that is too long, the beginning and a digest remain.
+    A text that fits is returned unchanged, except for ``~``. One that is too long keeps its beginning, with a digest.
 
     >>> escape_name("PGSQL Query/main")
     'PGSQL~20~Query/main'
@@ -87,7 +87,7 @@ def service_id(namespace: str, name: str) -> str:
 
 
 def as_service_id(text: str) -> str:
-    """The id that a person means, who may write the original name. ``namespace/*`` stays as it is. A text without a
+    """The id that a person means, who may write the original name. ``namespace/*`` stays unchanged. A text without a
     namespace or a name is returned unchanged.
 
     >>> as_service_id("shop/bank gateway"), as_service_id("shop/bank~20~gateway")
@@ -120,7 +120,7 @@ def readable(text: str) -> str:
     """
     if "~" not in text:
         return text
-    return _SHORTENED.sub(lambda found: f"…{found[1][:6]}", _ESCAPED.sub(_shown, text))
+    return _SHORTENED.sub(lambda found: f"…{found[1][:6]}", _ESCAPED.sub(_readable_character, text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def _original(found: re.Match[str]) -> str:
     return found[0] if "\ud800" <= char <= "\udfff" else char  # UTF-8 cannot encode surrogates
 
 
-def _shown(found: re.Match[str]) -> str:
+def _readable_character(found: re.Match[str]) -> str:
     char = chr(int(found[1], 16))
     return char if char.isprintable() and char not in _STAYS else found[0]
 
@@ -203,7 +203,7 @@ for _kind, _characters in (
 
 def _are_plain(ids: Sequence[str]) -> bool:
     """Check all ids at once, ten times as fast as one by one: both neighbours of a boundary must be word characters.
-    False also for good names with characters beyond ASCII or with escaped ones."""
+    False also for names by the rule with characters beyond ASCII or with escaped ones."""
     text = "\n".join(ids).encode(errors="replace")
     letters = np.frombuffer(text, np.uint8)
     kinds = np.frombuffer((b"\n%b\n" % text).translate(_KINDS), np.uint8)

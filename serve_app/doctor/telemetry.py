@@ -170,7 +170,7 @@ def _findings(
     for one in gaps:
         remedy = f"{one.gap.cost}: {one.gap.remedy}"
         yield Finding(f"{one.source} {one.gap.name}", "warning", f"missing; {one.series} series", remedy)
-    yield from _dropped(poll)
+    yield from _nameless_series(poll)
     yield from _signals(poll)
     if poll.ignored_annotations:
         yield Finding(
@@ -182,7 +182,7 @@ def _findings(
         yield from _rules(poll, mesh, collector)
 
 
-def _dropped(poll: Poll) -> Iterator[Finding]:
+def _nameless_series(poll: Poll) -> Iterator[Finding]:
     """Which queries have series without a name."""
     for role, dropped in poll.dropped.items():
         example = ", ".join(f'{name}="{value}"' for name, value in sorted(dropped.labels.items()))

@@ -61,7 +61,7 @@ def poll_counters(counters: Sequence[Counter], folder: Path, dialect: str, *, re
         for metric in dict.fromkeys(one.metric for one in counters):
             out.write(f"# TYPE {metric} unknown\n")
             for one in (one for one in counters if one.metric == metric):
-                labels = ",".join(f'{name}="{_quoted(value)}"' for name, value in one.labels.items())
+                labels = ",".join(f'{name}="{_quote(value)}"' for name, value in one.labels.items())
                 for i in range(SCRAPES + 1):
                     passed = SCRAPE_SECONDS * i
                     out.write(f"{metric}{{{labels}}} {1000 + one.rate * passed:.6f} {first.timestamp() + passed:.3f}\n")
@@ -91,5 +91,5 @@ def value_of(mesh: MeshSnapshot, service: str, metric: str) -> float | None:
     return float(mesh.node_features[row, column]) if mesh.node_observed[row, column] else None
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

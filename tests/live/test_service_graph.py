@@ -123,7 +123,7 @@ def test_an_old_version_without_connection_types_is_read_by_names(tmp_path: Path
     assert value_of(poll.snapshot, "default/web", "request_rate") == pytest.approx(12)
 
 
-def test_whoever_is_called_is_a_service_in_an_old_version_too(tmp_path: Path) -> None:
+def test_a_callee_is_a_service_in_an_old_version_too(tmp_path: Path) -> None:
     edges = [*edge("web", "user", 10), *edge("user", "db", 5), *edge("unknown", "web", 2)]
     poll = poll_counters(edges, tmp_path, "opentelemetry")
     assert poll.snapshot is not None

@@ -162,8 +162,8 @@ def _snapshot(graph: ServiceGraph) -> MeshSnapshot | None:
 
 
 def _outside_by_name(counters: Collection[Series]) -> frozenset[str]:
-    """Callers that are not services in versions without connection types: those with the name of a virtual node that
-    nobody calls."""
+    """Callers that are not services in versions without connection types: the names of virtual nodes that are never
+    called."""
     if any(has_connection_type(attributes) for _, _, _, attributes, *_ in counters):
         return frozenset()
     return frozenset({USER, UNKNOWN} - {server for _, _, server, *_ in counters})

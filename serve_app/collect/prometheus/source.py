@@ -267,7 +267,7 @@ class PrometheusSource:
             masked,
             recorded=bool(self._read_rules),
             signal_sources=self._signal_sources,
-            dropped=self._labels.dropped(answers),
+            dropped=self._labels.dropped_series(answers),
         )
         if self._workloads is None:
             self._workloads = self._read_workloads_before(at)
@@ -547,7 +547,7 @@ class _LabelCache:
         names = (join_role(share, part) for share in SHARES)
         return found | {share: _convert_unit(one, query) for share, one in zip(names, columns, strict=True)}
 
-    def dropped(self, roles: Collection[Role]) -> dict[Role, DroppedSeries]:
+    def dropped_series(self, roles: Collection[Role]) -> dict[Role, DroppedSeries]:
         """Series of the last result of each query that name no service."""
         return {role: found for role in roles if (found := self._dropped.get(role)) is not None}
 

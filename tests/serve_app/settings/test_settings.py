@@ -91,6 +91,16 @@ def test_invalid_policies_of_services_are_refused(tmp_path: Path, services: str,
     assert "(from file)" in str(caught.value)
 
 
+def test_settings_take_ids_and_original_names(tmp_path: Path) -> None:
+    services = "'shop/bank gateway' = {mute = 'old'}\n'shop/a~20~b' = {mute = 'x'}\n'my shop/*' = {mute = 'y'}"
+    policies = f"[alert.meshes.shop]\nentry_points = ['shop/订单 服务']\n[alert.meshes.shop.services]\n{services}\n"
+    queues = "[collector.meshes.shop]\nprometheus = 'http://prometheus'\nqueues = {orders = 'shop/bank gateway'}\n"
+    loaded = load(_toml(tmp_path, policies + queues))
+    assert set(loaded.alert.meshes["shop"].services) == {"shop/bank~20~gateway", "shop/a~20~b", "my~20~shop/*"}
+    assert loaded.alert.meshes["shop"].entry_points == ("shop/订单~20~服务",)
+    assert loaded.collector.meshes["shop"].queues == {"orders": "shop/bank~20~gateway"}
+
+
 def test_a_nested_name_overrides_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAGAE_WINDOW_SIZE", "60")
     monkeypatch.setenv("TAGAE_MODEL__WINDOW_SIZE", "30")

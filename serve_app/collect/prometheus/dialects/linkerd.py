@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from serve_app.collect.prometheus.query import MILLISECONDS, SECONDS, Dialect, Query
 from serve_app.settings.roles import Role
 
-# Labels that name the workload of a proxy, the first one counts. Linkerd's scrape configurations copy them from labels
-# of the pod. Of workloads that it does not know, such as Argo Rollouts, it names the root parent only.
+# Labels that name the workload of a proxy. Linkerd's scrape configurations copy them from labels of the pod, which has
+# one of these.
 _KINDS = (
-    "deployment", "statefulset", "daemonset", "rollout", "deploymentconfig", "cronjob", "root_parent",
-    "replicationcontroller",
+    "deployment", "statefulset", "daemonset", "rollout", "deploymentconfig", "cronjob", "replicationcontroller",
 )  # fmt: skip
 _OF_RUNS = ("replicaset", "k8s_job")  # their names may end with the version or the time of a run
+# Of workloads that Linkerd does not know, such as Argo Rollouts, it names this one; an operator may be it for others.
+_ROOT = "root_parent"
 WORKLOAD = "|".join((*_KINDS, "workload"))
 _CALLEE_KINDS = tuple(f"dst_{kind}" for kind in (*_KINDS, *_OF_RUNS))
 # Kubernetes generates these ends of names from letters that spell no words. Shorter ones may be parts of a name.
@@ -26,6 +27,7 @@ _ENDS = (  # of names, by label; a later one that matches counts
     ("replicaset", _HASH),
     ("k8s_job", ""),
     ("k8s_job", "-[0-9]{8,10}"),
+    (_ROOT, ""),
 )
 
 
@@ -54,7 +56,11 @@ def linkerd() -> Dialect:
         calls,
         ("response_latency_ms_bucket{$match}",),
         names_workloads=True,
-        serves=Query(f'sum by ({of_pairs}) (request_total{{$match direction="outbound",dst_service!=""}})', serving),
+        serves=Query(
+            f'sum by ({of_pairs}) (request_total{{$match direction="outbound",dst_service!=""}})',
+            serving,
+            joined_by="max",
+        ),
     )
 
 
@@ -63,18 +69,18 @@ def _queries(
 ) -> dict[Role, Query]:
     """Queries by role. ``callees`` are matchers of disjoint series, and the labels that name the callees of each."""
 
-    def joined(metric: str, matcher: str = "", *more: str) -> str:
+    def join_callees(metric: str, matcher: str = "", *more: str) -> str:
         parts = (
             _by_workload(metric, ",".join(filter(None, (direction, which, matcher))), (*names, *more))
             for which, names in callees
         )
         return " or ".join(parts)
 
-    failures = joined("response_total", 'classification="failure"')
+    failures = join_callees("response_total", 'classification="failure"')
     return {
-        "requests": Query(joined("request_total"), labels, SECONDS),
+        "requests": Query(join_callees("request_total"), labels, SECONDS),
         "failures": Query(f"({failures}) > 0", labels, SECONDS),
-        "buckets": Query(joined("response_latency_ms_bucket", "", "le"), labels, MILLISECONDS),
+        "buckets": Query(join_callees("response_latency_ms_bucket", "", "le"), labels, MILLISECONDS),
     }
 
 
@@ -90,7 +96,7 @@ def _by_workload(metric: str, matchers: str, more: tuple[str, ...], *, is_counte
     named = f"sum by ({', '.join(('namespace', *_KINDS, *more))}) ({value(matchers)})"
     # The sums of series without a workload have no label of one.
     others = f"sum by ({', '.join(('namespace', *more))}) ({metric}{{$match {nameless}}})"
-    by_pod = f"sum by ({', '.join(('namespace', 'pod', *_OF_RUNS, *more))}) ({value(nameless)})"
+    by_pod = f"sum by ({', '.join(('namespace', 'pod', *_OF_RUNS, _ROOT, *more))}) ({value(nameless)})"
     for label, end in _ENDS:
         by_pod = f'label_replace({by_pod}, "workload", "$1", "{label}", "(.+){end}")'
     return f"({named} unless {others} or sum by ({', '.join(('namespace', 'workload', *more))}) ({by_pod}))"

@@ -63,8 +63,8 @@ def _rate(metric: str, *matchers: str) -> str:
 
 
 def _outside_by_name() -> str:
-    """Callers that are not services in versions without connection types: those with the name of a virtual node that
-    nobody calls. Empty if any series has a connection type."""
+    """Callers that are not services in versions without connection types: the names of virtual nodes that are never
+    called. Empty if any series has a connection type."""
     names = f"{USER}|{UNKNOWN}"
     named = f'count by (server) ({_METRIC}_total{{$match server=~"{names}"}})'
     called = f'label_replace({named}, "client", "$1", "server", "(.*)")'

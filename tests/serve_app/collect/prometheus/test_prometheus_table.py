@@ -218,3 +218,45 @@ def test_rates_are_added_and_states_and_quantiles_are_not() -> None:
     signals = signal_queries({*SOURCES, *BROKERS}, Queues())
     assert [signals[role].joined_by for role in (PODS, DISK, QUEUES)] == ["sum", "max", "sum"]
     assert {query.joined_by for query in (*CONTROLLERS.values(), search_query())} == {"max"}
+
+
+def test_names_that_differ_in_one_character_are_different_services() -> None:
+    names = ["bank gateway", "bank/gateway", "bank_gateway", "bank@gateway", "订单", "支付", "a" * 300, "a" * 301]
+    reader = LabelReader(("namespace", "name"))
+    column = read_column(vector([sample(1, namespace="shop", name=name) for name in names]), reader)
+    assert len(column.keys) == len(names)
+    assert column.keys[:3] == (("shop", "bank~20~gateway"), ("shop", "bank/gateway"), ("shop", "bank_gateway"))
+    assert ("shop", "订单") in column.keys
+
+
+def test_a_namespace_ends_at_the_first_slash_of_an_id() -> None:
+    reader = LabelReader(("a", "b", "c", "d"))
+    vectors = vector([sample(1, a="x/y", b="z", c="p/q", d="r/s"), sample(1, a="x", b="y/z", c="p", d="q/r/s")])
+    ids = ["/".join(key) for key in read_column(vectors, reader).keys]
+    assert ids == ["x~2F~y/z/p~2F~q/r/s", "x/y/z/p/q/r/s"]
+
+
+def test_the_first_label_that_is_not_empty_names_the_service() -> None:
+    reader = LabelReader(("namespace", "deployment|statefulset|workload"))
+    rows = [
+        sample(1, namespace="shop", deployment="a", statefulset="b"),
+        sample(2, namespace="shop", statefulset="b", deployment=""),
+        sample(4, namespace="shop", workload="c"),
+    ]
+    column = read_column(vector(rows), reader)
+    assert dict(zip(column.keys, column.values.tolist(), strict=True)) == {
+        ("shop", "a"): 1, ("shop", "b"): 2, ("shop", "c"): 4,
+    }  # fmt: skip
+    assert reader.dropped is None
+
+
+def test_series_without_a_name_are_counted_with_an_example() -> None:
+    reader = LabelReader(("namespace", "deployment|statefulset", "?reporter"))
+    rows = [sample(1, namespace="shop", deployment="a")] + [sample(1, namespace="shop", pod=f"p{i}") for i in range(3)]
+    read_column(vector(rows), reader)
+    assert reader.dropped is not None
+    assert (reader.dropped.count, reader.dropped.of) == (3, 4)
+    assert reader.dropped.labels == {"namespace": "shop", "pod": "p0"}
+    assert reader.dropped.missing == ("deployment|statefulset",)
+    read_column(vector(rows[:1]), reader)
+    assert reader.dropped is None, "of the last reading only"

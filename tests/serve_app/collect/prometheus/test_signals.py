@@ -180,16 +180,17 @@ def test_two_counts_of_the_same_kills_are_one() -> None:
         ("cart-worker", "shop/cart"),  # the name of its workload
         ("twin", None),  # two services have this name
         ("orders", "shop/store"),  # by the settings
+        ("bank queue", "shop/bank~20~queue"),  # the original name of a service
         ("cart-old", None),  # by the settings, to a service that is not in the mesh
     ],
 )
 def test_a_queue_belongs_to_the_service_of_its_name_or_of_the_settings(queue: str, service: str | None) -> None:
-    services = [*SERVICES, ("a", "twin"), ("b", "twin")]
+    services = [*SERVICES, ("shop", "bank~20~queue"), ("a", "twin"), ("b", "twin")]
     columns = {QUEUES: Column.create({(queue,): 12.0})}
     settings = Queues({"orders": "shop/store", "cart-old": "shop/gone"})
     signals, unmapped = read_signals(columns, {("shop", "cart-worker"): [("shop", "cart")]}, services, settings)
     assert signals == ([Signal(SignalKind.QUEUE_DEPTH, service, 12.0)] if service else [])
-    assert [one.split(" ")[0] for one in unmapped] == ([] if service else [queue])
+    assert [one.split(" (")[0] for one in unmapped] == ([] if service else [queue])
 
 
 def test_only_queries_of_sources_that_exist_are_sent() -> None:
