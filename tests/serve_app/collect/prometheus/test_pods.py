@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
 
-from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
+from serve_app.collect.prometheus.frames import Column, KeyIndex
 from serve_app.collect.prometheus.kubernetes import WORKLOAD, ServiceMapping
 from serve_app.collect.prometheus.pods import (
     CONTAINER,
@@ -37,7 +38,7 @@ class Cluster:
     def index_of(self, labels: tuple[str, ...]) -> KeyIndex:
         return self.indexes.setdefault(labels, KeyIndex())
 
-    def set(self, role: str, values: Mapping[Key, float], labels: tuple[str, ...] | None = None) -> None:
+    def set(self, role: str, values: Mapping[Any, float], labels: tuple[str, ...] | None = None) -> None:
         """Set the column of a role; the keys have the parts that its query names."""
         index = self.index_of(labels or {**POD_QUERIES, **USAGE_QUERIES}[role].labels)
         numbers = np.array([index.number_of(key) for key in values], np.int64)
