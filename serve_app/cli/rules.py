@@ -34,7 +34,8 @@ def rules(
 
     Load the rules into this Prometheus. The collector finds them, and uses them for collector.recorded_from_calls calls
     and more. The rate window and the interval come from the settings. Istio with and without sidecars uses the same
-    metrics: take the rules of one of the two. Recorded series get the labels of --match.
+    metrics: take the rules of one of the two. Recorded series get the labels of --match. For native histograms, append
+    -native to the kind.
 
     \b
     Example:
@@ -43,14 +44,16 @@ def rules(
     from serve_app.collect.prometheus.clusters import name_clusters_of
     from serve_app.collect.prometheus.dialects.known import KNOWN
     from serve_app.collect.prometheus.match import Match
+    from serve_app.collect.prometheus.native import SUFFIX, native
     from serve_app.collect.prometheus.rules import render_rules
     from serve_app.settings import load
 
     kinds = source or [name for name in KNOWN if name != "istio-ambient"]
-    if unknown := [name for name in kinds if name not in KNOWN]:
-        raise typer.BadParameter(f"expected one of {', '.join(KNOWN)}, came {unknown[0]!r}", param_hint="--source")
+    if unknown := [name for name in kinds if name.removesuffix(SUFFIX) not in KNOWN]:
+        names = ", ".join(KNOWN)
+        raise typer.BadParameter(f"expected one of {names}, came {unknown[0]!r}", param_hint="--source")
     collector = load(config, overrides(settings)).collector
-    chosen = {name: KNOWN[name] for name in kinds}
+    chosen = {name: KNOWN.get(name) or native(KNOWN[name.removesuffix(SUFFIX)]) for name in kinds}
     if cluster_label:
         chosen = {name: name_clusters_of(dialect, cluster_label) for name, dialect in chosen.items()}
     matched = Match({label: (value,) for label, value in map(_matcher, match or ())})

@@ -49,12 +49,14 @@ class Finding:
         outcome: a ``problem`` keeps the service from working as configured, a ``warning`` does not.
         found: the result.
         remedy: what to do; empty if all is well.
+        toml: the lines of `tagae.toml` that mend it; empty if no setting does.
     """
 
     subject: str
     outcome: Outcome
     found: str
     remedy: str = ""
+    toml: str = ""
 
 
 def check_installation(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> list[Finding]:

@@ -1,13 +1,18 @@
 """Checks which metrics the Prometheus of a mesh has, and what missing ones cost."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
+from serve_app.collect.prometheus.combine import split_role
 from serve_app.collect.prometheus.completeness import is_hint
 from serve_app.collect.prometheus.detect import DETECTION, MeshSource
+from serve_app.collect.prometheus.gaps import FoundGap
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, THROTTLING
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Poll, Role
-from serve_app.doctor.installation import Finding
+from serve_app.doctor.arrival import arrival_findings
+from serve_app.doctor.installation import Finding, Outcome
+from serve_app.doctor.picture import MeshPicture, draw_picture
 from serve_app.settings import CollectorSettings, MeshSettings
 
 COSTS: dict[Role, str] = {
@@ -102,26 +107,70 @@ MAY_BE_EMPTY = {  # no failures, cancelled or long requests, annotations, autosc
 }
 
 
-def check_telemetry(mesh: MeshSettings, collector: CollectorSettings, at: datetime) -> Iterator[Finding]:
-    """Poll once, as the collector does, and yield the findings."""
+@dataclass(frozen=True, slots=True)
+class TelemetryReport:
+    """What can be read of a mesh.
+
+    Attributes:
+        findings: by query, and about how the series arrive.
+        mesh: the picture that they show; None if nothing can be read.
+    """
+
+    findings: tuple[Finding, ...]
+    mesh: MeshPicture | None
+
+
+def check_telemetry(
+    mesh: MeshSettings,
+    collector: CollectorSettings,
+    at: datetime,
+    name: str = "NAME",
+    entry_points: Collection[str] = (),
+) -> TelemetryReport:
+    """Poll once, as the collector does.
+
+    Args:
+        mesh: its settings.
+        collector: settings of all meshes.
+        at: the instant.
+        name: of the mesh in the settings.
+        entry_points: ids that the settings name.
+    """
     source = MeshSource(mesh, collector)
     try:
         poll = source.poll(at)
+        gaps = source.gaps(at)
     finally:
         source.close()
+    findings = (
+        *_findings(poll, gaps, mesh, collector, at),
+        *arrival_findings(poll.survey, poll.remarks, poll.pods, name),
+    )
+    return TelemetryReport(findings, draw_picture(poll.snapshot, entry_points) if poll.snapshot else None)
+
+
+def _findings(
+    poll: Poll, gaps: Sequence[FoundGap], mesh: MeshSettings, collector: CollectorSettings, at: datetime
+) -> Iterator[Finding]:
     yield _connection(poll, mesh)
     for role, answer in poll.answers.items():
         if role[0] == DETECTION[0]:
             continue
-        subject, count = " ".join(role), len(answer.samples)
+        name, part = split_role(role[1])
+        subject, count = " ".join((role[0], name, *filter(None, [part]))), len(answer.samples)
+        query: Role = (role[0], name)
+        # A query without series is a problem only if nothing can be read for that reason.
+        outcome: Outcome = "problem" if query in NEEDED and not part and poll.snapshot is None else "warning"
         if answer.failed:
-            yield Finding(subject, "problem" if role in NEEDED else "warning", answer.detail, COSTS[role])
-        elif count or role in MAY_BE_EMPTY:
+            yield Finding(subject, outcome, answer.detail, COSTS[query])
+        elif count or query in MAY_BE_EMPTY:
             yield Finding(subject, "ok", f"{count} series in {answer.seconds:.2f} s")
         else:
-            yield Finding(subject, "problem" if role in NEEDED else "warning", "no series", COSTS[role])
+            yield Finding(subject, outcome, "no series", COSTS[query])
+    for one in gaps:
+        remedy = f"{one.gap.cost}: {one.gap.remedy}"
+        yield Finding(f"{one.source} {one.gap.name}", "warning", f"missing; {one.series} series", remedy)
     yield from _dropped(poll)
-    yield from (Finding(one.subject, "warning", one.found, one.remedy) for one in poll.remarks)
     yield from _signals(poll)
     if poll.ignored_annotations:
         yield Finding(
@@ -164,7 +213,7 @@ def _rules(poll: Poll, mesh: MeshSettings, collector: CollectorSettings) -> Iter
     calls = poll.snapshot.num_edges if poll.snapshot else 0
     if poll.recorded:
         yield Finding("recording rules", "ok", "read")
-    elif calls >= collector.recorded_from_calls and mesh.source != "generic":
+    elif calls >= collector.recorded_from_calls and "generic" not in mesh.sources:
         remedy = "load the output of `tagae rules` into this Prometheus: it cuts the work and the traffic to a third"
         yield Finding("recording rules", "warning", f"missing or outdated, for {calls} calls", remedy)
 

@@ -1,7 +1,7 @@
 """Settings of the collector: which meshes to poll, and how."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -14,6 +14,32 @@ LabelValues = Annotated[
     Field(min_length=1),
     BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
 ]
+
+SourceName = Literal[
+    "auto",
+    "istio",
+    "istio-ambient",
+    "opentelemetry",
+    "linkerd",
+    "kuma",
+    "consul",
+    "hubble",
+    "envoy",
+    "opentelemetry-http",
+    "span-metrics",
+    "nginx-ingress",
+    "traefik",
+    "generic",
+]
+
+
+def _known_sources(given: object) -> object:
+    """Refuse unknown names in one sentence: the types alone would list every name twice."""
+    names = get_args(SourceName)
+    unknown = [one for one in (given if isinstance(given, list | tuple) else [given]) if one not in names]
+    if unknown:
+        raise ValueError(f"expected {', '.join(names)}, or a list of them, got {unknown[0]!r}")
+    return given
 
 
 class QuerySettings(SettingsGroup):
@@ -92,7 +118,11 @@ class MeshSettings(AccessSettings):
     kubernetes: KubernetesSettings | None = Field(
         None, description="API server for Events; none: no Events; {}: the cluster of the pod"
     )
-    source: Literal["auto", "istio", "istio-ambient", "opentelemetry", "linkerd", "envoy", "generic"] = "auto"
+    source: Annotated[SourceName | tuple[SourceName, ...], BeforeValidator(_known_sources)] = Field(
+        "auto",
+        description="kind of mesh, or several: an ingress controller in front, a service graph beside span metrics. "
+        "What two of them measure is read from the first, but from an ingress controller last",
+    )
     generic: GenericSettings | None = Field(None, description="queries for source = generic")
     match: dict[LabelName, LabelValues] = Field(
         default_factory=dict,
@@ -116,6 +146,23 @@ class MeshSettings(AccessSettings):
         False, description="ask Prometheus for gzip: a tenth of the bytes, more CPU time at both ends"
     )
 
+    @property
+    def sources(self) -> tuple[SourceName, ...]:
+        """All kinds of mesh in the order of the settings."""
+        return (self.source,) if isinstance(self.source, str) else self.source
+
+    @model_validator(mode="after")
+    def _sources_fit_together(self) -> Self:
+        if not self.sources:
+            raise ValueError('source: expected at least one, got none; use "auto" to look for them')
+        if len(set(self.sources)) < len(self.sources):
+            raise ValueError(f"source: expected each once, got {', '.join(self.sources)}")
+        if "auto" in self.sources and len(self.sources) > 1:
+            raise ValueError('source: expected "auto" alone, because it looks for all sources; remove it or the others')
+        if {"istio", "istio-ambient"} <= set(self.sources):
+            raise ValueError("source: expected istio or istio-ambient, which read the same metrics, got both")
+        return self
+
     @model_validator(mode="after")
     def _has_one_token(self) -> Self:
         ways = {
@@ -131,7 +178,7 @@ class MeshSettings(AccessSettings):
 
     @model_validator(mode="after")
     def _generic_has_queries(self) -> Self:
-        if (self.source == "generic") != (self.generic is not None):
+        if ("generic" in self.sources) != (self.generic is not None):
             raise ValueError("generic: expected queries if and only if source = generic")
         return self
 

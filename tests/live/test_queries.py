@@ -9,6 +9,7 @@ import pytest
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, AUTOSCALERS, CONTROLLERS
+from serve_app.collect.prometheus.native import native
 from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES
 from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.signals import BROKERS, SOURCES, Queues, search_query, signal_queries
@@ -37,11 +38,12 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
 
 
 def all_queries() -> Iterator[tuple[str, Query]]:
-    for dialect in KNOWN.values():
+    for dialect in (*KNOWN.values(), *map(native, KNOWN.values())):
         for of, queries in (("services", dialect.services), ("calls", dialect.calls)):
             yield from ((f"{dialect.name} {of} {role}", query) for role, query in queries.items())
         if dialect.serves is not None:
             yield f"{dialect.name} serves", dialect.serves
+        yield from ((f"{dialect.name} gap {gap.name}", Query(gap.promql, ())) for gap in dialect.gaps)
     yield from {**USAGE_QUERIES, **POD_QUERIES, **CONTROLLERS, **AUTOSCALERS, **ANNOTATIONS}.items()
     yield "search", search_query()
     yield from signal_queries({*SOURCES, *BROKERS}, Queues(promql="sum by (queue) (jobs_waiting)")).items()

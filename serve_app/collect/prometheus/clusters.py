@@ -71,14 +71,14 @@ class Clusters:
 
 
 @dataclass(frozen=True, slots=True)
-class Replicas:
+class ServerPair:
     """Prometheus servers that scrape the same targets.
 
     Attributes:
         label: tells them apart.
         parts: the servers.
         read: those whose series are read, one for each cluster.
-        apart_seconds: how much older the newest sample of a server may be than that of another one.
+        apart_seconds: how much older the newest sample of a server may be than the newest of another one.
     """
 
     label: str
@@ -87,7 +87,7 @@ class Replicas:
     apart_seconds: float
 
     def have_stopped(self, newest: Mapping[str, float]) -> bool:
-        """Whether the data of a server that is read have stopped while those of another one go on.
+        """Whether the data of a server that is read have stopped while another one sends on.
 
         Args:
             newest: time of the newest sample by server, Unix.
@@ -191,7 +191,7 @@ def agree(groups: Iterable[SeriesGroup], label: str) -> bool:
     return not busy or alike * 2 > len(busy)
 
 
-def find_replicas(groups: Sequence[SeriesGroup], label: str, at: float, before: Replicas | None) -> Replicas:
+def find_replicas(groups: Sequence[SeriesGroup], label: str, at: float, before: ServerPair | None) -> ServerPair:
     """Which of the servers to read: one for each cluster, still the same one as long as it has data.
 
     Args:
@@ -206,17 +206,17 @@ def find_replicas(groups: Sequence[SeriesGroup], label: str, at: float, before: 
     intervals = [interval for group in groups if (interval := interval_of(group, at)) is not None]
     apart = MISSED_SCRAPES * max(intervals, default=USUAL_SECONDS)
     read = [_server(parts_by(its_groups, label), apart, before) for its_groups in by_cluster.values()]
-    return Replicas(label, parts_by(groups, label), tuple(sorted(set(read))), apart)
+    return ServerPair(label, parts_by(groups, label), tuple(sorted(set(read))), apart)
 
 
-def _server(parts: Sequence[Part], apart: float, before: Replicas | None) -> str:
+def _server(parts: Sequence[Part], apart: float, before: ServerPair | None) -> str:
     newest, most = max(part.newest for part in parts), max(part.services for part in parts)
     alive = [part for part in parts if part.newest >= newest - apart and 2 * part.services > most]
     stays = [part for part in alive if before and part.value in before.read]
     return min(stays or alive, key=lambda part: (-part.services, part.value)).value
 
 
-def restrict(match: Match, clusters: Clusters | None, replicas: Replicas | None) -> Match:
+def restrict(match: Match, clusters: Clusters | None, replicas: ServerPair | None) -> Match:
     """The matchers that also leave out what is not read."""
     values = dict(match.values)
     if clusters and clusters.choice == "busiest":
@@ -266,6 +266,7 @@ def name_clusters_of(dialect: Dialect, label: str) -> Dialect:
     caller = SOURCE_CLUSTER if label == DESTINATION_CLUSTER else label
     return replace(
         dialect,
+        beside=tuple(name_clusters_of(one, label) for one in dialect.beside),
         services={role: name_clusters(query, {0: label}) for role, query in dialect.services.items()},
         calls={role: name_clusters(query, {0: caller, 2: label}) for role, query in dialect.calls.items()},
         serves=name_clusters(dialect.serves, {0: label, 2: label}) if dialect.serves else None,

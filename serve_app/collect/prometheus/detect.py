@@ -4,11 +4,15 @@ import logging
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import takewhile
 
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
+from serve_app.collect.prometheus.combine import combine
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.freshness import Clock
+from serve_app.collect.prometheus.gaps import FoundGap, find_gaps
 from serve_app.collect.prometheus.match import EVERYTHING, Match, range_selectors
+from serve_app.collect.prometheus.native import SUFFIX, HistogramForm, native
 from serve_app.collect.prometheus.plan import SeriesScope
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.collect.prometheus.signals import Queues
@@ -35,6 +39,8 @@ class MeshSource:
         clock: Unix time, s.
     """
 
+    _histograms: HistogramForm  # of the dialect in use
+
     def __init__(self, mesh: MeshSettings, collector: CollectorSettings, clock: Clock = time.time) -> None:
         endpoint = mesh.endpoint(mesh.prometheus)
         self._origin = endpoint.origin
@@ -49,7 +55,7 @@ class MeshSource:
         self._scope = SeriesScope(Match(mesh.match), mesh.cluster_label)
         self._clock = clock
         self._detects, self._detected_at = mesh.source == "auto", datetime.min.replace(tzinfo=UTC)
-        dialect = generic_dialect(mesh.generic) if mesh.generic else KNOWN.get(mesh.source)
+        dialect = configured_dialect(mesh)
         self._queues = Queues(mesh.queues, mesh.queue_query)
         self._source = self._open(dialect) if dialect else None
 
@@ -57,10 +63,10 @@ class MeshSource:
         """Poll the snapshot of one instant."""
         if self._source is None:
             return self._detect(at)
-        poll = self._source.poll(at)
+        poll = self._poll(self._source, at)
         is_lost = poll.snapshot is None and not any(answer.failed for answer in poll.answers.values())
         if self._detects and self._look_again(at, SOON_SECONDS if is_lost else AGAIN_SECONDS) and is_lost:
-            return self._source.poll(at)
+            return self._poll(self._source, at)
         return poll
 
     def _detect(self, at: datetime) -> Poll:
@@ -74,13 +80,23 @@ class MeshSource:
             late = None if failed else find_late(self._prometheus, at, within, self._scope.match)
             return Poll(at, None, answers, why=late or _detection_problem(answers, self._origin, self._scope.match))
         self._detected_at, self._source = at, self._open(dialect)
-        return self._source.poll(at)
+        return self._poll(self._source, at)
+
+    def _poll(self, source: PrometheusSource, at: datetime) -> Poll:
+        """Poll with queries for the histograms that the mesh has."""
+        poll = source.poll(at)
+        within = self._options.within_seconds
+        if other := self._histograms.other_dialect(self._prometheus, poll.answers, at, within, self._scope.match):
+            source.switch(other)
+            return source.poll(at)
+        return poll
 
     def _look_again(self, at: datetime, apart: float) -> bool:
         """Detect the kind of mesh again, if the last time was so long ago, s. Returns whether it is another one now.
 
         A mesh keeps its kind while its series exist, so that a second kind of telemetry beside it changes nothing;
-        except for a kind that reads all that the present one reads, and more.
+        except for a kind that reads all that the present one reads, and more. An ingress controller is added, but does
+        not replace a mesh.
         """
         source = self._source
         if source is None or abs((at - self._detected_at).total_seconds()) < apart:
@@ -90,17 +106,19 @@ class MeshSource:
             return False
         self._detected_at = at
         has_series = self._has_requests(source.dialect, at)
-        if dialect.name == source.dialect.name or has_series is None:
+        now, before = _kinds(dialect), _kinds(source.dialect)
+        if now <= before or has_series is None:
             return False
-        if has_series and SUPERSETS.get(source.dialect.name) != dialect.name:
+        if has_series and not before < now and SUPERSETS.get(source.dialect.name) != dialect.name:
             return False
         log.warning(
             "the mesh at %s was %s and is %s now: its metrics %s",
             self._origin,
-            source.dialect.name,
-            dialect.name,
+            ", ".join(sorted(before)),
+            ", ".join(sorted(now)),
             "have more" if has_series else "have ended",
         )
+        self._histograms = HistogramForm(dialect)
         source.switch(dialect)
         return True
 
@@ -112,6 +130,7 @@ class MeshSource:
         return None if answer.failed else len(answer.samples) > 0
 
     def _open(self, dialect: Dialect) -> PrometheusSource:
+        self._histograms = HistogramForm(dialect)
         return PrometheusSource(
             self._prometheus, dialect, self._options, self._queues, scope=self._scope, clock=self._clock
         )
@@ -121,9 +140,22 @@ class MeshSource:
         """Known services of each workload."""
         return self._source.workload_services if self._source else {}
 
+    def gaps(self, at: datetime) -> list[FoundGap]:
+        """What the sources of this mesh are not configured for; of all sources if none is known."""
+        dialects = [self._histograms.dialect] if self._source else KNOWN.values()
+        return find_gaps(self._prometheus, dialects, at, self._options.within_seconds, self._scope.match)
+
     def close(self) -> None:
         """Cancel running queries and close the connections."""
         self._prometheus.close()
+
+
+def configured_dialect(mesh: MeshSettings) -> Dialect | None:
+    """The dialect of the settings, or all of them combined; None if it must be detected."""
+    if mesh.source == "auto":
+        return None
+    own = {"generic": generic_dialect(mesh.generic)} if mesh.generic else {}
+    return combine([own.get(name) or KNOWN[name] for name in mesh.sources])
 
 
 def generic_dialect(settings: GenericSettings) -> Dialect:
@@ -148,14 +180,25 @@ def generic_dialect(settings: GenericSettings) -> Dialect:
 def detect_dialect(
     prometheus: Prometheus, at: datetime, within: float, match: Match = EVERYTHING
 ) -> tuple[Dialect | None, Mapping[Role, QueryAnswer]]:
-    """Find the first known dialect whose metrics exist.
+    """Find the first known dialect whose metrics exist, with the ingress controllers that exist beside it.
 
     Returns:
         The dialect, or None; and the results of the queries.
     """
     results = prometheus.ask({name: _signature_query(one, match) for name, one in KNOWN.items()}, at, within)
-    found = (one for name, one in KNOWN.items() if len(results[name].samples))
-    return next(found, None), {(DETECTION[0], name): answer for name, answer in results.items()}
+    found = [one for name, one in KNOWN.items() if len(results[name].samples)]
+    mesh = next((one for one in found if not one.front_door), None)
+    front_doors = [one for one in found if one.front_door]
+    dialect = combine([mesh, *front_doors] if mesh else front_doors) if found else None
+    # A failed query may be about a dialect that comes first, or about an ingress controller.
+    earlier = list(takewhile(lambda one: one is not mesh, KNOWN.values()))
+    if any(results[one.name].failed for one in KNOWN.values() if one.front_door or one in earlier):
+        dialect = None
+    return dialect, {(DETECTION[0], name): answer for name, answer in results.items()}
+
+
+def _kinds(dialect: Dialect) -> set[str]:
+    return {one.name.removesuffix(SUFFIX) for one in (dialect, *dialect.beside)}
 
 
 def find_late(prometheus: Prometheus, at: datetime, within: float, match: Match) -> str:
@@ -179,7 +222,8 @@ def find_late(prometheus: Prometheus, at: datetime, within: float, match: Match)
 
 
 def _signature_query(dialect: Dialect, match: Match) -> str:
-    return Query(" or ".join(f"count({series})" for series in dialect.signature), ()).at(0, match=match)
+    signature = dict.fromkeys((*dialect.signature, *native(dialect).signature))
+    return Query(" or ".join(f"count({series})" for series in signature), ()).at(0, match=match)
 
 
 def _detection_problem(answers: Mapping[Role, QueryAnswer], origin: str, match: Match) -> str:

@@ -13,6 +13,7 @@ from serve_app.collect.prometheus.groups import SeriesGroup
 
 SCRAPES_PER_WINDOW = 4.0
 ENOUGH_SCRAPES = 3.5  # a window with as many is kept: missed scrapes make intervals look longer than they are
+MOST_LATE_SECONDS = 3600.0  # older samples are not late: the series have ended, or their times are wrong
 LEAST_SHARE = 0.02  # of the services; parts of the mesh with fewer do not set the window
 LONGEST_WINDOW = 600.0  # s that slower parts may ask for; half of the mesh may ask for more
 SLOWER = 1.25  # times the usual interval, above which a part is named
@@ -142,7 +143,7 @@ def _lateness(
         age = min(at - (group.newest or 0.0) for group in part)
         known = [interval for group in part if (interval := interval_of(group, at)) is not None]
         interval = max(known, default=usual_interval or usual_age)
-        if age > interval + usual_age and len(part) >= LEAST_SHARE * count:
+        if interval + usual_age < age <= MOST_LATE_SECONDS and len(part) >= LEAST_SHARE * count:
             late.append((age, len(part)))
     if not late:
         return 0.0, 0.0

@@ -63,7 +63,7 @@ def leave_out_long(counts: Numbers, bounds: Numbers, border: Border) -> tuple[Nu
     total = np.full(len(counts), np.nan)
     if counts.size:
         beyond = np.where(np.isnan(counts), np.inf, counts)[:, bounds >= border.first_long]
-        total = beyond.min(axis=1, initial=np.inf)  # buckets are cumulative: the least is that of the smallest bound
+        total = beyond.min(axis=1, initial=np.inf)  # buckets are cumulative: the smallest bound has the fewest
         total[np.isinf(total)] = np.nan
     is_kept = bounds < border.first_above
     all_requests = counts[:, -1] if len(bounds) and np.isinf(bounds[-1]) else np.full(len(counts), np.nan)

@@ -31,12 +31,15 @@ class Query:
         unit: factor that converts a value to s, 1/s or a ratio.
         joined_by: how the values of several series with one key are joined: rates, counts and buckets are added; of
             quantiles, states, recorded values and groups, the largest counts.
+        views: of a query for buckets that unites metrics of different units: PromQL and unit of each metric. ``promql``
+            has all of them in the same unit. Empty if there is one metric.
     """
 
     promql: str
     labels: tuple[str, ...]
     unit: float = 1.0
     joined_by: Join = "sum"
+    views: tuple[tuple[str, float], ...] = ()
 
     def at(self, window_seconds: float, since_seconds: float = 15.0, match: Match = EVERYTHING) -> str:
         """The query for one poll, only for series that fit ``match``.
@@ -71,6 +74,25 @@ class Reporters:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """Telemetry that a dialect cannot use because a system is not configured for it.
+
+    Attributes:
+        name: what is missing, in a few words.
+        promql: the number of series that are concerned; an empty result or 0 if nothing is missing.
+        cost: what is lost.
+        remedy: what to configure in that system, or in ours.
+        of_calls: it is about calls, so nothing is missing if another source of the mesh has them.
+    """
+
+    name: str
+    promql: str
+    cost: str
+    remedy: str
+    of_calls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """The queries for one kind of mesh.
 
@@ -88,6 +110,12 @@ class Dialect:
         reporters: None if each request is reported once.
         in_flight_of_durations: whether requests in flight are computed from the duration of requests that ended. They
             are unknown while long requests end.
+        front_door: an ingress controller, which measures its own requests and its calls. Beside another dialect its
+            measurements of the services behind it do not count.
+        default_namespace: namespace of services that name none in their labels; empty if all do.
+        joined_names: namespace and name are one text with hyphens, so where one ends is a guess.
+        gaps: what may be missing in a mesh of this kind.
+        beside: further dialects of the same mesh. They add services and calls that this one does not measure.
     """
 
     name: str
@@ -100,6 +128,16 @@ class Dialect:
     names_workloads: bool = False
     reporters: Reporters | None = None
     in_flight_of_durations: bool = False
+    front_door: bool = False
+    default_namespace: str = ""
+    joined_names: bool = False
+    gaps: tuple[Gap, ...] = ()
+    beside: tuple["Dialect", ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name, and the names of those beside it."""
+        return (self.name, *(one.name for one in self.beside))
 
 
 def by(labels: tuple[str, ...], *more: str) -> str:

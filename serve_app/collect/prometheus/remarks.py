@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, Clusters, Part, Replicas
+from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, Clusters, Part, ServerPair
 from serve_app.collect.prometheus.freshness import ENOUGH_SCRAPES, SCRAPES_PER_WINDOW, Freshness, ScrapedPart
 from serve_app.collect.prometheus.survey import Survey
 
@@ -20,11 +20,13 @@ class Remark:
         subject: what it is about: ``scrapes``, ``lag``, ``clusters``, ``replicas`` or ``match``.
         found: what was found.
         remedy: what it costs and what to do; empty if nothing needs to be done.
+        setting: the line of `tagae.toml` that mends it; empty if no setting does.
     """
 
     subject: str
     found: str
     remedy: str = ""
+    setting: str = ""
 
     def __str__(self) -> str:
         return f"{self.found}; {self.remedy}" if self.remedy else self.found
@@ -96,6 +98,7 @@ def _scrapes(found: Freshness, window: float, given: float, of: str) -> Iterator
             f"{scraped}: rates over window_seconds = {window:g} have too few samples, and services come and go",
             f"set window_seconds = {SCRAPES_PER_WINDOW * longest:g}, or scrape_interval to "
             f"{window / SCRAPES_PER_WINDOW:g} s",
+            f"window_seconds = {SCRAPES_PER_WINDOW * longest:g}",
         )
 
 
@@ -116,13 +119,14 @@ def _lag(survey: Survey, timing: PollTiming) -> Iterator[Remark]:
     if timing.follows_lag:
         yield Remark("lag", f"{seen}, so the newest snapshot is {needed:.0f} s old", "alerts are as late")
     else:
-        yield Remark("lag", seen, f"set behind_seconds = {needed:.0f}: newer snapshots are incomplete")
+        setting = f"behind_seconds = {needed:.0f}"
+        yield Remark("lag", seen, f"set {setting}: newer snapshots are incomplete", setting)
 
 
 def _clusters(found: Clusters | None) -> Iterator[Remark]:
     if found is None:
         return
-    seen = f"{len(found.parts)} clusters in this Prometheus ({_named(found.parts, found.label)})"
+    seen = f"{len(found.parts)} clusters in this Prometheus ({_list_parts(found.parts, found.label)})"
     name = _toml(found.read[0]) if found.read else ""
     if found.choice == "busiest":
         yield Remark(
@@ -130,18 +134,21 @@ def _clusters(found: Clusters | None) -> Iterator[Remark]:
             f"{seen}: reading {found.read[0] or 'the one without this label'}, {found.share:.0%} of the requests",
             f"set match = {{{found.label} = {name}}} for this mesh and others for the other clusters, or cluster_label "
             f"= {_toml(found.label)} for one mesh of all",
+            f"match = {{{found.label} = {name}}}",
         )
     elif found.choice == "connected":
         yield Remark(
             "clusters",
             f"{seen} call each other: reading all; services of one name are one service",
             f"set cluster_label = {_toml(DESTINATION_CLUSTER)} to keep them apart",
+            f"cluster_label = {_toml(DESTINATION_CLUSTER)}",
         )
     elif found.choice == "apart":
         yield Remark(
             "clusters",
             f"{seen} have no service in common: reading all as one mesh",
             f"set match = {{{found.label} = {name}}} to read one of them",
+            f"match = {{{found.label} = {name}}}",
         )
     elif not any(part.value for part in found.parts):
         yield Remark(
@@ -161,11 +168,11 @@ def _container_clusters(survey: Survey) -> Iterator[Remark]:
         )
 
 
-def _replicas(found: Replicas | None) -> Iterator[Remark]:
+def _replicas(found: ServerPair | None) -> Iterator[Remark]:
     if found:
         yield Remark(
             "replicas",
-            f"{len(found.parts)} Prometheus servers scrape the same targets ({_named(found.parts, found.label)}): "
+            f"{len(found.parts)} Prometheus servers scrape the same targets ({_list_parts(found.parts, found.label)}): "
             f"reading {', '.join(found.read)}",
             f"remove duplicates by the label {found.label} where this Prometheus is queried",
         )
@@ -198,7 +205,7 @@ def _match(survey: Survey, cluster_label: str) -> Iterator[Remark]:
         )
 
 
-def _named(parts: Sequence[Part], label: str) -> str:
+def _list_parts(parts: Sequence[Part], label: str) -> str:
     return f"{label}: {_some([part.value or 'none' for part in parts])}"
 
 

@@ -17,7 +17,7 @@ from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
 
 NEARLY_ALL = 0.8  # of the requests; scrapes at different times make smaller differences
 LEAST_SHARE = 0.01  # of the requests of a row, from which a part of it can move the p99
-LARGEST = ("requests", "failures", "cancelled", "long_requests")  # counts: that of the reporter that sees most
+LARGEST = ("requests", "failures", "cancelled", "long_requests")  # counts, of the reporter that sees most
 QUANTILES = ("p50", "p99")
 
 Columns = Mapping[str, Column]  # by role
@@ -72,7 +72,7 @@ class RowJoiner:
         with np.errstate(invalid="ignore"):
             first = (requests >= NEARLY_ALL * most).argmax(axis=0)  # not a number compares as False
 
-        def joined(role: str, column: Column) -> Column:
+        def join_rows(role: str, column: Column) -> Column:
             if role in LARGEST:
                 values = np.fmax.reduce(_sums(column.values, rows[role], shape), axis=0)
             elif role in QUANTILES:
@@ -85,7 +85,7 @@ class RowJoiner:
             found = np.flatnonzero(present)
             return Column(self.index, found, values[found])
 
-        return {role: joined(role, column) for role, column in columns.items()}
+        return {role: join_rows(role, column) for role, column in columns.items()}
 
     def _names(self) -> IntArray:
         if not self.reporters:
@@ -121,8 +121,8 @@ def _sums(values: Numbers, rows: tuple[IntArray, IntArray], shape: tuple[int, in
 def _quantiles(
     role: str, values: Numbers, rows: tuple[IntArray, IntArray], weight: Numbers, requests: Numbers
 ) -> Numbers:
-    """``[reporters, keys]`` quantiles. Where several rows become one, the p50 is that of the row with most requests,
-    and the p99 the highest one of those with a notable share of the requests."""
+    """``[reporters, keys]`` quantiles. Where several rows become one, the row with most requests gives the p50, and the
+    slowest row with a notable share of the requests the p99."""
     table = np.full(requests.shape, np.nan)
     weight = np.where(np.isfinite(weight), weight, -1.0)
     known = np.isfinite(values)

@@ -13,7 +13,7 @@ import numpy as np
 
 from serve_app.collect.prometheus.frames import Column, Key
 
-MORE_REQUESTS = 2.0  # times those of the present name, from which another one replaces it
+MORE_REQUESTS = 2.0  # times the requests under the present name, from which another name replaces it
 MOST_WORKLOADS = 100_000  # remembered; beyond that, the oldest are forgotten
 
 

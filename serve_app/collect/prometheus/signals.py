@@ -228,8 +228,7 @@ def read_cancellations(
     for key, rate in _finite(cancelled):
         if key in shares and rate * window_seconds >= FEW_CANCELLED:
             shares[key] = min(rate / all_requests[key], 1.0)
-    # Few services have cancelled requests, so those of the others are left out, except one: it shows that they were
-    # counted.
+    # Few services have cancelled requests, so zeros are left out, except one: it shows that they were counted.
     sent = [key for key, share in shares.items() if share >= LEAST_CANCELLED] or sorted(shares)[:1]
     return [Signal(SignalKind.CANCELLED, "/".join(key), shares[key]) for key in sent]
 

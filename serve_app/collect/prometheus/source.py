@@ -12,6 +12,7 @@ from model.errors import InvalidSnapshot
 from model.snapshot import MeshSnapshot, ServicePolicy, Signal
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer, Samples
 from serve_app.collect.prometheus.clusters import name_clusters, name_clusters_of
+from serve_app.collect.prometheus.combine import Combination, join_role, of_part, queries_beside, split_role
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.frames import (
     BucketReader,
@@ -34,6 +35,7 @@ from serve_app.collect.prometheus.kubernetes import (
     read_controllers,
 )
 from serve_app.collect.prometheus.long_requests import Border
+from serve_app.collect.prometheus.native import SUFFIX
 from serve_app.collect.prometheus.plan import GivenTiming, PollPlan, SeriesScope
 from serve_app.collect.prometheus.pods import OWNERS, POD_QUERIES, RESOURCES, USAGE_QUERIES, PodCoverage, Pods
 from serve_app.collect.prometheus.query import Dialect, Query
@@ -62,6 +64,7 @@ MOST_LABEL_SETS = 500_000  # cached; beyond that, the cache starts again
 
 Role = tuple[str, str]  # services, calls or kubernetes; and the role of the query there
 FRESH_ONLY = {(KUBERNETES, PODS)}  # old values cannot stand in: events would count twice
+NAMESPACE = ("namespace",)
 CHANGE_ROLES = {
     (KUBERNETES, role) for role in (*CONTROLLERS, *AUTOSCALERS, *POD_QUERIES, "serves")
 }  # for planned changes
@@ -107,11 +110,11 @@ class Poll:
         recorded: whether recording rules were read.
         signal_sources: sources of signals that exist; None: unknown.
         unmapped_queues: queues that belong to no service of the mesh.
-        pods: which pods belong to which services; None: unknown.
-        dropped: series that name no service, by query.
         survey: how the series arrive, and from where; None: unknown.
         remarks: what is unusual about that, for people.
         behind_seconds: how old the newest snapshot should be, because data arrive late; 0: as in the settings.
+        pods: which pods belong to which services; None: unknown.
+        dropped: series that name no service, by query.
     """
 
     at: datetime
@@ -124,11 +127,11 @@ class Poll:
     recorded: bool = False
     signal_sources: frozenset[str] | None = None
     unmapped_queues: tuple[str, ...] = ()
-    pods: PodCoverage | None = None
-    dropped: Mapping[Role, DroppedSeries] = field(default_factory=dict)
     survey: Survey | None = None
     remarks: tuple[Remark, ...] = ()
     behind_seconds: float = 0.0
+    pods: PodCoverage | None = None
+    dropped: Mapping[Role, DroppedSeries] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +176,6 @@ class PrometheusSource:
         self._signal_sources: frozenset[str] | None = None  # None before the first look for them
         self._looked_at: datetime | None = None
         self._unmapped: list[str] = []
-        self._coverage: PodCoverage | None = None
         given = GivenTiming(
             self.options.window_seconds,
             self.options.behind_seconds,
@@ -186,12 +188,14 @@ class PrometheusSource:
         self._rules: list[RecordingRules] = []
         self._read_rules: RecordingRules | None = None
         self._open(dialect)
+        self._coverage: PodCoverage | None = None
         self._workloads: WorkloadState | None = None  # None before the first poll
         self._policies: list[ServicePolicy] = []
         self._ignored: list[str] = []
         self._names = ServiceNames(dialect.external)
         self._labels = _LabelCache()
         self._rows = self._row_joiners()
+        self._calls_known = 0  # keys of calls whose callers' names are known
         self._cached: dict[Role, CachedColumns] = {}
 
     @property
@@ -211,9 +215,12 @@ class PrometheusSource:
 
     def switch(self, dialect: Dialect) -> None:
         """Continue with another dialect of the same mesh. What is known about its workloads stays."""
+        before, now = self._given.serves, dialect.serves
         self._open(dialect)
-        self._rows, self._names = self._row_joiners(), ServiceNames(dialect.external)
-        self._cached = {role: cached for role, cached in self._cached.items() if role[0] == KUBERNETES}
+        if before and now and before.labels == now.labels:
+            self._forget_labels()  # the same workloads, whose services keep their names
+        else:
+            self._forget_names()
         self._plan.forget()
 
     def poll(self, at: datetime) -> Poll:
@@ -239,8 +246,7 @@ class PrometheusSource:
     def _poll(self, at: datetime) -> Poll:
         until = time.monotonic() + self.options.within_seconds
         if len(self._labels) > MOST_LABEL_SETS:
-            self._labels, self._cached = _LabelCache(), {}
-            self._rows = self._row_joiners()
+            self._forget_labels()
         self._read_rules = self._find_rules(at)
         self._look_for_signals(at, until)
         signals = signal_queries(self._signal_sources or frozenset(), self._queues)
@@ -265,11 +271,12 @@ class PrometheusSource:
         )
         if self._workloads is None:
             self._workloads = self._read_workloads_before(at)
-        missing = [of for of in (SERVICES, CALLS) if "requests" not in found[of]]
+        missing = [role for role in queries if split_role(role[1])[0] == "requests" and role[1] not in found[role[0]]]
         if missing:
-            failed = (answers[of, "requests"] for of in missing)
+            failed = (answers[role] for role in missing)
             reasons = dict.fromkeys(f"{answer.failed} ({answer.detail})" for answer in failed)
-            return replace(poll, why=f"no request rates of {' and '.join(missing)}: {'; '.join(reasons)}")
+            levels = " and ".join(dict.fromkeys(role[0] for role in missing))
+            return replace(poll, why=f"no request rates of {levels}: {'; '.join(reasons)}")
         self._learn_names(found, at, until)
         try:
             snapshot = self._assemble(found, at)
@@ -288,6 +295,7 @@ class PrometheusSource:
         self._given = self._dialect = dialect
         if self._cluster_label:
             self._dialect = name_clusters_of(dialect, self._cluster_label)
+        self._combination = Combination(self._dialect) if dialect.beside else None
         self._queries = {
             role: self._name_clusters(query) if role[0] == KUBERNETES and role[1] != "serves" else query
             for role, query in _queries(self._dialect).items()
@@ -295,15 +303,15 @@ class PrometheusSource:
         self._surveyed = SurveyedQueries(
             dialect.services["requests"],
             dialect.calls["requests"],
-            USAGE_QUERIES["cpu_usage"],
+            replace(USAGE_QUERIES["cpu_usage"], labels=NAMESPACE),
             [*(query for role, query in self._queries.items() if role[0] == KUBERNETES), search_query()],
         )
         self._prepare_rules()
 
     def _prepare_rules(self) -> None:
-        """Recording rules for the window in use; else for that of the settings, while they are better than nothing."""
+        """Recording rules for the window in use; else for the one of the settings, while it is better than nothing."""
         self._rules, self._read_rules = [], None
-        if self._dialect.name in KNOWN:  # `tagae rules` writes rules for these only
+        if self._dialect.name.removesuffix(SUFFIX) in KNOWN:  # `tagae rules` writes rules for these only
             windows = [self._plan.window_seconds]
             windows += [self.options.window_seconds] if self._plan.reads_slow_rules else []
             self._rules = [recording_rules(self._dialect, self.options.interval_seconds, one) for one in windows]
@@ -313,13 +321,24 @@ class PrometheusSource:
         self._prepare_rules()
         if self._plan.clusters_read != self._clusters_read:  # services of other ones are not the same
             self._clusters_read = self._plan.clusters_read
-            self._rows, self._names = self._row_joiners(), ServiceNames(self._given.external)
-            self._cached, self._workloads = {}, None
+            self._forget_names()
+            self._workloads = None
+
+    def _forget_names(self) -> None:
+        """Learn the names of services again."""
+        self._forget_labels()
+        self._names = ServiceNames(self._given.external)
+
+    def _forget_labels(self) -> None:
+        """Drop the caches of label sets, and what refers to them."""
+        self._labels, self._cached = _LabelCache(), {}
+        self._rows = self._row_joiners()
+        self._calls_known = 0
 
     def _name_clusters(self, query: Query) -> Query:
-        """A query about Kubernetes whose namespaces and nodes contain the cluster, if the settings want that."""
+        """A query about Kubernetes whose namespaces and nodes begin with the cluster, if the settings want that."""
         label = self._cluster_label
-        places = {i: label for i, name in enumerate(query.labels) if name in ("namespace", "node")}
+        places = {place: label for place, name in enumerate(query.labels) if name in ("namespace", "node")}
         return name_clusters(query, places) if label and places else query
 
     def _text(self, role: Role, query: Query, since_seconds: float = 0.0) -> str:
@@ -360,7 +379,7 @@ class PrometheusSource:
         return None
 
     def _queries_to_read(self) -> Queries:
-        """All queries but those of signals; of recorded series if there are rules."""
+        """All queries except for signals; of recorded series if there are rules."""
         if self._read_rules is None:
             return self._queries
         kubernetes = {role: query for role, query in self._queries.items() if role[0] == KUBERNETES}
@@ -370,8 +389,12 @@ class PrometheusSource:
         known = found[KUBERNETES]
         names = self._names
         own, callee = (names.of, names.of_callee) if self._dialect.names_workloads else (_same, _same)
-        services = self._rows[SERVICES].join(found[SERVICES], own, names.version)
-        calls = self._rows[CALLS].join(found[CALLS], lambda key: (*names.of(key[:2]), *callee(key[2:])), names.version)
+        services = self._rows[SERVICES].join(of_part(found[SERVICES]), own, names.version)
+        calls = self._rows[CALLS].join(
+            of_part(found[CALLS]), lambda key: (*names.of(key[:2]), *callee(key[2:])), names.version
+        )
+        if self._combination is not None:
+            services, calls = self._combination.unite(services, calls, found[SERVICES], found[CALLS])
         if self._dialect.in_flight_of_durations:
             services = _mask_in_flight(services)
         serving = self._match_workloads(known.get("serves"))
@@ -433,16 +456,20 @@ class PrometheusSource:
         if query is None:
             return
         requests, rows = found[CALLS]["requests"], self._rows[CALLS]
+        if len(requests.index) == self._calls_known:
+            return
         names = rows.names(requests)
         callers = {rows.index.keys[number][:2] for number in np.unique(names).tolist()}
         new = [caller for caller in callers if not self._names.is_known(caller)]
         if not new:
+            self._calls_known = len(requests.index)
             return
         text = self._text((CALLS, "callers"), query)
         answer = self._prometheus.ask({"callers": text}, at, max(until - time.monotonic(), 0.0))["callers"]
         if not answer.failed:  # otherwise the next poll asks again
             column = self._labels.read((KUBERNETES, "callers"), query, answer.samples)["callers"]
             self._names.add_callers(column.keys, new)
+            self._calls_known = len(requests.index)
 
     def _read_workloads_before(self, at: datetime) -> WorkloadState:
         """The workloads one interval before the first poll, so that this poll can already report planned changes."""
@@ -507,7 +534,8 @@ class _LabelCache:
     def read(self, role: Role, query: Query, samples: Samples, window_seconds: float = 0.0) -> dict[str, Column]:
         """Convert a result to columns, in our units. Latencies need the rate window."""
         reader = self._reader(query.labels)
-        if role[1] != "buckets":
+        name, part = split_role(role[1])
+        if name != "buckets":
             column = read_column(samples, reader, query.joined_by)
             self._dropped[role] = reader.dropped
             return {role[1]: _convert_unit(column, query)}
@@ -515,8 +543,9 @@ class _LabelCache:
         border = Border.of(window_seconds, query.unit)
         *columns, long = read_quantiles(samples, buckets, list(SHARES.values()), border)
         self._dropped[role] = buckets.labels.dropped
-        found: dict[str, Column] = {"long_requests": long}
-        return found | {name: _convert_unit(one, query) for name, one in zip(SHARES, columns, strict=True)}
+        found: dict[str, Column] = {join_role("long_requests", part): long}
+        names = (join_role(share, part) for share in SHARES)
+        return found | {share: _convert_unit(one, query) for share, one in zip(names, columns, strict=True)}
 
     def dropped(self, roles: Collection[Role]) -> dict[Role, DroppedSeries]:
         """Series of the last result of each query that name no service."""
@@ -531,9 +560,10 @@ class _LabelCache:
 
 
 def _queries_of_mesh(dialect: Dialect) -> Queries:
-    """The queries of a dialect about services and calls."""
+    """The queries of a dialect, and of those beside it, about services and calls."""
     groups: dict[str, Mapping[Any, Query]] = {SERVICES: dialect.services, CALLS: dialect.calls}
-    return {(of, role): query for of, queries in groups.items() for role, query in queries.items()}
+    own = {(of, role): query for of, queries in groups.items() for role, query in queries.items()}
+    return own | queries_beside(dialect)
 
 
 def _queries(dialect: Dialect) -> Queries:

@@ -15,7 +15,7 @@ from serve_app.collect.prometheus.clusters import (
     LEAST_DOUBLED,
     SOURCE_CLUSTER,
     Clusters,
-    Replicas,
+    ServerPair,
     agree,
     are_connected,
     calls_between_query,
@@ -88,7 +88,7 @@ class Survey:
     mesh: Freshness = field(default_factory=Freshness)
     containers: Freshness = field(default_factory=Freshness)
     clusters: Clusters | None = None
-    replicas: Replicas | None = None
+    replicas: ServerPair | None = None
     container_clusters: tuple[str, int] | None = None
     match: Match = EVERYTHING
     absent: tuple[str, ...] = ()
@@ -121,7 +121,7 @@ class Surveyor:
 
         Args:
             queries: of the mesh.
-            at: instant of the snapshot. For a recent one, the series are those of now, because they show the lag.
+            at: instant of the snapshot. For a recent one, the series of now are surveyed, because they show the lag.
             now: Unix time.
             within: deadline of each round of queries, s.
             before: the previous result; what is read stays the same if possible.
@@ -176,11 +176,11 @@ class Surveyor:
         )
 
     def newest_by_server(
-        self, query: Query, replicas: Replicas, at: datetime, now: float, within: float
+        self, query: Query, replicas: ServerPair, at: datetime, now: float, within: float
     ) -> dict[str, float]:
         """Time of the newest sample of each server of a pair, Unix; empty if the query failed.
 
-        ``at`` and ``now`` as in :meth:`look`: the data of now have stopped before those of the snapshot.
+        ``at`` and ``now`` as in :meth:`look`: data stop now before they stop in snapshots.
         """
         newest = " or ".join(
             f"max by ({replicas.label}) (timestamp({self._match.apply(one)}))" for one in range_selectors(query.promql)
@@ -241,7 +241,7 @@ class Surveyor:
         groups: Sequence[SeriesGroup],
         look: "_Look",
         before: Survey | None,
-    ) -> tuple[Clusters | None, Replicas | None]:
+    ) -> tuple[Clusters | None, ServerPair | None]:
         """The clusters and the servers whose series are read."""
         cluster_labels = [label for label in CLUSTER_LABELS if label not in match.values]
         servers = varying_labels(groups, (label for label in REPLICA_LABELS if label not in match.values))
@@ -249,7 +249,7 @@ class Surveyor:
         if varying_labels(groups, cluster_labels):
             questions["calls"] = calls_between_query(queries.calls, match)
         answers = self._ask(questions, look)
-        replicas: Replicas | None = None
+        replicas: ServerPair | None = None
         if servers and _share(answers["doubled"], answers["distinct"]) >= LEAST_DOUBLED:
             label = servers[0]
             if agree(groups, label):

@@ -271,7 +271,7 @@ def test_the_doctor_reports_annotations_without_effect() -> None:
     with standin.start_server(
         IstioMesh(find_snapshot(SNAPSHOTS), annotations={workload: {"sensitivity": "loud"}})
     ) as server:
-        found = list(check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST))
+        found = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST).findings
     by = {finding.subject: finding for finding in found}
     assert by["annotations"].outcome == "warning"
     assert f"{workload}: tagae.io/sensitivity: expected low, normal, high, came 'loud'" in by["annotations"].found
@@ -329,7 +329,7 @@ def test_another_kind_of_mesh_is_detected_by_its_queries() -> None:
 def test_the_doctor_reports_missing_metrics_and_their_effect() -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS), broken={(CALLS, "buckets")})
     with standin.start_server(mesh) as server:
-        found = list(check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST))
+        found = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST).findings
     by = {finding.subject: finding for finding in found}
     assert by["mesh"].outcome == "ok"
     assert by["calls buckets"].outcome == "warning"

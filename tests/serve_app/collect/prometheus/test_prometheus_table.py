@@ -13,11 +13,20 @@ from serve_app.collect.prometheus.client import Samples
 from serve_app.collect.prometheus.detect import generic_dialect
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.frames import BucketReader, LabelReader, read_column, read_quantiles
-from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, AUTOSCALERS, CONTROLLERS
-from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES
+from serve_app.collect.prometheus.kubernetes import CONTROLLERS
 from serve_app.collect.prometheus.rules import recording_rules
-from serve_app.collect.prometheus.signals import BROKERS, SOURCES, Queues, search_query, signal_queries
+from serve_app.collect.prometheus.signals import (
+    BROKERS,
+    DISK,
+    PODS,
+    QUEUES,
+    SOURCES,
+    Queues,
+    search_query,
+    signal_queries,
+)
 from serve_app.settings import GenericSettings
+from serve_app.settings.roles import SHARES
 
 Sample = tuple[bytes, float]
 
@@ -195,21 +204,17 @@ def test_null_labels_are_absent() -> None:
 
 
 def test_rates_are_added_and_states_and_quantiles_are_not() -> None:
-    """By role, in the queries of all meshes, of recorded rules and of the settings."""
-    largest = {"p50", "p99", "serves", "disk", "search"}
-    generic = generic_dialect(
-        GenericSettings.model_validate(
-            {of: {role: {"promql": "x"} for role in ("requests", "p50", "p99")} for of in ("services", "calls")}
-        )
-    )
+    """By role, in the queries of all meshes, of recorded rules, of the settings and of the cluster."""
+    rates = {"requests", "failures", "buckets", "connections", "in_flight"}
+    by_role = {role: {"promql": "x"} for role in ("requests", "failures", "buckets", "p50", "p99")}
+    generic = generic_dialect(GenericSettings.model_validate({"services": by_role, "calls": by_role}))
     for dialect in (*KNOWN.values(), generic):
-        serves = [("serves", dialect.serves)] if dialect.serves else []
-        for role, query in (*dialect.services.items(), *dialect.calls.items(), *serves):
-            assert query.joined_by == ("max" if role in largest else "sum"), (dialect.name, role)
+        for role, query in (*dialect.services.items(), *dialect.calls.items()):
+            if role in rates or role in SHARES:
+                assert query.joined_by == ("sum" if role in rates else "max"), (dialect.name, role)
         if dialect is not generic:
             read = recording_rules(dialect, 15.0, 60.0).dialect
             assert {query.joined_by for query in (*read.services.values(), *read.calls.values())} == {"max"}
-    cluster = {**USAGE_QUERIES, **POD_QUERIES, **CONTROLLERS, **AUTOSCALERS, **ANNOTATIONS}  # a pod counts once
-    assert {query.joined_by for query in cluster.values()} == {"max"}
-    for role, query in {"search": search_query(), **signal_queries({*SOURCES, *BROKERS}, Queues())}.items():
-        assert query.joined_by == ("max" if role in largest else "sum"), role
+    signals = signal_queries({*SOURCES, *BROKERS}, Queues())
+    assert [signals[role].joined_by for role in (PODS, DISK, QUEUES)] == ["sum", "max", "sum"]
+    assert {query.joined_by for query in (*CONTROLLERS.values(), search_query())} == {"max"}

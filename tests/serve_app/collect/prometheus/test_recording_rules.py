@@ -147,7 +147,7 @@ def test_the_doctor_recommends_rules_for_a_large_mesh() -> None:
             checks = check_telemetry(
                 MeshSettings(prometheus=standin.url_of(server)), collector, SNAPSHOTS[0].observed_at
             )
-            return [(one.outcome, one.remedy) for one in checks if one.subject == "recording rules"]
+            return [(one.outcome, one.remedy) for one in checks.findings if one.subject == "recording rules"]
 
     assert found(IstioMesh(find_snapshot(SNAPSHOTS)), 2000) == []
     ((outcome, remedy),) = found(IstioMesh(find_snapshot(SNAPSHOTS)), 50)

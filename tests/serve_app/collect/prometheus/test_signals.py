@@ -56,7 +56,7 @@ def snapshot_of(poll: Poll) -> MeshSnapshot:
 
 
 def signals_of_pods_and_queues(poll: Poll) -> tuple[Signal, ...]:
-    """Return all signals but those of the mesh itself."""
+    """Return all signals that proxies do not measure."""
     return tuple(one for one in snapshot_of(poll).signals if one.kind is not SignalKind.CANCELLED)
 
 
@@ -206,7 +206,7 @@ def test_the_doctor_lists_missing_sources_and_queues_without_a_service() -> None
         find_snapshot(SNAPSHOTS), sources={RESTARTS, PENDING, "kafka"}, signals={QUEUES: [({"queue": "mails"}, "1")]}
     )
     with standin.start_server(mesh) as server:
-        findings = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST)
+        findings = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST).findings
         by = {finding.subject: finding for finding in findings}
     assert by["signals"].found == "kafka, pending, restarts"
     assert by["signals throttling"].outcome == "warning"
