@@ -39,7 +39,7 @@ def exposures(changed: BoolArray, late: BoolArray, edge_index: IntArray) -> tupl
 
     Args:
         changed: ``[N]`` services that are being changed.
-        late: ``[N]`` those of them whose neighbours do not show it any more.
+        late: ``[N]`` changed services whose neighbours do not show it any more.
         edge_index: ``[2, E]``.
     """
     node, edge = np.full(len(changed), UNEXPOSED), np.full(edge_index.shape[1], UNEXPOSED)
