@@ -46,6 +46,7 @@ AGAIN_SECONDS = 600.0  # between two looks
 SOON_SECONDS = 60.0  # the same while something is not known yet, or the mesh has changed
 LIVE_SECONDS = 900.0  # older instants are a past period, whose data are all there
 STEADY_SECONDS = 30.0  # by which a constant lag varies
+OF_KUBERNETES = ("kube_", "container_")  # begin the names of metrics of kube-state-metrics and cAdvisor
 WHOLE = 0.5  # share of the services from which a lag counts at once
 
 
@@ -272,7 +273,9 @@ class Surveyor:
         """Matched labels without a known value in any series of a metric, by metric other than the mesh's; and labels
         without a known value in any of these metrics.
 
-        An exporter's own label of the same name, such as a Kafka cluster, has other values.
+        An exporter's own label of the same name, such as a Kafka cluster, has other values. Metrics of Kubernetes have
+        no such labels of their own: if some have a value that is matched, the others are values of other meshes, also
+        of a metric that this mesh does not have.
         """
         labels = tuple(dict.fromkeys((*match.values, *((self._cluster_label,) if self._cluster_label else ()))))
         mesh = set(_metrics(queries.services, queries.calls))
@@ -286,6 +289,10 @@ class Surveyor:
             label: {*match.values.get(label, ()), *(group.origin.get(label, "") for group in groups)} - {""}
             for label in labels
         }
+        for label in (one for one in match.values if one not in REPLICA_LABELS):
+            of_kubernetes = {row.get(label, "") for row in rows if row.get("__name__", "").startswith(OF_KUBERNETES)}
+            if of_kubernetes & set(match.values[label]):
+                known[label] |= of_kubernetes - {""}
         lacking = {row["__name__"]: frozenset(labels) for row in rows if "__name__" in row}
         for row in rows:
             if (name := row.get("__name__")) is not None:
