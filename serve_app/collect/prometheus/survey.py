@@ -5,7 +5,7 @@ of queries every ten minutes, whose answers are as long as the list of services.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -293,10 +293,11 @@ class Surveyor:
             of_kubernetes = {row.get(label, "") for row in rows if row.get("__name__", "").startswith(OF_KUBERNETES)}
             if of_kubernetes & set(match.values[label]):
                 known[label] |= of_kubernetes - {""}
-        lacking = {row["__name__"]: frozenset(labels) for row in rows if "__name__" in row}
+        by_metric: dict[str, list[dict[str, str]]] = {}
         for row in rows:
             if (name := row.get("__name__")) is not None:
-                lacking[name] -= {label for label in labels if row.get(label) in known[label]}
+                by_metric.setdefault(name, []).append(row)
+        lacking = {name: _lacked(its, known, match) for name, its in by_metric.items()}
         nowhere = frozenset(labels).intersection(*lacking.values())
         return {name: without for name, without in lacking.items() if without}, nowhere
 
@@ -342,6 +343,20 @@ def _metrics(*queries: Query) -> list[str]:
 def _share(part: QueryAnswer, whole: QueryAnswer) -> float:
     total = float(whole.samples.values.sum())
     return float(part.samples.values.sum()) / total if total else 0.0
+
+
+def _lacked(
+    series: Sequence[Mapping[str, str]], known: Mapping[str, Collection[str]], match: Match
+) -> frozenset[str]:
+    """Labels without a known value in any of these series, of one metric. Where some series fit the labels before, the
+    others are of another mesh."""
+    lacked: set[str] = set()
+    for label, values in known.items():
+        if not any(one.get(label) in values for one in series):
+            lacked.add(label)
+        elif label in match.values:
+            series = [one for one in series if one.get(label) in match.values[label]] or series
+    return frozenset(lacked)
 
 
 def _clusters_of(groups: Iterable[SeriesGroup]) -> tuple[str, int] | None:
