@@ -42,6 +42,14 @@ class Playground:
         return self.folder / "tagae.toml"
 
 
+@pytest.mark.parametrize("seconds", ["0", "-15", "often", "inf"])
+def test_an_impossible_scrape_interval_is_refused(tmp_path: Path, seconds: str) -> None:
+    command = [sys.executable, "-m", "tests.live.playground", "--folder", str(tmp_path), "--scrape-seconds", seconds]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert refused.returncode == 2
+    assert f"expected a positive number of seconds, got '{seconds}'" in refused.stderr
+
+
 def start(folder: Path, prometheus: int, control: int) -> subprocess.Popen[str]:
     ports = ["--prometheus-port", str(prometheus), "--control-port", str(control)]
     command = [sys.executable, "-m", "tests.live.playground", *ports, "--folder", str(folder)]
