@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import IO
 
+from model.names import escape_name, escape_namespace
+
 NAMES = ("web", "cart", "pay", "ship", "mail", "user", "item", "rate", "lens", "auth", "tax-4", "geo.v2")
 OTHER_NAMES = ("订单服务", "支付服务", "bank gateway", "bank/gateway", "café", "Übersicht")  # OpenTelemetry allows any
 NAMESPACES = ("shop", "bank", "core-1")
@@ -36,7 +38,7 @@ class Service:
     @property
     def id(self) -> str:
         """The id of its node."""
-        return f"{self.namespace}/{self.name}"
+        return f"{escape_namespace(self.namespace)}/{escape_name(self.name)}"
 
 
 @dataclass(frozen=True, slots=True)
