@@ -74,7 +74,9 @@ def _positive(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a positive number of seconds, got {text!r}; try make mesh SCRAPE=30")
+        raise argparse.ArgumentTypeError(
+            f"expected a positive number of seconds, got {text!r}; try make mesh SCRAPE=30"
+        )
     return seconds
 
 

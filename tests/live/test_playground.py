@@ -84,7 +84,7 @@ def test_its_settings_watch_it(playground: Playground) -> None:
 
     def has_snapshot() -> bool:
         doctor = ["doctor", "--config", str(playground.settings), "--source", "shop", "--json"]
-        found = json.loads(CliRunner().invoke(app, doctor).stdout)
+        found = json.loads(CliRunner().invoke(app, doctor).stdout)["findings"]
         return any(one["subject"] == "snapshot" and one["found"].startswith("7 services, 8 calls") for one in found)
 
     assert eventually(has_snapshot)

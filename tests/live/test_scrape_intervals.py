@@ -108,7 +108,9 @@ def test_the_interval_is_found_and_the_window_follows(scraped: dict[float, Scrap
     assert poll.survey.mesh.interval_seconds == seconds
     assert [one.subject for one in poll.remarks] == (["scrapes"] if seconds > INTERVALS[0] else [])
     if poll.remarks:
-        assert f"every {seconds:g} s: their rates are over {scraped[seconds].window_seconds:g} s" in poll.remarks[0].found
+        assert (
+            f"every {seconds:g} s: their rates are over {scraped[seconds].window_seconds:g} s" in poll.remarks[0].found
+        )
 
 
 @pytest.mark.parametrize("seconds", INTERVALS)
@@ -122,7 +124,7 @@ def test_no_service_and_no_call_comes_and_goes(scraped: dict[float, Scraped], se
 
 @pytest.mark.parametrize("seconds", INTERVALS)
 def test_rates_are_those_that_clients_measured(scraped: dict[float, Scraped], seconds: float) -> None:
-    """The first and the last sample of a window are up to an interval from its ends, so its rate is of other seconds."""
+    """The samples of a window begin and end up to an interval from its ends, so its rate is of other seconds."""
     one = scraped[seconds]
     calls, into = rates_of_calls(one.newest), dict(zip(one.newest.node_ids, rates(one.newest), strict=True))
     for ends in expected_rates(RATE):
@@ -130,12 +132,12 @@ def test_rates_are_those_that_clients_measured(scraped: dict[float, Scraped], se
     assert into[node(ENTRY)] == pytest.approx(one.measured[OUTSIDE, ENTRY].requests / one.window_seconds, rel=0.15)
 
 
-def test_latencies_are_the_same_at_each_interval(scraped: dict[float, Scraped]) -> None:
-    """They differ by the requests that only the longer window has."""
-    usual, *longer = (scraped[seconds].newest for seconds in INTERVALS)
-    p50 = EDGE_METRICS.index("p50_latency")
-    for snapshot in longer:
-        assert by_ends(snapshot, p50) == pytest.approx(by_ends(usual, p50), rel=0.5)
+@pytest.mark.parametrize("seconds", INTERVALS)
+def test_latencies_are_in_seconds_and_of_the_window(scraped: dict[float, Scraped], seconds: float) -> None:
+    """On a busy machine a client waits much longer than its sidecar measures, and some seconds are slow."""
+    one = scraped[seconds]
+    for ends, p50 in by_ends(one.newest, EDGE_METRICS.index("p50_latency")).items():
+        assert 0.1 * one.measured[ends].p50 < p50 < 4 * one.measured[ends].p50, ends
 
 
 @pytest.mark.parametrize("seconds", INTERVALS)
