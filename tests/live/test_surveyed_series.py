@@ -209,7 +209,7 @@ def test_containers_have_a_window_of_their_own(tmp_path: Path) -> None:
     with prometheus_of(tmp_path, *parts) as mesh, mesh.source() as source:
         polls = [poll_at(source, seconds) for seconds in range(0, 120, 15)]
     assert [value(poll, "shop/web", "cpu_utilization") for poll in polls] == pytest.approx([0.3] * 8, rel=0.05)
-    assert "the containers are scraped every 60 s" in polls[0].why
+    assert "containers are scraped every 60 s" in polls[0].why
 
 
 def test_another_interval_is_noticed_at_run_time(tmp_path: Path) -> None:
