@@ -29,8 +29,8 @@ setup: .venv/.stamp $(HELM)  ## create .venv with everything that tests need; PY
 demo: .venv/.stamp  ## run the demo; SERVICES=3000, SEED=1, SPEED=75, ONCE=1, BROWSER=0
 	@$(BIN)/tagae demo $(if $(SERVICES),--services $(SERVICES)) $(if $(SEED),--seed $(SEED)) $(if $(SPEED),--speed $(SPEED)) $(if $(ONCE),--once) $(if $(filter 0,$(BROWSER)),--no-browser)
 
-mesh: .venv/.stamp  ## start a real mesh of seven Envoys with a Prometheus, to watch and to break; PORT=9090, CONTROL=9095
-	@bash tests/live/install.sh $(BIN) prometheus && $(BIN)/python -m tests.live.playground $(if $(PORT),--prometheus-port $(PORT)) $(if $(CONTROL),--control-port $(CONTROL))
+mesh: .venv/.stamp  ## start a real mesh of seven Envoys with a Prometheus, to watch and to break; PORT=9090, CONTROL=9095, SCRAPE=30 for scrapes every 30 s
+	@bash tests/live/install.sh $(BIN) prometheus && $(BIN)/python -m tests.live.playground $(if $(PORT),--prometheus-port $(PORT)) $(if $(CONTROL),--control-port $(CONTROL)) $(if $(SCRAPE),--scrape-seconds $(SCRAPE))
 
 test: .venv/.stamp $(HELM)  ## run all tests, two at once; ARGS="-m 'not slow and not ray'" for the quick ones, JOBS=0 one by one
 	$(BIN)/pytest -n $(JOBS) $(ARGS)
@@ -94,7 +94,7 @@ clean:  ## delete everything that was built here, except recordings in out/
 	rm -rf .venv .venv-supply $(LINT)/node_modules kernels/lib*.so build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis && find . -name __pycache__ -prune -exec rm -rf {} +
 
 lock: .venv-supply/.stamp  ## write requirements*.lock, with hashes, for the versions of constraints.txt
-	$(LOCK) pyproject.toml --extra gpu --extra redis --extra otel -c constraints.txt --no-emit-package torch -o requirements.lock
+	$(LOCK) pyproject.toml --extra gpu --extra redis --extra otel --extra google -c constraints.txt --no-emit-package torch -o requirements.lock
 	$(LOCK) pyproject.toml --extra test -c constraints.txt --no-emit-package torch -o requirements-test.lock
 	$(LOCK) --group supply -o requirements-supply.lock
 	$(LOCK) --group helm --no-deps -o requirements-helm.lock

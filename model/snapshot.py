@@ -1,7 +1,6 @@
 """One instant of a mesh as arrays."""
 
 import hashlib
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from model.errors import InvalidSnapshot
+from model.names import as_service_id, find_bad_name, is_service_name
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -33,16 +33,6 @@ RATIOS = frozenset({"error_rate", "cpu_utilization", "memory_utilization"})
 
 FEW_NAMES = 8  # that are found faster one by one than in one pass over all names
 LARGEST_VALUE = 1e15  # of any metric; larger values are measurement errors: 1e15 requests/s, or 30 million years
-LONGEST_NAME = 253  # characters of a namespace or of a name, as Kubernetes allows (RFC 1123 subdomain)
-# What Kubernetes and Prometheus allow in names. A slash parts the segments of a name, as in `db/primary`.
-_SEGMENT = r"[A-Za-z0-9_](?:[A-Za-z0-9_.:-]*[A-Za-z0-9_])?"
-NAMESPACE_PATTERN = f"^{_SEGMENT}$"
-NAME_PATTERN = f"^{_SEGMENT}(?:/{_SEGMENT})*$"
-SERVICE_PATTERN = f"^{_SEGMENT}/{_SEGMENT}(?:/{_SEGMENT})*$"
-NAME_RULE = (
-    f"at most {LONGEST_NAME} letters, digits, '-', '_', '.' and ':', with a letter, a digit or '_' at both ends; a "
-    "name may have several such segments, with '/' between them"
-)
 
 FloatArray = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]
@@ -59,7 +49,8 @@ class PlannedChange:
 
 
 class SignalKind(StrEnum):
-    """What a :class:`Signal` says. All are measured outside the mesh: by the kernel, Kubernetes, or a broker."""
+    """What a :class:`Signal` says. All but ``CANCELLED`` are measured outside the mesh: by the kernel, Kubernetes, or a
+    broker."""
 
     CPU_THROTTLING = "cpu_throttling"  # share of the CPU periods in which it was throttled, 0..1
     OOM_KILLS = "oom_kills"  # containers that were killed for memory since the previous snapshot
@@ -67,9 +58,13 @@ class SignalKind(StrEnum):
     DISK_PRESSURE = "disk_pressure"  # share of its fullest volume in use, or 1 if its node reports disk pressure, 0..1
     PENDING_PODS = "pending_pods"  # pods that cannot be scheduled or started
     QUEUE_DEPTH = "queue_depth"  # messages that wait for it: consumer lag, or the depth of the queue that it reads
+    CANCELLED = "cancelled"  # share of its requests on which callers gave up before the response was complete, 0..1
 
 
-SHARES_OF_ONE = frozenset({SignalKind.CPU_THROTTLING, SignalKind.DISK_PRESSURE})  # kinds from 0 to 1
+# Kinds from 0 to 1.
+SHARES_OF_ONE = frozenset({SignalKind.CPU_THROTTLING, SignalKind.DISK_PRESSURE, SignalKind.CANCELLED})
+# Kinds that are near 0 for nearly all services, and then left out: a missing one is 0 if another service has it.
+MOSTLY_ZERO = frozenset({SignalKind.CPU_THROTTLING, SignalKind.CANCELLED})
 # Kinds that count. Sources leave out their zeros, which nearly all services have: one that is missing is 0.
 COUNTS = frozenset({SignalKind.OOM_KILLS, SignalKind.RESTARTS, SignalKind.PENDING_PODS})
 
@@ -124,7 +119,7 @@ class MeshSnapshot:
         policies: for services' alerts at this time.
         signals: measurements that only some services have, at most one of each kind for a service, in the order of
             the services and of ``SignalKind``. A kind that is missing for a service was not measured. Two exceptions
-            keep snapshots small: of ``COUNTS``, and of CPU throttling if another service has it, a missing one is 0.
+            keep snapshots small: of ``COUNTS``, and of ``MOSTLY_ZERO`` if another service has it, a missing one is 0.
     """
 
     node_ids: tuple[str, ...]
@@ -387,104 +382,30 @@ def namespace_of(node_id: str) -> str:
     return node_id.split("/", 1)[0]
 
 
-@dataclass(frozen=True, slots=True)
-class BadName:
-    """A name that breaks :data:`NAME_RULE`: position among the ids, ``namespace`` or ``name``, and the text."""
+def with_good_names(snapshot: MeshSnapshot) -> MeshSnapshot:
+    """Escape names that break :data:`model.names.NAME_RULE`. Returns ``snapshot`` itself if there are none.
 
-    position: int
-    part: str
-    text: str
-
-
-def find_bad_name(ids: Sequence[str]) -> BadName | None:
-    """Return the first name that breaks :data:`NAME_RULE`, or None.
-
-    Snapshots from the API must pass. :meth:`MeshSnapshot.create` does not check it, because stored snapshots of older
-    versions must stay readable.
-    """
-    if _are_good_names(ids):
-        return None
-    return next((bad for i, name in enumerate(ids) if (bad := _bad_part(i, name))), None)
-
-
-def is_service_name(text: str) -> bool:
-    """Return whether the text is ``namespace/name`` by :data:`NAME_RULE`."""
-    return "/" in text and _bad_part(0, text) is None
-
-
-def clean_name(text: str) -> str:
-    """A label of a telemetry source as a namespace or a name: other characters become ``_``, and the end is cut.
-
-    >>> clean_name("PGSQL Query / main")
-    'PGSQL_Query___main'
-    """
-    clean = re.sub(r"[^A-Za-z0-9_.:-]", "_", text[:LONGEST_NAME])
-    return re.sub(r"^[.:-]|[.:-]$", "_", clean)
-
-
-def with_clean_names(snapshot: MeshSnapshot) -> MeshSnapshot:
-    """Replace names that break :data:`NAME_RULE`. Returns ``snapshot`` itself if there are none.
-
-    Names that differ only in forbidden characters get a number each.
+    A name whose escaped form is the id of another service gets a number.
     """
     if find_bad_name(snapshot.node_ids) is None:
         return snapshot
-    cleaned: dict[str, str] = {}
-    taken = set(snapshot.node_ids)
+    named: dict[str, str] = {}
+    taken = {name for name in snapshot.node_ids if is_service_name(name)}
     for node_id in snapshot.node_ids:
-        if _bad_part(0, node_id) is None:
-            cleaned[node_id] = node_id
+        if is_service_name(node_id):
+            named[node_id] = node_id
             continue
-        namespace, _, name = node_id.partition("/")
-        wanted = "/".join(clean_name(part) or "_" for part in (namespace, name))
+        wanted = as_service_id(node_id)
         numbered = (wanted if number == 1 else f"{wanted}_{number}" for number in count(1))
-        cleaned[node_id] = next(one for one in numbered if one not in taken)
-        taken.add(cleaned[node_id])
+        named[node_id] = next(one for one in numbered if one not in taken)
+        taken.add(named[node_id])
     return replace(
         snapshot,
-        node_ids=tuple(cleaned.values()),
-        changes=tuple(replace(one, service=cleaned.get(one.service, one.service)) for one in snapshot.changes),
-        policies=tuple(replace(one, service=cleaned.get(one.service, one.service)) for one in snapshot.policies),
-        signals=tuple(replace(one, service=cleaned[one.service]) for one in snapshot.signals),
+        node_ids=tuple(named.values()),
+        changes=tuple(replace(one, service=named.get(one.service, one.service)) for one in snapshot.changes),
+        policies=tuple(replace(one, service=named.get(one.service, one.service)) for one in snapshot.policies),
+        signals=tuple(replace(one, service=named[one.service]) for one in snapshot.signals),
     )
-
-
-def _bad_part(position: int, node_id: str) -> BadName | None:
-    namespace, _, name = node_id.partition("/")
-    for part, text, pattern in (("namespace", namespace, _NAMESPACE), ("name", name, _NAME)):
-        if len(text) > LONGEST_NAME or not pattern.fullmatch(text):
-            return BadName(position, part, text)
-    return None
-
-
-_NAMESPACE, _NAME = re.compile(NAMESPACE_PATTERN, re.ASCII), re.compile(NAME_PATTERN, re.ASCII)
-_WORD, _INNER, _BOUNDARY = 1, 2, 3  # kinds of bytes; 0: not allowed
-_KINDS = bytearray(256)
-for _kind, _characters in (
-    (_WORD, b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"),
-    (_INNER, b".:-"),
-    (_BOUNDARY, b"/\n"),
-):
-    for _character in _characters:
-        _KINDS[_character] = _kind
-
-
-def _are_good_names(ids: Sequence[str]) -> bool:
-    """Check all ids at once, ten times as fast as one by one: both neighbours of a boundary must be word characters."""
-    text = "\n".join(ids).encode(errors="replace")
-    letters = np.frombuffer(text, np.uint8)
-    kinds = np.frombuffer((b"\n%b\n" % text).translate(_KINDS), np.uint8)
-    boundary = np.flatnonzero(kinds == _BOUNDARY)
-    ends = np.append(np.flatnonzero(letters == ord("\n")), len(letters))
-    if not kinds.all() or len(ends) != len(ids):  # a byte that is not allowed, or an id with a line break in it
-        return False
-    if (kinds[boundary[:-1] + 1] != _WORD).any() or (kinds[boundary[1:] - 1] != _WORD).any():
-        return False
-    starts = np.append(0, ends[:-1] + 1)
-    slashes = np.append(np.flatnonzero(letters == ord("/")), len(letters))
-    first = slashes[np.searchsorted(slashes, starts)]
-    fits = (first < ends) & (first - starts <= LONGEST_NAME) & (ends - first - 1 <= LONGEST_NAME)
-    return bool(fits.all())
 
 
 def _in_utc(observed_at: datetime) -> datetime:

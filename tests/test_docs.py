@@ -23,6 +23,7 @@ from typer.main import get_command
 
 from benchmarks.figures import insert_table, tables
 from serve_app.cli import app
+from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.settings import load
 from tests.timing import PATIENCE_SECONDS
 
@@ -214,11 +215,27 @@ def test_there_are_examples() -> None:
     assert EXAMPLES
 
 
-@pytest.mark.parametrize("text", [block.text for block in BLOCKS if block.language == "toml"])
+SETTINGS = [
+    pytest.param(text, id=f"{page.relative_to(ROOT).as_posix()}-{i}")
+    for page in dict.fromkeys((*READ, *PAGES, CONTRIBUTING, SECURITY))
+    for i, (language, text) in enumerate(FENCE.findall(page.read_text("utf-8")))
+    if language == "toml"
+]
+
+
+@pytest.mark.parametrize("text", SETTINGS)
 def test_settings_of_examples_are_valid(text: str, tmp_path: Path) -> None:
     config = tmp_path / "tagae.toml"
     config.write_text(text, encoding="utf-8")
     assert load(config).model_copy(update={"config": None}) != load()
+
+
+def test_each_source_has_an_example() -> None:
+    page = ROOT / "docs" / "sources.md"
+    examples = "".join(text for language, text in FENCE.findall(page.read_text("utf-8")) if language == "toml")
+    alone = {"istio-ambient", "nginx-ingress"}  # beside another one
+    assert [name for name in KNOWN if f'"{name}"' not in examples and name not in alone] == []
+    assert [name for name in KNOWN if f"`{name}`" not in page.read_text("utf-8")] == []
 
 
 def test_tables_match_the_results() -> None:

@@ -30,6 +30,7 @@ _BY_METRIC = {
     "p99_latency": IncidentKind.SLOW,
     "own_time": IncidentKind.SLOW,
     **dict.fromkeys((*SCARCE, "active_connections", *SignalKind, OVERDUE), IncidentKind.RESOURCES),
+    SignalKind.CANCELLED: IncidentKind.SLOW,
     VANISHED: IncidentKind.GONE,
     NEW: IncidentKind.REROUTED,
     LOST: IncidentKind.REROUTED,
@@ -56,7 +57,8 @@ def incident_kind(incident: Incident, silent: AbstractSet[str] = frozenset()) ->
     if incident.recovering and first.service in silent:
         return IncidentKind.TELEMETRY_MISSING
     if incident.severity is Severity.NOTICE:
-        return IncidentKind.RESOURCES
+        is_slow = bool(first.reasons) and first.reasons[0].metric == SignalKind.CANCELLED
+        return IncidentKind.SLOW if is_slow else IncidentKind.RESOURCES
     return _kind_of(first)
 
 

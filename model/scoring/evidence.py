@@ -38,11 +38,11 @@ from model.scoring.rare_failures import rare_failures
 from model.scoring.resources import SHORTAGE_SURPRISE, Trend, cpu_use, shortage, trends
 from model.scoring.saturation import weigh_resources
 from model.scoring.score import PartitionScore
-from model.scoring.signals import merge_facts, pressure, signal_reasons, unusual_signals
+from model.scoring.signals import impatience, merge_facts, pressure, signal_reasons, unusual_signals
 from model.scoring.traffic import TrafficChange, traffic_changes
 from model.scoring.versions import ESTABLISHED, MOST_OF_TIME, is_absorbed, moves_between_versions
 from model.snapshot import BoolArray, IntArray, mark_services
-from model.state.change_impact import OWN
+from model.state.change_impact import KNOWN, OWN
 from model.state.few_requests import count_requests
 from model.state.filters import SEEN
 from model.state.mesh_state import MeshState, Observation
@@ -149,6 +149,7 @@ class Evidence:
         silence: the services whose telemetry is missing, None if there are none.
         unseen: services of open incidents whose telemetry is missing.
         traffic: requests from outside that are not as usual.
+        rolling: ``[M]`` which of them are being replaced by a new version; None: none is.
         lasting: ``[M]`` decades of the page scores that are for their duration; None: of none of them.
         schedule: of regular work, this snapshot included; None: unknown.
         attribution: what each of ``calls`` explains of its caller's symptoms; None: unknown.
@@ -170,6 +171,7 @@ class Evidence:
     silence: Silence | None = None
     unseen: frozenset[str] = frozenset()
     traffic: tuple[TrafficChange, ...] = ()
+    rolling: BoolArray | None = None
     lasting: Array | None = None
     schedule: Schedule | None = None
     attribution: Attribution | None = None
@@ -272,6 +274,7 @@ def gather(
     shifted = apply_level_shifts(kinds, state.memory, state.node_ids)
     page = page_score(shifted) * _leniency(state, policy) * decoded.scored
     affected = shifted[:, AFFECTED].max(axis=1) * decoded.scored
+    short = np.maximum(short, impatience(state, observation, unusual))
     notice = short * _leniency(state, policy) * decoded.scored
     assert state.learned_at is not None  # time of the snapshot that was observed
     use = Use(notice, *cpu_use(observation))
@@ -313,9 +316,18 @@ def gather(
         _silence(state, silent, int((present | silent).sum())),
         _unseen_services(state, observation),
         traffic_changes(state),
+        _rolling(state, observation)[keep],
         schedule=work.schedule,
         attribution=attribute(observation, state.edge_index, among),
     )
+
+
+def _rolling(state: MeshState, observation: Observation) -> BoolArray:
+    """Return which services ``[N]`` are being replaced by a new version, or are new themselves."""
+    is_new = state.node_filters[SEEN].max(axis=1) <= KNOWN
+    replaced = is_new | state.memory.has_new_version(state.node_ids)
+    rolling: BoolArray = (observation.node_exposure == OWN) & replaced
+    return rolling
 
 
 def _unseen_services(state: MeshState, observation: Observation) -> frozenset[str]:

@@ -1,8 +1,9 @@
 """Signals that say that a resource of a service is at its limit, and that this is not usual for the service.
 
 Signals are no inputs of the network: most meshes lack most of them. They are evidence for notices, and they explain
-what the metrics show: a service that is throttled is slow, a killed one fails. All services are looked at in the newest
-snapshots, and only those with a signal that may matter in the whole window.
+what the metrics show: a service that is throttled is slow, a killed one fails. Callers that give up are evidence only
+if the service is slower than usual: otherwise they leave for reasons of their own. All services are looked at in the
+newest snapshots, and only those with a signal that may matter in the whole window.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,20 +11,22 @@ from datetime import timedelta
 
 import numpy as np
 
-from model.features import Array
+from model.features import P50, P99, Array
 from model.scoring.explanations import Fact
 from model.scoring.resources import SHORTAGE_SURPRISE
-from model.snapshot import COUNTS, BoolArray, IntArray, MeshSnapshot, SignalKind, find_rows
+from model.snapshot import COUNTS, MOSTLY_ZERO, BoolArray, IntArray, MeshSnapshot, SignalKind, find_rows
 from model.state.change_impact import OWN
 from model.state.mesh_state import MeshState, Observation
 
 KINDS = tuple(SignalKind)
-THROTTLING, KILLS, RESTARTS, DISK, PENDING, QUEUE = range(len(KINDS))
+THROTTLING, KILLS, RESTARTS, DISK, PENDING, QUEUE, CANCELLED = range(len(KINDS))
 LATELY = 4  # snapshots that are compared with the older ones
 BEFORE = 20  # older snapshots with a value, without which the usual value is unknown
 LEAST_THROTTLED = 0.25  # share of CPU periods, from which throttling slows a service
 TIMES_THROTTLED = 2.0  # the usual share
 RESTART_SECONDS, MANY_RESTARTS = 600.0, 2  # one restart may be chance; a second one within ten minutes is a loop
+LEAST_CANCELLED, TIMES_CANCELLED = 0.05, 2.0  # share of requests on which callers give up, and times the usual share
+SLOWER = 0.4  # rise of the logarithm of a latency, from which callers give up because they wait: 1.5 times the usual
 FULL_DISK, NO_DISK = 0.95, 0.99  # share in use at which a volume is short, and at which it is so even if this is usual
 DISK_GROWTH = 0.005  # above the usual share, from which a volume that is short grows
 LEAST_QUEUE = 100.0  # messages; fewer are read within seconds
@@ -32,14 +35,18 @@ TIMES_QUEUE = 3.0  # the highest older depth
 QUEUE_SPANS, LEAST_STEADY = (4, 12, 24, 48, 96), 12
 LEAST_TAU, TIMES_STEADY = 0.7, 2.0  # Kendall's tau of a steady rise, and times the highest older depth
 MOST = 512  # services examined for throttling, and as many for other signals; more are no details of single services
-_LEAST = np.array([LEAST_THROTTLED, 0.5, 0.5, FULL_DISK, 0.5, LEAST_QUEUE], np.float32)  # by kind, to be examined
+_LEAST = np.array(
+    [LEAST_THROTTLED, 0.5, 0.5, FULL_DISK, 0.5, LEAST_QUEUE, LEAST_CANCELLED], np.float32
+)  # to be examined
 _IS_COUNT = np.array([kind in COUNTS for kind in KINDS])
+_IS_MOSTLY_ZERO = np.array([kind in MOSTLY_ZERO for kind in KINDS])
 
 
 def pressure(
     state: MeshState, observation: Observation, unusual: Mapping[int, tuple[Fact, ...]] | None = None
 ) -> Array:
-    """Return the surprise ``[N]``, decades, of services with unusual signals: ``SHORTAGE_SURPRISE``, or 0.
+    """Return the surprise ``[N]``, decades, of services that lack a resource by their signals: ``SHORTAGE_SURPRISE``,
+    or 0.
 
     Args:
         state: of the mesh, including the snapshot.
@@ -48,7 +55,24 @@ def pressure(
     """
     surprise = np.zeros(len(state.node_ids), np.float32)
     found = unusual_signals(state, observation) if unusual is None else unusual
-    surprise[list(found)] = SHORTAGE_SURPRISE
+    is_short = (row for row, facts in found.items() if any(fact.metric != SignalKind.CANCELLED for fact in facts))
+    surprise[list(is_short)] = SHORTAGE_SURPRISE
+    return surprise
+
+
+def impatience(
+    state: MeshState, observation: Observation, unusual: Mapping[int, tuple[Fact, ...]] | None = None
+) -> Array:
+    """Return the surprise ``[N]``, decades, of services that are slow and whose callers give up more than usual:
+    ``SHORTAGE_SURPRISE``, or 0. Arguments as of :func:`pressure`."""
+    surprise = np.zeros(len(state.node_ids), np.float32)
+    found = unusual_signals(state, observation) if unusual is None else unusual
+    node = observation.node
+    for row, facts in found.items():
+        if any(fact.metric == SignalKind.CANCELLED for fact in facts):
+            rise = (node.value - node.expected)[row, [P50, P99]]
+            if (node.observed[row, [P50, P99]] & (rise >= SLOWER)).any():
+                surprise[row] = SHORTAGE_SURPRISE
     return surprise
 
 
@@ -98,11 +122,11 @@ def unusual_signals(state: MeshState, observation: Observation) -> dict[int, tup
 def _names_to_examine(window: Sequence[MeshSnapshot]) -> list[str]:
     """Return the services with a signal in the newest snapshots that may matter: ids, in a stable order.
 
-    In some meshes, hundreds of services are always throttled. If there are too many, those whose throttling rose most
-    since the middle of the window are examined.
+    In some meshes, hundreds of services are always throttled, or many callers always give up. If there are too many,
+    those whose share rose most since the middle of the window are examined.
     """
     names: dict[str, None] = {}
-    throttled: dict[str, float] = {}
+    shares: dict[tuple[SignalKind, str], float] = {}
     recent = _is_recent(window, RESTART_SECONDS)
     for age, snapshot in enumerate(reversed(window)):
         if age >= LATELY and not recent[len(window) - 1 - age]:
@@ -112,18 +136,19 @@ def _names_to_examine(window: Sequence[MeshSnapshot]) -> list[str]:
         matters = values >= _LEAST[kind]
         if age >= LATELY:
             matters &= kind == RESTARTS
-        is_throttled = matters & (kind == THROTTLING)
+        is_share = matters & _IS_MOSTLY_ZERO[kind]
         if not age:
-            throttled = {
-                snapshot.node_ids[i]: value for i, value in zip(row[is_throttled], values[is_throttled], strict=True)
+            shares = {
+                (KINDS[k], snapshot.node_ids[i]): value
+                for k, i, value in zip(kind[is_share], row[is_share], values[is_share], strict=True)
             }
-        names |= dict.fromkeys(snapshot.node_ids[i] for i in row[matters & ~is_throttled].tolist())
-    rise = throttled
-    if len(throttled) > MOST:
+        names |= dict.fromkeys(snapshot.node_ids[i] for i in row[matters & ~is_share].tolist())
+    rise = shares
+    if len(shares) > MOST:
         middle = window[len(window) // 2].signals
-        before = {one.service: one.value for one in middle if one.kind is SignalKind.CPU_THROTTLING}
-        rise = {name: value - before.get(name, 0.0) for name, value in throttled.items()}
-    most_risen = sorted(rise, key=lambda name: -rise[name])[:MOST]
+        before = {(one.kind, one.service): one.value for one in middle if one.kind in MOSTLY_ZERO}
+        rise = {key: value - before.get(key, 0.0) for key, value in shares.items()}
+    most_risen = dict.fromkeys(name for _, name in sorted(rise, key=lambda key: -rise[key])[:MOST])
     return [*list(names)[:MOST], *(name for name in most_risen if name not in names)]
 
 
@@ -134,7 +159,7 @@ def _is_recent(window: Sequence[MeshSnapshot], seconds: float) -> BoolArray:
 
 
 def _series(window: Sequence[MeshSnapshot], names: Sequence[str]) -> Array:
-    """Return the signals ``[T, k, 6]`` of k services, oldest first; not a number where a kind was not measured."""
+    """Return the signals ``[T, k, 7]`` of k services, oldest first; not a number where a kind was not measured."""
     values = np.full((len(window), len(names), len(KINDS)), np.nan, np.float32)
     at = np.zeros(0, np.int64)
     row: dict[str, int] = {}
@@ -145,7 +170,7 @@ def _series(window: Sequence[MeshSnapshot], names: Sequence[str]) -> Array:
             at = np.array([row.get(name, -1) for name in names], np.int64)
         places, given = snapshot.signal_places
         is_zero = _IS_COUNT.copy()  # where it is missing
-        is_zero[THROTTLING] = (places % len(KINDS) == THROTTLING).any()
+        is_zero |= _IS_MOSTLY_ZERO & np.isin(np.arange(len(KINDS)), places % len(KINDS))
         values[t][np.ix_(at >= 0, is_zero)] = 0
         if not len(places):
             continue
@@ -160,7 +185,7 @@ def _facts(values: Array, recent: BoolArray, is_planned: bool) -> tuple[Fact, ..
     """Return the facts about one service.
 
     Args:
-        values: ``[T, 6]`` its signals, oldest first.
+        values: ``[T, 7]`` its signals, oldest first.
         recent: ``[T]`` snapshots in which restarts count together.
         is_planned: whether a planned change of it is near.
     """
@@ -171,6 +196,7 @@ def _facts(values: Array, recent: BoolArray, is_planned: bool) -> tuple[Fact, ..
         DISK: lambda usual: _full(float(values[-1, DISK]), usual),
         PENDING: lambda usual: 0.0 if is_planned else _waiting(values[-LATELY:, PENDING], usual),
         QUEUE: lambda _: _grown(values[:, QUEUE]),
+        CANCELLED: lambda usual: _cancelled(values[-2:, CANCELLED], usual),
     }
     matters = np.asarray((values[-LATELY:] >= _LEAST).any(axis=0))  # most services have one such kind
     matters[RESTARTS] = True
@@ -195,6 +221,12 @@ def _throttled(lately: Array, usual: float) -> float:
     that the service is not always throttled."""
     least = float(lately.min()) if len(lately) == 2 else 0.0
     return float(lately[-1]) if least >= LEAST_THROTTLED and least > TIMES_THROTTLED * usual else 0.0
+
+
+def _cancelled(lately: Array, usual: float) -> float:
+    """Two snapshots in a row. Browsers always cancel some requests, so without a usual value nothing is unusual."""
+    least = float(lately.min()) if len(lately) == 2 else 0.0
+    return float(lately[-1]) if least >= LEAST_CANCELLED and least > TIMES_CANCELLED * usual else 0.0
 
 
 def _killed(lately: Array) -> float:

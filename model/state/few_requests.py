@@ -95,8 +95,8 @@ def count_failures(
     before, made_before = count_before(counts[:, rows], failed[1:], made[1:])
     is_few = requests[rows] < ENOUGH
     is_unsure = is_few & (made_before > 0)
-    lately = (np.stack([of[:snapshots].sum(axis=0) for snapshots in SCALES]) for of in (failed, made))
-    found, of_filters = compare_counts(*lately, before, made_before), level[:, rows]
+    failures, lately = (np.stack([of[:snapshots].sum(axis=0) for snapshots in SCALES]) for of in (failed, made))
+    found, of_filters = compare_counts(failures, lately, before, made_before), level[:, rows]
     levels = np.where(compared[rows] & (made_before > 0), np.minimum(found, of_filters), of_filters)
     if is_unsure.any():
         levels[-1] = np.where(is_unsure, found[-1] * continues(failed, made), levels[-1])

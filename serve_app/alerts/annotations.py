@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from model.names import readable
 from model.verdict import Incident, IncidentKind, Reason, Severity, Suspect, Verdict
 from serve_app.alerts.links import Links, incident_subject
 from serve_app.api.headline import headline
@@ -18,7 +19,7 @@ MAX_SUSPECTS, MAX_REASONS, MAX_AFFECTED, MAX_CHANGES, MAX_EVENTS = 5, 3, 20, 5, 
 def labels(links: Links, mesh: str, incident: Incident) -> dict[str, str]:
     """Labels of the first notification; only ``severity`` may change later. Empty values are left out, since
     Alertmanager treats an empty label as a missing one."""
-    namespace, _, service = first_service(incident).partition("/")
+    namespace, _, service = readable(first_service(incident)).partition("/")
     found = {
         "alertname": ALERT_NAME,
         "cluster": links.cluster,
@@ -46,7 +47,7 @@ def annotations(links: Links, mesh: str, incident: Incident, severity: Severity,
     )
     urls.pop("verdict_url", None)  # it is the alert's own URL
     found = {
-        "summary": headline(incident, verdict.alerts),
+        "summary": readable(headline(incident, verdict.alerts)),
         "description": description(mesh, incident, severity, verdict),
         "kind": incident.kind.value,  # no label: it may change while the alert fires
     }
@@ -73,7 +74,7 @@ def description(mesh: str, incident: Incident, severity: Severity, verdict: Verd
         lines.append(f"Affected: {affected}{f' and {more} more' if more > 0 else ''}.")
     lines += [f"Planned: {change_text(near, incident.since)}." for near in incident.changes[:MAX_CHANGES]]
     lines += [f"Kubernetes: {event_text(event, incident.since)}." for event in incident.events[:MAX_EVENTS]]
-    return "\n".join(lines)
+    return readable("\n".join(lines))
 
 
 def mark_unseen(description: str, verdict: Verdict) -> str:

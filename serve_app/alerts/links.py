@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from urllib.parse import quote
 
+from model.names import original_name
 from serve_app.net.link_template import fill_template
 from serve_app.settings import Settings
 
@@ -60,8 +61,8 @@ class Links:
         values = {
             "cluster": self.cluster,
             "mesh": subject.mesh,
-            "namespace": namespace,
-            "service": service,
+            "namespace": original_name(namespace),  # as the other tools know it
+            "service": original_name(service),
             "start_ms": _milliseconds(subject.start),
             "end_ms": _milliseconds(subject.end),
             "incident": subject.incident,

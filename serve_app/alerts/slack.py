@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from model.names import readable
 from serve_app.alerts.annotations import format_time, truncate
 
 MAX_TITLE, MAX_TEXT = 150, 3000  # characters that Slack takes; it refuses a message with more
@@ -75,7 +76,7 @@ def _context(event: Mapping[str, Any]) -> str:
     """Links, cluster and times."""
     page = event["links"].get("page_url")
     links = [
-        f"<{_escape(url).replace('|', '%7C')}|{LINKS[name]}>"
+        f"<{_escape_markup(url).replace('|', '%7C')}|{LINKS[name]}>"
         for name, url in event["links"].items()
         if name in LINKS and (name == "page_url" or url != page)
     ]
@@ -91,5 +92,10 @@ def _bold(name: str, text: str) -> str:
 
 
 def _escape(text: str) -> str:
+    """Text with original names instead of ids, in which Slack sees no markup."""
+    return _escape_markup(readable(text))
+
+
+def _escape_markup(text: str) -> str:
     """Text in which Slack sees no markup: these three characters begin links, mentions and entities."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -34,6 +34,7 @@ _NAMES = {
     SignalKind.CPU_THROTTLING: "CPU throttling",
     SignalKind.OOM_KILLS: "OOM kills",
     SignalKind.DISK_PRESSURE: "disk in use",
+    SignalKind.CANCELLED: "cancelled requests",
 }
 # Signals in words: of a service, and without a subject.
 _SIGNALS: dict[str, tuple[str, str]] = {
@@ -55,6 +56,10 @@ _SIGNALS: dict[str, tuple[str, str]] = {
         "{observed} {pods} {do} not start{usual}",
     ),
     SignalKind.QUEUE_DEPTH: ("{observed} {messages} {wait} for {who}{usual}", "{observed} {messages} {wait}{usual}"),
+    SignalKind.CANCELLED: (
+        "callers gave up on {observed} of the requests to {who}{usual}",
+        "callers gave up on {observed} of the requests{usual}",
+    ),
 }
 _PLURALS = {
     "containers": ("container", "containers"),

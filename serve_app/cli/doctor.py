@@ -1,6 +1,7 @@
 """``tagae doctor``: checks the installation, or the telemetry of a mesh."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import spinner
@@ -15,7 +17,11 @@ from serve_app.cli.mesh_options import PrometheusUrl, select_mesh
 
 if TYPE_CHECKING:
     from serve_app.doctor.installation import Finding
+    from serve_app.doctor.picture import MeshPicture
+    from serve_app.doctor.telemetry import TelemetryReport
 
+ENTRIES_SHOWN = 10
+WIDE = 70  # columns from which texts stand beside their subjects
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
@@ -27,12 +33,13 @@ def doctor(
         typer.Option("--source", metavar="NAME", help="Check the telemetry of this mesh of the settings instead."),
     ] = None,
     prometheus: PrometheusUrl = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Check that the service can run here: packages, weights, device, store, port. With --source or --prometheus, check
-    which metrics of a mesh are missing, and what that costs.
+    what is read of a mesh: which series are found or missing and what that costs, how they arrive, the mesh they show.
 
-    Nothing is started or changed. The exit code is 1 if there is a problem; warnings are advice.
+    Nothing is started or changed. The exit code is 1 if there is a problem; warnings are advice. Of a mesh, only one of
+    which nothing can be read is a problem.
 
     \b
     Example:
@@ -42,32 +49,76 @@ def doctor(
     """
     from serve_app.doctor.installation import check_installation
 
+    picture = None
     with spinner(f"checking {f'the telemetry of {mesh or prometheus}' if mesh or prometheus else 'this installation'}"):
         if mesh or prometheus:
-            findings = _telemetry(config, settings, mesh, prometheus)
+            report = _telemetry(config, settings, mesh, prometheus)
+            findings, picture = report.findings, report.mesh
         else:
-            findings = check_installation(config, overrides(settings))
+            findings = tuple(check_installation(config, overrides(settings)))
     if as_json:
-        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=1))
+        listed = [asdict(finding) for finding in findings]
+        of_mesh = {"findings": listed, "mesh": asdict(picture) if picture else None}
+        typer.echo(json.dumps(of_mesh if mesh or prometheus else listed, indent=1, ensure_ascii=False))
     else:
-        table = Table(box=None, show_header=False, padding=(0, 1))
-        table.add_column(no_wrap=True)
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
-        for finding in findings:
-            style = STYLES[finding.outcome]
-            text = finding.found + (f"\n[{style}]{finding.remedy}[/]" if finding.remedy else "")
-            table.add_row(f"[{style}]{finding.outcome}[/]", finding.subject, text)
-        Console(highlight=False).print(table)
+        console = Console(highlight=False)
+        _print_findings(console, findings)
+        if picture:
+            _print_picture(console, picture)
     if any(finding.outcome == "problem" for finding in findings):
         raise typer.Exit(1)
 
 
-def _telemetry(config: ConfigFile, settings: Assignments, mesh: str | None, url: str | None) -> "list[Finding]":
+def _print_findings(console: Console, findings: "Sequence[Finding]") -> None:
+    """A table; on a narrow terminal, the text of each finding stands below its subject."""
+    table = Table(box=None, show_header=False, padding=(0, 1))
+    is_wide = console.width >= WIDE
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=is_wide, overflow="fold")
+    if is_wide:
+        table.add_column(overflow="fold")
+    for finding in findings:
+        style = STYLES[finding.outcome]
+        text = Text(finding.found)
+        if finding.remedy:
+            text.append(f"\n{finding.remedy}", style)
+        if finding.toml:
+            text.append(f"\n{finding.toml}", "cyan")
+        outcome, subject = Text(finding.outcome, style), Text(finding.subject, "" if is_wide else "bold")
+        if is_wide:
+            table.add_row(outcome, subject, text)
+        else:
+            table.add_row(outcome, subject.append("\n").append_text(text))
+    console.print(table)
+
+
+def _print_picture(console: Console, picture: "MeshPicture") -> None:
+    """The mesh, as a reader should recognise it."""
+    busiest = Table.grid(padding=(0, 2))
+    busiest.add_column(overflow="fold")
+    busiest.add_column(justify="right", no_wrap=True)
+    for one in picture.busiest:
+        busiest.add_row(Text(one.id), f"{one.request_rate:,.1f} requests/s")
+    table = Table(box=None, show_header=False, padding=(0, 1))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    entries, more = picture.entry_points[:ENTRIES_SHOWN], len(picture.entry_points) - ENTRIES_SHOWN
+    table.add_row("services", str(picture.services))
+    table.add_row("calls", str(picture.calls))
+    table.add_row("entry points", Text((", ".join(entries) or "none") + (f" and {more} more" if more > 0 else "")))
+    if picture.busiest:
+        table.add_row("busiest", busiest)
+    table.add_row("looks wrong", Text("\n".join(picture.odd), "yellow") if picture.odd else Text("nothing", "green"))
+    console.print("\n The mesh", style="bold")
+    console.print(table)
+
+
+def _telemetry(config: ConfigFile, settings: Assignments, mesh: str | None, url: str | None) -> "TelemetryReport":
     from serve_app.doctor.telemetry import check_telemetry
     from serve_app.settings import load
 
     chosen = load(config, overrides(settings))
-    _, selected = select_mesh(chosen, url, mesh)
+    name, selected = select_mesh(chosen, url, mesh)
+    policy = chosen.alert.meshes.get(name)
     at = datetime.now(UTC) - timedelta(seconds=chosen.collector.behind_seconds)
-    return list(check_telemetry(selected, chosen.collector, at))
+    return check_telemetry(selected, chosen.collector, at, name, policy.entry_points if policy else ())

@@ -1,5 +1,6 @@
 """``tagae rules``: recording rules for the Prometheus of a large mesh."""
 
+import re
 from typing import Annotated
 
 import typer
@@ -10,10 +11,24 @@ from serve_app.cli.configure import Assignments, ConfigFile, overrides
 def rules(
     config: ConfigFile = None,
     settings: Assignments = None,
+    match: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--match",
+            metavar="LABEL=VALUE",
+            help="Record only these series, as in the settings of the mesh. Repeatable.",
+        ),
+    ] = None,
+    cluster_label: Annotated[
+        str,
+        typer.Option("--cluster-label", metavar="LABEL", help="Keep clusters apart, as in the settings of the mesh."),
+    ] = "",
     source: Annotated[
         list[str] | None,
         typer.Option(
-            "--source", metavar="KIND", help="Kind of mesh, as in the settings. Repeatable. Default: all but ambient."
+            "--source",
+            metavar="KIND",
+            help="Kind of mesh, as in the settings. Repeatable. Default: istio, opentelemetry, linkerd and envoy.",
         ),
     ] = None,
 ) -> None:
@@ -21,19 +36,34 @@ def rules(
 
     Load the rules into this Prometheus. The collector finds them, and uses them for collector.recorded_from_calls calls
     and more. The rate window and the interval come from the settings. Istio with and without sidecars uses the same
-    metrics: take the rules of one of the two.
+    metrics: take the rules of one of the two. Recorded series get the labels of --match. For native histograms, append
+    -native to the kind. The rules of all kinds at once are too large for kubectl apply.
 
     \b
     Example:
       tagae rules --source istio > recording.rules.yaml
     """
-    from serve_app.collect.prometheus.dialects import KNOWN
+    from serve_app.collect.prometheus.clusters import name_clusters_of
+    from serve_app.collect.prometheus.dialects.known import KNOWN, SHIPPED_RULES
+    from serve_app.collect.prometheus.match import Match
+    from serve_app.collect.prometheus.native import SUFFIX, native
     from serve_app.collect.prometheus.rules import render_rules
     from serve_app.settings import load
 
-    kinds = source or [name for name in KNOWN if name != "istio-ambient"]
-    if unknown := [name for name in kinds if name not in KNOWN]:
-        raise typer.BadParameter(f"expected one of {', '.join(KNOWN)}, came {unknown[0]!r}", param_hint="--source")
+    kinds = source or SHIPPED_RULES
+    if unknown := [name for name in kinds if name.removesuffix(SUFFIX) not in KNOWN]:
+        names = ", ".join(KNOWN)
+        raise typer.BadParameter(f"expected one of {names}, got {unknown[0]!r}", param_hint="--source")
     collector = load(config, overrides(settings)).collector
-    chosen = {name: KNOWN[name] for name in kinds}
-    typer.echo(render_rules(chosen, collector.interval_seconds, collector.window_seconds), nl=False)
+    chosen = {name: KNOWN.get(name) or native(KNOWN[name.removesuffix(SUFFIX)]) for name in kinds}
+    if cluster_label:
+        chosen = {name: name_clusters_of(dialect, cluster_label) for name, dialect in chosen.items()}
+    matched = Match({label: (value,) for label, value in map(_matcher, match or ())})
+    typer.echo(render_rules(chosen, collector.interval_seconds, collector.window_seconds, matched), nl=False)
+
+
+def _matcher(text: str) -> tuple[str, str]:
+    label, equals, value = text.partition("=")
+    if not equals or not re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", label):
+        raise typer.BadParameter(f"expected LABEL=VALUE, got {text!r}", param_hint="--match")
+    return label, value

@@ -223,7 +223,7 @@ def _through_service(
     source: "Source",
 ) -> Iterator[Iterator["VerdictDocument"]]:
     """Yield the verdicts of a service. A mesh that this run created is deleted at the end, even after a failure."""
-    from model.snapshot import with_clean_names  # recordings may hold names that a service rejects
+    from model.snapshot import with_good_names  # recordings may hold names that a service rejects
     from serve_app.api.client import Client
     from serve_app.errors import Forbidden, UnknownMesh
 
@@ -241,8 +241,8 @@ def _through_service(
         try:
             for warmup in warmups:
                 for snapshot in read(warmup, "warming up"):
-                    client.baseline(name, with_clean_names(snapshot))
-            yield (client.push(name, with_clean_names(snapshot)) for snapshot in read(source, "scoring"))
+                    client.baseline(name, with_good_names(snapshot))
+            yield (client.push(name, with_good_names(snapshot)) for snapshot in read(source, "scoring"))
         finally:
             if not mesh:
                 try:

@@ -114,7 +114,7 @@ def read_source(source: str, bearer_token_file: Path | None, ca_file: Path | Non
     try:
         with (
             httpx.Client(verify=ssl_context(ca_file), timeout=TIMEOUT_SECONDS, follow_redirects=True) as client,
-            client.stream("GET", endpoint.url, headers=endpoint.auth_headers()) as answer,
+            client.stream("GET", endpoint.url, headers=endpoint.request_headers()) as answer,
         ):
             if answer.status_code != httpx.codes.OK:
                 raise IncompatibleWeights(

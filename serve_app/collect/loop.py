@@ -18,6 +18,7 @@ import msgspec
 
 from model.snapshot import MeshSnapshot
 from serve_app.collect.kubernetes.watch import WatchState
+from serve_app.collect.prometheus.refusals import MOST_DETAIL
 from serve_app.collect.prometheus.source import Poll
 from serve_app.errors import (
     DeadlineExceeded,
@@ -107,10 +108,13 @@ class CollectorState:
         failures: count of failed queries by cause.
         stale_seconds: age of the oldest values that stand in for a failed query.
         masked: queries whose values are missing in the newest snapshot.
+        incomplete: what Prometheus says about missing parts of its newest answers, which count as failed; empty if they
+            are complete.
         ignored_annotations: annotations with an invalid value.
         services, calls: how many the newest snapshot has.
         seconds: duration of the slowest query of the newest poll.
         problem: what went wrong in the newest poll or push; empty if nothing did.
+        remarks: what is unusual about how the mesh's series arrive and where they come from.
         events: state of the watch on Kubernetes Events; None if there is no watch.
     """
 
@@ -121,11 +125,13 @@ class CollectorState:
     failures: dict[str, int] = field(default_factory=dict)
     stale_seconds: float = 0.0
     masked: tuple[str, ...] = ()
+    incomplete: str = ""
     ignored_annotations: tuple[str, ...] = ()
     services: int = 0
     calls: int = 0
     seconds: float = 0.0
     problem: str = ""
+    remarks: tuple[str, ...] = ()
     events: WatchState | None = None
 
     @classmethod
@@ -153,12 +159,20 @@ class CollectorState:
             failures=failures,
             stale_seconds=max(poll.stale_seconds.values(), default=0.0),
             masked=tuple("/".join(role) for role in poll.masked),
+            incomplete=_missing_parts(poll),
             ignored_annotations=poll.ignored_annotations if snapshot else self.ignored_annotations,
             services=snapshot.num_nodes if snapshot else self.services,
             calls=snapshot.num_edges if snapshot else self.calls,
             seconds=max((answer.seconds for answer in poll.answers.values()), default=0.0),
-            problem=poll.why,
+            problem="" if snapshot else poll.why,
+            remarks=tuple(map(str, poll.remarks)),
         )
+
+
+def _missing_parts(poll: Poll) -> str:
+    """What Prometheus says about missing parts of its answers; empty if they are complete."""
+    said = dict.fromkeys(one.detail for one in poll.answers.values() if one.failed == "incomplete")
+    return "; ".join(said)[:MOST_DETAIL]
 
 
 class MeshCollector:
@@ -181,6 +195,7 @@ class MeshCollector:
         is_owner: Callable[[], bool] = lambda: True,
     ) -> None:
         self._source, self._push, self.schedule, self._is_owner = source, push, schedule, is_owner
+        self._behind_seconds = schedule.behind_seconds  # while data arrive in time
         self._pending: MeshSnapshot | None = None  # not accepted yet
         self.state = CollectorState(mesh)
 
@@ -221,7 +236,10 @@ class MeshCollector:
             poll = await asyncio.to_thread(self._source.poll, when)
             self._log_changes(poll)
             self.state = self.state.update(poll)
+            waits = self._follow_lag(poll)
             snapshot = poll.snapshot
+            if snapshot is None and waits:  # the instant has no data yet
+                return False
             if snapshot is None:
                 failed = any(answer.failed for answer in poll.answers.values())
                 self.state = self.state.count("failed" if failed else "empty")
@@ -231,6 +249,13 @@ class MeshCollector:
             if self._pending is not None:  # that snapshot was given up, but its planned changes still count
                 snapshot = replace(snapshot, changes=(*self._pending.changes, *snapshot.changes))
         return await self._push_snapshot(snapshot, at)
+
+    def _follow_lag(self, poll: Poll) -> bool:
+        """Poll as late as the data arrive. Returns whether that is later than before."""
+        behind = max(self._behind_seconds, poll.behind_seconds)
+        is_later = behind > self.schedule.behind_seconds
+        self.schedule = replace(self.schedule, behind_seconds=behind)
+        return is_later
 
     async def _push_snapshot(self, snapshot: MeshSnapshot, at: float) -> bool:
         self._pending = (
@@ -261,13 +286,22 @@ class MeshCollector:
     def _log_changes(self, poll: Poll) -> None:
         """Log each problem once when it appears, and once when it is gone."""
         before, now = set(self.state.masked), {"/".join(role) for role in poll.masked}
-        if poll.why and poll.why != self.state.problem:
+        if poll.snapshot is None and poll.why != self.state.problem:
             log.warning("mesh %s: no snapshot for %s: %s", self.state.mesh, poll.at, poll.why)
         if now - before:
             why = "; ".join(f"{'/'.join(r)}: {a.failed}, {a.detail}" for r, a in poll.answers.items() if a.failed)
             log.warning("mesh %s: no data for %s (%s)", self.state.mesh, ", ".join(sorted(now - before)), why)
+        incomplete = _missing_parts(poll)
+        if incomplete and not self.state.incomplete:
+            log.warning(
+                "mesh %s: answers of Prometheus may be incomplete, ignoring them: %s", self.state.mesh, incomplete
+            )
+        elif self.state.incomplete and not incomplete and poll.snapshot is not None:
+            log.info("mesh %s: answers of Prometheus are complete again", self.state.mesh)
         if poll.snapshot is not None:
             for annotation in sorted(set(poll.ignored_annotations) - set(self.state.ignored_annotations)):
                 log.warning("mesh %s: annotation ignored: %s", self.state.mesh, annotation)
-        if before - now and not poll.why:
+        for text in sorted({str(one) for one in poll.remarks} - set(self.state.remarks)):
+            log.warning("mesh %s: %s", self.state.mesh, text)
+        if before - now and poll.snapshot is not None:
             log.info("mesh %s: data for %s is available again", self.state.mesh, ", ".join(sorted(before - now)))

@@ -9,10 +9,13 @@ Replicas and proxies import this package before anything else of ours. In these 
 """
 
 import os
+import sys
 
 from serve_app.deployments import logs
 
-IS_RAY_PROCESS = "RAY_JOB_ID" in os.environ
+# RAY_JOB_ID would not do: what a job of Ray starts inherits it. A process of Ray has imported Ray by now.
+_ray_worker = sys.modules.get("ray._private.worker")
+IS_RAY_PROCESS = _ray_worker is not None and _ray_worker.global_worker.mode == _ray_worker.WORKER_MODE
 
 if IS_RAY_PROCESS:
     from serve_app.deployments import orphans  # other processes need no Ray

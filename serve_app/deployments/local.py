@@ -38,6 +38,7 @@ from ray.serve.config import HTTPOptions
 from ray.serve.exceptions import RayServeException
 from ray.serve.schema import LoggingConfig
 
+from serve_app.deployments.ray_environment import cluster_address, leave_other_clusters
 from serve_app.errors import BadSettings, NoCapacity
 from serve_app.settings import Settings
 
@@ -99,20 +100,20 @@ def connect(settings: Settings) -> None:
     """
     if ray.is_initialized():
         return
-    if "RAY_ADDRESS" in os.environ:
+    if address := cluster_address():
         ray.init(namespace="serve", runtime_env={"env_vars": WORKER_ENVIRONMENT})
         if os.environ.get("RAY_AUTH_MODE") != "token":
             log.warning(
                 "Ray at %s: anyone who can reach its ports can run code there; set RAY_AUTH_MODE=token on all of its "
                 "nodes, and let only the cluster reach its ports",
-                os.environ["RAY_ADDRESS"],
+                address,
             )
         return
     start(settings, namespace="serve", quiet=False)
 
 
 def start(settings: Settings, namespace: str | None = None, *, quiet: bool = True) -> str:
-    """Start Ray and Serve.
+    """Start Ray and Serve, whatever cluster the environment names.
 
     Args:
         settings: its ``serve``. Port 0 takes a free one, for the service and for the metrics.
@@ -134,6 +135,7 @@ def start(settings: Settings, namespace: str | None = None, *, quiet: bool = Tru
         raise BadSettings(
             f"serve.metrics_port: expected a free port, {front.metrics_port} is in use; choose another, or 0 for any"
         )
+    leave_other_clusters()
     _set_environment(settings, quiet)
     _start_ray(
         namespace=namespace,

@@ -34,6 +34,7 @@ EXTRAS = {
     "nvidia-ml-py": "only to watch the temperature of GPUs",
     "redis": "only for store.kind redis",
     "opentelemetry-exporter-otlp-proto-http": "only for traces.endpoint",
+    "google-auth": "only for Google's managed Prometheus",
 }
 LEAST_FREE_BYTES = 2**30  # a mesh of 2,000 services and 20,000 calls keeps about 100 MB
 LEAST_SHARED_BYTES = 256 * 2**20  # Ray's object store on one machine
@@ -48,12 +49,14 @@ class Finding:
         outcome: a ``problem`` keeps the service from working as configured, a ``warning`` does not.
         found: the result.
         remedy: what to do; empty if all is well.
+        toml: the lines of `tagae.toml` that mend it; empty if no setting does.
     """
 
     subject: str
     outcome: Outcome
     found: str
     remedy: str = ""
+    toml: str = ""
 
 
 def check_installation(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> list[Finding]:
@@ -226,8 +229,8 @@ def _login(settings: Settings) -> Iterator[Finding]:
 
 
 def _ray(_: Settings) -> Iterator[Finding]:
-    address = os.environ.get("RAY_ADDRESS")
-    if address is None:
+    address = os.environ.get("RAY_ADDRESS", "")
+    if address in ("", "local"):
         yield Finding("ray ports", "ok", "the service starts its own Ray on loopback, with a token for each run")
     elif os.environ.get("RAY_AUTH_MODE") == "token":
         yield Finding("ray ports", "ok", f"Ray at {address} requires a token (RAY_AUTH_MODE)")
@@ -235,7 +238,7 @@ def _ray(_: Settings) -> Iterator[Finding]:
         yield Finding(
             "ray ports",
             "warning",
-            f"`serve run` uses Ray at {address}; anyone who can reach its ports can run code there",
+            f"`serve run` uses Ray at {address}, `tagae serve` does not; who can reach its ports can run code there",
             "set RAY_AUTH_MODE=token on all of its nodes and here, and let only the cluster reach its ports",
         )
 

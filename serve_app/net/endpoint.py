@@ -3,12 +3,14 @@
 import re
 import ssl
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from serve_app.errors import BadSettings
 
+SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
 HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
@@ -25,6 +27,9 @@ class Endpoint:
         username, password_file: basic auth. Secret files are read again for each request, because secrets are rotated.
         bearer_token_file: bearer token, instead of basic auth.
         ca_file: certificates to trust instead of the system's.
+        headers: further headers of each request, as name and value, for example of a tenant.
+        headers_file: more of them, one ``name: value`` a line.
+        certificate_file, key_file: client certificate and its key (PEM); without a key file, the first one has both.
     """
 
     url: str
@@ -32,6 +37,10 @@ class Endpoint:
     password_file: Path | None = None
     bearer_token_file: Path | None = None
     ca_file: Path | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    headers_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
 
     @property
     def origin(self) -> str:
@@ -39,21 +48,60 @@ class Endpoint:
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
-    def auth_headers(self) -> dict[str, str]:
-        """The ``Authorization`` header, if one is needed. Blocks while it reads the secret files.
+    def request_headers(self) -> dict[str, str]:
+        """The headers of the settings and ``Authorization``, if one is needed. Blocks while it reads the secret files.
 
         Raises:
             SecretUnreadable: if a secret cannot be read. The message names the file, never its content.
         """
+        headers = dict(self.headers)
+        if self.headers_file:
+            headers |= read_headers(self.headers_file)
         if self.bearer_token_file:
             token = read_secret(self.bearer_token_file)
             if not token.isascii():
                 raise SecretUnreadable(f"expected ASCII in {self.bearer_token_file}")
-            return {"Authorization": f"Bearer {token}"}
-        if self.username:
+            headers["Authorization"] = f"Bearer {token}"
+        elif self.username:
             password = read_secret(self.password_file) if self.password_file else ""
-            return {"Authorization": f"Basic {b64encode(f'{self.username}:{password}'.encode()).decode()}"}
-        return {}
+            headers["Authorization"] = basic_auth(self.username, password)
+        return headers
+
+    def ssl_context(self) -> ssl.SSLContext | bool:
+        """The ``verify`` argument of httpx, with the client certificate.
+
+        Raises:
+            BadSettings: if the certificates or the key cannot be read.
+        """
+        if self.certificate_file is None:
+            return ssl_context(self.ca_file)
+        trusted = ssl_context(self.ca_file)
+        context = trusted if isinstance(trusted, ssl.SSLContext) else ssl.create_default_context()
+        try:
+            # Without a password here, OpenSSL would ask on the terminal for the password of an encrypted key.
+            context.load_cert_chain(self.certificate_file, self.key_file, password=lambda: "")
+        except (OSError, ssl.SSLError) as error:
+            raise BadSettings(
+                f"certificate_file {self.certificate_file}: expected a certificate and its key in PEM, without a "
+                f"password, got {error}"
+            ) from None
+        return context
+
+
+def basic_auth(username: str, password: str) -> str:
+    """The value of ``Authorization`` for a user name and a password."""
+    return f"Basic {b64encode(f'{username}:{password}'.encode()).decode()}"
+
+
+def join_url(url: str, path: str) -> str:
+    """``url`` with ``path`` behind its own path; the query parameters of ``url`` are kept.
+
+    Args:
+        url: base address.
+        path: begins with a slash.
+    """
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=parts.path.rstrip("/") + path))
 
 
 def read_secret(file: Path) -> str:
@@ -90,6 +138,21 @@ def _read_text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SecretUnreadable(f"expected a readable file {file}, came {type(error).__name__}") from None
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Check the names and values of literal headers.
+
+    Raises:
+        ValueError: if one cannot be sent, or holds a secret; the message says what was expected.
+    """
+    for name, value in headers.items():
+        if not HEADER_NAME.fullmatch(name):
+            raise ValueError(f"expected a name of a header, such as X-Scope-OrgID, got {name[:80]!r}")
+        if not (value.isascii() and value.isprintable()) or value != value.strip():
+            raise ValueError(f"{name}: expected printable ASCII without spaces at its ends")
+        if name.lower() in SECRET_HEADERS:
+            raise ValueError(f"{name}: expected no secret here; write the header into the file of headers_file")
 
 
 def ssl_context(ca_file: Path | None) -> ssl.SSLContext | bool:

@@ -1,6 +1,7 @@
 """Send one request to an endpoint, with a deadline for the whole exchange."""
 
 import asyncio
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -8,9 +9,10 @@ from typing import Literal
 import httpx
 
 from serve_app.net.backoff import parse_retry_after
-from serve_app.net.endpoint import Endpoint, SecretUnreadable, ssl_context
+from serve_app.net.endpoint import Endpoint, SecretUnreadable
 
 Failure = Literal["unreachable", "late", "broken", "overloaded", "failed", "forbidden", "refused", "secret"]
+_URL = re.compile(r" with url: \S+")  # as urllib3 words it
 _MOST_DETAIL = 300  # bytes of a response that go to the log
 _OVERLOADED, _FORBIDDEN, _TRANSIENT = (429, 503), (401, 403), (408, 425)
 
@@ -45,7 +47,7 @@ class HttpSender:
         self.endpoint = endpoint
         self._deadline = deadline_seconds
         self._http = httpx.AsyncClient(
-            verify=ssl_context(endpoint.ca_file),
+            verify=endpoint.ssl_context(),
             timeout=None,
             follow_redirects=False,
             limits=httpx.Limits(max_connections=1),
@@ -78,7 +80,7 @@ class HttpSender:
                     "content-type": "application/json",
                     "user-agent": "tagae",
                     **(headers or {}),
-                    **await asyncio.to_thread(self.endpoint.auth_headers),
+                    **await asyncio.to_thread(self.endpoint.request_headers),
                 }
                 return await self._exchange(method, path, body, sent, keep)
         except (TimeoutError, httpx.TimeoutException):
@@ -113,5 +115,5 @@ def _reply(response: httpx.Response, content: bytes) -> Reply:
 
 
 def first_line(error: Exception) -> str:
-    """Type and first line of an error, shortened for a log line."""
-    return f"{type(error).__name__}: {error}".splitlines()[0][:_MOST_DETAIL]
+    """Type and first line of an error, shortened for a log line, without the URL of a request: it may hold a secret."""
+    return _URL.sub("", f"{type(error).__name__}: {error}".splitlines()[0])[:_MOST_DETAIL]

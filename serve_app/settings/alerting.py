@@ -1,27 +1,14 @@
 """Settings of alerts: for all meshes, for one mesh, for some of its services; and who is notified."""
 
-import re
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from model.incidents.tracking import AlertPolicy
-from model.snapshot import SERVICE_PATTERN, Sensitivity, ServicePolicy
-from serve_app.api.schemas.base import MOST_REASON, SERVICES
-from serve_app.settings.base import AccessSettings, Address, Location, MeshName, SettingsGroup
+from model.snapshot import Sensitivity, ServicePolicy
+from serve_app.api.schemas.base import MOST_REASON
+from serve_app.settings.base import AccessSettings, Address, Location, MeshName, ServiceId, ServicesId, SettingsGroup
 from serve_app.settings.links import LinkTemplate
-
-
-def _check_service(service: str) -> str:
-    if not re.search(SERVICES, service):
-        raise ValueError("expected namespace/name, or namespace/* for a whole namespace")
-    return service
-
-
-def _check_node(service: str) -> str:
-    if not re.search(SERVICE_PATTERN, service):
-        raise ValueError(f"expected namespace/name, got {service!r}")
-    return service
 
 
 class ServiceSettings(SettingsGroup):
@@ -36,11 +23,11 @@ class ServiceSettings(SettingsGroup):
 class MeshAlertSettings(SettingsGroup):
     """Alert settings of one mesh, collected or pushed."""
 
-    services: dict[Annotated[str, AfterValidator(_check_service)], ServiceSettings] = Field(
+    services: dict[ServicesId, ServiceSettings] = Field(
         default_factory=dict,
         description="policies by namespace/name, or by namespace/* for services without one of their own",
     )
-    entry_points: tuple[Annotated[str, AfterValidator(_check_node)], ...] = Field(
+    entry_points: tuple[ServiceId, ...] = Field(
         (),
         description="services that get requests from outside although other services call them too, as namespace/name; "
         "services that no other service calls are found without it",

@@ -6,8 +6,9 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from model.names import as_service_id, is_service_name, is_services_name
 from serve_app.errors import BadMeshName
-from serve_app.net.endpoint import Endpoint, check_url
+from serve_app.net.endpoint import Endpoint, check_headers, check_url
 
 
 class SettingsGroup(BaseModel):
@@ -23,9 +24,31 @@ def _mesh_name(name: str) -> str:
         raise ValueError(str(error)) from error
 
 
+def _service_id(service: str) -> str:
+    if not is_service_name(written := as_service_id(service)):
+        raise ValueError(f"expected namespace/name, got {service!r}")
+    return written
+
+
+def _services_id(services: str) -> str:
+    if not is_services_name(written := as_service_id(services)):
+        raise ValueError("expected namespace/name, or namespace/* for a whole namespace")
+    return written
+
+
+ServiceId = Annotated[str, AfterValidator(_service_id)]  # given as an id or with the original name
+ServicesId = Annotated[str, AfterValidator(_services_id)]  # the same, or `namespace/*`
 MeshName = Annotated[str, AfterValidator(_mesh_name)]
 Location = Annotated[Path, AfterValidator(Path.expanduser)]
 Address = Annotated[str, AfterValidator(check_url)]
+
+
+def _headers(headers: dict[str, str]) -> dict[str, str]:
+    check_headers(headers)
+    return headers
+
+
+Headers = Annotated[dict[str, str], AfterValidator(_headers)]
 
 
 class AccessSettings(SettingsGroup):
@@ -35,10 +58,28 @@ class AccessSettings(SettingsGroup):
     password_file: Location | None = Field(None, description="file with the password for basic auth")
     bearer_token_file: Location | None = Field(None, description="file with a bearer token, instead of basic auth")
     ca_file: Location | None = Field(None, description="certificates to trust (PEM); none: the system's")
+    headers: Headers = Field(
+        default_factory=dict, description="further headers of each request, for example X-Scope-OrgID of a tenant"
+    )
+    headers_file: Location | None = Field(
+        None, description="file with more of them, one `name: value` a line; headers with secrets belong here"
+    )
+    certificate_file: Location | None = Field(None, description="client certificate (PEM), for mutual TLS")
+    key_file: Location | None = Field(None, description="its private key (PEM); none: certificate_file has it")
 
     def endpoint(self, url: str) -> Endpoint:
         """The server at this URL, with these credentials."""
-        return Endpoint(url, self.username, self.password_file, self.bearer_token_file, self.ca_file)
+        return Endpoint(
+            url,
+            self.username,
+            self.password_file,
+            self.bearer_token_file,
+            self.ca_file,
+            tuple(self.headers.items()),
+            self.headers_file,
+            self.certificate_file,
+            self.key_file,
+        )
 
     @model_validator(mode="after")
     def _one_way_in(self) -> Self:
@@ -46,6 +87,8 @@ class AccessSettings(SettingsGroup):
             raise ValueError("expected username or bearer_token_file, came both")
         if self.password_file and not self.username:
             raise ValueError("password_file: expected username too, came none")
+        if self.key_file and not self.certificate_file:
+            raise ValueError("key_file: expected certificate_file too, got none")
         return self
 
 

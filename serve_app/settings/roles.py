@@ -3,7 +3,20 @@
 from typing import Literal
 
 # Requests and failures, 1/s; latency as buckets by `le` or as quantiles, s; connections in use, or requests in flight
-# where connections are not counted; used share of CPU and memory.
-Role = Literal["requests", "failures", "buckets", "p50", "p99", "connections", "in_flight", "cpu", "memory"]
+# where connections are not counted; used share of CPU and memory. Requests on which callers gave up, 1/s. Requests that
+# lasted longer than the rate window, 1/s: while there are any, `in_flight` is unknown.
+Role = Literal[
+    "requests",
+    "failures",
+    "cancelled",
+    "buckets",
+    "p50",
+    "p99",
+    "connections",
+    "in_flight",
+    "long_requests",
+    "cpu",
+    "memory",
+]
 
 SHARES: dict[Literal["p50", "p99"], float] = {"p50": 0.5, "p99": 0.99}  # share of requests that are faster

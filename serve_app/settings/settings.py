@@ -535,7 +535,10 @@ def _describe(error: ErrorDetails, layers: list[Layer]) -> str:
     if error["type"] == "extra_forbidden":
         return f"{'.'.join(path)} (from {origin}): no such setting; expected one of {_names(_group(path))}"
     message = error["msg"].removeprefix("Value error, ")
-    came = re.sub(r"//[^/\s'\"]*@", "//...@", repr(error["input"]))  # keep passwords out of logs
+    given = error["input"]
+    if path[-1] == "headers" and isinstance(given, Mapping):
+        given = list(given)  # a value may be a secret in the wrong place
+    came = re.sub(r"//[^/\s'\"]*@", "//...@", repr(given))  # keep passwords out of logs
     return f"{'.'.join(path)} (from {origin}): {message}; came {came}"
 
 

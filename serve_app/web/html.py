@@ -2,6 +2,8 @@
 
 from html import escape
 
+from model.names import readable
+
 STYLE = """
 :root { --ink: #1b1f24; --soft: #656d76; --paper: #fff; --rule: #d8dee4; --score: #0b62a8; --mark: #1b1f24;
   --shade: #f6d98a }
@@ -27,13 +29,18 @@ svg .incident, .key.incident { fill: var(--shade); background: var(--shade) }
 """
 
 
+def readable_html(text: str) -> str:
+    """Return a text for HTML, with original names instead of ids."""
+    return escape(readable(text))
+
+
 def document(title: str, body: str, style: str = "") -> str:
     """Return a page with the common style and additional ``style``."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
-        f"<title>{escape(title)}</title><style>{STYLE}{style}</style></head><body><main>{body}</main></body></html>\n"
+        f"<title>{readable_html(title)}</title><style>{STYLE}{style}</style></head><body><main>{body}</main></body></html>\n"
     )
 
 

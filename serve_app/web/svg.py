@@ -9,6 +9,7 @@ from html import escape
 import numpy as np
 
 from model.evaluate.truth import Floats
+from serve_app.web.html import readable_html
 
 NICE = [timedelta(minutes=m) for m in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)] + [
     timedelta(days=d) for d in (1, 2, 7, 14, 28)
@@ -64,12 +65,12 @@ def tag(name: str, *content: str, **attributes: object) -> str:
 
 def words(text: str, x: float, y: float, class_: str = "", anchor: str = "start") -> str:
     """Return a line of text."""
-    return tag("text", escape(text), x=x, y=y, class_=class_ or "label", text_anchor=anchor)
+    return tag("text", readable_html(text), x=x, y=y, class_=class_ or "label", text_anchor=anchor)
 
 
 def hint(text: str) -> str:
     """Return the tooltip of the enclosing element, which screen readers read."""
-    return tag("title", escape(text))
+    return tag("title", readable_html(text))
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> str:
@@ -98,8 +99,8 @@ def picture(width: float, height: float, title: str, about: str, name: str, *con
     """Return the whole picture with a text for screen readers; ``name`` is unique on the page."""
     return tag(
         "svg",
-        tag("title", escape(title), id=f"{name}-t"),
-        tag("desc", escape(about), id=f"{name}-d"),
+        tag("title", readable_html(title), id=f"{name}-t"),
+        tag("desc", readable_html(about), id=f"{name}-d"),
         *content,
         viewBox=f"0 0 {_plain(width)} {_plain(height)}",
         role="img",

@@ -22,6 +22,8 @@ class Monitor:
         rules: Sequence[Path] = (),
         lookback: str = "5m",
         port: int | None = None,
+        options: Sequence[str] = (),
+        remote_reads: Sequence[str] = (),
     ) -> None:
         """
         Args:
@@ -32,10 +34,16 @@ class Monitor:
             lookback: how long a series without a newer sample still exists. A scrape without the series ends it at
                 once, but text cannot express that.
             port: to listen on; by default a free one.
+            options: further options of its command line.
+            remote_reads: URLs of stores whose series it reads too.
         """
         self.url = f"http://{LOOPBACK}:{port or free_ports(1)[0]}"
         config = folder / "prometheus.yml"
-        document = {"scrape_configs": list(scrapes), "rule_files": [str(path.resolve()) for path in rules]}
+        document = {
+            "scrape_configs": list(scrapes),
+            "rule_files": [str(path.resolve()) for path in rules],
+            "remote_read": [{"url": url, "read_recent": True} for url in remote_reads],
+        }
         config.write_bytes(msgspec.json.encode(document))  # JSON is YAML
         command = [
             find_program("prometheus") or "prometheus",
@@ -44,6 +52,7 @@ class Monitor:
             f"--storage.tsdb.retention.time={retention}",
             f"--query.lookback-delta={lookback}",
             f"--web.listen-address={self.url.removeprefix('http://')}",
+            *options,
         ]
         self.program = Program("prometheus", command, folder / "prometheus.log")
 

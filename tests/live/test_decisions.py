@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from serve_app.collect.prometheus.client import Prometheus
-from serve_app.collect.prometheus.dialects import istio
+from serve_app.collect.prometheus.dialects.istio import istio
 from serve_app.collect.prometheus.source import PrometheusSource, QueryOptions
 from serve_app.net.endpoint import Endpoint
 from tests.live.history import prometheus_with_text

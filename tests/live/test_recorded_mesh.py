@@ -9,7 +9,7 @@ import pytest
 
 from model.snapshot import MeshSnapshot
 from serve_app.collect.prometheus.client import Prometheus
-from serve_app.collect.prometheus.dialects import istio
+from serve_app.collect.prometheus.dialects.istio import istio
 from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions
 from serve_app.net.endpoint import Endpoint
 from serve_app.simulator.events.faults import Fault, candidates

@@ -10,7 +10,8 @@ import pytest
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.collect.prometheus.client import Prometheus
-from serve_app.collect.prometheus.dialects import KNOWN, istio
+from serve_app.collect.prometheus.dialects.istio import istio
+from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.rules import render_rules
 from serve_app.collect.prometheus.source import CALLS, SERVICES, Poll, PrometheusSource, QueryOptions
 from serve_app.net.endpoint import Endpoint

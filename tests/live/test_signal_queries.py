@@ -27,9 +27,6 @@ pytestmark = [
 CART, STORE = 'namespace="shop",pod="cart-a"', 'namespace="shop",pod="store-0"'
 KSM_MOVED = 'instance="ksm-2"'
 SERIES = {  # a sample each 15 s
-    f'kube_pod_owner{{{CART},owner_kind="ReplicaSet",owner_name="cart-5f"}}': "1x20",
-    'kube_replicaset_owner{namespace="shop",replicaset="cart-5f",owner_kind="Deployment",owner_name="cart"}': "1x20",
-    f'kube_pod_owner{{{STORE},owner_kind="StatefulSet",owner_name="store"}}': "1x20",
     f'kube_pod_info{{{CART},node="a"}}': "1x20",
     f'kube_pod_info{{{STORE},node="b"}}': "1x20",
     # 60% and 0% of 10 periods a second
@@ -82,36 +79,36 @@ def _evaluate(tmp_path: Path, query: str, wanted: dict[str, float]) -> None:
 
 def test_every_source_that_exists_is_found(tmp_path: Path) -> None:
     there = {*SOURCES, "kafka", "rabbitmq", "redis", "jetstream"}
-    _evaluate(tmp_path, search_query().promql, {f'{{queue="{name}"}}': 1 for name in there})
+    _evaluate(tmp_path, search_query().at(0), {f'{{queue="{name}"}}': 1 for name in there})
 
 
-def test_signals_of_pods_are_sums_of_their_workloads(tmp_path: Path) -> None:
+def test_signals_are_by_pod_and_container(tmp_path: Path) -> None:
     query = signal_queries(SOURCES, Queues())[PODS]
     wanted = {
-        ("cart", "app", "throttled"): 6.0,
-        ("cart", "app", "periods"): 10.0,
-        ("cart", "log", "throttled"): 0.0,
-        ("cart", "log", "periods"): 10.0,
-        ("cart", "app", "restarted"): 1.0,
-        ("cart", "log", "restarted"): 1.0,
-        ("cart", "app", "killed"): 1.0,
-        ("cart", "app", "oom_events"): 2.0,
-        ("store", "pod", "pending"): 1.0,
+        ("cart-a", "app", "throttled"): 6.0,
+        ("cart-a", "app", "periods"): 10.0,
+        ("cart-a", "log", "throttled"): 0.0,
+        ("cart-a", "log", "periods"): 10.0,
+        ("cart-a", "app", "restarted"): 1.0,
+        ("cart-a", "log", "restarted"): 1.0,
+        ("cart-a", "app", "killed"): 1.0,
+        ("cart-a", "app", "oom_events"): 2.0,
+        ("store-0", "pod", "pending"): 1.0,
     }
     _evaluate(
         tmp_path,
         query.at(60.0, 15.0),
         {
-            f'{{namespace="shop",workload="{workload}",container="{container}",signal="{signal}"}}': value
-            for (workload, container, signal), value in wanted.items()
+            f'{{namespace="shop",pod="{pod}",container="{container}",signal="{signal}"}}': value
+            for (pod, container, signal), value in wanted.items()
         },
     )
 
 
 def test_disk_is_the_fullest_volume_or_a_node_under_pressure(tmp_path: Path) -> None:
     query = signal_queries(SOURCES, Queues())[DISK]
-    wanted = {"cart": 1.0, "store": 0.97}
-    _evaluate(tmp_path, query.at(60.0), {f'{{namespace="shop",workload="{one}"}}': v for one, v in wanted.items()})
+    wanted = {"cart-a": 1.0, "store-0": 0.97}
+    _evaluate(tmp_path, query.at(60.0), {f'{{namespace="shop",pod="{one}"}}': v for one, v in wanted.items()})
 
 
 def test_queues_of_all_brokers_have_their_depth(tmp_path: Path) -> None:

@@ -176,7 +176,11 @@ def test_the_value_is_the_share_of_the_last_requests() -> None:
 
 @pytest.mark.parametrize("share", [0.005, 0.03])
 def test_few_requests_are_no_more_often_evidence_than_many(checkpoint: Checkpoint, share: float) -> None:
-    """Scores of 3 and more are rare, and none is far above."""
+    """Scores of 3 and more are as rare as they say, one in a thousand, and none is far above.
+
+    A sample has a binomial error. Its scores come in spells of about 4 snapshots, as long as the shorter average, so
+    it is that of a quarter as many.
+    """
     mesh, options, rng = Mesh(), Options(), np.random.default_rng(1)
     names = services(SIZES)
     scores = []
@@ -188,7 +192,8 @@ def test_few_requests_are_no_more_often_evidence_than_many(checkpoint: Checkpoin
         scores.append([page.get(name, 0.0) for name in names])
         assert not stages.verdict.alerts
     often = {size: float((np.array(scores)[40:, size == SIZES] > 3).mean()) for size in (*FEW, BUSY)}
-    assert max(often.values()) <= 0.006
+    count = (len(scores) - 40) * int((SIZES == BUSY).sum())
+    assert max(often.values()) <= 0.001 + 3 * (0.001 * 4 / count) ** 0.5
     assert np.max(scores) < 5.5
 
 

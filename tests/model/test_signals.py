@@ -6,13 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from model.features import P99
 from model.incidents.kind import incident_kind
 from model.incidents.tracking import IncidentMemory
 from model.scoring import signals as signals_module
 from model.scoring.explanations import Fact
 from model.scoring.meta_model import build_verdict
 from model.scoring.resources import SHORTAGE_SURPRISE
-from model.scoring.signals import pressure, signal_reasons, unusual_signals
+from model.scoring.signals import impatience, pressure, signal_reasons, unusual_signals
 from model.snapshot import MeshSnapshot, Signal, SignalKind
 from model.state.change_impact import BESIDE, OWN, UNEXPOSED
 from model.state.mesh_state import MeshState, Observation
@@ -168,3 +169,34 @@ def test_a_notice_lists_its_signals_first() -> None:
     assert (notice.severity, notice.affected) == (Severity.NOTICE, (SERVICES[CART],))
     assert incident_kind(notice) is IncidentKind.RESOURCES
     assert notice.suspects[0].reasons[0].metric == "oom_kills"
+
+
+def slow_and_cancelled(share: Sequence[float | None], slower: float) -> tuple[MeshState, Observation]:
+    """Return the state after snapshots in which callers of the cart give up, and are answered so many times slower."""
+    observation, state = mesh({SignalKind.CANCELLED: share})
+    value = observation.node.value.copy()
+    value[CART, P99] = observation.node.expected[CART, P99] + np.log(slower)
+    return state, replace(observation, node=replace(observation.node, value=value))
+
+
+@pytest.mark.parametrize(
+    ("share", "usual"), [([0.0, 0.12, 0.12], 0.0), ([0.02, 0.06, 0.07], 0.02), ([0.3, 0.9, 0.8], 0.3)]
+)
+def test_callers_that_give_up_are_a_reason_and_evidence_only_if_they_wait(share: list[float], usual: float) -> None:
+    state, observation = slow_and_cancelled(share, slower=1.0)
+    found = unusual_signals(state, observation)
+    assert [(fact.metric, fact.observed, fact.expected) for fact in found[CART]] == [
+        ("cancelled", pytest.approx(share[-1]), pytest.approx(usual))
+    ]
+    assert not pressure(state, observation).any()
+    assert not impatience(state, observation).any()
+    state, observation = slow_and_cancelled(share, slower=2.0)
+    assert not pressure(state, observation).any()
+    assert np.flatnonzero(impatience(state, observation)).tolist() == [CART]
+
+
+@pytest.mark.parametrize("share", [[0.0, 0.04, 0.04], [0.0, 0.5], [0.5, 0.6, 0.7]])
+def test_callers_that_leave_as_usual_are_no_reason(share: list[float]) -> None:
+    state, observation = slow_and_cancelled(share, slower=5.0)
+    assert unusual_signals(state, observation) == {}
+    assert not impatience(state, observation).any()

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.errors import InvalidSnapshot
+from model.names import find_bad_name
 from model.snapshot import (
     EDGE_METRICS,
     NODE_METRICS,
@@ -15,11 +16,10 @@ from model.snapshot import (
     PlannedChange,
     Signal,
     SignalKind,
-    find_bad_name,
     find_rows,
     mark_services,
     namespace_of,
-    with_clean_names,
+    with_good_names,
 )
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, START, snapshot
 
@@ -243,20 +243,20 @@ def test_the_namespace_ends_at_the_first_slash() -> None:
     assert namespace_of("shop/cart/v2") == "shop"
 
 
-def test_invalid_names_are_cleaned_and_stay_different() -> None:
+def test_names_that_break_the_rule_are_escaped_and_stay_different() -> None:
     snapshot = MeshSnapshot.create(
-        node_ids=["shop/cart", "shop/a b", "shop/a@b", "shop/a_b"],
+        node_ids=["shop/cart", "shop/a b", "shop/a@b", "shop/a_b", "shop/a~40~b"],
         edge_index=[[0], [1]],
-        node_features=np.ones((4, 7)),
+        node_features=np.ones((5, 7)),
         edge_features=np.ones((1, 4)),
         observed_at=datetime(2026, 3, 1, tzinfo=UTC),
         changes=[PlannedChange("deploy", "shop/a@b", "v2")],
     )
-    clean = with_clean_names(snapshot)
-    assert clean.node_ids == ("shop/cart", "shop/a_b_2", "shop/a_b_3", "shop/a_b")
-    assert clean.changes[0].service == "shop/a_b_3"
+    clean = with_good_names(snapshot)
+    assert clean.node_ids == ("shop/cart", "shop/a~20~b", "shop/a~40~b_2", "shop/a_b", "shop/a~40~b")
+    assert clean.changes[0].service == "shop/a~40~b_2"
     assert find_bad_name(clean.node_ids) is None
-    assert with_clean_names(clean) is clean
+    assert with_good_names(clean) is clean
 
 
 @settings(deadline=None)

@@ -19,16 +19,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from model.snapshot import (
-    EDGE_METRICS,
-    NODE_METRICS,
-    MeshSnapshot,
-    PlannedChange,
-    ServicePolicy,
-    Signal,
-    SignalKind,
-    is_service_name,
-)
+from model.names import is_service_name, is_services_name
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, ServicePolicy, Signal, SignalKind
 from serve_app.api.codec import json_text, messagepack
 from serve_app.api.codec import memory as weight
 from serve_app.api.codec.columns import ABSENT, ENDS, as_columns, as_rows, matrix, positions, row_numbers, to_int64
@@ -78,6 +70,7 @@ class Signals(Struct, forbid_unknown_fields=True, gc=False):
     disk_pressure: Number = ABSENT
     pending_pods: Number = ABSENT
     queue_depth: Number = ABSENT
+    cancelled: Number = ABSENT
 
 
 class Service(Struct, forbid_unknown_fields=True, gc=False):
@@ -117,6 +110,7 @@ class SignalColumns(Struct, forbid_unknown_fields=True):
     disk_pressure: Numbers | UnsetType = UNSET
     pending_pods: Numbers | UnsetType = UNSET
     queue_depth: Numbers | UnsetType = UNSET
+    cancelled: Numbers | UnsetType = UNSET
 
 
 class ServiceColumns(Struct, forbid_unknown_fields=True):
@@ -443,7 +437,7 @@ def _change(change: ChangeStruct) -> PlannedChange:
 
 def _policy(one: Policy) -> ServicePolicy:
     mute = one.mute or ""
-    if not is_service_name(one.service.removesuffix("/*") + "/all" * one.service.endswith("/*")):
+    if not is_services_name(one.service):
         raise NeedsFullCheck
     if _is_unprintable(mute):
         raise NeedsFullCheck

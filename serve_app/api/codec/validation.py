@@ -19,10 +19,10 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from model.errors import InvalidSnapshot
+from model.names import NAME_RULE, escape_name, escape_namespace, find_bad_name
 from model.snapshot import (
     EDGE_METRICS,
     LARGEST_VALUE,
-    NAME_RULE,
     NODE_METRICS,
     MeshSnapshot,
     PlannedChange,
@@ -30,7 +30,6 @@ from model.snapshot import (
     ServicePolicy,
     Signal,
     SignalKind,
-    find_bad_name,
 )
 from serve_app.api.schemas.base import Document, Instant, Version
 from serve_app.api.schemas.snapshot import (
@@ -207,7 +206,10 @@ def create_snapshot(**arrays: Any) -> MeshSnapshot:
         InvalidDocument: lists the mistakes and their places.
     """
     if (bad := find_bad_name(arrays["node_ids"])) is not None:
-        raise error_at(f"/services/{bad.position}/{bad.part}", f"expected {NAME_RULE}; came {abbreviate(bad.text)}")
+        written = escape_namespace(bad.text) if bad.part == "namespace" else escape_name(bad.text)
+        hint = f"; write {written}" if written else ""
+        message = f"expected {NAME_RULE}; came {abbreviate(bad.text)}{hint}"
+        raise error_at(f"/services/{bad.position}/{bad.part}", message)
     try:
         snapshot = MeshSnapshot.create(**arrays)
     except InvalidSnapshot as error:
@@ -439,14 +441,14 @@ def service_documents(snapshot: MeshSnapshot, rows: slice = ALL_ROWS) -> list[di
 
 
 def signals_of_table(ids: Sequence[str], table: NDArray[np.float32]) -> list[Signal]:
-    """Signals from values ``[N, 6]`` in the order of ``SignalKind``; NaN: not measured."""
+    """Signals from values ``[N, 7]`` in the order of ``SignalKind``; NaN: not measured."""
     kinds = list(SignalKind)
     measured = zip(*(at.tolist() for at in np.nonzero(table == table)), strict=True)
     return [Signal(kinds[kind], ids[row], float(table[row, kind])) for row, kind in measured]
 
 
 def table_of_signals(snapshot: MeshSnapshot) -> NDArray[np.float32]:
-    """Values of the signals ``[N, 6]`` in the order of ``SignalKind``; NaN: not measured."""
+    """Values of the signals ``[N, 7]`` in the order of ``SignalKind``; NaN: not measured."""
     table = np.full((snapshot.num_nodes, len(SignalKind)), np.nan, np.float32)
     row, column = ({name: i for i, name in enumerate(of)} for of in (snapshot.node_ids, SignalKind))
     for signal in snapshot.signals:
@@ -524,9 +526,6 @@ def _detail(error: ErrorDetails) -> str:
         return describe_unknown_field(error["loc"][-1])
     if error["type"] == "missing":
         return f"{error['loc'][-1]!r} is required and was not given"
-    if error["type"] == "string_pattern_mismatch" and "A-Za-z0-9_" in error["msg"]:
-        kind = "`namespace/name` or `namespace/*`" if "[*]" in error["msg"] else "`namespace/name`"
-        return f"expected the pattern {kind}: {NAME_RULE}; came {abbreviate(error['input'])}"
     return f"{error['msg'].removeprefix('Value error, ')}, came {abbreviate(error['input'])}"
 
 

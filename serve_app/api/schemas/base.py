@@ -6,7 +6,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-from model.snapshot import LARGEST_VALUE, LONGEST_NAME, NAMESPACE_PATTERN, SERVICE_PATTERN
+from model.names import (
+    LONGEST_NAME,
+    NAME_RULE,
+    NAMESPACE_PATTERN,
+    SERVICE_PATTERN,
+    as_service_id,
+    is_service_name,
+    is_services_name,
+)
+from model.snapshot import LARGEST_VALUE
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 
@@ -66,10 +75,22 @@ PagedServices = Annotated[
 ]
 
 
-def _in_short_parts(value: str) -> str:
-    if any(len(part) > LONGEST_NAME for part in value.split("/", 1)):
-        raise ValueError(f"expected a namespace and a name of at most {LONGEST_NAME} characters each")
+def _service(value: str) -> str:
+    if not is_service_name(value):
+        raise ValueError(_expected_name("`namespace/name`", value))
     return value
+
+
+def _services(value: str) -> str:
+    if not is_services_name(value):
+        raise ValueError(_expected_name("`namespace/name` or `namespace/*`", value))
+    return value
+
+
+def _expected_name(kind: str, value: str) -> str:
+    """What was expected instead of an id, and how to write the name that it has."""
+    written = as_service_id(value)
+    return f"expected the pattern {kind}: {NAME_RULE}" + ("" if written == value else f"; write {written}")
 
 
 def _printable(value: str) -> str:
@@ -89,18 +110,23 @@ def _without(unprintable: re.Pattern[str], value: str) -> str:
 # For requests. Responses use the types above, since an older version may have stored other characters.
 GivenService = Annotated[
     str,
-    Field(max_length=LONGEST_SERVICE, pattern=SERVICE_PATTERN, description="`namespace/name`", examples=["shop/cart"]),
-    AfterValidator(_in_short_parts),
+    Field(
+        max_length=LONGEST_SERVICE,
+        description="`namespace/name`",
+        examples=["shop/cart"],
+        json_schema_extra={"pattern": SERVICE_PATTERN},
+    ),
+    AfterValidator(_service),
 ]
 GivenServices = Annotated[
     str,
     Field(
         max_length=LONGEST_SERVICE,
-        pattern=f"{SERVICE_PATTERN}|{NAMESPACE_PATTERN[:-1]}/[*]$",
         description="`namespace/name`, or `namespace/*` for a whole namespace",
         examples=["shop/cart"],
+        json_schema_extra={"pattern": f"{SERVICE_PATTERN}|{NAMESPACE_PATTERN[:-1]}/[*]$"},
     ),
-    AfterValidator(_in_short_parts),
+    AfterValidator(_services),
 ]
 _PRINTABLE_SCHEMA = {"pattern": r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufffe\uffff]*$"}
 Text = Annotated[str, AfterValidator(_printable), Field(json_schema_extra=_PRINTABLE_SCHEMA)]

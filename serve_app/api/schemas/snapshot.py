@@ -5,7 +5,7 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict  # pydantic takes typing's own from Python 3.12 on
 
-from model.snapshot import LONGEST_NAME, NAME_PATTERN, NAMESPACE_PATTERN
+from model.names import LONGEST_NAME, NAME_PATTERN, NAMESPACE_PATTERN
 from serve_app.api.schemas.base import (
     _STRICT,
     LONGEST_CHANGE_REASON,
@@ -61,6 +61,9 @@ class ServiceSignals(TypedDict):
     pending_pods: NotRequired[Annotated[Number | None, Field(description="pods that do not start")]]
     queue_depth: NotRequired[
         Annotated[Number | None, Field(description="messages that wait for it: consumer lag, or depth of its queue")]
+    ]
+    cancelled: NotRequired[
+        Annotated[Ratio | None, Field(description="share of its requests on which callers gave up, 0 to 1")]
     ]
 
 

@@ -125,7 +125,13 @@ class SourceDocument(Document):
     handed_on: Instant | None = Field(None, description="time of the newest collected snapshot")
     stale_seconds: float = Field(0.0, ge=0, description="age of the oldest values used in place of a failed query")
     masked: list[str] = Field([], description="queries without a result in the newest snapshot")
+    incomplete: str = Field(
+        "", description="what Prometheus says about missing parts of its newest answers; empty if they are complete"
+    )
     problem: str = Field("", description="of the newest poll; empty if there is none")
+    remarks: list[str] = Field(
+        [], description="what is unusual about its series: rare scrapes, data that arrive late, several clusters"
+    )
 
 
 class LoadCurve(Document):

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Annotated
 
 import msgspec
 
@@ -23,50 +24,86 @@ MOST_MESSAGE = 300  # characters
 _AHEAD = timedelta(minutes=5)  # how far another clock may be ahead; later times are not plausible
 
 
+Time = Annotated[datetime, msgspec.Meta(tz=True)]  # a time without a zone could not be compared with others
+
+
+# Any field may be null: writers of Events leave out what they do not know, each in its own way.
 class Metadata(msgspec.Struct, rename="camel"):
     """Metadata of an object or of a list."""
 
-    uid: str = ""
-    namespace: str = ""
-    name: str = ""
-    resource_version: str = ""
-    creation_timestamp: datetime | None = None
+    uid: str | None = None
+    namespace: str | None = None
+    name: str | None = None
+    resource_version: str | None = None
+    creation_timestamp: Time | None = None
     continue_: str | None = msgspec.field(default=None, name="continue")
 
 
 class Reference(msgspec.Struct):
     """The object that an event is about."""
 
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
+    kind: str | None = None
+    namespace: str | None = None
+    name: str | None = None
 
 
 class Series(msgspec.Struct, rename="camel"):
     """How often an event was repeated."""
 
-    count: int = 1
-    last_observed_time: datetime | None = None
+    count: int | None = None
+    last_observed_time: Time | None = None
 
 
 class KubernetesEvent(msgspec.Struct, rename="camel"):
-    """The fields of ``v1.Event`` that are used."""
+    """The fields of ``v1.Event`` that are used, and their names in ``events.k8s.io/v1``, which some servers send."""
 
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
-    involved_object: Reference = msgspec.field(default_factory=Reference)
-    reason: str = ""
-    message: str = ""
+    metadata: Metadata | None = None
+    involved_object: Reference | None = None
+    regarding: Reference | None = None
+    reason: str | None = None
+    message: str | None = None
+    note: str | None = None
     count: int | None = None
-    first_timestamp: datetime | None = None
-    last_timestamp: datetime | None = None
-    event_time: datetime | None = None
+    deprecated_count: int | None = None
+    first_timestamp: Time | None = None
+    deprecated_first_timestamp: Time | None = None
+    last_timestamp: Time | None = None
+    deprecated_last_timestamp: Time | None = None
+    event_time: Time | None = None
     series: Series | None = None
+
+    @property
+    def about(self) -> Reference | None:
+        """The object that the event is about; None if it has no name."""
+        about = self.involved_object or self.regarding
+        return about if about and about.name else None
+
+    @property
+    def first(self) -> datetime | None:
+        """Time of the first occurrence; None if unknown."""
+        return _first_known(self.first_timestamp, self.deprecated_first_timestamp, self.event_time)
 
     @property
     def last(self) -> datetime | None:
         """Time of the last occurrence; None if the event has no time."""
-        repeated = self.series.last_observed_time if self.series else None
-        return repeated or self.last_timestamp or self.event_time or self.metadata.creation_timestamp
+        return _first_known(
+            self.series.last_observed_time if self.series else None,
+            self.last_timestamp,
+            self.deprecated_last_timestamp,
+            self.event_time,
+            self.metadata.creation_timestamp if self.metadata else None,
+        )
+
+    @property
+    def occurrences(self) -> int:
+        """How often it happened, at least 1."""
+        repeated = self.series.count if self.series else None
+        return max(repeated or self.count or self.deprecated_count or 1, 1)
+
+
+def _first_known(*times: datetime | None) -> datetime | None:
+    """The first of these times that is given. Year 1 is how Go writes no time."""
+    return next((at for at in times if at is not None and at.year > 1), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +129,16 @@ class EventMemory:
         return len(self._events)
 
     def add(self, event: KubernetesEvent, now: datetime) -> bool:
-        """Store an event if its kind is in ``KINDS`` and it is recent. Returns whether it was stored."""
-        last = event.last
-        if event.reason not in KINDS or last is None or not now - KEPT_FOR <= last <= now + _AHEAD:
+        """Store an event if its kind is in ``KINDS``, and it is recent and about something. Returns whether it was
+        stored."""
+        kind, about, last = event.reason, event.about, event.last
+        if kind not in KINDS or about is None or last is None or not now - KEPT_FOR <= last <= now + _AHEAD:
             return False
-        first = event.first_timestamp or event.event_time or last
-        count = event.series.count if event.series else event.count or 1
-        uid = event.metadata.uid or f"{event.metadata.namespace}/{event.metadata.name}"
-        about, message = event.involved_object, " ".join(event.message.split())[:MOST_MESSAGE]
-        self._events[uid] = _StoredEvent(event.reason, about, message, min(first, last), last, count)
+        metadata, first = event.metadata or Metadata(), event.first or last
+        name = metadata.name or f"{kind} {about.kind} {about.name}"
+        uid = metadata.uid or f"{metadata.namespace or about.namespace}/{name}"
+        message = " ".join((event.message or event.note or "").split())[:MOST_MESSAGE]
+        self._events[uid] = _StoredEvent(kind, about, message, min(first, last), last, event.occurrences)
         self._events.move_to_end(uid)
         while len(self._events) > self._most:
             self._events.popitem(last=False)
@@ -118,7 +156,13 @@ class EventMemory:
             del self._events[uid]
         found = [
             ClusterEvent(
-                one.kind, service, f"{one.about.kind} {one.about.name}", one.message, one.first, one.last, one.count
+                one.kind,
+                service,
+                f"{one.about.kind or 'Object'} {one.about.name}",
+                one.message,
+                one.first,
+                one.last,
+                one.count,
             )
             for one in self._events.values()
             for service in find_services(one.about, services, workload_services)
@@ -147,9 +191,10 @@ def find_services(about: Reference, services: Set[str], workload_services: Workl
         services: node ids of the mesh.
         workload_services: services of each workload; a workload that is missing serves the service of its name.
     """
-    matches = (pattern.fullmatch(about.name) for pattern in _NAMES.get(about.kind, ()))
-    for workload in (*(match[1] for match in matches if match), about.name):
-        key: Key = (about.namespace, workload)
+    namespace, name = about.namespace or "", about.name or ""
+    matches = (pattern.fullmatch(name) for pattern in _NAMES.get(about.kind or "", ()))
+    for workload in (*(match[1] for match in matches if match), name):
+        key: Key = (namespace, workload)
         known = ["/".join(service) for service in workload_services.get(key, (key,))]
         if found := [service for service in known if service in services]:
             return found

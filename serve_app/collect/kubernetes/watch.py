@@ -22,7 +22,7 @@ from serve_app.collect.kubernetes.events import EventMemory, KubernetesEvent, Me
 from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.errors import BadSettings
 from serve_app.net.backoff import Backoff, parse_retry_after
-from serve_app.net.endpoint import Endpoint, SecretUnreadable, ssl_context
+from serve_app.net.endpoint import Endpoint, SecretUnreadable, join_url
 from serve_app.net.http import first_line
 
 log = logging.getLogger(__name__)
@@ -39,8 +39,8 @@ _GONE = 410
 
 
 class _List(msgspec.Struct):
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
-    items: list[KubernetesEvent] = []
+    metadata: Metadata | None = None
+    items: list[msgspec.Raw] | None = None  # decoded one by one, so that a bad item is skipped alone
 
 
 class _Line(msgspec.Struct):
@@ -48,18 +48,22 @@ class _Line(msgspec.Struct):
     object: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _Bookmark(msgspec.Struct):
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
+class _Versioned(msgspec.Struct):
+    metadata: Metadata | None = None
+
+    @property
+    def version(self) -> str:
+        return (self.metadata and self.metadata.resource_version) or ""
 
 
 class _Status(msgspec.Struct):
-    code: int = 0
-    reason: str = ""
-    message: str = ""
+    code: int | None = None
+    reason: str | None = None
+    message: str | None = None
 
 
 _LIST, _LINE = msgspec.json.Decoder(_List), msgspec.json.Decoder(_Line)
-_EVENT, _BOOKMARK = msgspec.json.Decoder(KubernetesEvent), msgspec.json.Decoder(_Bookmark)
+_EVENT, _VERSIONED = msgspec.json.Decoder(KubernetesEvent), msgspec.json.Decoder(_Versioned)
 _STATUS = msgspec.json.Decoder(_Status)
 
 
@@ -83,7 +87,7 @@ class WatchState:
         following: whether a watch is running; if not, see ``problem``.
         kept: stored events.
         outcomes: count of requests by outcome: ``listed``, ``watched`` (started), ``gone``, ``unreachable``, ``late``,
-            ``broken``, ``forbidden``, ``refused``, ``failed``, ``secret``; and ``unreadable`` lines, which are skipped.
+            ``broken``, ``forbidden``, ``refused``, ``failed``, ``secret``; and ``unreadable`` Events, skipped.
         problem: what is wrong; empty if nothing is.
     """
 
@@ -116,7 +120,7 @@ class EventWatch:
     ) -> None:
         self._mesh, self._server, self._clock = mesh, server, clock
         within = f"/namespaces/{namespace}" if namespace else ""
-        self._url = f"{server.url.rstrip('/')}/api/v1{within}/events"
+        self._url = join_url(server.url, f"/api/v1{within}/events")
         self._backoff = backoff or Backoff()
         self._permanent_seconds = permanent_seconds
         self._memory = EventMemory()
@@ -167,9 +171,7 @@ class EventWatch:
         """
         try:
             async with httpx.AsyncClient(
-                verify=await asyncio.to_thread(ssl_context, self._server.ca_file)
-                if self._url.startswith("https:")
-                else True,
+                verify=await asyncio.to_thread(self._server.ssl_context) if self._url.startswith("https:") else True,
                 timeout=httpx.Timeout(LIST_SECONDS, read=WATCH_SECONDS + GRACE_SECONDS),
                 follow_redirects=False,
                 trust_env=False,  # the API server is in the cluster, not behind a proxy
@@ -197,13 +199,13 @@ class EventWatch:
                 page = _LIST.decode(body)
             except msgspec.MsgspecError as error:
                 raise _Failed("broken", f"expected a list of Events, came {error}") from error
-            now = self._clock()
-            for event in page.items:
-                self._memory.add(event, now)
-            more = page.metadata.continue_
+            for item in page.items or ():
+                self._remember(item)
+            metadata = page.metadata or Metadata()
+            more = metadata.continue_
             if not more:
                 self._count("listed")
-                return page.metadata.resource_version
+                return metadata.resource_version or ""
 
     async def _watch(self, http: httpx.AsyncClient) -> bool:
         parameters = {
@@ -227,7 +229,7 @@ class EventWatch:
         Raises:
             _Gone, _Failed: if the server refuses it.
         """
-        credentials = await asyncio.to_thread(self._server.auth_headers)
+        credentials = await asyncio.to_thread(self._server.request_headers)
         headers = {"accept": "application/json", "user-agent": "tagae", **credentials}
         async with http.stream("GET", self._url, params=parameters, headers=headers) as reply:
             if reply.is_success:
@@ -248,20 +250,28 @@ class EventWatch:
             change = _LINE.decode(line)
             if change.type == "ERROR":
                 status = _STATUS.decode(change.object)
-                raise _error_for(status.code, f"{status.reason} {status.message}".strip(), 0.0)
-            if change.type == "BOOKMARK":
-                version = _BOOKMARK.decode(change.object).metadata.resource_version
-            else:
-                event = _EVENT.decode(change.object)
-                version = event.metadata.resource_version
-                if change.type != "DELETED":  # the server drops old events; the memory applies its own age limit
-                    self._memory.add(event, self._clock())
+                raise _error_for(status.code or 0, f"{status.reason or ''} {status.message or ''}".strip(), 0.0)
+            # The version counts even if the rest is unreadable, so that the next watch does not begin with this line.
+            self._version = _VERSIONED.decode(change.object).version or self._version
         except msgspec.MsgspecError as error:
-            if not self._state.outcomes.get("unreadable"):
-                log.warning("mesh %s: skipped an unreadable Kubernetes Event: %s", self._mesh, error)
-            self._count("unreadable")
+            self._skip(error)
             return
-        self._version = version or self._version
+        if change.type not in ("BOOKMARK", "DELETED"):  # the server drops old events; the memory has its own age limit
+            self._remember(change.object)
+
+    def _remember(self, item: msgspec.Raw) -> None:
+        """Store an event; skip and count it if it is unreadable, because the others explain incidents all the same."""
+        try:
+            event = _EVENT.decode(item)
+        except msgspec.MsgspecError as error:
+            self._skip(error)
+        else:
+            self._memory.add(event, self._clock())
+
+    def _skip(self, error: Exception) -> None:
+        if not self._state.outcomes.get("unreadable"):
+            log.warning("mesh %s: skipped an unreadable Kubernetes Event: %s", self._mesh, error)
+        self._count("unreadable")
 
     def _report_success(self) -> None:
         self._count("watched")
@@ -331,4 +341,4 @@ def _error_message(body: bytes) -> str:
         status = _STATUS.decode(body)
     except msgspec.MsgspecError:
         return " ".join(body[:300].decode("utf-8", "replace").split())
-    return status.message[:300]
+    return (status.message or "")[:300]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
@@ -12,11 +12,14 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
 )
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, DataPointFlags
 
+from serve_app.collect.prometheus.dialects.opentelemetry import OWN_MEANING, USER, VIRTUAL
 from serve_app.errors import DocumentTooLarge, MalformedDocument
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
+Attributes = tuple[tuple[str, bytes], ...]  # keys and encoded values
 Measure = Literal["requests", "failures", "server_buckets", "client_buckets"]
 _PREFIX = "traces_service_graph_request_"
 # Names of the connector since 2023, and as some exporters send them, without the unit.
@@ -53,7 +56,7 @@ class Point:
     measure: Measure
     client: str
     server: str
-    attributes: tuple[tuple[str, bytes], ...]
+    attributes: Attributes
     start: int
     at: int
     is_delta: bool
@@ -101,6 +104,21 @@ def decode_metrics(body: bytes, media_type: str) -> tuple[list[Point], int]:
                 _require_size(parts + seen, body)
                 points += _points(metric, kind, resource.resource.attributes)
     return points, seen - len(points)
+
+
+def virtual_end(client: str, attributes: Attributes) -> Literal["client", "server", ""]:
+    """Which end of a call is a virtual node; empty if both send spans."""
+    if (_CONNECTION_TYPE, _VIRTUAL) not in attributes or not _OWN_MEANING.isdisjoint(attributes):
+        return ""
+    for end in ENDS:
+        if (VIRTUAL, _encode_text(end)) in attributes:
+            return end
+    return "client" if client == USER else "server"
+
+
+def has_connection_type(attributes: Attributes) -> bool:
+    """Whether a point says what kind of call it counts. Old versions never do."""
+    return any(key == _CONNECTION_TYPE and value != _encode_text("") for key, value in attributes)
 
 
 def encode_response(media_type: str, ignored: int) -> bytes:
@@ -165,6 +183,15 @@ def _counts(point: Any, is_counter: bool, seconds: float) -> tuple[tuple[float, 
     return tuple(map(float, point.bucket_counts)), bounds
 
 
+def _encode_text(text: str) -> bytes:
+    return _encode(AnyValue(string_value=text))
+
+
 def _encode(value: Message) -> bytes:
     encoded: bytes = value.SerializeToString(deterministic=True)
     return encoded
+
+
+ENDS: Final = ("client", "server")
+_CONNECTION_TYPE, _VIRTUAL = "connection_type", _encode_text(VIRTUAL)
+_OWN_MEANING = frozenset(("source", _encode_text(source)) for source in OWN_MEANING)

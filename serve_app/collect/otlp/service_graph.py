@@ -10,16 +10,17 @@ counts from zero.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import numpy as np
 
 from model.errors import InvalidSnapshot
-from model.snapshot import MeshSnapshot, clean_name
-from serve_app.collect.otlp.decode import Measure, Point
-from serve_app.collect.prometheus.dialects import opentelemetry
+from model.names import escape_name
+from model.snapshot import MeshSnapshot
+from serve_app.collect.otlp.decode import Attributes, Measure, Point, has_connection_type, virtual_end
+from serve_app.collect.prometheus.dialects.opentelemetry import UNKNOWN, USER
 from serve_app.collect.prometheus.frames import Column, Key, bucket_quantile
 from serve_app.collect.prometheus.snapshot import assemble
 from serve_app.settings.roles import SHARES
@@ -29,7 +30,7 @@ EARLY = 0.8  # share of the interval after which a flush can end it: flushes com
 KEEP_INTERVALS = 20  # a series without a point is forgotten after so many
 SECOND = 10**9  # ns
 
-Series = tuple[Measure, str, str, tuple[tuple[str, bytes], ...], int, tuple[float, ...]]
+Series = tuple[Measure, str, str, Attributes, int, tuple[float, ...]]
 Totals = dict[Key, tuple[tuple[float, ...], np.ndarray]]  # bounds and rates by key
 
 
@@ -129,24 +130,43 @@ def _snapshot(graph: ServiceGraph) -> MeshSnapshot | None:
     """The snapshot of the interval; None if no series has a rate."""
     services: dict[Measure, Totals] = defaultdict(dict)
     calls: dict[Measure, Totals] = defaultdict(dict)
+    virtual_servers: Totals = {}
     latest = 0
-    for (measure, client, server, _, _, bounds), one in graph.counters.items():
+    for (measure, client, server, attributes, _, bounds), one in graph.counters.items():
         nanoseconds = one.newest.at - one.before.at
         if nanoseconds <= 0:
             continue
         latest = max(latest, one.newest.at)
         rates = (np.array(one.newest.counts) - one.before.counts) * (SECOND / nanoseconds)
-        callee = (NAMESPACE, clean_name(server))
-        _add(services[measure], callee, bounds, rates)
-        _add(calls[measure], (NAMESPACE, clean_name(client), *callee), bounds, rates)
+        virtual = virtual_end(client, attributes)
+        if virtual == "server" and server == UNKNOWN:
+            continue  # calls to many different callees
+        caller, callee = ((NAMESPACE, escape_name(name)) for name in (client, server))
+        if virtual != "client":
+            _add(calls[measure], caller + callee, bounds, rates)
+        if virtual != "server":
+            _add(services[measure], callee, bounds, rates)
+        elif measure == "client_buckets":  # a virtual server has no durations of its own, but zeros
+            _add(virtual_servers, callee, bounds, rates)
+        elif measure != "server_buckets":
+            _add(services[measure], callee, bounds, rates)
     if not services["requests"]:
         return None
+    services["server_buckets"] = virtual_servers | services["server_buckets"]
     at = datetime.fromtimestamp(latest / SECOND, UTC)
-    external = opentelemetry().external
+    outside = _outside_by_name(graph.counters.keys())
     try:
-        return assemble(_columns(services, "server_buckets"), _columns(calls, "client_buckets"), at, external=external)
-    except InvalidSnapshot:  # no service: all names are external
+        return assemble(_columns(services, "server_buckets"), _columns(calls, "client_buckets"), at, external=outside)
+    except InvalidSnapshot:  # no service: all names are of callers from outside
         return None
+
+
+def _outside_by_name(counters: Collection[Series]) -> frozenset[str]:
+    """Callers that are not services in versions without connection types: the names of virtual nodes that are never
+    called."""
+    if any(has_connection_type(attributes) for _, _, _, attributes, *_ in counters):
+        return frozenset()
+    return frozenset({USER, UNKNOWN} - {server for _, _, server, *_ in counters})
 
 
 def _add(totals: Totals, key: Key, bounds: tuple[float, ...], rates: np.ndarray) -> None:

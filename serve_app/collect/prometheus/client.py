@@ -1,9 +1,10 @@
 """Send instant queries to one Prometheus: all queries of one instant share a deadline, and none is retried.
 
 The HTTP session adds what prometheus-api-client lacks. Queries are sent in the body of a POST, because a long query
-does not fit in a URL. Nothing is retried, because Prometheus answers 503 when it is overloaded. A timeout covers the
-whole reply, not each read from the socket. The size of a reply is limited, and its warnings are kept. Replies are
-decoded by schema, ten times as fast as into dictionaries.
+does not fit in a URL; with GET where a gateway refuses POST. Nothing is retried, because Prometheus answers 503 when
+it is overloaded. A timeout covers the whole reply, not each read from the socket. The size of a reply is limited, and
+what the store says about it is read: an answer that may be incomplete counts as failed (``completeness.py``). Replies
+are decoded by schema, ten times as fast as into dictionaries.
 """
 
 import ssl
@@ -19,20 +20,32 @@ import numpy as np
 import requests
 import urllib3
 from numpy.typing import NDArray
-from prometheus_api_client import PrometheusApiClientException, PrometheusConnect
+from prometheus_api_client import PrometheusConnect
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 from urllib3.util import Retry
 
-from serve_app.net.endpoint import Endpoint, SecretUnreadable
+from serve_app.collect.prometheus.completeness import missing_parts
+from serve_app.collect.prometheus.refusals import (
+    LOGIN,
+    MAY_BE_THE_METHOD,
+    MOST_DETAIL,
+    QUERY_PATH,
+    Failure,
+    QueryFailed,
+    html_page,
+    is_html,
+    refusal,
+)
+from serve_app.net.endpoint import Endpoint, SecretUnreadable, join_url
 from serve_app.net.http import first_line
+from serve_app.net.tokens import NoToken, TokenSource
 
 Numbers = NDArray[np.float64]
 
 MOST_BYTES = 128 << 20  # in one reply
 CHUNK = 1 << 16  # bytes per read; the deadline is checked after each
-
-Failure = Literal["unreachable", "late", "refused", "overloaded", "forbidden", "unreadable", "too_large", "busy"]
+OTHER_METHOD_SECONDS = 60.0  # after POST and GET were refused, until the other one is tried again
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +65,29 @@ class Samples:
 
 
 # A reply can hold hundreds of thousands of these. gc=False is safe, because none can be part of a cycle.
+# Any part may be null: some stores and gateways write null for an empty list.
 class _Point(msgspec.Struct, array_like=True, gc=False):
-    at: float
-    value: float  # sent as text
+    at: float | None
+    value: float | None  # sent as text
 
 
 class _Sample(msgspec.Struct, gc=False):
     metric: msgspec.Raw
-    value: _Point
+    value: _Point | None = None  # a native histogram has none
 
 
 class _Data(msgspec.Struct):
-    resultType: str = ""  # noqa: N815 - Prometheus' name
-    result: list[_Sample] = []
+    resultType: str | None = None  # noqa: N815 - Prometheus' name
+    result: list[_Sample] | None = None
 
 
 class _Body(msgspec.Struct):
-    status: str = ""
+    status: str | None = None
     data: _Data | None = None
-    error: str = ""
-    warnings: list[str] = []
+    error: str | None = None
+    warnings: list[str | None] | None = None
+    infos: list[str | None] | None = None
+    isPartial: bool | None = None  # noqa: N815 - VictoriaMetrics' name
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +96,8 @@ class QueryAnswer:
 
     Attributes:
         samples: the instant vector; empty if no series matches.
-        warnings: warnings from Prometheus, for example about a part of a federation that did not answer.
+        warnings: what Prometheus says about the query or its answer. If it says that a part may be missing, the query
+            counts as failed: ``incomplete``.
         failed: why the query failed; empty if it succeeded, even with an empty result.
         detail: description of the failure, for the log.
         seconds: time until the result was complete.
@@ -103,14 +120,24 @@ class Prometheus:
         at_once: concurrent queries.
         most_bytes: largest reply, decompressed.
         compressed: whether to ask for gzip: a tenth of the bytes, but more CPU time at both ends.
+        tokens: issues bearer tokens, instead of the endpoint's credentials.
+        harmless_warnings: parts of warnings that do not make an answer incomplete.
     """
 
     def __init__(
-        self, endpoint: Endpoint, at_once: int = 4, most_bytes: int = MOST_BYTES, *, compressed: bool = False
+        self,
+        endpoint: Endpoint,
+        at_once: int = 4,
+        most_bytes: int = MOST_BYTES,
+        *,
+        compressed: bool = False,
+        tokens: TokenSource | None = None,
+        harmless_warnings: Sequence[str] = (),
     ) -> None:
-        session = _Session(endpoint, most_bytes)
+        session = _Session(endpoint, most_bytes, tokens)
         session.headers["Accept-Encoding"] = "gzip" if compressed else "identity"
-        base = endpoint.url.rstrip("/")
+        base = endpoint.origin
+        self._harmless = tuple(harmless_warnings)
         self._connect = PrometheusConnect(base, session=session, retry=Retry(0, redirect=0), method="POST")
         session.mount(base, HTTPAdapter(pool_maxsize=at_once, max_retries=Retry(0, redirect=0)))
         self._at_once = at_once
@@ -153,24 +180,25 @@ class Prometheus:
         parameters = {"time": f"{at.timestamp():.3f}", "timeout": f"{max(left, 0.001):.3f}"}
         try:
             reply: _DecodedReply = self._connect.custom_query(query, parameters, timeout=left)
-        except PrometheusApiClientException as error:
-            return QueryAnswer(
-                failed=_classify_status(str(error)), detail=str(error)[:300], seconds=time.monotonic() - began
-            )
-        except requests.RequestException as error:
+        except OSError as error:  # the base class of all errors of requests; unreadable certificates are no others
             return QueryAnswer(failed=_classify_error(error), detail=_describe(error), seconds=time.monotonic() - began)
-        return QueryAnswer(reply.samples, reply.warnings, seconds=time.monotonic() - began, size=reply.size)
+        seconds = time.monotonic() - began
+        missing = missing_parts(reply.warnings, reply.headers, is_partial=reply.is_partial, harmless=self._harmless)
+        said = (*reply.warnings, *reply.infos)
+        if missing:
+            detail = "; ".join(missing)[:MOST_DETAIL]
+            return QueryAnswer(warnings=said, failed="incomplete", detail=detail, seconds=seconds, size=reply.size)
+        return QueryAnswer(reply.samples, said, seconds=seconds, size=reply.size)
 
 
 @dataclass(frozen=True, slots=True)
 class _DecodedReply:
     samples: Samples
     warnings: tuple[str, ...]
+    infos: tuple[str, ...]
+    is_partial: bool
+    headers: Mapping[str, str]
     size: int
-
-
-class _TooLarge(requests.RequestException):
-    """A reply is larger than the limit."""
 
 
 class _Reply(requests.Response):
@@ -180,35 +208,75 @@ class _Reply(requests.Response):
         """The decoded reply, at the place where prometheus-api-client looks for its result.
 
         Raises:
-            requests.exceptions.InvalidJSONError: if the body is incomplete or is not an instant vector.
+            QueryFailed: if the body is incomplete or is not an instant vector.
         """
+        if is_html(self):
+            raise QueryFailed("unreadable", f"expected JSON, got {html_page(self)}; {LOGIN}")
         try:
             body = _decode(self.content)
         except msgspec.MsgspecError as error:
-            raise requests.exceptions.InvalidJSONError(f"{error} in {len(self.content)} bytes") from error
-        if body.data is None or body.data.resultType != "vector":
-            raise requests.exceptions.InvalidJSONError(
-                f"expected an instant vector, came {(body.data or _Data()).resultType or body.error or 'no data'!r}"
-            )
-        return {
-            "data": {"result": _DecodedReply(_to_samples(body.data.result), tuple(body.warnings), len(self.content))}
-        }
+            raise QueryFailed("unreadable", f"{error} in {len(self.content)} bytes") from error
+        if body.status == "error":
+            raise QueryFailed("refused", body.error or "an error without a message")
+        if body.data is None or (body.data.resultType or ("" if body.data.result else "vector")) != "vector":
+            found = (body.data or _Data()).resultType or body.error or "no data"
+            raise QueryFailed("unreadable", f"expected an instant vector, got {found!r}")
+        decoded = _DecodedReply(
+            _to_samples(body.data.result or ()),
+            tuple(filter(None, body.warnings or ())),
+            tuple(filter(None, body.infos or ())),
+            bool(body.isPartial),
+            self.headers,
+            len(self.content),
+        )
+        return {"data": {"result": decoded}}
 
 
 class _Session(requests.Session):
-    def __init__(self, endpoint: Endpoint, most_bytes: int) -> None:
+    def __init__(self, endpoint: Endpoint, most_bytes: int, tokens: TokenSource | None) -> None:
         super().__init__()
         self._most_bytes = most_bytes
-        self.auth = _Auth(endpoint)
+        self._url = join_url(endpoint.url, QUERY_PATH)
+        self._method = "POST"
+        self._other_from = 0.0  # when the other method may be tried
+        self._tokens = tokens
+        self.auth = _Auth(endpoint, tokens)
         if endpoint.ca_file:
             self.verify = str(endpoint.ca_file)
+        if endpoint.certificate_file:
+            own = str(endpoint.certificate_file)
+            self.cert = (own, str(endpoint.key_file)) if endpoint.key_file else own
 
     def request(self, method: str, url: str, **kwargs: Any) -> requests.Response:  # type: ignore[override]
-        """Send a request. Parameters of a POST go into its body; ``timeout`` covers the whole reply, s."""
+        """Send a query; ``timeout`` covers the whole reply, s. Method and URL of prometheus-api-client are not used: it
+        knows no query parameters of the address.
+
+        Gateways that allow only one of POST and GET refuse the other in several ways. The one that works is remembered.
+
+        Raises:
+            QueryFailed: if the reply has another status than 200.
+        """
         until = time.monotonic() + kwargs["timeout"]
-        if method == "POST":
-            kwargs["data"] = kwargs.pop("params", None)
-        reply = super().request(method, url, **kwargs, stream=True, allow_redirects=False)
+        used = self._method
+        reply = self._send(used, until, kwargs)
+        if reply.status_code == 401 and self._has_new_token(reply):
+            reply = self._send(used, until, kwargs)
+        if reply.status_code in MAY_BE_THE_METHOD and time.monotonic() >= self._other_from:
+            other = "GET" if used == "POST" else "POST"
+            second = self._send(other, until, kwargs)
+            if second.status_code not in MAY_BE_THE_METHOD:
+                self._method, reply = other, second
+            else:
+                self._other_from = time.monotonic() + OTHER_METHOD_SECONDS
+        if reply.status_code != 200:
+            raise refusal(reply, self._url, self._method)
+        return reply
+
+    def _send(self, method: str, until: float, options: Mapping[str, Any]) -> _Reply:
+        """Send a request and read the whole reply. Parameters of a POST go into its body."""
+        parameters = {"data" if method == "POST" else "params": options["params"]}
+        options = {**options, "params": None, **parameters, "timeout": max(until - time.monotonic(), 0.001)}
+        reply = super().request(method, self._url, **options, stream=True, allow_redirects=False)
         with reply:
             try:
                 content = self._read(reply, until)
@@ -218,8 +286,16 @@ class _Session(requests.Session):
                 raise requests.exceptions.ContentDecodingError(str(error)) from error
         whole = _Reply()
         whole.status_code, whole.headers, whole.url = reply.status_code, reply.headers, reply.url
-        whole._content = content
+        whole.request, whole._content = reply.request, content
         return whole
+
+    def _has_new_token(self, reply: requests.Response) -> bool:
+        """Whether a token source has another token than the one that was refused."""
+        if self._tokens is None:
+            return False
+        refused = str(reply.request.headers.get("Authorization", "")).removeprefix("Bearer ")
+        self._tokens.reject(refused)
+        return _issue(self._tokens) != refused
 
     def _read(self, reply: requests.Response, until: float) -> bytes:
         parts, size = [], 0
@@ -227,8 +303,10 @@ class _Session(requests.Session):
             parts.append(part)
             size += len(part)
             if size > self._most_bytes:
-                raise _TooLarge(
-                    f"more than {self._most_bytes} bytes; load the rules that `tagae rules` prints into this Prometheus"
+                raise QueryFailed(
+                    "too_large",
+                    f"more than {self._most_bytes} bytes; load the rules that `tagae rules` prints into this "
+                    "Prometheus",
                 )
             if time.monotonic() > until:
                 raise requests.ReadTimeout("the reply was too slow")
@@ -236,17 +314,28 @@ class _Session(requests.Session):
 
 
 class _Auth(AuthBase):
-    """Adds credentials. Secret files are read for each request, because secrets are rotated."""
+    """Adds headers and credentials. Secret files are read for each request, because secrets are rotated."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+    def __init__(self, endpoint: Endpoint, tokens: TokenSource | None) -> None:
+        self._endpoint, self._tokens = endpoint, tokens
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         try:
-            request.headers.update(self._endpoint.auth_headers())
+            request.headers.update(self._endpoint.request_headers())
         except SecretUnreadable as error:
-            raise requests.RequestException(f"secret: {error}") from error
+            raise QueryFailed("forbidden", f"secret: {error}") from error
+        if self._tokens is not None:
+            request.headers["Authorization"] = f"Bearer {_issue(self._tokens)}"
         return request
+
+
+def _issue(tokens: TokenSource) -> str:
+    try:
+        return tokens.token()
+    except SecretUnreadable as error:
+        raise QueryFailed("forbidden", f"secret: {error}") from error
+    except NoToken as error:
+        raise QueryFailed("forbidden", str(error)) from error
 
 
 _BODY = msgspec.json.Decoder(_Body, strict=False)  # strict=False decodes numbers from text, in a third of the time
@@ -260,37 +349,40 @@ def _decode(content: bytes) -> _Body:
 
 
 def _to_samples(samples: Sequence[_Sample]) -> Samples:
-    values = np.fromiter((one.value.value for one in samples), np.float64, len(samples))
+    values = np.fromiter((_number(one) for one in samples), np.float64, len(samples))
     return Samples([bytes(one.metric) for one in samples], values)
 
 
-_STATUS: dict[str, Failure] = {"401": "forbidden", "403": "forbidden", "503": "overloaded", "429": "overloaded"}
+def _number(sample: _Sample) -> float:
+    return np.nan if sample.value is None or sample.value.value is None else sample.value.value
 
 
-def _classify_status(message: str) -> Failure:
-    """The cause, from a message such as ``HTTP Status Code 503 (b'...')``: the exception has no status attribute."""
-    status = message.removeprefix("HTTP Status Code ")[:3]
-    return _STATUS.get(status, "refused")
-
-
-def _classify_error(error: requests.RequestException) -> Failure:
-    if isinstance(error, _TooLarge):
-        return "too_large"
+def _classify_error(error: OSError) -> Failure:
+    if isinstance(error, QueryFailed):
+        return error.failed
     if isinstance(error, requests.Timeout):
         return "late"
-    if isinstance(error, requests.exceptions.InvalidJSONError | requests.exceptions.ContentDecodingError):
+    if isinstance(error, requests.exceptions.ContentDecodingError):
         return "unreadable"
     if isinstance(error, requests.ConnectionError) or isinstance(error.__cause__, ssl.SSLError):
         return "unreachable"
-    return "unreadable"
+    return "unreadable" if isinstance(error, requests.RequestException) else "unreachable"
 
 
-def _describe(error: requests.RequestException) -> str:
+def _describe(error: OSError) -> str:
     """The operating system's reason, such as "connection refused", or else the first line of the error."""
+    if isinstance(error, QueryFailed):
+        return str(error)
+    reason = _system_reason(error) or first_line(error)
+    asks_for_certificate = "certificate required" in reason.replace("_", " ").lower()
+    return f"{reason}; set certificate_file and key_file" if asks_for_certificate else reason
+
+
+def _system_reason(error: OSError) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno and cause.strerror:
             return cause.strerror.lower()
         inner = getattr(cause, "reason", None) or next(iter(cause.args), None)
         cause = cause.__cause__ or (inner if isinstance(inner, BaseException) else None)
-    return first_line(error)
+    return ""

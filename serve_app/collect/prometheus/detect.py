@@ -1,16 +1,33 @@
 """Create the source of a configured mesh; detect the kind of mesh from its metrics if the settings do not name it."""
 
+import logging
+import time
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
+from itertools import takewhile
 
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
-from serve_app.collect.prometheus.dialects import KNOWN, Dialect, Query
+from serve_app.collect.prometheus.combine import combine
+from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.freshness import Clock
+from serve_app.collect.prometheus.gaps import FoundGap, ScrapedJob, find_gaps, scraped_jobs
+from serve_app.collect.prometheus.match import EVERYTHING, Match, matched_metrics, range_selectors
+from serve_app.collect.prometheus.native import SUFFIX, HistogramForm, native
+from serve_app.collect.prometheus.plan import SeriesScope
+from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.collect.prometheus.signals import Queues
 from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions, Role
+from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS
 from serve_app.collect.prometheus.workloads import WorkloadServices
+from serve_app.net.google import GoogleTokens
+from serve_app.net.tokens import OAuth2Client, OAuth2Tokens, TokenSource
 from serve_app.settings import CollectorSettings, GenericSettings, MeshSettings
+from serve_app.settings.roles import SHARES
 
 DETECTION = ("detection", "metrics")
+SUPERSETS = {"istio": "istio-ambient"}  # kinds that read all that another reads, and more
+LOOKBACK_SECONDS, LATEST_SECONDS = 300, 3600  # of an instant query of Prometheus; of the search for older samples
+log = logging.getLogger(__name__)
 
 
 class MeshSource:
@@ -19,75 +36,235 @@ class MeshSource:
     Args:
         mesh: settings of the mesh.
         collector: settings of all meshes.
+        clock: Unix time, s.
     """
 
-    def __init__(self, mesh: MeshSettings, collector: CollectorSettings) -> None:
+    _histograms: HistogramForm  # of the dialect in use
+
+    def __init__(self, mesh: MeshSettings, collector: CollectorSettings, clock: Clock = time.time) -> None:
         endpoint = mesh.endpoint(mesh.prometheus)
         self._origin = endpoint.origin
-        self._prometheus = Prometheus(endpoint, collector.queries_at_once, compressed=mesh.compressed)
+        self._prometheus = Prometheus(
+            endpoint,
+            collector.queries_at_once,
+            compressed=mesh.compressed,
+            tokens=_token_source(mesh),
+            harmless_warnings=mesh.harmless_warnings,
+        )
         self._options = _query_options(collector)
-        dialect = generic_dialect(mesh.generic) if mesh.generic else KNOWN.get(mesh.source)
+        self._scope = SeriesScope(Match(mesh.match), mesh.cluster_label)
+        self._clock = clock
+        self._detects, self._detected_at = mesh.source == "auto", datetime.min.replace(tzinfo=UTC)
+        dialect = configured_dialect(mesh)
         self._queues = Queues(mesh.queues, mesh.queue_query)
         self._source = self._open(dialect) if dialect else None
 
     def poll(self, at: datetime) -> Poll:
         """Poll the snapshot of one instant."""
         if self._source is None:
-            dialect, answers = detect_dialect(self._prometheus, at, self._options.within_seconds)
-            if dialect is None:
-                return Poll(at, None, answers, why=_detection_problem(answers, self._origin))
-            self._source = self._open(dialect)
-        return self._source.poll(at)
+            return self._detect(at)
+        poll = self._poll(self._source, at)
+        is_lost = poll.snapshot is None and not any(answer.failed for answer in poll.answers.values())
+        if self._detects and self._look_again(at, SOON_SECONDS if is_lost else AGAIN_SECONDS) and is_lost:
+            return self._poll(self._source, at)
+        return poll
+
+    def _detect(self, at: datetime) -> Poll:
+        """The first poll of a mesh whose kind is not known yet."""
+        within = self._options.within_seconds
+        dialect, answers = detect_dialect(self._prometheus, at, within, self._scope.match)
+        if dialect is None and self._scope.match:  # the source says what is wrong with the matchers
+            dialect, answers = detect_dialect(self._prometheus, at, within)
+        if dialect is None:
+            failed = any(answer.failed for answer in answers.values())
+            late = None if failed else find_late(self._prometheus, at, within, self._scope.match)
+            return Poll(at, None, answers, why=late or _detection_problem(answers, self._origin, self._scope.match))
+        self._detected_at, self._source = at, self._open(dialect)
+        return self._poll(self._source, at)
+
+    def _poll(self, source: PrometheusSource, at: datetime) -> Poll:
+        """Poll with queries for the histograms that the mesh has."""
+        poll = source.poll(at)
+        within = self._options.within_seconds
+        if other := self._histograms.other_dialect(self._prometheus, poll.answers, at, within, self._scope.match):
+            source.switch(other)
+            return source.poll(at)
+        return poll
+
+    def _look_again(self, at: datetime, apart: float) -> bool:
+        """Detect the kind of mesh again, if the last time was so long ago, s. Returns whether it is another one now.
+
+        A mesh keeps its kind while its series exist, so that a second kind of telemetry beside it changes nothing;
+        except for a kind that reads all that the present one reads, and more. An ingress controller is added, but does
+        not replace a mesh.
+        """
+        source = self._source
+        if source is None or abs((at - self._detected_at).total_seconds()) < apart:
+            return False
+        dialect, answers = detect_dialect(self._prometheus, at, self._options.within_seconds, self._scope.match)
+        if dialect is None or any(answer.failed for answer in answers.values()):
+            return False
+        self._detected_at = at
+        has_series = self._has_requests(source.dialect, at)
+        now, before = _kinds(dialect), _kinds(source.dialect)
+        if now <= before or has_series is None:
+            return False
+        if has_series and not before < now and SUPERSETS.get(source.dialect.name) != dialect.name:
+            return False
+        log.warning(
+            "the mesh at %s was %s and is %s now: its metrics %s",
+            self._origin,
+            ", ".join(sorted(before)),
+            ", ".join(sorted(now)),
+            "have more" if has_series else "have ended",
+        )
+        self._histograms = HistogramForm(dialect)
+        source.switch(dialect)
+        return True
+
+    def _has_requests(self, dialect: Dialect, at: datetime) -> bool | None:
+        """Whether series of a dialect's requests exist; None if the query failed."""
+        selectors = range_selectors(dialect.services["requests"].promql)
+        text = " or ".join(f"count({self._scope.match.apply(one)})" for one in selectors)
+        answer = self._prometheus.ask({"requests": text}, at, self._options.within_seconds)["requests"]
+        return None if answer.failed else len(answer.samples) > 0
 
     def _open(self, dialect: Dialect) -> PrometheusSource:
-        return PrometheusSource(self._prometheus, dialect, self._options, self._queues)
+        self._histograms = HistogramForm(dialect)
+        return PrometheusSource(
+            self._prometheus, dialect, self._options, self._queues, scope=self._scope, clock=self._clock
+        )
 
     @property
     def workload_services(self) -> WorkloadServices:
         """Known services of each workload."""
         return self._source.workload_services if self._source else {}
 
+    def gaps(self, at: datetime) -> list[FoundGap]:
+        """What the sources of this mesh are not configured for; of all sources if none is known."""
+        dialects = [self._histograms.dialect] if self._source else KNOWN.values()
+        return find_gaps(self._prometheus, dialects, at, self._options.within_seconds, self._scope.match)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The sources that are read, as in the settings; empty if none is known."""
+        if self._source is None:
+            return ()
+        dialect = self._histograms.dialect
+        return tuple(one.name.removesuffix(SUFFIX) for one in (dialect, *dialect.beside))
+
+    def jobs(self, at: datetime) -> dict[str, ScrapedJob] | None:
+        """What this Prometheus scrapes, by job; None if it does not answer."""
+        return scraped_jobs(self._prometheus, at, self._options.within_seconds)
+
     def close(self) -> None:
         """Cancel running queries and close the connections."""
         self._prometheus.close()
 
 
+def configured_dialect(mesh: MeshSettings) -> Dialect | None:
+    """The dialect of the settings, or all of them combined; None if it must be detected."""
+    if mesh.source == "auto":
+        return None
+    own = {"generic": generic_dialect(mesh.generic)} if mesh.generic else {}
+    return combine([own.get(name) or KNOWN[name] for name in mesh.sources])
+
+
 def generic_dialect(settings: GenericSettings) -> Dialect:
     """The dialect with the queries of the settings."""
     services, calls = (
-        {role: Query(query.promql, labels, query.unit) for role, query in queries.items()}
+        {
+            role: Query(query.promql, labels, query.unit, "max" if role in SHARES else "sum")
+            for role, query in queries.items()
+        }
         for queries, labels in ((settings.services, settings.service_labels), (settings.calls, settings.call_labels))
     )
-    return Dialect("generic", services, calls, (), frozenset(settings.external))
+    return Dialect(
+        "generic",
+        services,
+        calls,
+        (),
+        frozenset(settings.external),
+        in_flight_of_durations="long_requests" in services,
+    )
 
 
 def detect_dialect(
-    prometheus: Prometheus, at: datetime, within: float
+    prometheus: Prometheus, at: datetime, within: float, match: Match = EVERYTHING
 ) -> tuple[Dialect | None, Mapping[Role, QueryAnswer]]:
-    """Find the first known dialect whose metrics exist.
+    """Find the first known dialect whose metrics exist, with the ingress controllers that exist beside it.
 
     Returns:
         The dialect, or None; and the results of the queries.
     """
-    results = prometheus.ask({name: _signature_query(one) for name, one in KNOWN.items()}, at, within)
-    found = (one for name, one in KNOWN.items() if len(results[name].samples))
-    return next(found, None), {(DETECTION[0], name): answer for name, answer in results.items()}
+    results = prometheus.ask({name: _signature_query(one, match) for name, one in KNOWN.items()}, at, within)
+    found = [one for name, one in KNOWN.items() if len(results[name].samples)]
+    mesh = next((one for one in found if not one.front_door), None)
+    front_doors = [one for one in found if one.front_door]
+    dialect = combine([mesh, *front_doors] if mesh else front_doors) if found else None
+    # A failed query may be about a dialect that comes first, or about an ingress controller.
+    earlier = list(takewhile(lambda one: one is not mesh, KNOWN.values()))
+    if any(results[one.name].failed for one in KNOWN.values() if one.front_door or one in earlier):
+        dialect = None
+    return dialect, {(DETECTION[0], name): answer for name, answer in results.items()}
 
 
-def _signature_query(dialect: Dialect) -> str:
-    return " or ".join(f"count({series})" for series in dialect.signature)
+def _kinds(dialect: Dialect) -> set[str]:
+    return {one.name.removesuffix(SUFFIX) for one in (dialect, *dialect.beside)}
 
 
-def _detection_problem(answers: Mapping[Role, QueryAnswer], origin: str) -> str:
+def find_late(prometheus: Prometheus, at: datetime, within: float, match: Match) -> str:
+    """Why no dialect is found although there was one: its samples have ended, or arrive so late that they are behind
+    the lookback of Prometheus. Empty if there are none in the last hour, or if the query fails."""
+    steps = range(LOOKBACK_SECONDS, LATEST_SECONDS, LOOKBACK_SECONDS)
+    series = {name: [match.apply(one) for one in dialect.signature] for name, dialect in KNOWN.items()}
+    texts = {
+        name: " or ".join(f"0 * count({one} offset {seconds}s) + {seconds}" for seconds in steps for one in ones)
+        for name, ones in series.items()
+    }
+    for name, answer in prometheus.ask(texts, at, within).items():
+        if len(answer.samples):
+            age = int(answer.samples.values.min())
+            most = age + LOOKBACK_SECONDS
+            return (
+                f"the newest sample of {series[name][0]} is {age // 60} to {most // 60} minutes old; check what "
+                f"scrapes the mesh, or set behind_seconds = {most} if data always come so late"
+            )
+    return ""
+
+
+def _signature_query(dialect: Dialect, match: Match) -> str:
+    signature = dict.fromkeys((*dialect.signature, *native(dialect).signature))
+    return Query(" or ".join(f"count({series})" for series in signature), ()).at(0, match=match)
+
+
+def _detection_problem(answers: Mapping[Role, QueryAnswer], origin: str, match: Match) -> str:
     failed = next((answer for answer in answers.values() if answer.failed), None)
     if failed:
         reach = "cannot reach Prometheus" if failed.failed == "unreachable" else f"{failed.failed}: Prometheus"
         return f"{reach} at {origin}: {failed.detail}"
-    series = ", ".join(name for one in KNOWN.values() for name in one.signature)
-    return (
-        f"expected the metrics of a mesh, found none of {series}; check that this Prometheus scrapes the mesh, or set "
-        "source = generic with queries of your own"
+    names = dict.fromkeys(
+        name for one in KNOWN.values() for series in one.signature[:1] for name in matched_metrics(series)
     )
+    return (
+        f"expected the metrics of a mesh, found none of {', '.join(names)}; check that this Prometheus scrapes the mesh"
+        f"{', correct match' if match else ''}, or set source = generic with queries of your own"
+    )
+
+
+def _token_source(mesh: MeshSettings) -> TokenSource | None:
+    if mesh.oauth2 is not None:
+        return OAuth2Tokens(
+            OAuth2Client(
+                mesh.oauth2.token_url,
+                mesh.oauth2.client_id,
+                mesh.oauth2.client_secret_file,
+                mesh.oauth2.scopes,
+                mesh.oauth2.parameters,
+                mesh.oauth2.ca_file,
+            )
+        )
+    return GoogleTokens() if mesh.google else None
 
 
 def _query_options(collector: CollectorSettings) -> QueryOptions:
@@ -97,4 +274,7 @@ def _query_options(collector: CollectorSettings) -> QueryOptions:
         collector.deadline_seconds,
         collector.keep_seconds,
         collector.recorded_from_calls,
+        collector.behind_seconds,
+        follows_scrapes="window_seconds" not in collector.model_fields_set,
+        follows_lag="behind_seconds" not in collector.model_fields_set,
     )

@@ -1,10 +1,11 @@
-"""CPU, memory, controllers and annotations from cAdvisor and kube-state-metrics in the same Prometheus.
+"""Controllers, autoscalers and annotations from kube-state-metrics in the same Prometheus.
 
 This needs no permission in the cluster, and works for past periods too. All queries are by workload (deployment,
-stateful set, daemon set); values are then assigned to the services that a workload serves.
+stateful set, Argo Rollout, ...); values are then assigned to the services that a workload serves. Pods are in
+:mod:`~serve_app.collect.prometheus.pods`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -12,95 +13,123 @@ import numpy as np
 from model.incidents.mutes import LEVELS
 from model.snapshot import IntArray, Sensitivity, ServicePolicy
 from serve_app.api.schemas.base import MOST_REASON
-from serve_app.collect.prometheus.dialects import Query
 from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
+from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.workloads import Controller, WorkloadServices
 
 WORKLOAD = ("namespace", "workload")
 
-_BY = "sum by (namespace, workload)"
-_OWNED_BY_REPLICAS = (
-    'label_replace(kube_pod_owner{owner_kind="ReplicaSet"}, "replicaset", "$1", "owner_name", "(.*)")'
-    " * on (namespace, replicaset) group_left (workload)"
-    ' label_replace(kube_replicaset_owner{owner_kind="Deployment"}, "workload", "$1", "owner_name", "(.*)")'
+NO_OWNER = "|<none>"  # kind of a missing owner, by version of kube-state-metrics; a regular expression
+CONTROLLER = 'owner_is_controller!="false"'
+_WORKLOAD = f"max by ({', '.join(WORKLOAD)})"
+
+# Replicas and generations by kind of controller: the series, and its label with the name. A daemon set has one
+# replica or none: the number of its pods is the number of nodes, which is no decision about it.
+_REPLICAS = (
+    ("kube_deployment_spec_replicas{$match}", "deployment"),
+    ("kube_statefulset_replicas{$match}", "statefulset"),
+    ("clamp_max(kube_daemonset_status_desired_number_scheduled{$match}, 1)", "daemonset"),
+    ("openshift_deploymentconfig_spec_replicas{$match}", "deploymentconfig"),
+    ("kruise_cloneset_spec_replicas{$match}", "cloneset"),
 )
-_OWNED = 'label_replace(kube_pod_owner{owner_kind=~"StatefulSet|DaemonSet"}, "workload", "$1", "owner_name", "(.*)")'
-OWNER = f"max by (namespace, pod, workload) ({_OWNED_BY_REPLICAS} or {_OWNED})"
+_GENERATIONS = (
+    ("kube_deployment_metadata_generation{$match}", "deployment"),
+    ("kube_statefulset_metadata_generation{$match}", "statefulset"),
+    ("kube_daemonset_metadata_generation{$match}", "daemonset"),
+    ("openshift_deploymentconfig_metadata_generation{$match}", "deploymentconfig"),
+    ("kruise_cloneset_metadata_generation{$match}", "cloneset"),
+)
+
+_OWNERS_OF_PODS = ("replicaset", "replicationcontroller")
 
 
-def _sum_by_pod(series: str) -> str:
-    return f"sum by (namespace, pod) ({series})"
+def with_owner(owners: str, label: str) -> str:
+    """PromQL for controllers with the owner of each in the label ``workload``; a controller without one owns itself.
 
-
-def _sum_by_workload(by_pod: str) -> str:
-    return f"{_BY} (({by_pod}) * on (namespace, pod) group_left (workload) {OWNER})"
-
-
-def _capacity(resource: str) -> str:
-    """How much of a resource a workload may use: limits of each pod, or its requests, or the size of its node.
-
-    Owners are joined once, after summing, because that join is the expensive part of the query.
+    Args:
+        owners: series about owners, for example of ``kube_job_owner``.
+        label: of the controller's name.
     """
-    limits, requests = (
-        _sum_by_pod(f'kube_pod_container_resource_{kind}{{resource="{resource}"}}') for kind in ("limits", "requests")
-    )
-    node = _sum_by_pod(f'kube_pod_info * on (node) group_left () kube_node_status_allocatable{{resource="{resource}"}}')
-    return _sum_by_workload(f"{limits} or {requests} or {node}")
+    return f'label_replace({_by_name(owners, label)}, "workload", "$1", "owner_name", "([^<].*)")'
 
 
-def _controller_series(deployment: str, stateful_set: str) -> str:
-    parts = (
-        f'label_replace({metric}, "workload", "$1", "{label}", "(.*)")'
-        for metric, label in ((deployment, "deployment"), (stateful_set, "statefulset"))
+def _by_name(series: str, label: str) -> str:
+    return f'label_replace({series}, "workload", "$1", "{label}", "(.*)")'
+
+
+def _of_owned(operation: str, amount: str, kind: str, only: str = "") -> str:
+    """Sum or maximum of an amount of replica sets (or replication controllers) with one owner, if it is no
+    deployment. kube-state-metrics does not know such owners themselves, for example Argo Rollouts."""
+    owners = f'kube_{kind}_owner{{$match {CONTROLLER},owner_kind!="Deployment"}}'
+    owned = f"max by (namespace, {kind}) ({amount} and on (namespace, {kind}) {owners}{only})"
+    owner = f"topk by (namespace, {kind}) (1, {with_owner(owners, kind)})"
+    return f"{operation} by ({', '.join(WORKLOAD)}) ({owned} * on (namespace, {kind}) group_left (workload) {owner})"
+
+
+def _desired() -> str:
+    """Argo Rollouts exports the replicas of its rollouts, often with our labels renamed."""
+    rollouts = 'label_replace(rollout_info_replicas_desired{$match}, "namespace", "$1", "exported_namespace", "(.+)")'
+    named = " or ".join([*(_by_name(*one) for one in _REPLICAS), _by_name(rollouts, "name")])
+    owned = (_of_owned("sum", f"kube_{kind}_spec_replicas{{$match}}", kind) for kind in _OWNERS_OF_PODS)
+    return " or ".join((f"{_WORKLOAD} ({named})", *owned))
+
+
+def _generation() -> str:
+    named = " or ".join(_by_name(*one) for one in _GENERATIONS)
+    owned = (  # when the newest was made, first of those that run
+        _of_owned("max", f"kube_{kind}_created{{$match}}", kind, only)
+        for kind in _OWNERS_OF_PODS
+        for only in (f" and kube_{kind}_spec_replicas{{$match}} > 0", "")
     )
-    return f"max by (namespace, workload) ({' or '.join(parts)})"
+    return " or ".join((f"{_WORKLOAD} ({named})", *owned))
 
 
 def _annotation_series(annotation: str) -> str:
     """Workloads with ``tagae.io/ANNOTATION``, its name and value. kube-state-metrics turns annotations into labels."""
     label = f"annotation_tagae_io_{annotation}"
-    parts = (
-        f'label_replace(kube_{kind}_annotations{{{label}!=""}}, "workload", "$1", "{kind}", "(.*)")'
-        for kind in ("deployment", "statefulset", "daemonset")
-    )
-    with_value = f'label_replace({" or ".join(parts)}, "value", "$1", "{label}", "(?s)(.*)")'
+    parts = [
+        _by_name(f'kube_{kind}_annotations{{$match {label}!=""}}', "job_name" if kind == "job" else kind)
+        for kind in ("deployment", "statefulset", "daemonset", "cronjob", "job")
+    ]
+    without_owner = f'kube_replicaset_owner{{$match owner_kind=~"{NO_OWNER}"}}'  # others have copies of annotations
+    replica_sets = f'kube_replicaset_annotations{{$match {label}!=""}} and on (namespace, replicaset) {without_owner}'
+    return _with_annotation(" or ".join((*parts, _by_name(f"({replica_sets})", "replicaset"))), annotation)
+
+
+def _with_annotation(series: str, annotation: str) -> str:
+    label = f"annotation_tagae_io_{annotation}"
+    with_value = f'label_replace({series}, "value", "$1", "{label}", "(?s)(.*)")'
     return f'label_replace({with_value}, "annotation", "{annotation}", "{label}", "(?s).*")'
 
 
-RUNNING = 'container!="",container!="POD"'
-RESOURCES = {
-    "cpu_usage": Query(
-        _sum_by_workload(_sum_by_pod(f"rate(container_cpu_usage_seconds_total{{{RUNNING}}}[$window])")), WORKLOAD
-    ),
-    "cpu_capacity": Query(_capacity("cpu"), WORKLOAD),
-    "memory_usage": Query(_sum_by_workload(_sum_by_pod(f"container_memory_working_set_bytes{{{RUNNING}}}")), WORKLOAD),
-    "memory_capacity": Query(_capacity("memory"), WORKLOAD),
-}
 CONTROLLERS = {
-    "desired": Query(_controller_series("kube_deployment_spec_replicas", "kube_statefulset_replicas"), WORKLOAD),
-    "generation": Query(
-        _controller_series("kube_deployment_metadata_generation", "kube_statefulset_metadata_generation"), WORKLOAD
-    ),
+    "desired": Query(_desired(), WORKLOAD, joined_by="max"),
+    "generation": Query(_generation(), WORKLOAD, joined_by="max"),
 }
 MUTE, SENSITIVITY = "mute", "sensitivity"
 _ANNOTATION = (*WORKLOAD, "annotation", "value")
+_POD_ANNOTATION = ("annotation", "value", "pod", "namespace")
+
+
+def _annotations(labels: tuple[str, ...], of: Callable[[str], str]) -> Query:
+    return Query(f"group by ({', '.join(labels)}) ({of(MUTE)} or {of(SENSITIVITY)})", labels, joined_by="max")
+
+
 ANNOTATIONS = {
-    "annotations": Query(
-        f"group by ({', '.join(_ANNOTATION)}) ({_annotation_series(MUTE)} or {_annotation_series(SENSITIVITY)})",
-        _ANNOTATION,
-    )
+    "annotations": _annotations(_ANNOTATION, _annotation_series),
+    # Of the template of the pods, for controllers that kube-state-metrics does not know.
+    "pod_annotations": _annotations(
+        _POD_ANNOTATION,
+        lambda one: _with_annotation(f'kube_pod_annotations{{$match annotation_tagae_io_{one}!=""}}', one),
+    ),
 }
 NOT_REASONS = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0"})  # ambiguous as a reason to mute
 _AUTOSCALED = (
-    'label_replace(kube_horizontalpodautoscaler_info{scaletargetref_kind=~"Deployment|StatefulSet"}, "workload", "$1",'
-    ' "scaletargetref_name", "(.*)") * on (namespace, horizontalpodautoscaler) group_left ()'
-    " kube_horizontalpodautoscaler_status_desired_replicas"
+    'label_replace(kube_horizontalpodautoscaler_info{$match}, "workload", "$1", "scaletargetref_name", "(.*)")'
+    " * on (namespace, horizontalpodautoscaler) group_left ()"
+    " max by (namespace, horizontalpodautoscaler) (kube_horizontalpodautoscaler_status_desired_replicas{$match})"
 )
-_CORDONED = "kube_pod_info * on (node) group_left () (max by (node) (kube_node_spec_unschedulable) == 1)"
-OPTIONAL = {  # further series about planned changes
-    "autoscaled": Query(f"max by (namespace, workload) ({_AUTOSCALED})", WORKLOAD),
-    "cordoned": Query(_sum_by_workload(_sum_by_pod(_CORDONED)), WORKLOAD),
-}
+AUTOSCALERS = {"autoscaled": Query(f"{_WORKLOAD} ({_AUTOSCALED})", WORKLOAD, joined_by="max")}
 
 
 def read_controllers(columns: Mapping[str, Column]) -> dict[Key, Controller]:
@@ -109,11 +138,6 @@ def read_controllers(columns: Mapping[str, Column]) -> dict[Key, Controller]:
     scaled = _by_key(columns["autoscaled"]) if "autoscaled" in columns else {}
     known = (key for key in desired if key in generation and np.isfinite(desired[key] + generation[key]))
     return {key: Controller(int(desired[key]), int(generation[key]), scaled.get(key) == desired[key]) for key in known}
-
-
-def read_cordoned(columns: Mapping[str, Column]) -> frozenset[Key] | None:
-    """Workloads with pods on cordoned nodes; None if unknown."""
-    return frozenset(columns["cordoned"].keys) if "cordoned" in columns else None
 
 
 def _by_key(column: Column) -> dict[Key, float]:
@@ -156,17 +180,24 @@ class ServiceMapping:
         return found
 
 
-def read_annotations(annotations: Column, serving: ServiceMapping) -> tuple[list[ServicePolicy], list[str]]:
+def read_annotations(
+    annotations: Iterable[Column | None], serving: ServiceMapping
+) -> tuple[list[ServicePolicy], list[str]]:
     """Read the policies of services from annotations of their workloads.
 
     A service is muted if one of its workloads is. The highest of several sensitivities counts.
+
+    Args:
+        annotations: keys are namespace, workload, annotation and value. None stands for no annotations.
+        serving: which workload serves which service.
 
     Returns:
         The policies; and a description of each invalid annotation, which is ignored.
     """
     policies: dict[str, ServicePolicy] = {}
     ignored = []
-    for namespace, workload, annotation, value in sorted(annotations.keys):
+    keys = {key for column in annotations if column is not None for key in column.keys}
+    for namespace, workload, annotation, value in sorted(keys):
         policy = _parse_annotation(annotation, value.strip())
         if isinstance(policy, str):
             ignored.append(f"{namespace}/{workload}: tagae.io/{annotation}: {policy}, came {value[:80]!r}")
@@ -192,14 +223,3 @@ def _merge(one: ServicePolicy, other: ServicePolicy) -> ServicePolicy:
     """Combine two policies of one service."""
     given = [each.sensitivity for each in (one, other) if each.sensitivity is not None]
     return replace(one, sensitivity=min(given, key=LEVELS.__getitem__, default=None), mute=one.mute or other.mute)
-
-
-def utilisation(usage: Column, capacity: Column, serving: ServiceMapping) -> Column:
-    """Usage over capacity by service, summed over its workloads for which both are known."""
-    workloads, services = serving.pairs()
-    used, available = (column.align(serving.workloads, workloads) for column in (usage, capacity))
-    known = np.isfinite(used) & (available > 0)
-    count = len(serving.services)
-    totals = [np.bincount(services[known], amount[known], count) for amount in (used, available)]
-    present = np.flatnonzero(totals[1])
-    return Column(serving.services, present, totals[0][present] / totals[1][present])

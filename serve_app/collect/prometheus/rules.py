@@ -4,10 +4,20 @@ Prometheus evaluates the rules once per interval. Rules and the queries that rea
 so they cannot drift apart. The name of a rule contains the rate window; with another window, other rules are needed.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from serve_app.collect.prometheus.dialects import Dialect, Query, by
+from serve_app.collect.prometheus.long_requests import (
+    Border,
+    infinite_bound,
+    long_bounds,
+    long_requests,
+    short_bounds,
+    without_long,
+)
+from serve_app.collect.prometheus.match import EVERYTHING, Match
+from serve_app.collect.prometheus.query import Dialect, Query, by
 from serve_app.settings.roles import SHARES, Role
 
 SERVICE, CALL, MESH = "tagae_service", "tagae_call", "tagae_mesh"  # first part of a rule's name
@@ -15,10 +25,12 @@ MOST_INTERVALS = 3.0  # age of recorded values, in intervals, above which the ru
 _NAMES: dict[Role, str] = {
     "requests": "requests:rate{window}",
     "failures": "failures:rate{window}",
+    "cancelled": "cancelled:rate{window}",
     "p50": "latency_seconds:p50_rate{window}",
     "p99": "latency_seconds:p99_rate{window}",
     "connections": "connections:sum{window}",
     "in_flight": "in_flight:rate{window}",
+    "long_requests": "long_requests:rate{window}",
 }
 
 
@@ -36,55 +48,87 @@ class RecordingRules:
 
     Attributes:
         dialect: queries that read the recorded series, with the same keys and quantiles instead of buckets.
-        calls: PromQL for the number of recorded calls; empty result if there are no rules or they are behind.
+        calls: query for the number of recorded calls; empty result if there are no rules or they are behind.
         rules: all rules; a rule uses only rules before it.
     """
 
     dialect: Dialect
-    calls: str
+    calls: Query
     rules: tuple[Rule, ...]
 
 
-def recording_rules(dialect: Dialect, interval_seconds: float, window_seconds: float) -> RecordingRules:
-    """The rules of a dialect, for evaluation every ``interval_seconds`` with rates over ``window_seconds``."""
+def recording_rules(
+    dialect: Dialect, interval_seconds: float, window_seconds: float, match: Match = EVERYTHING
+) -> RecordingRules:
+    """The rules of a dialect, for evaluation every ``interval_seconds`` with rates over ``window_seconds``.
+
+    ``match`` restricts what is recorded. The series that are read have its labels, too: from the rules, or as external
+    labels of the Prometheus that evaluates them.
+    """
     window = _duration(window_seconds)
     source = dialect.name.replace("-", "_")
     rules: list[Rule] = []
     queries: dict[str, dict[Role, Query]] = {SERVICE: {}, CALL: {}}
     for level, originals in ((SERVICE, dialect.services), (CALL, dialect.calls)):
-        for role, query in _recorded_queries(originals):
+        needs_long = level == SERVICE and dialect.in_flight_of_durations
+        for role, query in _recorded_queries(originals, window_seconds, needs_long):
             name = f"{level}:{source}_{_NAMES[role].format(window=window)}"
-            rules.append(Rule(name, query.at(window_seconds)))
+            rules.append(Rule(name, query.at(window_seconds, match=match)))
             # max, because two Prometheus servers may record the same mesh.
-            queries[level][role] = Query(f"max by ({by(query.labels)}) ({name})", query.labels)
+            queries[level][role] = Query(
+                f"max by ({by(query.labels)}) ({name}{{$match}})", query.labels, joined_by="max"
+            )
     count = f"{MESH}:{source}_calls:count_rate{window}"
-    rules.append(Rule(count, f"count({CALL}:{source}_{_NAMES['requests'].format(window=window)} > 0)"))
-    fresh = f"time() - timestamp({count}) <= {MOST_INTERVALS * interval_seconds:g}"
+    names = tuple(label for label in dialect.calls["requests"].labels if not label.startswith("?"))  # once for a call
+    recorded = f"max by ({by(names)}) ({CALL}:{source}_{_NAMES['requests'].format(window=window)} > 0)"
+    rules.append(Rule(count, f"count({recorded})"))
+    fresh = f"time() - timestamp({count}{{$match}}) <= {MOST_INTERVALS * interval_seconds:g}"
     reading = replace(dialect, services=queries[SERVICE], calls=queries[CALL])
-    return RecordingRules(reading, f"max({count} and {fresh})", tuple(rules))
+    return RecordingRules(reading, Query(f"max({count}{{$match}} and {fresh})", ()), tuple(rules))
 
 
-def render_rules(dialects: Mapping[str, Dialect], interval_seconds: float, window_seconds: float) -> str:
-    """A rule file for Prometheus (YAML). Each dialect is a group, whose rules are evaluated at the same instant."""
+def render_rules(
+    dialects: Mapping[str, Dialect], interval_seconds: float, window_seconds: float, match: Match = EVERYTHING
+) -> str:
+    """A rule file for Prometheus (YAML). Each dialect is a group, whose rules are evaluated at the same instant.
+
+    Recorded series get the labels of ``match``, which has one value for each.
+    """
+    labels = {label: values[0] for label, values in match.values.items()}
     lines = [
         "# Written by `tagae rules`: recording rules that TAGAE reads for large meshes.",
         "groups:",
     ]
     for name, dialect in dialects.items():
         lines += [f"  - name: tagae-{name}", f"    interval: {_duration(interval_seconds)}", "    rules:"]
-        for rule in recording_rules(dialect, interval_seconds, window_seconds).rules:
+        for rule in recording_rules(dialect, interval_seconds, window_seconds, match).rules:
             lines += [f"      - record: {rule.record}", f"        expr: |-\n          {rule.expr}"]
+            if labels:
+                lines += [
+                    "        labels:",
+                    *(f"          {name}: {json.dumps(value)}" for name, value in labels.items()),
+                ]
     return "\n".join(lines) + "\n"
 
 
-def _recorded_queries(queries: Mapping[Role, Query]) -> Iterator[tuple[Role, Query]]:
+def _recorded_queries(
+    queries: Mapping[Role, Query], window_seconds: float, needs_long: bool
+) -> Iterator[tuple[Role, Query]]:
     """Yield the query to record for each role, in our units, one series per key; quantiles instead of buckets."""
     for role, query in queries.items():
         if role != "buckets":
             yield role, _convert_unit(query, _sum_by_key(query))
             continue
+        border, keys = Border.of(window_seconds, query.unit), by(query.labels)
+        short, long, infinite = (
+            _sum_by_key(query.where(matcher), "le")
+            for matcher in (short_bounds(border), long_bounds(border), infinite_bound())
+        )
+        buckets = without_long(short, long, keys)
         for name, share in SHARES.items():
-            yield name, _convert_unit(query, f"histogram_quantile({share:g}, {_sum_by_key(query, 'le')})")
+            yield name, _convert_unit(query, f"histogram_quantile({share:g}, {buckets})")
+        if needs_long:
+            yield "long_requests", Query(long_requests(infinite, long, keys), query.labels)
 
 
 def _sum_by_key(query: Query, *more: str) -> str:

@@ -1,7 +1,7 @@
-"""Signals from cAdvisor, kube-state-metrics, kubelets and exporters of brokers in the same Prometheus.
+"""Signals from cAdvisor, kube-state-metrics, kubelets, exporters of brokers and the mesh in the same Prometheus.
 
 Few meshes have all of these series, so the collector looks for them now and then, and queries only those that exist.
-All signals of pods are one query: the join of pods with their workloads is its most expensive part.
+Signals of pods are by pod; :class:`~serve_app.collect.prometheus.pods.Pods` knows their workloads.
 
 - CPU throttling is the share of the CPU periods of a service's most throttled container, over all of its pods: a
   busy pod has more CPU periods than an idle one, so it counts more; a sidecar that is not throttled hides nothing.
@@ -9,6 +9,7 @@ All signals of pods are one query: the join of pods with their workloads is its 
 - Disk is the fullest volume that a pod of the service mounts; 1 if one of their nodes reports disk pressure.
 - A queue belongs to the service of the settings, or to the only service or workload with the name of the queue or of
   the consumer group.
+- Requests on which callers gave up are no failures of the service. The proxies of some meshes tell them apart.
 """
 
 from collections import defaultdict
@@ -17,28 +18,31 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from model.names import original_name
 from model.snapshot import LARGEST_VALUE, Signal, SignalKind
-from serve_app.collect.prometheus.dialects import Query
 from serve_app.collect.prometheus.frames import Column, Key
-from serve_app.collect.prometheus.kubernetes import OWNER, RUNNING, WORKLOAD
+from serve_app.collect.prometheus.pods import POD, RUNNING, Pods
+from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.workloads import WorkloadServices
 
 PODS, DISK, QUEUES = "pods", "disk", "queues"  # roles of the queries
 QUEUE = ("queue",)
 FIND_AGAIN = 600.0  # s between two looks for series
 LEAST_THROTTLED = 0.01  # share of CPU periods that is sent
+LEAST_CANCELLED = 0.01  # share of requests that is sent
+FEW_CANCELLED = 3.0  # requests in the rate window, below which callers gave up by chance
 LONGEST_SINCE = 600.0  # s that a query of events looks back after failures
 
 # What is looked for, by source: a series that exists if the source does.
 THROTTLING, RESTARTS, OOM_EVENTS, PENDING = "throttling", "restarts", "oom_events", "pending"
 VOLUMES, NODES = "volumes", "nodes"
 SOURCES = {
-    THROTTLING: "container_cpu_cfs_periods_total",
-    RESTARTS: "kube_pod_container_status_restarts_total",
-    OOM_EVENTS: "container_oom_events_total",
-    PENDING: 'kube_pod_status_phase{phase="Pending"}',
-    VOLUMES: "kubelet_volume_stats_capacity_bytes",
-    NODES: 'kube_node_status_condition{condition="DiskPressure"}',
+    THROTTLING: "container_cpu_cfs_periods_total{$match}",
+    RESTARTS: "kube_pod_container_status_restarts_total{$match}",
+    OOM_EVENTS: "container_oom_events_total{$match}",
+    PENDING: 'kube_pod_status_phase{$match phase="Pending"}',
+    VOLUMES: "kubelet_volume_stats_capacity_bytes{$match}",
+    NODES: 'kube_node_status_condition{$match condition="DiskPressure"}',
 }
 # Depth of queues by broker: the series, and its label with the name of the queue or of the consumer group. Prometheus'
 # own plugin for RabbitMQ has queues only in its detailed series.
@@ -55,7 +59,7 @@ BROKERS = {
 _THROTTLED, _PERIODS, _RESTARTED, _KILLED, _OOM, _PENDING = (
     "throttled", "periods", "restarted", "killed", "oom_events", "pending",
 )  # fmt: skip
-_POD_KEY = (*WORKLOAD, "container", "signal")
+_POD_KEY = ("container", "signal", *POD)
 _CONTAINER = "by (namespace, pod, container)"
 
 
@@ -80,11 +84,12 @@ def _increase(counter: str) -> str:
 
 
 def _rate(counter: str) -> str:
-    return f"sum {_CONTAINER} (rate({counter}{{{RUNNING}}}[$window]))"
+    """A container counts once that two targets report."""
+    return f"max {_CONTAINER} (rate({counter}{{$match {RUNNING}}}[$window]))"
 
 
-_RESTARTS = _increase("kube_pod_container_status_restarts_total")
-_OOM_KILLED = 'kube_pod_container_status_last_terminated_reason{reason="OOMKilled"} > 0'
+_RESTARTS = _increase("kube_pod_container_status_restarts_total{$match}")
+_OOM_KILLED = 'kube_pod_container_status_last_terminated_reason{$match reason="OOMKilled"} > 0'
 _POD_PARTS: dict[str, dict[str, str]] = {  # by source
     THROTTLING: {
         _THROTTLED: _rate("container_cpu_cfs_throttled_periods_total"),
@@ -94,17 +99,18 @@ _POD_PARTS: dict[str, dict[str, str]] = {  # by source
         _RESTARTED: _RESTARTS,
         _KILLED: f"({_RESTARTS}) and on (namespace, pod, container) ({_OOM_KILLED})",
     },
-    OOM_EVENTS: {_OOM: _increase(f"container_oom_events_total{{{RUNNING}}}")},
-    PENDING: {_PENDING: 'max by (namespace, pod) (kube_pod_status_phase{phase="Pending"}) > 0'},
+    OOM_EVENTS: {_OOM: _increase(f"container_oom_events_total{{$match {RUNNING}}}")},
+    PENDING: {_PENDING: 'max by (namespace, pod) (kube_pod_status_phase{$match phase="Pending"}) > 0'},
 }
 _VOLUME = (
-    "kube_pod_spec_volumes_persistentvolumeclaims_info"
+    "kube_pod_spec_volumes_persistentvolumeclaims_info{$match}"
     " * on (namespace, persistentvolumeclaim) group_left ()"
-    " max by (namespace, persistentvolumeclaim) (kubelet_volume_stats_used_bytes / kubelet_volume_stats_capacity_bytes)"
+    " (max by (namespace, persistentvolumeclaim) (kubelet_volume_stats_used_bytes{$match})"
+    " / max by (namespace, persistentvolumeclaim) (kubelet_volume_stats_capacity_bytes{$match}))"
 )
 _NODE = (
-    "kube_pod_info * on (node) group_left ()"
-    ' (max by (node) (kube_node_status_condition{condition="DiskPressure",status="true"}) == 1)'
+    "kube_pod_info{$match} * on (node) group_left ()"
+    ' (max by (node) (kube_node_status_condition{$match condition="DiskPressure",status="true"}) == 1)'
 )
 _DISK_PARTS = {VOLUMES: _VOLUME, NODES: _NODE}
 
@@ -114,18 +120,15 @@ def _label(query: str, name: str, value: str) -> str:
     return f'label_replace({query}, "{name}", "{value}", "pod", ".*")'
 
 
-def _by_workload(parts: Collection[str], operation: str, labels: Sequence[str]) -> str:
-    return (
-        f"{operation} by ({', '.join(labels)})"
-        f" (({' or '.join(parts)}) * on (namespace, pod) group_left (workload) {OWNER})"
-    )
+def _by(operation: str, labels: Sequence[str], parts: Collection[str]) -> str:
+    return f"{operation} by ({', '.join(labels)}) ({' or '.join(parts)})"
 
 
 def search_query() -> Query:
     """The query that finds sources: a sample for each that exists, with its name in the label ``queue``."""
-    series = {**SOURCES, **{name: one for name, (one, _) in BROKERS.items()}}
+    series = {**SOURCES, **{name: f"{one}{{$match}}" for name, (one, _) in BROKERS.items()}}
     found = (f'label_replace(group({one}), "queue", "{name}", "queue", "")' for name, one in series.items())
-    return Query(" or ".join(found), QUEUE)
+    return Query(" or ".join(found), QUEUE, joined_by="max")
 
 
 def signal_queries(found: Collection[str], queues: Queues) -> dict[str, Query]:
@@ -138,15 +141,32 @@ def signal_queries(found: Collection[str], queues: Queues) -> dict[str, Query]:
     ]
     disk = [_label(f"({query})", "signal", source) for source, query in _DISK_PARTS.items() if source in found]
     depth = [
-        f'label_replace({series}{{{label}!=""}}, "queue", "$1", "{label}", "(.*)")'
+        f'label_replace({series}{{$match {label}!=""}}, "queue", "$1", "{label}", "(.*)")'
         for name, (series, label) in BROKERS.items()
         if name in found
     ]
     by_queue = [f"sum by (queue) ({one})" for one in (*depth, *((queues.promql,) if queues.promql else ()))]
     return {
-        **({PODS: Query(_by_workload(pods, "sum", _POD_KEY), _POD_KEY)} if pods else {}),
-        **({DISK: Query(_by_workload(disk, "max", WORKLOAD), WORKLOAD)} if disk else {}),
+        **({PODS: Query(_by("sum", _POD_KEY, pods), _POD_KEY)} if pods else {}),
+        **({DISK: Query(_by("max", POD, disk), POD, joined_by="max")} if disk else {}),
         **({QUEUES: Query(" or ".join(by_queue), QUEUE)} if by_queue else {}),
+    }
+
+
+def by_workload(columns: Mapping[str, Column], pods: Pods | None) -> dict[str, Column]:
+    """Signals of pods as signals of their workloads. Without ``pods`` they are unknown.
+
+    Args:
+        columns: by role, also of other queries.
+        pods: the pods of the cluster; None: unknown.
+    """
+    combined = {PODS: np.add, DISK: np.maximum}
+    others = {role: column for role, column in columns.items() if role not in combined}
+    if pods is None:
+        return others
+    return {
+        **others,
+        **{role: pods.by_workload(columns[role], how) for role, how in combined.items() if role in columns},
     }
 
 
@@ -156,7 +176,7 @@ def read_signals(
     """Read the signals of services.
 
     Args:
-        columns: by role; a role that is missing was not asked, or its query failed.
+        columns: by role and workload; a role that is missing was not asked, or its query failed.
         workload_services: services of each workload; a workload that is missing serves the service of its own name.
         services: of the mesh. Signals of others are left out.
         queues: of the settings.
@@ -189,6 +209,28 @@ def read_signals(
             key = SignalKind.QUEUE_DEPTH, service
             found[key] = min(found.get(key, 0.0) + max(depth, 0.0), LARGEST_VALUE)
     return [Signal(kind, "/".join(service), value) for (kind, service), value in found.items()], sorted(unmapped)
+
+
+def read_cancellations(
+    cancelled: Column | None, requests: Column, services: Collection[Key], window_seconds: float
+) -> list[Signal]:
+    """Read the share of requests on which callers gave up.
+
+    Args:
+        cancelled, requests: 1/s by service; None: the mesh does not tell cancelled requests apart.
+        services: of the mesh. Signals of others are left out.
+        window_seconds: rate window, s.
+    """
+    if cancelled is None:
+        return []
+    all_requests = dict(_finite(requests))
+    shares = {key: 0.0 for key in services if all_requests.get(key, 0.0) > 0}
+    for key, rate in _finite(cancelled):
+        if key in shares and rate * window_seconds >= FEW_CANCELLED:
+            shares[key] = min(rate / all_requests[key], 1.0)
+    # Few services have cancelled requests, so zeros are left out, except one: it shows that they were counted.
+    sent = [key for key, share in shares.items() if share >= LEAST_CANCELLED] or sorted(shares)[:1]
+    return [Signal(SignalKind.CANCELLED, "/".join(key), shares[key]) for key in sent]
 
 
 def _signals_of_pods(
@@ -230,8 +272,8 @@ def _queue_owners(workload_services: WorkloadServices, services: Collection[Key]
     """The only service that has each name, or whose workload has it. A name of several services is left out."""
     owners: dict[str, set[Key]] = defaultdict(set)
     for service in services:
-        owners[service[1]].add(service)
-        owners["/".join(service)].add(service)
+        owners[original_name(service[1])].add(service)
+        owners[original_name("/".join(service))].add(service)
     for workload, its_services in workload_services.items():
-        owners[workload[1]].update(service for service in its_services if service in services)
+        owners[original_name(workload[1])].update(service for service in its_services if service in services)
     return {name: next(iter(of)) for name, of in owners.items() if len(of) == 1}

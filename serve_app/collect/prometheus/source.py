@@ -1,47 +1,61 @@
 """Poll the snapshot of a mesh at any instant from one Prometheus."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import numpy as np
+
 from model.errors import InvalidSnapshot
 from model.snapshot import MeshSnapshot, ServicePolicy, Signal
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer, Samples
-from serve_app.collect.prometheus.dialects import KNOWN, Dialect, Query
+from serve_app.collect.prometheus.clusters import name_clusters, name_clusters_of
+from serve_app.collect.prometheus.combine import Combination, join_role, of_part, queries_beside, split_role
+from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.frames import (
     BucketReader,
     Column,
+    DroppedSeries,
     Key,
     KeyIndex,
     LabelReader,
     read_column,
     read_quantiles,
 )
+from serve_app.collect.prometheus.freshness import Clock
 from serve_app.collect.prometheus.kubernetes import (
     ANNOTATIONS,
+    AUTOSCALERS,
     CONTROLLERS,
-    OPTIONAL,
-    RESOURCES,
     WORKLOAD,
     ServiceMapping,
     read_annotations,
     read_controllers,
-    read_cordoned,
-    utilisation,
 )
-from serve_app.collect.prometheus.rules import recording_rules
+from serve_app.collect.prometheus.long_requests import Border
+from serve_app.collect.prometheus.native import SUFFIX
+from serve_app.collect.prometheus.plan import GivenTiming, PollPlan, SeriesScope
+from serve_app.collect.prometheus.pods import OWNERS, POD_QUERIES, RESOURCES, USAGE_QUERIES, PodCoverage, Pods
+from serve_app.collect.prometheus.query import Dialect, Query
+from serve_app.collect.prometheus.remarks import Remark
+from serve_app.collect.prometheus.reporters import RowJoiner
+from serve_app.collect.prometheus.rules import RecordingRules, recording_rules
+from serve_app.collect.prometheus.service_names import ServiceNames
 from serve_app.collect.prometheus.signals import (
     FIND_AGAIN,
     LONGEST_SINCE,
     PODS,
     Queues,
+    by_workload,
+    read_cancellations,
     read_signals,
     search_query,
     signal_queries,
 )
 from serve_app.collect.prometheus.snapshot import assemble
+from serve_app.collect.prometheus.survey import Survey, SurveyedQueries
 from serve_app.collect.prometheus.workloads import WorkloadServices, WorkloadState
 from serve_app.settings.roles import SHARES
 
@@ -50,7 +64,10 @@ MOST_LABEL_SETS = 500_000  # cached; beyond that, the cache starts again
 
 Role = tuple[str, str]  # services, calls or kubernetes; and the role of the query there
 FRESH_ONLY = {(KUBERNETES, PODS)}  # old values cannot stand in: events would count twice
-CHANGE_ROLES = {(KUBERNETES, role) for role in (*CONTROLLERS, *OPTIONAL, "serves")}  # for planned changes
+NAMESPACE = ("namespace",)
+CHANGE_ROLES = {
+    (KUBERNETES, role) for role in (*CONTROLLERS, *AUTOSCALERS, *POD_QUERIES, "serves")
+}  # for planned changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +80,9 @@ class QueryOptions:
         within_seconds: deadline for all queries of a snapshot together.
         keep_seconds: how long the last values stand in for a failed query.
         recorded_from_calls: number of recorded calls from which recording rules are read.
+        behind_seconds: age of the newest snapshot.
+        follows_scrapes: whether the window is longer where scrapes are too rare for it.
+        follows_lag: whether the newest snapshot is older where data arrive later.
     """
 
     interval_seconds: float = 15.0
@@ -70,6 +90,9 @@ class QueryOptions:
     within_seconds: float = 10.0
     keep_seconds: float = 45.0
     recorded_from_calls: float = 2000
+    behind_seconds: float = 15.0
+    follows_scrapes: bool = False
+    follows_lag: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +105,16 @@ class Poll:
         answers: result of each query.
         stale_seconds: age of the values that stand in for a failed query, by query.
         masked: failed queries without recent values; their metrics are not observed in the snapshot.
-        why: why there is no snapshot.
+        why: why there is no snapshot; beside a snapshot, the remarks.
         ignored_annotations: descriptions of invalid annotations.
         recorded: whether recording rules were read.
         signal_sources: sources of signals that exist; None: unknown.
         unmapped_queues: queues that belong to no service of the mesh.
+        survey: how the series arrive, and from where; None: unknown.
+        remarks: what is unusual about that, for people.
+        behind_seconds: how old the newest snapshot should be, because data arrive late; 0: as in the settings.
+        pods: which pods belong to which services; None: unknown.
+        dropped: series that name no service, by query.
     """
 
     at: datetime
@@ -99,6 +127,11 @@ class Poll:
     recorded: bool = False
     signal_sources: frozenset[str] | None = None
     unmapped_queues: tuple[str, ...] = ()
+    survey: Survey | None = None
+    remarks: tuple[Remark, ...] = ()
+    behind_seconds: float = 0.0
+    pods: PodCoverage | None = None
+    dropped: Mapping[Role, DroppedSeries] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +156,8 @@ class PrometheusSource:
         dialect: queries for this kind of mesh.
         options: options of the queries.
         queues: which service reads which queue.
+        scope: which series are the mesh's.
+        clock: Unix time, s.
     """
 
     def __init__(
@@ -131,25 +166,36 @@ class PrometheusSource:
         dialect: Dialect,
         options: QueryOptions | None = None,
         queues: Queues | None = None,
+        scope: SeriesScope | None = None,
+        clock: Clock = time.time,
     ) -> None:
         self._prometheus = prometheus
-        self._dialect = dialect
         self.options = options or QueryOptions()
         self._queues = queues or Queues()
+        self._cluster_label = scope.cluster_label if scope else ""
         self._signal_sources: frozenset[str] | None = None  # None before the first look for them
         self._looked_at: datetime | None = None
         self._unmapped: list[str] = []
-        self._queries = _queries(dialect)
-        self._rules = None
-        self._rule_queries: Queries = {}
-        if dialect.name in KNOWN:  # `tagae rules` writes rules for these only
-            self._rules = recording_rules(dialect, self.options.interval_seconds, self.options.window_seconds)
-            self._rule_queries = _queries(self._rules.dialect)
-        self._reads_rules = False
+        given = GivenTiming(
+            self.options.window_seconds,
+            self.options.behind_seconds,
+            self.options.follows_scrapes,
+            self.options.follows_lag,
+        )
+        self._plan = PollPlan(prometheus, scope or SeriesScope(), given, self.options.within_seconds / 2, clock)
+        self._seen = 0  # services of the newest snapshot
+        self._clusters_read: tuple[str, ...] = ()
+        self._rules: list[RecordingRules] = []
+        self._read_rules: RecordingRules | None = None
+        self._open(dialect)
+        self._coverage: PodCoverage | None = None
         self._workloads: WorkloadState | None = None  # None before the first poll
         self._policies: list[ServicePolicy] = []
         self._ignored: list[str] = []
+        self._names = ServiceNames(dialect.external)
         self._labels = _LabelCache()
+        self._rows = self._row_joiners()
+        self._calls_known = 0  # keys of calls whose callers' names are known
         self._cached: dict[Role, CachedColumns] = {}
 
     @property
@@ -162,41 +208,146 @@ class PrometheusSource:
         """Known services of each workload."""
         return self._workloads.services if self._workloads else {}
 
+    @property
+    def dialect(self) -> Dialect:
+        """The queries of the mesh, without clusters in their names."""
+        return self._given
+
+    def switch(self, dialect: Dialect) -> None:
+        """Continue with another dialect of the same mesh. What is known about its workloads stays."""
+        before, now = self._given.serves, dialect.serves
+        self._open(dialect)
+        if before and now and before.labels == now.labels:
+            self._forget_labels()  # the same workloads, whose services keep their names
+        else:
+            self._forget_names()
+        self._plan.forget()
+
     def poll(self, at: datetime) -> Poll:
         """Poll the snapshot of one instant."""
+        if self._plan.update(self._surveyed, at):
+            self._follow_plan()
+        poll = self._poll(at)
+        services = poll.snapshot.num_nodes if poll.snapshot else 0
+        if 2 * services < max(self._seen, 1) and self._plan.look(self._surveyed, at):
+            self._follow_plan()
+            poll = self._poll(at)  # the look has found out why, and what to read instead
+            services = poll.snapshot.num_nodes if poll.snapshot else 0
+        self._seen = services or self._seen
+        remarks = self._plan.remarks()
+        return replace(
+            poll,
+            why=poll.why or "; ".join(map(str, remarks)),
+            survey=self._plan.survey,
+            remarks=remarks,
+            behind_seconds=self._plan.behind_seconds,
+        )
+
+    def _poll(self, at: datetime) -> Poll:
         until = time.monotonic() + self.options.within_seconds
         if len(self._labels) > MOST_LABEL_SETS:
-            self._labels, self._cached = _LabelCache(), {}
-        self._reads_rules = self._should_read_rules(at)
+            self._forget_labels()
+        self._read_rules = self._find_rules(at)
         self._look_for_signals(at, until)
         signals = signal_queries(self._signal_sources or frozenset(), self._queues)
         queries = {
-            **(self._rule_queries if self._reads_rules else self._queries),
-            **{(KUBERNETES, role): query for role, query in signals.items()},
+            **self._queries_to_read(),
+            **{(KUBERNETES, role): self._name_clusters(query) for role, query in signals.items()},
         }
-        window, since = self.options.window_seconds, self._since(at)
-        texts = {"/".join(role): query.at(window, since) for role, query in queries.items()}
+        since = self._since(at)
+        texts = {"/".join(role): self._text(role, query, since) for role, query in queries.items()}
         results = self._prometheus.ask(texts, at, max(until - time.monotonic(), 0.0))
         answers = {role: results["/".join(role)] for role in queries}
         found, stale, masked = self._columns(queries, answers, at)
-        poll = Poll(at, None, answers, stale, masked, recorded=self._reads_rules, signal_sources=self._signal_sources)
+        poll = Poll(
+            at,
+            None,
+            answers,
+            stale,
+            masked,
+            recorded=bool(self._read_rules),
+            signal_sources=self._signal_sources,
+            dropped=self._labels.dropped_series(answers),
+        )
         if self._workloads is None:
             self._workloads = self._read_workloads_before(at)
-        missing = [of for of in (SERVICES, CALLS) if "requests" not in found[of]]
+        missing = [role for role in queries if split_role(role[1])[0] == "requests" and role[1] not in found[role[0]]]
         if missing:
-            failed = (answers[of, "requests"] for of in missing)
+            failed = (answers[role] for role in missing)
             reasons = dict.fromkeys(f"{answer.failed} ({answer.detail})" for answer in failed)
-            return replace(poll, why=f"no request rates of {' and '.join(missing)}: {'; '.join(reasons)}")
+            levels = " and ".join(dict.fromkeys(role[0] for role in missing))
+            return replace(poll, why=f"no request rates of {levels}: {'; '.join(reasons)}")
+        self._learn_names(found, at, until)
         try:
             snapshot = self._assemble(found, at)
         except InvalidSnapshot as error:
-            return replace(poll, why=str(error))
+            seen = found[SERVICES]["requests"].numbers.size or found[CALLS]["requests"].numbers.size
+            why = str(error) if seen else f"no service has a request rate over the last {self._plan.window_seconds:g} s"
+            return replace(poll, why=self._plan.explain_empty(why))
         return replace(
             poll,
             snapshot=snapshot,
             ignored_annotations=tuple(self._ignored),
             unmapped_queues=tuple(self._unmapped),
+            pods=self._coverage,
         )
+
+    def _open(self, dialect: Dialect) -> None:
+        """Prepare the queries of a dialect."""
+        self._given = self._dialect = dialect
+        if self._cluster_label:
+            self._dialect = name_clusters_of(dialect, self._cluster_label)
+        self._combination = Combination(self._dialect) if dialect.beside else None
+        self._queries = {
+            role: self._name_clusters(query) if role[0] == KUBERNETES and role[1] != "serves" else query
+            for role, query in _queries(self._dialect).items()
+        }
+        self._surveyed = SurveyedQueries(
+            dialect.services["requests"],
+            dialect.calls["requests"],
+            replace(USAGE_QUERIES["cpu_usage"], labels=NAMESPACE),
+            [*(query for role, query in self._queries.items() if role[0] == KUBERNETES), search_query()],
+        )
+        self._prepare_rules()
+
+    def _prepare_rules(self) -> None:
+        """Recording rules for the window in use; else for the one of the settings, while it is better than nothing."""
+        self._rules, self._read_rules = [], None
+        if self._dialect.name.removesuffix(SUFFIX) in KNOWN:  # `tagae rules` writes rules for these only
+            windows = [self._plan.window_seconds]
+            windows += [self.options.window_seconds] if self._plan.reads_slow_rules else []
+            self._rules = [recording_rules(self._dialect, self.options.interval_seconds, one) for one in windows]
+
+    def _follow_plan(self) -> None:
+        """Poll other series, or with other windows."""
+        self._prepare_rules()
+        if self._plan.clusters_read != self._clusters_read:  # services of other ones are not the same
+            self._clusters_read = self._plan.clusters_read
+            self._forget_names()
+            self._workloads = None
+
+    def _forget_names(self) -> None:
+        """Learn the names of services again."""
+        self._forget_labels()
+        self._names = ServiceNames(self._given.external)
+
+    def _forget_labels(self) -> None:
+        """Drop the caches of label sets, and what refers to them."""
+        self._labels, self._cached = _LabelCache(), {}
+        self._rows = self._row_joiners()
+        self._calls_known = 0
+
+    def _name_clusters(self, query: Query) -> Query:
+        """A query about Kubernetes whose namespaces and nodes begin with the cluster, if the settings want that."""
+        label = self._cluster_label
+        places = {place: label for place, name in enumerate(query.labels) if name in ("namespace", "node")}
+        return name_clusters(query, places) if label and places else query
+
+    def _text(self, role: Role, query: Query, since_seconds: float = 0.0) -> str:
+        """PromQL of a query."""
+        plan = self._plan
+        window = plan.container_window_seconds if role[0] == KUBERNETES else plan.window_seconds
+        return query.at(window, since_seconds, plan.match)
 
     def _look_for_signals(self, at: datetime, until: float) -> None:
         """Find out which sources of signals exist, every ``FIND_AGAIN`` seconds. If the query fails, the next poll
@@ -204,7 +355,8 @@ class PrometheusSource:
         if self._looked_at is not None and abs((at - self._looked_at).total_seconds()) < FIND_AGAIN:
             return
         query = search_query()
-        answer = self._prometheus.ask({"signals": query.promql}, at, max(until - time.monotonic(), 0.0))["signals"]
+        text = self._text((KUBERNETES, "signals"), query)
+        answer = self._prometheus.ask({"signals": text}, at, max(until - time.monotonic(), 0.0))["signals"]
         if not answer.failed:
             column = self._labels.read((KUBERNETES, "signals"), query, answer.samples)["signals"]
             self._signal_sources, self._looked_at = frozenset(key[0] for key in column.keys), at
@@ -215,40 +367,63 @@ class PrometheusSource:
         passed = (at - cached.at).total_seconds() if cached else 0.0
         return passed if 0 < passed <= LONGEST_SINCE else self.options.interval_seconds
 
-    def _should_read_rules(self, at: datetime) -> bool:
-        """Whether recording rules exist for a mesh large enough; if the query fails, as in the previous poll."""
-        if self._rules is None:
-            return False
-        answer = self._prometheus.ask({"calls": self._rules.calls}, at, self.options.within_seconds)["calls"]
-        if answer.failed:
-            return self._reads_rules
-        return bool((answer.samples.values >= self.options.recorded_from_calls).any())
+    def _find_rules(self, at: datetime) -> RecordingRules | None:
+        """Recording rules that exist for a mesh large enough; if the query fails, as in the previous poll."""
+        texts = {str(place): one.calls.at(0, match=self._plan.match) for place, one in enumerate(self._rules)}
+        if not texts:
+            return None
+        answers = self._prometheus.ask(texts, at, self.options.within_seconds)
+        for rules, answer in zip(self._rules, answers.values(), strict=True):
+            if answer.failed:
+                return self._read_rules
+            if (answer.samples.values >= self.options.recorded_from_calls).any():
+                return rules
+        return None
+
+    def _queries_to_read(self) -> Queries:
+        """All queries except for signals; of recorded series if there are rules."""
+        if self._read_rules is None:
+            return self._queries
+        kubernetes = {role: query for role, query in self._queries.items() if role[0] == KUBERNETES}
+        return {**kubernetes, **_queries_of_mesh(self._read_rules.dialect)}
 
     def _assemble(self, found: Mapping[str, Mapping[str, Column]], at: datetime) -> MeshSnapshot:
-        known, services = found[KUBERNETES], found[SERVICES]
+        known = found[KUBERNETES]
+        names = self._names
+        own, callee = (names.of, names.of_callee) if self._dialect.names_workloads else (_same, _same)
+        services = self._rows[SERVICES].join(of_part(found[SERVICES]), own, names.version)
+        calls = self._rows[CALLS].join(
+            of_part(found[CALLS]), lambda key: (*names.of(key[:2]), *callee(key[2:])), names.version
+        )
+        if self._combination is not None:
+            services, calls = self._combination.unite(services, calls, found[SERVICES], found[CALLS])
+        if self._dialect.in_flight_of_durations:
+            services = _mask_in_flight(services)
         serving = self._match_workloads(known.get("serves"))
+        pods = self._read_pods(known)
         now = read_controllers(known) if CONTROLLERS.keys() <= known.keys() else {}
         changes, workloads = (self._workloads or WorkloadState()).update(
-            now, serving.to_mapping(), read_cordoned(known)
+            now, serving.to_mapping(), pods.cordoned_workloads() if pods else None
         )
-        resources = {
-            role: utilisation(known[f"{role}_usage"], known[f"{role}_capacity"], serving)
-            for role in ("cpu", "memory")
-            if {f"{role}_usage", f"{role}_capacity"} <= known.keys()
-        }
+        shares = {resource: pods.utilisation(resource, serving) for resource in RESOURCES} if pods else {}
+        resources = {resource: column for resource, column in shares.items() if column is not None}
         annotations = known.get("annotations")
         # Without annotations and controllers, kube-state-metrics is down: keep the last policies.
         if annotations is not None and (len(annotations.numbers) or now):
-            self._policies, self._ignored = read_annotations(annotations, serving)
+            on_pods = known.get("pod_annotations")
+            of_pods = pods.by_workload(on_pods, np.maximum) if pods and on_pods is not None else None
+            self._policies, self._ignored = read_annotations((annotations, of_pods), serving)
         workload_services = serving.to_mapping()
 
         def signals(keys: Sequence[Key]) -> list[Signal]:
-            found, self._unmapped = read_signals(known, workload_services, keys, self._queues)
-            return found
+            self._coverage = pods.coverage(keys, serving) if pods else None
+            found, self._unmapped = read_signals(by_workload(known, pods), workload_services, keys, self._queues)
+            window = self._plan.window_seconds
+            return [*found, *read_cancellations(services.get("cancelled"), services["requests"], keys, window)]
 
         snapshot = assemble(
             {**services, **resources},
-            found[CALLS],
+            calls,
             at,
             external=self._dialect.external,
             changes=changes,
@@ -258,14 +433,50 @@ class PrometheusSource:
         self._workloads = workloads  # only now, so that changes are reported once, and only with a snapshot
         return snapshot
 
+    def _read_pods(self, known: Mapping[str, Column]) -> Pods | None:
+        """The pods of the cluster; None if their owners are unknown."""
+        return Pods(known, self._labels.index, self._plan.container_window_seconds) if OWNERS in known else None
+
     def _match_workloads(self, pairs: Column | None) -> ServiceMapping:
-        services = self._dialect.services["requests"].labels
-        return ServiceMapping(self._labels.index(WORKLOAD), self._labels.index(services), pairs)
+        return ServiceMapping(self._labels.index(WORKLOAD), self._rows[SERVICES].index, pairs)
+
+    def _row_joiners(self) -> dict[str, RowJoiner]:
+        reporters = self._dialect.reporters
+        return {
+            of: RowJoiner(self._labels.index(queries["requests"].labels), parts, preferred)
+            for of, queries, parts, preferred in (
+                (SERVICES, self._dialect.services, 2, reporters.services if reporters else ()),
+                (CALLS, self._dialect.calls, 4, reporters.calls if reporters else ()),
+            )
+        }
+
+    def _learn_names(self, found: Mapping[str, Mapping[str, Column]], at: datetime, until: float) -> None:
+        """Learn which caller belongs to which service. Workloads of callers are asked for when new callers appear."""
+        if (serves := found[KUBERNETES].get("serves")) is not None:
+            self._names.add_served(serves)
+        query = self._dialect.callers
+        if query is None:
+            return
+        requests, rows = found[CALLS]["requests"], self._rows[CALLS]
+        if len(requests.index) == self._calls_known:
+            return
+        names = rows.names(requests)
+        callers = {rows.index.keys[number][:2] for number in np.unique(names).tolist()}
+        new = [caller for caller in callers if not self._names.is_known(caller)]
+        if not new:
+            self._calls_known = len(requests.index)
+            return
+        text = self._text((CALLS, "callers"), query)
+        answer = self._prometheus.ask({"callers": text}, at, max(until - time.monotonic(), 0.0))["callers"]
+        if not answer.failed:  # otherwise the next poll asks again
+            column = self._labels.read((KUBERNETES, "callers"), query, answer.samples)["callers"]
+            self._names.add_callers(column.keys, new)
+            self._calls_known = len(requests.index)
 
     def _read_workloads_before(self, at: datetime) -> WorkloadState:
         """The workloads one interval before the first poll, so that this poll can already report planned changes."""
         queries = {role: query for role, query in self._queries.items() if role in CHANGE_ROLES}
-        texts = {"/".join(role): query.at(self.options.window_seconds) for role, query in queries.items()}
+        texts = {"/".join(role): self._text(role, query) for role, query in queries.items()}
         before = at - timedelta(seconds=self.options.interval_seconds)
         answers = self._prometheus.ask(texts, before, self.options.within_seconds)
         known: dict[str, Column] = {}
@@ -275,7 +486,9 @@ class PrometheusSource:
         if not CONTROLLERS.keys() <= known.keys():
             return WorkloadState()
         serving = self._match_workloads(known.get("serves"))
-        return WorkloadState().update(read_controllers(known), serving.to_mapping(), read_cordoned(known))[1]
+        pods = self._read_pods(known)
+        cordoned = pods.cordoned_workloads() if pods else None
+        return WorkloadState().update(read_controllers(known), serving.to_mapping(), cordoned)[1]
 
     def close(self) -> None:
         """Cancel running queries and close the connections."""
@@ -294,7 +507,8 @@ class PrometheusSource:
         masked: list[Role] = []
         for role, answer in answers.items():
             if not answer.failed:
-                self._cached[role] = CachedColumns(self._labels.read(role, queries[role], answer.samples), at)
+                window = self._plan.window_seconds
+                self._cached[role] = CachedColumns(self._labels.read(role, queries[role], answer.samples, window), at)
             cached = self._cached.get(role)
             age = abs((at - cached.at).total_seconds()) if cached else float("inf")
             keep = 0.0 if role in FRESH_ONLY else self.options.keep_seconds
@@ -313,19 +527,31 @@ class _LabelCache:
     def __init__(self) -> None:
         self._readers: dict[tuple[str, ...], LabelReader] = {}
         self._buckets: dict[tuple[str, ...], BucketReader] = {}
+        self._dropped: dict[Role, DroppedSeries | None] = {}
 
     def __len__(self) -> int:
         readers = (*self._readers.values(), *(bucket.labels for bucket in self._buckets.values()))
         return sum(len(reader.known) for reader in readers)
 
-    def read(self, role: Role, query: Query, samples: Samples) -> dict[str, Column]:
-        """Convert a result to columns, in our units."""
+    def read(self, role: Role, query: Query, samples: Samples, window_seconds: float = 0.0) -> dict[str, Column]:
+        """Convert a result to columns, in our units. Latencies need the rate window."""
         reader = self._reader(query.labels)
-        if role[1] != "buckets":
-            return {role[1]: _convert_unit(read_column(samples, reader), query)}
+        name, part = split_role(role[1])
+        if name != "buckets":
+            column = read_column(samples, reader, query.joined_by)
+            self._dropped[role] = reader.dropped
+            return {role[1]: _convert_unit(column, query)}
         buckets = self._buckets.setdefault(query.labels, BucketReader(query.labels, reader.index))
-        columns = read_quantiles(samples, buckets, list(SHARES.values()))
-        return {name: _convert_unit(one, query) for name, one in zip(SHARES, columns, strict=True)}
+        border = Border.of(window_seconds, query.unit)
+        *columns, long = read_quantiles(samples, buckets, list(SHARES.values()), border)
+        self._dropped[role] = buckets.labels.dropped
+        found: dict[str, Column] = {join_role("long_requests", part): long}
+        names = (join_role(share, part) for share in SHARES)
+        return found | {share: _convert_unit(one, query) for share, one in zip(names, columns, strict=True)}
+
+    def dropped_series(self, roles: Collection[Role]) -> dict[Role, DroppedSeries]:
+        """Series of the last result of each query that name no service."""
+        return {role: found for role in roles if (found := self._dropped.get(role)) is not None}
 
     def index(self, labels: tuple[str, ...]) -> KeyIndex:
         """All keys with these labels."""
@@ -335,14 +561,40 @@ class _LabelCache:
         return self._readers.setdefault(labels, LabelReader(labels))
 
 
+def _queries_of_mesh(dialect: Dialect) -> Queries:
+    """The queries of a dialect, and of those beside it, about services and calls."""
+    groups: dict[str, Mapping[Any, Query]] = {SERVICES: dialect.services, CALLS: dialect.calls}
+    own = {(of, role): query for of, queries in groups.items() for role, query in queries.items()}
+    return own | queries_beside(dialect)
+
+
 def _queries(dialect: Dialect) -> Queries:
     """All queries of a dialect, with those about Kubernetes."""
-    kubernetes: dict[str, Query] = {**RESOURCES, **CONTROLLERS, **OPTIONAL, **ANNOTATIONS}
+    kubernetes: dict[str, Query] = {
+        **USAGE_QUERIES,
+        **POD_QUERIES,
+        **CONTROLLERS,
+        **AUTOSCALERS,
+        **ANNOTATIONS,
+    }
     if dialect.serves is not None:
         kubernetes["serves"] = dialect.serves
-    groups: dict[str, Mapping[Any, Query]] = {SERVICES: dialect.services, CALLS: dialect.calls, KUBERNETES: kubernetes}
-    return {(of, role): query for of, queries in groups.items() for role, query in queries.items()}
+    return {**_queries_of_mesh(dialect), **{(KUBERNETES, role): query for role, query in kubernetes.items()}}
 
 
 def _convert_unit(found: Column, query: Query) -> Column:
     return found if query.unit == 1 else replace(found, values=found.values * query.unit)
+
+
+def _mask_in_flight(services: dict[str, Column]) -> dict[str, Column]:
+    """Leave out the requests in flight of services whose long requests end: each one would count with all the seconds
+    that it lasted, in the window in which it is no longer in flight."""
+    if not {"in_flight", "long_requests"} <= services.keys():
+        return services
+    in_flight, long = services["in_flight"], services["long_requests"]
+    ended = np.nan_to_num(long.align(in_flight.index, in_flight.numbers)) > 0
+    return {**services, "in_flight": replace(in_flight, values=np.where(ended, np.nan, in_flight.values))}
+
+
+def _same(key: Key) -> Key:
+    return key

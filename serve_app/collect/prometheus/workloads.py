@@ -17,6 +17,7 @@ NEW_SERVICE, DEPLOY, NODE_DRAIN = "new_service", "deploy", "node_drain"
 
 # If more controllers than this disappear at once, a shard of kube-state-metrics may be down.
 MOST_GONE, SHARE_GONE = 5, 0.1
+FIRST_TIME = 10**9  # Unix, s; generations are counted from 1 and stay below
 HOLD_BACK_POLLS = 4  # polls for which they still count as present: a shard restarts in less than a minute
 
 
@@ -26,7 +27,8 @@ class Controller:
 
     Attributes:
         desired: desired replicas.
-        generation: generation of the object, which rises with each change of its specification.
+        generation: generation of the object, which rises with each change of its specification; for an owner of
+            replica sets that is not known itself, when the newest of them was made (Unix, s).
         by_autoscaler: whether an autoscaler set ``desired``.
     """
 
@@ -137,6 +139,8 @@ def _describe(before: Controller | None, now: Controller | None) -> str:
     if now.desired != before.desired:
         by = " by the autoscaler" if now.by_autoscaler else ""
         return f"replicas changed from {before.desired} to {now.desired}{by}"
+    if now.generation >= FIRST_TIME:
+        return "another replica set"
     return f"generation {before.generation} to {now.generation}"
 
 

@@ -62,20 +62,22 @@ class Metrics(_message.Message):
     def __init__(self, request_rate: _Optional[float] = ..., error_rate: _Optional[float] = ..., p50_latency: _Optional[float] = ..., p99_latency: _Optional[float] = ..., cpu_utilization: _Optional[float] = ..., memory_utilization: _Optional[float] = ..., active_connections: _Optional[float] = ...) -> None: ...
 
 class Signals(_message.Message):
-    __slots__ = ("cpu_throttling", "oom_kills", "restarts", "disk_pressure", "pending_pods", "queue_depth")
+    __slots__ = ("cpu_throttling", "oom_kills", "restarts", "disk_pressure", "pending_pods", "queue_depth", "cancelled")
     CPU_THROTTLING_FIELD_NUMBER: _ClassVar[int]
     OOM_KILLS_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
     DISK_PRESSURE_FIELD_NUMBER: _ClassVar[int]
     PENDING_PODS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_DEPTH_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
     cpu_throttling: float
     oom_kills: float
     restarts: float
     disk_pressure: float
     pending_pods: float
     queue_depth: float
-    def __init__(self, cpu_throttling: _Optional[float] = ..., oom_kills: _Optional[float] = ..., restarts: _Optional[float] = ..., disk_pressure: _Optional[float] = ..., pending_pods: _Optional[float] = ..., queue_depth: _Optional[float] = ...) -> None: ...
+    cancelled: float
+    def __init__(self, cpu_throttling: _Optional[float] = ..., oom_kills: _Optional[float] = ..., restarts: _Optional[float] = ..., disk_pressure: _Optional[float] = ..., pending_pods: _Optional[float] = ..., queue_depth: _Optional[float] = ..., cancelled: _Optional[float] = ...) -> None: ...
 
 class Call(_message.Message):
     __slots__ = ("source", "destination", "requests_per_second", "error_rate", "p50_latency", "p99_latency")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from model.names import readable
 from model.snapshot import namespace_of
 from serve_app.web.report.case import ReportedIncident
 from serve_app.web.report.incident_graph import IncidentGraph, build_graph
@@ -192,7 +193,7 @@ def _labels(shown: IncidentGraph, at: Floats, radius: Floats, width: float, ways
     room = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(at.tolist(), radius.tolist(), strict=True)]
     marks = []
     for i, name in enumerate(shown.layout.names):
-        text = _truncate(name.split("/", 1)[1])
+        text = _truncate(readable(name.split("/", 1)[1]))
         wide = len(text) * LETTER * (1.25 if i == 0 else 1.0)
         places = _places(wide, float(at[i, 0]), float(at[i, 1]), float(radius[i]))
         inside = [place for place in places if place[2][0] >= 0 and place[2][2] <= width]

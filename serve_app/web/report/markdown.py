@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+from model.names import readable
 from serve_app.alerts.links import Links
 from serve_app.api.schemas.actions import KeptFeedbackDocument
 from serve_app.api.schemas.verdict import SuspectDocument
@@ -118,8 +119,9 @@ def _list(texts: Sequence[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Escape a text, so that names and notes of other systems cannot become markup. It stays on one line."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    """Escape a text, so that names and notes of other systems cannot become markup. It stays on one line, and has
+    original names instead of ids."""
+    return _SPECIAL.sub(r"\\\1", " ".join(readable(text).split()))
 
 
 def _address(url: str) -> str:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from serve_app.alerts.links import Links
-from serve_app.web.html import document, key
+from serve_app.web.html import document, key, readable_html
 from serve_app.web.moments import Moment
 from serve_app.web.report import sentences
 from serve_app.web.report.case import ReportedIncident, find
@@ -63,16 +63,16 @@ def _head(case: ReportedIncident, seen_before: str) -> str:
     return (
         f'<header class="{escape(incident.severity)}"><p class="kicker"><strong>{escape(incident.severity)}</strong> '
         f"{'in' if incident.is_notice else 'incident of'} mesh {escape(case.mesh)}</p>"
-        f"<h1>{escape(incident.headline or case.first or 'No single suspect')}</h1>"
-        f"<p>{escape(sentences.spread(case))}</p><dl>{cells}</dl>{_changes_and_events(case)}"
-        f"{f'<p>{escape(seen_before)}.</p>' if seen_before else ''}</header>"
+        f"<h1>{readable_html(incident.headline or case.first or 'No single suspect')}</h1>"
+        f"<p>{readable_html(sentences.spread(case))}</p><dl>{cells}</dl>{_changes_and_events(case)}"
+        f"{f'<p>{readable_html(seen_before)}.</p>' if seen_before else ''}</header>"
     )
 
 
 def _links(case: ReportedIncident, links: Links | None) -> str:
     """The links in one line."""
     named = [] if links is None else named_links(case, links)
-    anchors = [f'<a href="{escape(url)}" rel="noopener noreferrer">{escape(name)}</a>' for name, url in named]
+    anchors = [f'<a href="{escape(url)}" rel="noopener noreferrer">{readable_html(name)}</a>' for name, url in named]
     return f'<p class="links">{" · ".join(anchors)}</p>' if anchors else ""
 
 
@@ -80,11 +80,11 @@ def _changes_and_events(case: ReportedIncident) -> str:
     """Planned changes and Kubernetes Events near the incident."""
     incident = case.incident
     changes = [change.text for change in incident.changes]
-    parts = [f'<p class="planned">Planned changes: {escape("; ".join(changes))}.</p>'] if changes else []
+    parts = [f'<p class="planned">Planned changes: {readable_html("; ".join(changes))}.</p>'] if changes else []
     if not changes:
         parts.append('<p class="planned none">No deploys or changes around then.</p>')
     if incident.events:
-        parts.append(f"<p>Kubernetes: {escape('; '.join(event.text for event in incident.events))}.</p>")
+        parts.append(f"<p>Kubernetes: {readable_html('; '.join(event.text for event in incident.events))}.</p>")
     return "".join(parts)
 
 
@@ -98,7 +98,7 @@ def _figure(wide: str, narrow: str, caption: str) -> str:
 
 def _affected_services(case: ReportedIncident) -> str:
     """The names of the affected services, since the pictures show only those that fit."""
-    names = "".join(f"<li>{escape(name)}</li>" for name in case.incident.affected)
+    names = "".join(f"<li>{readable_html(name)}</li>" for name in case.incident.affected)
     return f'<h2>Affected services</h2><ul class="affected">{names}</ul>' if names else ""
 
 
@@ -111,7 +111,7 @@ def _about(case: ReportedIncident, made_at: datetime) -> str:
     """The data and the model behind the report."""
     made = f"{made_at:%Y-%m-%d %H:%M:%S} UTC by tagae {importlib.metadata.version('tagae')}"
     rows = [*sentences.facts(case), ("made", made)]
-    return f'<dl class="judge">{"".join(f"<dt>{a}</dt><dd>{escape(b)}</dd>" for a, b in rows)}</dl>'
+    return f'<dl class="judge">{"".join(f"<dt>{a}</dt><dd>{readable_html(b)}</dd>" for a, b in rows)}</dl>'
 
 
 def _graph_caption() -> str:

@@ -1,11 +1,10 @@
 """The suspects: each reason in words, with its metric over time."""
 
-from html import escape
-
 import numpy as np
 
 from serve_app.api.reason_text import metric_words, unit
 from serve_app.api.schemas.verdict import ReasonDocument, SuspectDocument
+from serve_app.web.html import readable_html
 from serve_app.web.report.case import ReportedIncident
 from serve_app.web.report.series import metric_series
 from serve_app.web.report.timeline import pixels, seconds, shade_incident, time_scale
@@ -23,7 +22,7 @@ def suspects(case: ReportedIncident) -> str:
     cards = "".join(_card(case, place, suspect) for place, suspect in listed)
     others = ", ".join(one.service for place, one in enumerate(case.incident.suspects, 1) if (place, one) not in listed)
     return f'<ol class="suspects">{cards}</ol>' + (
-        f'<p class="about">Less likely: {escape(others)}.</p>' if others else ""
+        f'<p class="about">Less likely: {readable_html(others)}.</p>' if others else ""
     )
 
 
@@ -43,12 +42,12 @@ def _card(case: ReportedIncident, place: int, suspect: SuspectDocument) -> str:
     score = share if suspect.score >= LEAST or not suspect.score else "below 1%"
     charts = place <= CHARTED and not case.incident.is_of_scope(suspect.service)
     reasons = "".join(
-        f"<li><p>{escape(arrows(reason.text))}</p>"
+        f"<li><p>{readable_html(arrows(reason.text))}</p>"
         f"{_chart(case, place, i, suspect.service, reason) if charts else ''}</li>"
         for i, reason in enumerate(suspect.reasons, 1)
     )
     return (
-        f'<li class="suspect"><h3><span class="place">{place}</span> {escape(suspect.service)} '
+        f'<li class="suspect"><h3><span class="place">{place}</span> {readable_html(suspect.service)} '
         f'<span class="bar" title="score as a suspect"><span style="width:{share}"></span></span>'
         f'<span class="share">{score}</span></h3><ul class="reasons">{reasons}</ul></li>'
     )

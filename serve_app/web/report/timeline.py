@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from model.evaluate.truth import Floats
+from model.names import readable
 from model.snapshot import PlannedChange
 from serve_app.web.report.case import ReportedIncident
 from serve_app.web.svg import Scale, curve, hint, instants, line, picture, rectangle, score_scale, tag, words
@@ -86,7 +87,8 @@ def _changes(case: ReportedIncident, scale: Scale, width: float) -> tuple[list[s
     for change, at in sorted(planned, key=lambda one: one[1]):
         if at < first:
             continue
-        x, text = scale.one(seconds(case, at)), f"{change.kind.replace('_', ' ')} {change.service.split('/', 1)[1]}"
+        name = readable(change.service.split("/", 1)[1])
+        x, text = scale.one(seconds(case, at)), f"{change.kind.replace('_', ' ')} {name}"
         left = min(x, width - len(text) * LETTER)
         free = [lane for lane in range(LANES) if ends[lane] <= left]
         if (change, at) in near and free:

@@ -1,6 +1,6 @@
 // What is drawn above the graph: namespaces, the spread of an incident, its origin, missing services. Positions are pixels.
 import { box, halo } from "./labels.js";
-import { EVERYTHING, namespace } from "./words.js";
+import { EVERYTHING, namespace, readable } from "./words.js";
 
 const SMALL = 18, // radius in pixels, below which a namespace has no circle
   NAME_HEIGHT = 10, // pixels above the line of its name
@@ -23,7 +23,7 @@ export function circles({ name, x, y }, shown) {
       const mean = (values) => members.reduce((sum, i) => sum + values[i], 0) / members.length;
       const middle = { x: mean(x), y: mean(y) };
       return {
-        name: of,
+        name: readable(of),
         ...middle,
         reach: members.reduce((most, i) => Math.max(most, Math.hypot(x[i] - middle.x, y[i] - middle.y)), 0) + 0.7,
       };
@@ -162,11 +162,11 @@ export function outlines(pen, places, ink, width, dashes) {
 export function hoverBox(pen, { x, y, radius, name }) {
   pen.font = "bold 13px system-ui, sans-serif";
   const left = x + radius + 3;
-  return [left, y - 11, left + pen.measureText(name).width + 12, y + 11];
+  return [left, y - 11, left + pen.measureText(readable(name)).width + 12, y + 11];
 }
 
 export function hover(pen, node, colours) {
-  const name = node.key ?? node.label;
+  const name = readable(node.key ?? node.label);
   const [left, top, right, bottom] = hoverBox(pen, { ...node, radius: node.size, name });
   pen.fillStyle = colours.paper;
   pen.strokeStyle = colours.accent;

@@ -4,7 +4,7 @@ import { address } from "./link.js";
 import { icon, iconName } from "./icons.js";
 import { alerts, isNotice, notices, worst } from "./severity.js";
 import { silentFor } from "./state.js";
-import { capitalized, clock, clockOrDay, day, ends, incidentTitle, namedIncident, plural, recovery, span, suspectsFirst } from "./words.js";
+import { capitalized, clock, clockOrDay, day, ends, incidentTitle, namedIncident, plural, readable, recovery, span, suspectsFirst } from "./words.js";
 
 const MOST_NAMES = 3; // muted services in the text
 const MOST_LINES = 8; // other incidents, each with a line
@@ -21,14 +21,15 @@ const WORDS = {
 /** @param {any} state `{name, isOpen, isUnusual}`; none: there is no mesh to have one. */
 export function headline(state, head, story) {
   const name = state?.name ? iconName(state) : "",
-    image = by("state-icon");
+    image = by("state-icon"),
+    title = readable(head);
   by("verdict").className = [...new Set([state?.name, name])].filter(Boolean).join(" ");
   image.hidden = !name;
   if (name && image.alt !== WORDS[name]) Object.assign(image, { alt: WORDS[name], src: icon(name) });
-  if (by("headline").textContent !== head) by("headline").textContent = head;
-  const spoken = head.replace(/ \([^)]*\)/g, ""); // without ages, which change all the time
+  if (by("headline").textContent !== title) by("headline").textContent = title;
+  const spoken = title.replace(/ \([^)]*\)/g, ""); // without ages, which change all the time
   if (by("spoken").textContent !== spoken) by("spoken").textContent = spoken;
-  by("story").textContent = story;
+  by("story").textContent = readable(story);
 }
 
 /** @param {string[][]} list kind, text and, if the note leads somewhere, the address. */

@@ -28,7 +28,8 @@ export function detectorView() {
       const took = (timeline?.milliseconds ?? []).filter((value) => value !== null).sort((a, b) => a - b);
       const inTime = took.filter((value) => value <= BUDGET_MS).length;
       const facts = [
-        ["source", sourceText(source), source?.problem ? "wrong" : null],
+        ["source", sourceText(source), source?.problem || source?.incomplete ? "wrong" : null],
+        ...(source?.remarks ?? []).map((text) => ["telemetry", text, "wrong"]),
         ["snapshot interval", span(interval(timeline))],
         ["probability of an incident", verdict.probability.toFixed(2)],
         ["coverage", `${figures(100 * verdict.coverage)}%`, verdict.coverage < 1 ? "wrong" : null],
@@ -68,5 +69,6 @@ function sourceText(source) {
   if (!source.collected) return "pushed";
   if (source.problem) return source.problem;
   const stale = source.stale_seconds > 0 ? `, some values ${span(source.stale_seconds)} old` : "";
-  return `Prometheus${stale}${source.masked.length ? `, without ${source.masked.join(", ")}` : ""}`;
+  const without = source.masked.length ? `, without ${source.masked.join(", ")}` : "";
+  return `Prometheus${stale}${without}${source.incomplete ? `; incomplete answers: ${source.incomplete}` : ""}`;
 }

@@ -1,4 +1,7 @@
-// Builds elements without HTML as text, because names come from other systems.
+// Builds elements without HTML as text, because names come from other systems. People see original names instead of ids.
+import { readable } from "./words.js";
+
+const READ = new Set(["title", "aria-label", "aria-description", "alt", "placeholder"]); // properties that people read
 
 /** An element: `el("p", {class: "why"}, "text", child)`; properties that are functions are listeners. */
 export function el(tag, properties = {}, ...children) {
@@ -9,9 +12,10 @@ export function el(tag, properties = {}, ...children) {
   for (const [name, value] of Object.entries(properties)) {
     if (value === null || value === undefined || value === false) continue;
     if (typeof value === "function") element.addEventListener(name, value);
-    else element.setAttribute(name, value === true ? "" : value);
+    else element.setAttribute(name, value === true ? "" : READ.has(name) ? readable(String(value)) : value);
   }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
+  const shown = children.filter((child) => child !== null && child !== undefined);
+  element.append(...shown.map((child) => (typeof child === "string" ? readable(child) : child)));
   return element;
 }
 

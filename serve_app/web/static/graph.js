@@ -8,7 +8,7 @@ import { groupNeighbours } from "./hubs.js";
 import { layers } from "./layers.js";
 import { nearestCall } from "./picking.js";
 import { BAD, QUIET, isUnseen } from "./severity.js";
-import { EVERYTHING, callLabel, namespace, plural, short } from "./words.js";
+import { EVERYTHING, callLabel, namespace, plural, readable, short } from "./words.js";
 import { spread } from "./spread.js";
 
 const CROWD = 1000; // services, above which they are drawn as points: twice as fast without a GPU, but of limited size
@@ -404,7 +404,7 @@ export function graphView(on) {
     if (silent) parts.push(`no telemetry from ${silent}`);
     if (map.collapsed.length) parts.push(`${plural(map.collapsed.length, "namespace")} drawn as one node each`);
     if (order.length < map.nodes.name.length) parts.push(`${order.length} of ${map.nodes.name.length} nodes in view`);
-    place.setAttribute("aria-label", `The mesh as a graph: ${parts.join("; ")}`);
+    place.setAttribute("aria-label", readable(`The mesh as a graph: ${parts.join("; ")}`));
     const folded = order.filter((i) => map.nodes.name[i].endsWith(EVERYTHING)).length,
       isPart = drawn.isLayered || order.length < map.nodes.name.length,
       inView = isPart ? `; ${order.length.toLocaleString("en")} in view` : "",
@@ -455,10 +455,10 @@ function centreOf({ incident, service, source, index }) {
 
 /** "cart", "34 normal callers", or "shop: 120 services, 3 unusual". */
 function nodeLabel({ name, services, unusual, hub }, i) {
-  if (hub?.[i]) return name[i];
+  if (hub?.[i]) return readable(name[i]);
   if (!name[i].endsWith(EVERYTHING)) return short(name[i]);
   const inside = unusual[i] ? `, ${unusual[i]} unusual` : "";
-  return `${namespace(name[i])}: ${plural(services[i], "service")}${inside}`;
+  return `${readable(namespace(name[i]))}: ${plural(services[i], "service")}${inside}`;
 }
 
 /** Stretch the positions of the service, so that the services and the circles of their namespaces fill the stage. */

@@ -18,7 +18,7 @@ import { stateOf } from "./state.js";
 import { drawTab } from "./tab.js";
 import { append, timelineView } from "./timeline.js";
 import { detectorView, pulse } from "./detector.js";
-import { namespace } from "./words.js";
+import { namespace, readable } from "./words.js";
 
 const MAP_PAUSE_MS = 400; // least time between two maps
 const RETRY_MS = 2000; // before a failed request is repeated
@@ -554,7 +554,7 @@ function step(count) {
 
 /** Say why a control did nothing. */
 function answer(text) {
-  by("answer").textContent = text;
+  by("answer").textContent = readable(text);
 }
 
 function selectSuspect(rank) {

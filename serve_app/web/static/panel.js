@@ -5,7 +5,7 @@ import * as feed from "./feed.js";
 import { address } from "./link.js";
 import { neighbours } from "./neighbours.js";
 import { unusualness } from "./severity.js";
-import { capitalized, clock, count, day, figures, incidentTitle, kind, metricValue, plural } from "./words.js";
+import { capitalized, clock, count, day, figures, incidentTitle, kind, metricValue, plural, readable } from "./words.js";
 
 const PAUSE_MS = 1000; // least time between two requests
 const LISTED = 6; // changes, events and incidents
@@ -74,7 +74,7 @@ export function panelView(on) {
 
   function redraw() {
     const { service, source } = drawn;
-    by("panel-title").textContent = source ? `Calls ${source} → ${service}` : service;
+    by("panel-title").textContent = readable(source ? `Calls ${source} → ${service}` : service);
     show(by("panel-content"), ...(loaded ? (loaded.details ? content(loaded.details) : [failure()]) : [el("p", { class: "affected" }, "Loading")]));
     if (wanted === subjectOf(drawn)) {
       wanted = "";

@@ -1,7 +1,7 @@
 // The search field: it suggests services of the whole mesh, and selects the service or the calls in it.
 import { by, el } from "./dom.js";
 import * as feed from "./feed.js";
-import { namespace } from "./words.js";
+import { namespace, readable } from "./words.js";
 
 const PAUSE_MS = 150; // after a key, before services are suggested
 const SUGGESTED = 20; // services
@@ -23,7 +23,7 @@ export function searchView(on) {
       before = names.length > 1 ? `${names[0]} → ` : "",
       found = await feed.services(mesh, names.at(-1), SUGGESTED).catch(() => null);
     if (!found || mesh !== on.mesh() || text !== field.value) return;
-    by("services").replaceChildren(...found.services.map((name) => el("option", { value: before + name })));
+    by("services").replaceChildren(...found.services.map((name) => el("option", { value: readable(before + name) })));
   }
 
   async function find() {
@@ -32,17 +32,18 @@ export function searchView(on) {
     const mesh = on.mesh(),
       names = parts();
     if (!names[0]) return;
-    let missing;
+    let missing, services;
     try {
       const found = await Promise.all(names.map((name) => feed.services(mesh, name, 1)));
-      missing = names.find((name, i) => found[i].services[0] !== name);
+      services = found.map((one) => one.services[0]);
+      missing = names.find((name, i) => ![services[i], readable(services[i])].includes(name));
     } catch (error) {
       on.answer(error.message);
       return;
     }
     if (mesh !== on.mesh()) return;
     if (missing !== undefined || names.length > 2) on.answer(`There is no service named ${missing ?? field.value} here.`);
-    else on.select(names.at(-1), names.length > 1 ? names[0] : null);
+    else on.select(services.at(-1), names.length > 1 ? services[0] : null);
   }
 
   field.addEventListener("input", () => {

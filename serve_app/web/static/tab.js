@@ -2,7 +2,7 @@
 import { by } from "./dom.js";
 import { icon, iconName } from "./icons.js";
 import { alerts, worst } from "./severity.js";
-import { subject } from "./words.js";
+import { readable, subject } from "./words.js";
 
 const WHY = {
   stopped: "no data",
@@ -23,7 +23,7 @@ export function drawTab(mesh, state, verdict) {
   const name = state?.name ? iconName(state) : "",
     link = by("icon"),
     address = name ? icon(name) : (usual ?? link.getAttribute("href")),
-    title = [name && words(name, state.why, verdict), mesh, "TAGAE"].filter(Boolean).join(" · ");
+    title = readable([name && words(name, state.why, verdict), mesh, "TAGAE"].filter(Boolean).join(" · "));
   usual ??= link.getAttribute("href");
   if (link.getAttribute("href") !== address) link.setAttribute("href", address);
   if (document.title !== title) document.title = title;

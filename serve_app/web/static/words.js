@@ -17,6 +17,7 @@ const METRICS = {
   pending_pods: ["pending pods", (x) => figures(x)],
   overdue_work: ["regular work", span],
   queue_depth: ["queue depth", (x) => figures(x)],
+  cancelled: ["cancelled requests", percent],
 };
 
 const LEAST_ERRORS = 0.0005; // share that a label shows
@@ -81,8 +82,26 @@ export function span(s) {
 
 export const EVERYTHING = "/*"; // after a namespace: all its services, drawn as one node
 export const kind = (text) => text.replaceAll("_", " ");
-export const short = (service) => service.slice(service.indexOf("/") + 1);
+/** The name of a service to show, without its namespace. */
+export const short = (service) => readable(service.slice(service.indexOf("/") + 1));
 export const namespace = (service) => service.slice(0, service.indexOf("/"));
+
+const ESCAPED = /~([0-9A-F]{2,6})~/g, // a character that ids may not contain, as its code point
+  SHORTENED = /~([0-9a-f]{6})[0-9a-f]{26}~/g, // the end of a name that was too long
+  SHOWN = /^(?![/~\u2800]|\p{Default_Ignorable_Code_Point})[\p{L}\p{M}\p{N}\p{P}\p{S} ]$/u;
+
+/** A text for people with original names instead of ids: "shop/bank gateway" for "shop/bank~20~gateway". Characters that
+ * print nothing or change the direction of writing stay escaped, since they could make a name look like another one. */
+export function readable(text) {
+  if (!text?.includes("~")) return text;
+  const character = (written, code) => {
+    const point = parseInt(code, 16),
+      found = point <= 0x10ffff ? String.fromCodePoint(point) : "";
+    return SHOWN.test(found) ? found : written;
+  };
+  return text.replace(ESCAPED, character).replace(SHORTENED, "…$1");
+}
+
 export const capitalized = (text) => text[0].toUpperCase() + text.slice(1);
 export const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 

@@ -26,6 +26,20 @@ def test_values_are_encoded_wherever_they_stand() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("service", "encoded"),
+    [
+        ("shop/bank~20~gateway", "var-service=bank%20gateway&ns=shop"),
+        ("shop/订单", "var-service=%E8%AE%A2%E5%8D%95&ns=shop"),
+        ("a~2F~b/c~26~d", "var-service=c%26d&ns=a%2Fb"),
+        ("shop/a~202E~b~D800~", "var-service=a%E2%80%AEb~D800~&ns=shop"),
+    ],
+)
+def test_other_tools_get_the_original_name(service: str, encoded: str) -> None:
+    links = Links(templates={"dashboard": "https://grafana.example/?var-service={service}&ns={namespace}"})
+    assert links.tools(LinkSubject("shop", service)) == {"dashboard": f"https://grafana.example/?{encoded}"}
+
+
 def test_a_value_is_never_a_template() -> None:
     found = fill_template("https://tool.example/{service}/{mesh}", {"service": "{mesh}", "mesh": "shop"})
     assert found == "https://tool.example/%7Bmesh%7D/shop"

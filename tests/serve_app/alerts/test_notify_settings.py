@@ -87,7 +87,11 @@ def test_printed_settings_are_a_file_with_the_same_settings(config: Path, tmp_pa
     assert shown.exit_code == 0, shown.output
     again = tmp_path / "again.toml"
     again.write_text(shown.output)
-    assert tomllib.loads(shown.output)["notify"]["alertmanagers"][0] == {"url": "http://am-0:9093", "username": ""}
+    assert tomllib.loads(shown.output)["notify"]["alertmanagers"][0] == {
+        "url": "http://am-0:9093",
+        "username": "",
+        "headers": {},
+    }
     expected = load(config, {"limits": {"max_ahead_seconds": float("inf")}})
     assert load(again).model_dump(exclude={"config"}) == expected.model_dump(exclude={"config"})
 

@@ -43,6 +43,14 @@ def texts(message: dict[str, Any]) -> list[str]:
     return [text["text"] for text in found]
 
 
+def test_people_read_original_names_and_no_markup() -> None:
+    named = {"service": "shop/a~20~b", "score": 0.6, "reasons": [{"text": "calls from shop/~3C~!here~3E~ fail"}]}
+    changed = {**EVENT["incident"], "suspects": [named], "affected": ["shop/订单服务"]}
+    found = "\n".join(texts(slack_message({**EVENT, "incident": changed})))
+    assert "shop/a b (60%): calls from shop/&lt;!here&gt; fail" in found
+    assert "shop/订单服务" in found
+
+
 async def test_a_channel_follows_an_incident(tmp_path: Path) -> None:
     """Over HTTP, from verdicts: opened, raised, resolved."""
     async with start_endpoints(200) as (server,):

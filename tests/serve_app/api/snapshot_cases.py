@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from model.names import escape_namespace
 from model.snapshot import (
     EDGE_METRICS,
     LARGEST_VALUE,
@@ -24,7 +25,8 @@ from model.snapshot import (
 
 text = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=8)
 reasons = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), max_size=5)
-segments = st.from_regex(re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.:-]{0,6}[A-Za-z0-9_])?", re.ASCII), fullmatch=True)
+plain = st.from_regex(re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.:-]{0,6}[A-Za-z0-9_])?", re.ASCII), fullmatch=True)
+segments = plain | st.text(min_size=1, max_size=6).map(escape_namespace)
 
 
 sensitivity = st.sampled_from([None, *Sensitivity])

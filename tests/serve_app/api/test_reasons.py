@@ -74,6 +74,7 @@ def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reaso
         (_reason("disk_pressure", 0.97, float("nan")), "97% of the disk space in use, since 03:12 UTC"),
         (_reason("pending_pods", 3.0, 1.0), "3 pods do not start, usually 1, since 03:12 UTC"),
         (_reason("queue_depth", 5200.0, 40.0), "5,200 messages wait, usually 40, since 03:12 UTC"),
+        (_reason("cancelled", 0.12, 0.01), "callers gave up on 12% of the requests, usually 1%, since 03:12 UTC"),
         (_reason("vanished", 0.0, 40), "disappeared: no requests, expected 40/s, since 03:12 UTC"),
         (
             _reason("new_calls", 35, 0, source="shop/web"),
@@ -154,6 +155,7 @@ def test_forecasts_in_words(forecast: LimitForecast, sentence: str) -> None:
         (_reason("disk_pressure", 0.97, 0.97), "97% of the disk space of shop/cart is in use"),
         (_reason("pending_pods", 1.0, 0.0), "1 pod of shop/cart does not start, usually 0"),
         (_reason("queue_depth", 5200.0, 40.0), "5,200 messages wait for shop/cart, usually 40"),
+        (_reason("cancelled", 0.12, 0.01), "callers gave up on 12% of the requests to shop/cart, usually 1%"),
         (_reason("cpu_per_request", 0.004, 0.0007), "CPU time per request of shop/cart: 4 ms, usually 0.7 ms"),
     ],
 )

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from model.snapshot import MeshSnapshot, PlannedChange
 from serve_app.collect.kubernetes.watch import WatchState
 from serve_app.collect.loop import CollectorState, MeshCollector, PollSchedule, poll_phase
 from serve_app.collect.prometheus.client import QueryAnswer
+from serve_app.collect.prometheus.remarks import Remark
 from serve_app.collect.prometheus.source import Poll
 from serve_app.errors import (
     InvalidDocument,
@@ -210,6 +212,32 @@ async def test_annotations_without_effect_are_logged_once_and_counted(caplog: py
     assert len(service.taken) == 3
 
 
+async def test_incomplete_answers_are_logged_once_and_stated(caplog: pytest.LogCaptureFixture) -> None:
+    """The last values stand in for them, so there are snapshots all the time."""
+    lost: list[str] = []
+
+    def polled(at: datetime) -> Poll:
+        answers = {("calls", str(i)): QueryAnswer(failed="incomplete", detail=said) for i, said in enumerate(lost)}
+        return replace(good_poll(at), answers=answers)
+
+    caplog.set_level("INFO")
+    source, service = Scripted(polled), Service()
+    one = run_collector(source, service)
+    for i, said in enumerate(([], ["store-1 is away"] * 2, ["store-1 is away", "isPartial: true"])):
+        lost[:] = said
+        await one.tick(NOW + 10 * i)
+    assert one.state.incomplete == "store-1 is away; isPartial: true"
+    assert one.state.failures == {"incomplete": 4}
+    assert one.state.problem == ""
+    assert caplog.text.count("answers of Prometheus may be incomplete, ignoring them: store-1 is away") == 1
+    assert "complete again" not in caplog.text
+    lost.clear()
+    await one.tick(NOW + 30)
+    assert one.state.incomplete == ""
+    assert caplog.text.count("answers of Prometheus are complete again") == 1
+    assert len(service.taken) == 4
+
+
 async def test_an_unexpected_error_does_not_end_the_loop(caplog: pytest.LogCaptureFixture) -> None:
     asked = asyncio.Event()
 
@@ -271,3 +299,62 @@ async def test_a_state_arrives_unchanged_at_another_collector() -> None:
     await one.tick(NOW)
     state = replace(one.state, masked=("services/cpu",), events=WatchState(True, 3, {"listed": 1}))
     assert CollectorState.unpack(state.pack()) == state
+
+
+def late_poll(at: datetime) -> Poll:
+    """No data yet: they arrive 60 s after the usual age."""
+    return Poll(at, None, {("services", "requests"): QueryAnswer()}, why="data arrive late", behind_seconds=70.0)
+
+
+@pytest.mark.parametrize("lag_ends", [False, True])
+def test_the_newest_instant_is_as_old_as_the_data(*, lag_ends: bool) -> None:
+    taken: list[MeshSnapshot] = []
+    polled: list[float] = []
+    now, lag = NOW, 60.0
+
+    class Late:
+        def poll(self, at: datetime) -> Poll:
+            polled.append(at.timestamp())
+            has_data = at.timestamp() <= now - lag
+            return replace(good_poll(at) if has_data else late_poll(at), behind_seconds=70.0 if lag else 0.0)
+
+    async def push(one: MeshSnapshot) -> None:
+        taken.append(one)
+
+    async def live() -> None:
+        nonlocal now, lag
+        for step in range(30):
+            now = NOW + 10 * step
+            if lag_ends and step == 20:
+                lag = 0.0
+            await collector.tick(now)
+
+    collector = MeshCollector("shop", Late(), push, replace(RHYTHM, catch_up=20))
+    asyncio.run(live())
+    instants = [one.observed_at.timestamp() for one in taken]
+    assert instants == sorted(instants)
+    assert np.diff(instants).tolist() == [10.0] * (len(instants) - 1)  # none is lost, also not the first one
+    assert instants[0] == polled[0]
+    assert polled.count(polled[0]) == 2
+    assert collector.schedule.behind_seconds == (10.0 if lag_ends else 70.0)
+    assert now - instants[-1] < (20 if lag_ends else 90)
+
+
+def test_remarks_are_in_the_state_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    remark = Remark("clusters", "2 clusters in this Prometheus", "set match")
+
+    class Remarking:
+        def poll(self, at: datetime) -> Poll:
+            return replace(good_poll(at), why=str(remark), remarks=(remark,))
+
+    async def push(_: MeshSnapshot) -> None: ...
+
+    async def live() -> None:
+        for step in range(3):
+            await collector.tick(NOW + 10 * step)
+
+    collector = MeshCollector("shop", Remarking(), push, RHYTHM)
+    asyncio.run(live())
+    assert collector.state.remarks == ("2 clusters in this Prometheus; set match",)
+    assert collector.state.problem == ""
+    assert caplog.text.count("2 clusters in this Prometheus; set match") == 1

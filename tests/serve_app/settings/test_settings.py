@@ -91,6 +91,16 @@ def test_invalid_policies_of_services_are_refused(tmp_path: Path, services: str,
     assert "(from file)" in str(caught.value)
 
 
+def test_settings_take_ids_and_original_names(tmp_path: Path) -> None:
+    services = "'shop/bank gateway' = {mute = 'old'}\n'shop/a~20~b' = {mute = 'x'}\n'my shop/*' = {mute = 'y'}"
+    policies = f"[alert.meshes.shop]\nentry_points = ['shop/订单 服务']\n[alert.meshes.shop.services]\n{services}\n"
+    queues = "[collector.meshes.shop]\nprometheus = 'http://prometheus'\nqueues = {orders = 'shop/bank gateway'}\n"
+    loaded = load(_toml(tmp_path, policies + queues))
+    assert set(loaded.alert.meshes["shop"].services) == {"shop/bank~20~gateway", "shop/a~20~b", "my~20~shop/*"}
+    assert loaded.alert.meshes["shop"].entry_points == ("shop/订单~20~服务",)
+    assert loaded.collector.meshes["shop"].queues == {"orders": "shop/bank~20~gateway"}
+
+
 def test_a_nested_name_overrides_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAGAE_WINDOW_SIZE", "60")
     monkeypatch.setenv("TAGAE_MODEL__WINDOW_SIZE", "30")
@@ -116,6 +126,13 @@ def test_settings_are_frozen() -> None:
         load().model.window_size = 5  # type: ignore[misc]
 
 
+OAUTH2 = {"token_url": "https://login.example/token", "client_id": "a", "client_secret_file": "/run/secrets/oauth2"}
+
+
+def mesh(access: dict[str, Any]) -> dict[str, Any]:
+    return {"collector": {"meshes": {"shop": {"prometheus": "http://p", **access}}}}
+
+
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
@@ -132,12 +149,59 @@ def test_settings_are_frozen() -> None:
         ({"store": {"url": "redis://me:secret@here"}}, ["store.url", "store.password_file", "redis://...@here"]),
         ({"store": {"username": "me"}}, ["store", "password_file too"]),
         ({"serve": {"port": 70000}, "limits": {"max_calls": -1}}, ["serve.port", "limits.max_calls"]),
+        (mesh({"headers": {"X Tenant": "a"}}), ["collector.meshes.shop.headers", "a name of a header"]),
+        (mesh({"headers": {"Authorization": "Bearer hidden"}}), ["shop.headers", "file of headers_file"]),
+        (mesh({"key_file": "/key"}), ["collector.meshes.shop", "key_file: expected certificate_file too"]),
+        (mesh({"oauth2": OAUTH2, "username": "me"}), ["shop", "expected one of", "got username and oauth2"]),
+        (mesh({"oauth2": OAUTH2, "google": True}), ["shop", "expected one of", "got oauth2 and google"]),
+        (mesh({"oauth2": {**OAUTH2, "token_url": "https://me:hidden@x"}}), ["shop.oauth2.token_url", "no password"]),
+        (mesh({"oauth2": {"token_url": "https://x"}}), ["oauth2.client_id", "oauth2.client_secret_file"]),
+        (mesh({"harmless_warnings": [""]}), ["shop.harmless_warnings", "at least 1 character"]),
     ],
 )
 def test_a_wrong_setting_is_named_with_what_is_allowed(overrides: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(BadSettings) as caught:
         load(overrides=overrides)
     assert [word for word in words if word not in caught.value.message] == []
+    assert "hidden" not in caught.value.message
+
+
+def test_access_to_a_prometheus_is_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "tagae.toml"
+    file.write_text(
+        """
+        [collector.meshes.shop]
+        prometheus = "https://mimir.example/prometheus?dedup=true"
+        headers = { X-Scope-OrgID = "east|west" }
+        headers_file = "/run/secrets/headers"
+        certificate_file = "/run/secrets/client.pem"
+        harmless_warnings = ["archive-0"]
+        kubernetes = { headers = { X-Cluster = "east" }, certificate_file = "/k.pem", key_file = "/k.key" }
+
+        [collector.meshes.shop.oauth2]
+        token_url = "https://login.example/token"
+        client_id = "a"
+        client_secret_file = "/run/secrets/oauth2"
+        scopes = ["r"]
+        """
+    )
+    mesh = load(file).collector.meshes["shop"]
+    endpoint = mesh.endpoint(mesh.prometheus)
+    assert (endpoint.url, endpoint.origin) == (mesh.prometheus, "https://mimir.example")
+    assert (endpoint.headers, endpoint.headers_file) == (
+        (("X-Scope-OrgID", "east|west"),),
+        Path("/run/secrets/headers"),
+    )
+    assert (endpoint.certificate_file, endpoint.key_file) == (Path("/run/secrets/client.pem"), None)
+    assert mesh.oauth2 is not None
+    assert mesh.oauth2.scopes == ("r",)
+    assert mesh.kubernetes is not None
+    api = mesh.kubernetes.endpoint(mesh.kubernetes.url)
+    assert (api.headers, api.certificate_file, api.key_file) == (
+        (("X-Cluster", "east"),),
+        Path("/k.pem"),
+        Path("/k.key"),
+    )
 
 
 def test_wrong_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,18 @@ def test_the_same_name_comes_first_then_those_that_begin_with_the_text() -> None
     assert find("pay/")[0] == ["Pay/Card", "pay/mycart", "pay/old"]
 
 
+def test_people_search_for_the_original_name() -> None:
+    window = [snapshot(0, "shop/bank~20~gateway", "shop/bank", "shop/订单服务", "shop/a~40~b")]
+
+    def found(text: str) -> list[str]:
+        return ServicesDocument.model_validate_json(find_services(window, text, 10)).services
+
+    assert found("shop/bank gateway") == ["shop/bank~20~gateway"]
+    assert found("Bank") == ["shop/bank", "shop/bank~20~gateway"]
+    assert found("订单") == ["shop/订单服务"]
+    assert found("a@b") == found("a~40~b") == ["shop/a~40~b"]
+
+
 def test_all_kept_snapshots_count_and_the_list_is_limited() -> None:
     assert find("old") == (["pay/old"], 1)
     assert find("", 2) == (["Pay/Card", "pay/mycart"], 5)

@@ -249,7 +249,9 @@ def source_document(state: CollectorState | None) -> SourceDocument:
         handed_on=None if state.handed_on is None else datetime.fromtimestamp(state.handed_on, UTC),
         stale_seconds=state.stale_seconds,
         masked=list(state.masked),
+        incomplete=state.incomplete,
         problem=state.problem,
+        remarks=list(state.remarks),
     )
 
 

@@ -134,7 +134,7 @@ class _Request(BaseHTTPRequestHandler):
             status, body = api.bodies.pop(0)
             self._send(status, body)
         elif asked.get("watch"):
-            self._watch(api, int(asked["resourceVersion"]))
+            self._watch(api, int(asked.get("resourceVersion", api.version)))  # none: from now on
         else:
             self._list(api, asked)
 

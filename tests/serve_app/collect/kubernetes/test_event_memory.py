@@ -173,3 +173,77 @@ def test_the_text_of_the_time(minutes: float, count: int, text: str) -> None:
     at = NOW - timedelta(minutes=minutes)
     one = ClusterEvent("BackOff", "shop/cart", "Pod x", "", at, at, count)
     assert event_text(one, NOW - timedelta(minutes=5)) == text
+
+
+# Fields that are null, missing or of a wrong type.
+
+RECENT = (NOW - timedelta(minutes=2)).isoformat()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"message": None, "count": None, "firstTimestamp": None, "series": None, "source": None, "type": None},
+        {"metadata": {"name": None, "namespace": None, "uid": None, "creationTimestamp": None}},
+        {"metadata": None},
+        {"count": 0, "series": {"count": None, "lastObservedTime": None}},
+        {"lastTimestamp": None, "eventTime": RECENT},
+        {"lastTimestamp": "0001-01-01T00:00:00Z", "firstTimestamp": "0001-01-01T00:00:00Z", "eventTime": RECENT},
+        {"lastTimestamp": None, "eventTime": None, "metadata": {"uid": "a", "creationTimestamp": RECENT}},
+        {"lastTimestamp": None, "series": {"count": 3, "lastObservedTime": RECENT}},
+        {"involvedObject": None, "regarding": {"kind": "Pod", "namespace": "shop", "name": "web-6b9f7cd5c4-qq2zt"}},
+        {"count": -4},
+    ],
+)
+def test_fields_may_be_null(changes: dict[str, object]) -> None:
+    memory = memory_with({**event("BackOff", "web-6b9f7cd5c4-qq2zt"), **changes})
+    (found,) = memory.find(SHOP, {}, datetime.now(UTC))
+    assert (found.kind, found.service) == ("BackOff", "shop/web")
+    assert found.count >= 1
+    assert found.first <= found.last
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"involvedObject": None},
+        {"involvedObject": {"kind": "Pod", "namespace": "shop", "name": None}},
+        {"reason": None},
+        {"lastTimestamp": None, "firstTimestamp": None, "eventTime": None},
+    ],
+)
+def test_an_event_about_nothing_is_not_kept(changes: dict[str, object]) -> None:
+    assert len(memory_with({**event(), **changes})) == 0
+
+
+def test_an_object_without_a_kind_or_a_namespace_belongs_to_no_service() -> None:
+    assert find_services(Reference(None, None, "web"), SHOP, {}) == []
+    assert find_services(Reference(None, "shop", "web"), SHOP, {}) == ["shop/web"]
+    assert find_services(Reference("Pod", "shop", None), SHOP, {}) == []
+
+
+def test_the_names_of_the_newer_api_are_read() -> None:
+    """An Event of events.k8s.io/v1, as kubelets write it since its series replaced the old counts."""
+    newer: dict[str, object] = {
+        "apiVersion": "events.k8s.io/v1",
+        "metadata": {"name": "web.17", "namespace": "shop", "uid": "17"},
+        "reason": "BackOff",
+        "note": "Back-off  restarting\nfailed container",
+        "regarding": {"kind": "Pod", "namespace": "shop", "name": "web-6b9f7cd5c4-qq2zt"},
+        "eventTime": None,
+        "deprecatedCount": 7,
+        "deprecatedFirstTimestamp": (NOW - timedelta(minutes=9)).isoformat(),
+        "deprecatedLastTimestamp": RECENT,
+        "reportingController": "kubelet",
+        "series": None,
+    }
+    (found,) = memory_with(newer).find(SHOP, {}, datetime.now(UTC))
+    assert (found.service, found.message, found.count) == ("shop/web", "Back-off restarting failed container", 7)
+    assert (found.first, found.last) == (NOW - timedelta(minutes=9), NOW - timedelta(minutes=2))
+
+
+def test_events_without_names_of_their_own_stay_apart() -> None:
+    memory = memory_with(
+        *({**event("BackOff", f"{pod}-6b9f7cd5c4-qq2zt"), "metadata": None} for pod in ("web", "cart", "web"))
+    )
+    assert len(memory) == 2

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -235,6 +236,77 @@ async def test_a_line_that_cannot_be_read_is_left_out(tmp_path: Path, line: byte
             api.tell(event("Unhealthy"))
             await eventually(lambda: event_names(one) == ["Unhealthy shop/cart"])
             assert one.state.outcomes == {"listed": 1, "watched": 1, "unreadable": 1}
+
+
+BAD_ITEMS: list[Any] = [
+    None,
+    7,
+    [],
+    "BackOff",
+    {"metadata": 7},
+    {"involvedObject": "web"},
+    {"reason": ["BackOff"]},
+    {"message": {"text": "a"}},
+    {"count": "many"},
+    {"count": 1.5},
+    {"deprecatedCount": "7"},
+    {"series": [1]},
+    {"lastTimestamp": "yesterday"},
+    {"lastTimestamp": ""},
+    {"lastTimestamp": 1700000000},
+    {"eventTime": "2026-03-01T12:00:00"},
+]
+
+
+@pytest.mark.parametrize("bad", BAD_ITEMS)
+async def test_a_bad_item_of_a_list_is_skipped_alone_and_counted(
+    tmp_path: Path, bad: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = {**event("Killing"), **bad} if isinstance(bad, dict) else bad
+    page = {"metadata": {"resourceVersion": "100"}, "items": [event("Unhealthy"), broken, event("BackOff"), broken]}
+    api = ApiServer(bodies=[(200, json.dumps(page).encode())])
+    with start_api(api):
+        async with start_watch(api.url, tmp_path) as one:
+            await eventually(lambda: one.state.following)
+            assert sorted(event_names(one)) == ["BackOff shop/cart", "Unhealthy shop/cart"]
+            assert one.state.outcomes == {"listed": 1, "watched": 1, "unreadable": 2}
+            assert (one.state.kept, one.state.problem) == (2, "")
+    assert caplog.text.count("skipped an unreadable Kubernetes Event") == 1
+    text = PrometheusInstruments().text(collected=[CollectorState("shop", events=one.state)]).decode()
+    assert 'tagae_collector_event_watches_total{mesh="shop",outcome="unreadable"} 2.0' in text
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        {"metadata": {"resourceVersion": "100"}, "items": None},
+        {"metadata": {"resourceVersion": "100", "continue": None, "remainingItemCount": None}},
+        {"metadata": None, "items": None},
+        {},
+    ],
+)
+async def test_a_list_may_have_null_instead_of_items(tmp_path: Path, page: dict[str, object]) -> None:
+    api = ApiServer(bodies=[(200, json.dumps(page).encode())])
+    with start_api(api):
+        async with start_watch(api.url, tmp_path) as one:
+            await eventually(lambda: one.state.following)
+            assert (one.state.outcomes, one.state.kept) == ({"listed": 1, "watched": 1}, 0)
+
+
+@pytest.mark.parametrize("bad", [*BAD_ITEMS[5:], {"metadata": {"resourceVersion": "101"}, "count": []}])
+async def test_after_a_bad_line_a_watch_continues_behind_it(tmp_path: Path, bad: dict[str, object]) -> None:
+    api = ApiServer()
+    with start_api(api):
+        async with start_watch(api.url, tmp_path) as one:
+            await eventually(lambda: api.watchers == 1)
+            api.tell({**event("Killing", uid="bad"), **bad, "metadata": {"uid": "bad"}})
+            api.tell(event("Unhealthy"))
+            await eventually(lambda: event_names(one) == ["Unhealthy shop/cart"])
+            api.tell({**event("Killing", uid="bad"), **bad, "metadata": {"uid": "bad"}})
+            api.say(None)
+            await eventually(lambda: one.state.outcomes.get("watched", 0) == 2)
+            assert one.state.outcomes["unreadable"] == 2
+    assert api.asked[-1]["resourceVersion"] == "103", "the version of the bad line"
 
 
 async def test_a_line_without_end_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,12 +20,14 @@ class Connector:
     Attributes:
         start: Unix time, s.
         more: attributes of every point.
+        of_call: attributes of the points of a call.
         unit: of the histograms.
     """
 
     start: float = BEGAN - 3600
     more: Mapping[str, str] = field(default_factory=dict)
     unit: str = "s"
+    of_call: Mapping[Call, Mapping[str, str]] = field(default_factory=dict)
     requests: dict[Call, int] = field(default_factory=dict)
     failures: dict[Call, int] = field(default_factory=dict)
     buckets: dict[Call, list[int]] = field(default_factory=dict)
@@ -57,7 +59,7 @@ class Connector:
 
     def _fill(self, point: Any, call: Call, at: float) -> None:
         point.start_time_unix_nano, point.time_unix_nano = round(self.start * 10**9), round(at * 10**9)
-        pairs = {"client": call[0], "server": call[1], "connection_type": "", **self.more}
+        pairs = {"client": call[0], "server": call[1], "connection_type": "", **self.more, **self.of_call.get(call, {})}
         for key, text in pairs.items():
             point.attributes.add(key=key).value.string_value = text
         point.attributes.add(key="failed").value.bool_value = bool(self.failures.get(call, 0) % 2)

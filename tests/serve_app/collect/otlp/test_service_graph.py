@@ -73,6 +73,64 @@ def test_an_interval_is_a_snapshot_with_rates_errors_and_latencies() -> None:
     assert snapshot.observed_at == datetime.fromtimestamp(BEGAN + INTERVAL, UTC)
 
 
+VIRTUAL = {"connection_type": "virtual_node"}
+
+
+def flows(of_call: dict[tuple[str, str], dict[str, str]], *edges: tuple[str, str]) -> MeshSnapshot | None:
+    """Return the snapshot of 150 requests in each interval from each client to its server."""
+    connector, requests = Connector(of_call=of_call), []
+    for i in range(3):
+        for one in edges:
+            connector.observe(one, 150, bucket=2)
+        requests.append(connector.flush(BEGAN + i * INTERVAL))
+    return snapshots(requests)[-1]
+
+
+def test_the_connection_type_tells_virtual_nodes_from_services() -> None:
+    of_call = {
+        USER_WEB: VIRTUAL,
+        ("cart", "pay"): VIRTUAL,
+        ("cart", "unknown"): VIRTUAL,
+        ("user", "mail"): {**VIRTUAL, "virtual_node": "server"},
+        ("ingress", "web"): {**VIRTUAL, "virtual_node": "client"},
+        ("mobile", "web"): {**VIRTUAL, "source": "beyla"},
+        ("cart", "user"): {"connection_type": "messaging_system"},
+    }
+    snapshot = flows(of_call, *of_call, ("unknown", "cart"))
+    assert set(calls(snapshot)) == {
+        ("cart", "pay"), ("user", "mail"), ("mobile", "web"), ("cart", "user"), ("unknown", "cart"),
+    }  # fmt: skip
+    assert services(snapshot)["web"][0] == pytest.approx(30.0), "with the requests from outside"
+
+
+def test_a_virtual_server_has_the_latency_that_its_callers_measure() -> None:
+    connector, requests = Connector(of_call={("cart", "pay"): VIRTUAL}), []
+    for i in range(3):
+        connector.observe(("cart", "pay"), 150, bucket=2)
+        flush = connector.flush(BEGAN + i * INTERVAL)
+        for metric in flush.resource_metrics[0].scope_metrics[0].metrics:
+            if metric.name.endswith("server_seconds"):  # the connector counts zeros, because there is no span
+                point = metric.histogram.data_points[0]
+                point.bucket_counts[:] = [sum(point.bucket_counts), 0, 0, 0, 0]
+        requests.append(flush)
+    assert services(snapshots(requests)[-1])["pay"][2] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("names", [("user", "web", "user"), ("unknown", "web", "unknown")])
+def test_an_old_version_is_read_by_names_unless_they_are_called(names: tuple[str, str, str]) -> None:
+    assert flows({}, names[:2]) is not None
+    assert calls(flows({}, names[:2])) == {}
+    assert set(calls(flows({}, names[:2], names[1:]))) == {names[:2], names[1:]}
+
+
+def test_names_of_any_alphabet_stay_and_never_become_one() -> None:
+    names = ["bank gateway", "bank/gateway", "bank_gateway", "订单服务", "支付服务", "z\u0323", "z\u200b"]
+    found = flows({}, *(("web", name) for name in names))
+    assert found is not None
+    assert found.num_nodes == len(names) + 1
+    assert {"default/订单服务", "default/bank~20~gateway", "default/bank/gateway"} < set(found.node_ids)
+
+
 def test_a_flush_in_several_requests_is_one_snapshot() -> None:
     whole = snapshots(flushes(4))
     parts = snapshots(part for request in flushes(4) for part in split(request, 3))

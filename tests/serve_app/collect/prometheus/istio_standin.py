@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from model.snapshot import MeshSnapshot
-from serve_app.collect.prometheus.dialects import KNOWN, Query
-from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, OPTIONAL, RESOURCES
+from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, AUTOSCALERS, CONTROLLERS
+from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES
+from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.rules import recording_rules
 from serve_app.collect.prometheus.signals import DISK, PODS, QUEUES, search_query
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, QueryOptions, Role
@@ -19,8 +21,8 @@ REQUESTS, FAILURES, P50, P99 = 0, 1, 2, 3  # columns that services and calls sha
 
 SEARCH: Role = (KUBERNETES, "search")
 SIGNALS = {  # beginning of the query by role
-    PODS: "sum by (namespace, workload, container, signal)",
-    DISK: "max by (namespace, workload) ((label_replace",
+    PODS: "sum by (container, signal, pod, namespace)",
+    DISK: "max by (pod, namespace) (label_replace",
     QUEUES: "sum by (queue)",
 }
 RULES = recording_rules(ISTIO, QueryOptions().interval_seconds, QueryOptions().window_seconds)
@@ -28,7 +30,7 @@ RULES = recording_rules(ISTIO, QueryOptions().interval_seconds, QueryOptions().w
 
 def texts(window_seconds: float = QueryOptions().window_seconds) -> dict[str, Role]:
     """Return kind and metric of each query, by its text."""
-    kubernetes = {**RESOURCES, **CONTROLLERS, **OPTIONAL, **ANNOTATIONS}
+    kubernetes = {**USAGE_QUERIES, **POD_QUERIES, **CONTROLLERS, **AUTOSCALERS, **ANNOTATIONS}
     asked: dict[Role, Query] = {(KUBERNETES, role): query for role, query in kubernetes.items()}
     assert ISTIO.serves is not None
     asked[(KUBERNETES, "serves")] = ISTIO.serves
@@ -41,7 +43,7 @@ def texts(window_seconds: float = QueryOptions().window_seconds) -> dict[str, Ro
 
 def _signal_role(text: str) -> Role | None:
     """Return kind and metric of a query of signals; its text depends on the sources that exist."""
-    if text == search_query().promql:
+    if text == search_query().at(0):
         return SEARCH
     return next(((KUBERNETES, role) for role, begin in SIGNALS.items() if text.startswith(begin)), None)
 
@@ -78,7 +80,7 @@ class IstioMesh:
     def __call__(self, request: Request) -> None:
         text = request.query["query"]
         role = texts().get(text) or _signal_role(text)
-        if text == RULES.calls:
+        if text == RULES.calls.at(0):
             request.send(200, vector([({}, str(self.recorded))] if self.recorded is not None else []))
             return
         if role is None:  # detection of the kind of mesh
@@ -122,7 +124,8 @@ class IstioMesh:
     def _kubernetes(self, snapshot: MeshSnapshot, what: str) -> Iterator[tuple[dict[str, str], str]]:
         for name, values in zip(snapshot.node_ids, _values(snapshot), strict=True):
             namespace, service = name.split("/")
-            labels = {"namespace": namespace, "workload": f"{service}-v1"}
+            pod = {"namespace": namespace, "pod": f"{service}-v1-0"}
+            container = {**pod, "container": "app"}
             if what == "serves":
                 yield (
                     {
@@ -134,9 +137,15 @@ class IstioMesh:
                     "1",
                 )
             elif what in ("cpu_usage", "memory_usage"):
-                yield labels, str(values[4 if what == "cpu_usage" else 5] * 2)
-            elif what in ("cpu_capacity", "memory_capacity"):
-                yield labels, "2"
+                yield container, str(values[4 if what == "cpu_usage" else 5] * 2)
+            elif what in ("cpu_limits", "memory_limits"):
+                yield container, "2"
+            elif what == "owners":
+                yield {**pod, "owner_kind": "StatefulSet", "owner_name": f"{service}-v1"}, "1"
+            elif what == "nodes":
+                yield {**pod, "node": f"node-of-{service}"}, "1"
+            elif what == "cordoned" and f"{namespace}/{service}-v1" in self.cordoned:
+                yield {"node": f"node-of-{service}"}, "1"
         for workload, (desired, generation) in self.replicas.items():
             namespace, name = workload.split("/")
             labels = {"namespace": namespace, "workload": name}
@@ -144,8 +153,6 @@ class IstioMesh:
                 yield labels, str(desired if what == "desired" else generation)
             elif what == "autoscaled" and workload in self.autoscaled:
                 yield labels, str(desired)
-            elif what == "cordoned" and workload in self.cordoned:
-                yield labels, "1"
         for workload, values in self.annotations.items() if what == "annotations" else ():
             namespace, name = workload.split("/")
             for annotation, value in values.items():

@@ -2,11 +2,11 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from tests.http_server import serve_in_thread
 
@@ -22,16 +22,26 @@ class Request(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.query = {name: values[0] for name, values in parse_qs(self.body.decode()).items()}
+        self._answer(self.body.decode())
+
+    def do_GET(self) -> None:
+        self.body = b""
+        self._answer(urlsplit(self.path).query)
+
+    def _answer(self, query: str) -> None:
+        self.query = {name: values[0] for name, values in parse_qs(query).items()}
         self.server.asked.append(self.query)  # type: ignore[attr-defined]
         try:
             self.server.behaviour(self)  # type: ignore[attr-defined]
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True  # the client has closed the connection, which these tests provoke
 
-    def send(self, status: int, body: bytes, length: int | None = None) -> None:
+    def send(
+        self, status: int, body: bytes, length: int | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        for name, value in ({"Content-Type": "application/json"} | dict(headers or {})).items():
+            self.send_header(name, value)
         self.send_header("Content-Length", str(len(body) if length is None else length))
         self.end_headers()
         self.wfile.write(body)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from serve_app.collect.prometheus.dialects import KNOWN, envoy
+from serve_app.collect.prometheus.dialects.envoy import envoy
+from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.frames import LabelReader
 
 

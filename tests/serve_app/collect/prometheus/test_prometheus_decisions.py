@@ -127,3 +127,11 @@ def test_a_scaling_has_its_origin_and_the_origin_alone_is_no_change() -> None:
     assert known.update({CART: Controller(2, 1, by_autoscaler=True)}, {}, frozenset())[0] == []
     ((change,), _) = known.update({CART: Controller(5, 2, by_autoscaler=True)}, {}, frozenset())
     assert change.reason == "cart-v1: replicas changed from 2 to 5 by the autoscaler"
+
+
+def test_a_new_replica_set_of_a_rollout_is_its_deploy() -> None:
+    """kube-state-metrics does not know the generation of a rollout, only when its replica sets were made."""
+    _, known = WorkloadState().update({CART: of(3, 1_764_000_000)}, SERVES, frozenset())
+    [change], _ = known.update({CART: of(3, 1_764_000_100)}, SERVES, frozenset())
+    assert (change.kind, change.service) == ("deploy", "shop/cart")
+    assert change.reason == "cart-v1: another replica set"

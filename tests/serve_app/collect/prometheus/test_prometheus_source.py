@@ -81,7 +81,7 @@ def test_an_instant_without_any_series_has_no_snapshot_but_a_reason() -> None:
     with open_source(IstioMesh(lambda _: None)) as source:
         poll = source.poll(FIRST)
     assert poll.snapshot is None
-    assert "at least one service" in poll.why
+    assert "no service has a request rate over the last 60 s" in poll.why
 
 
 def test_old_values_replace_a_failed_query_until_they_are_too_old() -> None:
@@ -261,7 +261,7 @@ def test_annotations_of_the_workloads_of_a_service(
 ) -> None:
     pairs = Column.create({("shop", workload, "shop", "cart"): 1.0 for workload in ("v1", "v2")})
     found = Column.create({("shop", *one): 1.0 for one in annotated})
-    policies, ignored = read_annotations(found, ServiceMapping(KeyIndex(), KeyIndex(), pairs))
+    policies, ignored = read_annotations([found, None], ServiceMapping(KeyIndex(), KeyIndex(), pairs))
     assert policies == ([wanted] if wanted else [])
     assert len(ignored) == sum(value in ("x", "Low", "x" * 201, "True") for _, _, value in annotated)
 
@@ -271,7 +271,7 @@ def test_the_doctor_reports_annotations_without_effect() -> None:
     with standin.start_server(
         IstioMesh(find_snapshot(SNAPSHOTS), annotations={workload: {"sensitivity": "loud"}})
     ) as server:
-        found = list(check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST))
+        found = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST).findings
     by = {finding.subject: finding for finding in found}
     assert by["annotations"].outcome == "warning"
     assert f"{workload}: tagae.io/sensitivity: expected low, normal, high, came 'loud'" in by["annotations"].found
@@ -329,7 +329,7 @@ def test_another_kind_of_mesh_is_detected_by_its_queries() -> None:
 def test_the_doctor_reports_missing_metrics_and_their_effect() -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS), broken={(CALLS, "buckets")})
     with standin.start_server(mesh) as server:
-        found = list(check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST))
+        found = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST).findings
     by = {finding.subject: finding for finding in found}
     assert by["mesh"].outcome == "ok"
     assert by["calls buckets"].outcome == "warning"

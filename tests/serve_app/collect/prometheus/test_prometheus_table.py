@@ -2,6 +2,7 @@
 
 import json
 import math
+from random import Random
 
 import numpy as np
 import pytest
@@ -9,7 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve_app.collect.prometheus.client import Samples
+from serve_app.collect.prometheus.detect import generic_dialect
+from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.frames import BucketReader, LabelReader, read_column, read_quantiles
+from serve_app.collect.prometheus.kubernetes import CONTROLLERS
+from serve_app.collect.prometheus.rules import recording_rules
+from serve_app.collect.prometheus.signals import (
+    BROKERS,
+    DISK,
+    PODS,
+    QUEUES,
+    SOURCES,
+    Queues,
+    search_query,
+    signal_queries,
+)
+from serve_app.settings import GenericSettings
+from serve_app.settings.roles import SHARES
 
 Sample = tuple[bytes, float]
 
@@ -111,3 +128,135 @@ def test_columns_are_aligned_with_keys_by_number_or_by_name() -> None:
     other = read_column(vector([sample(7, app="d"), sample(5, app="b")]), LabelReader(("app",)))
     np.testing.assert_array_equal(second.align(first.index, first.numbers), [math.nan, 20])
     np.testing.assert_array_equal(other.align(first.index, first.numbers), [math.nan, 5])
+
+
+# Several series with one key differ in the spelling of a label's value.
+
+SPELLINGS = {
+    0.1: ("0.1", "0.10", "1e-1", "1E-01", ".1", "0.10000000000000001"),
+    1.0: ("1", "1.0", "1.00", "1e0", "01"),
+    100.0: ("100", "1E2", "1e+02", "100.0"),
+    0.3: ("0.3", "0.30000000000000004", "3e-1"),
+    math.inf: ("+Inf", "inf", "Inf", "+inf", "Infinity", "+INF"),
+}
+
+
+@given(
+    st.lists(st.lists(st.floats(0, 100), min_size=5, max_size=5), min_size=1, max_size=5),
+    st.floats(0.01, 0.99),
+    st.randoms(use_true_random=False),
+)
+def test_spellings_of_a_bound_are_one_bucket(counted: list[list[float]], share: float, random: Random) -> None:
+    """Each instance of a service has a spelling of its own for each bound; the order of samples does not matter."""
+    bounds = sorted(SPELLINGS)
+    rows = [np.cumsum(counts).tolist() for counts in counted]
+    samples = [
+        sample(count, app="a", le=random.choice(SPELLINGS[bound]))
+        for row in rows
+        for count, bound in zip(row, bounds, strict=True)
+    ]
+    merged: dict[bytes, float] = {}
+    for labels, count in samples:  # as `sum by (le)` does, which knows texts only
+        merged[labels] = merged.get(labels, 0.0) + count
+    sent = list(merged.items())
+    random.shuffle(sent)
+    (found,) = read_quantiles(vector(sent), BucketReader(("app",)), [share])
+    total = np.sum(rows, axis=0).tolist()
+    np.testing.assert_allclose(found.values, [histogram_quantile(share, total, tuple(bounds))], rtol=1e-9)
+
+
+def test_a_bound_that_is_no_number_takes_nothing_from_the_others() -> None:
+    good = bucketed([5, 10, 10], (0.1, 0.2, math.inf), app="a")
+    bad = [sample(7, app="a", le=text) for text in ("", "often", "NaN", "0,1")]
+    (found,) = read_quantiles(vector([*bad, *good]), BucketReader(("app",)), [0.5])
+    np.testing.assert_allclose(found.values, [0.1])
+
+
+def test_bounds_that_differ_stay_apart() -> None:
+    samples = [sample(4, app="a", le="0.1"), sample(8, app="a", le="0.100001"), sample(8, app="a", le="+Inf")]
+    (found,) = read_quantiles(vector(samples), BucketReader(("app",)), [0.5])
+    np.testing.assert_allclose(found.values, [0.1])
+
+
+@pytest.mark.parametrize(
+    ("values", "added", "largest"),
+    [
+        ([1.0, 2.0, 4.0], 7.0, 4.0),
+        ([0.25, math.nan], math.nan, 0.25),
+        ([3.0, math.inf], math.nan, 3.0),
+        ([-2.0, -1.0], -3.0, -1.0),
+        ([math.nan, math.nan], math.nan, math.nan),
+    ],
+)
+def test_values_of_one_key_are_joined_as_the_query_says(values: list[float], added: float, largest: float) -> None:
+    samples = [sample(value, app="a", spelling=str(i)) for i, value in enumerate(values)]
+    samples.insert(1, sample(9, app="b"))
+    for joined_by, wanted in (("sum", added), ("max", largest)):
+        found = read_column(vector(samples), LabelReader(("app",)), joined_by)  # type: ignore[arg-type]
+        assert found.keys == (("a",), ("b",))
+        np.testing.assert_array_equal(found.values, [wanted, 9])
+
+
+def test_null_labels_are_absent() -> None:
+    sent = [(b"null", 1.0), (b'{"app":null}', 2.0), (b'{"app":"a","zone":null}', 4.0)]
+    found = read_column(vector(sent), LabelReader(("app",)))
+    assert (found.keys, found.values.tolist()) == ((("a",),), [4.0])
+
+
+def test_rates_are_added_and_states_and_quantiles_are_not() -> None:
+    """By role, in the queries of all meshes, of recorded rules, of the settings and of the cluster."""
+    rates = {"requests", "failures", "buckets", "connections", "in_flight"}
+    by_role = {role: {"promql": "x"} for role in ("requests", "failures", "buckets", "p50", "p99")}
+    generic = generic_dialect(GenericSettings.model_validate({"services": by_role, "calls": by_role}))
+    for dialect in (*KNOWN.values(), generic):
+        for role, query in (*dialect.services.items(), *dialect.calls.items()):
+            if role in rates or role in SHARES:
+                assert query.joined_by == ("sum" if role in rates else "max"), (dialect.name, role)
+        if dialect is not generic:
+            read = recording_rules(dialect, 15.0, 60.0).dialect
+            assert {query.joined_by for query in (*read.services.values(), *read.calls.values())} == {"max"}
+    signals = signal_queries({*SOURCES, *BROKERS}, Queues())
+    assert [signals[role].joined_by for role in (PODS, DISK, QUEUES)] == ["sum", "max", "sum"]
+    assert {query.joined_by for query in (*CONTROLLERS.values(), search_query())} == {"max"}
+
+
+def test_names_that_differ_in_one_character_are_different_services() -> None:
+    names = ["bank gateway", "bank/gateway", "bank_gateway", "bank@gateway", "订单", "支付", "a" * 300, "a" * 301]
+    reader = LabelReader(("namespace", "name"))
+    column = read_column(vector([sample(1, namespace="shop", name=name) for name in names]), reader)
+    assert len(column.keys) == len(names)
+    assert column.keys[:3] == (("shop", "bank~20~gateway"), ("shop", "bank/gateway"), ("shop", "bank_gateway"))
+    assert ("shop", "订单") in column.keys
+
+
+def test_a_namespace_ends_at_the_first_slash_of_an_id() -> None:
+    reader = LabelReader(("a", "b", "c", "d"))
+    vectors = vector([sample(1, a="x/y", b="z", c="p/q", d="r/s"), sample(1, a="x", b="y/z", c="p", d="q/r/s")])
+    ids = ["/".join(key) for key in read_column(vectors, reader).keys]
+    assert ids == ["x~2F~y/z/p~2F~q/r/s", "x/y/z/p/q/r/s"]
+
+
+def test_the_first_label_that_is_not_empty_names_the_service() -> None:
+    reader = LabelReader(("namespace", "deployment|statefulset|workload"))
+    rows = [
+        sample(1, namespace="shop", deployment="a", statefulset="b"),
+        sample(2, namespace="shop", statefulset="b", deployment=""),
+        sample(4, namespace="shop", workload="c"),
+    ]
+    column = read_column(vector(rows), reader)
+    assert dict(zip(column.keys, column.values.tolist(), strict=True)) == {
+        ("shop", "a"): 1, ("shop", "b"): 2, ("shop", "c"): 4,
+    }  # fmt: skip
+    assert reader.dropped is None
+
+
+def test_series_without_a_name_are_counted_with_an_example() -> None:
+    reader = LabelReader(("namespace", "deployment|statefulset", "?reporter"))
+    rows = [sample(1, namespace="shop", deployment="a")] + [sample(1, namespace="shop", pod=f"p{i}") for i in range(3)]
+    read_column(vector(rows), reader)
+    assert reader.dropped is not None
+    assert (reader.dropped.count, reader.dropped.of) == (3, 4)
+    assert reader.dropped.labels == {"namespace": "shop", "pod": "p0"}
+    assert reader.dropped.missing == ("deployment|statefulset",)
+    read_column(vector(rows[:1]), reader)
+    assert reader.dropped is None, "of the last reading only"

@@ -1,5 +1,6 @@
 """Recording rules: the shipped files match the dialects, and queries read what the rules record."""
 
+import json
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 from model.snapshot import MeshSnapshot
 from serve_app.cli import app
 from serve_app.collect.prometheus.detect import MeshSource
-from serve_app.collect.prometheus.dialects import KNOWN
+from serve_app.collect.prometheus.dialects.known import KNOWN, SHIPPED_RULES
 from serve_app.collect.prometheus.rules import recording_rules, render_rules
 from serve_app.collect.prometheus.source import CALLS, SERVICES, Poll
 from serve_app.doctor.telemetry import check_telemetry
@@ -40,6 +41,27 @@ def test_the_shipped_file_is_what_the_command_prints(file: str, arguments: list[
     assert (FOLDER / file).read_text() == printed.stdout, "dialects have changed, run: make rules"
 
 
+def test_the_shipped_file_fits_into_an_object_of_kubernetes() -> None:
+    """``kubectl apply`` keeps the object in an annotation of at most 256 KiB."""
+    printed = CliRunner().invoke(app, ["rules"]).stdout
+    assert [group["name"] for group in yaml.safe_load(printed)["groups"]] == [f"tagae-{name}" for name in SHIPPED_RULES]
+    assert len(json.dumps(printed)) < 0.9 * 2**18
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN.keys() - set(SHIPPED_RULES)))
+def test_rules_of_every_other_kind_fit_alone(name: str) -> None:
+    printed = CliRunner().invoke(app, ["rules", "--source", name])
+    assert printed.exit_code == 0
+    assert [group["name"] for group in yaml.safe_load(printed.stdout)["groups"]] == [f"tagae-{name}"]
+    assert len(json.dumps(printed.stdout)) < 0.9 * 2**18
+
+
+def test_an_unknown_kind_is_refused_with_the_kinds_that_exist() -> None:
+    printed = CliRunner().invoke(app, ["rules", "--source", "istoi"])
+    assert printed.exit_code == 2
+    assert "istio-ambient" in printed.output
+
+
 def test_names_follow_the_convention_and_are_unique() -> None:
     groups = yaml.safe_load(render_rules(KNOWN, 15, 60))["groups"]
     assert [group["name"] for group in groups] == [f"tagae-{name}" for name in KNOWN]
@@ -52,11 +74,12 @@ def test_names_follow_the_convention_and_are_unique() -> None:
 @pytest.mark.parametrize("name", KNOWN)
 def test_queries_read_what_the_rules_record(name: str) -> None:
     rules = recording_rules(KNOWN[name], 15, 60)
-    texts = [q.promql for q in (*rules.dialect.services.values(), *rules.dialect.calls.values())] + [rules.calls]
+    texts = [q.promql for q in (*rules.dialect.services.values(), *rules.dialect.calls.values())] + [rules.calls.promql]
     read = {found for text in texts for found in re.findall(r"tagae_\w+:\w+:\w+", text)}
     assert read == {rule.record for rule in rules.rules}
     for raw, reading in ((KNOWN[name].services, rules.dialect.services), (KNOWN[name].calls, rules.dialect.calls)):
-        assert raw.keys() - {"buckets"} | {"p50", "p99"} == reading.keys()
+        recorded = raw.keys() - {"buckets"} | {"p50", "p99"}
+        assert reading.keys() - {"long_requests"} == recorded
         assert {query.labels for query in raw.values()} == {query.labels for query in reading.values()}
         assert {query.unit for query in reading.values()} == {1.0}
 
@@ -112,7 +135,7 @@ def test_late_rules_are_not_read_and_their_last_values_are_not_used() -> None:
 def test_if_the_size_is_unknown_the_last_choice_stays() -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS), recorded=90)
     overloaded = standin.fails(503)
-    size = recording_rules(KNOWN["istio"], 15, 60).calls
+    size = recording_rules(KNOWN["istio"], 15, 60).calls.at(0)
 
     def behave(request: standin.Request) -> None:
         (overloaded if broken and request.query["query"] == size else mesh)(request)
@@ -146,7 +169,7 @@ def test_the_doctor_recommends_rules_for_a_large_mesh() -> None:
             checks = check_telemetry(
                 MeshSettings(prometheus=standin.url_of(server)), collector, SNAPSHOTS[0].observed_at
             )
-            return [(one.outcome, one.remedy) for one in checks if one.subject == "recording rules"]
+            return [(one.outcome, one.remedy) for one in checks.findings if one.subject == "recording rules"]
 
     assert found(IstioMesh(find_snapshot(SNAPSHOTS)), 2000) == []
     ((outcome, remedy),) = found(IstioMesh(find_snapshot(SNAPSHOTS)), 50)

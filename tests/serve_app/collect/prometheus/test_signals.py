@@ -18,6 +18,7 @@ from serve_app.collect.prometheus.signals import (
     THROTTLING,
     VOLUMES,
     Queues,
+    read_cancellations,
     read_signals,
     signal_queries,
 )
@@ -39,7 +40,7 @@ def pods(*containers: tuple[str, str, str, float]) -> Samples:
         (
             {
                 "namespace": service.split("/")[0],
-                "workload": f"{service.split('/')[1]}-v1",
+                "pod": f"{service.split('/')[1]}-v1-0",
                 "container": container,
                 "signal": signal,
             },
@@ -54,6 +55,11 @@ def snapshot_of(poll: Poll) -> MeshSnapshot:
     return poll.snapshot
 
 
+def signals_of_pods_and_queues(poll: Poll) -> tuple[Signal, ...]:
+    """Return all signals that proxies do not measure."""
+    return tuple(one for one in snapshot_of(poll).signals if one.kind is not SignalKind.CANCELLED)
+
+
 def found(columns: Mapping[str, Mapping[tuple[str, ...], float]], **more: object) -> dict[tuple[str, str], float]:
     read = {role: Column.create(dict(values)) for role, values in columns.items()}
     signals, _ = read_signals(read, {}, SERVICES, Queues())
@@ -64,7 +70,7 @@ def test_a_mesh_without_any_series_is_asked_once_and_has_no_signals() -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS))
     with open_source(mesh) as source:
         polls = [source.poll(snapshot.observed_at) for snapshot in SNAPSHOTS[:3]]
-    assert [snapshot_of(poll).signals for poll in polls] == [()] * 3
+    assert [signals_of_pods_and_queues(poll) for poll in polls] == [()] * 3
     assert mesh.asked.count(SEARCH) == 1
     assert not {(KUBERNETES, role) for role in (PODS, DISK, QUEUES)} & {*mesh.asked}
 
@@ -83,13 +89,13 @@ def test_signals_of_workloads_and_queues_belong_to_their_services() -> None:
                 (STORE, "app", "restarted", 2),
                 (STORE, "app", "killed", 1),
             ),
-            DISK: [({"namespace": STORE.split("/")[0], "workload": f"{STORE.split('/')[1]}-v1"}, "0.97")],
+            DISK: [({"namespace": STORE.split("/")[0], "pod": f"{STORE.split('/')[1]}-v1-0"}, "0.97")],
             QUEUES: [({"queue": "orders"}, "5000"), ({"queue": name}, "7"), ({"queue": "mails"}, "1")],
         },
     )
     with open_source(mesh, queues={"orders": CART}) as source:
         poll = source.poll(FIRST)
-    assert snapshot_of(poll).signals == (
+    assert signals_of_pods_and_queues(poll) == (
         Signal(SignalKind.CPU_THROTTLING, CART, 0.6),
         Signal(SignalKind.QUEUE_DEPTH, CART, 5000.0),
         Signal(SignalKind.OOM_KILLS, STORE, 1.0),
@@ -107,7 +113,7 @@ def test_sources_are_looked_for_again_and_a_failed_look_is_repeated() -> None:
         mesh.broken, mesh.sources = set(), {RESTARTS}
         again = source.poll(SNAPSHOTS[1].observed_at)
     assert (failed.signal_sources, again.signal_sources) == (None, {RESTARTS})
-    assert [len(snapshot_of(poll).signals) for poll in (failed, again)] == [0, 1]
+    assert [len(signals_of_pods_and_queues(poll)) for poll in (failed, again)] == [0, 1]
 
 
 def test_events_of_a_failed_query_are_counted_once_by_the_next() -> None:
@@ -122,7 +128,7 @@ def test_events_of_a_failed_query_are_counted_once_by_the_next() -> None:
         last = source.poll(SNAPSHOTS[2].observed_at)
         source.close()
         asked = [query["query"] for query in server.asked if query["query"].startswith(SIGNALS[PODS])]  # type: ignore[attr-defined]
-    assert [len(snapshot_of(poll).signals) for poll in (first, failed, last)] == [1, 0, 1]
+    assert [len(signals_of_pods_and_queues(poll)) for poll in (first, failed, last)] == [1, 0, 1]
     assert role in failed.masked
     assert [text.count("offset 30000ms") > 0 for text in asked] == [False, False, True]
 
@@ -174,16 +180,17 @@ def test_two_counts_of_the_same_kills_are_one() -> None:
         ("cart-worker", "shop/cart"),  # the name of its workload
         ("twin", None),  # two services have this name
         ("orders", "shop/store"),  # by the settings
+        ("bank queue", "shop/bank~20~queue"),  # the original name of a service
         ("cart-old", None),  # by the settings, to a service that is not in the mesh
     ],
 )
 def test_a_queue_belongs_to_the_service_of_its_name_or_of_the_settings(queue: str, service: str | None) -> None:
-    services = [*SERVICES, ("a", "twin"), ("b", "twin")]
+    services = [*SERVICES, ("shop", "bank~20~queue"), ("a", "twin"), ("b", "twin")]
     columns = {QUEUES: Column.create({(queue,): 12.0})}
     settings = Queues({"orders": "shop/store", "cart-old": "shop/gone"})
     signals, unmapped = read_signals(columns, {("shop", "cart-worker"): [("shop", "cart")]}, services, settings)
     assert signals == ([Signal(SignalKind.QUEUE_DEPTH, service, 12.0)] if service else [])
-    assert [one.split(" ")[0] for one in unmapped] == ([] if service else [queue])
+    assert [one.split(" (")[0] for one in unmapped] == ([] if service else [queue])
 
 
 def test_only_queries_of_sources_that_exist_are_sent() -> None:
@@ -200,10 +207,36 @@ def test_the_doctor_lists_missing_sources_and_queues_without_a_service() -> None
         find_snapshot(SNAPSHOTS), sources={RESTARTS, PENDING, "kafka"}, signals={QUEUES: [({"queue": "mails"}, "1")]}
     )
     with standin.start_server(mesh) as server:
-        findings = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST)
+        findings = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST).findings
         by = {finding.subject: finding for finding in findings}
     assert by["signals"].found == "kafka, pending, restarts"
     assert by["signals throttling"].outcome == "warning"
     assert "signals restarts" not in by
     assert by["queues"].found == "mails: no service of the mesh reads them"
     assert by["kubernetes pods"].outcome == "ok"
+
+
+def cancelled(rates: Mapping[str, float] | None, requests: Mapping[str, float]) -> dict[str, float]:
+    """Return the signals of cancelled requests by service, for rates in a window of 60 s."""
+    columns = [
+        None if of is None else Column.create({("shop", name): rate for name, rate in of.items()})
+        for of in (rates, requests)
+    ]
+    assert columns[1] is not None
+    services = [("shop", name) for name in requests]
+    return {one.service: one.value for one in read_cancellations(columns[0], columns[1], services, 60.0)}
+
+
+def test_cancelled_requests_are_a_share_of_the_requests() -> None:
+    shares = cancelled({"cart": 1.2, "gone": 5.0, "store": 0.02}, {"cart": 10.0, "store": 2.5, "web": 100.0})
+    assert shares == {"shop/cart": pytest.approx(0.12)}
+
+
+def test_few_cancelled_requests_are_chance() -> None:
+    assert cancelled({"cart": 2 / 60}, {"cart": 3 / 60}) == {"shop/cart": 0.0}
+    assert cancelled({"cart": 3 / 60}, {"cart": 3 / 60}) == {"shop/cart": pytest.approx(1.0)}
+
+
+def test_without_cancelled_requests_one_service_shows_that_they_are_counted() -> None:
+    assert cancelled({}, {"store": 2.0, "cart": 1.0, "idle": 0.0}) == {"shop/cart": 0.0}
+    assert cancelled(None, {"store": 2.0}) == {}

@@ -1,0 +1,274 @@
+"""Several clusters, or both Prometheus servers of a pair, in one store: what is there, and what is read.
+
+Clusters run the same services, so their series must not be added. Without a setting only the busiest cluster is read,
+and stays the one that is read: a cluster whose traffic ends is a fault to show, not a reason to show another one. All
+are read if they are parts of one mesh: if no service is in two of them, or if they call each other.
+
+Two Prometheus servers that scrape the same targets double every rate, unless their duplicates are removed. One of them
+is read, and the other one if its data stop.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from serve_app.collect.prometheus.freshness import interval_of
+from serve_app.collect.prometheus.groups import CLUSTER_LABELS, REPLICA_LABELS, SeriesGroup
+from serve_app.collect.prometheus.match import Match, range_selectors
+from serve_app.collect.prometheus.query import Dialect, Query
+
+SOURCE_CLUSTER, DESTINATION_CLUSTER = "source_cluster", "destination_cluster"  # Istio's own labels of calls
+NO_CLUSTER = frozenset({"", "unknown"})
+LEAST_DOUBLED = 0.5  # share of series that exist twice, above which a pair is not deduplicated
+ALIKE = 0.7  # smallest ratio between the rates of two servers that scrape the same targets
+MISSED_SCRAPES = 1.1  # intervals by which one server may be behind the other
+USUAL_SECONDS = 60.0  # interval, if it is not known
+
+Choice = Literal["busiest", "apart", "connected", "named"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Series with one value of a label.
+
+    Attributes:
+        value: of the label; empty for series without it.
+        services: how many.
+        requests: 1/s.
+        newest: time of the newest sample, Unix; 0 if there is none.
+    """
+
+    value: str
+    services: int
+    requests: float
+    newest: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """Clusters in one store.
+
+    Attributes:
+        label: tells them apart.
+        parts: the clusters, busiest first.
+        read: those whose series are read.
+        choice: why: the ``busiest``, because they have services of the same name; all, because none has
+            (``apart``), because they call each other (``connected``), or because names contain the cluster (``named``).
+    """
+
+    label: str
+    parts: tuple[Part, ...]
+    read: tuple[str, ...]
+    choice: Choice
+
+    @property
+    def share(self) -> float:
+        """Share of all requests that is read, 0 to 1."""
+        total = sum(part.requests for part in self.parts)
+        return sum(part.requests for part in self.parts if part.value in self.read) / total if total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPair:
+    """Prometheus servers that scrape the same targets.
+
+    Attributes:
+        label: tells them apart.
+        parts: the servers.
+        read: those whose series are read, one for each cluster.
+        apart_seconds: how much older the newest sample of a server may be than the newest of another one.
+    """
+
+    label: str
+    parts: tuple[Part, ...]
+    read: tuple[str, ...]
+    apart_seconds: float
+
+    def have_stopped(self, newest: Mapping[str, float]) -> bool:
+        """Whether the data of a server that is read have stopped while another one sends on.
+
+        Args:
+            newest: time of the newest sample by server, Unix.
+        """
+        latest = max(newest.values(), default=0.0)
+        return any(newest.get(server, 0.0) < latest - self.apart_seconds for server in self.read)
+
+
+def parts_by(groups: Iterable[SeriesGroup], label: str) -> tuple[Part, ...]:
+    """Series by value of a label, busiest first."""
+    services: dict[str, set[tuple[str, ...]]] = defaultdict(set)
+    requests: dict[str, float] = defaultdict(float)
+    newest: dict[str, float] = defaultdict(float)
+    for group in groups:
+        value = group.origin.get(label, "")
+        services[value].add(group.service)
+        requests[value] += group.requests
+        newest[value] = max(newest[value], group.newest or 0.0)
+    parts = [Part(value, len(names), requests[value], newest[value]) for value, names in services.items()]
+    return tuple(sorted(parts, key=lambda part: (-part.requests, -part.services, part.value)))
+
+
+def varying_labels(groups: Sequence[SeriesGroup], labels: Iterable[str]) -> list[str]:
+    """Labels with more than one value, without which some series are included."""
+    return [label for label in labels if len({group.origin.get(label, "") for group in groups}) > 1]
+
+
+def calls_between_query(query: Query, match: Match) -> str:
+    """PromQL for requests by the clusters of both ends, as Istio names them."""
+    by_ends = f"by ({SOURCE_CLUSTER}, {DESTINATION_CLUSTER})"
+    rates = (f"sum {by_ends} (rate({match.apply(one)}[8m])) > 0" for one in range_selectors(query.promql))
+    return " or ".join(rates)
+
+
+def are_connected(ends: Iterable[Mapping[str, str]]) -> bool:
+    """Whether a call leaves its cluster, by the labels of :func:`calls_between_query`."""
+    return any(
+        len(clusters := {one.get(SOURCE_CLUSTER, ""), one.get(DESTINATION_CLUSTER, "")}) > 1
+        and not clusters & NO_CLUSTER
+        for one in ends
+    )
+
+
+def doubled_queries(query: Query, match: Match, labels: Sequence[str]) -> dict[str, str]:
+    """PromQL for how many series exist several times but for these labels, and how many there are."""
+    each = " or ".join(
+        f"count without ({', '.join(labels)}) ({match.apply(one)})" for one in range_selectors(query.promql)
+    )
+    return {"doubled": f"count(({each}) > 1)", "distinct": f"count({each})"}
+
+
+def find_clusters(
+    groups: Sequence[SeriesGroup], labels: Iterable[str], *, connected: bool, before: Clusters | None
+) -> Clusters | None:
+    """The clusters of a store; None if there is only one.
+
+    Args:
+        groups: series of the mesh.
+        labels: that may tell clusters apart, the most likely first.
+        connected: whether they call each other.
+        before: what was read until now.
+    """
+    found: Clusters | None = None
+    for label in varying_labels(groups, labels):
+        parts = parts_by(groups, label)
+        everything = tuple(part.value for part in parts)
+        if connected:
+            return Clusters(label, parts, everything, "connected")
+        if _have_common_services(groups, label):
+            return Clusters(label, parts, (_stay(parts, label, before),), "busiest")
+        found = found or Clusters(label, parts, everything, "apart")
+    return found
+
+
+def _have_common_services(groups: Iterable[SeriesGroup], label: str) -> bool:
+    values: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for group in groups:
+        values[group.service].add(group.origin.get(label, ""))
+    return any(len(found) > 1 for found in values.values())
+
+
+def _stay(parts: Sequence[Part], label: str, before: Clusters | None) -> str:
+    """The cluster that was read, as long as it has series; else the busiest."""
+    if before and before.choice == "busiest" and before.label == label:
+        for part in parts:
+            if part.value in before.read:
+                return part.value
+    return parts[0].value
+
+
+def agree(groups: Iterable[SeriesGroup], label: str) -> bool:
+    """Whether the parts of a label see about the same traffic: two servers that scrape the same targets do, two
+    clusters do not."""
+    rates: dict[tuple[object, ...], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for group in groups:
+        cluster = tuple(group.origin.get(one, "") for one in CLUSTER_LABELS)
+        rates[group.service, group.job, cluster][group.origin.get(label, "")] += group.requests
+    shared = [list(by_part.values()) for by_part in rates.values() if len(by_part) > 1]
+    busy = [values for values in shared if max(values) > 0 and min(values) > 0]
+    alike = sum(min(values) >= ALIKE * max(values) for values in busy)
+    return not busy or alike * 2 > len(busy)
+
+
+def find_replicas(groups: Sequence[SeriesGroup], label: str, at: float, before: ServerPair | None) -> ServerPair:
+    """Which of the servers to read: one for each cluster, still the same one as long as it has data.
+
+    Args:
+        groups: series of the mesh.
+        label: tells the servers apart.
+        at: instant of the queries, Unix time.
+        before: what was read until now.
+    """
+    by_cluster: dict[tuple[str, ...], list[SeriesGroup]] = defaultdict(list)
+    for group in groups:
+        by_cluster[tuple(group.origin.get(one, "") for one in CLUSTER_LABELS)].append(group)
+    intervals = [interval for group in groups if (interval := interval_of(group, at)) is not None]
+    apart = MISSED_SCRAPES * max(intervals, default=USUAL_SECONDS)
+    read = [_server(parts_by(its_groups, label), apart, before) for its_groups in by_cluster.values()]
+    return ServerPair(label, parts_by(groups, label), tuple(sorted(set(read))), apart)
+
+
+def _server(parts: Sequence[Part], apart: float, before: ServerPair | None) -> str:
+    newest, most = max(part.newest for part in parts), max(part.services for part in parts)
+    alive = [part for part in parts if part.newest >= newest - apart and 2 * part.services > most]
+    stays = [part for part in alive if before and part.value in before.read]
+    return min(stays or alive, key=lambda part: (-part.services, part.value)).value
+
+
+def restrict(match: Match, clusters: Clusters | None, replicas: ServerPair | None) -> Match:
+    """The matchers that also leave out what is not read."""
+    values = dict(match.values)
+    if clusters and clusters.choice == "busiest":
+        values[clusters.label] = clusters.read
+    if replicas:
+        values[replicas.label] = replicas.read
+    return replace(match, values=values)
+
+
+def fits(group: SeriesGroup, match: Match) -> bool:
+    """Whether a group belongs to what is read."""
+    return all(group.origin.get(label, "") in allowed for label, allowed in match.values.items() if label in _KNOWN)
+
+
+_KNOWN = frozenset((*CLUSTER_LABELS, *REPLICA_LABELS))
+
+
+_GROUPING = re.compile(r"\b(by|on)\s*\(\s*(?!\))")  # but `on ()`, which joins with a single value
+
+
+def name_clusters(query: Query, clusters: Mapping[int, str]) -> Query:
+    """A query for one mesh of several clusters: each namespace begins with the cluster, ``prod.shop``.
+
+    All groupings and joins keep clusters apart. A constant namespace becomes the cluster.
+
+    Args:
+        query: of a dialect, or about Kubernetes.
+        clusters: label with the cluster, by position of a namespace among the labels of the query.
+    """
+    names = ", ".join(dict.fromkeys(clusters.values()))
+    promql, labels = _GROUPING.sub(rf"\1 ({names}, ", query.promql), list(query.labels)
+    for place, cluster in clusters.items():
+        namespace = labels[place]
+        if namespace.startswith("="):
+            labels[place] = cluster
+        elif namespace not in labels[:place]:  # once, where both names are in one namespace
+            promql = f'label_join({promql}, "{namespace}", ".", "{cluster}", "{namespace}")'
+    return replace(query, promql=promql, labels=tuple(labels))
+
+
+def name_clusters_of(dialect: Dialect, label: str) -> Dialect:
+    """A dialect whose namespaces begin with the cluster.
+
+    With Istio's ``destination_cluster``, callers have theirs in ``source_cluster``. With other labels, both ends of a
+    call are in the same cluster.
+    """
+    caller = SOURCE_CLUSTER if label == DESTINATION_CLUSTER else label
+    return replace(
+        dialect,
+        beside=tuple(name_clusters_of(one, label) for one in dialect.beside),
+        services={role: name_clusters(query, {0: label}) for role, query in dialect.services.items()},
+        calls={role: name_clusters(query, {0: caller, 2: label}) for role, query in dialect.calls.items()},
+        serves=name_clusters(dialect.serves, {0: label, 2: label}) if dialect.serves else None,
+        callers=name_clusters(dialect.callers, {0: caller, 2: caller}) if dialect.callers else None,
+    )

@@ -1,0 +1,51 @@
+"""Consul's service mesh."""
+
+from serve_app.collect.prometheus.dialects.envoy_mesh import cluster_queries, connections, serving
+from serve_app.collect.prometheus.naming import CALLEE, CALLER, NO_NAMESPACE, Derived, Keys, first_of
+from serve_app.collect.prometheus.query import Dialect, Gap
+
+
+def consul() -> Dialect:
+    """The sidecars of Consul's service mesh: metrics of Envoy with the labels that Consul adds.
+
+    A sidecar is named by ``consul_source_service``, else by ``local_cluster``. The cluster ``local_app`` has the
+    requests into the service; clusters with ``consul_destination_service`` have its calls. The namespace is one of
+    Consul, ``default`` where it has no others.
+
+    Source: ``command/connect/envoy/bootstrap_config.go`` of Consul and
+    https://developer.hashicorp.com/consul/docs/observe/grafana.
+    """
+    inbound, outbound = 'envoy_cluster_name=~"local_app(_.*)?"', 'consul_destination_service!=""'
+    service, caller = _sidecar(CALLEE), _sidecar(CALLER)
+    callee = (
+        Derived(CALLEE[0], ("consul_destination_namespace",), otherwise=NO_NAMESPACE),
+        Derived(CALLEE[1], ("consul_destination_service",)),
+    )
+    keys = Keys(service)
+    services = cluster_queries(keys, f'{inbound},local_cluster!=""')
+    services["connections"] = connections(keys, f'{inbound},local_cluster!=""')
+    metric = "envoy_cluster_upstream_rq_xx"
+    return Dialect(
+        "consul",
+        services,
+        cluster_queries(Keys(caller + callee), outbound),
+        (f'{metric}{{$match consul_source_service!=""}}', f"{metric}{{$match {outbound}}}"),
+        serves=serving(keys, f'{inbound},local_cluster!=""'),
+        default_namespace=NO_NAMESPACE,
+        gaps=(
+            Gap(
+                "HTTP metrics",
+                "count(envoy_cluster_upstream_cx_active{$match "
+                f'{inbound},local_cluster!=""}}) unless on () count({metric}{{$match {inbound}}})',
+                "services have no requests: Consul treats them as TCP",
+                'set protocol = "http" (or "grpc") in proxy-defaults or in the service-defaults of each service',
+            ),
+        ),
+    )
+
+
+def _sidecar(labels: tuple[str, str]) -> tuple[Derived, Derived]:
+    return (
+        Derived(labels[0], ("consul_source_namespace",), otherwise=NO_NAMESPACE),
+        first_of(labels[1], "consul_source_service", "local_cluster"),
+    )

@@ -1,0 +1,56 @@
+"""What the meshes have in common whose sidecars export only the metrics of Envoy."""
+
+from serve_app.collect.prometheus.naming import (
+    POD,
+    SEPARATOR,
+    Derived,
+    Keys,
+    View,
+    first_of,
+    rates,
+    view_queries,
+)
+from serve_app.collect.prometheus.query import MILLISECONDS, Query, by
+from serve_app.settings.roles import Role
+
+_CLUSTER = "envoy_cluster_upstream"
+
+
+def cluster_queries(keys: Keys, selector: str) -> dict[Role, Query]:
+    """Requests, failures and latencies of Envoy clusters.
+
+    Requests are completed ones: ``upstream_rq_total`` does not count requests that got no connection. A profile of
+    metrics may leave out ``upstream_rq_completed``; the sum of all classes of responses is the same number.
+    """
+    classes = f"{_CLUSTER}_rq_xx{{$match {selector}}}"
+    view = View(
+        rates(f"{_CLUSTER}_rq_completed{{$match {selector}}}"),
+        rates(f'{_CLUSTER}_rq_xx{{$match {selector},envoy_response_code_class="5"}}'),
+        ((rates(f"{_CLUSTER}_rq_time_bucket{{$match {selector}}}"), MILLISECONDS),),
+    )
+    queries = view_queries(keys, view)
+    completed = queries["requests"]
+    return {**queries, "requests": Query(f"{completed.promql} or {keys.sum(rates(classes))}", keys.labels)}
+
+
+def connections(keys: Keys, selector: str) -> Query:
+    """Connections in use."""
+    return Query(keys.sum(f"{_CLUSTER}_cx_active{{$match {selector}}}"), keys.labels)
+
+
+def serving(keys: Keys, selector: str) -> Query:
+    """Which workload serves which service, from the pods of the sidecars."""
+    no = f"[^{SEPARATOR}]"
+    pods = ("pod", "kubernetes_pod_name")
+    workload = (
+        first_of("workload_namespace", "namespace", "kubernetes_namespace"),
+        Derived(
+            "workload",
+            pods,
+            f"{SEPARATOR}?(?:({no}+?)(?:{POD}{{1,10}})?{POD}{{5}}|({no}+?)-[0-9]+|({no}+))(?:{SEPARATOR}.*)?",
+            "$1$2$3",
+        ),
+    )
+    pairs = Keys(workload + keys.derived, keys.helpers)
+    series = f"{_CLUSTER}_cx_active{{$match {selector}}}"
+    return Query(f"group by ({by(pairs.labels)}) ({pairs.sum(series)})", pairs.labels, joined_by="max")

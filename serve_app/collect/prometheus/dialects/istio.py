@@ -1,0 +1,75 @@
+"""Istio: sidecars, the waypoints of ambient mode, or both in one mesh."""
+
+from serve_app.collect.prometheus.query import MILLISECONDS, Dialect, Query, Reporters, by, rate_queries
+from serve_app.settings.roles import Role
+
+REPORTER = "?reporter"
+# Envoy's response flags of a client that left: it closed the connection (DC) or reset the stream (DR).
+_LEFT = "(.*,)?(DC|DR)(,.*)?"
+_CLOSED = "2|13|14"  # gRPC statuses of a stream that its server or a proxy closed, among others
+_FAULT = "4|8|10|12|15"  # the other gRPC statuses of server errors
+_REAL = 'destination_service_name!~"unknown|BlackHoleCluster|PassthroughCluster|InboundPassthroughCluster.*"'
+
+
+def istio(*, ambient: bool = False) -> Dialect:
+    """Istio's standard metrics, from sidecars and waypoints [doc].
+
+    A service is named as its callers address it, so a dead service is still visible. A caller is named by its canonical
+    service until its Service is known.
+
+    Args:
+        ambient: for meshes with waypoints: calls that only the sidecar of the destination reports are read too. This
+            doubles the work in a mesh of sidecars, where the source reports them all.
+    """
+    destination = ("destination_service_namespace", "destination_service_name")
+    source = ("source_workload_namespace", "source_canonical_service")
+    workload = ("destination_workload_namespace", "destination_workload")
+    reporters = Reporters(("destination", "waypoint"), ("source", "waypoint", *(("destination",) if ambient else ())))
+    callee, caller = (
+        f'$match reporter=~"{"|".join(names)}",{_REAL}' for names in (reporters.services, reporters.calls)
+    )
+    calls = _queries(caller, (*source, *destination, REPORTER))
+    del calls["in_flight"], calls["cancelled"]
+    serving, running = (*workload, *destination), (*source, "source_workload_namespace", "source_workload")
+    running_labels = by((*source, "source_workload"))
+    return Dialect(
+        "istio-ambient" if ambient else "istio",
+        _queries(callee, (*destination, REPORTER)),
+        calls,
+        (f'istio_requests_total{{$match reporter="{"waypoint" if ambient else "destination"}"}}',),
+        frozenset({"unknown"}),
+        Query(f"sum by ({by(serving)}) (istio_requests_total{{{callee}}})", serving, joined_by="max"),
+        Query(f"group by ({running_labels}) (istio_requests_total{{{caller}}})", running, joined_by="max"),
+        reporters=reporters,
+        in_flight_of_durations=True,
+    )
+
+
+def _queries(selector: str, labels: tuple[str, ...]) -> dict[Role, Query]:
+    requests, duration = f"istio_requests_total{{{selector}", "istio_request_duration_milliseconds"
+    keys = by(labels)
+    # Server errors: 5xx, or no response although the client waited. For gRPC the HTTP status is 200.
+    failures = (
+        f'{requests},response_code=~"5.."}}',
+        f'{requests},response_code="0",response_flags!~"{_LEFT}"}}',
+        f'{requests},response_code!~"5..|0",grpc_response_status=~"{_FAULT}"}}',
+    )
+    # A stream ends with one of these statuses when its server restarts, or after the longest age of a connection. That
+    # is no failure, so long requests are left out, if durations are measured.
+    closed = f'{selector},response_code!~"5..|0",grpc_response_status=~"{_CLOSED}"'
+    short = f'{duration}_bucket{{{closed},le=~"$long_milliseconds"}}'
+    short = f"min by ({keys}) (sum by ({keys}, le) (rate({short}[$window])))"
+    closed = f"({short} or sum by ({keys}) (rate(istio_requests_total{{{closed}}}[$window])))"
+    # A websocket ends when a client leaves, and that is not giving up.
+    cancelled = (
+        f'{requests},response_code!~"5..|101",response_flags=~"{_LEFT}",grpc_response_status!~"{_CLOSED}|{_FAULT}"}}',
+        f'{requests},response_code="499",response_flags!~"{_LEFT}"}}',
+        f'{requests},response_code!~"5..|0|101|499",response_flags!~"{_LEFT}",grpc_response_status="1"}}',
+    )
+    queries = rate_queries(labels, f"{requests}}}", failures, f"{duration}_bucket{{{selector}}}", MILLISECONDS)
+    failed = queries["failures"].promql.removesuffix(") > 0")
+    queries["failures"] = Query(f"{failed} or {closed}) > 0", labels)
+    given_up = " or ".join(f"rate({series}[$window])" for series in cancelled)
+    queries["cancelled"] = Query(f"sum by ({keys}) ({given_up}) > 0", labels)
+    in_flight = f"sum by ({keys}) (rate({duration}_sum{{{selector}}}[$window]))"
+    return {**queries, "in_flight": Query(in_flight, labels, MILLISECONDS)}

@@ -1,0 +1,102 @@
+"""Linkerd's proxies."""
+
+from collections.abc import Sequence
+
+from serve_app.collect.prometheus.query import MILLISECONDS, SECONDS, Dialect, Query
+from serve_app.settings.roles import Role
+
+# Labels that name the workload of a proxy. Linkerd's scrape configurations copy them from labels of the pod, which has
+# one of these.
+_KINDS = (
+    "deployment", "statefulset", "daemonset", "rollout", "deploymentconfig", "cronjob", "replicationcontroller",
+)  # fmt: skip
+_OF_RUNS = ("replicaset", "k8s_job")  # their names may end with the version or the time of a run
+# Of workloads that Linkerd does not know, such as Argo Rollouts, it names this one; an operator may be it for others.
+_ROOT = "root_parent"
+WORKLOAD = "|".join((*_KINDS, "workload"))
+_CALLEE_KINDS = tuple(f"dst_{kind}" for kind in (*_KINDS, *_OF_RUNS))
+# Kubernetes generates these ends of names from letters that spell no words. Shorter ones may be parts of a name.
+_HASH, _POD = "-[bcdfghjklmnpqrstvwxz2456789]{8,10}", "-[bcdfghjklmnpqrstvwxz2456789]{5}"
+_ENDS = (  # of names, by label; a later one that matches counts
+    ("pod", ""),
+    ("pod", "-[0-9]+"),
+    ("pod", _POD),
+    ("pod", f"-[0-9]{{8,10}}{_POD}"),
+    ("pod", f"{_HASH}{_POD}"),
+    ("replicaset", ""),
+    ("replicaset", _HASH),
+    ("k8s_job", ""),
+    ("k8s_job", "-[0-9]{8,10}"),
+    (_ROOT, ""),
+)
+
+
+def linkerd() -> Dialect:
+    """Linkerd's proxies [doc]: requests into a workload, and requests from a workload to a service.
+
+    Proxies count their requests by workload, and their calls by the callee's service and workload. A call to the
+    address of a pod, as clients of databases make, has no service; its callee is the workload.
+    """
+    service = ("namespace", WORKLOAD)
+    serving = ("dst_namespace", "|".join(_CALLEE_KINDS), "dst_namespace", "dst_service")
+    of_pairs = ", ".join(("dst_namespace", *_CALLEE_KINDS, "dst_service"))
+    services = _queries(service, (("", ()),), 'direction="inbound"')
+    open_connections = _by_workload("tcp_open_connections", 'direction="inbound",peer!="dst"', (), is_counter=False)
+    services["connections"] = Query(open_connections, service)
+    callees = (
+        ('dst_service!=""', ("dst_namespace", "dst_service")),
+        ('dst_service="",dst_namespace!=""', ("dst_namespace", *_CALLEE_KINDS)),
+    )
+    calls = _queries(
+        (*service, "dst_namespace", "|".join(("dst_service", *_CALLEE_KINDS))), callees, 'direction="outbound"'
+    )
+    return Dialect(
+        "linkerd",
+        services,
+        calls,
+        ("response_latency_ms_bucket{$match}",),
+        names_workloads=True,
+        serves=Query(
+            f'sum by ({of_pairs}) (request_total{{$match direction="outbound",dst_service!=""}})',
+            serving,
+            joined_by="max",
+        ),
+    )
+
+
+def _queries(
+    labels: tuple[str, ...], callees: Sequence[tuple[str, tuple[str, ...]]], direction: str
+) -> dict[Role, Query]:
+    """Queries by role. ``callees`` are matchers of disjoint series, and the labels that name the callees of each."""
+
+    def join_callees(metric: str, matcher: str = "", *more: str) -> str:
+        parts = (
+            _by_workload(metric, ",".join(filter(None, (direction, which, matcher))), (*names, *more))
+            for which, names in callees
+        )
+        return " or ".join(parts)
+
+    failures = join_callees("response_total", 'classification="failure"')
+    return {
+        "requests": Query(join_callees("request_total"), labels, SECONDS),
+        "failures": Query(f"({failures}) > 0", labels, SECONDS),
+        "buckets": Query(join_callees("response_latency_ms_bucket", "", "le"), labels, MILLISECONDS),
+    }
+
+
+def _by_workload(metric: str, matchers: str, more: tuple[str, ...], *, is_counter: bool = True) -> str:
+    """PromQL for the sums of series by their proxies' workload and ``more`` labels. Of proxies without a workload, the
+    names of their pods tell it."""
+
+    def value(matchers: str) -> str:
+        series = f"{metric}{{$match {matchers}}}"
+        return f"rate({series}[$window])" if is_counter else series
+
+    nameless = ",".join((matchers, *(f'{kind}=""' for kind in _KINDS)))
+    named = f"sum by ({', '.join(('namespace', *_KINDS, *more))}) ({value(matchers)})"
+    # The sums of series without a workload have no label of one.
+    others = f"sum by ({', '.join(('namespace', *more))}) ({metric}{{$match {nameless}}})"
+    by_pod = f"sum by ({', '.join(('namespace', 'pod', *_OF_RUNS, _ROOT, *more))}) ({value(nameless)})"
+    for label, end in _ENDS:
+        by_pod = f'label_replace({by_pod}, "workload", "$1", "{label}", "(.+){end}")'
+    return f"({named} unless {others} or sum by ({', '.join(('namespace', 'workload', *more))}) ({by_pod}))"

@@ -1,0 +1,72 @@
+"""Names of services in metrics of OpenTelemetry."""
+
+from serve_app.collect.prometheus.naming import CALLER, NO_NAMESPACE, SEPARATOR, Derived, first_of
+
+_NO = f"[^{SEPARATOR}]"
+PEER = "peer"
+PUBLIC = "com|net|org|io|dev|app|cloud|ai|co|edu|gov"  # a host in such a domain is outside of the cluster
+
+
+def service_names(labels: tuple[str, str], *names: str) -> tuple[Derived, Derived]:
+    """Namespace and name of the service that reports.
+
+    The name is the first of the labels ``names`` that is not empty, else the job, which OpenTelemetry writes as
+    ``service.namespace/service.name``. A scrape of a collector renames the job to ``exported_job``; the labels
+    ``namespace`` and ``job`` then name the collector. A namespace of Kubernetes comes before a namespace of
+    OpenTelemetry.
+    """
+    s, no = SEPARATOR, _NO
+    return (
+        Derived(
+            labels[0],
+            ("k8s_namespace_name", "service_namespace", "exported_job", "service_name", "namespace", "job"),
+            f"({no}+){s}.*"
+            f"|{s}({no}+){s}.*"
+            f"|{s}{s}([^{s}/]+)/.*"
+            f"|{s}{s}{s}{s}({no}+){s}.*"  # scraped from the service itself
+            f"|{s}{s}{s}{no}*{s}{no}*{s}([^{s}/]+)/.+",
+            "$1$2$3$4$5",
+            NO_NAMESPACE,
+        ),
+        Derived(
+            labels[1],
+            (*names, "exported_job", "job"),
+            f"{s}{{0,{len(names) - 1}}}({no}+){s}.*"
+            f"|{s}{{{len(names)}}}(?:[^{s}/]*/)?({no}+){s}.*"
+            f"|{s}{{{len(names) + 1}}}(?:[^/]*/)?(.+)",
+            "$1$2$3",
+        ),
+    )
+
+
+def peer_names(labels: tuple[str, str], *peers: str) -> tuple[tuple[Derived, ...], tuple[Derived, Derived]]:
+    """Namespace and name of the callee of a client, from the first of some labels that is not empty.
+
+    A name in the cluster is ``name``, ``name.namespace`` or ``name.namespace.svc``, the last with or without the
+    cluster's domain. Without a namespace it is in the caller's. Other hosts are services of the namespace ``external``.
+    An IP address is no name.
+
+    Returns:
+        Labels that the others need, and the two labels.
+    """
+    s, no = SEPARATOR, _NO
+    helpers = (
+        first_of(PEER, *peers),
+        Derived(PEER, (PEER,), f"(.+[.](?:{PUBLIC}))", "external:$1"),
+    )
+    return helpers, (
+        Derived(
+            labels[0],
+            ("k8s_namespace_name", CALLER[0], PEER),
+            f"{no}+{s}{no}*{s}[^.:{s}]+[.]([^.:{s}]+)(?:[.]svc(?:[.].+)?)?"
+            f"|{no}*{s}({no}+){s}[^.:{s}]+(?:[.][^.:{s}]+(?:[.]svc(?:[.].+)?)?)?",
+            "$1$2",
+            "external",
+        ),
+        Derived(
+            labels[1],
+            (PEER,),
+            "external:(.+)|([^.:]+)(?:[.][^.:]+(?:[.]svc(?:[.].+)?)?)?|([^:]*[a-zA-Z][^:]*)",
+            "$1$2$3",
+        ),
+    )

@@ -1,0 +1,87 @@
+"""The ingress controller Traefik, as the front door of a mesh."""
+
+from serve_app.collect.prometheus.naming import (
+    CALLEE,
+    CALLER,
+    NO_NAMESPACE,
+    POD,
+    SEPARATOR,
+    Derived,
+    Keys,
+    View,
+    both,
+    rates,
+    view_queries,
+)
+from serve_app.collect.prometheus.query import SECONDS, Dialect, Gap
+
+_SERVICE, _ENTRY = "traefik_service", "traefik_entrypoint"
+_DOCS = "https://doc.traefik.io/traefik/observability/metrics/prometheus/"
+
+
+def traefik() -> Dialect:
+    """Traefik's metrics: the controller, and its calls to services.
+
+    A service of Kubernetes is named ``namespace-name-port@kubernetes`` by Traefik. Where the namespace ends is not
+    written: it is the text up to the first hyphen, unless another source of the mesh knows the service. A port with
+    hyphens is recognised if it begins with the name of a protocol. Other providers write ``name@provider``. A scrape
+    may rename ``service`` to ``exported_service``. The controller is named by its workload.
+
+    Source: ``pkg/observability/metrics/prometheus.go`` of Traefik and
+    https://doc.traefik.io/traefik/observability/metrics/prometheus/.
+    """
+
+    def view(metric: str, selector: str) -> View:
+        return View(
+            rates(f"{metric}_requests_total{{$match {selector}}}"),
+            rates(f'{metric}_requests_total{{$match {selector},code=~"5.."}}'),
+            ((rates(f"{metric}_request_duration_seconds_bucket{{$match {selector}}}"), SECONDS),),
+        )
+
+    to_services = view(_SERVICE, 'service!~".+@internal",exported_service!~".+@internal"')
+    from_outside = view(_ENTRY, 'entrypoint!~"traefik|metrics"')  # those serve Traefik's own pages
+    controller, callee = _controller(CALLEE), _service()
+    return Dialect(
+        "traefik",
+        both(view_queries(Keys(controller), from_outside, to_services), view_queries(Keys(callee), to_services)),
+        view_queries(Keys(_controller(CALLER) + callee), to_services),
+        (f"{_SERVICE}_requests_total{{$match}}", f"{_ENTRY}_requests_total{{$match}}"),
+        front_door=True,
+        joined_names=True,
+        gaps=(
+            Gap(
+                "metrics of services",
+                f"count({_ENTRY}_requests_total{{$match}}) unless on () count({_SERVICE}_requests_total{{$match}})",
+                "calls of the controller are missing",
+                f"set metrics.prometheus.addServicesLabels to true in Traefik ({_DOCS})",
+            ),
+        ),
+    )
+
+
+def _controller(labels: tuple[str, str]) -> tuple[Derived, Derived]:
+    no = f"[^{SEPARATOR}]"
+    pod = f"({no}+?)(?:{POD}{{1,10}})?{POD}{{5}}{SEPARATOR}.*|({no}+?)-[0-9]+{SEPARATOR}.*|({no}+){SEPARATOR}.*"
+    return (
+        Derived(labels[0], ("namespace",), otherwise=NO_NAMESPACE),
+        Derived(labels[1], ("pod", "job"), f"{pod}|{SEPARATOR}(?:.*/)?([^/]+)", "$1$2$3$4", "traefik"),
+    )
+
+
+def _service() -> tuple[Derived, Derived]:
+    labels, rest = ("exported_service", "service"), f"(?:{SEPARATOR}.*)?"
+    protocol = "(?:https?|h2c?|grpc|web|tcp)(?:-[a-z0-9-]+)?"
+    kubernetes = [
+        "([^-]+)-(.+)-[0-9]+",
+        f"([^-]+)-(.+?)-{protocol}",
+        "([^-]+)-(.+)-[^-]+",
+        "([^-]+)-([^-]+)",  # without a port
+    ]
+    text = "|".join(f"{one}@kubernetes[a-z]*" for one in kubernetes)
+    groups = range(1, 2 * len(kubernetes) + 1)
+    namespaces, names = ("".join(f"${{{group}}}" for group in groups if group % 2 == odd) for odd in (1, 0))
+    other = f"([^@{SEPARATOR}]+)@[^{SEPARATOR}]+"
+    return (
+        Derived(CALLEE[0], labels, f"{SEPARATOR}?(?:{text}){rest}", namespaces, NO_NAMESPACE),
+        Derived(CALLEE[1], labels, f"{SEPARATOR}?(?:{text}|{other}){rest}", f"{names}${{{2 * len(kubernetes) + 1}}}"),
+    )

@@ -1,0 +1,136 @@
+"""Requests that last longer than the rate window: streams, websockets, downloads.
+
+A request is counted when it ends. One that ends after an hour says nothing about the last minute, so latencies leave
+out requests that lasted longer than the window. Histograms have no bound at the window's length in general: the
+smallest bound of at least ``NEAR`` windows is the border, and all requests that took longer are left out. Where the
+highest finite bound is lower, no border is known, and none is left out: a service that hangs must not look healthy.
+
+Values of polled buckets are cut by :func:`leave_out_long`, recorded ones by the PromQL of :func:`without_long`.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from serve_app.collect.prometheus.client import Numbers
+
+NEAR = 0.8  # of the window: Linkerd's highest bound, 50 s, is near enough to a window of 60 s
+LEAST_LONG = 1e-4  # 1/s; less is rounding, since one request in an hour's window is more
+_INFINITE = "[+]?[Ii]nf"
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """The bounds of a histogram that matter for a rate window, in the unit of the bounds.
+
+    Both have at most two significant digits, which keeps their regular expressions short.
+
+    Attributes:
+        first_long: the smallest bound of at least this value is the border.
+        first_above: bounds from here on are longer than the window, so no latency is read from them.
+    """
+
+    first_long: int
+    first_above: int
+
+    @classmethod
+    def of(cls, window_seconds: float, unit: float) -> "Border":
+        """The border for a rate window.
+
+        Args:
+            window_seconds: rate window, s.
+            unit: factor that converts a bound to s.
+        """
+        window = window_seconds / unit
+        least = max(math.floor(_round_down(NEAR * window + 1e-6)), 1)
+        above = _round_down(window + 1e-6)
+        return cls(least, math.floor(above + 10.0 ** max(math.floor(math.log10(above)) - 1, 0)))
+
+
+def leave_out_long(counts: Numbers, bounds: Numbers, border: Border) -> tuple[Numbers, Numbers, Numbers]:
+    """Leave out long requests.
+
+    Args:
+        counts: ``[R, B]`` rates of cumulative buckets; NaN where a row does not have the bound.
+        bounds: ``[B]`` ascending.
+        border: of the rate window.
+
+    Returns:
+        ``[R, C]`` rates without long requests, their bounds ``[C]`` with ``+Inf`` at the end, and ``[R]`` the rate of
+        long requests; NaN if it is unknown.
+    """
+    total = np.full(len(counts), np.nan)
+    if counts.size:
+        beyond = np.where(np.isnan(counts), np.inf, counts)[:, bounds >= border.first_long]
+        total = beyond.min(axis=1, initial=np.inf)  # buckets are cumulative: the smallest bound has the fewest
+        total[np.isinf(total)] = np.nan
+    is_kept = bounds < border.first_above
+    all_requests = counts[:, -1] if len(bounds) and np.isinf(bounds[-1]) else np.full(len(counts), np.nan)
+    kept = np.column_stack([counts[:, is_kept], total])
+    # A bound between the border and the window counts requests that are left out.
+    kept = np.where(kept > total[:, None], total[:, None], kept)
+    return kept, np.append(bounds[is_kept], np.inf), all_requests - total
+
+
+def short_bounds(border: Border) -> str:
+    """The matcher of buckets from which latencies are read."""
+    return f'le!~"{numerals_from(border.first_above)}"'
+
+
+def long_bounds(border: Border) -> str:
+    """The matcher of the border and of all higher bounds."""
+    return f'le=~"{numerals_from(border.first_long)}"'
+
+
+def without_long(short: str, long: str, keys: str) -> str:
+    """PromQL for cumulative buckets without long requests.
+
+    Args:
+        short, long: rates of buckets with :func:`short_bounds` and :func:`long_bounds`, by ``le`` and ``keys``.
+        keys: labels of a ``by`` clause, without ``le``.
+    """
+    return f'{short} or label_replace(min by ({keys}) ({long}), "le", "+Inf", "", "")'
+
+
+def long_requests(infinite: str, long: str, keys: str) -> str:
+    """PromQL for the rate of long requests, where there are any; arguments as of :func:`without_long`, and ``infinite``
+    with the bound ``+Inf`` alone."""
+    return f"sum by ({keys}) ({infinite}) - min by ({keys}) ({long}) > {LEAST_LONG:.4f}"
+
+
+def infinite_bound() -> str:
+    """The matcher of the bucket of all requests."""
+    return f'le=~"{_INFINITE}"'
+
+
+def numerals_from(least: int) -> str:
+    """A regular expression for all spellings of numbers of at least ``least``, also ``6e+04`` and ``+Inf``.
+
+    Args:
+        least: at least 1, with at most two significant digits.
+    """
+    first, second, rest = f"{least}0"[0], f"{least}0"[1], len(str(least)) - 2
+    larger = [f"[{int(first) + 1}-9]"] if first != "9" else []
+    digits = f"[{second}-9]"
+    if rest < 0:
+        integers = [f"[{first}-9]"]
+    else:
+        integers = [
+            *(f"{one}[0-9]{{{rest + 1}}}" for one in larger),
+            f"{first}{digits}" + f"[0-9]{{{rest}}}" * (rest > 0),
+        ]
+    decimal = f"(?:{'|'.join(integers)}|[1-9][0-9]{{{rest + 2},}})(?:[.][0-9]*)?"
+    mantissas = [*(f"{one}(?:[.][0-9]*)?" for one in larger), f"{first}[.]{digits}[0-9]*"]
+    if second == "0":
+        mantissas.append(f"{first}[.]?")
+    exponent = rest + 1
+    more = f"(?:[{exponent + 1}-9]|[1-9][0-9])"  # no duration has a larger exponent than 9
+    scientific = f"(?:(?:{'|'.join(mantissas)})[eE][+]?0*{exponent}|[1-9](?:[.][0-9]*)?[eE][+]?0*{more})"
+    return f"{decimal}|{scientific}|{_INFINITE}"
+
+
+def _round_down(value: float) -> float:
+    """Two significant digits, or fewer for numbers below 10."""
+    step = 10.0 ** max(math.floor(math.log10(value)) - 1, 0) if value >= 1 else 1.0
+    return max(math.floor(value / step + 1e-9) * step, 1.0)

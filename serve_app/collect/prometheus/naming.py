@@ -1,0 +1,169 @@
+"""Names that are derived from labels, and metrics that exist under several names.
+
+Systems write the same thing in different ways: a namespace that may stand in one of three labels, a service as part of
+a longer name, a counter that was renamed. The queries of a dialect unite them, so that Prometheus returns one series
+for each key.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from serve_app.collect.prometheus.match import escape
+from serve_app.collect.prometheus.query import MILLISECONDS, Query, by
+from serve_app.settings.roles import Role
+
+SEPARATOR = r"\x1f"  # between joined labels; no name contains it
+NO_NAMESPACE = "default"  # of a service whose labels name none
+CALLEE = ("callee_namespace", "callee")
+CALLER = ("caller_namespace", "caller")
+POD = "-[2456789bcdfghjklmnpqrstvwxz]"  # Kubernetes generates the ends of pods' names from these characters
+WORKLOAD_OF_POD = f"(.+?)(?:{POD}{{1,10}})?{POD}{{5}}|(.+?)-[0-9]+|(.+)"  # Deployment or DaemonSet, StatefulSet, other
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A label that is derived from other labels.
+
+    Attributes:
+        label: its name, which no series has.
+        labels: their values are joined in this order, each behind :data:`SEPARATOR`.
+        pattern: regular expression for the whole joined text.
+        value: the new value, with ``$1`` for the first group.
+        otherwise: the value where the result is empty. If it is empty too, the series is left out.
+    """
+
+    label: str
+    labels: tuple[str, ...]
+    pattern: str = "(.+)"
+    value: str = "$1"
+    otherwise: str = ""
+
+    def add_to(self, promql: str) -> str:
+        """The expression, with this label in each of its series."""
+        source = self.labels[0]
+        if len(self.labels) > 1:
+            source = "joined"
+            names = ", ".join(f'"{name}"' for name in self.labels)
+            promql = f'label_join({promql}, "{source}", "{SEPARATOR}", {names})'
+        promql = f'label_replace({promql}, "{self.label}", "{self.value}", "{source}", "{escape(self.pattern)}")'
+        if self.otherwise:
+            promql = f'label_replace({promql}, "{self.label}", "{self.otherwise}", "{self.label}", "")'
+        return promql
+
+
+def first_of(label: str, *labels: str, otherwise: str = "") -> Derived:
+    """The first of several labels that is not empty."""
+    if len(labels) == 1:
+        return Derived(label, labels, otherwise=otherwise)
+    return Derived(label, labels, f"{SEPARATOR}*([^{SEPARATOR}]+)(?:{SEPARATOR}.*)?", otherwise=otherwise)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The labels of namespace and name, of a service or of both ends of a call.
+
+    Attributes:
+        derived: these labels, in the order of the key.
+        helpers: labels from which they are derived and which are derived themselves.
+    """
+
+    derived: tuple[Derived, ...]
+    helpers: tuple[Derived, ...] = ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels of the key."""
+        return tuple(one.label for one in self.derived)
+
+    def sum(self, promql: str, *more: str) -> str:
+        """Sum an expression by key, and by ``more`` labels."""
+        steps = (*self.helpers, *self.derived)
+        made = {one.label for one in steps}
+        # Sum by the original labels first: labels are then derived for a few series instead of all.
+        original = tuple(
+            name for name in dict.fromkeys(name for one in steps for name in one.labels) if name not in made
+        )
+        promql = f"sum by ({by(original, *more)}) ({promql})"
+        for one in steps:
+            promql = one.add_to(promql)
+        return f"sum by ({by(self.labels, *more)}) ({promql})"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One way to see the requests of a key: rates as PromQL, before they are summed by key.
+
+    Attributes:
+        requests: rate of requests, 1/s.
+        failures: rate of failed requests, 1/s.
+        buckets: rates of histogram buckets, 1/s, and the factor that converts their bounds to s. A histogram counts for
+            keys that are in none before it.
+    """
+
+    requests: str
+    failures: str
+    buckets: tuple[tuple[str, float], ...]
+
+
+def view_queries(keys: Keys, *views: View) -> dict[Role, Query]:
+    """Queries for requests, failures and buckets. Only the first view that knows a key counts for this key, so the same
+    request is never counted twice."""
+    requests: list[str] = []
+    failures: list[str] = []
+    buckets: list[tuple[str, float]] = []
+    for view in views:
+        failures.append(_unless(keys, keys.sum(view.failures), requests))
+        better = list(requests)
+        for rates_of_buckets, unit in view.buckets:
+            buckets.append((_unless(keys, keys.sum(rates_of_buckets, "le"), better), unit))
+            better.append(keys.sum(rates_of_buckets.replace("_bucket{", "_count{")))
+        requests.append(keys.sum(view.requests))
+    units = {unit for _, unit in buckets}
+    mixed = len(units) > 1
+    return {
+        "requests": Query(" or ".join(requests), keys.labels),
+        "failures": Query(" or ".join(f"{failed} > 0" for failed in failures), keys.labels),
+        "buckets": Query(
+            " or ".join(_in_seconds(text, unit) if mixed else text for text, unit in buckets),
+            keys.labels,
+            1.0 if mixed else units.pop(),
+            views=tuple(buckets) if mixed else (),
+        ),
+    }
+
+
+def both(first: dict[Role, Query], second: dict[Role, Query]) -> dict[Role, Query]:
+    """Queries for the keys of both, which are different keys with the same labels and units."""
+    return {
+        role: Query(
+            f"{query.promql} or {second[role].promql}" if role in second else query.promql, query.labels, query.unit
+        )
+        for role, query in first.items()
+    }
+
+
+def rates(*series: str) -> str:
+    """The rates of series with different labels."""
+    return " or ".join(f"rate({one}[$window])" for one in series)
+
+
+def added(*expressions: str) -> str:
+    """All series of the expressions: of different metrics, which may have the same labels."""
+    return " or ".join(
+        f'label_replace({one}, "metric", "{number}", "", "")' if number else one
+        for number, one in enumerate(expressions)
+    )
+
+
+def _unless(keys: Keys, promql: str, better: Sequence[str]) -> str:
+    """The expression, without the keys that one of ``better`` has."""
+    return f"({promql} unless on ({by(keys.labels)}) ({' or '.join(better)}))" if better else promql
+
+
+def _in_seconds(buckets: str, unit: float) -> str:
+    """Convert the bounds of buckets. PromQL cannot calculate with labels, but can append an exponent."""
+    if unit == 1:
+        return buckets
+    if unit != MILLISECONDS:
+        raise ValueError(f"expected buckets in s or ms, got the unit {unit:g} s")
+    return f'label_replace({buckets}, "le", "${{1}}e-3", "le", "([0-9.]+)")'

@@ -1,0 +1,140 @@
+"""Native histograms: the same queries for a Prometheus that stores a histogram as one series instead of buckets.
+
+Prometheus 3 and OpenTelemetry's exponential histograms write ``x`` where there were ``x_bucket``, ``x_count`` and
+``x_sum``. Queries for buckets become quantiles that Prometheus computes. Where both forms exist, buckets are read.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
+from serve_app.collect.prometheus.match import EVERYTHING, Match
+from serve_app.collect.prometheus.query import Dialect, Query
+from serve_app.settings.roles import SHARES, Role
+
+FIND_AGAIN = 600.0  # s
+SUFFIX = "-native"  # of the dialect's name
+_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
+_SELECTOR = rf'\{{(?:[^{{}}"]|{_TEXT.pattern})*\}}'
+_BUCKETS = re.compile(rf"(\w+)_bucket({_SELECTOR})")
+_BOUND = re.compile(r"[{, ]le(=|!)")  # a matcher for the bound of a bucket
+_GROUPING = re.compile(r"\b(by|on) \(([^()]*)\)")
+
+
+def native(dialect: Dialect) -> Dialect:
+    """The dialect with queries for native histograms. What needs single buckets finds none."""
+    metrics = tuple(dict.fromkeys(metric for metric, _ in _histograms(dialect)))
+
+    def converted(queries: Any) -> dict[Role, Query]:
+        found: dict[Role, Query] = {}
+        for role, query in queries.items():
+            if role == "buckets":
+                found |= {name: _quantile(query, share, metrics) for name, share in SHARES.items()}
+            else:
+                found[role] = replace(query, promql=_convert(query.promql, metrics))
+        return found
+
+    signature = tuple(_convert(series, metrics) for series in dialect.signature)
+    return replace(
+        dialect,
+        name=f"{dialect.name}{SUFFIX}",
+        services=converted(dialect.services),
+        calls=converted(dialect.calls),
+        signature=signature,
+        beside=tuple(native(one) for one in dialect.beside),
+    )
+
+
+class HistogramForm:
+    """Finds out whether a mesh has buckets or native histograms. Nothing is queried while there are buckets.
+
+    Args:
+        dialect: queries for buckets.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self._reads_native = False
+        self._looked_at: datetime | None = None
+
+    def other_dialect(
+        self,
+        prometheus: Prometheus,
+        answers: Mapping[tuple[str, str], QueryAnswer],
+        at: datetime,
+        within: float,
+        match: Match = EVERYTHING,
+    ) -> Dialect | None:
+        """The dialect to use from now on, if it is another one; looked for every ``FIND_AGAIN`` seconds.
+
+        Args:
+            prometheus: client of the mesh's Prometheus.
+            answers: results of a poll, by level and role.
+            at: the instant.
+            within: deadline, s.
+            match: which series are the mesh's.
+        """
+        buckets = [answer for role, answer in answers.items() if role[1] == "buckets"]
+        has_buckets = not buckets or any(answer.failed or len(answer.samples) for answer in buckets)
+        if has_buckets and not self._reads_native:
+            return None
+        if self._looked_at is not None and abs((at - self._looked_at).total_seconds()) < FIND_AGAIN:
+            return None
+        self._looked_at = at
+        count, other = _count_buckets, self.dialect
+        if not self._reads_native:
+            count, other = _count_native, native(self.dialect)
+        query = Query(count(self.dialect), ()).at(0, match=match)
+        found = prometheus.ask({"histograms": query}, at, within)["histograms"]
+        if found.failed or not len(found.samples):  # a Prometheus without native histograms refuses the query
+            return None
+        self._reads_native = not self._reads_native
+        return other
+
+
+def _count_buckets(dialect: Dialect) -> str:
+    return " or ".join(f"count({metric}_bucket{selector})" for metric, selector in _histograms(dialect))
+
+
+def _count_native(dialect: Dialect) -> str:
+    return " or ".join(f"count(histogram_count({metric}{selector}))" for metric, selector in _histograms(dialect))
+
+
+def _histograms(dialect: Dialect) -> list[tuple[str, str]]:
+    """Metrics and selectors of the buckets that are read, of services first."""
+    texts = (query.promql for queries in (dialect.services, dialect.calls) for query in queries.values())
+    return list(dict.fromkeys(pair for text in texts for pair in _BUCKETS.findall(text)))
+
+
+def _quantile(query: Query, share: float, metrics: tuple[str, ...]) -> Query:
+    views = query.views or ((query.promql, 1.0),)
+    texts = []
+    for promql, unit in views:
+        histogram = _convert(promql, metrics)
+        histogram = _GROUPING.sub(lambda found: f"{found[1]} ({_without_bounds(found[2])})", histogram)
+        quantile = f"histogram_quantile({share:g}, {histogram})"
+        texts.append(quantile if unit == 1 else f"{quantile} * {unit:g}")
+    return Query(" or ".join(texts), query.labels, query.unit, joined_by="max")
+
+
+def _without_bounds(labels: str) -> str:
+    return ", ".join(label for label in labels.split(", ") if label != "le")
+
+
+def _convert(promql: str, metrics: tuple[str, ...]) -> str:
+    for metric in metrics:
+        for part in ("count", "sum"):
+            of_part = rf"rate\({metric}_{part}({_SELECTOR})(\[\$\w+\])\)"
+            promql = re.sub(of_part, rf"histogram_{part}(rate({metric}\1\2))", promql)
+        promql = re.sub(rf"\b{metric}_(bucket|count|sum)({_SELECTOR})", _whole_histogram, promql)
+    return promql
+
+
+def _whole_histogram(found: re.Match[str]) -> str:
+    text, part, selector = found[0], found[1], found[2]
+    if _BOUND.search(_TEXT.sub('""', selector)):
+        return text  # a single bucket is no part of it
+    return f"{text.removesuffix(f'_{part}{selector}')}{selector}"

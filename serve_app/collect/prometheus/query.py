@@ -1,0 +1,159 @@
+"""Queries of one kind of mesh: PromQL by role, the labels that name services, the unit.
+
+Labels of a result are not renamed: a query lists which of them are namespace and name. ``$window`` is the rate window.
+It should be at least four scrape intervals long, or a late scrape leaves gaps. ``$long_milliseconds`` is a regular
+expression for the bounds of buckets that count long requests.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from serve_app.collect.prometheus.long_requests import Border, numerals_from
+from serve_app.collect.prometheus.match import EVERYTHING, Match
+from serve_app.settings.roles import Role
+
+SECONDS, MILLISECONDS = 1.0, 1e-3
+Join = Literal["sum", "max"]
+GRPC_FAULT = 'grpc_response_status=~"2|4|8|10|12|13|14|15"'  # server errors, from UNKNOWN to DATA_LOSS
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """PromQL for an instant vector, and the meaning of its samples.
+
+    Attributes:
+        promql: the query, with ``$window`` for the rate window, ``$since`` for the time since the previous poll and
+            ``$match`` at the start of each selector for the matchers of the settings.
+        labels: labels of namespace and name; for calls, of the source and then of the destination. ``=text`` stands for
+            the constant text, for meshes without namespaces, ``?label`` for one that a series may lack, and ``a|b`` for
+            the first of several that is not empty.
+        unit: factor that converts a value to s, 1/s or a ratio.
+        joined_by: how the values of several series with one key are joined: rates, counts and buckets are added; of
+            quantiles, states, recorded values and groups, the largest counts.
+        views: of a query for buckets that unites metrics of different units: PromQL and unit of each metric. ``promql``
+            has all of them in the same unit. Empty if there is one metric.
+    """
+
+    promql: str
+    labels: tuple[str, ...]
+    unit: float = 1.0
+    joined_by: Join = "sum"
+    views: tuple[tuple[str, float], ...] = ()
+
+    def at(self, window_seconds: float, since_seconds: float = 15.0, match: Match = EVERYTHING) -> str:
+        """The query for one poll, only for series that fit ``match``.
+
+        Args:
+            window_seconds: rate window, s.
+            since_seconds: time since the previous poll, s.
+            match: matchers of the mesh's series.
+        """
+        promql = match.apply(self.promql)
+        if "$long_milliseconds" in promql:
+            long = numerals_from(Border.of(window_seconds, MILLISECONDS).first_long)
+            promql = promql.replace("$long_milliseconds", long)
+        for name, seconds in (("$window", window_seconds), ("$since", since_seconds)):
+            promql = promql.replace(name, f"{round(seconds * 1000)}ms")  # PromQL allows no decimal point in a duration
+        return promql
+
+    def where(self, matcher: str) -> "Query":
+        """The query for the series that fit one more matcher; of a built-in query only."""
+        return replace(self, promql=self.promql.replace("$match", f"$match {matcher},"))
+
+
+@dataclass(frozen=True, slots=True)
+class Reporters:
+    """Which proxies report requests, the preferred one first. Several may report the same request: ``reporters.py``.
+
+    Their queries have the label ``reporter`` behind the names.
+    """
+
+    services: tuple[str, ...]
+    calls: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Telemetry that a dialect cannot use because a system is not configured for it.
+
+    Attributes:
+        name: what is missing, in a few words.
+        promql: the number of series that are concerned; an empty result or 0 if nothing is missing.
+        cost: what is lost.
+        remedy: what to configure in that system, or in ours.
+        of_calls: it is about calls, so nothing is missing if another source of the mesh has them.
+    """
+
+    name: str
+    promql: str
+    cost: str
+    remedy: str
+    of_calls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The queries for one kind of mesh.
+
+    Attributes:
+        name: value of the setting ``source``.
+        services, calls: queries by role. ``requests`` is required. A service without a ``failures`` series had no
+            failure. Latencies come from ``buckets``, or from ``p50`` and ``p99``.
+        signature: at least one of these series exists in every mesh of this kind.
+        external: names of callers that are not services; their calls count as traffic from outside.
+        serves: which workload serves which service: namespace and name of both, and how many requests it has answered.
+            None if they have the same name.
+        callers: which caller, as calls name it, runs as which workload: namespace and name of both. None if calls name
+            the workload.
+        names_workloads: whether services are named by their workload too, and need the names that ``serves`` gives.
+        reporters: None if each request is reported once.
+        in_flight_of_durations: whether requests in flight are computed from the duration of requests that ended. They
+            are unknown while long requests end.
+        front_door: an ingress controller, which measures its own requests and its calls. Beside another dialect its
+            measurements of the services behind it do not count.
+        default_namespace: namespace of services that name none in their labels; empty if all do.
+        joined_names: namespace and name are one text with hyphens, so where one ends is a guess.
+        gaps: what may be missing in a mesh of this kind.
+        beside: further dialects of the same mesh. They add services and calls that this one does not measure.
+    """
+
+    name: str
+    services: Mapping[Role, Query]
+    calls: Mapping[Role, Query]
+    signature: tuple[str, ...]
+    external: frozenset[str] = field(default_factory=frozenset)
+    serves: Query | None = None
+    callers: Query | None = None
+    names_workloads: bool = False
+    reporters: Reporters | None = None
+    in_flight_of_durations: bool = False
+    front_door: bool = False
+    default_namespace: str = ""
+    joined_names: bool = False
+    gaps: tuple[Gap, ...] = ()
+    beside: tuple["Dialect", ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name, and the names of those beside it."""
+        return (self.name, *(one.name for one in self.beside))
+
+
+def by(labels: tuple[str, ...], *more: str) -> str:
+    """The labels of a ``by`` clause, without constants."""
+    names = (name for label in labels if not label.startswith("=") for name in label.removeprefix("?").split("|"))
+    return ", ".join((*names, *more))
+
+
+def rate_queries(
+    labels: tuple[str, ...], requests: str, failures: tuple[str, ...], bucket: str, unit: float
+) -> dict[Role, Query]:
+    """The queries that all meshes share. Requests and failures are separate queries: a service without failures has no
+    failure series, so a ratio in PromQL would be missing instead of zero."""
+    failed = " or ".join(f"rate({series}[$window])" for series in failures)
+    return {
+        "requests": Query(f"sum by ({by(labels)}) (rate({requests}[$window]))", labels),
+        "failures": Query(f"sum by ({by(labels)}) ({failed}) > 0", labels),  # drop the many series without failures
+        "buckets": Query(f"sum by ({by(labels, 'le')}) (rate({bucket}[$window]))", labels, unit),
+    }

@@ -1,0 +1,225 @@
+"""What people should know about how the series of a mesh arrive, in words."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, Clusters, Part, ServerPair
+from serve_app.collect.prometheus.freshness import ENOUGH_SCRAPES, SCRAPES_PER_WINDOW, Freshness, ScrapedPart
+from serve_app.collect.prometheus.survey import Survey
+
+MOST_NAMED = 5
+MESH, CONTAINERS = "the mesh", "containers"
+ALMOST_ALL = 0.95  # share of the services that counts as the whole mesh
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something unusual about the series of a mesh.
+
+    Attributes:
+        subject: what it is about: ``scrapes``, ``lag``, ``clusters``, ``replicas`` or ``match``.
+        found: what was found.
+        remedy: what it costs and what to do; empty if nothing needs to be done.
+        setting: the line of `tagae.toml` that mends it; empty if no setting does.
+        of: the series that it is about, ``the mesh`` or ``containers``; empty: all.
+    """
+
+    subject: str
+    found: str
+    remedy: str = ""
+    setting: str = ""
+    of: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.found}; {self.remedy}" if self.remedy else self.found
+
+
+@dataclass(frozen=True, slots=True)
+class PollTiming:
+    """How a mesh is polled.
+
+    Attributes:
+        window_seconds, containers_window_seconds: rate windows in use.
+        given_window_seconds, behind_seconds: of the settings.
+        follows_lag: whether the newest snapshot is older where data arrive later.
+    """
+
+    window_seconds: float
+    containers_window_seconds: float
+    given_window_seconds: float
+    behind_seconds: float
+    follows_lag: bool
+
+
+def remark(survey: Survey, timing: PollTiming, cluster_label: str = "") -> tuple[Remark, ...]:
+    """What is unusual about the series of a mesh.
+
+    Args:
+        survey: what was found.
+        timing: how the mesh is polled.
+        cluster_label: of the settings; empty: none.
+    """
+    return (
+        *_scrapes(survey.mesh, timing.window_seconds, timing.given_window_seconds, MESH),
+        *_scrapes(survey.containers, timing.containers_window_seconds, timing.given_window_seconds, CONTAINERS),
+        *_lag(survey, timing),
+        *_clusters(survey.clusters),
+        *_container_clusters(survey),
+        *_replicas(survey.replicas),
+        *_match(survey, cluster_label),
+    )
+
+
+def explain_empty(why: str, survey: Survey | None, timing: PollTiming) -> str:
+    """Why a snapshot has no services, with what a survey knows about it."""
+    if survey is None:
+        return why
+    causes = [one for one in remark(survey, timing) if one.subject in ("scrapes", "lag", "match")]
+    return "; ".join([why, *map(str, causes)])
+
+
+def _scrapes(found: Freshness, window: float, given: float, of: str) -> Iterator[Remark]:
+    if found.interval_seconds is None:
+        return
+    slow = "".join(
+        f", {part.services} of them ({f'job {part.job}, ' if part.job else ''}{_example(part)}) every "
+        f"{part.interval_seconds:g} s"
+        for part in found.slow[:MOST_NAMED]
+    )
+    series = "the services of the mesh" if of == MESH else of
+    scraped = f"{series} are scraped every {found.interval_seconds:g} s{slow}"
+    if window > given:
+        yield Remark(
+            "scrapes",
+            f"{scraped}: their rates are over {window:g} s",
+            "a shorter scrape_interval gives faster alerts"
+            + (f"; recording rules must be written with window_seconds = {window:g}" if of == MESH else ""),
+            of=of,
+        )
+    longest = max([found.interval_seconds, *(part.interval_seconds for part in found.slow)])
+    if window < ENOUGH_SCRAPES * longest:
+        yield Remark(
+            "scrapes",
+            f"{scraped}: rates over window_seconds = {window:g} have too few samples, and services come and go",
+            f"set window_seconds = {SCRAPES_PER_WINDOW * longest:g}, or scrape_interval to "
+            f"{window / SCRAPES_PER_WINDOW:g} s",
+            f"window_seconds = {SCRAPES_PER_WINDOW * longest:g}",
+            of,
+        )
+
+
+def _example(part: ScrapedPart) -> str:
+    return part.example if part.services == 1 else f"such as {part.example}"
+
+
+def _lag(survey: Survey, timing: PollTiming) -> Iterator[Remark]:
+    late = survey.mesh.late_seconds
+    if not late:
+        return
+    share = "" if survey.mesh.late_share > ALMOST_ALL else f" of {survey.mesh.late_share:.0%} of the services"
+    seen = f"data arrive late: the newest sample{share} is {late:.0f} s old"
+    if not survey.lag_seconds:
+        yield Remark("lag", seen, "if it stays so, the targets are down, or set behind_seconds to more")
+        return
+    needed = timing.behind_seconds + survey.lag_seconds
+    if timing.follows_lag:
+        yield Remark("lag", f"{seen}, so the newest snapshot is {needed:.0f} s old", "alerts are as late")
+    else:
+        setting = f"behind_seconds = {needed:.0f}"
+        yield Remark("lag", seen, f"set {setting}: newer snapshots are incomplete", setting)
+
+
+def _clusters(found: Clusters | None) -> Iterator[Remark]:
+    if found is None:
+        return
+    seen = f"{len(found.parts)} clusters in this Prometheus ({_list_parts(found.parts, found.label)})"
+    name = _toml(found.read[0]) if found.read else ""
+    if found.choice == "busiest":
+        yield Remark(
+            "clusters",
+            f"{seen}: reading {found.read[0] or 'the one without this label'}, {found.share:.0%} of the requests",
+            f"set match = {{{found.label} = {name}}} for this mesh and others for the other clusters, or cluster_label "
+            f"= {_toml(found.label)} for one mesh of all",
+            f"match = {{{found.label} = {name}}}",
+        )
+    elif found.choice == "connected":
+        yield Remark(
+            "clusters",
+            f"{seen} call each other: reading all; services of one name are one service",
+            f"set cluster_label = {_toml(DESTINATION_CLUSTER)} to keep them apart",
+            f"cluster_label = {_toml(DESTINATION_CLUSTER)}",
+        )
+    elif found.choice == "apart":
+        yield Remark(
+            "clusters",
+            f"{seen} have no service in common: reading all as one mesh",
+            f"set match = {{{found.label} = {name}}} to read one of them",
+            f"match = {{{found.label} = {name}}}",
+        )
+    elif not any(part.value for part in found.parts):
+        yield Remark(
+            "clusters",
+            f"cluster_label = {_toml(found.label)}: no series of the mesh has this label",
+            "correct cluster_label, or remove it",
+        )
+
+
+def _container_clusters(survey: Survey) -> Iterator[Remark]:
+    if survey.container_clusters:
+        label, count = survey.container_clusters
+        yield Remark(
+            "clusters",
+            f"containers of {count} clusters in this Prometheus, but the series of the mesh have no label {label}",
+            f"set match = {{{label} = ...}} for this mesh: CPU and memory of workloads with the same name are added",
+        )
+
+
+def _replicas(found: ServerPair | None) -> Iterator[Remark]:
+    if found:
+        yield Remark(
+            "replicas",
+            f"{len(found.parts)} Prometheus servers scrape the same targets ({_list_parts(found.parts, found.label)}): "
+            f"reading {', '.join(found.read)}",
+            f"remove duplicates by the label {found.label} where this Prometheus is queried",
+        )
+
+
+def _match(survey: Survey, cluster_label: str) -> Iterator[Remark]:
+    for label, values in survey.unmatched.items():
+        yield Remark(
+            "match",
+            f"match: no series of the mesh has {label} = {' or '.join(map(_toml, survey.match.values[label]))}",
+            f"expected one of {', '.join(map(_toml, values[:MOST_NAMED]))}" if values else "correct the label",
+        )
+    for label in survey.absent:
+        yield Remark("match", f"match: no series of the mesh has the label {label}, so it is not used", "remove it")
+    without: dict[str, list[str]] = {}
+    for metric, labels in sorted(survey.match.lacking.items()):
+        for label in labels - set(survey.absent):
+            without.setdefault(label, []).append(metric)
+    for label, metrics in without.items():
+        yield Remark(
+            "match",
+            f"{_some(metrics)} have no series with {label} of this mesh, so all of their series count",
+            f"add the label {label} to them where they are scraped",
+        )
+    if survey.unlabelled:
+        yield Remark(
+            "match",
+            f"{_some(survey.unlabelled)} do not have the label {cluster_label}, so they belong to no service",
+            f"add the label {cluster_label} to them where they are scraped",
+        )
+
+
+def _list_parts(parts: Sequence[Part], label: str) -> str:
+    return f"{label}: {_some([part.value or 'none' for part in parts])}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return f"{', '.join(names[:MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
+
+
+def _toml(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,104 @@
+"""The names of services whose workloads have other names.
+
+Calls name the callee by its Service and the caller by its workload, or by a label of its pods. Service ``cart-svc``
+with the workload ``cart`` would be two services, and the chain of calls would end at each of them. Which workload
+serves which Service is in the same metrics: the proxies count the requests of each workload by Service.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from serve_app.collect.prometheus.frames import Column, Key
+
+MORE_REQUESTS = 2.0  # times the requests under the present name, from which another name replaces it
+MOST_WORKLOADS = 100_000  # remembered; beyond that, the oldest are forgotten
+
+
+@dataclass(slots=True)
+class ServiceNames:
+    """Which Service a workload, or a caller, belongs to. It is remembered: a service without traffic keeps its name.
+
+    A workload may serve several Services, for example one for users and one for administrators. It gets the name of the
+    Service with its own name; otherwise of the one with most requests so far, and of equal ones the first by name.
+
+    Attributes:
+        unnamed: names that belong to no workload, such as ``unknown``.
+        version: rises whenever a name changes.
+    """
+
+    unnamed: frozenset[str] = frozenset()
+    version: int = 0
+    _requests: dict[Key, dict[Key, float]] = field(default_factory=dict)  # by workload, then by its Service
+    _services: set[Key] = field(default_factory=set)
+    _workloads: dict[Key, set[Key]] = field(default_factory=dict)  # by caller
+    _names: dict[Key, Key] = field(default_factory=dict)  # given so far, by caller
+
+    def add_served(self, serves: Column) -> None:
+        """Learn which workload serves which Service: keys of both, joined, and its requests so far."""
+        for key, count in zip(serves.keys, serves.values.tolist(), strict=True):
+            if key[1] not in self.unnamed:
+                if key[2:4] not in self._services:
+                    self._services.add(key[2:4])
+                    self.version += 1
+                counts = self._requests.setdefault(key[:2], {})
+                # A restart resets the counter, but not which Service is the main one.
+                counts[key[2:4]] = max(counts.get(key[2:4], 0.0), count if np.isfinite(count) else 0.0)
+        while len(self._requests) > MOST_WORKLOADS:
+            del self._requests[next(iter(self._requests))]
+        self._rename()
+
+    def add_callers(self, callers: Iterable[Key], asked: Iterable[Key]) -> None:
+        """Learn which caller runs as which workload.
+
+        Args:
+            callers: keys of caller and workload, joined.
+            asked: callers that were asked for; they are known from now on, even without a workload.
+        """
+        for caller in asked:
+            self._workloads.setdefault(caller, set())
+        for key in callers:
+            self._workloads.setdefault(key[:2], set()).add(key[2:4])
+        self._rename()
+
+    def is_known(self, caller: Key) -> bool:
+        """Whether the caller's workloads were asked for."""
+        return caller in self._workloads or caller[1] in self.unnamed
+
+    def of(self, caller: Key) -> Key:
+        """The Service of a caller or of a workload; its own name if it serves none."""
+        name = self._names.get(caller)
+        if name is None:
+            self._names[caller] = name = self._choose(caller, caller)
+        return name
+
+    def of_callee(self, callee: Key) -> Key:
+        """The Service of a callee that may be named by its workload. A Service may have the name of a workload of
+        another one."""
+        return callee if callee in self._services else self.of(callee)
+
+    def _rename(self) -> None:
+        for caller, name in self._names.items():
+            if (chosen := self._choose(caller, name)) != name:
+                self._names[caller] = chosen
+                self.version += 1
+
+    def _choose(self, caller: Key, present: Key) -> Key:
+        if caller[1] in self.unnamed:
+            return caller
+        workloads: set[Key] = {caller, *self._workloads.get(caller, ())}
+        counts: dict[Key, float] = defaultdict(float)
+        for workload in workloads:
+            for service, count in self._requests.get(workload, {}).items():
+                counts[service] += count
+        if not counts:
+            return present
+        for name in (caller, *sorted(workloads)):
+            if name in counts:
+                return name
+        busiest: Key = min(counts, key=lambda service: (-counts[service], service))
+        if present in counts and counts[busiest] <= MORE_REQUESTS * counts[present]:
+            return present
+        return busiest

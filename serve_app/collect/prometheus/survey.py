@@ -1,0 +1,403 @@
+"""A rare look at the series of a mesh: how they are scraped, how late they are, where they come from.
+
+What it finds decides how the mesh is polled: rate window, matchers, age of the newest snapshot. Each part is a handful
+of queries every ten minutes, whose answers are as long as the list of services.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
+from serve_app.collect.prometheus.clusters import (
+    DESTINATION_CLUSTER,
+    LEAST_DOUBLED,
+    SOURCE_CLUSTER,
+    Clusters,
+    ServerPair,
+    agree,
+    are_connected,
+    calls_between_query,
+    doubled_queries,
+    find_clusters,
+    find_replicas,
+    fits,
+    parts_by,
+    restrict,
+    varying_labels,
+)
+from serve_app.collect.prometheus.freshness import Freshness, measure
+from serve_app.collect.prometheus.groups import (
+    CLUSTER_LABELS,
+    LONG,
+    NEWEST,
+    ORIGIN_LABELS,
+    REPLICA_LABELS,
+    REQUESTS,
+    SHORT,
+    SeriesGroup,
+    group_query,
+    label_values,
+    read_groups,
+    some_of_each_part,
+    weigh,
+)
+from serve_app.collect.prometheus.match import EVERYTHING, Match, escape, matched_metrics, range_selectors
+from serve_app.collect.prometheus.query import Query
+
+AGAIN_SECONDS = 600.0  # between two looks
+SOON_SECONDS = 60.0  # the same while something is not known yet, or the mesh has changed
+LIVE_SECONDS = 900.0  # older instants are a past period, whose data are all there
+STEADY_SECONDS = 30.0  # by which a constant lag varies
+OF_KUBERNETES = ("kube_", "container_")  # begin the names of metrics of kube-state-metrics and cAdvisor
+WHOLE = 0.5  # share of the services from which a lag counts at once
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedQueries:
+    """The queries whose series are surveyed.
+
+    Attributes:
+        services, calls: requests of the mesh.
+        containers: CPU of containers, which has a scrape job of its own.
+        others: further queries with ``$match``.
+    """
+
+    services: Query
+    calls: Query
+    containers: Query
+    others: Sequence[Query] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a look at the series of a mesh found.
+
+    Attributes:
+        at: when.
+        mesh: how the mesh's series arrive.
+        containers: how the series of containers arrive.
+        clusters: None if there is only one.
+        replicas: servers that scrape the same targets; None if there is no such pair, or its duplicates are removed.
+        container_clusters: label and number of the clusters of containers, where the mesh has no such label.
+        match: matchers of what is read.
+        absent: labels of the setting ``match`` that no series of the mesh has; they are not used.
+        unlabelled: metrics of which no series has the label of the setting ``cluster_label``.
+        unmatched: labels of the setting ``match`` whose values no series of the mesh has, with the values that exist.
+        lag_seconds: by how much data are late, so that newer snapshots would be incomplete.
+        is_certain: whether the next look may wait.
+    """
+
+    at: datetime
+    mesh: Freshness = field(default_factory=Freshness)
+    containers: Freshness = field(default_factory=Freshness)
+    clusters: Clusters | None = None
+    replicas: ServerPair | None = None
+    container_clusters: tuple[str, int] | None = None
+    match: Match = EVERYTHING
+    absent: tuple[str, ...] = ()
+    unlabelled: tuple[str, ...] = ()
+    unmatched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lag_seconds: float = 0.0
+    is_certain: bool = False
+
+
+class Surveyor:
+    """Looks at the series of one mesh.
+
+    Args:
+        prometheus: client of the mesh's Prometheus.
+        match: matchers of the settings.
+        cluster_label: label whose value is a part of each namespace, of the settings; empty: none.
+        usual_age: age of the newest snapshot by the settings, s.
+    """
+
+    def __init__(
+        self, prometheus: Prometheus, match: Match = EVERYTHING, cluster_label: str = "", usual_age: float = 15.0
+    ) -> None:
+        self._prometheus, self._match = prometheus, match
+        self._cluster_label, self._usual_age = cluster_label, usual_age
+
+    def look(
+        self, queries: SurveyedQueries, at: datetime, now: float, within: float, before: Survey | None
+    ) -> Survey | None:
+        """Survey the series.
+
+        Args:
+            queries: of the mesh.
+            at: instant of the snapshot. For a recent one, the series of now are surveyed, because they show the lag.
+            now: Unix time.
+            within: deadline of each round of queries, s.
+            before: the previous result; what is read stays the same if possible.
+
+        Returns:
+            The result; None if a query failed.
+        """
+        look = _Look(_newest(at, now), within)
+        try:
+            return self._survey(queries, look, before, is_live=_is_live(at, now))
+        except _QueryFailed:
+            return None
+
+    def _survey(self, queries: SurveyedQueries, look: "_Look", before: Survey | None, *, is_live: bool) -> Survey:
+        match = self._match
+        groups = self._groups(queries, match, look)
+        absent: tuple[str, ...] = ()
+        unmatched: dict[str, tuple[str, ...]] = {}
+        if match and not groups.services:
+            absent, unmatched = self._why_unmatched(queries.services, look)
+            if absent:
+                match = Match({label: values for label, values in match.values.items() if label not in absent})
+                groups = self._groups(queries, match, look)
+        clusters, replicas = self._origins(queries, match, groups.services, look, before)
+        whole = restrict(self._match, clusters, replicas)
+        lacking, nowhere = self._lacking(queries, whole, groups.services, look)
+        if mistaken := nowhere & set(absent):  # a typing error: no metric has the label
+            absent = tuple(label for label in absent if label not in mistaken)
+            unmatched |= dict.fromkeys(mistaken, ())
+            lacking = {name: labels - mistaken for name, labels in lacking.items()}
+        of_mesh = dict.fromkeys(_metrics(queries.services, queries.calls), frozenset(absent))
+        chosen = restrict(match, clusters, replicas)
+
+        def arrival(of: Iterable[SeriesGroup]) -> Freshness:
+            return measure([group for group in of if fits(group, chosen)], look.at.timestamp(), self._usual_age)
+
+        mesh = arrival((*groups.services, *groups.calls))
+        lag = _lag(mesh, before) if is_live else 0.0
+        return Survey(
+            look.at,
+            mesh,
+            arrival(groups.containers),
+            clusters,
+            replicas,
+            None if clusters or self._match else _clusters_of(groups.containers),
+            Match(whole.values, {**lacking, **of_mesh}),
+            absent,
+            tuple(name for name, labels in lacking.items() if self._cluster_label in labels),
+            unmatched,
+            lag,
+            _is_certain(queries, mesh, lag, is_live=is_live),
+        )
+
+    def newest_by_server(
+        self, query: Query, replicas: ServerPair, at: datetime, now: float, within: float
+    ) -> dict[str, float]:
+        """Time of the newest sample of each server of a pair, Unix; empty if the query failed.
+
+        ``at`` and ``now`` as in :meth:`look`: data stop now before they stop in snapshots.
+        """
+        newest = " or ".join(
+            f"max by ({replicas.label}) (timestamp({self._match.apply(one)}))" for one in range_selectors(query.promql)
+        )
+        answer = self._prometheus.ask({"newest": newest}, _newest(at, now), within)["newest"]
+        servers = label_values(answer.samples, (replicas.label,))
+        return {
+            one.get(replicas.label, ""): time for one, time in zip(servers, answer.samples.values.tolist(), strict=True)
+        }
+
+    def _ask(self, queries: Mapping[str, str], look: "_Look") -> dict[str, QueryAnswer]:
+        """The answers.
+
+        Raises:
+            _QueryFailed: one of the queries failed.
+        """
+        answers = self._prometheus.ask(queries, look.at, look.within) if queries else {}
+        if any(answer.failed for answer in answers.values()):
+            raise _QueryFailed
+        return answers
+
+    def _groups(self, queries: SurveyedQueries, match: Match, look: "_Look") -> "_Groups":
+        kinds = {
+            "services": (queries.services, match),
+            "calls": (queries.calls, match),
+            "containers": (queries.containers, EVERYTHING),
+        }
+        answers: dict[str, dict[str, QueryAnswer]] = {kind: {} for kind in kinds}
+
+        def ask(fact: str, matches: Mapping[str, Match]) -> None:
+            texts = {kind: group_query(kinds[kind][0], one, fact) for kind, one in matches.items()}
+            asked = self._ask({kind: text for kind, text in texts.items() if text}, look)
+            for kind, answer in asked.items():
+                answers[kind][fact] = answer
+
+        def read() -> dict[str, list[SeriesGroup]]:
+            return {kind: read_groups(query, answers[kind]) for kind, (query, _) in kinds.items()}
+
+        ask(NEWEST, {kind: of_kind for kind, (_, of_kind) in kinds.items()})
+        found = read()
+        some = {
+            kind: some_of_each_part(query, found[kind], of_kind)
+            for kind, (query, of_kind) in kinds.items()
+            if found[kind]
+        }
+        ask(LONG, some)
+        young = {kind: some[kind] for kind in some if not len(answers[kind][LONG].samples)}
+        ask(SHORT, young)
+        if self._cluster_label or varying_labels(found["services"], ORIGIN_LABELS):
+            ask(REQUESTS, {"services": match})
+        found = read()
+        for groups in found.values():
+            weigh(groups)
+        return _Groups(found["services"], found["calls"], found["containers"])
+
+    def _why_unmatched(self, query: Query, look: "_Look") -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+        """The labels of the setting that no series of the mesh has, and the values of the others."""
+        labels = tuple(self._match.values)
+        selectors = [EVERYTHING.apply(one) for one in range_selectors(query.promql)]
+        if not selectors:
+            return (), {}
+        text = " or ".join(f"count by ({', '.join(labels)}) ({one})" for one in selectors)
+        rows = label_values(self._ask({"values": text}, look)["values"].samples, labels)
+        if not rows:
+            return (), {}
+        values = {label: tuple(sorted({row[label] for row in rows if label in row})) for label in labels}
+        absent = tuple(label for label in labels if not values[label])
+        return absent, {
+            label: there for label, there in values.items() if there and not set(there) & set(self._match.values[label])
+        }
+
+    def _origins(
+        self,
+        queries: SurveyedQueries,
+        match: Match,
+        groups: Sequence[SeriesGroup],
+        look: "_Look",
+        before: Survey | None,
+    ) -> tuple[Clusters | None, ServerPair | None]:
+        """The clusters and the servers whose series are read."""
+        cluster_labels = [label for label in CLUSTER_LABELS if label not in match.values]
+        servers = varying_labels(groups, (label for label in REPLICA_LABELS if label not in match.values))
+        questions = doubled_queries(queries.services, match, servers) if servers else {}
+        if varying_labels(groups, cluster_labels):
+            questions["calls"] = calls_between_query(queries.calls, match)
+        answers = self._ask(questions, look)
+        replicas: ServerPair | None = None
+        if servers and _share(answers["doubled"], answers["distinct"]) >= LEAST_DOUBLED:
+            label = servers[0]
+            if agree(groups, label):
+                replicas = find_replicas(groups, label, look.at.timestamp(), before.replicas if before else None)
+            else:  # the same names with other traffic: the label tells clusters apart
+                cluster_labels.append(label)
+        once = [group for group in groups if fits(group, restrict(EVERYTHING, None, replicas))]
+        if self._cluster_label:
+            parts = parts_by(once, self._cluster_label)
+            return Clusters(self._cluster_label, parts, tuple(part.value for part in parts), "named"), replicas
+        connected = "calls" in answers and are_connected(
+            label_values(answers["calls"].samples, (SOURCE_CLUSTER, DESTINATION_CLUSTER))
+        )
+        known = before.clusters if before else None
+        return find_clusters(once, cluster_labels, connected=connected, before=known), replicas
+
+    def _lacking(
+        self, queries: SurveyedQueries, match: Match, groups: Sequence[SeriesGroup], look: "_Look"
+    ) -> tuple[dict[str, frozenset[str]], frozenset[str]]:
+        """Matched labels without a known value in any series of a metric, by metric other than the mesh's; and labels
+        without a known value in any of these metrics.
+
+        An exporter's own label of the same name, such as a Kafka cluster, has other values. Metrics of Kubernetes have
+        no such labels of their own: if some have a value that is matched, the others are values of other meshes, also
+        of a metric that this mesh does not have.
+        """
+        labels = tuple(dict.fromkeys((*match.values, *((self._cluster_label,) if self._cluster_label else ()))))
+        mesh = set(_metrics(queries.services, queries.calls))
+        metrics = [name for name in _metrics(queries.containers, *queries.others) if name not in mesh]
+        if not labels or not metrics:
+            return {}, frozenset(labels)
+        pattern = escape("|".join(metrics))
+        text = f'group by (__name__, {", ".join(labels)}) ({{__name__=~"{pattern}"}})'
+        rows = label_values(self._ask({"labels": text}, look)["labels"].samples, ("__name__", *labels))
+        known = {
+            label: {*match.values.get(label, ()), *(group.origin.get(label, "") for group in groups)} - {""}
+            for label in labels
+        }
+        for label in (one for one in match.values if one not in REPLICA_LABELS):
+            of_kubernetes = {row.get(label, "") for row in rows if row.get("__name__", "").startswith(OF_KUBERNETES)}
+            if of_kubernetes & set(match.values[label]):
+                known[label] |= of_kubernetes - {""}
+        by_metric: dict[str, list[dict[str, str]]] = {}
+        for row in rows:
+            if (name := row.get("__name__")) is not None:
+                by_metric.setdefault(name, []).append(row)
+        lacking = {name: _lacked(its, known, match) for name, its in by_metric.items()}
+        nowhere = frozenset(labels).intersection(*lacking.values())
+        return {name: without for name, without in lacking.items() if without}, nowhere
+
+
+class _QueryFailed(Exception):
+    """A query of a survey failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """When the queries of a survey are evaluated, and the deadline of each round of them, s."""
+
+    at: datetime
+    within: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    services: list[SeriesGroup]
+    calls: list[SeriesGroup]
+    containers: list[SeriesGroup]
+
+
+def _is_live(at: datetime, now: float) -> bool:
+    return 0 <= now - at.timestamp() <= LIVE_SECONDS
+
+
+def _newest(at: datetime, now: float) -> datetime:
+    """The newest instant at which the mesh of a snapshot can be looked at: now, unless the snapshot is of the past."""
+    return datetime.fromtimestamp(now, UTC) if _is_live(at, now) else at
+
+
+def _is_certain(queries: SurveyedQueries, mesh: Freshness, lag: float, *, is_live: bool) -> bool:
+    """Whether everything is known that can be: of a query without a rate of a selector, nothing is."""
+    known = mesh.interval_seconds is not None and (not is_live or bool(lag) == bool(mesh.late_seconds))
+    return known or not range_selectors(queries.services.promql)
+
+
+def _metrics(*queries: Query) -> list[str]:
+    return list(dict.fromkeys(name for query in queries for name in matched_metrics(query.promql)))
+
+
+def _share(part: QueryAnswer, whole: QueryAnswer) -> float:
+    total = float(whole.samples.values.sum())
+    return float(part.samples.values.sum()) / total if total else 0.0
+
+
+def _lacked(
+    series: Sequence[Mapping[str, str]], known: Mapping[str, Collection[str]], match: Match
+) -> frozenset[str]:
+    """Labels without a known value in any of these series, of one metric. Where some series fit the labels before, the
+    others are of another mesh."""
+    lacked: set[str] = set()
+    for label, values in known.items():
+        if not any(one.get(label) in values for one in series):
+            lacked.add(label)
+        elif label in match.values:
+            series = [one for one in series if one.get(label) in match.values[label]] or series
+    return frozenset(lacked)
+
+
+def _clusters_of(groups: Iterable[SeriesGroup]) -> tuple[str, int] | None:
+    groups = list(groups)
+    label = next(iter(varying_labels(groups, CLUSTER_LABELS)), None)
+    return (label, len({group.origin.get(label, "") for group in groups})) if label else None
+
+
+def _lag(mesh: Freshness, before: Survey | None) -> float:
+    """By how much data are late, s. A lag of a part of the mesh counts when it was the same one look earlier, because a
+    part that died looks the same at first."""
+    late, interval = mesh.late_seconds, mesh.interval_seconds or 0.0
+    if not late:
+        return 0.0
+    known = before.lag_seconds if before else 0.0
+    if known - 2 * interval - STEADY_SECONDS <= late <= known:
+        return known  # the age of the newest sample varies by an interval
+    earlier = before.mesh.late_seconds if before else 0.0
+    is_steady = bool(earlier) and abs(late - earlier) <= interval + STEADY_SECONDS
+    if mesh.late_share < WHOLE and not is_steady:
+        return 0.0
+    return math.ceil(late / STEADY_SECONDS) * STEADY_SECONDS

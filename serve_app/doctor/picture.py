@@ -1,0 +1,171 @@
+"""A picture of the mesh that a snapshot shows, and what looks wrong about it."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.snapshot import EDGE_METRICS, NODE_METRICS, BoolArray, MeshSnapshot
+from model.state.traffic import find_entry_points
+
+BUSIEST = 5  # services that are shown
+NAMED = 3  # services that a line about several of them names
+RATE, P50, P99 = (NODE_METRICS.index(name) for name in ("request_rate", "p50_latency", "p99_latency"))
+OF_CALLS = tuple(EDGE_METRICS.index(name) for name in ("p50_latency", "p99_latency"))
+COUNTED_TWICE = 1.5  # times the requests that a service got, above which its callers must be wrong
+UNKNOWN_CALLERS = 0.5  # share of a called service's requests above which callers are missing
+
+
+@dataclass(frozen=True, slots=True)
+class BusyService:
+    """The id of a service, and its requests, 1/s."""
+
+    id: str
+    request_rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeshPicture:
+    """What a reader of the settings should recognise as the own mesh.
+
+    Attributes:
+        services, calls: how many there are.
+        entry_points: services that get requests from outside, the busiest first.
+        busiest: the busiest services whose rate is known.
+        odd: what looks wrong, a sentence each.
+    """
+
+    services: int
+    calls: int
+    entry_points: tuple[str, ...]
+    busiest: tuple[BusyService, ...]
+    odd: tuple[str, ...]
+
+
+def draw_picture(snapshot: MeshSnapshot, entry_points: Collection[str] = ()) -> MeshPicture:
+    """The picture of a snapshot.
+
+    Args:
+        snapshot: of the mesh.
+        entry_points: ids that the settings name.
+    """
+    ids, rate = snapshot.node_ids, snapshot.node_features[:, RATE]
+    named = np.fromiter((name in entry_points for name in ids), bool, len(ids))
+    entries = find_entry_points(snapshot.edge_index, named)
+    is_known = snapshot.node_observed[:, RATE]
+    order = np.argsort(-np.where(is_known, rate, -1), kind="stable")
+    is_entry = np.zeros(len(ids), bool)
+    is_entry[entries] = True
+    return MeshPicture(
+        services=len(ids),
+        calls=snapshot.num_edges,
+        entry_points=tuple(ids[i] for i in order.tolist() if is_entry[i]),
+        busiest=tuple(BusyService(ids[i], float(rate[i])) for i in order[is_known[order]][:BUSIEST].tolist()),
+        odd=(
+            *_no_entry_points(snapshot, named),
+            *(text for check in _CHECKS for text in check(snapshot)),
+        ),
+    )
+
+
+def _no_entry_points(snapshot: MeshSnapshot, named: BoolArray) -> Iterator[str]:
+    """Services without callers: all but those that the settings name, else all but the busiest."""
+    is_called = np.zeros(snapshot.num_nodes, bool)
+    is_called[snapshot.edge_index[1]] = True
+    roots = ~is_called & ~named
+    if not named.any() and roots.any():
+        roots[np.argmax(np.where(roots, snapshot.node_features[:, RATE], -1))] = False
+    if roots.any():
+        yield (
+            f"{_list(snapshot, roots)} {_verb(roots, 'has', 'have')} no callers: entry points too, or callers that are "
+            "not scraped, or that have other names there"
+        )
+
+
+def _alone(snapshot: MeshSnapshot) -> Iterator[str]:
+    """Services that neither call nor are called."""
+    alone = np.ones(snapshot.num_nodes, bool)
+    alone[snapshot.edge_index.ravel()] = False
+    if snapshot.num_nodes > 1 and alone.any():
+        yield f"{_list(snapshot, alone)} neither {_verb(alone, 'calls', 'call')} nor {_verb(alone, 'is', 'are')} called"
+
+
+def _in_pieces(snapshot: MeshSnapshot) -> Iterator[str]:
+    """Callers and callees that have different names make a graph of pairs."""
+    calling, called = (np.zeros(snapshot.num_nodes, bool) for _ in range(2))
+    calling[snapshot.edge_index[0]], called[snapshot.edge_index[1]] = True, True
+    if snapshot.num_edges > 1 and calling.sum() > 1 and not (calling & called).any():
+        yield "no service both calls and is called: a service may have one name as a caller and another as a callee"
+
+
+def _without_requests(snapshot: MeshSnapshot) -> Iterator[str]:
+    """Callers that measure no requests of their own."""
+    unknown = ~snapshot.node_observed[:, RATE]
+    if unknown.any():
+        names = _list(snapshot, unknown)
+        yield f"{names} {_verb(unknown, 'has', 'have')} no request rate: only calls from there are known"
+
+
+def _quantiles_crossed(snapshot: MeshSnapshot) -> Iterator[str]:
+    """A p99 below the p50."""
+    known = snapshot.node_observed[:, [P50, P99]].all(axis=1)
+    crossed = known & (snapshot.node_features[:, P99] < snapshot.node_features[:, P50] * (1 - 1e-6))
+    if crossed.any():
+        yield f"p99 is below p50 for {_list(snapshot, crossed)}: check the queries of latencies"
+    p50, p99 = OF_CALLS
+    known = snapshot.edge_observed[:, OF_CALLS].all(axis=1)
+    calls = known & (snapshot.edge_features[:, p99] < snapshot.edge_features[:, p50] * (1 - 1e-6))
+    if calls.any():
+        a, b = snapshot.edge_index[:, int(np.flatnonzero(calls)[0])]
+        yield (
+            f"p99 is below p50 for {int(calls.sum())} of {snapshot.num_edges} calls, for example "
+            f"{snapshot.node_ids[a]} → {snapshot.node_ids[b]}: check the queries of latencies"
+        )
+
+
+def _slow(snapshot: MeshSnapshot) -> Iterator[str]:
+    """Latencies in a wrong unit: a median of minutes for most services."""
+    known = snapshot.node_observed[:, P50]
+    slow = known & (snapshot.node_features[:, P50] > 60)
+    if slow.any():
+        yield f"the median latency of {_list(snapshot, slow)} is above a minute: check the unit of its histogram"
+
+
+def _callers_disagree(snapshot: MeshSnapshot) -> Iterator[str]:
+    """Callees that got fewer requests than their callers sent, or far more."""
+    sent = np.bincount(snapshot.edge_index[1], snapshot.edge_features[:, 0], snapshot.num_nodes)
+    got = np.where(snapshot.node_observed[:, RATE], snapshot.node_features[:, RATE], 0)
+    known = (got > 0) & (sent > 0)
+    twice = known & (sent > COUNTED_TWICE * got)
+    if twice.any():
+        yield (
+            f"the callers of {_list(snapshot, twice)} report over {COUNTED_TWICE:g} times the requests that "
+            f"{_verb(twice, 'it', 'they')} got: one may be counted twice, or proxies of some pods are not scraped"
+        )
+    unknown = known & (got - sent > UNKNOWN_CALLERS * got)
+    if unknown.sum() > 1:
+        yield (
+            f"the callers of most requests to {_list(snapshot, unknown)} are unknown: they are outside the mesh, or "
+            "are not scraped"
+        )
+
+
+_CHECKS: Sequence[Callable[[MeshSnapshot], Iterator[str]]] = (
+    _alone,
+    _in_pieces,
+    _without_requests,
+    _quantiles_crossed,
+    _slow,
+    _callers_disagree,
+)
+
+
+def _list(snapshot: MeshSnapshot, which: BoolArray) -> str:
+    rows = np.flatnonzero(which).tolist()
+    names = [snapshot.node_ids[i] for i in rows[:NAMED]]
+    more = len(rows) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+def _verb(which: BoolArray, one: str, several: str) -> str:
+    return one if which.sum() == 1 else several

@@ -1,0 +1,45 @@
+"""Tokens of Google Cloud, for its managed Prometheus.
+
+google-auth finds the application default credentials: of the pod or the machine, or the file that
+``GOOGLE_APPLICATION_CREDENTIALS`` names. It is an optional package.
+"""
+
+import time
+from datetime import UTC
+
+from serve_app.errors import BadSettings
+from serve_app.net.http import first_line
+from serve_app.net.tokens import DEFAULT_SECONDS, CachedTokens, NoToken
+
+SCOPE = "https://www.googleapis.com/auth/monitoring.read"
+
+
+class GoogleTokens(CachedTokens):
+    """Tokens for the application default credentials.
+
+    Raises:
+        BadSettings: google-auth is not installed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        try:
+            import google.auth.transport.requests
+        except ImportError as error:
+            raise BadSettings(
+                f"google: expected the package google-auth, got {error}; pip install 'tagae[google]'"
+            ) from None
+        self._auth = google.auth
+
+    def fetch(self) -> tuple[str, float]:
+        """A new token and its lifetime, s; see :class:`CachedTokens`."""
+        try:
+            credentials, _ = self._auth.default(scopes=[SCOPE])
+            credentials.refresh(self._auth.transport.requests.Request())
+        except (self._auth.exceptions.GoogleAuthError, OSError) as error:
+            raise NoToken(
+                f"google: expected a token for the application default credentials, got {first_line(error)}"
+            ) from None
+        ends = credentials.expiry  # naive, UTC
+        lifetime = ends.replace(tzinfo=UTC).timestamp() - time.time() if ends else DEFAULT_SECONDS
+        return str(credentials.token), lifetime

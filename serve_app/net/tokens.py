@@ -1,0 +1,177 @@
+"""Bearer tokens that end: fetched from their issuer, kept while they are valid."""
+
+import math
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import requests
+
+from serve_app.net.endpoint import basic_auth, read_secret
+from serve_app.net.http import first_line
+
+EARLY_SECONDS = 10.0  # how long before its end a token is replaced; at most a quarter of its lifetime
+DEFAULT_SECONDS = 300.0  # lifetime of a token whose issuer does not say when it ends
+LONGEST_FETCH = 5.0  # s; shorter than the deadline of a poll, so that the issuer is named and not Prometheus
+PAUSE_SECONDS = 5.0  # after a failed fetch or a refused token, so that concurrent queries do not storm the issuer
+MOST_DETAIL = 200  # characters of an issuer's description of an error
+
+
+class NoToken(Exception):
+    """No token was issued. The message has no secret."""
+
+
+class TokenSource(Protocol):
+    """Issues bearer tokens. Its methods may block; any thread may call them."""
+
+    def token(self) -> str:
+        """A token that is valid now.
+
+        Raises:
+            NoToken: if none was issued.
+            SecretUnreadable: if a secret file cannot be read.
+        """
+
+    def reject(self, token: str) -> None:
+        """A server refused this token: the next call of :meth:`token` gets another one."""
+
+
+class CachedTokens:
+    """Keeps the token of an issuer until shortly before it ends; a :class:`TokenSource`.
+
+    Subclasses implement :meth:`fetch`.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # one thread fetches, the others wait for its token
+        self._token, self._until = "", 0.0
+        self._failed: tuple[float, NoToken] | None = None
+        self._rejected_at = -math.inf
+
+    def token(self) -> str:
+        """A token that is valid now; see :class:`TokenSource`."""
+        with self._lock:
+            now = time.monotonic()
+            if self._token and now < self._until:
+                return self._token
+            if self._failed and now < self._failed[0] + PAUSE_SECONDS:
+                raise self._failed[1]
+            try:
+                self._token, lifetime = self.fetch()
+            except NoToken as error:
+                self._token, self._failed = "", (now, error)
+                raise
+            self._until = now + lifetime - min(EARLY_SECONDS, lifetime / 4)
+            self._failed = None
+            return self._token
+
+    def reject(self, token: str) -> None:
+        """Forget ``token`` if it is still the newest, but not too often: a server may refuse all tokens."""
+        with self._lock:
+            now = time.monotonic()
+            if token == self._token and now >= self._rejected_at + PAUSE_SECONDS:
+                self._token, self._rejected_at = "", now
+
+    def fetch(self) -> tuple[str, float]:
+        """A new token and its lifetime, s.
+
+        Raises:
+            NoToken, SecretUnreadable: as :meth:`TokenSource.token`.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class OAuth2Client:
+    """Who asks for tokens, and where.
+
+    Attributes:
+        token_url: of the issuer; its query may hold a secret, so it is never logged.
+        client_id: name of the client.
+        client_secret_file: its secret.
+        scopes: requested scopes.
+        parameters: further parameters of the request.
+        ca_file: certificates to trust instead of the system's.
+    """
+
+    token_url: str
+    client_id: str
+    client_secret_file: Path
+    scopes: tuple[str, ...] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    ca_file: Path | None = None
+
+
+class OAuth2Tokens(CachedTokens):
+    """Tokens for client credentials (RFC 6749, section 4.4).
+
+    The client authenticates with basic auth, which every issuer has to support; if it is refused, with parameters of
+    the body, which some issuers want instead.
+    """
+
+    def __init__(self, client: OAuth2Client) -> None:
+        super().__init__()
+        self._client = client
+        self._in_body = False
+
+    def fetch(self) -> tuple[str, float]:
+        """A new token and its lifetime, s; see :class:`CachedTokens`."""
+        secret = read_secret(self._client.client_secret_file)
+        reply = self._request(secret, in_body=self._in_body)
+        if reply.status_code in (400, 401):
+            other = self._request(secret, in_body=not self._in_body)
+            if other.ok:
+                self._in_body, reply = not self._in_body, other
+        return self._read(reply)
+
+    def _request(self, secret: str, *, in_body: bool) -> requests.Response:
+        client = self._client
+        form = {"grant_type": "client_credentials", **client.parameters}
+        if client.scopes:
+            form["scope"] = " ".join(client.scopes)
+        headers = {"Accept": "application/json"}
+        if in_body:
+            form |= {"client_id": client.client_id, "client_secret": secret}
+        else:  # both are form-encoded first (RFC 6749, section 2.3.1)
+            headers["Authorization"] = basic_auth(quote(client.client_id, safe=""), quote(secret, safe=""))
+        try:
+            with requests.Session() as session:
+                session.trust_env = True
+                session.auth = _unchanged  # otherwise a .netrc could replace the header
+                return session.post(
+                    client.token_url,
+                    data=form,
+                    headers=headers,
+                    timeout=LONGEST_FETCH,
+                    allow_redirects=False,
+                    verify=str(client.ca_file) if client.ca_file else True,
+                )
+        except OSError as error:  # the base class of all errors of requests
+            raise NoToken(f"oauth2: expected a token from token_url, got {first_line(error)}") from None
+
+    def _read(self, reply: requests.Response) -> tuple[str, float]:
+        try:
+            body: Any = reply.json()
+        except ValueError:
+            body = None
+        body = body if isinstance(body, dict) else {}
+        token = body.get("access_token")
+        if not reply.ok or not isinstance(token, str) or not token.isascii() or not token.isprintable():
+            said = " ".join(str(body[key]) for key in ("error", "error_description") if body.get(key))
+            raise NoToken(
+                f"oauth2: expected a token from token_url, got {reply.status_code} {said[:MOST_DETAIL]}".rstrip()
+                + "; check client_id, client_secret_file and scopes"
+            )
+        try:
+            lifetime = float(body.get("expires_in") or DEFAULT_SECONDS)
+        except (TypeError, ValueError):
+            lifetime = DEFAULT_SECONDS
+        return token, lifetime if lifetime > 0 else DEFAULT_SECONDS
+
+
+def _unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request

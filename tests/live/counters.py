@@ -1,0 +1,95 @@
+"""Counters that grow steadily, as text for a real Prometheus, and what a poll reads of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from time import time
+
+import numpy as np
+
+from model.snapshot import NODE_METRICS, MeshSnapshot
+from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
+from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.rules import recording_rules
+from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions
+from serve_app.net.endpoint import Endpoint
+from tests.live.history import prometheus_with_text
+from tests.live.series import Export
+
+SCRAPE_SECONDS, SCRAPES = 15.0, 20
+BOUNDS = (5, 10, 50, 100, 500)
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A counter that grows by ``rate`` each second."""
+
+    metric: str
+    labels: Mapping[str, str]
+    rate: float
+
+
+def histogram(
+    metric: str, labels: Mapping[str, str], rate: float, value: float, unit: float = 1.0
+) -> Iterator[Counter]:
+    """Yield the buckets of requests that all take ``value`` times ``unit``."""
+    for bound in BOUNDS:
+        yield Counter(metric, {**labels, "le": f"{bound * unit:g}"}, rate * (bound >= value))
+    yield Counter(metric, {**labels, "le": "+Inf"}, rate)
+
+
+class Recorded(Prometheus):
+    """A Prometheus that has evaluated the recording rules of a dialect: a recorded series is its expression's value."""
+
+    dialect = ""
+
+    def ask(self, queries: Mapping[str, str], at: datetime, within: float) -> dict[str, QueryAnswer]:
+        rules = recording_rules(KNOWN[self.dialect], SCRAPE_SECONDS, QueryOptions().window_seconds).rules
+        for rule in reversed(rules):
+            queries = {name: text.replace(rule.record, f"({rule.expr})") for name, text in queries.items()}
+        return super().ask(queries, at, within)
+
+
+def poll_counters(counters: Sequence[Counter], folder: Path, dialect: str, *, recorded: bool = False) -> Poll:
+    """Fill a real Prometheus with the counters, and poll it once: the series, or recorded ones."""
+    at = datetime.fromtimestamp(time() // 15 * 15, UTC)
+    first = at - timedelta(seconds=SCRAPE_SECONDS * SCRAPES)
+    text = folder / "text"
+    with text.open("w") as out:
+        for metric in dict.fromkeys(one.metric for one in counters):
+            out.write(f"# TYPE {metric} unknown\n")
+            for one in (one for one in counters if one.metric == metric):
+                labels = ",".join(f'{name}="{_quote(value)}"' for name, value in one.labels.items())
+                for i in range(SCRAPES + 1):
+                    passed = SCRAPE_SECONDS * i
+                    out.write(f"{metric}{{{labels}}} {1000 + one.rate * passed:.6f} {first.timestamp() + passed:.3f}\n")
+        out.write("# EOF\n")
+    options = QueryOptions(within_seconds=60.0, recorded_from_calls=1 if recorded else np.inf)
+    with prometheus_with_text(text, folder, first, Export()) as monitor:
+        client = (Recorded if recorded else Prometheus)(Endpoint(monitor.url))
+        if isinstance(client, Recorded):
+            client.dialect = dialect
+        with closing(PrometheusSource(client, KNOWN[dialect], options)) as source:
+            poll = source.poll(at)
+    assert poll.snapshot is not None, poll.why
+    assert poll.recorded == recorded
+    assert not [(role, answer.detail) for role, answer in poll.answers.items() if answer.failed]
+    return poll
+
+
+def rates_of_calls(mesh: MeshSnapshot) -> dict[tuple[str, str], float]:
+    """Return the requests of each call, 1/s."""
+    ends = ((mesh.node_ids[a], mesh.node_ids[b]) for a, b in mesh.edge_index.T.tolist())
+    return dict(zip(ends, (round(rate, 3) for rate in mesh.edge_features[:, 0].tolist()), strict=True))
+
+
+def value_of(mesh: MeshSnapshot, service: str, metric: str) -> float | None:
+    """Return a metric of a service; None if it was not observed."""
+    row, column = mesh.node_ids.index(service), NODE_METRICS.index(metric)
+    return float(mesh.node_features[row, column]) if mesh.node_observed[row, column] else None
+
+
+def _quote(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

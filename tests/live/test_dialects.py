@@ -1,0 +1,688 @@
+"""Each kind of mesh, read from a real Prometheus that has the series which that system writes.
+
+Every case is the same small mesh: web calls cart, and cart calls ledger in another namespace. The rates, failures and
+latencies of all are known. Each case has a period of its own in the history of one Prometheus.
+"""
+
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pytest
+
+from model.snapshot import MeshSnapshot
+from serve_app.collect.prometheus.detect import MeshSource
+from serve_app.settings import CollectorSettings, MeshSettings
+from tests.live.monitor import Monitor
+from tests.live.programs import find_program, missing_programs
+from tests.live.written import LENGTH, Labels, Written, write
+
+NEEDS = ("prometheus", "promtool")
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
+]
+PATIENT = CollectorSettings(deadline_seconds=60)
+Service = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Requests, 1/s; the share that fails; the upper bound of the bucket of the latency, s."""
+
+    rate: float
+    failing: float
+    latency: float
+
+    @property
+    def failures(self) -> float:
+        return self.rate * self.failing
+
+    @property
+    def successes(self) -> float:
+        return self.rate - self.failures
+
+
+WEB, CART, LEDGER = ("shop", "web"), ("shop", "cart"), ("bank", "ledger")
+SERVICES = {WEB: Traffic(30, 0.05, 0.25), CART: Traffic(20, 0.1, 0.1), LEDGER: Traffic(12, 0.25, 0.05)}
+CALLS = {(WEB, CART): Traffic(20, 0.1, 0.1), (CART, LEDGER): Traffic(12, 0.25, 0.05)}
+NAMED = {service: f"{service[0]}/{service[1]}" for service in SERVICES}
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Hubble
+
+
+def hubble_end(end: str, service: Service | None) -> Labels:
+    namespace, name = service or ("", "")
+    return {f"{end}_namespace": namespace, f"{end}_workload": name}
+
+
+def hubble_traffic(out: Written, labels: Labels, traffic: Traffic, reporter: str) -> None:
+    own = {**labels, "method": "GET", "reporter": reporter}
+    for status, rate in (("200", traffic.successes), ("503", traffic.failures)):
+        out.counter("hubble_http_requests_total", {**own, "protocol": "HTTP/1.1", "status": status}, rate)
+    out.histogram("hubble_http_request_duration_seconds", own, traffic.rate, traffic.latency)
+
+
+def hubble(
+    out: Written,
+    ends: Callable[[str, Service | None], Labels] = hubble_end,
+    reporters: tuple[str, ...] = ("client", "server"),
+) -> None:
+    for (source, destination), traffic in CALLS.items():
+        for reporter in reporters:
+            hubble_traffic(out, {**ends("source", source), **ends("destination", destination)}, traffic, reporter)
+    for reporter in reporters:
+        hubble_traffic(out, {**ends("source", None), **ends("destination", WEB)}, SERVICES[WEB], reporter)
+
+
+def hubble_contexts(end: str, service: Service | None) -> Labels:
+    return {end: "/".join(service) if service else "reserved:world"}
+
+
+def hubble_pods(end: str, service: Service | None) -> Labels:
+    """``sourceContext=pod``, and a policy that lets only one of two directions be seen is the next case."""
+    return {end: f"{'/'.join(service)}-7d9f8b6c5d-x7k2p" if service else ""}
+
+
+def hubble_clients_only(out: Written) -> None:
+    hubble(out, reporters=("client",))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# OpenTelemetry: semantic conventions, Beyla, span metrics
+
+
+def beyla(out: Written) -> None:
+    def own(service: Service) -> Labels:
+        namespace, name = service
+        return {
+            "service_name": name,
+            "service_namespace": namespace,
+            "k8s_namespace_name": namespace,
+            "k8s_deployment_name": name,
+            "k8s_pod_name": f"{name}-7d9f8b6c5d-x7k2p",
+            "instance": f"{namespace}.{name}-7d9f8b6c5d-x7k2p.{name}",
+            "job": f"{namespace}/{name}",
+        }
+
+    for service, traffic in SERVICES.items():
+        for status, rate in (("200", traffic.successes), ("500", traffic.failures)):
+            labels = {**own(service), "http_request_method": "GET", "http_response_status_code": status}
+            out.histogram("http_server_request_duration_seconds", labels, rate, traffic.latency)
+    for (source, destination), traffic in CALLS.items():
+        for status, rate in (("200", traffic.successes), ("500", traffic.failures)):
+            labels = {**own(source), "http_response_status_code": status, "server_port": "8080"}
+            labels["server_address"] = (
+                destination[1] if destination[0] == source[0] else f"{destination[1]}.{destination[0]}"
+            )
+            out.histogram("http_client_request_duration_seconds", labels, rate, traffic.latency)
+
+
+def sdk(out: Written) -> None:
+    """An SDK whose metrics Prometheus receives over OTLP: the job names the service, requests fail by an exception,
+    one service answers RPC with durations in milliseconds."""
+
+    def own(service: Service) -> Labels:
+        return {"job": "/".join(service), "instance": f"id-of-{service[1]}"}
+
+    for service, traffic in SERVICES.items():
+        ok, failed = {"http_response_status_code": "200"}, {"error_type": "java.lang.IllegalStateException"}
+        metric = "http_server_request_duration_seconds"
+        if service == LEDGER:
+            ok, failed = {"rpc_grpc_status_code": "0"}, {"rpc_grpc_status_code": "13"}
+            metric = "rpc_server_duration_milliseconds"
+        out.histogram(metric, {**own(service), **ok}, traffic.successes, traffic.latency)
+        out.histogram(metric, {**own(service), **failed}, traffic.failures, traffic.latency)
+    for (source, destination), traffic in CALLS.items():
+        ok, failed = {"http_response_status_code": "200"}, {"http_response_status_code": "502", "error_type": "502"}
+        metric = "http_client_request_duration_seconds"
+        if destination == LEDGER:
+            ok, failed = {"rpc_grpc_status_code": "0"}, {"rpc_grpc_status_code": "14"}
+            metric = "rpc_client_duration_milliseconds"
+        peer = {"server_address": destination[1], "server_port": "8080"}
+        out.histogram(metric, {**own(source), **peer, **ok}, traffic.successes, traffic.latency)
+        out.histogram(metric, {**own(source), **peer, **failed}, traffic.failures, traffic.latency)
+    # Calls that count for no service: to the pod itself and to an address.
+    for address in ("localhost", "10.2.3.4", "fd00::1"):
+        out.histogram("http_client_request_duration_seconds", {**own(WEB), "server_address": address}, 3, 0.05)
+
+
+def old_convention(out: Written) -> None:
+    """Durations in milliseconds through a collector that Prometheus scrapes. Cart reports both conventions while it is
+    migrated."""
+
+    def own(service: Service) -> Labels:
+        return {
+            "exported_job": "/".join(service),
+            "exported_instance": f"id-of-{service[1]}",
+            "job": "otel-collector",
+            "instance": "10.0.0.9:8889",
+            "namespace": "observability",
+            "service": "otel-collector",
+        }
+
+    for service, traffic in SERVICES.items():
+        for status, rate in (("200", traffic.successes), ("503", traffic.failures)):
+            labels = {**own(service), "http_status_code": status}
+            out.histogram("http_server_duration_milliseconds", labels, rate, traffic.latency)
+            if service == CART:
+                labels = {**own(service), "http_response_status_code": status}
+                out.histogram("http_server_request_duration_seconds", labels, rate, traffic.latency)
+    for (source, destination), traffic in CALLS.items():
+        for status, rate in (("200", traffic.successes), ("503", traffic.failures)):
+            labels = {**own(source), "http_status_code": status}
+            labels["net_peer_name"] = f"{destination[1]}.{destination[0]}.svc.cluster.local"
+            out.histogram("http_client_duration_milliseconds", labels, rate, traffic.latency)
+
+
+def spans(out: Written, calls: str, duration: str, name: str, peers: bool = True, more: Labels | None = None) -> None:
+    for service, traffic in SERVICES.items():
+        own = {name: service[1], **(more or {}), "span_kind": "SPAN_KIND_SERVER", "span_name": "GET /"}
+        for status, rate in (("STATUS_CODE_UNSET", traffic.successes), ("STATUS_CODE_ERROR", traffic.failures)):
+            out.counter(calls, {**own, "status_code": status}, rate)
+            out.histogram(duration, {**own, "status_code": status}, rate, traffic.latency)
+    for (source, destination), traffic in CALLS.items():
+        own = {name: source[1], **(more or {}), "span_kind": "SPAN_KIND_CLIENT", "span_name": "GET"}
+        if peers:
+            own["server_address"] = destination[1]
+        for status, rate in (("STATUS_CODE_UNSET", traffic.successes), ("STATUS_CODE_ERROR", traffic.failures)):
+            out.counter(calls, {**own, "status_code": status}, rate)
+            out.histogram(duration, {**own, "status_code": status}, rate, traffic.latency)
+
+
+def connector_spans(out: Written) -> None:
+    spans(out, "traces_span_metrics_calls_total", "traces_span_metrics_duration_milliseconds", "service_name")
+
+
+def tempo_spans(out: Written) -> None:
+    spans(out, "traces_spanmetrics_calls_total", "traces_spanmetrics_latency", "service")
+
+
+def plain_spans(out: Written) -> None:
+    """The connector without a namespace, with durations in seconds; and the same spans counted by Tempo too."""
+    spans(out, "calls_total", "duration_seconds", "service_name", more={"service": "otel-collector"})
+    tempo_spans(out)
+
+
+def graph(out: Written) -> None:
+    edges = {("user", WEB[1]): SERVICES[WEB], **{(a[1], b[1]): traffic for (a, b), traffic in CALLS.items()}}
+    for (client, server), traffic in edges.items():
+        labels = {"client": client, "server": server, "connection_type": "virtual_node" if client == "user" else ""}
+        out.counter("traces_service_graph_request_total", labels, traffic.rate)
+        out.counter("traces_service_graph_request_failed_total", labels, traffic.failures)
+        for side in ("client", "server"):
+            out.histogram(f"traces_service_graph_request_{side}_seconds", labels, traffic.rate, traffic.latency)
+
+
+def spans_beside_graph(out: Written) -> None:
+    spans(out, "traces_span_metrics_calls_total", "traces_span_metrics_duration_seconds", "service_name", peers=False)
+    graph(out)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Kuma and Consul
+
+
+def envoy_cluster(out: Written, labels: Labels, traffic: Traffic, completed: bool = True, cx: bool = False) -> None:
+    metric = "envoy_cluster_upstream"
+    if completed:
+        out.counter(f"{metric}_rq_completed", labels, traffic.rate)
+    out.counter(f"{metric}_rq_total", labels, traffic.successes)
+    for code, rate in (("2", traffic.successes), ("5", traffic.failures)):
+        out.counter(f"{metric}_rq_xx", {**labels, "envoy_response_code_class": code}, rate)
+    out.histogram(f"{metric}_rq_time", labels, traffic.rate, traffic.latency)
+    if cx:
+        out.gauge(f"{metric}_cx_active", labels, 7)
+
+
+def kuma(
+    out: Written,
+    cluster: Callable[[Service], str] = lambda one: f"{one[1]}_{one[0]}_svc_8080",
+    inbound: str = "localhost_8080",
+    completed: bool = True,
+    name: Callable[[Service], str] = lambda one: f"{one[1]}_{one[0]}_svc_8080",
+) -> None:
+    def own(service: Service) -> Labels:
+        pod = f"{service[1]}-7d9f8b6c5d-x7k2p"
+        return {"mesh": "default", "kuma_io_service": name(service), "namespace": service[0], "pod": pod}
+
+    for service, traffic in SERVICES.items():
+        envoy_cluster(out, {**own(service), "envoy_cluster_name": inbound}, traffic, completed, cx=True)
+        for noise in ("kuma_envoy_admin", "ads_cluster", "inbound_passthrough_ipv4", "kuma_metrics_hijacker"):
+            envoy_cluster(out, {**own(service), "envoy_cluster_name": noise}, Traffic(1, 0, 0.01), completed)
+    for (source, destination), traffic in CALLS.items():
+        envoy_cluster(out, {**own(source), "envoy_cluster_name": cluster(destination)}, traffic, completed)
+
+
+def kuma_services(out: Written) -> None:
+    """A MeshService is the destination, and the profile of metrics has no completed requests."""
+    kuma(out, lambda one: f"default_{one[1]}_{one[0]}_zone-1_msvc_8080", completed=False)
+
+
+def kuma_identifiers(out: Written) -> None:
+    kuma(out, lambda one: f"kri_msvc_default_zone-1_{one[0]}_{one[1]}_http", "self_inbound_http")
+
+
+def kuma_universal(out: Written) -> None:
+    kuma(out, lambda one: one[1], name=lambda one: one[1])
+
+
+def consul(out: Written, namespaces: bool = True, deprecated: bool = True) -> None:
+    def own(service: Service) -> Labels:
+        return {
+            "local_cluster": service[1],
+            "consul_source_service": service[1],
+            "consul_source_namespace": service[0] if namespaces else "default",
+            "consul_source_datacenter": "dc1",
+            "namespace": service[0],
+            "pod": f"{service[1]}-7d9f8b6c5d-x7k2p",
+        }
+
+    for service, traffic in SERVICES.items():
+        envoy_cluster(out, {**own(service), "envoy_cluster_name": "local_app"}, traffic, cx=True)
+        envoy_cluster(out, {**own(service), "envoy_cluster_name": "consul-dataplane"}, Traffic(1, 0, 0.01))
+    for (source, destination), traffic in CALLS.items():
+        to = {
+            "envoy_cluster_name": destination[1],
+            "consul_destination_service": destination[1],
+            "consul_destination_namespace": destination[0] if namespaces else "default",
+            "consul_destination_datacenter": "dc1",
+        }
+        if deprecated:
+            to |= {"consul_service": destination[1], "consul_namespace": destination[0]}
+        envoy_cluster(out, {**own(source), **to}, traffic)
+
+
+def consul_community(out: Written) -> None:
+    consul(out, namespaces=False, deprecated=False)
+
+
+def consul_subsets(out: Written) -> None:
+    """Half of each call goes to a second subset of the service."""
+    half = Written(out.begin)
+    consul(half)
+    for metric, rows in half.rows.items():
+        for labels, grows, value in rows:
+            called = "consul_destination_service" in labels
+            for subset in ("v1", "v2") if called else ("",):
+                extra = {"consul_destination_service_subset": subset} if called else {}
+                out.rows.setdefault(metric, []).append(({**labels, **extra}, grows, value / 2 if called else value))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ingress controllers
+
+INGRESS = ("ingress-nginx", "ingress-nginx-controller")
+ADMIN = ("my-bank", "admin-ui")
+DOOR = {(INGRESS, WEB): SERVICES[WEB], (INGRESS, ADMIN): Traffic(5, 0.2, 0.5)}
+AT_THE_DOOR = Traffic(36, 2.5 / 36, 0.5)  # one request a second matches no Ingress
+
+
+def nginx(out: Written, exported: bool = True, response: bool = True, classes: bool = False) -> None:
+    prefix = "exported_" if exported else ""
+    target = {"namespace": INGRESS[0], "service": "ingress-nginx-controller-metrics"} if exported else {}
+    pods = ("ingress-nginx-controller-6f79748cff-x7k2p", "ingress-nginx-controller-6f79748cff-b4tzq")
+    for pod in pods:
+        controller = {
+            "controller_class": "k8s.io/ingress-nginx",
+            "controller_namespace": INGRESS[0],
+            "controller_pod": pod,
+            **target,
+        }
+        for (_, (namespace, name)), traffic in DOOR.items():
+            ends = {f"{prefix}namespace": namespace, f"{prefix}service": name, "ingress": f"{name}-public"}
+            labels = {**controller, **ends, "host": "shop.example", "path": "/", "method": "GET"}
+            for status, rate in (("200", traffic.successes / 2), ("503", traffic.failures / 2)):
+                own = {**labels, "status": f"{status[0]}xx" if classes else status}
+                out.counter("nginx_ingress_controller_requests", own, rate)
+                out.histogram("nginx_ingress_controller_request_duration_seconds", own, rate, 0.5)
+                if response:
+                    out.histogram("nginx_ingress_controller_response_duration_seconds", own, rate, traffic.latency)
+        nothing = {**controller, "ingress": "", "status": "404", "method": "GET"}
+        out.counter("nginx_ingress_controller_requests", nothing, 0.5)
+        out.histogram("nginx_ingress_controller_request_duration_seconds", nothing, 0.5, 0.5)
+
+
+def nginx_daemon(out: Written) -> None:
+    """Labels of the scrape do not hide labels of the metric; statuses are classes; no response times."""
+    nginx(out, exported=False, response=False, classes=True)
+
+
+def istio(out: Written, ingress: bool = False) -> None:
+    def traffic_to(destination: Service, labels: Labels, traffic: Traffic, reporter: str) -> None:
+        own = {
+            "reporter": reporter,
+            "destination_service_namespace": destination[0],
+            "destination_service_name": destination[1],
+            "destination_workload_namespace": destination[0],
+            "destination_workload": destination[1],
+            "destination_canonical_service": destination[1],
+            **labels,
+        }
+        for code, rate in (("200", traffic.successes), ("503", traffic.failures)):
+            out.counter("istio_requests_total", {**own, "response_code": code}, rate)
+        out.histogram("istio_request_duration_milliseconds", own, traffic.rate, traffic.latency)
+
+    def from_(source: Service) -> Labels:
+        return {
+            "source_workload_namespace": source[0],
+            "source_workload": source[1],
+            "source_canonical_service": source[1],
+        }
+
+    for (source, destination), traffic in CALLS.items():
+        for reporter in ("source", "destination"):
+            traffic_to(destination, from_(source), traffic, reporter)
+    outside: Labels = dict.fromkeys(from_(WEB), "unknown")
+    if ingress:  # a controller with a sidecar, under its canonical name
+        outside = from_(("ingress-nginx", "ingress-nginx"))
+        traffic_to(WEB, outside, SERVICES[WEB], "source")
+    traffic_to(WEB, outside, SERVICES[WEB], "destination")
+
+
+def nginx_before_istio(out: Written) -> None:
+    nginx(out)
+    istio(out)
+
+
+def nginx_within_istio(out: Written) -> None:
+    nginx(out)
+    istio(out, ingress=True)
+
+
+def traefik(
+    out: Written, provider: str = "kubernetes", port: str = "80", exported: bool = False, entry: bool = True
+) -> None:
+    target = {"namespace": "traefik", "pod": "traefik-6f79748cff-x7k2p", "job": "traefik/traefik"}
+    if exported:
+        target["service"] = "traefik-metrics"
+    label = "exported_service" if exported else "service"
+    for (_, (namespace, name)), traffic in DOOR.items():
+        for code, rate in (("200", traffic.successes), ("502", traffic.failures)):
+            labels = {**target, label: f"{namespace}-{name}-{port}@{provider}", "code": code, "protocol": "http"}
+            out.counter("traefik_service_requests_total", labels, rate)
+            out.histogram("traefik_service_request_duration_seconds", labels, rate, traffic.latency)
+            if entry:
+                labels = {**target, "entrypoint": "websecure", "code": code, "method": namespace}
+                out.counter("traefik_entrypoint_requests_total", labels, rate)
+                out.histogram("traefik_entrypoint_request_duration_seconds", labels, rate, 0.5)
+    internal = {**target, label: "api@internal", "code": "200"}
+    out.counter("traefik_service_requests_total", internal, 9)
+    if entry:
+        out.counter("traefik_entrypoint_requests_total", {**target, "entrypoint": "websecure", "code": "404"}, 1)
+        out.counter("traefik_entrypoint_requests_total", {**target, "entrypoint": "metrics", "code": "200"}, 4)
+
+
+def traefik_resources(out: Written) -> None:
+    traefik(out, "kubernetescrd", "http-web", exported=True)
+
+
+def traefik_services_only(out: Written) -> None:
+    traefik(out, entry=False)
+
+
+def traefik_before_istio(out: Written) -> None:
+    traefik(out)
+    istio(out)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """A way to write the mesh, how it is read, and what must be read.
+
+    Attributes:
+        source: setting of the mesh.
+        names: other names of services than their namespace and name.
+        services, calls: what is read.
+        detected: whether ``auto`` reads the same.
+        without_latency: services whose latency only calls show, or is a mixture.
+    """
+
+    write: Callable[[Written], None]
+    source: str | tuple[str, ...]
+    names: Mapping[Service, str] = field(default_factory=dict)
+    services: Mapping[Service, Traffic] = field(default_factory=lambda: SERVICES)
+    calls: Mapping[tuple[Service, Service], Traffic] = field(default_factory=lambda: CALLS)
+    detected: bool = True
+    without_latency: frozenset[Service] = frozenset()
+
+
+NO_NAMESPACES = {service: f"default/{service[1]}" for service in SERVICES}
+FRONT = {WEB: SERVICES[WEB], ADMIN: DOOR[INGRESS, ADMIN]}
+TRAEFIK = ("traefik", "traefik")
+TRAEFIK_DOOR = {(TRAEFIK, destination): traffic for (_, destination), traffic in DOOR.items()}
+# Without another source, the namespace ends at the first hyphen.
+SPLIT = {ADMIN: "my/bank-admin-ui"}
+CASES = {
+    "hubble": Case(hubble, "hubble"),
+    "hubble-contexts": Case(lambda out: hubble(out, hubble_contexts), "hubble"),
+    "hubble-pods": Case(lambda out: hubble(out, hubble_pods), "hubble"),
+    "hubble-clients-only": Case(hubble_clients_only, "hubble"),
+    "beyla": Case(beyla, "opentelemetry-http"),
+    "sdk": Case(
+        sdk,
+        "opentelemetry-http",
+        names={**NAMED, LEDGER: "bank/ledger"},
+        calls={(WEB, CART): CALLS[WEB, CART], (CART, ("shop", "ledger")): CALLS[CART, LEDGER]},
+        services={**SERVICES, ("shop", "ledger"): Traffic(12, 0.25, 0)},
+        without_latency=frozenset({("shop", "ledger")}),
+    ),
+    "old-convention": Case(
+        old_convention,
+        "opentelemetry-http",
+        calls={(WEB, CART): CALLS[WEB, CART], (CART, ("shop", "ledger")): CALLS[CART, LEDGER]},
+        services={**SERVICES, ("shop", "ledger"): Traffic(12, 0.25, 0)},
+        without_latency=frozenset({("shop", "ledger")}),
+    ),
+    "spans-connector": Case(connector_spans, "span-metrics", names=NO_NAMESPACES),
+    "spans-tempo": Case(tempo_spans, "span-metrics", names=NO_NAMESPACES),
+    "spans-twice": Case(plain_spans, "span-metrics", names=NO_NAMESPACES),
+    "spans-beside-graph": Case(
+        spans_beside_graph, ("span-metrics", "opentelemetry"), names=NO_NAMESPACES, detected=False
+    ),
+    "graph-beside-spans": Case(
+        spans_beside_graph, ("opentelemetry", "span-metrics"), names=NO_NAMESPACES, detected=False
+    ),
+    "kuma": Case(kuma, "kuma"),
+    "kuma-mesh-services": Case(kuma_services, "kuma"),
+    "kuma-identifiers": Case(kuma_identifiers, "kuma"),
+    "kuma-universal": Case(kuma_universal, "kuma", names=NO_NAMESPACES),
+    "consul": Case(consul, "consul"),
+    "consul-community": Case(consul_community, "consul", names=NO_NAMESPACES),
+    "consul-subsets": Case(consul_subsets, "consul"),
+    "istio": Case(istio, "istio"),
+    "graph": Case(graph, "opentelemetry", names=NO_NAMESPACES),
+    "nginx": Case(nginx, "nginx-ingress", services={INGRESS: AT_THE_DOOR, **FRONT}, calls=DOOR),
+    "nginx-daemon": Case(
+        nginx_daemon,
+        "nginx-ingress",
+        services={INGRESS: AT_THE_DOOR, **{one: Traffic(t.rate, t.failing, 0.5) for one, t in FRONT.items()}},
+        calls={ends: Traffic(t.rate, t.failing, 0.5) for ends, t in DOOR.items()},
+    ),
+    "nginx-before-istio": Case(
+        nginx_before_istio,
+        ("nginx-ingress", "istio"),
+        services={INGRESS: AT_THE_DOOR, ADMIN: FRONT[ADMIN], **SERVICES},
+        calls={**DOOR, **CALLS},
+        without_latency=frozenset({ADMIN}),
+    ),
+    "nginx-within-istio": Case(
+        nginx_within_istio,
+        ("istio", "nginx-ingress"),
+        names={INGRESS: "ingress-nginx/ingress-nginx"},
+        services={INGRESS: AT_THE_DOOR, ADMIN: FRONT[ADMIN], **SERVICES},
+        calls={**DOOR, **CALLS},
+        without_latency=frozenset({ADMIN}),
+    ),
+    "traefik": Case(traefik, "traefik", names=SPLIT, services={TRAEFIK: AT_THE_DOOR, **FRONT}, calls=TRAEFIK_DOOR),
+    "traefik-resources": Case(
+        traefik_resources, "traefik", names=SPLIT, services={TRAEFIK: AT_THE_DOOR, **FRONT}, calls=TRAEFIK_DOOR
+    ),
+    "traefik-services-only": Case(
+        traefik_services_only,
+        "traefik",
+        names=SPLIT,
+        services={TRAEFIK: Traffic(35, 2.5 / 35, 0.25), **FRONT},  # most requests are web's
+        calls=TRAEFIK_DOOR,
+        without_latency=frozenset({TRAEFIK}),
+    ),
+    "traefik-before-istio": Case(
+        traefik_before_istio,
+        ("traefik", "istio"),
+        names=SPLIT,
+        services={TRAEFIK: AT_THE_DOOR, ADMIN: FRONT[ADMIN], **SERVICES},
+        calls={**TRAEFIK_DOOR, **CALLS},
+        without_latency=frozenset({ADMIN}),
+    ),
+}
+
+
+def hubble_plain(out: Written) -> None:
+    """httpV2 without a labelsContext."""
+    hubble(out, lambda end, service: {f"{end}_namespace": service[0] if service else ""})
+
+
+def hubble_first_version(out: Written) -> None:
+    labels = {"source_workload": "web", "destination_workload": "cart", "method": "GET", "reporter": "client"}
+    out.counter("hubble_http_requests_total", labels, 5)
+    out.counter("hubble_http_responses_total", {**labels, "status": "200"}, 5)
+
+
+def beyla_defaults(out: Written) -> None:
+    """Beyla hides the callee's name."""
+    whole = Written(out.begin)
+    beyla(whole)
+    for metric, rows in whole.rows.items():
+        for row, (labels, grows, value) in enumerate(rows):
+            visible = {name: text for name, text in labels.items() if name != "server_address"}
+            out.rows.setdefault(metric, []).append(({**visible, "row": str(row)}, grows, value))
+
+
+def servers_only(out: Written) -> None:
+    out.histogram("http_server_request_duration_seconds", {"service_name": "web", "job": "shop/web"}, 5, 0.1)
+
+
+def spans_without_peers(out: Written) -> None:
+    spans(out, "traces_spanmetrics_calls_total", "traces_spanmetrics_latency", "service", peers=False)
+
+
+def traefik_entry_points_only(out: Written) -> None:
+    out.counter("traefik_entrypoint_requests_total", {"entrypoint": "web", "code": "200", "job": "traefik"}, 5)
+
+
+def consul_tcp(out: Written) -> None:
+    labels = {"local_cluster": "web", "consul_source_service": "web", "envoy_cluster_name": "local_app"}
+    out.gauge("envoy_cluster_upstream_cx_active", labels, 5)
+
+
+# How a system is not configured for us, how it is read, and the names of the gaps.
+NOT_CONFIGURED: dict[str, tuple[Callable[[Written], None], str | tuple[str, ...], list[str]]] = {
+    "hubble-plain": (hubble_plain, "hubble", ["workload names of callers", "workload names of services"]),
+    "hubble-first-version": (hubble_first_version, "auto", ["metric httpV2"]),
+    "beyla-defaults": (beyla_defaults, "auto", ["names of callees"]),
+    "servers-only": (servers_only, "opentelemetry-http", ["client metrics"]),
+    "spans-without-peers": (spans_without_peers, "auto", ["names of callees"]),
+    "spans-without-peers-beside-a-graph": (spans_beside_graph, ("opentelemetry", "span-metrics"), []),
+    "traefik-entry-points": (traefik_entry_points_only, "auto", ["metrics of services"]),
+    "consul-tcp": (consul_tcp, "consul", ["HTTP metrics"]),
+}
+WRITERS = {
+    **{name: case.write for name, case in CASES.items()},
+    **{name: writer for name, (writer, _, _) in NOT_CONFIGURED.items()},
+}
+FIRST = int(datetime.now(UTC).timestamp()) // 3600 * 3600 - (len(WRITERS) + 2) * 3600
+PERIODS = {name: FIRST + 3600 * number for number, name in enumerate(WRITERS)}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Prometheus with all cases, an hour apart."""
+    folder = tmp_path_factory.mktemp("dialects")
+    periods = []
+    for name, writer in WRITERS.items():
+        periods.append(Written(PERIODS[name]))
+        writer(periods[-1])
+    write(periods, folder / "series.txt")
+    tool = find_program("promtool") or "promtool"
+    load = [tool, "tsdb", "create-blocks-from", "openmetrics", "--max-block-duration=24h"]
+    done = subprocess.run([*load, folder / "series.txt", folder / "data"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    monitor = Monitor(folder, retention="30d")
+    try:
+        monitor.wait()
+        yield monitor.url
+    finally:
+        monitor.program.end()
+
+
+def poll(url: str, name: str, source: str | tuple[str, ...]) -> MeshSnapshot:
+    at = datetime.fromtimestamp(PERIODS[name] + LENGTH, UTC)
+    with closing(MeshSource(MeshSettings(prometheus=url, source=source), PATIENT)) as mesh:
+        found = mesh.poll(at)
+    assert {role: answer.detail for role, answer in found.answers.items() if answer.failed} == {}
+    assert found.snapshot is not None, found.why
+    return found.snapshot
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_services_and_calls_are_read_as_they_are(url: str, name: str) -> None:
+    case = CASES[name]
+    check(case, poll(url, name, case.source))
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.detected])
+def test_the_sources_are_found(url: str, name: str) -> None:
+    check(CASES[name], poll(url, name, "auto"))
+
+
+def gaps(url: str, name: str, source: str | tuple[str, ...]) -> list[str]:
+    at = datetime.fromtimestamp(PERIODS[name] + LENGTH, UTC)
+    with closing(MeshSource(MeshSettings(prometheus=url, source=source), PATIENT)) as mesh:
+        mesh.poll(at)
+        found = mesh.gaps(at)
+    assert all(gap.series > 0 for gap in found)
+    return [gap.gap.name for gap in found]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_is_missing_in_a_configured_mesh(url: str, name: str) -> None:
+    known = ["addresses instead of names"] if name == "sdk" else []
+    assert gaps(url, name, CASES[name].source) == known
+
+
+@pytest.mark.parametrize("name", NOT_CONFIGURED)
+def test_what_a_system_is_not_configured_for_is_found(url: str, name: str) -> None:
+    _, source, missing = NOT_CONFIGURED[name]
+    assert gaps(url, name, source) == missing
+
+
+def check(case: Case, snapshot: MeshSnapshot, latencies: bool = True) -> None:
+    """Compare a snapshot with the mesh."""
+    services, calls = case.services, case.calls
+
+    def label_of(service: Service) -> str:
+        return case.names.get(service, "/".join(service))
+
+    read = dict(zip(snapshot.node_ids, snapshot.node_features, strict=True))
+    assert sorted(read) == sorted(label_of(one) for one in services)
+    for service, traffic in services.items():
+        rate, failing, p50, p99 = read[label_of(service)][:4]
+        assert rate == pytest.approx(traffic.rate, rel=0.01), service
+        assert failing == pytest.approx(traffic.failing, rel=0.01, abs=1e-6), service
+        if latencies and service not in case.without_latency:
+            assert traffic.latency / 2.6 < p50 <= p99 <= traffic.latency * 1.01, service
+    ends = snapshot.edge_index.T.tolist()
+    made = {(snapshot.node_ids[a], snapshot.node_ids[b]): snapshot.edge_features[i] for i, (a, b) in enumerate(ends)}
+    assert sorted(made) == sorted((label_of(a), label_of(b)) for a, b in calls)
+    for (source, destination), traffic in calls.items():
+        rate, failing, p50, p99 = made[label_of(source), label_of(destination)]
+        assert rate == pytest.approx(traffic.rate, rel=0.01)
+        assert failing == pytest.approx(traffic.failing, rel=0.01, abs=1e-6)
+        if latencies:
+            assert traffic.latency / 2.6 < p50 <= p99 <= traffic.latency * 1.01

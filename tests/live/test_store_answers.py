@@ -1,0 +1,94 @@
+"""What a real Prometheus answers: spellings of bounds, and stores behind it that are away."""
+
+import math
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from model.snapshot import NODE_METRICS
+from serve_app.collect.prometheus.client import Prometheus
+from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.source import PrometheusSource
+from serve_app.net.endpoint import Endpoint
+from tests.live.history import prometheus_with_text
+from tests.live.monitor import Monitor
+from tests.live.programs import free_ports, missing_programs
+from tests.live.series import Export
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(
+        bool(missing_programs("prometheus", "promtool")), reason="; ".join(missing_programs("prometheus", "promtool"))
+    ),
+]
+
+STEP = 15  # s between two samples
+AT = datetime.fromtimestamp(int(datetime.now(UTC).timestamp()) // STEP * STEP - 600, UTC)
+FIRST = AT - timedelta(seconds=20 * STEP)
+ENDS = (
+    'source_workload_namespace="shop",source_canonical_service="web",'
+    'destination_service_namespace="shop",destination_service_name="cart"'
+)
+# Requests a second of two pods, at most this slow (ms). One answers within 10 ms, the other within 10 to 100.
+FAST, SLOW = (10, 10, 10), (0, 10, 10)
+
+
+def counter(name: str, labels: str, rate: float) -> str:
+    """A counter as OpenMetrics text."""
+    begin = int(FIRST.timestamp())
+    return "".join(f"{name}{{{labels}}} {rate * i * STEP:g} {begin + i * STEP}\n" for i in range(21))
+
+
+def write_mesh(file: Path, bounds: tuple[tuple[str, str, str], tuple[str, str, str]]) -> None:
+    """Write a call, seen from both ends; each pod of the callee spells the bounds in its own way."""
+    lines = []
+    for pod, (counts, spellings) in enumerate(zip((FAST, SLOW), bounds, strict=True)):
+        for reporter in ("source", "destination"):
+            labels = f'reporter="{reporter}",pod="cart-{pod}",response_code="200",{ENDS}'
+            lines.append(counter("istio_requests_total", labels, 10))
+            lines += [
+                counter("istio_request_duration_milliseconds_bucket", f'{labels},le="{le}"', rate)
+                for le, rate in zip(spellings, counts, strict=True)
+            ]
+    file.write_text("".join(sorted(lines)) + "# EOF\n", encoding="ascii")
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        (("10", "100", "+Inf"), ("10", "100", "+Inf")),
+        (("10", "100", "+Inf"), ("10.0", "100.0", "+Inf")),  # before and after an upgrade to Prometheus 3
+        (("1e1", "1E2", "Inf"), ("10.00", "1e+02", "+Inf")),
+        (("10", "100.000", "inf"), ("10.000000000000002", "100", "+inf")),
+    ],
+)
+def test_quantiles_do_not_depend_on_the_spelling_of_bounds(
+    tmp_path: Path, bounds: tuple[tuple[str, str, str], tuple[str, str, str]]
+) -> None:
+    write_mesh(tmp_path / "text", bounds)
+    with (
+        prometheus_with_text(tmp_path / "text", tmp_path, FIRST, Export(interval_seconds=4 * STEP)) as monitor,
+        closing(PrometheusSource(Prometheus(Endpoint(monitor.url)), KNOWN["istio"])) as source,
+    ):
+        poll = source.poll(AT)
+    assert poll.snapshot is not None, poll.why
+    row = poll.snapshot.node_ids.index("shop/cart")
+    values = dict(zip(NODE_METRICS, poll.snapshot.node_features[row].tolist(), strict=True))
+    assert values["request_rate"] == pytest.approx(20, rel=0.03)
+    assert values["p50_latency"] == pytest.approx(0.010, rel=0.01)
+    assert values["p99_latency"] == pytest.approx(0.010 + 0.090 * 0.98, rel=0.01)
+    assert not math.isnan(poll.snapshot.edge_features[0].sum())
+
+
+def test_a_store_behind_prometheus_that_is_away_makes_its_answers_incomplete(tmp_path: Path) -> None:
+    monitor = Monitor(tmp_path, remote_reads=[f"http://127.0.0.1:{free_ports(1)[0]}/read"])
+    try:
+        monitor.wait()
+        with closing(Prometheus(Endpoint(monitor.url))) as prometheus:
+            answer = prometheus.ask({"q": "up"}, AT, within=20.0)["q"]
+    finally:
+        monitor.program.end()
+    assert answer.failed == "incomplete"
+    assert "remote_read" in answer.detail
