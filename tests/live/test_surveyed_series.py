@@ -336,6 +336,45 @@ def test_matchers_restrict_the_metrics_that_have_the_label(tmp_path: Path) -> No
     assert "kafka_consumergroup_lag" in poll.why
 
 
+@pytest.mark.parametrize("label", ["cluster", "k8s_cluster_name", "environment"])
+def test_metrics_that_only_another_mesh_has_do_not_count(tmp_path: Path, label: str) -> None:
+    """The pods of the other mesh have native sidecars with limits; those of this one have none."""
+    parts = [istio(**{label: "prod"}), istio(3.0, **{label: "staging"})]
+    states = []
+    for used, state in (containers(0.5, **{label: one}) for one in ("prod", "staging")):
+        parts.append(used)
+        states.append(state)
+    for _, name in CALLS:
+        sidecar = f'namespace="shop",pod="{name}-0",container="proxy",{label}="staging"'
+        states.append({f'kube_pod_init_container_info{{{sidecar},restart_policy="Always"}}': 1.0})
+        states.append({f'kube_pod_init_container_resource_limits{{{sidecar},resource="cpu"}}': 9.0})
+    scraped = [*map(Scraped, parts), *(Scraped(state, is_gauge=True) for state in states)]
+    with prometheus_of(tmp_path, *scraped) as mesh:
+        poll = mesh.poll(source="istio", match={label: "prod"})
+    assert value(poll, "shop/cart", "cpu_utilization") == pytest.approx(0.5, rel=0.01)
+    assert poll.why == ""
+
+
+@pytest.mark.parametrize("match", [{"environment": "prod", "cluster": "a"}, {"environment": "prod"}])
+def test_a_label_that_another_mesh_has_may_lack_on_the_resources_of_this_one(
+    tmp_path: Path, match: dict[str, str]
+) -> None:
+    """In production only the mesh has the label ``cluster``, elsewhere everything has."""
+    used, state = containers(0.5, environment="prod")
+    others_used, others_state = containers(0.9, environment="staging", cluster="a")
+    scraped = [
+        Scraped(istio(environment="prod", cluster="a")),
+        Scraped(istio(3.0, environment="prod", cluster="b")),
+        Scraped(istio(2.0, environment="staging", cluster="a")),
+        *map(Scraped, (used, others_used)),
+        *(Scraped(one, is_gauge=True) for one in (state, others_state)),
+    ]
+    with prometheus_of(tmp_path, *scraped) as mesh:
+        poll = mesh.poll(source="istio", match=match)
+    assert value(poll, "shop/cart") == pytest.approx(40, rel=0.01)
+    assert value(poll, "shop/cart", "cpu_utilization") == pytest.approx(0.5, rel=0.01)
+
+
 def test_matchers_of_a_label_that_only_resources_have_restrict_only_these(tmp_path: Path) -> None:
     scraped = [Scraped(istio())]
     for name, cores in (("prod", 0.5), ("dev", 0.2)):

@@ -4,6 +4,9 @@ A gateway or a sidecar reports a request as its source, a waypoint on the way re
 destination a third time. Each sees all requests of a call or, while a mesh moves from sidecars to waypoints, some of
 them. So the reporters of a call are never added: the one with most requests counts. Latencies come from the preferred
 reporter that sees nearly all requests, and never from several, because each one measures another way.
+
+The sidecar of a destination behind a waypoint may take the waypoint for the caller. A caller that nothing else knows,
+of a destination whose requests a waypoint reports, is this waypoint, and its calls are left out.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,6 +22,7 @@ NEARLY_ALL = 0.8  # of the requests; scrapes at different times make smaller dif
 LEAST_SHARE = 0.01  # of the requests of a row, from which a part of it can move the p99
 LARGEST = ("requests", "failures", "cancelled", "long_requests")  # counts, of the reporter that sees most
 QUANTILES = ("p50", "p99")
+WAYPOINT, DESTINATION = "waypoint", "destination"  # reporters
 
 Columns = Mapping[str, Column]  # by role
 
@@ -72,6 +76,8 @@ class RowJoiner:
         with np.errstate(invalid="ignore"):
             first = (requests >= NEARLY_ALL * most).argmax(axis=0)  # not a number compares as False
 
+        waypoints = self._calls_of_waypoints(requests)
+
         def join_rows(role: str, column: Column) -> Column:
             if role in LARGEST:
                 values = np.fmax.reduce(_sums(column.values, rows[role], shape), axis=0)
@@ -82,10 +88,29 @@ class RowJoiner:
                 values = _sums(column.values, rows[role], shape)[first, np.arange(shape[1])]
             present = np.zeros(shape[1], bool)
             present[rows[role][1]] = True
+            present[waypoints] = False
             found = np.flatnonzero(present)
             return Column(self.index, found, values[found])
 
         return {role: join_rows(role, column) for role, column in columns.items()}
+
+    def _calls_of_waypoints(self, requests: Numbers) -> list[int]:
+        """Numbers of the keys whose caller is a waypoint; ``requests`` are ``[reporters, keys]``."""
+        if self.parts != 4 or not {WAYPOINT, DESTINATION} <= set(self.reporters):
+            return []
+        with np.errstate(invalid="ignore"):
+            seen = requests > 0
+        at_the_end = self.reporters.index(DESTINATION)
+        others = np.delete(seen, at_the_end, axis=0).any(axis=0)
+        behind = seen[self.reporters.index(WAYPOINT)]
+        alone = seen[at_the_end] & ~others
+        if not (behind.any() and alone.any()):
+            return []
+        keys = self.index.keys
+        passed = {keys[i][2:] for i in np.flatnonzero(behind).tolist()}
+        known = {keys[i][2:] for i in np.flatnonzero(seen.any(axis=0)).tolist()}
+        known |= {keys[i][:2] for i in np.flatnonzero(others).tolist()}
+        return [i for i in np.flatnonzero(alone).tolist() if keys[i][2:] in passed and keys[i][:2] not in known]
 
     def _names(self) -> IntArray:
         if not self.reporters:

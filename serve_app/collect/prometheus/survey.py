@@ -5,7 +5,7 @@ of queries every ten minutes, whose answers are as long as the list of services.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -50,6 +50,7 @@ AGAIN_SECONDS = 600.0  # between two looks
 SOON_SECONDS = 60.0  # the same while something is not known yet, or the mesh has changed
 LIVE_SECONDS = 900.0  # older instants are a past period, whose data are all there
 STEADY_SECONDS = 30.0  # by which a constant lag varies
+OF_KUBERNETES = ("kube_", "container_")  # begin the names of metrics of kube-state-metrics and cAdvisor
 WHOLE = 0.5  # share of the services from which a lag counts at once
 
 
@@ -294,7 +295,9 @@ class Surveyor:
         """Matched labels without a known value in any series of a metric, by metric other than the mesh's; and labels
         without a known value in any of these metrics.
 
-        An exporter's own label of the same name, such as a Kafka cluster, has other values.
+        An exporter's own label of the same name, such as a Kafka cluster, has other values. Metrics of Kubernetes have
+        no such labels of their own: if some have a value that is matched, the others are values of other meshes, also
+        of a metric that this mesh does not have.
         """
         labels = tuple(dict.fromkeys((*match.values, *((self._cluster_label,) if self._cluster_label else ()))))
         mesh = set(_metrics(queries.services, queries.calls))
@@ -308,10 +311,15 @@ class Surveyor:
             label: {*match.values.get(label, ()), *(group.origin.get(label, "") for group in groups)} - {""}
             for label in labels
         }
-        lacking = {row["__name__"]: frozenset(labels) for row in rows if "__name__" in row}
+        for label in (one for one in match.values if one not in REPLICA_LABELS):
+            of_kubernetes = {row.get(label, "") for row in rows if row.get("__name__", "").startswith(OF_KUBERNETES)}
+            if of_kubernetes & set(match.values[label]):
+                known[label] |= of_kubernetes - {""}
+        by_metric: dict[str, list[dict[str, str]]] = {}
         for row in rows:
             if (name := row.get("__name__")) is not None:
-                lacking[name] -= {label for label in labels if row.get(label) in known[label]}
+                by_metric.setdefault(name, []).append(row)
+        lacking = {name: _lacked(its, known, match) for name, its in by_metric.items()}
         nowhere = frozenset(labels).intersection(*lacking.values())
         return {name: without for name, without in lacking.items() if without}, nowhere
 
@@ -357,6 +365,20 @@ def _metrics(*queries: Query) -> list[str]:
 def _share(part: QueryAnswer, whole: QueryAnswer) -> float:
     total = float(whole.samples.values.sum())
     return float(part.samples.values.sum()) / total if total else 0.0
+
+
+def _lacked(
+    series: Sequence[Mapping[str, str]], known: Mapping[str, Collection[str]], match: Match
+) -> frozenset[str]:
+    """Labels without a known value in any of these series, of one metric. Where some series fit the labels before, the
+    others are of another mesh."""
+    lacked: set[str] = set()
+    for label, values in known.items():
+        if not any(one.get(label) in values for one in series):
+            lacked.add(label)
+        elif label in match.values:
+            series = [one for one in series if one.get(label) in match.values[label]] or series
+    return frozenset(lacked)
 
 
 def _clusters_of(groups: Iterable[SeriesGroup]) -> tuple[str, int] | None:

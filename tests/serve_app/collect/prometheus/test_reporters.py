@@ -55,6 +55,42 @@ def test_the_reporter_that_sees_most_counts(rates: dict[str, float], requests: f
     assert found == {"requests": {CALL: requests}, "p99": {CALL: p99}}
 
 
+def call(caller: str, callee: str, reporter: str, rate: float) -> dict[Key, float]:
+    return {("shop", caller, "shop", callee, reporter): rate}
+
+
+@pytest.mark.parametrize(
+    ("reported", "callers"),
+    [
+        # The sidecar of cart takes the waypoint for the caller, also where others call the same service.
+        (call("web", "cart", "waypoint", 9) | call("way", "cart", "destination", 9), ["web"]),
+        (
+            call("web", "cart", "source", 9)
+            | call("web", "cart", "waypoint", 9)
+            | call("gw", "cart", "waypoint", 4)
+            | call("way", "cart", "destination", 13),
+            ["gw", "web"],
+        ),
+        (call("gw", "cart", "waypoint", 9) | call("way", "cart", "destination", 4), ["gw"]),
+        # Callers that something else knows, and services without a waypoint.
+        (
+            call("gw", "cart", "waypoint", 9) | call("web", "cart", "destination", 4) | call("gw", "web", "source", 4),
+            ["gw", "gw", "web"],
+        ),
+        (
+            call("gw", "cart", "waypoint", 9) | call("web", "cart", "destination", 4) | call("web", "db", "source", 4),
+            ["gw", "web", "web"],
+        ),
+        (call("gw", "db", "waypoint", 9) | call("job", "cart", "destination", 4), ["gw", "job"]),
+        (call("gw", "cart", "waypoint", 0) | call("job", "cart", "destination", 4), ["gw", "job"]),
+    ],
+)
+def test_a_waypoint_is_no_caller(reported: dict[Key, float], callers: list[str]) -> None:
+    found = join({"requests": reported, "p99": dict.fromkeys(reported, 0.1)})
+    assert sorted(key[1] for key in found["requests"]) == callers
+    assert found["p99"].keys() == found["requests"].keys()
+
+
 def test_failures_come_from_the_reporter_that_sees_most_of_them() -> None:
     found = join({"requests": by_reporter(source=60, waypoint=50), "failures": by_reporter(source=10, waypoint=2)})
     assert found["failures"] == {CALL: 10.0}
