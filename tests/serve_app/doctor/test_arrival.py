@@ -54,6 +54,8 @@ def test_a_sound_mesh_has_no_warning_and_shows_what_was_measured() -> None:
 def test_nothing_is_said_about_what_is_not_known() -> None:
     assert [one.subject for one in found(Survey(AT))] == ["clusters", "replicas"]
     assert list(arrival_findings(None, (), None, "shop")) == []
+    young = by_subject(found(Survey(AT, Freshness(newest_seconds=1.0))))
+    assert "too young" in young["scrapes"].found
 
 
 RARE = Freshness(60.0, newest_seconds=3.0)
