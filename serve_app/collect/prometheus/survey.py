@@ -367,9 +367,7 @@ def _share(part: QueryAnswer, whole: QueryAnswer) -> float:
     return float(part.samples.values.sum()) / total if total else 0.0
 
 
-def _lacked(
-    series: Sequence[Mapping[str, str]], known: Mapping[str, Collection[str]], match: Match
-) -> frozenset[str]:
+def _lacked(series: Sequence[Mapping[str, str]], known: Mapping[str, Collection[str]], match: Match) -> frozenset[str]:
     """Labels without a known value in any of these series, of one metric. Where some series fit the labels before, the
     others are of another mesh."""
     lacked: set[str] = set()
