@@ -29,8 +29,8 @@ setup: .venv/.stamp $(HELM)  ## create .venv with everything that tests need; PY
 demo: .venv/.stamp  ## run the demo; SERVICES=3000, SEED=1, SPEED=75, ONCE=1, BROWSER=0
 	@$(BIN)/tagae demo $(if $(SERVICES),--services $(SERVICES)) $(if $(SEED),--seed $(SEED)) $(if $(SPEED),--speed $(SPEED)) $(if $(ONCE),--once) $(if $(filter 0,$(BROWSER)),--no-browser)
 
-mesh: .venv/.stamp  ## start a real mesh of seven Envoys with a Prometheus, to watch and to break; PORT=9090, CONTROL=9095
-	@bash tests/live/install.sh $(BIN) prometheus && $(BIN)/python -m tests.live.playground $(if $(PORT),--prometheus-port $(PORT)) $(if $(CONTROL),--control-port $(CONTROL))
+mesh: .venv/.stamp  ## start a real mesh of seven Envoys with a Prometheus, to watch and to break; PORT=9090, CONTROL=9095, SCRAPE=30 for scrapes every 30 s
+	@bash tests/live/install.sh $(BIN) prometheus && $(BIN)/python -m tests.live.playground $(if $(PORT),--prometheus-port $(PORT)) $(if $(CONTROL),--control-port $(CONTROL)) $(if $(SCRAPE),--scrape-seconds $(SCRAPE))
 
 test: .venv/.stamp $(HELM)  ## run all tests, two at once; ARGS="-m 'not slow and not ray'" for the quick ones, JOBS=0 one by one
 	$(BIN)/pytest -n $(JOBS) $(ARGS)

@@ -377,8 +377,8 @@ def _learn(
 ) -> tuple[Observation, MeshState]:
     """The snapshot against the mesh's past, and the state that has learned from it. The memory of incidents is brought
     up to the time of the snapshot; its verdict is still to come."""
-    keep = options.policy.change_memory
-    memory = state.memory.advance_changes(snapshot.changes, keep, options.window_size + keep)
+    keep, keep_versions = options.policy.change_memory, options.policy.version_memory
+    memory = state.memory.advance_changes(snapshot.changes, keep, options.window_size + keep, keep_versions)
     active = active_mutes(memory.mutes, options.services, snapshot.policies, snapshot.observed_at if counted else None)
     before = replace(state, memory=replace(memory, active_mutes=active))
     if before.adaptation.adapter is not None and not options.adapt:

@@ -74,6 +74,7 @@ class AlertPolicy:
         history: mesh scores kept for it.
         mute_intervals: snapshots for which a planned deletion mutes its neighbourhood.
         change_intervals: snapshots for which a service near another planned change is compared with earlier changes.
+        version_intervals: the same for a service with a new version itself, because a rollout can take minutes.
         warm_up: snapshots before the first verdict.
         longest_gap_seconds: without a snapshot, after which open incidents are given up.
     """
@@ -90,6 +91,7 @@ class AlertPolicy:
     history: int = 2000
     mute_intervals: int = 2
     change_intervals: int = 12
+    version_intervals: int = 24
     warm_up: int = 10
     longest_gap_seconds: float = 1800.0
 
@@ -103,6 +105,11 @@ class AlertPolicy:
     def change_memory(self) -> int:
         """Snapshots for which a planned change is remembered."""
         return max(self.change_intervals, self.mute_intervals) + 1
+
+    @property
+    def version_memory(self) -> int:
+        """The same for a change that may bring a new version."""
+        return max(self.change_memory, self.version_intervals + 1)
 
     def at_interval(self, interval_seconds: float) -> "AlertPolicy":
         """Return the policy for snapshots of this interval, s.
@@ -217,7 +224,9 @@ class IncidentMemory:
         above_traffic: scopes whose traffic is not as usual, likewise.
         open: open incidents, notices included.
         changes: planned changes of the last snapshots, and how many snapshots ago they came.
-        settled: services whose last planned change is remembered for the last time; of the present snapshot.
+        settled: services whose last planned change is over with the present snapshot, for them or for their neighbours.
+        late: services whose last planned change is so long ago that only they may still show it; of the present
+            snapshot.
         lost: ids of the incidents that were given up because nothing was seen of them for too long; of the present
             snapshot.
         past: the last incidents, open ones and notices included, the newest last; feedback refers to them.
@@ -245,6 +254,7 @@ class IncidentMemory:
     schedule: Schedule = field(default_factory=Schedule)
     active_mutes: ActiveMutes = field(default_factory=ActiveMutes)
     settled: frozenset[str] = frozenset()
+    late: frozenset[str] = frozenset()
     lost: tuple[str, ...] = ()
 
     def is_in_incident(self, node_ids: Sequence[str]) -> BoolArray:
@@ -262,6 +272,10 @@ class IncidentMemory:
             for name in i.members
         }
         return mark_services(node_ids, members)
+
+    def is_above_level(self, node_ids: Sequence[str]) -> BoolArray:
+        """Return which of these services were above their page level in one of the last snapshots."""
+        return mark_services(node_ids, self.above_level)
 
     def alert_ages(self, node_ids: Sequence[str], now: datetime, interval_seconds: float) -> Array:
         """Return for how many snapshots the oldest alert at each service has been open, ``[N]``; 0 without one."""
@@ -313,24 +327,30 @@ class IncidentMemory:
         return mark_services(node_ids, names)
 
     def has_settled_change(self, node_ids: Sequence[str]) -> BoolArray:
-        """Return which of these services have a planned change that is remembered for the last time."""
+        """Return which of these services have a planned change that is over, for them or for their neighbours."""
         return mark_services(node_ids, self.settled)
 
-    def advance_changes(self, changes: Iterable[PlannedChange], keep: int, keep_deletions: int = 0) -> "IncidentMemory":
+    def has_late_change(self, node_ids: Sequence[str]) -> BoolArray:
+        """Return which of these services may still show a planned change that their neighbours no longer show."""
+        return mark_services(node_ids, self.late)
+
+    def advance_changes(
+        self, changes: Iterable[PlannedChange], keep: int, keep_deletions: int = 0, keep_versions: int = 0
+    ) -> "IncidentMemory":
         """Advance by one snapshot: add its announced changes, and drop those older than ``keep`` snapshots.
 
         Deletions stay for ``keep_deletions`` if that is more. A retired service remains in the table as absent until it
-        is forgotten, and must not be missed meanwhile.
+        is forgotten, and must not be missed meanwhile. Changes that may bring a new version stay for ``keep_versions``:
+        replicas are replaced one after the other, which can take minutes.
         """
-        older = tuple(
-            (change, age + 1)
-            for change, age in self.changes
-            if age + 1 < (max(keep, keep_deletions) if change.kind in DELETIONS else keep)
-        )
+        longer = dict.fromkeys(SCALINGS, keep) | dict.fromkeys(DELETIONS, max(keep, keep_deletions))
+        versions = max(keep, keep_versions)
+        older = tuple((change, age + 1) for change, age in self.changes if age + 1 < longer.get(change.kind, versions))
         remembered = (*older, *((change, 0) for change in changes))
         ages = {change.service: age for change, age in remembered if change.kind not in DELETIONS}  # of the newest
-        settled = frozenset(service for service, age in ages.items() if age + 1 >= keep)
-        return replace(self, changes=remembered, settled=settled)
+        settled = frozenset(service for service, age in ages.items() if age + 1 in (keep, versions))
+        late = frozenset(service for service, age in ages.items() if age >= keep)
+        return replace(self, changes=remembered, settled=settled, late=late)
 
     def attach_changes(self, now: datetime, interval_seconds: float) -> "IncidentMemory":
         """Attach the planned changes at the services of each open incident. They stay with it longer than changes are
@@ -446,6 +466,7 @@ class IncidentMemory:
             last_hidden={service: last for service, last in self.last_hidden.items() if last >= oldest},
             active_mutes=ActiveMutes(),
             settled=frozenset(),
+            late=frozenset(),
             lost=(),
         )
 

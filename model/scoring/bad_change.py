@@ -11,7 +11,7 @@ import numpy as np
 
 from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, OWN_TIME, P50, RATE, Array, Channel
 from model.snapshot import BoolArray
-from model.state.change_impact import OWN
+from model.state.change_impact import KNOWN, OWN
 from model.state.filters import BOUND, SEEN, SHORT_RATE, Deviation
 from model.state.mesh_state import MeshState, Observation
 
@@ -21,7 +21,6 @@ TOLERANCE = 0.95  # of the average over 4 snapshots after such a time
 SLOWER = np.log(2.2)  # logarithm of how many times as slow it is
 FAILS = 0.05  # share of its requests that fail, beyond the usual one
 SIGMAS = 3.0  # of the newest deviation
-KNOWN = 40.0  # snapshots for which a service has to be known; a new one has no level before its change
 NODE_LATENCIES, EDGE_LATENCIES = [P50, OWN_TIME], [P50]
 
 

@@ -41,7 +41,7 @@ from model.scoring.signals import impatience, merge_facts, pressure, signal_reas
 from model.scoring.traffic import TrafficChange, traffic_changes
 from model.scoring.versions import ESTABLISHED, MOST_OF_TIME, is_absorbed, moves_between_versions
 from model.snapshot import BoolArray, IntArray, mark_services
-from model.state.change_impact import OWN
+from model.state.change_impact import KNOWN, OWN
 from model.state.filters import SEEN
 from model.state.mesh_state import MeshState, Observation
 from model.verdict import Silence
@@ -147,6 +147,7 @@ class Evidence:
         silence: the services whose telemetry is missing, None if there are none.
         unseen: services of open incidents whose telemetry is missing.
         traffic: requests from outside that are not as usual.
+        rolling: ``[M]`` which of them are being replaced by a new version; None: none is.
         lasting: ``[M]`` decades of the page scores that are for their duration; None: of none of them.
         schedule: of regular work, this snapshot included; None: unknown.
         attribution: what each of ``calls`` explains of its caller's symptoms; None: unknown.
@@ -168,6 +169,7 @@ class Evidence:
     silence: Silence | None = None
     unseen: frozenset[str] = frozenset()
     traffic: tuple[TrafficChange, ...] = ()
+    rolling: BoolArray | None = None
     lasting: Array | None = None
     schedule: Schedule | None = None
     attribution: Attribution | None = None
@@ -299,9 +301,18 @@ def gather(
         _silence(state, silent, int((present | silent).sum())),
         _unseen_services(state, observation),
         traffic_changes(state),
+        _rolling(state, observation)[keep],
         schedule=work.schedule,
         attribution=attribute(observation, state.edge_index, among),
     )
+
+
+def _rolling(state: MeshState, observation: Observation) -> BoolArray:
+    """Return which services ``[N]`` are being replaced by a new version, or are new themselves."""
+    is_new = state.node_filters[SEEN].max(axis=1) <= KNOWN
+    replaced = is_new | state.memory.has_new_version(state.node_ids)
+    rolling: BoolArray = (observation.node_exposure == OWN) & replaced
+    return rolling
 
 
 def _unseen_services(state: MeshState, observation: Observation) -> frozenset[str]:

@@ -309,12 +309,12 @@ def _with_lasting(
 
     Each snapshot alone is not improbable enough for an alert. Chance reaches this level now and then, but hardly ever
     in 12 of 16 snapshots. A page score that is far above its level gains nothing. Neither does one that is mainly for
-    resources: users do not suffer if a service needs more for minutes, and a notice says it.
+    resources: users do not suffer if a service needs more for minutes, and a notice says it. A rollout lasts, too, so
+    its snapshots do not count.
     """
     level, policy = when.level - LASTING_DECADES, replace(policy, confirm=policy.lasting, confirm_of=policy.lasting_of)
-    above, lasting = confirm_services(
-        memory.above_lasting, evidence.names, evidence.page, level, policy, when.observed_at
-    )
+    counted = evidence.page if evidence.rolling is None else evidence.page * ~evidence.rolling
+    above, lasting = confirm_services(memory.above_lasting, evidence.names, counted, level, policy, when.observed_at)
     lasting &= ~led_by_resources(evidence.kinds)
     decades = (np.float32(when.level + LASTING_DECADES) - evidence.page).clip(0, LASTING_DECADES) * lasting
     return replace(memory, above_lasting=above), replace(evidence, page=evidence.page + decades, lasting=decades)

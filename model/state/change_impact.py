@@ -9,7 +9,8 @@ import numpy as np
 
 from model.features import Array, Channel
 from model.snapshot import BoolArray, IntArray
-from model.state.filters import CENTRE, CLIP, SCALES, SLOW_VARIANCE, TAIL_START, Deviation
+from model.state.filters import CENTRE, CLIP, FAST, SCALES, SLOW_VARIANCE, TAIL_START, Deviation
+from model.state.filters import SEEN as MEASURED
 
 # No change nearby; a change of a callee (for a call: of its caller, or of a callee of its callee); a change of the
 # service itself (for a call: of its callee).
@@ -22,7 +23,9 @@ IMPACT_MEMORY = 5000  # exposed snapshots after which old counts fade
 # route. A new version may be slower permanently, or need more memory.
 HARMLESS = float(np.log(1.8))  # logarithm of how many times as slow a new version may be
 LASTING = 2.0  # average over 4 snapshots, sigmas, from which a deviation is no accident
+KNOWN = 40.0  # snapshots for which a service has to be known; a new one has no level before its change
 TIMES = frozenset({"p50_latency", "own_time"})
+HELD = TIMES | {"error_rate"}
 KEPT = frozenset({"request_rate", "requests_per_second", "weight", "error_rate"})
 
 
@@ -31,15 +34,21 @@ def no_impact(channels: int) -> Array:
     return np.zeros((4, EXPOSURES, SCALES, channels), np.float32)
 
 
-def exposures(changed: BoolArray, edge_index: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the exposure of services ``[N]`` and of calls ``[E]`` while the services ``changed`` ``[N]`` are being
-    changed."""
+def exposures(changed: BoolArray, late: BoolArray, edge_index: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the exposure of services ``[N]`` and of calls ``[E]`` to planned changes.
+
+    Args:
+        changed: ``[N]`` services that are being changed.
+        late: ``[N]`` changed services whose neighbours do not show it any more.
+        edge_index: ``[2, E]``.
+    """
     node, edge = np.full(len(changed), UNEXPOSED), np.full(edge_index.shape[1], UNEXPOSED)
     if changed.any():
         source, destination = edge_index
-        edge[changed[source]] = BESIDE
+        early = changed & ~late
+        edge[early[source]] = BESIDE
         edge[changed[destination]] = OWN
-        node[source[edge == OWN]] = BESIDE
+        node[source[early[destination]]] = BESIDE
         edge[(node[destination] == BESIDE) & (edge == UNEXPOSED)] = BESIDE
         node[changed] = OWN
     return node, edge
@@ -72,7 +81,8 @@ def settled_series(exposure: IntArray, kept: BoolArray, channels: tuple[Channel,
 def hold_levels(
     before: Array, after: Array, deviation: Deviation, rows: BoolArray, channels: tuple[Channel, ...]
 ) -> Array:
-    """Return the filters ``after`` a snapshot, with the usual times of services that have a new version as ``before``.
+    """Return the filters ``after`` a snapshot, with the usual times and errors of services that have a new version as
+    ``before``.
 
     Only a gross deviation is held: until the new version has proved itself, it must not become normal by itself.
 
@@ -82,13 +92,37 @@ def hold_levels(
         rows: ``[N]`` with a new version.
         channels: C channels.
     """
-    is_time = np.array([channel.name in TIMES for channel in channels])
-    held = rows[:, None] & is_time & (np.abs(deviation.now) > CLIP)
+    is_held = np.array([channel.name in HELD for channel in channels])
+    held = rows[:, None] & is_held & (np.abs(deviation.now) > CLIP)
     if not held.any():
         return after
     after = after.copy()
     levels = slice(CENTRE, SLOW_VARIANCE + 1)
     after[levels] = np.where(held, before[levels], after[levels])
+    return after
+
+
+def follow_levels(
+    before: Array, after: Array, deviation: Deviation, rows: BoolArray, channels: tuple[Channel, ...]
+) -> Array:
+    """Return the filters ``after`` a snapshot, with the plain mean of all values as the usual level of new services.
+
+    Their first values are of few requests or of cold caches, so nothing that follows is an outlier. Errors are no part
+    of this, because no service has to fail when it is new.
+
+    Args:
+        before, after: ``[13, N, C]``; not changed.
+        deviation: of N rows.
+        rows: ``[N]`` that are new.
+        channels: C channels.
+    """
+    follows = np.array([channel.name != "error_rate" for channel in channels])
+    followed = rows[:, None] & follows & deviation.observed
+    if not followed.any():
+        return after
+    after = after.copy()
+    change = (deviation.value - before[CENTRE]) * np.maximum(FAST, 1 / (before[MEASURED] + 1))
+    after[CENTRE] = np.where(followed, before[CENTRE] + change, after[CENTRE])
     return after
 
 

@@ -32,9 +32,11 @@ from model.ordering import descending_order, stable_order
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, mark_services, namespace_of
 from model.state.change_impact import (
     HARMLESS,
+    KNOWN,
     UNEXPOSED,
     exposures,
     find_worse,
+    follow_levels,
     hold_levels,
     no_impact,
     settled_series,
@@ -186,9 +188,14 @@ def observe(
     if last is not None:
         state = _adjust_after_gap(state, values, (snapshot.observed_at - last).total_seconds())
     alerted = state.memory.is_alerted(state.node_ids)
-    # What began before a planned change is not its effect.
-    changed = state.memory.has_planned_change(state.node_ids) & ~alerted
-    exposure, edge_exposure = exposures(changed, state.edge_index)
+    changed = state.memory.has_planned_change(state.node_ids)
+    # A new service has no past to be compared with, announced or not. Its neighbours have one.
+    arriving = state.node_filters[SEEN].max(axis=1) < min(KNOWN, MOST_OF_TIME * state.learned)
+    late = state.memory.has_late_change(state.node_ids) | (arriving & ~changed)
+    # What began before a planned change is not its effect. A member of an incident that is not far from its own past
+    # is there because its neighbours are.
+    changed = (changed | arriving) & ~(alerted & state.memory.is_above_level(state.node_ids))
+    exposure, edge_exposure = exposures(changed, late, state.edge_index)
     suspicious = state.memory.is_suspicious(state.node_ids, snapshot.observed_at) & (exposure == UNEXPOSED)
     another_load = _find_another_load(state, values, alerted, snapshot.observed_at)
     state = _accept_another_load(state, values, another_load)
@@ -209,12 +216,16 @@ def observe(
         state.edge_filters, values.edge, values.edge_observed, values.edge_noise, edge_muted, edge_paused, EDGE_CHANNELS
     )
     if changed.any():
-        new = changed & state.memory.has_new_version(state.node_ids)
+        new = changed & ~arriving & state.memory.has_new_version(state.node_ids)
         calls = new[state.edge_index[1]]
         node_filters = hold_levels(state.node_filters, node_filters, node, new, NODE_CHANNELS)
         edge_filters = hold_levels(state.edge_filters, edge_filters, edge, calls, EDGE_CHANNELS)
+    if arriving.any():
+        calls = arriving[state.edge_index].any(axis=0)
+        node_filters = follow_levels(state.node_filters, node_filters, node, arriving, NODE_CHANNELS)
+        edge_filters = follow_levels(state.edge_filters, edge_filters, edge, calls, EDGE_CHANNELS)
     if state.memory.settled:
-        over, edge_over = exposures(state.memory.has_settled_change(state.node_ids), state.edge_index)
+        over, edge_over = exposures(state.memory.has_settled_change(state.node_ids), late, state.edge_index)
         kept = alerted | find_worse(node, NODE_CHANNELS)
         source, destination = state.edge_index
         # The calls to a service follow its own metrics. The calls of a single caller are fewer, and vary more.

@@ -24,6 +24,7 @@ LOST_SHARE = 0.5  # of the expected requests, not made or not answered, from whi
 RECEIVED_SHARE = 0.5  # of a call's usual requests by which its destination's own rate has to fall
 MAIN_SHARE = 0.3  # of a destination's usual requests, from which its own rate can show that this caller is gone
 MISSED_SHARE = 0.7  # of a call's usual requests by which this rate has to fall then
+SOLE_SHARE = 0.7  # of a destination's usual requests, from which its own rate can also show that this caller works
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,11 @@ def find_presence(
     expected = np.bincount(source, edge_usual * (mainly & ~present & rows.node_observed[destination, RATE]), count)
     less = mainly & ~present & rows.node_observed[destination, RATE] & (drop >= MISSED_SHARE * edge_usual)
     lost = np.bincount(source, edge_usual * less, count)
-    gone |= missing & (expected * interval_seconds >= FEWEST_REQUESTS) & (lost >= LOST_SHARE * expected)
+    # One that gets its requests almost only from this service, and still gets them, is the better witness.
+    works = edge_usual >= SOLE_SHARE * np.maximum(node_usual[destination], 1e-6)
+    works &= ~present & rows.node_observed[destination, RATE] & (drop <= (1 - MISSED_SHARE) * edge_usual)
+    denied = np.bincount(source, works & (edge_usual * interval_seconds >= FEWEST_REQUESTS), count) > 0
+    gone |= missing & (expected * interval_seconds >= FEWEST_REQUESTS) & (lost >= LOST_SHARE * expected) & ~denied
     return Presence(measured, gone, missing & ~gone, stopped)
 
 

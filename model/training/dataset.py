@@ -92,7 +92,7 @@ def replay_run(
     state = MeshState()
     for snapshot in run.snapshots():
         memory = read_memory(state).advance_changes(
-            snapshot.changes, policy.change_memory, WINDOW + policy.change_memory
+            snapshot.changes, policy.change_memory, WINDOW + policy.change_memory, policy.version_memory
         )
         state = replace(state, memory=memory)
         observation, state = observe(state, snapshot, window_size=WINDOW, neighbours=config.neighbours)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from serve_app.doctor.telemetry import TelemetryReport
 
 ENTRIES_SHOWN = 10
+WIDE = 70  # columns from which texts stand beside their subjects
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
@@ -61,18 +62,21 @@ def doctor(
         typer.echo(json.dumps(of_mesh if mesh or prometheus else listed, indent=1, ensure_ascii=False))
     else:
         console = Console(highlight=False)
-        console.print(_table(findings))
+        _print_findings(console, findings)
         if picture:
             _print_picture(console, picture)
     if any(finding.outcome == "problem" for finding in findings):
         raise typer.Exit(1)
 
 
-def _table(findings: "Sequence[Finding]") -> Table:
+def _print_findings(console: Console, findings: "Sequence[Finding]") -> None:
+    """A table; on a narrow terminal, the text of each finding stands below its subject."""
     table = Table(box=None, show_header=False, padding=(0, 1))
+    is_wide = console.width >= WIDE
     table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    table.add_column(no_wrap=is_wide, overflow="fold")
+    if is_wide:
+        table.add_column(overflow="fold")
     for finding in findings:
         style = STYLES[finding.outcome]
         text = Text(finding.found)
@@ -80,21 +84,32 @@ def _table(findings: "Sequence[Finding]") -> Table:
             text.append(f"\n{finding.remedy}", style)
         if finding.toml:
             text.append(f"\n{finding.toml}", "cyan")
-        table.add_row(f"[{style}]{finding.outcome}[/]", finding.subject, text)
-    return table
+        outcome, subject = Text(finding.outcome, style), Text(finding.subject, "" if is_wide else "bold")
+        if is_wide:
+            table.add_row(outcome, subject, text)
+        else:
+            table.add_row(outcome, subject.append("\n").append_text(text))
+    console.print(table)
 
 
 def _print_picture(console: Console, picture: "MeshPicture") -> None:
     """The mesh, as a reader should recognise it."""
-    table = Table(box=None, show_header=False, padding=(0, 1), title="the mesh", title_justify="left")
+    busiest = Table.grid(padding=(0, 2))
+    busiest.add_column(overflow="fold")
+    busiest.add_column(justify="right", overflow="fold")
+    for one in picture.busiest:
+        busiest.add_row(Text(one.id), f"{one.request_rate:,.1f} requests/s")
+    table = Table(box=None, show_header=False, padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     entries, more = picture.entry_points[:ENTRIES_SHOWN], len(picture.entry_points) - ENTRIES_SHOWN
-    table.add_row("services", f"{picture.services}, with {picture.calls} calls")
-    table.add_row("entry points", Text(", ".join(entries) + (f" and {more} more" if more > 0 else "")))
-    table.add_row("busiest", Text("\n".join(f"{name}  {rate:,.1f} requests/s" for name, rate in picture.busiest)))
-    if picture.odd:
-        table.add_row("looks wrong", Text("\n".join(picture.odd), "yellow"))
+    table.add_row("services", str(picture.services))
+    table.add_row("calls", str(picture.calls))
+    table.add_row("entry points", Text((", ".join(entries) or "none") + (f" and {more} more" if more > 0 else "")))
+    if picture.busiest:
+        table.add_row("busiest", busiest)
+    table.add_row("looks wrong", Text("\n".join(picture.odd), "yellow") if picture.odd else Text("nothing", "green"))
+    console.print("\n The mesh", style="bold")
     console.print(table)
 
 

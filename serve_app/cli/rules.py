@@ -26,7 +26,9 @@ def rules(
     source: Annotated[
         list[str] | None,
         typer.Option(
-            "--source", metavar="KIND", help="Kind of mesh, as in the settings. Repeatable. Default: all but ambient."
+            "--source",
+            metavar="KIND",
+            help="Kind of mesh, as in the settings. Repeatable. Default: istio, opentelemetry, linkerd and envoy.",
         ),
     ] = None,
 ) -> None:
@@ -35,23 +37,23 @@ def rules(
     Load the rules into this Prometheus. The collector finds them, and uses them for collector.recorded_from_calls calls
     and more. The rate window and the interval come from the settings. Istio with and without sidecars uses the same
     metrics: take the rules of one of the two. Recorded series get the labels of --match. For native histograms, append
-    -native to the kind.
+    -native to the kind. The rules of all kinds at once are too large for kubectl apply.
 
     \b
     Example:
       tagae rules --source istio > recording.rules.yaml
     """
     from serve_app.collect.prometheus.clusters import name_clusters_of
-    from serve_app.collect.prometheus.dialects.known import KNOWN
+    from serve_app.collect.prometheus.dialects.known import KNOWN, SHIPPED_RULES
     from serve_app.collect.prometheus.match import Match
     from serve_app.collect.prometheus.native import SUFFIX, native
     from serve_app.collect.prometheus.rules import render_rules
     from serve_app.settings import load
 
-    kinds = source or [name for name in KNOWN if name != "istio-ambient"]
+    kinds = source or SHIPPED_RULES
     if unknown := [name for name in kinds if name.removesuffix(SUFFIX) not in KNOWN]:
         names = ", ".join(KNOWN)
-        raise typer.BadParameter(f"expected one of {names}, came {unknown[0]!r}", param_hint="--source")
+        raise typer.BadParameter(f"expected one of {names}, got {unknown[0]!r}", param_hint="--source")
     collector = load(config, overrides(settings)).collector
     chosen = {name: KNOWN.get(name) or native(KNOWN[name.removesuffix(SUFFIX)]) for name in kinds}
     if cluster_label:

@@ -1,19 +1,22 @@
 """How the series of a mesh arrive: how often, how late, from which clusters and servers, and which pods they cover."""
 
+import json
+import re
 from collections.abc import Iterator, Sequence
 
-from serve_app.collect.prometheus.freshness import Freshness
 from serve_app.collect.prometheus.pods import PodCoverage
-from serve_app.collect.prometheus.remarks import Remark
+from serve_app.collect.prometheus.remarks import CONTAINERS, MESH, Remark
 from serve_app.collect.prometheus.survey import Survey
 from serve_app.doctor.installation import Finding
 from serve_app.settings import CollectorSettings
 
 MOST_NAMED = 5
+BARE_KEY = re.compile("[A-Za-z0-9_-]+")  # of TOML
+ORDER = ("scrapes", "newest sample", "lag", "clusters", "replicas", "match")
 
 
 def arrival_findings(
-    survey: Survey | None, remarks: Sequence[Remark], pods: PodCoverage | None, mesh: str
+    survey: Survey | None, remarks: Sequence[Remark], pods: PodCoverage | None, mesh: str, address: str = ""
 ) -> Iterator[Finding]:
     """Yield what a survey of the series found.
 
@@ -22,74 +25,88 @@ def arrival_findings(
         remarks: of the poll.
         pods: of the poll; None: unknown.
         mesh: name of the mesh in the settings, for the lines of `tagae.toml`.
+        address: of its Prometheus, for the same lines; empty: not shown.
     """
-    unusual = {one.subject for one in remarks}
+    found = [
+        Finding(one.subject, "warning", one.found, one.remedy, _toml(one.setting, mesh, address)) for one in remarks
+    ]
+    unusual = {(one.subject, one.of) for one in remarks}
     if survey is not None:
-        yield from (one for one in _usual(survey) if one.subject not in unusual)
-    for one in remarks:
-        yield Finding(one.subject, "warning", one.found, one.remedy, _toml(one.setting, mesh))
-    if pods is not None:
+        found += [finding for about, finding in _usual(survey) if about not in unusual]
+    yield from sorted(found, key=lambda one: ORDER.index(one.subject))
+    if pods is not None and pods.pods:
         yield from _pods(pods)
 
 
-def _usual(survey: Survey) -> Iterator[Finding]:
-    """What is as it should be."""
-    for of, found in (("the mesh", survey.mesh), ("containers", survey.containers)):
-        if found.interval_seconds is not None:
-            yield Finding("scrapes", "ok", f"{of}: every {found.interval_seconds:g} s{_age(found)}")
+def _usual(survey: Survey) -> Iterator[tuple[tuple[str, str], Finding]]:
+    """What is as it should be, each with its subject and what it is about, as in remarks."""
+    arriving = ((MESH, survey.mesh), (CONTAINERS, survey.containers))
+    for of, one in arriving:
+        if one.interval_seconds is not None:
+            yield ("scrapes", of), Finding("scrapes", "ok", f"{of}: every {one.interval_seconds:g} s")
+        elif one.newest_seconds is not None:
+            yield ("scrapes", of), Finding("scrapes", "ok", f"{of}: not known yet, its series are too young")
+    ages = [f"{of}: {one.newest_seconds:.0f} s old" for of, one in arriving if one.newest_seconds is not None]
+    if ages:
+        yield ("newest sample", ""), Finding("newest sample", "ok", "; ".join(ages))
     if survey.clusters is None:
-        yield Finding("clusters", "ok", "one")
+        yield ("clusters", ""), Finding("clusters", "ok", "one")
     else:
-        read = ", ".join(survey.clusters.read) or "all"
-        yield Finding(
-            "clusters", "ok", f"{len(survey.clusters.parts)} by the label {survey.clusters.label}; read: {read}"
-        )
+        read, label = ", ".join(filter(None, survey.clusters.read)) or "all", survey.clusters.label
+        found = f"{len(survey.clusters.parts)}, by the label {label}; read: {read}"
+        yield ("clusters", ""), Finding("clusters", "ok", found)
     if survey.replicas is None:
-        yield Finding("replicas", "ok", "no series twice")
-
-
-def _age(found: Freshness) -> str:
-    return "" if found.newest_seconds is None else f", the newest sample is {found.newest_seconds:.0f} s old"
+        yield ("replicas", ""), Finding("replicas", "ok", "no series of two Prometheus servers")
 
 
 def _pods(pods: PodCoverage) -> Iterator[Finding]:
-    yield Finding("pods", "ok", f"{pods.pods} run; {pods.workloads_elsewhere} workloads in other namespaces")
+    elsewhere = (
+        f"; {_count(pods.workloads_elsewhere, 'workload')} in other namespaces" if pods.workloads_elsewhere else ""
+    )
+    yield Finding("pods", "ok", f"{pods.pods} in the namespaces of the mesh{elsewhere}")
     if pods.without_owner:
         yield Finding(
             "pods",
             "warning",
-            f"{pods.without_owner} pods with usage are unknown to kube-state-metrics",
+            f"{_count(pods.without_owner, 'pod')} with usage unknown to kube-state-metrics",
             "their CPU and memory count for no service; kube_pod_owner must cover all namespaces",
         )
     if pods.without_capacity:
         yield Finding(
             "pods",
             "warning",
-            f"{pods.without_capacity} pods have neither a limit nor a request nor a known node",
+            f"{_count(pods.without_capacity, 'pod')} with neither a limit nor a request nor a known node",
             "their CPU and memory are left out; kube_pod_info and kube_node_status_allocatable have the nodes",
         )
     if pods.unmatched_workloads:
         yield Finding(
             "workloads",
             "warning",
-            f"{_some(pods.unmatched_workloads)} serve no service of the mesh",
-            "their CPU, memory and planned changes count for no service; without a proxy that is as it should be",
+            f"of no service of the mesh: {_some(pods.unmatched_workloads)}",
+            "their CPU, memory and planned changes count for no service; that is right for workloads without a proxy",
         )
     if pods.services_without_pods:
         yield Finding(
             "workloads",
             "warning",
-            f"{_some(pods.services_without_pods)} have no pods here",
+            f"services without pods in this cluster: {_some(pods.services_without_pods)}",
             "their CPU and memory are unknown: they run elsewhere, or their workload has another name",
         )
 
 
-def _toml(setting: str, mesh: str) -> str:
-    """The lines of `tagae.toml` for a setting."""
+def _toml(setting: str, mesh: str, address: str) -> str:
+    """The lines of `tagae.toml` for a setting, with those that say where it belongs."""
     if not setting:
         return ""
-    is_general = setting.partition(" ")[0] in CollectorSettings.model_fields
-    return f"[collector{'' if is_general else f'.meshes.{mesh}'}]\n{setting}"
+    if setting.partition(" ")[0] in CollectorSettings.model_fields:
+        return f"[collector]\n{setting}"
+    name = mesh if BARE_KEY.fullmatch(mesh) else json.dumps(mesh)
+    lines = [f"[collector.meshes.{name}]", f"prometheus = {json.dumps(address)}" if address else "", setting]
+    return "\n".join(filter(None, lines))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number > 1 else ''}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -17,20 +17,28 @@ UNKNOWN_CALLERS = 0.5  # share of a called service's requests above which caller
 
 
 @dataclass(frozen=True, slots=True)
+class BusyService:
+    """The id of a service, and its requests, 1/s."""
+
+    id: str
+    request_rate: float
+
+
+@dataclass(frozen=True, slots=True)
 class MeshPicture:
     """What a reader of the settings should recognise as the own mesh.
 
     Attributes:
         services, calls: how many there are.
         entry_points: services that get requests from outside, the busiest first.
-        busiest: id and requests/s of the busiest services.
+        busiest: the busiest services whose rate is known.
         odd: what looks wrong, a sentence each.
     """
 
     services: int
     calls: int
     entry_points: tuple[str, ...]
-    busiest: tuple[tuple[str, float], ...]
+    busiest: tuple[BusyService, ...]
     odd: tuple[str, ...]
 
 
@@ -44,14 +52,15 @@ def draw_picture(snapshot: MeshSnapshot, entry_points: Collection[str] = ()) -> 
     ids, rate = snapshot.node_ids, snapshot.node_features[:, RATE]
     named = np.fromiter((name in entry_points for name in ids), bool, len(ids))
     entries = find_entry_points(snapshot.edge_index, named)
-    order = np.argsort(-rate, kind="stable")
+    is_known = snapshot.node_observed[:, RATE]
+    order = np.argsort(-np.where(is_known, rate, -1), kind="stable")
     is_entry = np.zeros(len(ids), bool)
     is_entry[entries] = True
     return MeshPicture(
         services=len(ids),
         calls=snapshot.num_edges,
         entry_points=tuple(ids[i] for i in order.tolist() if is_entry[i]),
-        busiest=tuple((ids[i], float(rate[i])) for i in order[:BUSIEST].tolist()),
+        busiest=tuple(BusyService(ids[i], float(rate[i])) for i in order[is_known[order]][:BUSIEST].tolist()),
         odd=(
             *_no_entry_points(snapshot, named),
             *(text for check in _CHECKS for text in check(snapshot)),

@@ -1,13 +1,13 @@
 """Checks which metrics the Prometheus of a mesh has, and what missing ones cost."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from serve_app.collect.prometheus.combine import split_role
 from serve_app.collect.prometheus.completeness import is_hint
 from serve_app.collect.prometheus.detect import DETECTION, MeshSource
-from serve_app.collect.prometheus.gaps import FoundGap
+from serve_app.collect.prometheus.gaps import FoundGap, ScrapedJob
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, THROTTLING
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Poll, Role
 from serve_app.doctor.arrival import arrival_findings
@@ -89,7 +89,25 @@ SIGNAL_COSTS = {
     RESTARTS: "restarts and OOM kills are not monitored; kube-state-metrics provides them",
     PENDING: "pending pods are not monitored; kube-state-metrics provides them",
 }
-QUEUES_SHOWN = 20
+# Exporters that provide several queries. Without any of their series, each is one finding.
+CADVISOR, STATE_METRICS = "cAdvisor", "kube-state-metrics"
+EXPORTERS: dict[str, frozenset[Role]] = {
+    CADVISOR: frozenset({(KUBERNETES, "cpu_usage"), (KUBERNETES, "memory_usage")}),
+    STATE_METRICS: frozenset(
+        role
+        for role in COSTS
+        if role[0] == KUBERNETES and role[1] not in ("cpu_usage", "memory_usage", "serves", PODS, DISK, QUEUES)
+    ),
+}
+EXPORTER_COSTS = {
+    CADVISOR: "CPU, memory and CPU throttling are not monitored. Scrape the kubelets at /metrics/cadvisor",
+    STATE_METRICS: (
+        "planned scaling, deploys and drains are unknown and raise more alerts; restarts, OOM kills and pending pods "
+        "are not monitored; CPU and memory count for no service. Install kube-state-metrics and scrape it"
+    ),
+}
+SIGNALS_OF = {CADVISOR: {THROTTLING}, STATE_METRICS: {RESTARTS, PENDING}}
+QUEUES_SHOWN = JOBS_SHOWN = 20
 NEEDED = {(SERVICES, "requests"), (CALLS, "requests")}
 MAY_BE_EMPTY = {  # no failures, cancelled or long requests, annotations, autoscalers or drained nodes
     (SERVICES, "failures"),
@@ -139,22 +157,34 @@ def check_telemetry(
     source = MeshSource(mesh, collector)
     try:
         poll = source.poll(at)
+        if poll.behind_seconds > collector.behind_seconds:  # data arrive late, and the collector follows
+            at -= timedelta(seconds=poll.behind_seconds - collector.behind_seconds)
+            poll = source.poll(at)
         gaps = source.gaps(at)
+        kinds, jobs = source.kinds, None if poll.snapshot else source.jobs(at)
     finally:
         source.close()
+    address = mesh.prometheus
     findings = (
-        *_findings(poll, gaps, mesh, collector, at),
-        *arrival_findings(poll.survey, poll.remarks, poll.pods, name),
+        *_connection(poll, mesh, kinds),
+        *_jobs(jobs),
+        *_findings(poll, gaps),
+        *_snapshot(poll, kinds, mesh, collector),
+        *arrival_findings(poll.survey, poll.remarks, poll.pods, name, "" if _has_secret(address) else address),
     )
     return TelemetryReport(findings, draw_picture(poll.snapshot, entry_points) if poll.snapshot else None)
 
 
-def _findings(
-    poll: Poll, gaps: Sequence[FoundGap], mesh: MeshSettings, collector: CollectorSettings, at: datetime
-) -> Iterator[Finding]:
-    yield _connection(poll, mesh)
+def _has_secret(address: str) -> bool:
+    """Whether an address may hold a secret, in its parameters."""
+    return "?" in address
+
+
+def _findings(poll: Poll, gaps: Sequence[FoundGap]) -> Iterator[Finding]:
+    absent = _absent_exporters(poll)
+    covered = {role for exporter in absent for role in EXPORTERS[exporter]}
     for role, answer in poll.answers.items():
-        if role[0] == DETECTION[0]:
+        if role[0] == DETECTION[0] or role in covered:
             continue
         name, part = split_role(role[1])
         subject, count = " ".join((role[0], name, *filter(None, [part]))), len(answer.samples)
@@ -167,19 +197,54 @@ def _findings(
             yield Finding(subject, "ok", f"{count} series in {answer.seconds:.2f} s")
         else:
             yield Finding(subject, outcome, "no series", COSTS[query])
+    for exporter in absent:
+        yield Finding(exporter, "warning", "no series", EXPORTER_COSTS[exporter])
     for one in gaps:
         remedy = f"{one.gap.cost}: {one.gap.remedy}"
         yield Finding(f"{one.source} {one.gap.name}", "warning", f"missing; {one.series} series", remedy)
     yield from _nameless_series(poll)
-    yield from _signals(poll)
+    yield from _signals(poll, absent)
     if poll.ignored_annotations:
         yield Finding(
             "annotations", "warning", "; ".join(poll.ignored_annotations), "correct or remove them: they have no effect"
         )
+
+
+def _absent_exporters(poll: Poll) -> list[str]:
+    """Exporters whose queries all have answers, without any series."""
+    return [
+        exporter
+        for exporter, roles in EXPORTERS.items()
+        if (answers := [poll.answers[role] for role in roles if role in poll.answers])
+        and not any(answer.failed or len(answer.samples) for answer in answers)
+        and not (poll.signal_sources or frozenset()) & SIGNALS_OF[exporter]
+    ]
+
+
+def _jobs(jobs: Mapping[str, ScrapedJob] | None) -> Iterator[Finding]:
+    """What a Prometheus scrapes in which no mesh was found."""
+    if jobs is None:
+        return
+    if not jobs:
+        found, remedy = "none", "this Prometheus scrapes nothing, or only stores what others scrape"
+        yield Finding("scrape jobs", "warning", found, remedy)
+        return
+    shown, more = list(jobs.items())[:JOBS_SHOWN], len(jobs) - JOBS_SHOWN
+    listed = ", ".join(f"{name} ({one.up} of {one.targets} targets up)" for name, one in shown)
+    down = any(not one.up for one in jobs.values())
+    yield Finding(
+        "scrape jobs",
+        "warning" if down else "ok",
+        listed + (f" and {more} more" if more > 0 else ""),
+        "all targets of a job are down: see /targets of this Prometheus" if down else "",
+    )
+
+
+def _snapshot(poll: Poll, kinds: Sequence[str], mesh: MeshSettings, collector: CollectorSettings) -> Iterator[Finding]:
     if poll.snapshot is not None:
-        found = f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls at {at.isoformat()}"
-        yield Finding("snapshot", "ok", found)
-        yield from _rules(poll, mesh, collector)
+        at = poll.at.isoformat(timespec="seconds")
+        yield Finding("snapshot", "ok", f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls at {at}")
+        yield from _rules(poll, kinds, mesh, collector)
 
 
 def _nameless_series(poll: Poll) -> Iterator[Finding]:
@@ -193,12 +258,13 @@ def _nameless_series(poll: Poll) -> Iterator[Finding]:
         )
 
 
-def _signals(poll: Poll) -> Iterator[Finding]:
+def _signals(poll: Poll, absent: Sequence[str]) -> Iterator[Finding]:
     """Which signals exist, and which queues belong to no service."""
     if poll.signal_sources is None:
         return
+    covered = {source for exporter in absent for source in SIGNALS_OF[exporter]}
     for source, cost in SIGNAL_COSTS.items():
-        if source not in poll.signal_sources:
+        if source not in poll.signal_sources | covered:
             yield Finding(f"signals {source}", "warning", "no series", cost)
     if poll.signal_sources:
         yield Finding("signals", "ok", ", ".join(sorted(poll.signal_sources)))
@@ -208,21 +274,35 @@ def _signals(poll: Poll) -> Iterator[Finding]:
         yield Finding("queues", "warning", found, "set `queues` of the mesh to the service that reads each")
 
 
-def _rules(poll: Poll, mesh: MeshSettings, collector: CollectorSettings) -> Iterator[Finding]:
+def _rules(poll: Poll, kinds: Sequence[str], mesh: MeshSettings, collector: CollectorSettings) -> Iterator[Finding]:
     """Recording rules, for a mesh that is large enough."""
     calls = poll.snapshot.num_edges if poll.snapshot else 0
     if poll.recorded:
         yield Finding("recording rules", "ok", "read")
     elif calls >= collector.recorded_from_calls and "generic" not in mesh.sources:
-        remedy = "load the output of `tagae rules` into this Prometheus: it cuts the work and the traffic to a third"
+        command = f"tagae rules --source {kinds[0]}" if kinds else "tagae rules"
+        remedy = f"load the output of `{command}` into this Prometheus: it cuts the work and the traffic to a third"
         yield Finding("recording rules", "warning", f"missing or outdated, for {calls} calls", remedy)
 
 
-def _connection(poll: Poll, mesh: MeshSettings) -> Finding:
+def _connection(poll: Poll, mesh: MeshSettings, kinds: Sequence[str]) -> Iterator[Finding]:
     address = mesh.prometheus.partition("?")[0]  # its parameters may hold a secret
     if poll.snapshot is None:
-        return Finding("mesh", "problem", poll.why, f"check {address} and what it scrapes")
-    warned = {text for answer in poll.answers.values() for text in answer.warnings if not is_hint(text)}
-    if warned:
-        return Finding("mesh", "warning", address, f"Prometheus warns: {'; '.join(sorted(warned))}")
-    return Finding("mesh", "ok", address)
+        yield Finding("mesh", "problem", poll.why, _remedy(poll, address))
+    else:
+        warned = {text for answer in poll.answers.values() for text in answer.warnings if not is_hint(text)}
+        remedy = f"Prometheus warns: {'; '.join(sorted(warned))}" if warned else ""
+        yield Finding("mesh", "warning" if warned else "ok", address, remedy)
+    if kinds:
+        found = f"{', '.join(kinds)}{', found by its metrics' if mesh.source == 'auto' else ''}"
+        yield Finding("source", "ok", found)
+
+
+def _remedy(poll: Poll, address: str) -> str:
+    """What to do about a mesh of which nothing can be read, unless the problem says it."""
+    if "check" in poll.why:
+        return ""
+    arrival = poll.survey.mesh if poll.survey else None
+    if arrival and arrival.newest_seconds is not None and arrival.interval_seconds is None:
+        return "its series are too young: a rate needs two scrapes; wait a minute and ask again"
+    return f"check {address} and what it scrapes"

@@ -25,6 +25,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.live.playground", description=__doc__)
     parser.add_argument("--prometheus-port", type=int, default=PROMETHEUS_PORT)
     parser.add_argument("--control-port", type=int, default=CONTROL_PORT)
+    parser.add_argument("--scrape-seconds", type=_positive, default=1.0, help="between two scrapes of a sidecar")
     parser.add_argument("--requests-per-second", type=float, default=40.0)
     parser.add_argument("--folder", type=Path, default=Path("out/mesh"), help="for tagae.toml")
     args = parser.parse_args()
@@ -45,16 +46,38 @@ def main() -> int:
     print("Starting seven services, their Envoys and a Prometheus", flush=True)
     with (
         tempfile.TemporaryDirectory(prefix="tagae-mesh-") as folder,
-        LiveMesh(Path(folder), prometheus_port=args.prometheus_port, control_port=args.control_port) as mesh,
+        LiveMesh(
+            Path(folder),
+            scrape_seconds=args.scrape_seconds,
+            prometheus_port=args.prometheus_port,
+            control_port=args.control_port,
+        ) as mesh,
     ):
         settings = _write_settings(args.folder, mesh.prometheus)
-        print(_instructions(mesh, settings), flush=True)
+        print(_instructions(mesh, settings, args.scrape_seconds), flush=True)
         while not ended.is_set():
             if not mesh.loaded:
                 mesh.load(args.requests_per_second, LOAD_SECONDS)
             ended.wait(POLL_SECONDS)
         print("Stopping", flush=True)
     return 0
+
+
+def _positive(text: str) -> float:
+    """A number of seconds, for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(
+            f"expected a positive number of seconds, got {text!r}; try make mesh SCRAPE=30"
+        )
+    return seconds
 
 
 def _is_free(port: int) -> bool:
@@ -80,7 +103,7 @@ path = "{(folder / "state").resolve()}"
     return path
 
 
-def _instructions(mesh: LiveMesh, settings: Path) -> str:
+def _instructions(mesh: LiveMesh, settings: Path, scrape_seconds: float) -> str:
     """Return instructions to watch the mesh and to break it."""
     tagae = Path(sys.executable).with_name("tagae")
     if tagae.is_relative_to(Path.cwd()):
@@ -88,14 +111,15 @@ def _instructions(mesh: LiveMesh, settings: Path) -> str:
     faults = f"{mesh.control}/faults"
     return f"""
 The mesh is ready.
-  Prometheus  {mesh.prometheus}
+  Prometheus  {mesh.prometheus}, scrapes every {scrape_seconds:g} s
   services    {", ".join(service.name for service in SHOP)}
   settings    {settings}
 
 Watch it, in a second terminal:
   {tagae} doctor --config {settings} --source {NAMESPACE}
   {tagae} serve --config {settings}
-The first verdict that can raise an alert comes after ten snapshots, or two and a half minutes.
+The mesh appears after two scrapes. The first verdict that can raise an alert comes after ten snapshots, or two and a
+half minutes.
 
 Break it, in a third terminal: payment is 0.2 s slower, half of its requests fail, or it is down.
   curl -X PUT {faults}/payment -d '{{"delay_seconds": 0.2}}'

@@ -42,6 +42,14 @@ class Playground:
         return self.folder / "tagae.toml"
 
 
+@pytest.mark.parametrize("seconds", ["0", "-15", "often", "inf"])
+def test_an_impossible_scrape_interval_is_refused(tmp_path: Path, seconds: str) -> None:
+    command = [sys.executable, "-m", "tests.live.playground", "--folder", str(tmp_path), "--scrape-seconds", seconds]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert refused.returncode == 2
+    assert f"expected a positive number of seconds, got '{seconds}'" in refused.stderr
+
+
 def start(folder: Path, prometheus: int, control: int) -> subprocess.Popen[str]:
     ports = ["--prometheus-port", str(prometheus), "--control-port", str(control)]
     command = [sys.executable, "-m", "tests.live.playground", *ports, "--folder", str(folder)]
@@ -76,7 +84,7 @@ def test_its_settings_watch_it(playground: Playground) -> None:
 
     def has_snapshot() -> bool:
         doctor = ["doctor", "--config", str(playground.settings), "--source", "shop", "--json"]
-        found = json.loads(CliRunner().invoke(app, doctor).stdout)
+        found = json.loads(CliRunner().invoke(app, doctor).stdout)["findings"]
         return any(one["subject"] == "snapshot" and one["found"].startswith("7 services, 8 calls") for one in found)
 
     assert eventually(has_snapshot)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, OWN_TIME, P50, P99, RATE
 from model.incidents.tracking import AlertPolicy, OpenIncident
-from model.scoring.bad_change import FAILS, KNOWN, SLOWER, WORSE_SURPRISE, worse_since_change
+from model.scoring.bad_change import FAILS, SLOWER, WORSE_SURPRISE, worse_since_change
 from model.snapshot import PlannedChange
-from model.state.change_impact import HARMLESS, KEPT, OWN, UNEXPOSED, find_worse, hold_levels, settled_series
+from model.state.change_impact import HARMLESS, KEPT, KNOWN, OWN, UNEXPOSED, find_worse, hold_levels, settled_series
 from model.state.filters import CENTRE, SLOTS, SLOW_CENTRE, SLOW_VARIANCE, Deviation
 from model.state.mesh_state import Observation, observe
 from model.verdict import Severity
@@ -129,10 +129,11 @@ def test_a_new_service_has_no_level_before_its_change() -> None:
 
 
 def test_what_began_before_a_change_is_not_its_effect() -> None:
-    """A service in an alert is not exposed to a change, so its alert is judged as ever."""
+    """A service that raises an alert is not exposed to a change, so its alert is judged as ever."""
     mesh = Rollout()
     opened = OpenIncident("x", START, Severity.MAJOR, ("shop/store",))
-    mesh.state = replace(mesh.state, memory=replace(mesh.state.memory, open=(opened,)))
+    above = {"shop/store": (1, START)}
+    mesh.state = replace(mesh.state, memory=replace(mesh.state.memory, open=(opened,), above_level=above))
     observation = mesh.see({P50: 3.0}, changes=[DEPLOY])
     assert (observation.node_exposure == UNEXPOSED).all()
     assert observation.node.now[STORE, P50] > 8
@@ -140,6 +141,37 @@ def test_what_began_before_a_change_is_not_its_effect() -> None:
     mesh = Rollout()
     mesh.state = replace(mesh.state, memory=replace(mesh.state.memory, open=(notice,)))
     assert mesh.see({P50: 3.0}, changes=[DEPLOY]).node_exposure[STORE] == OWN, "a notice is no alert"
+
+
+def test_a_service_in_an_alert_of_its_neighbours_is_exposed_to_its_own_change() -> None:
+    mesh = Rollout()
+    opened = OpenIncident("x", START, Severity.MAJOR, ("shop/cart", "shop/store"))
+    above = {"shop/cart": (1, START)}
+    mesh.state = replace(mesh.state, memory=replace(mesh.state.memory, open=(opened,), above_level=above))
+    assert mesh.see({P50: 3.0}, changes=[DEPLOY]).node_exposure[STORE] == OWN
+
+
+def test_a_new_service_is_exposed_and_its_level_follows_it_for_some_time() -> None:
+    """It has no past to be compared with; its first values, of few requests, are no level."""
+    mesh = Rollout(settled=200)
+    services, calls = (*SERVICES, "shop/new"), (*CALLS, (CART, len(SERVICES)))
+    exposure, expected = [], []
+    for i in range(60):
+        made = noisy(mesh.index + i, mesh.rng, services, calls, sigma=0.03)
+        nodes, edges = made.node_features.copy(), made.edge_features.copy()
+        nodes[-1, P99] = 0.02 if i < 6 else 0.1
+        observation, mesh.state = observe(
+            mesh.state,
+            snapshot(mesh.index + i, services, calls, nodes=nodes, edges=edges),
+            window_size=120,
+            neighbours=8,
+        )
+        exposure.append(int(observation.node_exposure[-1]))
+        expected.append(float(np.exp(observation.node.expected[-1, P99])))
+        assert (observation.node_exposure[:-1] == UNEXPOSED).all(), "its neighbours have a past"
+    assert exposure == [OWN] * int(KNOWN) + [UNEXPOSED] * (60 - int(KNOWN))
+    assert expected[6] == pytest.approx(0.02, rel=0.1)
+    assert expected[int(KNOWN)] > 0.07
 
 
 def level(mesh: Rollout, slot: int = CENTRE) -> float:
@@ -216,14 +248,14 @@ def test_a_service_is_worse_if_its_times_are_far_higher_for_long(
 
 
 @given(st.floats(-30, 30), st.booleans())
-def test_only_gross_deviations_of_times_are_held(now: float, is_new: bool) -> None:
+def test_only_gross_deviations_of_times_and_errors_are_held(now: float, is_new: bool) -> None:
     rng = np.random.default_rng(0)
     before, after = rng.standard_normal((2, SLOTS, 1, len(NODE_CHANNELS))).astype(np.float32)
     kept = after.copy()
     held = hold_levels(before, after, deviation_of(0.0, 0.0, now), np.array([is_new]), NODE_CHANNELS)
     np.testing.assert_array_equal(after, kept)
     for channel in range(len(NODE_CHANNELS)):
-        is_held = is_new and channel in (P50, OWN_TIME) and abs(np.float32(now)) > 2
+        is_held = is_new and channel in (P50, OWN_TIME, ERROR) and abs(np.float32(now)) > 2
         levels: NDArray[np.float32] = (before if is_held else after)[CENTRE : SLOW_VARIANCE + 1, :, channel]
         np.testing.assert_array_equal(held[CENTRE : SLOW_VARIANCE + 1, :, channel], levels)
         np.testing.assert_array_equal(held[SLOW_VARIANCE + 1 :, :, channel], after[SLOW_VARIANCE + 1 :, :, channel])

@@ -345,6 +345,11 @@ def test_services_of_an_open_incident_are_not_learned_from() -> None:
     assert not IncidentMemory().is_in_incident(NAMES).any()
 
 
+def test_a_service_is_above_its_level_if_it_was_so_lately() -> None:
+    memory = IncidentMemory(above_level={NAMES[2]: (0b100, at(0))})
+    np.testing.assert_array_equal(memory.is_above_level(NAMES), [i == 2 for i in range(8)])
+
+
 def test_changes_are_remembered_for_a_number_of_snapshots() -> None:
     deploy, scale = PlannedChange("deploy", NAMES[0]), PlannedChange("scale_out", NAMES[1])
     memory = IncidentMemory().advance_changes([deploy], 3)
@@ -362,6 +367,32 @@ def test_a_change_settles_in_the_last_snapshot_in_which_it_is_remembered() -> No
         settled.append(memory.has_settled_change(NAMES).nonzero()[0].tolist())
         memory = memory.advance_changes([], 3, 10)
     assert settled == [[], [], [0], []]
+
+
+def test_a_change_that_may_bring_a_new_version_is_remembered_longer() -> None:
+    """Scalings are soon over. A rollout restarts one replica after the other, which its callers hardly notice."""
+    deploy, scale = PlannedChange("deploy", NAMES[0]), PlannedChange("scale_out", NAMES[1])
+    memory = IncidentMemory().advance_changes([deploy, scale], 3, 0, 6)
+    remembered, late, settled = [], [], []
+    for _ in range(7):
+        remembered.append(memory.has_planned_change(NAMES).nonzero()[0].tolist())
+        late.append(memory.has_late_change(NAMES).nonzero()[0].tolist())
+        settled.append(memory.has_settled_change(NAMES).nonzero()[0].tolist())
+        memory = memory.advance_changes([], 3, 0, 6)
+    assert remembered == [[0, 1]] * 3 + [[0]] * 3 + [[]]
+    assert late == [[]] * 3 + [[0]] * 3 + [[]]
+    assert settled == [[], [], [0, 1], [], [], [0], []], "once for its neighbours, and once for itself"
+
+
+def test_a_scaling_after_a_deploy_is_early_again() -> None:
+    deploy, scale = PlannedChange("deploy", NAMES[0]), PlannedChange("scale_out", NAMES[0])
+    memory = IncidentMemory().advance_changes([deploy], 2, 0, 6)
+    for changes in ([], [], [scale]):
+        memory = memory.advance_changes(changes, 2, 0, 6)
+    assert not memory.has_late_change(NAMES).any()
+    for _ in range(2):
+        memory = memory.advance_changes([], 2, 0, 6)
+    assert memory.late == {NAMES[0]}, "the deploy is still remembered"
 
 
 def test_a_change_settles_after_the_newest_of_its_service() -> None:

@@ -151,6 +151,13 @@ def test_duration_during_warm_up_does_not_count() -> None:
     assert memory.above_lasting == {}
 
 
+def test_the_duration_of_a_rollout_does_not_count() -> None:
+    rolling = replace(evidence(MODERATE), rolling=np.array([True]))
+    verdicts, memory = judge(*[rolling] * 24, *[evidence(MODERATE)] * (POLICY.lasting - 1))
+    assert not any(v.incidents for v in verdicts)
+    assert memory.above_lasting["a/s0"][0].bit_count() == POLICY.lasting - 1
+
+
 def test_a_large_deviation_does_not_score_higher_if_it_lasts() -> None:
     large = LEVEL + LASTING_DECADES + 1
     scores = [v.mesh_score for v in judge(*[evidence(large)] * 20)[0]]

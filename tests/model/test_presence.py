@@ -110,6 +110,17 @@ def test_an_entrance_is_gone_if_the_services_behind_it_receive_less() -> None:
     assert not watch([quiet(30, gateway, without(0))], settled_state())[0].presence.gone.any()
 
 
+def test_an_entrance_is_not_gone_if_a_service_that_only_it_calls_receives_as_much_as_ever() -> None:
+    """Another one receives less for a reason of its own."""
+    nodes, calls = np.tile(NODE, (len(SERVICES), 1)), np.tile(EDGE, (len(CALLS), 1))
+    nodes[CART, RATE] = calls[0, RATE] = 40.0
+    calls[1, RATE] = 80.0
+    state = watch([snapshot(i, nodes=nodes, edges=calls) for i in range(30)])[1]
+    rates = {CART: 40.0, SEARCH: 10.0}
+    assert not watch([quiet(30, [0], without(0), rates=rates)], state)[0].presence.gone[0]
+    assert watch([quiet(30, [0], without(0), rates=rates | {CART: 4.0})], state)[0].presence.gone[0]
+
+
 def test_few_expected_requests_are_no_evidence() -> None:
     calls = np.tile(EDGE, (len(CALLS), 1))
     calls[2:, RATE] = 0.4 * FEWEST_REQUESTS / 15

@@ -10,8 +10,8 @@ from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.collect.prometheus.combine import combine
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.freshness import Clock
-from serve_app.collect.prometheus.gaps import FoundGap, find_gaps
-from serve_app.collect.prometheus.match import EVERYTHING, Match, range_selectors
+from serve_app.collect.prometheus.gaps import FoundGap, ScrapedJob, find_gaps, scraped_jobs
+from serve_app.collect.prometheus.match import EVERYTHING, Match, matched_metrics, range_selectors
 from serve_app.collect.prometheus.native import SUFFIX, HistogramForm, native
 from serve_app.collect.prometheus.plan import SeriesScope
 from serve_app.collect.prometheus.query import Dialect, Query
@@ -145,6 +145,18 @@ class MeshSource:
         dialects = [self._histograms.dialect] if self._source else KNOWN.values()
         return find_gaps(self._prometheus, dialects, at, self._options.within_seconds, self._scope.match)
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The sources that are read, as in the settings; empty if none is known."""
+        if self._source is None:
+            return ()
+        dialect = self._histograms.dialect
+        return tuple(one.name.removesuffix(SUFFIX) for one in (dialect, *dialect.beside))
+
+    def jobs(self, at: datetime) -> dict[str, ScrapedJob] | None:
+        """What this Prometheus scrapes, by job; None if it does not answer."""
+        return scraped_jobs(self._prometheus, at, self._options.within_seconds)
+
     def close(self) -> None:
         """Cancel running queries and close the connections."""
         self._prometheus.close()
@@ -231,9 +243,11 @@ def _detection_problem(answers: Mapping[Role, QueryAnswer], origin: str, match: 
     if failed:
         reach = "cannot reach Prometheus" if failed.failed == "unreachable" else f"{failed.failed}: Prometheus"
         return f"{reach} at {origin}: {failed.detail}"
-    series = ", ".join(Query(name, ()).at(0, match=match) for one in KNOWN.values() for name in one.signature)
+    names = dict.fromkeys(
+        name for one in KNOWN.values() for series in one.signature[:1] for name in matched_metrics(series)
+    )
     return (
-        f"expected the metrics of a mesh, found none of {series}; check that this Prometheus scrapes the mesh"
+        f"expected the metrics of a mesh, found none of {', '.join(names)}; check that this Prometheus scrapes the mesh"
         f"{', correct match' if match else ''}, or set source = generic with queries of your own"
     )
 

@@ -72,15 +72,23 @@ def measure(groups: Sequence[SeriesGroup], at: float, usual_age: float) -> Fresh
     newest = [at - group.newest for group in groups if group.newest is not None]
     if not newest:
         return Freshness()
-    intervals = sorted(interval for _, interval in timed)
-    usual = intervals[(len(intervals) - 1) // 2] if intervals else None
+    usual = _quantile(timed, 0.5) if timed else None
     late, share = _lateness(groups, at, usual_age, usual)
     if usual is None:
         return Freshness(newest_seconds=min(newest), late_seconds=late, late_share=share)
-    rare = int(LEAST_SHARE * len(intervals))
-    slowest = intervals[len(intervals) - 1 - rare]
+    slowest = _quantile(timed, 1 - LEAST_SHARE)
     window = max(SCRAPES_PER_WINDOW * usual, min(SCRAPES_PER_WINDOW * slowest, LONGEST_WINDOW))
     return Freshness(usual, window, min(newest), late, share, _slow_parts(timed, usual))
+
+
+def _quantile(timed: Sequence[tuple[SeriesGroup, float]], share: float) -> float:
+    """The interval that this share of the groups does not exceed."""
+    left = share * sum(group.weight for group, _ in timed) - 1e-6
+    for group, interval in sorted(timed, key=lambda one: one[1]):
+        left -= group.weight
+        if left <= 0:
+            return interval
+    return max(interval for _, interval in timed)
 
 
 def follow(window_seconds: float, freshness: Freshness) -> float:
@@ -115,13 +123,13 @@ def _roundest(low: float, high: float) -> float:
 
 
 def _slow_parts(timed: Iterable[tuple[SeriesGroup, float]], usual: float) -> tuple[ScrapedPart, ...]:
-    services: dict[tuple[str, float], set[tuple[str, ...]]] = defaultdict(set)
+    services: dict[tuple[str, float], dict[tuple[str, ...], float]] = defaultdict(dict)
     for group, interval in timed:
         if interval > SLOWER * usual:
-            services[group.job, interval].add(group.service)
+            services[group.job, interval][group.service] = group.weight
     parts = [
-        ScrapedPart(job, len(names), interval, "/".join(filter(None, min(names))))
-        for (job, interval), names in services.items()
+        ScrapedPart(job, round(sum(weights.values())), interval, "/".join(filter(None, min(weights))))
+        for (job, interval), weights in services.items()
     ]
     return tuple(sorted(parts, key=lambda part: (-part.interval_seconds, -part.services, part.job)))
 

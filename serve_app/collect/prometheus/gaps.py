@@ -1,10 +1,11 @@
-"""Find telemetry that a dialect cannot use because a system is not configured for it."""
+"""Find telemetry that a dialect cannot use because a system is not configured for it, and what a Prometheus scrapes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from serve_app.collect.prometheus.client import Prometheus
+from serve_app.collect.prometheus.groups import label_values
 from serve_app.collect.prometheus.match import EVERYTHING, Match
 from serve_app.collect.prometheus.query import Dialect, Gap, Query
 
@@ -22,6 +23,38 @@ class FoundGap:
     source: str
     gap: Gap
     series: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapedJob:
+    """A scrape job of a Prometheus: number of its targets, and of those whose last scrape succeeded."""
+
+    targets: int
+    up: int
+
+
+def scraped_jobs(prometheus: Prometheus, at: datetime, within: float) -> dict[str, ScrapedJob] | None:
+    """The scrape jobs, those with most targets first; None if a query failed.
+
+    Args:
+        prometheus: client of the mesh's Prometheus.
+        at: the instant.
+        within: deadline for all queries together, s.
+    """
+    answers = prometheus.ask({"targets": "count by (job) (up)", "up": "sum by (job) (up)"}, at, within)
+    if any(answer.failed for answer in answers.values()):
+        return None
+    targets, up = (
+        {
+            row.get("job", ""): round(value)
+            for row, value in zip(
+                label_values(answers[name].samples, ("job",)), answers[name].samples.values.tolist(), strict=True
+            )
+        }
+        for name in ("targets", "up")
+    )
+    most_first = sorted(targets, key=lambda job: (-targets[job], job))
+    return {job: ScrapedJob(targets[job], up.get(job, 0)) for job in most_first}
 
 
 def find_gaps(

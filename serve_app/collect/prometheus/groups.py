@@ -6,8 +6,9 @@ that share these labels, so the answers are as long as the list of services, how
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from serve_app.collect.prometheus.client import QueryAnswer, Samples
 from serve_app.collect.prometheus.frames import read_labels
@@ -40,8 +41,8 @@ ORIGIN_LABELS = (*CLUSTER_LABELS, *REPLICA_LABELS)
 
 LONG_SECONDS, SHORT_SECONDS = 480.0, 180.0  # over which samples are counted; the short one is for young series
 LONG, SHORT, NEWEST, REQUESTS = "long", "short", "newest", "requests"
-QUERIES = (LONG, SHORT, NEWEST, REQUESTS)
 _GROUPING = re.compile(r"\bby\s*\(([^()]*)\)")
+MOST_COUNTED = 60  # services whose samples are counted; counting is the expensive part
 
 
 @dataclass(slots=True)
@@ -56,6 +57,7 @@ class SeriesGroup:
             existed for all of that time.
         newest: time of the newest sample, Unix; None if unknown.
         requests: 1/s.
+        weight: number of groups that its interval stands for, 1 or more; samples of some are counted only.
     """
 
     service: tuple[str, ...]
@@ -64,19 +66,23 @@ class SeriesGroup:
     counts: dict[float, float] = field(default_factory=dict)
     newest: float | None = None
     requests: float = 0.0
+    weight: float = 1.0
+
+    @property
+    def part(self) -> tuple[str, ...]:
+        """The part of the mesh: groups that are probably scraped alike."""
+        return (self.job, *self.origin.values(), *self.service[:-1])
 
 
-def group_queries(query: Query, match: Match, parts: Iterable[str] = QUERIES) -> dict[str, str]:
-    """PromQL by fact, for the series behind a query of requests.
+def group_query(query: Query, match: Match, fact: str) -> str:
+    """PromQL for one fact about the series behind a query of requests; empty if the query has no rate of a selector.
 
     Args:
-        query: its selectors of rates and the labels of its services are used; nothing if it has none.
-        match: matchers of the settings.
-        parts: the facts.
+        query: its selectors of rates and the labels of its services are used.
+        match: matchers of the series.
+        fact: ``long``, ``short``, ``newest`` or ``requests``.
     """
     selectors = [match.apply(one) for one in range_selectors(query.promql)]
-    if not selectors:
-        return {}
     labels = ", ".join(dict.fromkeys((*_service_labels(query), JOB, *ORIGIN_LABELS)))
     by_group = f"by ({labels})"
     texts = {
@@ -85,7 +91,7 @@ def group_queries(query: Query, match: Match, parts: Iterable[str] = QUERIES) ->
         NEWEST: f"max {by_group} (timestamp(SERIES))",
         REQUESTS: f"sum {by_group} (rate(SERIES[{LONG_SECONDS:g}s])) or 0 * count {by_group} (SERIES)",
     }
-    return {part: " or ".join(texts[part].replace("SERIES", one) for one in selectors) for part in parts}
+    return " or ".join(texts[fact].replace("SERIES", one) for one in selectors)
 
 
 def _counted(by_group: str, seconds: float) -> str:
@@ -105,7 +111,7 @@ def _service_labels(query: Query) -> tuple[str, ...]:
 
 
 def read_groups(query: Query, answers: Mapping[str, QueryAnswer]) -> list[SeriesGroup]:
-    """The groups of the answers to :func:`group_queries`. Samples without any of the labels are left out."""
+    """The groups of the answers to :func:`group_query`, by fact. Samples without any of the labels are left out."""
     groups: dict[tuple[tuple[str, ...], ...], SeriesGroup] = {}
     labels = _service_labels(query)
     for part, answer in answers.items():
@@ -137,3 +143,33 @@ def _rows(samples: Samples) -> Iterator[tuple[dict[str, str], float]]:
 def label_values(samples: Samples, labels: Sequence[str]) -> list[dict[str, str]]:
     """These labels of each sample, as far as it has them."""
     return [{label: values[label] for label in labels if values.get(label)} for values, _ in _rows(samples)]
+
+
+def some_of_each_part(query: Query, groups: Iterable[SeriesGroup], match: Match) -> Match:
+    """Matchers of a few services of each part of the mesh.
+
+    Args:
+        query: of the groups.
+        groups: all groups.
+        match: matchers of all of them.
+    """
+    labels = _service_labels(query)
+    if not labels:
+        return match
+    names: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for group in groups:
+        names[group.part].append(group.service[-1])
+    each = max(MOST_COUNTED // max(len(names), 1), 1)
+    chosen = {name for of_part in names.values() for name in sorted(of_part)[:each]}
+    return replace(match, values={**match.values, labels[-1]: tuple(sorted(chosen))}) if chosen else match
+
+
+def weigh(groups: Sequence[SeriesGroup]) -> None:
+    """Let the counted groups of each part stand for the others."""
+    sizes: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])  # groups, counted ones
+    for group in groups:
+        sizes[group.part][0] += 1
+        sizes[group.part][1] += bool(group.counts)
+    for group in groups:
+        every, counted = sizes[group.part]
+        group.weight = every / counted if counted else 1.0

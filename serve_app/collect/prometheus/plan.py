@@ -68,6 +68,7 @@ class PollPlan:
         self._surveyor = Surveyor(prometheus, scope.match, scope.cluster_label, given.behind_seconds)
         self._scope, self._given, self._within, self._clock = scope, given, within, clock
         self._looked_at: datetime | None = None  # also without a result
+        self._failures = 0  # in a row
         self.survey: Survey | None = None
         self.match = scope.match
         self.window_seconds = self.container_window_seconds = given.window_seconds
@@ -75,7 +76,8 @@ class PollPlan:
     def update(self, queries: SurveyedQueries, at: datetime) -> bool:
         """Look at the series if it is time. Returns whether the plan is another one now."""
         known = self.survey is not None and self.survey.is_certain
-        changed = self.look(queries, at, AGAIN_SECONDS if known else SOON_SECONDS)
+        soon = min(SOON_SECONDS * 2**self._failures, AGAIN_SECONDS)  # a Prometheus under load is left alone
+        changed = self.look(queries, at, AGAIN_SECONDS if known else soon)
         return self._watch_servers(queries, at) or changed
 
     def look(self, queries: SurveyedQueries, at: datetime, apart: float = SOON_SECONDS) -> bool:
@@ -85,6 +87,7 @@ class PollPlan:
             return False
         self._looked_at = at
         survey = self._surveyor.look(queries, at, self._clock(), self._within, self.survey)
+        self._failures = self._failures + 1 if survey is None else 0
         if survey is None:
             return False
         before = (self.match, self.window_seconds, self.container_window_seconds)

@@ -9,6 +9,7 @@ from serve_app.collect.prometheus.freshness import ENOUGH_SCRAPES, SCRAPES_PER_W
 from serve_app.collect.prometheus.survey import Survey
 
 MOST_NAMED = 5
+MESH, CONTAINERS = "the mesh", "containers"
 ALMOST_ALL = 0.95  # share of the services that counts as the whole mesh
 
 
@@ -21,12 +22,14 @@ class Remark:
         found: what was found.
         remedy: what it costs and what to do; empty if nothing needs to be done.
         setting: the line of `tagae.toml` that mends it; empty if no setting does.
+        of: the series that it is about, ``the mesh`` or ``containers``; empty: all.
     """
 
     subject: str
     found: str
     remedy: str = ""
     setting: str = ""
+    of: str = ""
 
     def __str__(self) -> str:
         return f"{self.found}; {self.remedy}" if self.remedy else self.found
@@ -58,8 +61,8 @@ def remark(survey: Survey, timing: PollTiming, cluster_label: str = "") -> tuple
         cluster_label: of the settings; empty: none.
     """
     return (
-        *_scrapes(survey.mesh, timing.window_seconds, timing.given_window_seconds, "services of the mesh"),
-        *_scrapes(survey.containers, timing.containers_window_seconds, timing.given_window_seconds, "containers"),
+        *_scrapes(survey.mesh, timing.window_seconds, timing.given_window_seconds, MESH),
+        *_scrapes(survey.containers, timing.containers_window_seconds, timing.given_window_seconds, CONTAINERS),
         *_lag(survey, timing),
         *_clusters(survey.clusters),
         *_container_clusters(survey),
@@ -85,12 +88,15 @@ def _scrapes(found: Freshness, window: float, given: float, of: str) -> Iterator
         f"{part.interval_seconds:g} s"
         for part in found.slow[:MOST_NAMED]
     )
-    scraped = f"the {of} are scraped every {found.interval_seconds:g} s{slow}"
+    series = "the services of the mesh" if of == MESH else of
+    scraped = f"{series} are scraped every {found.interval_seconds:g} s{slow}"
     if window > given:
         yield Remark(
             "scrapes",
             f"{scraped}: their rates are over {window:g} s",
-            f"a shorter scrape_interval gives faster alerts; write recording rules with window_seconds = {window:g}",
+            "a shorter scrape_interval gives faster alerts"
+            + (f"; recording rules must be written with window_seconds = {window:g}" if of == MESH else ""),
+            of=of,
         )
     longest = max([found.interval_seconds, *(part.interval_seconds for part in found.slow)])
     if window < ENOUGH_SCRAPES * longest:
@@ -100,6 +106,7 @@ def _scrapes(found: Freshness, window: float, given: float, of: str) -> Iterator
             f"set window_seconds = {SCRAPES_PER_WINDOW * longest:g}, or scrape_interval to "
             f"{window / SCRAPES_PER_WINDOW:g} s",
             f"window_seconds = {SCRAPES_PER_WINDOW * longest:g}",
+            of,
         )
 
 

@@ -281,7 +281,9 @@ class PrometheusSource:
         try:
             snapshot = self._assemble(found, at)
         except InvalidSnapshot as error:
-            return replace(poll, why=self._plan.explain_empty(str(error)))
+            seen = found[SERVICES]["requests"].numbers.size or found[CALLS]["requests"].numbers.size
+            why = str(error) if seen else f"no service has a request rate over the last {self._plan.window_seconds:g} s"
+            return replace(poll, why=self._plan.explain_empty(why))
         return replace(
             poll,
             snapshot=snapshot,

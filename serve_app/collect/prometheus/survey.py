@@ -34,12 +34,16 @@ from serve_app.collect.prometheus.groups import (
     JOB,
     LONG,
     NEWEST,
+    ORIGIN_LABELS,
     REPLICA_LABELS,
+    REQUESTS,
     SHORT,
     SeriesGroup,
-    group_queries,
+    group_query,
     label_values,
     read_groups,
+    some_of_each_part,
+    weigh,
 )
 from serve_app.collect.prometheus.match import EVERYTHING, Match, escape, matched_metrics, range_selectors
 from serve_app.collect.prometheus.query import Query
@@ -209,20 +213,38 @@ class Surveyor:
         return answers
 
     def _groups(self, queries: SurveyedQueries, match: Match, look: "_Look") -> "_Groups":
-        arrival = (LONG, SHORT, NEWEST)
-        texts = {
-            "services": group_queries(queries.services, match),
-            "calls": group_queries(queries.calls, match, arrival),
-            "containers": group_queries(queries.containers, EVERYTHING, arrival),
+        kinds = {
+            "services": (queries.services, match),
+            "calls": (queries.calls, match),
+            "containers": (queries.containers, EVERYTHING),
         }
-        answers = self._ask({f"{of}/{part}": text for of, parts in texts.items() for part, text in parts.items()}, look)
+        answers: dict[str, dict[str, QueryAnswer]] = {kind: {} for kind in kinds}
 
-        def read(of: str, query: Query) -> list[SeriesGroup]:
-            return read_groups(query, {part: answers[f"{of}/{part}"] for part in texts[of]})
+        def ask(fact: str, matches: Mapping[str, Match]) -> None:
+            texts = {kind: group_query(kinds[kind][0], one, fact) for kind, one in matches.items()}
+            asked = self._ask({kind: text for kind, text in texts.items() if text}, look)
+            for kind, answer in asked.items():
+                answers[kind][fact] = answer
 
-        return _Groups(
-            read("services", queries.services), read("calls", queries.calls), read("containers", queries.containers)
-        )
+        def read() -> dict[str, list[SeriesGroup]]:
+            return {kind: read_groups(query, answers[kind]) for kind, (query, _) in kinds.items()}
+
+        ask(NEWEST, {kind: of_kind for kind, (_, of_kind) in kinds.items()})
+        found = read()
+        some = {
+            kind: some_of_each_part(query, found[kind], of_kind)
+            for kind, (query, of_kind) in kinds.items()
+            if found[kind]
+        }
+        ask(LONG, some)
+        young = {kind: some[kind] for kind in some if not len(answers[kind][LONG].samples)}
+        ask(SHORT, young)
+        if self._cluster_label or varying_labels(found["services"], ORIGIN_LABELS):
+            ask(REQUESTS, {"services": match})
+        found = read()
+        for groups in found.values():
+            weigh(groups)
+        return _Groups(found["services"], found["calls"], found["containers"])
 
     def _why_unmatched(self, query: Query, look: "_Look") -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
         """The labels of the setting that no series of the mesh has, and the values of the others."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from serve_app.doctor.picture import draw_picture
+from serve_app.doctor.picture import BusyService, draw_picture
 
 AT = datetime(2026, 7, 1, tzinfo=UTC)
 Calls = Mapping[tuple[str, str], float]
@@ -44,7 +44,7 @@ def mesh(calls: Calls = SHOP, **nodes: Mapping[str, float]) -> MeshSnapshot:
 def test_the_picture_of_a_sound_mesh() -> None:
     picture = draw_picture(mesh())
     assert (picture.services, picture.calls, picture.entry_points) == (5, 4, ("shop/gw",))
-    assert picture.busiest[:2] == (("shop/gw", 60.0), ("shop/web", 60.0))
+    assert picture.busiest[:2] == (BusyService("shop/gw", 60.0), BusyService("shop/web", 60.0))
     assert picture.odd == ()
 
 
@@ -72,6 +72,12 @@ def test_services_without_callers_beside_the_entry_points() -> None:
     assert draw_picture(snapshot).odd == (f"shop/cron {words}",)
     assert draw_picture(snapshot, ["shop/cron"]).odd == (f"shop/gw {words}",)
     assert draw_picture(snapshot, ["shop/gw", "shop/cron"]).odd == ()
+
+
+def test_a_service_without_a_known_rate_is_not_busy() -> None:
+    picture = draw_picture(mesh(cart={"request_rate": np.nan}))
+    assert "shop/cart" not in [one.id for one in picture.busiest]
+    assert len(picture.busiest) == 4
 
 
 def test_calls_with_crossed_quantiles_are_counted() -> None:

@@ -33,3 +33,6 @@ KNOWN = {
         traefik(),
     )
 }
+# The kinds whose recording rules are shipped in one file. `kubectl apply` refuses objects above 256 KiB; the rules of
+# all kinds are larger.
+SHIPPED_RULES = ("istio", "opentelemetry", "linkerd", "envoy")

@@ -1,5 +1,6 @@
 """Recording rules: the shipped files match the dialects, and queries read what the rules record."""
 
+import json
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 from model.snapshot import MeshSnapshot
 from serve_app.cli import app
 from serve_app.collect.prometheus.detect import MeshSource
-from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.dialects.known import KNOWN, SHIPPED_RULES
 from serve_app.collect.prometheus.rules import recording_rules, render_rules
 from serve_app.collect.prometheus.source import CALLS, SERVICES, Poll
 from serve_app.doctor.telemetry import check_telemetry
@@ -38,6 +39,27 @@ def test_the_shipped_file_is_what_the_command_prints(file: str, arguments: list[
     printed = CliRunner().invoke(app, ["rules", *arguments])
     assert printed.exit_code == 0
     assert (FOLDER / file).read_text() == printed.stdout, "dialects have changed, run: make rules"
+
+
+def test_the_shipped_file_fits_into_an_object_of_kubernetes() -> None:
+    """``kubectl apply`` keeps the object in an annotation of at most 256 KiB."""
+    printed = CliRunner().invoke(app, ["rules"]).stdout
+    assert [group["name"] for group in yaml.safe_load(printed)["groups"]] == [f"tagae-{name}" for name in SHIPPED_RULES]
+    assert len(json.dumps(printed)) < 0.9 * 2**18
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN.keys() - set(SHIPPED_RULES)))
+def test_rules_of_every_other_kind_fit_alone(name: str) -> None:
+    printed = CliRunner().invoke(app, ["rules", "--source", name])
+    assert printed.exit_code == 0
+    assert [group["name"] for group in yaml.safe_load(printed.stdout)["groups"]] == [f"tagae-{name}"]
+    assert len(json.dumps(printed.stdout)) < 0.9 * 2**18
+
+
+def test_an_unknown_kind_is_refused_with_the_kinds_that_exist() -> None:
+    printed = CliRunner().invoke(app, ["rules", "--source", "istoi"])
+    assert printed.exit_code == 2
+    assert "istio-ambient" in printed.output
 
 
 def test_names_follow_the_convention_and_are_unique() -> None:
