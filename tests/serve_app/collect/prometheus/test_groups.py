@@ -32,6 +32,6 @@ def test_empty_labels_are_written_as_null_or_left_out() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_what_is_not_a_number_is_not_known(value: float) -> None:
-    web = {"namespace": "shop", "service": "web"}
+    web: dict[str, str | None] = {"namespace": "shop", "service": "web"}
     groups = read_groups(BY_SERVICE, {part: answer((web, value)) for part in (LONG, SHORT, NEWEST, REQUESTS)})
     assert [(one.counts, one.newest, one.requests) for one in groups] == [({}, None, 0.0)]
