@@ -68,16 +68,20 @@ _RPC = (
 def http_series(world: World, rng: Random, scraping: Scraping) -> Iterator[Counter]:
     """Instrumented processes, some of which are migrated to another convention and export both meanwhile."""
     protocol = {one: rng.choice((_HTTP, _HTTP, _RPC)) for one in world.services}
+    # Without a namespace of Kubernetes, a host is taken to be in its caller's.
+    one_namespace = len({one.namespace for one in world.services}) == 1
     resource = rng.choice((_scraped, _received, _collected))
+    in_kubernetes = not one_namespace or (world.naming.has_namespaces and rng.random() < 0.5)
     named_by = "" if world.naming.has_namespaces else rng.choice(("", *_NAMED_BY))
     for service in world.services:
         sides = [("server", service, world.into(service))]
         sides += [("client", one.destination, [one]) for one in world.out_of(service)]
         for process, share in scraping.processes(rng, service.workload):
             own = resource(service, process, world)
+            own |= {"k8s_namespace_name": service.namespace} if in_kubernetes else {}
+            exported = {len(one): process.rng.choices(one, k=2) for one in (_HTTP, _RPC)}
             for side, to, traffic in sides:
-                conventions = {one.metric: one for one in process.rng.choices(protocol[to], k=2)}
-                for convention in conventions.values():
+                for convention in {one.metric: one for one in exported[len(protocol[to])]}.values():
                     peer = _peer(service, to, convention.host, named_by, process.rng) if side == "client" else {}
                     yield from _durations(process, {**own, **peer}, side, convention, traffic, share)
 
@@ -90,7 +94,7 @@ def _durations(
         yield from process.histogram(metric, {**labels, **outcome}, some, share, convention.unit)
 
 
-def _scraped(service: Service, process: Process, world: World) -> Labels:
+def _scraped(service: Service, process: Process, world: World) -> dict[str, str]:
     """Labels of Beyla, or of an SDK that Prometheus scrapes."""
     job = _job(service, world)
     if not world.naming.has_namespaces:
@@ -98,19 +102,18 @@ def _scraped(service: Service, process: Process, world: World) -> Labels:
     return {
         "service_name": service.name,
         "service_namespace": service.namespace,
-        "k8s_namespace_name": service.namespace,
         "k8s_pod_name": process.pod,
         "namespace": "monitoring",
         "job": job,
     }
 
 
-def _received(service: Service, process: Process, world: World) -> Labels:
+def _received(service: Service, process: Process, world: World) -> dict[str, str]:
     """Labels of an SDK that sends to Prometheus."""
     return {"job": _job(service, world), "instance": f"id-of-{process.pod}", "pod": ""}
 
 
-def _collected(service: Service, process: Process, world: World) -> Labels:
+def _collected(service: Service, process: Process, world: World) -> dict[str, str]:
     """Labels of an SDK that sends to a collector, which Prometheus scrapes."""
     exported = {"exported_job": _job(service, world), "exported_instance": f"id-of-{process.pod}"}
     return {**exported, **_COLLECTOR, "instance": "10.0.0.9:8889", "pod": "otel-collector-0"}
