@@ -1,9 +1,9 @@
 """What is read from a Prometheus is the truth, in each dialect, for 200 random meshes."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
 

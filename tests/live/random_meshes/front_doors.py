@@ -62,9 +62,7 @@ def traefik_series(world: World, rng: Random, scraping: Scraping) -> Iterator[Co
             for code, some in outcomes(traffic, "200", "502"):
                 own = {**target, **labels, "code": code, "protocol": "http"}
                 yield process.counter(f"traefik_{metric}_requests_total", own, total(some) * share)
-                yield from process.histogram(
-                    f"traefik_{metric}_request_duration_seconds", own, some, share, unit=1.0
-                )
+                yield from process.histogram(f"traefik_{metric}_request_duration_seconds", own, some, share, unit=1.0)
     yield from istio_series(world.behind, rng, scraping)
 
 
