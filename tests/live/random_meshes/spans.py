@@ -158,12 +158,11 @@ def span_series(world: World, rng: Random, scraping: Scraping) -> Iterator[Count
     named_by = "" if world.naming.has_namespaces else rng.choice(("", *_NAMED_BY) if are_hosts else _NAMED_BY)
     for system in systems.values():
         for one in world.traffic:
-            spans: list[tuple[str, Service, dict[str, str]]] = [
-                ("CONSUMER" if rng.random() < 0.2 else "SERVER", one.destination, {})
-            ]
+            spans: list[tuple[str, Service, Labels]] = []
+            spans.append(("CONSUMER" if rng.random() < 0.2 else "SERVER", one.destination, {}))
             if one.source:
                 peer = _peer(one.source, one.destination, "server_address", named_by, rng)
-                spans.append(("PRODUCER" if rng.random() < 0.2 else "CLIENT", one.source, dict(peer)))
+                spans.append(("PRODUCER" if rng.random() < 0.2 else "CLIENT", one.source, peer))
             for kind, at, more in spans:
                 own = {"span_kind": f"SPAN_KIND_{kind}", "span_name": f"{one.source.id if one.source else ''} GET"}
                 own |= {system.service: at.name, **more}
