@@ -62,7 +62,7 @@ class Process:
         return self.labels["pod"]
 
     def counter(self, metric: str, labels: Labels, rate: float) -> Counter:
-        """A counter of this process; ``labels`` replace those of the scrape."""
+        """A counter of this process; ``labels`` replace the labels of the scrape."""
         text = ",".join(f'{key}="{value}"' for key, value in {**self.labels, **labels}.items())
         return Counter(f"{metric}{{{text}}}", rate, self.offset, self.resets)
 
