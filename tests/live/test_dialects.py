@@ -442,6 +442,16 @@ def traefik_resources(out: Written) -> None:
     traefik(out, "kubernetescrd", "http-web", exported=True)
 
 
+def traefik_ports(out: Written) -> None:
+    """A service whose name ends like a port, and a port with a hyphen."""
+    plain = Written(out.begin)
+    traefik(plain, "kubernetescrd", "http-web")
+    for metric, rows in plain.rows.items():
+        for labels, grows, value in rows:
+            named = {name: text.replace("shop-web-", "shop-cart-web-") for name, text in labels.items()}
+            out.rows.setdefault(metric, []).append((named, grows, value))
+
+
 def traefik_services_only(out: Written) -> None:
     traefik(out, entry=False)
 
@@ -547,6 +557,13 @@ CASES = {
     "traefik": Case(traefik, "traefik", names=SPLIT, services={TRAEFIK: AT_THE_DOOR, **FRONT}, calls=TRAEFIK_DOOR),
     "traefik-resources": Case(
         traefik_resources, "traefik", names=SPLIT, services={TRAEFIK: AT_THE_DOOR, **FRONT}, calls=TRAEFIK_DOOR
+    ),
+    "traefik-ports": Case(
+        traefik_ports,
+        "traefik",
+        names={**SPLIT, WEB: "shop/cart-web"},
+        services={TRAEFIK: AT_THE_DOOR, **FRONT},
+        calls=TRAEFIK_DOOR,
     ),
     "traefik-services-only": Case(
         traefik_services_only,

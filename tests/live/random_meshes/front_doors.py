@@ -42,7 +42,7 @@ def nginx_series(world: World, rng: Random, scraping: Scraping) -> Iterator[Coun
 
 
 def traefik_series(world: World, rng: Random, scraping: Scraping) -> Iterator[Counter]:
-    """Traefik. The metrics of entry points may be left out, because the metrics of services show the same."""
+    """Traefik. The metrics of entry points may be left out, if they show the same as the metrics of services."""
     door = _door(world)
     label = rng.choice(("service", "exported_service"))
     ending = rng.choice(("80@kubernetes", "http-web@kubernetescrd", "web@kubernetescrd", "8080@kubernetesgateway"))

@@ -61,7 +61,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class FrontDoor:
-    """An ingress controller, with its name in the mesh; it may have a sidecar of the mesh."""
+    """An ingress controller with its name in the mesh; it may have a sidecar of the mesh."""
 
     service: Service
     in_mesh: bool
