@@ -84,7 +84,7 @@ class Survey:
         replicas: servers that scrape the same targets; None if there is no such pair, or its duplicates are removed.
         same_jobs: scrape jobs that see the same services with the same traffic; empty if there are none.
         container_clusters: label and number of the clusters of containers, where the mesh has no such label.
-        match: matchers of what is read.
+        match: matchers of the series that are read.
         absent: labels of the setting ``match`` that no series of the mesh has; they are not used.
         unlabelled: metrics of which no series has the label of the setting ``cluster_label``.
         unmatched: labels of the setting ``match`` whose values no series of the mesh has, with the values that exist.
