@@ -238,6 +238,20 @@ def test_each_source_has_an_example() -> None:
     assert [name for name in KNOWN if f"`{name}`" not in page.read_text("utf-8")] == []
 
 
+def test_readme_and_operations_name_each_source() -> None:
+    names = {  # as people call them
+        "istio-ambient": "ambient",
+        "opentelemetry": "service graph",
+        "opentelemetry-http": "HTTP metrics of OpenTelemetry",
+        "span-metrics": "span metrics",
+        "nginx-ingress": "ingress-nginx",
+    }
+    section = README.read_text("utf-8").partition("## Your own mesh in five minutes")[2].partition("\n## ")[0].lower()
+    assert [name for name in KNOWN if names.get(name, name).lower() not in section] == []
+    operations = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    assert [name for name in KNOWN if f"`{name}`" not in operations] == []
+
+
 def test_tables_match_the_results() -> None:
     assert [
         path for path, name, text in tables() if insert_table(path.read_text("utf-8"), name, text) != path.read_text()

@@ -96,7 +96,7 @@ def _print_picture(console: Console, picture: "MeshPicture") -> None:
     """The mesh, as a reader should recognise it."""
     busiest = Table.grid(padding=(0, 2))
     busiest.add_column(overflow="fold")
-    busiest.add_column(justify="right", no_wrap=True)
+    busiest.add_column(justify="right", overflow="fold")
     for one in picture.busiest:
         busiest.add_row(Text(one.id), f"{one.request_rate:,.1f} requests/s")
     table = Table(box=None, show_header=False, padding=(0, 1))

@@ -39,11 +39,13 @@ def arrival_findings(
 
 
 def _usual(survey: Survey) -> Iterator[tuple[tuple[str, str], Finding]]:
-    """What is as it should be, each with its subject and what it is about, as in remarks."""
+    """What needs no remedy, each with its subject and what it is about, as in remarks."""
     arriving = ((MESH, survey.mesh), (CONTAINERS, survey.containers))
     for of, one in arriving:
         if one.interval_seconds is not None:
             yield ("scrapes", of), Finding("scrapes", "ok", f"{of}: every {one.interval_seconds:g} s")
+        elif one.newest_seconds is not None:
+            yield ("scrapes", of), Finding("scrapes", "ok", f"{of}: not known yet, its series are too young")
     ages = [f"{of}: {one.newest_seconds:.0f} s old" for of, one in arriving if one.newest_seconds is not None]
     if ages:
         yield ("newest sample", ""), Finding("newest sample", "ok", "; ".join(ages))

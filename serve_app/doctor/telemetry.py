@@ -288,8 +288,7 @@ def _rules(poll: Poll, kinds: Sequence[str], mesh: MeshSettings, collector: Coll
 def _connection(poll: Poll, mesh: MeshSettings, kinds: Sequence[str]) -> Iterator[Finding]:
     address = mesh.prometheus.partition("?")[0]  # its parameters may hold a secret
     if poll.snapshot is None:
-        remedy = "" if "check" in poll.why else f"check {address} and what it scrapes"
-        yield Finding("mesh", "problem", poll.why, remedy)
+        yield Finding("mesh", "problem", poll.why, _remedy(poll, address))
     else:
         warned = {text for answer in poll.answers.values() for text in answer.warnings if not is_hint(text)}
         remedy = f"Prometheus warns: {'; '.join(sorted(warned))}" if warned else ""
@@ -297,3 +296,13 @@ def _connection(poll: Poll, mesh: MeshSettings, kinds: Sequence[str]) -> Iterato
     if kinds:
         found = f"{', '.join(kinds)}{', found by its metrics' if mesh.source == 'auto' else ''}"
         yield Finding("source", "ok", found)
+
+
+def _remedy(poll: Poll, address: str) -> str:
+    """What to do about a mesh of which nothing can be read, unless the problem says it."""
+    if "check" in poll.why:
+        return ""
+    arrival = poll.survey.mesh if poll.survey else None
+    if arrival and arrival.newest_seconds is not None and arrival.interval_seconds is None:
+        return "its series are too young: a rate needs two scrapes; wait a minute and ask again"
+    return f"check {address} and what it scrapes"

@@ -117,7 +117,7 @@ def read_secret(file: Path) -> str:
 
 
 def read_headers(file: Path) -> dict[str, str]:
-    """Read a secret file of headers, one ``name: value`` a line; empty lines are skipped.
+    """Read a secret file of headers, one ``name: value`` a line; empty lines and comments (``#``) are skipped.
 
     Raises:
         SecretUnreadable: if it cannot be read. The message names the file, never its content.
@@ -125,7 +125,7 @@ def read_headers(file: Path) -> dict[str, str]:
     headers = {}
     for number, line in enumerate(_read_text(file).splitlines(), 1):
         name, colon, value = (part.strip() for part in line.partition(":"))
-        if not line.strip():
+        if not line.strip() or line.lstrip().startswith("#"):
             continue
         if not (colon and HEADER_NAME.fullmatch(name) and value.isascii() and value.isprintable()):
             raise SecretUnreadable(f"{file}, line {number}: expected `name: value` in ASCII")
@@ -135,7 +135,7 @@ def read_headers(file: Path) -> dict[str, str]:
 
 def _read_text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")  # editors of Windows begin files with a mark
     except (OSError, UnicodeDecodeError) as error:
         raise SecretUnreadable(f"expected a readable file {file}, came {type(error).__name__}") from None
 

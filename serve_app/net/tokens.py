@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,7 +41,7 @@ class TokenSource(Protocol):
         """A server refused this token: the next call of :meth:`token` gets another one."""
 
 
-class CachedTokens:
+class CachedTokens(ABC):
     """Keeps the token of an issuer until shortly before it ends; a :class:`TokenSource`.
 
     Subclasses implement :meth:`fetch`.
@@ -76,13 +77,13 @@ class CachedTokens:
             if token == self._token and now >= self._rejected_at + PAUSE_SECONDS:
                 self._token, self._rejected_at = "", now
 
+    @abstractmethod
     def fetch(self) -> tuple[str, float]:
         """A new token and its lifetime, s.
 
         Raises:
             NoToken, SecretUnreadable: as :meth:`TokenSource.token`.
         """
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,6 +207,28 @@ def plain_spans(out: Written) -> None:
     tempo_spans(out)
 
 
+def exponents(out: Written) -> None:
+    """Bounds in milliseconds, as numbers with an exponent."""
+    plain = Written(out.begin)
+    connector_spans(plain)
+    for metric, rows in plain.rows.items():
+        for labels, grows, value in rows:
+            bound = {"le": f"{float(labels['le']):e}"} if labels.get("le", "+Inf") != "+Inf" else {}
+            out.rows.setdefault(metric, []).append(({**labels, **bound}, grows, value))
+
+
+def dotted_names(out: Written) -> None:
+    """The callee is named as its service is, with a dot; also where its host is known."""
+    plain = Written(out.begin)
+    connector_spans(plain)
+    for metric, rows in plain.rows.items():
+        for labels, grows, value in rows:
+            named = {name: "ledger.v2" if text == "ledger" else text for name, text in labels.items()}
+            if "server_address" in named:
+                named |= {"peer_service": named["server_address"], "server_address": "a.host.elsewhere"}
+            out.rows.setdefault(metric, []).append((named, grows, value))
+
+
 def graph(out: Written) -> None:
     edges = {("user", WEB[1]): SERVICES[WEB], **{(a[1], b[1]): traffic for (a, b), traffic in CALLS.items()}}
     for (client, server), traffic in edges.items():
@@ -420,6 +442,16 @@ def traefik_resources(out: Written) -> None:
     traefik(out, "kubernetescrd", "http-web", exported=True)
 
 
+def traefik_ports(out: Written) -> None:
+    """A service whose name ends like a port, and a port with a hyphen."""
+    plain = Written(out.begin)
+    traefik(plain, "kubernetescrd", "http-web")
+    for metric, rows in plain.rows.items():
+        for labels, grows, value in rows:
+            named = {name: text.replace("shop-web-", "shop-cart-web-") for name, text in labels.items()}
+            out.rows.setdefault(metric, []).append((named, grows, value))
+
+
 def traefik_services_only(out: Written) -> None:
     traefik(out, entry=False)
 
@@ -481,6 +513,8 @@ CASES = {
         without_latency=frozenset({("shop", "ledger")}),
     ),
     "spans-connector": Case(connector_spans, "span-metrics", names=NO_NAMESPACES),
+    "spans-exponents": Case(exponents, "span-metrics", names=NO_NAMESPACES),
+    "spans-dotted-names": Case(dotted_names, "span-metrics", names={**NO_NAMESPACES, LEDGER: "default/ledger.v2"}),
     "spans-tempo": Case(tempo_spans, "span-metrics", names=NO_NAMESPACES),
     "spans-twice": Case(plain_spans, "span-metrics", names=NO_NAMESPACES),
     "spans-beside-graph": Case(
@@ -523,6 +557,13 @@ CASES = {
     "traefik": Case(traefik, "traefik", names=SPLIT, services={TRAEFIK: AT_THE_DOOR, **FRONT}, calls=TRAEFIK_DOOR),
     "traefik-resources": Case(
         traefik_resources, "traefik", names=SPLIT, services={TRAEFIK: AT_THE_DOOR, **FRONT}, calls=TRAEFIK_DOOR
+    ),
+    "traefik-ports": Case(
+        traefik_ports,
+        "traefik",
+        names={**SPLIT, WEB: "shop/cart-web"},
+        services={TRAEFIK: AT_THE_DOOR, **FRONT},
+        calls=TRAEFIK_DOOR,
     ),
     "traefik-services-only": Case(
         traefik_services_only,

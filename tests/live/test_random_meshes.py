@@ -1,9 +1,9 @@
 """What is read from a Prometheus is the truth, in each dialect, for 200 random meshes."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
 
@@ -15,21 +15,9 @@ from serve_app.collect.prometheus.source import Poll
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.history import prometheus_with_text
 from tests.live.programs import missing_programs
-from tests.live.random_meshes import (
-    BOUNDS_MS,
-    NAMES,
-    OTHER_NAMES,
-    Counter,
-    Naming,
-    Scraping,
-    Traffic,
-    World,
-    envoy_series,
-    istio_series,
-    linkerd_series,
-    opentelemetry_series,
-    random_world,
-)
+from tests.live.random_meshes.kinds import KINDS, WITHOUT_LATENCY
+from tests.live.random_meshes.processes import BOUNDS_MS, Counter, Scraping
+from tests.live.random_meshes.world import Traffic, World, random_world, total
 from tests.live.series import Export
 
 NEEDS = ("prometheus", "promtool")
@@ -44,26 +32,8 @@ CLOSE = 0.03
 COLLECTOR = CollectorSettings()
 REPLICAS = ({"prometheus_replica": "a"}, {"prometheus_replica": "b"})
 
-Writer = Callable[[World, Random, Scraping], Iterator[Counter]]
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of mesh: how its series are written, and its names."""
-
-    write: Writer
-    naming: Naming = field(default_factory=Naming)
-
-
-KINDS = {
-    "istio": Kind(istio_series),
-    "linkerd": Kind(linkerd_series, Naming(entry_has_service=False)),
-    "opentelemetry": Kind(
-        opentelemetry_series, Naming(NAMES + OTHER_NAMES, has_namespaces=False, other_workloads=False)
-    ),
-    "envoy": Kind(envoy_series, Naming(other_workloads=False)),
-}
-MESHES = 200 // len(KINDS)  # of each kind
+QUANTILES = {"p50": 0.5, "p99": 0.99}
+MESHES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,25 +60,28 @@ class Read:
 def meshes(tmp_path_factory: pytest.TempPathFactory) -> list[Read]:
     """All meshes, written into one Prometheus, one after the other, and read as the collector does."""
     folder = tmp_path_factory.mktemp("random")
-    drawn = [(kind, seed) for kind in KINDS for seed in range(MESHES)]
+    kinds = list(KINDS)
+    drawn = [(kinds[number % len(kinds)], number // len(kinds)) for number in range(MESHES)]
     first = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1) - APART * len(drawn)
     begins = [first + APART * i for i in range(len(drawn))]
     worlds = []
     families: dict[str, list[tuple[Counter, datetime, Scraping]]] = {}
     for (kind, seed), begin in zip(drawn, begins, strict=True):
         rng, of = Random(f"{kind} {seed}"), KINDS[kind]
-        worlds.append(random_world(rng, of.naming))
+        worlds.append(random_world(rng, rng.choice(of.namings)))
         step = rng.choice((5.0, 10.0, 15.0))
         replicas = REPLICAS if rng.random() < 0.25 else ({},)
         scraping = Scraping(step, math.ceil(MINUTES * 60 / step), replicas)
-        for one in of.write(worlds[-1], rng, scraping):
+        counters = list(of.write(worlds[-1], rng, scraping))
+        assert len({one.name for one in counters}) == len(counters), (kind, seed)  # or series would be mixed
+        for one in counters:
             families.setdefault(one.name.split("{")[0], []).append((one, begin, scraping))
     text = folder / "openmetrics.txt"
     with text.open("w", encoding="utf-8") as out:
-        for metric, counters in families.items():
+        for metric, series in families.items():
             counter = metric.endswith("_total")
             out.write(f"# TYPE {metric.removesuffix('_total')} {'counter' if counter else 'unknown'}\n")
-            for one, begin, scraping in counters:
+            for one, begin, scraping in series:
                 one.write(out, begin.timestamp(), scraping.reads, scraping.step)
         out.write("# EOF\n")
     with prometheus_with_text(text, folder, first, Export(375.0)) as monitor:
@@ -137,7 +110,7 @@ def test_services_and_calls(meshes: Sequence[Read]) -> None:
 def test_rates_and_failures(meshes: Sequence[Read]) -> None:
     for read in meshes:
         for what, features, traffic in _measured(read):
-            rate = sum(one.rate for one in traffic)
+            rate = total(traffic)
             # A service fails as often as it says or as its callers say, whichever is more.
             inside = [one for one in traffic if one.source]
             failing = max(_failing(traffic), _failing(inside)) if inside else _failing(traffic)
@@ -148,7 +121,8 @@ def test_rates_and_failures(meshes: Sequence[Read]) -> None:
 def test_quantiles(meshes: Sequence[Read]) -> None:
     for read in meshes:
         for what, features, traffic in _measured(read):
-            for name, share in (("p50", 0.5), ("p99", 0.99)):
+            for name in QUANTILES.keys() & features:
+                share = QUANTILES[name]
                 low, high = _bucket_around(traffic, share)
                 assert low <= features[name] <= high, (read.kind, read.seed, what, name, traffic)
 
@@ -158,8 +132,9 @@ def _measured(read: Read) -> Iterator[tuple[str, dict[str, float], list[Traffic]
     snapshot = read.snapshot
     for service in read.world.services:
         i = read.row(service.id)
-        assert snapshot.node_observed[i, :4].all(), (read.kind, read.seed, service)
-        yield service.id, _values(snapshot.node_features[i].tolist(), NODE_METRICS), read.world.into(service)
+        known = 2 if service in WITHOUT_LATENCY else 4
+        assert snapshot.node_observed[i, :known].all(), (read.kind, read.seed, service)
+        yield service.id, _values(snapshot.node_features[i, :known].tolist(), NODE_METRICS), read.world.into(service)
     number = {ends: k for k, ends in enumerate(map(tuple, snapshot.edge_index.T.tolist()))}
     for one in read.world.traffic:
         if one.source:
@@ -177,13 +152,12 @@ def _values(row: Sequence[float], metrics: Sequence[str]) -> dict[str, float]:
 
 def _failing(traffic: Sequence[Traffic]) -> float:
     """Share of the requests that fail."""
-    return sum(one.rate * one.failing for one in traffic) / sum(one.rate for one in traffic)
+    return sum(one.rate * one.failing for one in traffic) / total(traffic)
 
 
 def _bucket_around(traffic: Sequence[Traffic], share: float) -> tuple[float, float]:
     """The bounds of the bucket of this quantile and of its neighbours, s."""
-    total = sum(one.rate for one in traffic)
-    faster = [sum(one.faster(bound / 1000) for one in traffic) / total for bound in BOUNDS_MS]
+    faster = [sum(one.faster(bound / 1000) for one in traffic) / total(traffic) for bound in BOUNDS_MS]
     at = next((i for i, each in enumerate(faster) if each >= share), len(BOUNDS_MS))
     bounds = (0.0, *(bound / 1000 for bound in BOUNDS_MS), math.inf)
     close = [i for i in (at - 1, at, at + 1) if 0 <= i <= len(BOUNDS_MS)]

@@ -338,8 +338,8 @@ def test_matchers_restrict_the_metrics_that_have_the_label(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("label", ["cluster", "k8s_cluster_name", "environment"])
 def test_metrics_that_only_another_mesh_has_do_not_count(tmp_path: Path, label: str) -> None:
-    """The pods of the other mesh have native sidecars with limits; those of this one have none."""
-    parts = [istio(**{label: "prod"}), istio(3.0, **{label: "staging"})]
+    """The pods of the other mesh have native sidecars with limits; pods of this mesh have none."""
+    parts = [istio(40.0, **{label: "prod"}), istio(3.0, **{label: "staging"})]
     states = []
     for used, state in (containers(0.5, **{label: one}) for one in ("prod", "staging")):
         parts.append(used)
@@ -430,6 +430,15 @@ def test_one_server_of_a_pair_is_read_and_the_other_one_when_it_stops(
     assert rates == pytest.approx([40.0] * len(polls), rel=0.1)
     assert "replicas" in subjects(polls[0])
     assert "reading b" in polls[-1].why
+
+
+def test_two_jobs_that_scrape_the_same_targets_are_named(tmp_path: Path) -> None:
+    jobs = [Scraped(istio(job=job)) for job in ("envoy-stats", "kubernetes-pods")]
+    with prometheus_of(tmp_path, *jobs) as mesh:
+        both, one = mesh.poll(), mesh.poll(match={"job": "envoy-stats"})
+    assert 'match = {job = "envoy-stats"}' in both.why
+    assert subjects(both) == ["jobs"]
+    assert (value(one, "shop/web"), one.why) == (pytest.approx(40, rel=0.01), "")
 
 
 def test_a_label_of_replicas_of_pods_is_no_pair(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 import numpy as np
@@ -27,6 +28,7 @@ from urllib3.util import Retry
 
 from serve_app.collect.prometheus.completeness import missing_parts
 from serve_app.collect.prometheus.refusals import (
+    API_PATH,
     LOGIN,
     MAY_BE_THE_METHOD,
     MOST_DETAIL,
@@ -78,7 +80,7 @@ class _Sample(msgspec.Struct, gc=False):
 
 class _Data(msgspec.Struct):
     resultType: str | None = None  # noqa: N815 - Prometheus' name
-    result: list[_Sample] | None = None
+    result: list[_Sample | None] | None = None
 
 
 class _Body(msgspec.Struct):
@@ -218,11 +220,12 @@ class _Reply(requests.Response):
             raise QueryFailed("unreadable", f"{error} in {len(self.content)} bytes") from error
         if body.status == "error":
             raise QueryFailed("refused", body.error or "an error without a message")
-        if body.data is None or (body.data.resultType or ("" if body.data.result else "vector")) != "vector":
-            found = (body.data or _Data()).resultType or body.error or "no data"
+        data = body.data or (_Data() if body.status == "success" and not body.error else None)
+        if data is None or (data.resultType or ("" if data.result else "vector")) != "vector":
+            found = (data or _Data()).resultType or body.error or "no data"
             raise QueryFailed("unreadable", f"expected an instant vector, got {found!r}")
         decoded = _DecodedReply(
-            _to_samples(body.data.result or ()),
+            _to_samples([one for one in data.result or () if one is not None]),
             tuple(filter(None, body.warnings or ())),
             tuple(filter(None, body.infos or ())),
             bool(body.isPartial),
@@ -236,7 +239,7 @@ class _Session(requests.Session):
     def __init__(self, endpoint: Endpoint, most_bytes: int, tokens: TokenSource | None) -> None:
         super().__init__()
         self._most_bytes = most_bytes
-        self._url = join_url(endpoint.url, QUERY_PATH)
+        self._url = query_url(endpoint.url)
         self._method = "POST"
         self._other_from = 0.0  # when the other method may be tried
         self._tokens = tokens
@@ -311,6 +314,15 @@ class _Session(requests.Session):
             if time.monotonic() > until:
                 raise requests.ReadTimeout("the reply was too slow")
         return b"".join(parts)
+
+
+def query_url(url: str) -> str:
+    """Where to send queries. People also give the address of the API, or of its queries."""
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/")
+    for end in (QUERY_PATH, API_PATH):
+        path = path.removesuffix(end)
+    return join_url(urlunsplit(parts._replace(path=path)), QUERY_PATH)
 
 
 class _Auth(AuthBase):

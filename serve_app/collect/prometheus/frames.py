@@ -20,6 +20,11 @@ VERBATIM = frozenset({BUCKET, "annotation", "value", "queue"})  # labels that ar
 _LABELS = msgspec.json.Decoder(dict[str, str | None] | None)  # some gateways write null for what is empty
 
 
+def read_labels(label_set: bytes) -> dict[str, str]:
+    """The labels of one sample that are not empty."""
+    return {name: value for name, value in (_LABELS.decode(label_set) or {}).items() if value}
+
+
 @dataclass(slots=True)
 class KeyIndex:
     """Numbers keys in the order in which they first appear. Columns are joined by number, because a lookup by name
@@ -126,14 +131,13 @@ class LabelReader:
         dropped = np.flatnonzero(numbers < 0)
         if not len(dropped):
             return None
-        values = _LABELS.decode(label_sets[int(dropped[0])]) or {}
+        values = read_labels(label_sets[int(dropped[0])])
         missing = tuple(
             label
             for label, part in zip(self.labels, self._key(values), strict=True)
             if not part and not label.startswith(OPTIONAL)
         )
-        present = {name: value for name, value in values.items() if value}
-        return DroppedSeries(len(dropped), len(numbers), present, missing)
+        return DroppedSeries(len(dropped), len(numbers), values, missing)
 
     def _read(self, label_set: bytes) -> int:
         key = self._key(_LABELS.decode(label_set) or {})

@@ -4,14 +4,14 @@ One rare query for each fact tells how the series of a mesh are scraped and wher
 that share these labels, so the answers are as long as the list of services, however many calls a mesh has.
 """
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import msgspec
-
 from serve_app.collect.prometheus.client import QueryAnswer, Samples
+from serve_app.collect.prometheus.frames import read_labels
 from serve_app.collect.prometheus.match import Match, range_selectors
 from serve_app.collect.prometheus.query import Query
 
@@ -122,20 +122,22 @@ def read_groups(query: Query, answers: Mapping[str, QueryAnswer]) -> list[Series
                 continue
             key = (service, (values.get(JOB, ""),), tuple(origin), tuple(origin.values()))
             group = groups.setdefault(key, SeriesGroup(service, values.get(JOB, ""), origin))
+            if not math.isfinite(value):
+                continue
             if part == LONG:
                 group.counts[LONG_SECONDS] = value
             elif part == SHORT:
                 group.counts[SHORT_SECONDS] = value
             elif part == NEWEST:
                 group.newest = value
-            elif value >= 0:  # NaN is not
+            elif value > 0:
                 group.requests += value
     return list(groups.values())
 
 
 def _rows(samples: Samples) -> Iterator[tuple[dict[str, str], float]]:
     for label_set, value in zip(samples.label_sets, samples.values.tolist(), strict=True):
-        yield msgspec.json.decode(label_set, type=dict[str, str]), value
+        yield read_labels(label_set), value
 
 
 def label_values(samples: Samples, labels: Sequence[str]) -> list[dict[str, str]]:

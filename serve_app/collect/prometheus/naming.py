@@ -161,9 +161,11 @@ def _unless(keys: Keys, promql: str, better: Sequence[str]) -> str:
 
 
 def _in_seconds(buckets: str, unit: float) -> str:
-    """Convert the bounds of buckets. PromQL cannot calculate with labels, but can append an exponent."""
+    """Convert the bounds of buckets. PromQL cannot calculate with labels, but can append an exponent, or move the point
+    of a number that has one: 2.5e+02 becomes 0.0025e+02."""
     if unit == 1:
         return buckets
     if unit != MILLISECONDS:
         raise ValueError(f"expected buckets in s or ms, got the unit {unit:g} s")
-    return f'label_replace({buckets}, "le", "${{1}}e-3", "le", "([0-9.]+)")'
+    scientific = f'label_replace({buckets}, "le", "0.00$1$2$3", "le", "([0-9])(?:[.]([0-9]*))?([eE][-+]?[0-9]+)")'
+    return f'label_replace({scientific}, "le", "${{1}}e-3", "le", "([0-9.]+)")'

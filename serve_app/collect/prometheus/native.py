@@ -28,7 +28,7 @@ def native(dialect: Dialect) -> Dialect:
     """The dialect with queries for native histograms. What needs single buckets finds none."""
     metrics = tuple(dict.fromkeys(metric for metric, _ in _histograms(dialect)))
 
-    def converted(queries: Any) -> dict[Role, Query]:
+    def convert_all(queries: Any) -> dict[Role, Query]:
         found: dict[Role, Query] = {}
         for role, query in queries.items():
             if role == "buckets":
@@ -41,8 +41,8 @@ def native(dialect: Dialect) -> Dialect:
     return replace(
         dialect,
         name=f"{dialect.name}{SUFFIX}",
-        services=converted(dialect.services),
-        calls=converted(dialect.calls),
+        services=convert_all(dialect.services),
+        calls=convert_all(dialect.calls),
         signature=signature,
         beside=tuple(native(one) for one in dialect.beside),
     )

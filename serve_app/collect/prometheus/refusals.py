@@ -7,7 +7,8 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 import requests
 
-QUERY_PATH = "/api/v1/query"
+API_PATH = "/api/v1"
+QUERY_PATH = f"{API_PATH}/query"
 MOST_DETAIL = 300  # characters of a failure's description
 _SEARCHED = 1 << 16  # bytes of a body in which a message is looked for
 
@@ -27,7 +28,7 @@ class QueryFailed(requests.RequestException):
 _STATUS: dict[int, Failure] = {
     206: "incomplete", 401: "forbidden", 403: "forbidden", 407: "forbidden", 429: "overloaded", 503: "overloaded",
 }  # fmt: skip
-MAY_BE_THE_METHOD = (403, 404, 405, 501)  # statuses with which gateways refuse POST or GET
+MAY_BE_THE_METHOD = (403, 404, 405, 411, 415, 501)  # statuses with which gateways refuse POST or GET
 _REDIRECTS = (301, 302, 303, 307, 308)
 LOGIN = (
     "is a login in front of this Prometheus? give the credentials that it accepts, or the address of Prometheus "

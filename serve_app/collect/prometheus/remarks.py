@@ -18,7 +18,7 @@ class Remark:
     """Something unusual about the series of a mesh.
 
     Attributes:
-        subject: what it is about: ``scrapes``, ``lag``, ``clusters``, ``replicas`` or ``match``.
+        subject: what it is about: ``scrapes``, ``lag``, ``clusters``, ``replicas``, ``jobs`` or ``match``.
         found: what was found.
         remedy: what it costs and what to do; empty if nothing needs to be done.
         setting: the line of `tagae.toml` that mends it; empty if no setting does.
@@ -67,6 +67,7 @@ def remark(survey: Survey, timing: PollTiming, cluster_label: str = "") -> tuple
         *_clusters(survey.clusters),
         *_container_clusters(survey),
         *_replicas(survey.replicas),
+        *_jobs(survey.same_jobs),
         *_match(survey, cluster_label),
     )
 
@@ -182,6 +183,17 @@ def _replicas(found: ServerPair | None) -> Iterator[Remark]:
             f"{len(found.parts)} Prometheus servers scrape the same targets ({_list_parts(found.parts, found.label)}): "
             f"reading {', '.join(found.read)}",
             f"remove duplicates by the label {found.label} where this Prometheus is queried",
+        )
+
+
+def _jobs(same: Sequence[str]) -> Iterator[Remark]:
+    if same:
+        yield Remark(
+            "jobs",
+            f"the scrape jobs {_some([job or 'none' for job in same])} see the same services with the same traffic",
+            "if they scrape the same targets, all rates are added: remove one of them, or set "
+            f"match = {{job = {_toml(same[0])}}}",
+            f"match = {{job = {_toml(same[0])}}}",
         )
 
 

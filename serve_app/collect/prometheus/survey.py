@@ -23,6 +23,7 @@ from serve_app.collect.prometheus.clusters import (
     find_clusters,
     find_replicas,
     fits,
+    jobs_with_same_rates,
     parts_by,
     restrict,
     varying_labels,
@@ -30,6 +31,7 @@ from serve_app.collect.prometheus.clusters import (
 from serve_app.collect.prometheus.freshness import Freshness, measure
 from serve_app.collect.prometheus.groups import (
     CLUSTER_LABELS,
+    JOB,
     LONG,
     NEWEST,
     ORIGIN_LABELS,
@@ -80,8 +82,9 @@ class Survey:
         containers: how the series of containers arrive.
         clusters: None if there is only one.
         replicas: servers that scrape the same targets; None if there is no such pair, or its duplicates are removed.
+        same_jobs: scrape jobs that see the same services with the same traffic; empty if there are none.
         container_clusters: label and number of the clusters of containers, where the mesh has no such label.
-        match: matchers of what is read.
+        match: matchers of the series that are read.
         absent: labels of the setting ``match`` that no series of the mesh has; they are not used.
         unlabelled: metrics of which no series has the label of the setting ``cluster_label``.
         unmatched: labels of the setting ``match`` whose values no series of the mesh has, with the values that exist.
@@ -94,6 +97,7 @@ class Survey:
     containers: Freshness = field(default_factory=Freshness)
     clusters: Clusters | None = None
     replicas: ServerPair | None = None
+    same_jobs: tuple[str, ...] = ()
     container_clusters: tuple[str, int] | None = None
     match: Match = EVERYTHING
     absent: tuple[str, ...] = ()
@@ -171,6 +175,7 @@ class Surveyor:
             arrival(groups.containers),
             clusters,
             replicas,
+            () if JOB in match.values else jobs_with_same_rates(one for one in groups.services if fits(one, chosen)),
             None if clusters or self._match else _clusters_of(groups.containers),
             Match(whole.values, {**lacking, **of_mesh}),
             absent,

@@ -54,19 +54,30 @@ def test_a_sound_mesh_has_no_warning_and_shows_what_was_measured() -> None:
 def test_nothing_is_said_about_what_is_not_known() -> None:
     assert [one.subject for one in found(Survey(AT))] == ["clusters", "replicas"]
     assert list(arrival_findings(None, (), None, "shop")) == []
+    young = by_subject(found(Survey(AT, Freshness(newest_seconds=1.0))))
+    assert "too young" in young["scrapes"].found
 
 
-@pytest.mark.parametrize(("of", "other"), [("mesh", "containers: every 15 s"), ("containers", "the mesh: every 15 s")])
-def test_what_is_scraped_rarely_is_a_warning_and_the_rest_is_not(of: str, other: str) -> None:
-    survey = replace(SOUND, **{of: Freshness(60.0, newest_seconds=3.0)})
-    windows = {"mesh": "window_seconds", "containers": "containers_window_seconds"}
-    scrapes = [one for one in found(survey, replace(USUAL, **{windows[of]: 240.0})) if one.subject == "scrapes"]
+RARE = Freshness(60.0, newest_seconds=3.0)
+
+
+@pytest.mark.parametrize(
+    ("survey", "timing", "other"),
+    [
+        (replace(SOUND, mesh=RARE), replace(USUAL, window_seconds=240.0), "containers: every 15 s"),
+        (replace(SOUND, containers=RARE), replace(USUAL, containers_window_seconds=240.0), "the mesh: every 15 s"),
+    ],
+)
+def test_what_is_scraped_rarely_is_a_warning_and_the_rest_is_not(
+    survey: Survey, timing: PollTiming, other: str
+) -> None:
+    scrapes = [one for one in found(survey, timing) if one.subject == "scrapes"]
     assert sorted(one.outcome for one in scrapes) == ["ok", "warning"]
     (fine,) = (one for one in scrapes if one.outcome == "ok")
     (rare,) = (one for one in scrapes if one.outcome == "warning")
     assert fine.found == other
     assert "are scraped every 60 s: their rates are over 240 s" in rare.found
-    assert ("recording rules" in rare.remedy) == (of == "mesh")  # rules have no containers
+    assert ("recording rules" in rare.remedy) == (survey.mesh is RARE)  # rules have no containers
 
 
 def test_the_age_of_the_newest_sample_is_shown_beside_a_lag() -> None:
@@ -108,7 +119,10 @@ RECOMMENDED: Mapping[str, tuple[Survey, PollTiming, str, Any]] = {
         {"k8s_cluster_name": ('the "big" \\ one',)},
     ),
     "a cluster of another alphabet": (
-        clusters("cluster", "apart", ("東京", "dev"), (Part("東京", 4, 9.0), *PARTS)), USUAL, "match", {"cluster": ("東京",)}
+        clusters("cluster", "apart", ("東京", "dev"), (Part("東京", 4, 9.0), *PARTS)),
+        USUAL,
+        "match",
+        {"cluster": ("東京",)},
     ),
     "series of one cluster without the label": (
         clusters("cluster", "busiest", ("",), (Part("", 4, 99.0), *PARTS)), USUAL, "match", {"cluster": ("",)}

@@ -39,6 +39,8 @@ def test_headers_come_from_settings_and_files(tmp_path: Path) -> None:
         "X-Key": "k",
         "Authorization": "Basic dTpw",
     }
+    (tmp_path / "headers").write_bytes(b"\xef\xbb\xbfX-A: 1\r\n\r\n # X-B: 2\r\n")
+    assert Endpoint("http://x", headers_file=tmp_path / "headers").request_headers() == {"X-A": "1"}
     (tmp_path / "headers").write_text("Authorization: Api-Token t\n")
     own = Endpoint("http://x", headers_file=tmp_path / "headers")
     assert own.request_headers() == {"Authorization": "Api-Token t"}

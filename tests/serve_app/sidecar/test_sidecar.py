@@ -124,7 +124,7 @@ def test_pushed_snapshots_have_the_verdicts_of_the_pipeline(pushed_mesh: Pushed)
     [
         (Snapshot(), "INVALID_ARGUMENT", "invalid-document", "/observed_at", "'observed_at' is required"),
         (
-            Snapshot(observed_at=Timestamp(seconds=2_000_000_000), services=[Service(namespace="ü", name="")]),
+            Snapshot(observed_at=Timestamp(seconds=2_000_000_000), services=[Service(namespace="a b", name="")]),
             "INVALID_ARGUMENT",
             "invalid-document",
             "/services/0/namespace",

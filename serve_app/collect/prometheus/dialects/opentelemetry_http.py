@@ -29,7 +29,6 @@ _RPC_FAILED = (
     'UNIMPLEMENTED|INTERNAL|UNAVAILABLE|DATA_LOSS"',
     f'rpc_grpc_status_code="",rpc_response_status_code="",error_type!~"|{_CANCELLED}"',
 )
-_PEERS = ("service_peer_name", "peer_service", "server_address", "net_peer_name")
 _ADDRESS = "[0-9.]+|.*:.*|"
 
 
@@ -45,7 +44,7 @@ def opentelemetry_http() -> Dialect:
     https://grafana.com/docs/beyla/latest/metrics/.
     """
     service = Keys(service_names(CALLEE, "service_name"))
-    helpers, callee = peer_names(CALLEE, *_PEERS)
+    helpers, callee = peer_names(CALLEE)
     call = Keys(service_names(CALLER, "service_name") + callee, helpers)
     # A call to the own host is one within the pod.
     to_others = 'server_address!="localhost",net_peer_name!="localhost",'

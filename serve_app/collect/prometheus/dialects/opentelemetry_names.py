@@ -4,6 +4,9 @@ from serve_app.collect.prometheus.naming import CALLER, NO_NAMESPACE, SEPARATOR,
 
 _NO = f"[^{SEPARATOR}]"
 PEER = "peer"
+PEER_NAMES = ("service_peer_name", "peer_service")  # of a service
+PEER_HOSTS = ("server_address", "net_peer_name")
+PEERS = PEER_NAMES + PEER_HOSTS  # labels that tell the callee of a client
 PUBLIC = "com|net|org|io|dev|app|cloud|ai|co|edu|gov"  # a host in such a domain is outside of the cluster
 
 
@@ -39,34 +42,37 @@ def service_names(labels: tuple[str, str], *names: str) -> tuple[Derived, Derive
     )
 
 
-def peer_names(labels: tuple[str, str], *peers: str) -> tuple[tuple[Derived, ...], tuple[Derived, Derived]]:
-    """Namespace and name of the callee of a client, from the first of some labels that is not empty.
+def peer_names(labels: tuple[str, str]) -> tuple[tuple[Derived, ...], tuple[Derived, Derived]]:
+    """Namespace and name of the callee of a client, from the first of :data:`PEERS` that is not empty.
 
-    A name in the cluster is ``name``, ``name.namespace`` or ``name.namespace.svc``, the last with or without the
-    cluster's domain. Without a namespace it is in the caller's. Other hosts are services of the namespace ``external``.
-    An IP address is no name.
+    A host in the cluster is ``name``, ``name.namespace`` or ``name.namespace.svc``, the last with or without the
+    cluster's domain. The name of a service keeps its dots, unless it is such a host with ``.svc``.
+    Without a namespace the callee is in the caller's. Other hosts are services of the namespace ``external``. An IP
+    address is no name.
 
     Returns:
         Labels that the others need, and the two labels.
     """
     s, no = SEPARATOR, _NO
     helpers = (
-        first_of(PEER, *peers),
-        Derived(PEER, (PEER,), f"(.+[.](?:{PUBLIC}))", "external:$1"),
+        first_of(PEER, *PEER_HOSTS),
+        Derived(PEER, PEER_NAMES, f"{s}*({no}+)(?:{s}.*)?", "service:$1"),
+        Derived(PEER, (PEER,), "service:([^.:]+[.][^.:]+[.]svc(?:[.].+)?)"),
+        Derived(PEER, (PEER,), f"(?:service:)?(.+[.](?:{PUBLIC}))", "external:$1"),
     )
     return helpers, (
         Derived(
             labels[0],
             ("k8s_namespace_name", CALLER[0], PEER),
             f"{no}+{s}{no}*{s}[^.:{s}]+[.]([^.:{s}]+)(?:[.]svc(?:[.].+)?)?"
-            f"|{no}*{s}({no}+){s}[^.:{s}]+(?:[.][^.:{s}]+(?:[.]svc(?:[.].+)?)?)?",
+            f"|{no}*{s}({no}+){s}(?:service:.+|[^.:{s}]+(?:[.][^.:{s}]+(?:[.]svc(?:[.].+)?)?)?)",
             "$1$2",
             "external",
         ),
         Derived(
             labels[1],
             (PEER,),
-            "external:(.+)|([^.:]+)(?:[.][^.:]+(?:[.]svc(?:[.].+)?)?)?|([^:]*[a-zA-Z][^:]*)",
-            "$1$2$3",
+            "external:(.+)|service:([^:]*[^0-9.:][^:]*)|([^.:]+)(?:[.][^.:]+(?:[.]svc(?:[.].+)?)?)?|([^:]*[a-zA-Z][^:]*)",
+            "$1$2$3$4",
         ),
     )

@@ -1,6 +1,6 @@
 """Metrics of spans, from OpenTelemetry's connector, Tempo, Alloy or Beyla."""
 
-from serve_app.collect.prometheus.dialects.opentelemetry_names import peer_names, service_names
+from serve_app.collect.prometheus.dialects.opentelemetry_names import PEERS, peer_names, service_names
 from serve_app.collect.prometheus.naming import CALLEE, CALLER, NO_NAMESPACE, Keys, View, added, view_queries
 from serve_app.collect.prometheus.query import MILLISECONDS, SECONDS, Dialect, Gap
 
@@ -9,7 +9,6 @@ _PREFIXES = ("traces_span_metrics_", "traces_spanmetrics_", "")
 # The connector and Alloy name the unit. The `latency` of Tempo and Beyla is in seconds.
 _SECONDS, _MILLISECONDS = ("duration_seconds", "latency"), ("duration_milliseconds",)
 _NAME = "service"  # of Tempo; others write `service_name`, which comes first
-_PEERS = ("service_peer_name", "peer_service", "server_address", "net_peer_name")
 _INTO, _OUT_OF = "(SPAN_KIND_)?(SERVER|CONSUMER)", "(SPAN_KIND_)?(CLIENT|PRODUCER)"
 _FAILED = 'status_code=~"(STATUS_CODE_)?(ERROR|Error)"'
 
@@ -27,7 +26,7 @@ def span_metrics() -> Dialect:
     https://grafana.com/docs/tempo/latest/metrics-from-traces/span-metrics/span-metrics-metrics-generator/ and
     ``pkg/export/prom`` of Beyla.
     """
-    helpers, callee = peer_names(CALLEE, *_PEERS)
+    helpers, callee = peer_names(CALLEE)
     call = Keys(service_names(CALLER, _NAME) + callee, helpers)
     into, out_of = (f'span_kind=~"{kinds}"' for kinds in (_INTO, _OUT_OF))
     all_calls = f'{{$match __name__=~"({"|".join(_PREFIXES)})calls_total"'
@@ -42,7 +41,7 @@ def span_metrics() -> Dialect:
         gaps=(
             Gap(
                 "names of callees",
-                calls + "".join(f',{peer}=""' for peer in _PEERS) + "})",
+                calls + "".join(f',{peer}=""' for peer in PEERS) + "})",
                 "calls of these clients are missing",
                 f"add the dimensions peer.service and server.address to the span metrics, or {graph}",
                 of_calls=True,

@@ -70,10 +70,10 @@ def _controller(labels: tuple[str, str]) -> tuple[Derived, Derived]:
 
 def _service() -> tuple[Derived, Derived]:
     labels, rest = ("exported_service", "service"), f"(?:{SEPARATOR}.*)?"
-    protocol = "(?:https?|h2c?|grpc|web|tcp)(?:-[a-z0-9-]+)?"
+    protocol = "(?:https?|h2c?|grpc|tcp)(?:-[a-z0-9-]+)?"
     kubernetes = [
         "([^-]+)-(.+)-[0-9]+",
-        f"([^-]+)-(.+?)-{protocol}",
+        f"([^-]+)-(.+)-{protocol}",  # the last one: a service may be called `cart-web` or `cart-grpc`
         "([^-]+)-(.+)-[^-]+",
         "([^-]+)-([^-]+)",  # without a port
     ]

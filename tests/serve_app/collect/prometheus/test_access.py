@@ -47,7 +47,7 @@ def query_once(behaviour: Behaviour, path: str = "", **endpoint: Any) -> QueryAn
 
 
 @pytest.mark.parametrize("refused", ["POST", "GET"])
-@pytest.mark.parametrize("status", [403, 404, 405, 501])
+@pytest.mark.parametrize("status", [403, 404, 405, 411, 415, 501])
 def test_the_method_that_works_is_found_and_remembered(refused: str, status: int) -> None:
     seen: list[tuple[str, str]] = []
 
@@ -130,6 +130,8 @@ def test_a_query_that_does_not_fit_in_a_url_needs_post() -> None:
             "/prometheus/api/v1/query",
             "dedup=true&partial_response=false",
         ),
+        ("/prometheus/api/v1", "/prometheus/api/v1/query", ""),
+        ("/api/v1/query?dedup=true", "/api/v1/query", "dedup=true"),
         ("?extra_filters[]={env=~%22a|b%22}", "/api/v1/query", "extra_filters%5B%5D=%7Benv=~%22a%7Cb%22%7D"),
     ],
 )
@@ -234,6 +236,8 @@ def test_json_that_is_called_html_is_read() -> None:
     [
         ('{"resultType":"vector","result":null}', []),
         ('{"resultType":null,"result":null}', []),
+        ("null", []),
+        ('{"resultType":"vector","result":[null,{"metric":{},"value":[1,"2"]},null]}', [2.0]),
         ('{"resultType":"vector","result":[{"metric":{},"value":null}]}', [None]),
         ('{"resultType":"vector","result":[{"metric":null,"value":[1,"2"]}]}', [2.0]),
         ('{"resultType":"vector","result":[{"metric":{"a":null},"value":[null,null]}]}', [None]),

@@ -59,12 +59,13 @@ def test_the_service_has_the_same_document_and_accepts_its_example(service: Serv
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(180 + 2 * FUZZ_SECONDS)
+@pytest.mark.timeout(900 + 2 * FUZZ_SECONDS)
 def test_generated_requests_find_no_difference_to_the_document(service: Service, tmp_path: Path) -> None:
     """There is no 5xx and no undocumented answer. The service accepts exactly what the schema allows."""
     effort = [f"--max-time={FUZZ_SECONDS}"] if FUZZ_SECONDS else [f"--max-examples={EXAMPLES}", "--seed=1"]
     command = [str(Path(sys.executable).with_name("schemathesis")), f"--config-file={HERE / 'schemathesis.toml'}"]
     command += ["run", f"{service.url}/openapi.json", "--continue-on-failure", "--no-color", *effort]
+    command.append("--suppress-health-check=too_slow")  # making up names of all alphabets is
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
     tested = re.search(r"Tested: (\d+)", done.stdout)

@@ -194,7 +194,7 @@ def test_a_report_is_one_page_that_may_not_run_scripts(service: Service, verdict
 @pytest.mark.usefixtures("verdicts")
 def test_the_source_of_snapshots(service: Service) -> None:
     nothing: dict[str, Any] = {"handed_on": None, "stale_seconds": 0.0, "masked": [], "incomplete": "", "problem": ""}
-    assert service.http.get(f"{PATH}/source").json() == {"collected": False, **nothing}
+    assert service.http.get(f"{PATH}/source").json() == {"collected": False, "remarks": [], **nothing}
     problem(service.http.get("/v1/meshes/Not%20A%20Name/source"), 400, "bad-mesh-name")
 
 
