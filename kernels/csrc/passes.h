@@ -8,6 +8,7 @@
 namespace tagae {
 
 constexpr int SCALES = 3;
+constexpr int LAST = 16;  // snapshots whose failures are counted one by one
 constexpr int MOST_CHANNELS = 64;
 
 // Constants of model/state/filters.py, in this order.
@@ -30,6 +31,27 @@ struct FilterPass {
     const float* requests;            // [rows]
     float *after, *now, *level, *expected, *spread;  // level [S, rows, C]
     uint8_t* known;
+};
+
+// Constants of model/state/few_requests.py, in this order.
+struct CountConstants {
+    float enough, counted, many, most_counted, parts, offset, no_failure, keep, tail_start, clip, least_long, several;
+    float lasting, by_chance, at_once, certain, most, material;
+};
+
+struct CountPass {
+    int64_t rows, channels;
+    const CountConstants* constants;
+    const uint16_t* recent_before;  // [LAST, 2, rows]
+    const float* usual_before;      // [3, rows]
+    const float *past_long, *seen;  // [rows, C]
+    const uint8_t* measured;        // [rows, C]
+    const float* requests;          // [rows]
+    const uint8_t* paused;          // [rows]
+    uint16_t* recent;
+    float *usual, *level, *value;  // level [S, rows, C] and value change in place, and so does known
+    uint8_t* known;
+    float* surprise;  // [rows]
 };
 
 // Constants of model/scoring/calibration.py, in this order.
@@ -65,6 +87,7 @@ struct Passes {
     void (*update_filters)(const FilterPass&);
     void (*calibrate)(const TailPass&);
     void (*channel_values)(const ChannelPass&);
+    void (*count_failures)(const CountPass&);
 };
 extern const Passes AVX2_PASSES, AVX512_PASSES;
 

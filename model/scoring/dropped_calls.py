@@ -6,14 +6,14 @@ goes to another service, or follows a planned change. Calls to a service with a 
 way; see ``versions.py``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array
 from model.incidents.tracking import DELETIONS, SCALINGS
 from model.scoring.versions import shares_traffic
-from model.snapshot import BoolArray, IntArray, MeshSnapshot, find_calls, find_rows, mark_services
+from model.snapshot import BoolArray, IntArray, MeshSnapshot, find_rows, mark_services
 from model.state.mesh_state import MeshState, Observation
 
 DROPPED_SURPRISE = 8.0  # there is no past to compare with, as for ``evidence.REROUTE_SURPRISE``
@@ -110,7 +110,7 @@ def _shares(window: Sequence[MeshSnapshot], names: Sequence[tuple[str, str]], us
     for age, snapshot in enumerate(reversed(window)):
         if of is None or snapshot.node_ids is not of.node_ids or snapshot.edge_index is not of.edge_index:
             row = find_rows(snapshot.node_ids, {name for pair in names for name in pair}, row)
-            of, at = snapshot, find_calls(snapshot, names, row)
+            of, at = snapshot, _find_calls(snapshot, names, row)
         there = at >= 0
         there[there] = snapshot.edge_observed[at[there], 0]
         shares[age, there] = snapshot.edge_features[at[there], 0]
@@ -125,6 +125,16 @@ def _low_calls(shares: Array) -> BoolArray:
     """Return which calls ``[k]`` were low in the last snapshots. Snapshots without a value do not count."""
     low: BoolArray = ((shares < HIGHEST).sum(axis=0) >= LASTS) & ~(shares >= HIGHEST)[:LASTS].any(axis=0)
     return low
+
+
+def _find_calls(snapshot: MeshSnapshot, names: Sequence[tuple[str, str]], row: Mapping[str, int]) -> IntArray:
+    """Return where calls between these services stand in the snapshot, ``[k]``; -1 where they do not. ``row`` is where
+    the services stand."""
+    calls_them = np.zeros(len(snapshot.node_ids), bool)
+    calls_them[[row[source] for source, _ in names if source in row]] = True
+    near = np.flatnonzero(calls_them[snapshot.edge_index[0]])[::-1]  # reversed: of equal calls the first one counts
+    found = dict(zip(zip(*snapshot.edge_index[:, near].tolist(), strict=True), near.tolist(), strict=True))
+    return np.array([found.get((row.get(a, -1), row.get(b, -1)), -1) for a, b in names], np.int64)
 
 
 def _drop_strength(share: Array) -> float:

@@ -34,7 +34,6 @@ from model.scoring.calibration import Tail
 from model.scoring.canaries import worse_canaries
 from model.scoring.dropped_calls import dropped_calls
 from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
-from model.scoring.rare_failures import rare_failures
 from model.scoring.resources import SHORTAGE_SURPRISE, Trend, cpu_use, shortage, trends
 from model.scoring.saturation import weigh_resources
 from model.scoring.score import PartitionScore
@@ -43,7 +42,6 @@ from model.scoring.traffic import TrafficChange, traffic_changes
 from model.scoring.versions import ESTABLISHED, MOST_OF_TIME, is_absorbed, moves_between_versions
 from model.snapshot import BoolArray, IntArray, mark_services
 from model.state.change_impact import KNOWN, OWN
-from model.state.few_requests import count_requests
 from model.state.filters import SEEN
 from model.state.mesh_state import MeshState, Observation
 from model.verdict import Silence
@@ -205,9 +203,9 @@ def surprises(observation: Observation, decoded: MeshScores, node_tail: Tail, ed
 
 def with_rare_failures(observation: Observation, surprise: Surprises) -> Surprises:
     """Return the surprises with the failures among few requests that only many snapshots show."""
-    tables = surprise.node, surprise.edge
+    tables = (surprise.node, observation.node_failures), (surprise.edge, observation.edge_failures)
     added = []
-    for table, rare in zip(tables, rare_failures(observation), strict=True):
+    for table, rare in tables:
         if rare.any():
             table = table.copy()
             table[:, ERROR] = np.maximum(table[:, ERROR], rare)
@@ -536,17 +534,14 @@ def failure_surprise(state: MeshState, observation: Observation) -> Array:
 
     Deploys cause errors for a moment in most meshes, so the tails near changes are heavy. They do not excuse a service
     that fails a third of its requests: ``FAILING_SURPRISE`` if that is true of enough requests in the snapshot. Few
-    requests count less each time; together they count as :func:`rare_failures`, near changes too.
+    requests count less each time; together they count as :func:`with_rare_failures`, near changes too.
     """
     node = observation.node
     exposed = (observation.node_exposure == OWN) & node.observed[:, ERROR] & node.observed[:, RATE]
     surprise = np.zeros(len(exposed), np.float32)
     if not exposed.any():
         return surprise
-    usual = np.float32(1) / (1 + np.exp(-node.expected[exposed, ERROR]))
-    names = [(state.node_ids[row],) for row in np.flatnonzero(exposed).tolist()]
-    failed, made = count_requests(state.window[-1:], names, state.interval_seconds)
-    now = failed[0] / np.maximum(made[0], 1)
+    now, usual = (np.float32(1) / (1 + np.exp(-v[exposed, ERROR])) for v in (node.value, node.expected))
     rate = np.exp(node.value[exposed, RATE]) - np.float32(NODE_CHANNELS[RATE].offset)
     enough = np.clip(rate * state.interval_seconds / LEAST_REQUESTS, 0, 1)
     surprise[exposed] = FAILING_SURPRISE * enough * np.clip((now - usual - 0.15) / 0.15, 0, 1)

@@ -2,144 +2,166 @@
 
 One failure among two requests is not a share of 50%, and a second one a minute later is more than chance. So where few
 requests are made, failures are counted: the failures of one, 4 and 16 snapshots are compared with the earlier ones of
-the same service or call, which the mesh's state adds up. The test is exact however few the requests are.
+the same service or call. The test is exact however few the requests are, and it needs no usual share.
+
+The last minutes together may leave no doubt where no single snapshot does. Then they are evidence by themselves, until
+too many requests have succeeded since the last failure. Failures of one snapshot often have one cause, so two of them
+count at most.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.features import EDGE_CHANNELS, ERROR, RATE
+from kernels import passes
+from model.features import EDGE_CHANNELS, ERROR, MANY
 from model.features import Array as Floats
-from model.snapshot import BoolArray, IntArray, MeshSnapshot, find_calls, find_rows
-from model.state.filters import CLIP, ENOUGH, TAIL_START, Deviation
+from model.snapshot import BoolArray, IntArray
+from model.state.filters import CLIP, ENOUGH, LONG, SEEN, TAIL_START, Deviation
 
 CHANNEL = EDGE_CHANNELS[ERROR]  # the same for services and calls
 LAST = 16
 SCALES = (1, 4, LAST)  # snapshots, as of the filters
-FORGET = 1 / 240  # of the earlier failures and requests, per snapshot
-NO_FAILURE = CHANNEL.forward(np.full(1, 1e-4, np.float32))[0]  # transformed share
+FORGET = 1 / 240  # of the usual failures and requests, per snapshot
+NO_FAILURE = float(CHANNEL.forward(np.full(1, 1e-4, np.float32))[0])  # transformed share
+PARTS = 256  # of a request: rates are averages, so their requests are no whole numbers
+MOST_COUNTED = 255.0  # requests of a snapshot, so that their parts fit 16 bits
 LASTING = 3.0  # sigmas over 16 snapshots, from which one without requests does not interrupt a deviation
 COUNTED = 10 * ENOUGH  # requests; the filters describe the failures of more requests well enough
 LEAST_LONG = 0.5  # sigmas, average of the filters over 16 snapshots, from which failures may last
 SEVERAL = 1.5  # failures; a single one is no evidence by itself
 BY_CHANCE = 0.05  # that no request failed since, from which failures may continue
+AT_ONCE = 2.0  # failures of one snapshot that count
+CERTAIN, MOST = 5.0, 8.0  # decades: less is left to the filters, and more is not given
+MATERIAL = 0.02  # more of the requests
+_TINY = 1e-9
+_CONSTANTS = np.array(  # of the compiled pass, in the order of CountConstants in kernels/csrc/passes.h
+    [
+        *(ENOUGH, COUNTED, MANY, MOST_COUNTED, PARTS, CHANNEL.offset, NO_FAILURE, 1 - FORGET, TAIL_START, CLIP),
+        *(LEAST_LONG, SEVERAL, LASTING, BY_CHANCE, AT_ONCE, CERTAIN, MOST, MATERIAL),
+    ],
+    np.float32,
+)
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Failures:
-    """Failures and requests of the services or calls that are worth counting.
+class Counts:
+    """Failures and requests of N services or calls.
 
     Attributes:
-        rows: int64 ``[k]``.
-        failed, made: ``[T, k]`` in each of the last snapshots, newest first.
-        before, made_before: ``[k]`` in the time before them.
+        recent: uint16 ``[LAST, 2, N]``: failures and requests in each of the last snapshots, newest first, in
+            ``PARTS`` of one.
+        usual: float32 ``[3, N]``: failures and requests of the hour or so before them, and the snapshots since the
+            baselines were paused last. What happened shortly before, during or after a pause is not usual.
     """
 
-    rows: IntArray
-    failed: Array
-    made: Array
-    before: Array
-    made_before: Array
+    recent: NDArray[np.uint16]
+    usual: Floats
 
+    @classmethod
+    def none(cls, rows: int) -> "Counts":
+        """Return the counts of new services or calls."""
+        return cls(np.zeros((LAST, 2, rows), np.uint16), np.zeros((3, rows), np.float32))
 
-def _none() -> Failures:
-    return Failures(np.zeros(0, np.int64), *(np.zeros((1, 0)) for _ in range(2)), *(np.zeros(0) for _ in range(2)))
+    def add_rows(self, rows: int) -> "Counts":
+        """Return the counts with those of new services or calls at the end."""
+        new = Counts.none(rows)
+        return Counts(
+            np.concatenate([self.recent, new.recent], axis=2), np.concatenate([self.usual, new.usual], axis=1)
+        )
+
+    def keep_rows(self, kept: BoolArray) -> "Counts":
+        """Return the counts of some of the services or calls."""
+        return Counts(self.recent[:, :, kept], self.usual[:, kept])
 
 
 def count_failures(
-    deviation: Deviation,
-    requests: Floats,
-    counts: Floats,
-    window: Sequence[MeshSnapshot],
-    interval_seconds: float,
-    names: Sequence[str],
-    calls: IntArray | None = None,
-) -> tuple[Deviation, Failures]:
-    """Return the deviation of services, or of their calls, in which failures among few requests are counted, and what
-    was counted.
+    counts: Counts, deviation: Deviation, filters: Floats, measured: BoolArray, requests: Floats, paused: BoolArray
+) -> tuple[Deviation, Counts, Floats]:
+    """Count the failures of a snapshot, and return what they say where requests are few.
 
-    The levels come from :func:`compare_counts`, and are not higher than the filters say. With fewer than ``ENOUGH``
-    requests the filters say little about 16 snapshots, so there the counts decide alone. The value is the share among
-    the last ``ENOUGH`` requests. Only levels in the tail and lasting failures are compared. A single failure is never
-    in the tail by itself.
-
-    Args:
-        deviation: of services ``[N, 9]``, or of calls ``[E, 5]``; its levels change in place.
-        requests: in the snapshot, ``[N]`` or ``[E]``.
-        counts: ``[2, N]`` or ``[2, E]``, from :func:`add_counts`.
-        window: the last snapshots, this one included, oldest first.
-        interval_seconds: between snapshots, s.
-        names: ids of the N services.
-        calls: ``[2, E]`` rows of the services at both ends.
-    """
-    level, past = deviation.level[..., ERROR], deviation.past_long[:, ERROR]
-    lasting, some = past > LEAST_LONG, requests < COUNTED
-    compared = ((level > TAIL_START).any(axis=0) & some) | (lasting & (requests < ENOUGH))
-    rows = np.flatnonzero((compared | (lasting & (counts[1] > 0))) & (deviation.seen[:, ERROR] > 0))
-    if not len(rows):
-        return deviation, _none()
-    failures = CHANNEL.invert(deviation.value[rows, ERROR]) * requests[rows]
-    is_one = (failures < SEVERAL) & (level[1:, rows].max(axis=0) <= TAIL_START) & ~lasting[rows]
-    level[0, rows[is_one]] = np.minimum(level[0, rows[is_one]], np.float32(CLIP))
-    rows = rows[~is_one]
-    if not len(rows):
-        return deviation, _none()
-    ends = rows[None] if calls is None else calls[:, rows]
-    failed, made = count_requests(
-        window[-LAST:], [tuple(names[i] for i in pair) for pair in ends.T.tolist()], interval_seconds
-    )
-    before, made_before = count_before(counts[:, rows], failed[1:], made[1:])
-    is_few = requests[rows] < ENOUGH
-    is_unsure = is_few & (made_before > 0)
-    failures, lately = (np.stack([of[:snapshots].sum(axis=0) for snapshots in SCALES]) for of in (failed, made))
-    found, of_filters = compare_counts(failures, lately, before, made_before), level[:, rows]
-    levels = np.where(compared[rows] & (made_before > 0), np.minimum(found, of_filters), of_filters)
-    if is_unsure.any():
-        levels[-1] = np.where(is_unsure, found[-1] * continues(failed, made), levels[-1])
-    level[:, rows] = levels
-    value, observed = deviation.value, deviation.observed
-    if is_few.any():
-        share, counted = share_lately(failed, made)
-        known = is_few & (counted > 0)
-        value = value.copy()
-        value[rows[known], ERROR] = CHANNEL.forward(share[known].astype(np.float32))
-    lasting = is_unsure & (levels[-1] >= LASTING)
-    if lasting.any():
-        observed = observed.copy()
-        observed[rows[lasting], ERROR] = True
-    return replace(deviation, value=value, observed=observed), Failures(rows, failed, made, before, made_before)
-
-
-def add_counts(counts: Floats, value: Floats, measured: BoolArray, requests: Floats, paused: BoolArray) -> Floats:
-    """Return the failures and requests ``[2, N]`` of the last hour or so, a snapshot included.
+    The levels of errors come from :func:`compare_counts`, and are not higher than the filters say. With fewer than
+    ``ENOUGH`` requests the filters say little about 16 snapshots, so there the counts decide alone. The value is the
+    share among the last ``ENOUGH`` requests. Only levels in the tail and lasting failures are compared. A single
+    failure is never in the tail by itself.
 
     Args:
         counts: before the snapshot.
-        value, measured: of services or calls, ``[N, C]``.
-        requests: in the snapshot, ``[N]``.
-        paused: ``[N]`` rows whose snapshot does not count, because it may be part of an incident.
+        deviation: of services ``[N, 9]``, or of calls ``[E, 5]``; its levels and what is observed change in place.
+        filters: before the snapshot, ``[13, N, C]``.
+        measured: ``[N, C]``.
+        requests: in the snapshot, ``[N]``; ``MANY`` if unknown.
+        paused: ``[N]`` rows that may be part of an incident.
+
+    Returns:
+        The deviation, the counts with this snapshot, and the surprise ``[N]`` of lasting failures that only many
+        snapshots show, decades.
     """
-    counted = (requests < COUNTED) & measured[:, ERROR] & ~paused
-    rows = np.flatnonzero(counted & (value[:, ERROR] > NO_FAILURE))
-    added: Floats = counts * np.where(paused, np.float32(1), np.float32(1 - FORGET))
-    added[0, rows] += CHANNEL.invert(value[rows, ERROR]) * requests[rows]
-    added[1] += np.where(counted, requests, np.float32(0))
-    return added
+    deviation = replace(deviation, value=deviation.value.copy())
+    past, seen = filters[LONG], filters[SEEN]
+    level, value, known = deviation.level, deviation.value, deviation.observed
+    if passes.are_compiled():
+        found = passes.count_failures(
+            *(_CONSTANTS, counts.recent, counts.usual, past, seen, measured, requests, paused, level, value, known)
+        )
+        return deviation, Counts(found[0], found[1]), found[2]
+    counts = _add(counts, value[:, ERROR], measured[:, ERROR], requests, paused)
+    surprise = np.zeros(len(value), np.float32)
+    lasting = past[:, ERROR] > np.float32(LEAST_LONG)
+    in_question = (level[..., ERROR] > TAIL_START).any(axis=0) & (requests < COUNTED) | (lasting & (requests < ENOUGH))
+    rows = np.flatnonzero((in_question | (lasting & (counts.usual[1] > 0))) & (seen[:, ERROR] > 0))
+    is_one = (counts.recent[0, 0, rows] < SEVERAL * PARTS) & ~lasting[rows]
+    is_one &= level[1:, rows, ERROR].max(axis=0, initial=0) <= TAIL_START
+    level[0, rows[is_one], ERROR] = np.minimum(level[0, rows[is_one], ERROR], np.float32(CLIP))
+    rows = rows[~is_one]
+    if len(rows):
+        _compare(rows, counts, deviation, lasting, in_question, requests, surprise)
+    return deviation, counts, surprise
 
 
-def count_before(counts: Floats, failed: Array, made: Array) -> tuple[Array, Array]:
-    """Return the failures and requests of k rows before the last snapshots.
+def _add(counts: Counts, value: Floats, measured: BoolArray, requests: Floats, paused: BoolArray) -> Counts:
+    """Count this snapshot, and let the oldest one become usual unless an incident was near."""
+    counted = measured & (requests < MANY)
+    made = np.where(counted, np.minimum(requests, np.float32(MOST_COUNTED)), 0).astype(np.float64)
+    failed = np.where(counted & (value > np.float32(NO_FAILURE)), made * CHANNEL.invert(value), 0)
+    newest = np.rint(np.stack([failed, made]) * PARTS).astype(np.uint16)
+    rested = np.where(paused, np.float32(0), counts.usual[2] + np.float32(1))
+    oldest = counts.recent[-1].astype(np.float32) / np.float32(PARTS)
+    learned = counts.usual[:2] * np.float32(1 - FORGET) + oldest
+    usual = np.where(rested > LAST, learned, counts.usual[:2])
+    return Counts(np.concatenate([newest[None], counts.recent[:-1]]), np.concatenate([usual, rested[None]]))
 
-    Args:
-        counts: of these rows, ``[2, k]``, from :func:`add_counts`.
-        failed, made: in the last of the snapshots that ``counts`` includes, ``[T, k]``.
-    """
-    before, made_before = np.maximum(counts - np.stack([failed.sum(axis=0), made.sum(axis=0)]), 0)
-    return before, made_before
+
+def _compare(
+    rows: IntArray,
+    counts: Counts,
+    deviation: Deviation,
+    lasting: BoolArray,
+    in_question: BoolArray,
+    requests: Floats,
+    surprise: Floats,
+) -> None:
+    """Set levels, values and surprise of some rows ``[k]``, in place; the other arrays are ``[N]``."""
+    failed, made = counts.recent[:, :, rows].astype(np.float64).swapaxes(0, 1) / PARTS
+    before, made_before, _ = counts.usual[:, rows].astype(np.float64)
+    is_few, lasts = requests[rows] < ENOUGH, lasting[rows]
+    is_unsure = is_few & (made_before > 0)
+    failures, lately = (np.stack([of[:snapshots].sum(axis=0) for snapshots in SCALES]) for of in (failed, made))
+    found, of_filters = compare_counts(failures, lately, before, made_before), deviation.level[:, rows, ERROR]
+    levels = np.where(in_question[rows] & (made_before > 0), np.minimum(found, of_filters), of_filters)
+    going_on = continues(failed, made)
+    levels[-1] = np.where(is_unsure, found[-1] * going_on, levels[-1])
+    deviation.level[:, rows, ERROR] = levels
+    share, taken = share_lately(failed, made)
+    known = is_few & (taken > 0)
+    deviation.value[rows[known], ERROR] = CHANNEL.forward(share[known])
+    deviation.observed[rows[is_unsure & (levels[-1] >= LASTING)], ERROR] = True
+    more = failures[-1] / np.maximum(lately[-1], _TINY) - before / np.maximum(made_before, _TINY)
+    matters = lasts & (lately[-1] < LAST * ENOUGH) & (more >= MATERIAL)
+    rare = _decades(compare_counts(np.minimum(failed, AT_ONCE).sum(axis=0), lately[-1], before, made_before))
+    surprise[rows] = np.where(matters & (rare >= CERTAIN), np.minimum(rare, MOST) * going_on, 0)
 
 
 def compare_counts(failed: Array, made: Array, before: Array, made_before: Array) -> Array:
@@ -154,13 +176,21 @@ def compare_counts(failed: Array, made: Array, before: Array, made_before: Array
         before, made_before: the same in an earlier time.
     """
     total = failed + before
-    expected = total * made / np.maximum(made + made_before, 1e-9)
+    expected = total * made / np.maximum(made + made_before, _TINY)
     later = np.maximum(failed - 0.5, expected)
-    earlier = np.maximum(total - later, 1e-9)
-    usual = np.maximum(total - expected, 1e-9)
-    deviance = later * np.log(np.maximum(later, 1e-9) / np.maximum(expected, 1e-9)) + earlier * np.log(earlier / usual)
+    earlier = np.maximum(total - later, _TINY)
+    usual = np.maximum(total - expected, _TINY)
+    ratio = np.maximum(later, _TINY) / np.maximum(expected, _TINY)
+    deviance = later * np.log(ratio) + earlier * np.log(earlier / usual)
     sigmas: Array = np.sqrt(2 * np.maximum(deviance, 0)) * (made_before > 0)
     return sigmas
+
+
+def _decades(sigmas: Array) -> Array:
+    """Return how rare so many sigmas are, ``-log10 p``."""
+    more = np.maximum(sigmas, 1)
+    decades: Array = np.where(sigmas > 1, more**2 / 2 / np.log(10) + np.log10(more * np.sqrt(2 * np.pi)), 0)
+    return decades
 
 
 def share_lately(failed: Array, made: Array) -> tuple[Array, Array]:
@@ -171,7 +201,7 @@ def share_lately(failed: Array, made: Array) -> tuple[Array, Array]:
     """
     taken = np.clip(ENOUGH - (made.cumsum(axis=0) - made), 0, made)
     counted: Array = taken.sum(axis=0)
-    share: Array = (failed * taken / np.maximum(made, 1e-9)).sum(axis=0) / np.maximum(counted, 1e-9)
+    share: Array = (failed * taken / np.maximum(made, _TINY)).sum(axis=0) / np.maximum(counted, _TINY)
     return share, counted
 
 
@@ -182,41 +212,7 @@ def continues(failed: Array, made: Array) -> Array:
     Args:
         failed, made: failures and requests in each snapshot, ``[T, k]``, newest first.
     """
-    share = failed.sum(axis=0) / np.maximum(made.sum(axis=0), 1e-9)
+    share = failed.sum(axis=0) / np.maximum(made.sum(axis=0), _TINY)
     since = (made * (np.cumsum(failed, axis=0) <= 0)).sum(axis=0)
     chance: Array = np.clip(1 - share, 0, 1) ** since
-    return np.clip(chance / BY_CHANCE, 0, 1)
-
-
-def count_requests(
-    window: Sequence[MeshSnapshot], wanted: Sequence[tuple[str, ...]], interval_seconds: float
-) -> tuple[Array, Array]:
-    """Return the failures and the requests of k services or calls, ``[len(window), k]`` each, newest first; 0 where
-    they are not known."""
-    names = {name for ends in wanted for name in ends}
-    is_call = len(wanted[0]) == 2
-    pairs = [(ends[0], ends[-1]) for ends in wanted]
-    row: dict[str, int] = {}
-    of: MeshSnapshot | None = None  # whose places are known; most snapshots share their arrays
-    size = len(window), 2, len(wanted)  # rate and error rate
-    values, known = np.zeros(size, np.float32), np.zeros(size, bool)
-    for index, snapshot in enumerate(reversed(window)):
-        features, observed = (
-            (snapshot.edge_features, snapshot.edge_observed)
-            if is_call
-            else (snapshot.node_features, snapshot.node_observed)
-        )
-        if of is None or snapshot.node_ids is not of.node_ids or snapshot.edge_index is not of.edge_index:
-            row, of = find_rows(snapshot.node_ids, names, row), snapshot
-            at = find_calls(snapshot, pairs, row) if is_call else np.array([row.get(a, -1) for a, _ in pairs], np.int64)
-            there = at >= 0
-            places = np.where(there, at, 0) * features.shape[1] + np.array([[RATE], [ERROR]])
-            is_complete = bool(there.all())
-        if is_complete or there.any():
-            features.take(places, out=values[index], mode="clip")
-            observed.take(places, out=known[index], mode="clip")
-        if not is_complete:
-            known[index] &= there
-    rate, share = values.astype(np.float64).swapaxes(0, 1)
-    made = np.maximum(rate * interval_seconds, 1) * known.all(axis=1)
-    return made * share, made
+    return np.clip(chance / np.float32(BY_CHANCE), 0, 1)

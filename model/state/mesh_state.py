@@ -43,7 +43,7 @@ from model.state.change_impact import (
     settled_series,
     update_impact,
 )
-from model.state.few_requests import Failures, add_counts, count_failures
+from model.state.few_requests import Counts, count_failures
 from model.state.filters import (
     CENTRE,
     LONG,
@@ -85,7 +85,7 @@ class MeshState:
             ``change_impact.py``.
         node_absent, edge_absent: int32, snapshots since last present.
         node_unmeasured: int32, snapshots since a metric of the service was last observed; 0 if none ever was.
-        node_counts, edge_counts: float32 ``[2, N]``, ``[2, E]``: failures and requests, see ``few_requests.py``.
+        node_counts, edge_counts: failures and requests, see ``few_requests.py``.
         node_history: float16 ``[BLOCKS, N, 3]``, see ``history.py``.
         attended_callers, attended_callees: bool ``[E]``: whether the destination attends to this caller, and the source
             to this callee.
@@ -109,8 +109,8 @@ class MeshState:
     node_absent: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     edge_absent: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     node_unmeasured: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    node_counts: Array = field(default_factory=lambda: np.zeros((2, 0), np.float32))
-    edge_counts: Array = field(default_factory=lambda: np.zeros((2, 0), np.float32))
+    node_counts: Counts = field(default_factory=lambda: Counts.none(0))
+    edge_counts: Counts = field(default_factory=lambda: Counts.none(0))
     node_history: History = field(default_factory=lambda: new_history(0))
     attended_callers: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
     attended_callees: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
@@ -136,7 +136,7 @@ class Observation:
         presence: which services are measured, gone or silent, and which calls stopped.
         node_exposure, edge_exposure: to planned changes, see ``change_impact.py``.
         node_impact, edge_impact: ``[4, EXPOSURES, SCALES, C]``, effect of earlier changes in this mesh.
-        node_failures, edge_failures: of those with few requests, see ``few_requests.py``.
+        node_failures, edge_failures: ``[N]``, ``[E]`` surprise of failures among few requests, see ``few_requests.py``.
     """
 
     node: Deviation
@@ -149,8 +149,8 @@ class Observation:
     edge_exposure: IntArray
     node_impact: Array
     edge_impact: Array
-    node_failures: Failures
-    edge_failures: Failures
+    node_failures: Array
+    edge_failures: Array
 
 
 def observe(
@@ -232,11 +232,11 @@ def observe(
         EDGE_CHANNELS,
         edge_requests,
     )
-    snapshot = _share_topology(snapshot, state, node_rows)
-    seen, interval = (*state.window, snapshot), state.interval_seconds
-    node, node_failures = count_failures(node, requests, state.node_counts, seen, interval, state.node_ids)
-    edge, edge_failures = count_failures(
-        edge, edge_requests, state.edge_counts, seen, interval, state.node_ids, state.edge_index
+    node, node_counts, node_failures = count_failures(
+        state.node_counts, node, state.node_filters, values.node_observed, requests, paused
+    )
+    edge, edge_counts, edge_failures = count_failures(
+        state.edge_counts, edge, state.edge_filters, values.edge_observed, edge_requests, edge_paused
     )
     if changed.any():
         new = changed & ~arriving & state.memory.has_new_version(state.node_ids)
@@ -280,15 +280,15 @@ def observe(
         node_unmeasured=np.where(presence.gone | presence.silent, state.node_unmeasured + 1, 0).astype(np.int32),
         node_impact=update_impact(state.node_impact, node, exposure, involved),
         edge_impact=update_impact(state.edge_impact, edge, edge_exposure, edge_involved),
-        node_counts=add_counts(state.node_counts, values.node, values.node_observed, requests, paused),
-        edge_counts=add_counts(state.edge_counts, values.edge, values.edge_observed, edge_requests, edge_paused),
+        node_counts=node_counts,
+        edge_counts=edge_counts,
         learned=state.learned + 1,
         learned_at=snapshot.observed_at,
     )
     if not counted:
         return observation, state
     state = _observe_traffic(state, values, presence, snapshot.observed_at, entry_points)
-    window = (*state.window, snapshot)[-window_size:]
+    window = (*state.window, _share_topology(snapshot, state, node_rows))[-window_size:]
     sequence, length = state.sequence + 1, block_length(state.interval_seconds)
     if sequence % length == 0:
         state = replace(state, node_history=append_block(state.node_history, state.node_ids, window[-length:]))
@@ -464,8 +464,8 @@ def _align_rows(state: MeshState, snapshot: MeshSnapshot, window_size: int) -> t
             node_absent=node_absent,
             edge_absent=edge_absent,
             node_unmeasured=np.append(state.node_unmeasured, np.zeros(len(new_names), np.int32)).astype(np.int32),
-            node_counts=np.pad(state.node_counts, ((0, 0), (0, len(new_names)))),
-            edge_counts=np.pad(state.edge_counts, ((0, 0), (0, int((~found).sum())))),
+            node_counts=state.node_counts.add_rows(len(new_names)),
+            edge_counts=state.edge_counts.add_rows(int((~found).sum())),
             node_history=np.concatenate([state.node_history, new_history(len(new_names))], axis=1),
         ),
         node_rows,
@@ -489,8 +489,8 @@ def _forget_absent(state: MeshState, window_size: int) -> MeshState:
         node_absent=state.node_absent[nodes],
         edge_absent=state.edge_absent[edges],
         node_unmeasured=state.node_unmeasured[nodes],
-        node_counts=state.node_counts[:, nodes],
-        edge_counts=state.edge_counts[:, edges],
+        node_counts=state.node_counts.keep_rows(nodes),
+        edge_counts=state.edge_counts.keep_rows(edges),
         node_history=state.node_history[:, nodes],
         attended_callers=np.zeros(0, bool),  # sampled again: others may take the places of the removed ones
         attended_callees=np.zeros(0, bool),

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from model.checkpoint import Checkpoint, load
 from model.features import CONNECTIONS, ERROR, NODE_CHANNELS, P99, RATE
-from model.scoring.rare_failures import CERTAIN, rare_failures
+from model.state.few_requests import CERTAIN
 from model.snapshot import MeshSnapshot
 from model.state.few_requests import compare_counts
 from model.state.filters import CLIP, SLOTS, TAIL_START, Deviation, new_filters, update_filters
