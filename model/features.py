@@ -250,9 +250,8 @@ def _transform(values: Array, observed: BoolArray, channels: tuple[Channel, ...]
 
 def count_requests(noise: Array, observed: BoolArray) -> Array:
     """Return the requests ``[N]`` behind each row of sampling noise, ``[N, C]``; ``MANY`` where they are not known."""
-    of_median = noise[:, P50]
-    requests = np.full(len(noise), MANY, np.float32)
-    np.divide(np.float32(MEDIAN_NOISE), of_median, out=requests, where=(of_median > 0) & observed[:, RATE])
+    of_median = noise[:, P50] * observed[:, RATE]
+    requests: Array = np.float32(MEDIAN_NOISE) / np.maximum(of_median, np.float32(MEDIAN_NOISE / MANY))
     return requests
 
 

@@ -6,6 +6,8 @@
 
 namespace TAGAE_ISA {
 
+constexpr int TOGETHER = 4;  // snapshots
+
 enum Usual { USUAL_FAILED, USUAL_MADE, RESTED };
 
 class FailureCounts {
@@ -27,8 +29,8 @@ class FailureCounts {
     void add(int64_t r) {
         const int64_t at = r * f_.channels;
         const float requests = f_.requests[r];
-        const bool counted = f_.measured[at + ERROR] && requests < k_.many;
-        const double made = counted ? double(smaller(requests, k_.most_counted)) : 0.0;
+        const bool counted = f_.measured[at + ERROR] && requests < k_.counted;
+        const double made = counted ? double(requests) : 0.0;
         const float value = f_.value[at + ERROR];
         const double failed = counted && value > k_.no_failure ? made * share_of(value) : 0.0;
         f_.recent[r] = parts(failed);
@@ -59,6 +61,7 @@ class FailureCounts {
     }
 
     bool is_compared(int64_t r) const {
+        if (!(f_.requests[r] < k_.counted) && f_.measured[r * f_.channels + ERROR]) return false;
         if (!(f_.seen[r * f_.channels + ERROR] > 0.0f)) return false;
         if (!is_in_question(r) && !(is_lasting(r) && usual(USUAL_MADE, r) > 0.0f)) return false;
         if (failed(0, r) >= double(k_.several) || is_lasting(r)) return true;
@@ -71,16 +74,20 @@ class FailureCounts {
     void compare(int64_t r) {
         const double before = usual(USUAL_FAILED, r), made_before = usual(USUAL_MADE, r);
         const bool is_unsure = is_few(r) && made_before > 0.0, in_question = is_in_question(r);
-        double found[tagae::SCALES], failures = 0, capped = 0, requests = 0, since = 0, taken = 0, taken_failed = 0;
+        double found[tagae::SCALES], failures = 0, together = 0, apart = 0, requests = 0, since = 0, taken = 0, taken_failed = 0;
         for (int t = 0, s = 0; t < tagae::LAST; ++t) {
             const double lost = failed(t, r), sent = made(t, r), last = double(k_.enough) - requests;
             const double take = last > sent ? sent : (last > 0.0 ? last : 0.0);
             failures += lost;
-            capped += lost < double(k_.at_once) ? lost : double(k_.at_once);
             requests += sent;
             if (failures <= 0.0) since += sent;
             taken += take;
             if (sent > 0.0) taken_failed += lost * take / sent;
+            together += lost;
+            if ((t + 1) % TOGETHER == 0) {
+                apart += together < double(k_.at_once) ? together : double(k_.at_once);
+                together = 0.0;
+            }
             if (t + 1 == (1 << (2 * s))) found[s++] = sigmas(failures, requests, before, made_before);
         }
         const double going_on = continues(failures, requests, since);
@@ -93,7 +100,7 @@ class FailureCounts {
         const double share = failures / (requests > 1e-9 ? requests : 1e-9);
         const double normal = before / (made_before > 1e-9 ? made_before : 1e-9);
         if (!is_lasting(r) || requests >= double(tagae::LAST * k_.enough) || share - normal < double(k_.material)) return;
-        const double rare = decades(sigmas(capped, requests, before, made_before));
+        const double rare = decades(sigmas(apart, requests, before, made_before));
         if (rare >= double(k_.certain)) f_.surprise[r] = float((rare < double(k_.most) ? rare : double(k_.most)) * going_on);
     }
 

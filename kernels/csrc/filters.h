@@ -21,11 +21,12 @@ TAGAE_INLINE void learn(
     centre += larger(1.0f / (seen + 1.0f), forget) * innovation;
 }
 
-// The vector at `at`; `pattern` is where its channels and rows are in the arrays of a block.
-template <class Lanes>
+// The vector at `at`. `limit` is of deviations; `sure` is how far the snapshot confirms or denies the averages: 1 unless
+// its block has rows with few requests.
+template <bool HAS_FEW, class Lanes>
 TAGAE_INLINE void update_vector(
     const tagae::FilterPass& f, const tagae::FilterConstants& k, int64_t at, Lanes lanes, Floats floor, Mask two_sided,
-    Mask muted, Mask paused, Mask counted, Floats above, Floats requests) {
+    Mask muted, Mask paused, Floats limit, Floats sure) {
     const int64_t size = f.rows * f.channels;
     const auto slot = [&](int i) { return get(f.before + i * size + at, lanes); };
     const auto keep = [&](int i, Floats v) { put(f.after + i * size + at, v, lanes); };
@@ -41,10 +42,6 @@ TAGAE_INLINE void update_vector(
     const Floats fast = (value - centre) / spread, slow = (value - slow_centre) / slow_spread;
     const Mask nearer = absolute(slow) < absolute(fast), same_side = fast * slow > 0.0f;
     const Floats smallest = nearer ? slow : fast;
-    // A single request can set a quantile of few, and a snapshot of few requests denies less.
-    const Mask few = requests < k.enough, is_one = few & (above > 0.0f) & (requests * above <= 1.0f);
-    const Floats limit = is_one ? none + k.clip : none + k.limit;
-    const Floats sure = (few & counted) ? requests / k.enough : one;
     const Floats now = clip((known & same_side) ? smallest : none, -limit, limit);
     put(f.now + at, now, lanes);
     put(f.expected + at, nearer ? slow_centre : centre, lanes);
@@ -66,11 +63,12 @@ TAGAE_INLINE void update_vector(
     keep(SEEN, seen + (measured ? one : none));
 
     const Mask remembered = absolute(lately) > k.memorable;
-    const Floats recent = sure * now + (one - sure) * lately;
+    const Floats recent = HAS_FEW ? sure * now + (1.0f - sure) * lately : now;
     const Floats share = clip(recent / (remembered ? k.support * lately : one), 0.0f, 1.0f);
     const Floats present = remembered ? share : one;
     const Mask lasted = absolute(longer) > k.memorable;
-    const Floats surely = smaller(sure / k.short_rate, 1.0f), recently = surely * lately + (one - surely) * longer;
+    const Floats surely = smaller(sure / k.short_rate, 1.0f);
+    const Floats recently = HAS_FEW ? surely * lately + (1.0f - surely) * longer : lately;
     const Floats confirmed = clip(recently / (lasted ? k.support * longer : one), 0.0f, 1.0f);
     const Floats going_on = lasted ? confirmed : one;
     const Floats signed_levels[] = {
@@ -88,29 +86,49 @@ TAGAE_INLINE void update_vector(
     }
 }
 
+template <bool VALUE>
+struct Flag {
+    static constexpr bool value = VALUE;
+};
+
+// Limits and weights of one row. A single request can set a quantile of few, and a snapshot of few denies less.
+TAGAE_INLINE void weigh_requests(
+    const tagae::FilterPass& f, const tagae::FilterConstants& k, int64_t row, float* limit, float* sure) {
+    const float requests = f.requests[row], share = requests / k.enough;
+    const bool few = requests < k.enough;
+    for (int64_t c = 0; c < f.channels; ++c) {
+        limit[c] = few && f.above[c] > 0.0f && requests * f.above[c] <= 1.0f ? k.clip : k.limit;
+        sure[c] = few && f.counted[c] ? share : 1.0f;
+    }
+}
+
 inline void update_filters(const tagae::FilterPass& f) {
     const tagae::FilterConstants k = *f.constants;
-    float floor[MOST_IN_BLOCK], above[MOST_IN_BLOCK], requests[MOST_IN_BLOCK];
-    uint8_t two_sided[MOST_IN_BLOCK], counted[MOST_IN_BLOCK], muted[MOST_IN_BLOCK], paused[MOST_IN_BLOCK];
+    float floor[MOST_IN_BLOCK], limit[MOST_IN_BLOCK], sure[MOST_IN_BLOCK];
+    uint8_t two_sided[MOST_IN_BLOCK], muted[MOST_IN_BLOCK], paused[MOST_IN_BLOCK];
     for (int64_t r = 0; r < BLOCK_ROWS; ++r)
         for (int64_t c = 0; c < f.channels; ++c) {
             floor[r * f.channels + c] = f.floor[c];
-            above[r * f.channels + c] = f.above[c];
             two_sided[r * f.channels + c] = f.two_sided[c];
-            counted[r * f.channels + c] = f.counted[c];
         }
     in_blocks(f.rows, [&](int64_t row, int64_t rows) {
+        bool has_few = false;
+        for (int64_t r = 0; r < rows; ++r) has_few |= f.requests[row + r] < k.enough;
         for (int64_t r = 0; r < rows; ++r) {
             __builtin_memset(muted + r * f.channels, f.muted[row + r], f.channels);
             __builtin_memset(paused + r * f.channels, f.paused[row + r], f.channels);
-            for (int64_t c = 0; c < f.channels; ++c) requests[r * f.channels + c] = f.requests[row + r];
         }
-        in_vectors(rows * f.channels, [&](int64_t i, auto lanes) {
-            update_vector(
-                f, k, row * f.channels + i, lanes, get(floor + i, lanes), get_mask(two_sided + i, lanes),
-                get_mask(muted + i, lanes), get_mask(paused + i, lanes), get_mask(counted + i, lanes),
-                get(above + i, lanes), get(requests + i, lanes));
-        });
+        const auto update = [&](auto few) {
+            in_vectors(rows * f.channels, [&](int64_t i, auto lanes) {
+                const Floats limits = few.value ? get(limit + i, lanes) : broadcast(k.limit);
+                update_vector<few.value>(
+                    f, k, row * f.channels + i, lanes, get(floor + i, lanes), get_mask(two_sided + i, lanes),
+                    get_mask(muted + i, lanes), get_mask(paused + i, lanes), limits, get(sure + i, lanes));
+            });
+        };
+        if (!has_few) return update(Flag<false>{});
+        for (int64_t r = 0; r < rows; ++r) weigh_requests(f, k, row + r, limit + r * f.channels, sure + r * f.channels);
+        update(Flag<true>{});
     });
 }
 

@@ -35,7 +35,7 @@ struct FilterPass {
 
 // Constants of model/state/few_requests.py, in this order.
 struct CountConstants {
-    float enough, counted, many, most_counted, parts, offset, no_failure, keep, tail_start, clip, least_long, several;
+    float enough, counted, parts, offset, no_failure, keep, tail_start, clip, least_long, several;
     float lasting, by_chance, at_once, certain, most, material;
 };
 

@@ -5,8 +5,8 @@ requests are made, failures are counted: the failures of one, 4 and 16 snapshots
 the same service or call. The test is exact however few the requests are, and it needs no usual share.
 
 The last minutes together may leave no doubt where no single snapshot does. Then they are evidence by themselves, until
-too many requests have succeeded since the last failure. Failures of one snapshot often have one cause, so two of them
-count at most.
+too many requests have succeeded since the last failure. Failures that come together often have one cause that is soon
+over, so of 4 snapshots two of them count at most.
 """
 
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels import passes
-from model.features import EDGE_CHANNELS, ERROR, MANY
+from model.features import EDGE_CHANNELS, ERROR
 from model.features import Array as Floats
 from model.snapshot import BoolArray, IntArray
 from model.state.filters import CLIP, ENOUGH, LONG, SEEN, TAIL_START, Deviation
@@ -26,19 +26,18 @@ SCALES = (1, 4, LAST)  # snapshots, as of the filters
 FORGET = 1 / 240  # of the usual failures and requests, per snapshot
 NO_FAILURE = float(CHANNEL.forward(np.full(1, 1e-4, np.float32))[0])  # transformed share
 PARTS = 256  # of a request: rates are averages, so their requests are no whole numbers
-MOST_COUNTED = 255.0  # requests of a snapshot, so that their parts fit 16 bits
 LASTING = 3.0  # sigmas over 16 snapshots, from which one without requests does not interrupt a deviation
-COUNTED = 10 * ENOUGH  # requests; the filters describe the failures of more requests well enough
+COUNTED = 10 * ENOUGH  # requests of a snapshot; the filters describe the failures of more requests well enough
 LEAST_LONG = 0.5  # sigmas, average of the filters over 16 snapshots, from which failures may last
 SEVERAL = 1.5  # failures; a single one is no evidence by itself
 BY_CHANCE = 0.05  # that no request failed since, from which failures may continue
-AT_ONCE = 2.0  # failures of one snapshot that count
+TOGETHER, AT_ONCE = 4, 2.0  # snapshots, and how many of their failures count
 CERTAIN, MOST = 5.0, 8.0  # decades: less is left to the filters, and more is not given
 MATERIAL = 0.02  # more of the requests
 _TINY = 1e-9
 _CONSTANTS = np.array(  # of the compiled pass, in the order of CountConstants in kernels/csrc/passes.h
     [
-        *(ENOUGH, COUNTED, MANY, MOST_COUNTED, PARTS, CHANNEL.offset, NO_FAILURE, 1 - FORGET, TAIL_START, CLIP),
+        *(ENOUGH, COUNTED, PARTS, CHANNEL.offset, NO_FAILURE, 1 - FORGET, TAIL_START, CLIP),
         *(LEAST_LONG, SEVERAL, LASTING, BY_CHANCE, AT_ONCE, CERTAIN, MOST, MATERIAL),
     ],
     np.float32,
@@ -52,7 +51,7 @@ class Counts:
 
     Attributes:
         recent: uint16 ``[LAST, 2, N]``: failures and requests in each of the last snapshots, newest first, in
-            ``PARTS`` of one.
+            ``PARTS`` of one; 0 where requests were not few or not known.
         usual: float32 ``[3, N]``: failures and requests of the hour or so before them, and the snapshots since the
             baselines were paused last. What happened shortly before, during or after a pause is not usual.
     """
@@ -92,7 +91,7 @@ def count_failures(
         deviation: of services ``[N, 9]``, or of calls ``[E, 5]``; its levels and what is observed change in place.
         filters: before the snapshot, ``[13, N, C]``.
         measured: ``[N, C]``.
-        requests: in the snapshot, ``[N]``; ``MANY`` if unknown.
+        requests: in the snapshot, ``[N]``; many if unknown.
         paused: ``[N]`` rows that may be part of an incident.
 
     Returns:
@@ -111,7 +110,8 @@ def count_failures(
     surprise = np.zeros(len(value), np.float32)
     lasting = past[:, ERROR] > np.float32(LEAST_LONG)
     in_question = (level[..., ERROR] > TAIL_START).any(axis=0) & (requests < COUNTED) | (lasting & (requests < ENOUGH))
-    rows = np.flatnonzero((in_question | (lasting & (counts.usual[1] > 0))) & (seen[:, ERROR] > 0))
+    is_busy = (requests >= COUNTED) & measured[:, ERROR]
+    rows = np.flatnonzero((in_question | (lasting & (counts.usual[1] > 0))) & (seen[:, ERROR] > 0) & ~is_busy)
     is_one = (counts.recent[0, 0, rows] < SEVERAL * PARTS) & ~lasting[rows]
     is_one &= level[1:, rows, ERROR].max(axis=0, initial=0) <= TAIL_START
     level[0, rows[is_one], ERROR] = np.minimum(level[0, rows[is_one], ERROR], np.float32(CLIP))
@@ -123,8 +123,8 @@ def count_failures(
 
 def _add(counts: Counts, value: Floats, measured: BoolArray, requests: Floats, paused: BoolArray) -> Counts:
     """Count this snapshot, and let the oldest one become usual unless an incident was near."""
-    counted = measured & (requests < MANY)
-    made = np.where(counted, np.minimum(requests, np.float32(MOST_COUNTED)), 0).astype(np.float64)
+    counted = measured & (requests < COUNTED)
+    made = np.where(counted, requests, 0).astype(np.float64)
     failed = np.where(counted & (value > np.float32(NO_FAILURE)), made * CHANNEL.invert(value), 0)
     newest = np.rint(np.stack([failed, made]) * PARTS).astype(np.uint16)
     rested = np.where(paused, np.float32(0), counts.usual[2] + np.float32(1))
@@ -160,7 +160,8 @@ def _compare(
     deviation.observed[rows[is_unsure & (levels[-1] >= LASTING)], ERROR] = True
     more = failures[-1] / np.maximum(lately[-1], _TINY) - before / np.maximum(made_before, _TINY)
     matters = lasts & (lately[-1] < LAST * ENOUGH) & (more >= MATERIAL)
-    rare = _decades(compare_counts(np.minimum(failed, AT_ONCE).sum(axis=0), lately[-1], before, made_before))
+    apart = np.minimum(failed.reshape(-1, TOGETHER, len(rows)).sum(axis=1), AT_ONCE).sum(axis=0)
+    rare = _decades(compare_counts(apart, lately[-1], before, made_before))
     surprise[rows] = np.where(matters & (rare >= CERTAIN), np.minimum(rare, MOST) * going_on, 0)
 
 

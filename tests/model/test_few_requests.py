@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from model.checkpoint import Checkpoint, load
 from model.features import CONNECTIONS, ERROR, NODE_CHANNELS, P99, RATE
-from model.state.few_requests import CERTAIN
 from model.snapshot import MeshSnapshot
-from model.state.few_requests import compare_counts
+from model.state.few_requests import CERTAIN, compare_counts
 from model.state.filters import CLIP, SLOTS, TAIL_START, Deviation, new_filters, update_filters
 from model.state.mesh_state import MeshState
 from model.verdict import Severity
@@ -139,7 +138,7 @@ def surprise_after(failed: Sequence[int]) -> tuple[float, float, MeshState]:
     quiet = [snapshot_of(i, [0], [3], [0.1]) for i in range(80)]
     failing = [snapshot_of(80 + i, [k], [3], [0.1]) for i, k in enumerate(failed)]
     observation, state = watch([*quiet, *failing])
-    nodes, calls = rare_failures(observation)
+    nodes, calls = observation.node_failures, observation.edge_failures
     assert observation.node.seen[1, RATE] == 79 + len(failed)
     return float(nodes[1]), float(calls[0]), state
 
