@@ -220,7 +220,11 @@ def count_failures(
     """
     rows, channels = size = value.shape
     _check_channels(channels)
-    surprise, after, usual_after = np.empty(rows, np.float32), np.empty(recent.shape, np.uint16), np.empty((3, rows), np.float32)
+    surprise, after, usual_after = (
+        np.empty(rows, np.float32),
+        np.empty(recent.shape, np.uint16),
+        np.empty((3, rows), np.float32),
+    )
     _run(
         "count_failures",
         size,

@@ -66,7 +66,12 @@ def pack_state(state: MeshState) -> bytes:
     document["adaptation"] = _adaptation_document(state.adaptation)
     document["schema"] = SCHEMA.to_json()
     tensors = {key: np.ascontiguousarray(getattr(state, key)) for key in (*ARRAYS, *LATER_ARRAYS)}
-    tensors |= _counts_arrays(state) | _memory_arrays(state.memory) | _adaptation_arrays(state.adaptation) | _traffic_arrays(state.traffic)
+    tensors |= (
+        _counts_arrays(state)
+        | _memory_arrays(state.memory)
+        | _adaptation_arrays(state.adaptation)
+        | _traffic_arrays(state.traffic)
+    )
     document["traffic"] = {"names": state.traffic.names, "slot": state.traffic.slot}
     return _join_arrays(tensors | {"document": _json_array(document)})
 

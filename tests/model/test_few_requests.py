@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from model.checkpoint import Checkpoint, load
 from model.features import CONNECTIONS, ERROR, NODE_CHANNELS, P99, RATE
 from model.snapshot import MeshSnapshot
-from model.state.few_requests import CERTAIN, compare_counts
+from model.state.few_requests import CERTAIN, FORGET, LAST, PARTS, Counts, compare_counts, count_failures
 from model.state.filters import CLIP, SLOTS, TAIL_START, Deviation, new_filters, update_filters
 from model.state.mesh_state import MeshState
 from model.verdict import Severity
@@ -23,6 +23,7 @@ from tests.model.model_cases import at, watch
 INTERVAL = 15.0
 FEW = (0.5, 2.0, 5.0, 15.0)  # requests in a snapshot, on average
 BUSY = 1000.0
+QUIET = 160  # snapshots without a failure
 SIZES = np.repeat([*FEW, BUSY], 6)
 GATEWAY = "shop/gateway"
 Floats = NDArray[np.float64]
@@ -135,27 +136,57 @@ def test_channels_that_are_not_about_requests_are_denied_at_once() -> None:
 
 def surprise_after(failed: Sequence[int]) -> tuple[float, float, MeshState]:
     """Return the surprise of a service with 3 requests a snapshot and these failures at the end, and of its calls."""
-    quiet = [snapshot_of(i, [0], [3], [0.1]) for i in range(80)]
-    failing = [snapshot_of(80 + i, [k], [3], [0.1]) for i, k in enumerate(failed)]
+    quiet = [snapshot_of(i, [0], [3], [0.1]) for i in range(QUIET)]
+    failing = [snapshot_of(QUIET + i, [k], [3], [0.1]) for i, k in enumerate(failed)]
     observation, state = watch([*quiet, *failing])
     nodes, calls = observation.node_failures, observation.edge_failures
-    assert observation.node.seen[1, RATE] == 79 + len(failed)
+    assert observation.node.seen[1, RATE] == QUIET - 1 + len(failed)
     return float(nodes[1]), float(calls[0]), state
 
 
 def test_failures_of_many_snapshots_are_certain() -> None:
-    nodes, calls, _ = surprise_after([1, 0, 1, 1, 0, 2, 1, 0, 1, 1])
+    nodes, calls, _ = surprise_after([1, 0, 1, 1, 0, 2, 1, 0, 1, 1, 0, 1, 1, 1])
     assert nodes == calls >= CERTAIN
 
 
 def test_they_are_over_when_as_many_requests_succeed() -> None:
-    nodes, calls, _ = surprise_after([1, 0, 1, 1, 0, 2, 1, 0, 1, 1, *[0] * 7])
+    nodes, calls, _ = surprise_after([1, 0, 1, 1, 0, 2, 1, 0, 1, 1, 0, 1, 1, 1, *[0] * 7])
     assert nodes == calls == 0
 
 
-@pytest.mark.parametrize("failed", [[1, 0, 1], [3, 3, 0], [3, 0, 0, 0, 0, 3]])
+@pytest.mark.parametrize("failed", [[1, 0, 1], [3, 3, 0], [3, 3, 3, 3], [3, 0, 0, 0, 0, 3]])
 def test_some_failures_or_a_burst_are_not(failed: list[int]) -> None:
     assert surprise_after(failed)[:2] == (0, 0)
+
+
+def test_what_is_usual_has_nothing_of_a_pause_nor_of_the_snapshots_around_it() -> None:
+    rng = np.random.default_rng(0)
+    failed, paused = rng.integers(0, 3, 200), np.zeros(200, bool)
+    paused[[30, 31, 70]], paused[100:130] = True, True
+    filters = new_filters(1, np.zeros((SLOTS, 0, 9), np.float32), NODE_CHANNELS)
+    counts, measured = Counts.none(1), np.ones((1, 9), bool)
+    requests, nothing = np.full(1, 4, np.float32), np.zeros(1, bool)
+    expected = np.zeros(2)
+    for index in range(200):
+        value = np.full((1, 9), NODE_CHANNELS[ERROR].forward(np.float32(failed[index] / 4)), np.float32)
+        noise = np.zeros((1, 9), np.float32)
+        deviation, _ = update_filters(filters, value, measured, noise, nothing, nothing, NODE_CHANNELS, requests)
+        at = slice(index, index + 1)
+        _, counts, _ = count_failures(counts, deviation, filters, measured, requests, paused[at])
+        np.testing.assert_array_equal(counts.recent[0, :, 0] / PARTS, [failed[index], 4])
+        then = index - LAST
+        if then >= 0 and not paused[then : index + 1].any():
+            expected = expected * (1 - FORGET) + [failed[then], 4]
+        np.testing.assert_allclose(counts.usual[:2, 0], expected, rtol=1e-4)
+    assert expected[1] > 100
+
+
+def test_counts_follow_their_rows() -> None:
+    counts = Counts(np.arange(LAST * 2 * 3, dtype=np.uint16).reshape(LAST, 2, 3), np.ones((3, 3), np.float32))
+    more = counts.add_rows(2).keep_rows(np.array([True, False, True, False, True]))
+    np.testing.assert_array_equal(more.recent[:, :, :2], counts.recent[:, :, [0, 2]])
+    assert not more.recent[:, :, 2].any()
+    assert more.usual.tolist() == [[1, 1, 0]] * 3
 
 
 def test_one_failure_of_two_is_less_than_two_of_two() -> None:
