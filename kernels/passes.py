@@ -47,8 +47,8 @@ def update_filters(
     constants: Floats,
     floor: Floats,
     two_sided: Flags,
-    counted: Flags,
-    above: Floats,
+    alone: Floats,
+    weight: Floats,
     filters: Floats,
     value: Floats,
     noise: Floats,
@@ -61,7 +61,7 @@ def update_filters(
 
     Args:
         constants: of that file, in the order of ``FilterConstants`` in ``csrc/passes.h``.
-        floor, two_sided, counted, above: ``[C]`` of the channels; the floor as a variance.
+        floor, two_sided, alone, weight: ``[C]`` of the channels; the floor as a variance.
         filters: ``[13, N, C]``.
         value, noise, measured: ``[N, C]``.
         muted, paused, requests: ``[N]``.
@@ -80,8 +80,8 @@ def update_filters(
         _fit("constants", constants, np.float32, (FILTER_CONSTANTS,)),
         _fit("floor", floor, np.float32, (channels,)),
         _fit("two_sided", two_sided, np.bool_, (channels,)),
-        _fit("counted", counted, np.bool_, (channels,)),
-        _fit("above", above, np.float32, (channels,)),
+        _fit("alone", alone, np.float32, (channels,)),
+        _fit("weight", weight, np.float32, (channels,)),
         _fit("filters", filters, np.float32, (SLOTS, *size)),
         _fit("value", value, np.float32, size),
         _fit("noise", noise, np.float32, size),

@@ -126,7 +126,7 @@ class FailureCounts {
     }
 
     double share_of(float value) const {
-        const double odds = __builtin_exp(double(value)), offset = double(k_.offset);
+        const double odds = double(__builtin_expf(value)), offset = double(k_.offset);
         const double share = (odds * (1.0 + offset) - offset) / (1.0 + odds);
         return share > 0.0 ? (share < 1.0 ? share : 1.0) : 0.0;
     }

@@ -91,24 +91,15 @@ struct Flag {
     static constexpr bool value = VALUE;
 };
 
-// Limits and weights of one row. A single request can set a quantile of few, and a snapshot of few denies less.
-TAGAE_INLINE void weigh_requests(
-    const tagae::FilterPass& f, const tagae::FilterConstants& k, int64_t row, float* limit, float* sure) {
-    const float requests = f.requests[row], share = requests / k.enough;
-    const bool few = requests < k.enough;
-    for (int64_t c = 0; c < f.channels; ++c) {
-        limit[c] = few && f.above[c] > 0.0f && requests * f.above[c] <= 1.0f ? k.clip : k.limit;
-        sure[c] = few && f.counted[c] ? share : 1.0f;
-    }
-}
-
 inline void update_filters(const tagae::FilterPass& f) {
     const tagae::FilterConstants k = *f.constants;
-    float floor[MOST_IN_BLOCK], limit[MOST_IN_BLOCK], sure[MOST_IN_BLOCK];
+    float floor[MOST_IN_BLOCK], alone[MOST_IN_BLOCK], weight[MOST_IN_BLOCK], requests[MOST_IN_BLOCK];
     uint8_t two_sided[MOST_IN_BLOCK], muted[MOST_IN_BLOCK], paused[MOST_IN_BLOCK];
     for (int64_t r = 0; r < BLOCK_ROWS; ++r)
         for (int64_t c = 0; c < f.channels; ++c) {
             floor[r * f.channels + c] = f.floor[c];
+            alone[r * f.channels + c] = f.alone[c];
+            weight[r * f.channels + c] = f.weight[c];
             two_sided[r * f.channels + c] = f.two_sided[c];
         }
     in_blocks(f.rows, [&](int64_t row, int64_t rows) {
@@ -120,14 +111,20 @@ inline void update_filters(const tagae::FilterPass& f) {
         }
         const auto update = [&](auto few) {
             in_vectors(rows * f.channels, [&](int64_t i, auto lanes) {
-                const Floats limits = few.value ? get(limit + i, lanes) : broadcast(k.limit);
+                Floats limit = broadcast(k.limit), sure = broadcast(1.0f);
+                if constexpr (few.value) {
+                    const Floats made = get(requests + i, lanes);
+                    limit = made < get(alone + i, lanes) ? broadcast(k.clip) : limit;
+                    sure = smaller(made * get(weight + i, lanes), sure);
+                }
                 update_vector<few.value>(
                     f, k, row * f.channels + i, lanes, get(floor + i, lanes), get_mask(two_sided + i, lanes),
-                    get_mask(muted + i, lanes), get_mask(paused + i, lanes), limits, get(sure + i, lanes));
+                    get_mask(muted + i, lanes), get_mask(paused + i, lanes), limit, sure);
             });
         };
         if (!has_few) return update(Flag<false>{});
-        for (int64_t r = 0; r < rows; ++r) weigh_requests(f, k, row + r, limit + r * f.channels, sure + r * f.channels);
+        for (int64_t r = 0; r < rows; ++r)
+            for (int64_t c = 0; c < f.channels; ++c) requests[r * f.channels + c] = f.requests[row + r];
         update(Flag<true>{});
     });
 }

@@ -22,8 +22,8 @@ struct FilterPass {
     const FilterConstants* constants;
     const float* floor;        // [C] variance
     const uint8_t* two_sided;  // [C]
-    const uint8_t* counted;    // [C] channels of which few requests say little
-    const float* above;        // [C] share of the requests above a quantile; 0: no quantile
+    const float* alone;        // [C] requests from which a single one cannot set the value
+    const float* weight;       // [C] how far each request confirms or denies the averages
     const float* before;       // [13, rows, C]
     const float *value, *noise;
     const uint8_t* measured;          // [rows, C]

@@ -9,7 +9,7 @@ too many requests have succeeded since the last failure. Failures that come toge
 over, so of 4 snapshots two of them count at most.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,7 +88,8 @@ def count_failures(
 
     Args:
         counts: before the snapshot.
-        deviation: of services ``[N, 9]``, or of calls ``[E, 5]``; its levels and what is observed change in place.
+        deviation: of services ``[N, 9]``, or of calls ``[E, 5]``; its levels, its values and what is observed change in
+            place.
         filters: before the snapshot, ``[13, N, C]``.
         measured: ``[N, C]``.
         requests: in the snapshot, ``[N]``; many if unknown.
@@ -98,7 +99,6 @@ def count_failures(
         The deviation, the counts with this snapshot, and the surprise ``[N]`` of lasting failures that only many
         snapshots show, decades.
     """
-    deviation = replace(deviation, value=deviation.value.copy())
     past, seen = filters[LONG], filters[SEEN]
     level, value, known = deviation.level, deviation.value, deviation.observed
     if passes.are_compiled():

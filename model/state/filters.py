@@ -142,12 +142,12 @@ def update_filters(
         channels: C channels.
         requests: ``[N]`` in the snapshot; None: many.
     """
-    floor, two_sided, counted, above = _settings(channels)
+    floor, two_sided, alone, weight = _settings(channels)
     if requests is None:
         requests = np.full(filters.shape[1], MANY, np.float32)
     if passes.are_compiled():
         updated, now, level, expected, spread, known = passes.update_filters(
-            _CONSTANTS, floor, two_sided, counted, above, filters, value, noise, measured, muted, paused, requests
+            _CONSTANTS, floor, two_sided, alone, weight, filters, value, noise, measured, muted, paused, requests
         )
         return _deviation(filters, value, now, level, expected, spread, known), updated
     before, filters = filters, filters.copy()
@@ -161,8 +161,7 @@ def update_filters(
     fast, spread = _score(value, filters, CENTRE, noise, floor, uncertainty)
     slow, slow_spread = _score(value, filters, SLOW_CENTRE, noise, floor, uncertainty)
     nearer = np.abs(slow) < np.abs(fast)
-    is_one = (above > 0) & (requests[:, None] * above <= 1) & (requests[:, None] < ENOUGH)
-    limit = np.where(is_one, np.float32(CLIP), np.float32(LIMIT))
+    limit = np.where(requests[:, None] < alone, np.float32(CLIP), np.float32(LIMIT))
     now = np.where(known & (fast * slow > 0), np.where(nearer, slow, fast), 0).clip(-limit, limit)
     past_short, past_long = before[SHORT], before[LONG]
     expected = np.where(nearer, filters[SLOW_CENTRE], filters[CENTRE])
@@ -173,8 +172,7 @@ def update_filters(
     filters[SHORT] += np.where(measured, bounded - past_short, 0) * np.float32(SHORT_RATE)
     filters[LONG] += np.where(measured, bounded - past_long, 0) * np.float32(LONG_RATE)
     filters[SEEN] += measured
-    is_few = counted & (requests[:, None] < ENOUGH)
-    sure = np.where(is_few, requests[:, None] / np.float32(ENOUGH), np.float32(1))
+    sure = np.minimum(requests[:, None] * weight, np.float32(1))
     level = _levels(now, filters[SHORT], filters[LONG], sure, channels)
     spread = np.where(nearer, slow_spread, spread)
     deviation = _deviation(before, value, now.astype(np.float32), level, expected, spread, known)
@@ -183,14 +181,18 @@ def update_filters(
 
 
 @cache
-def _settings(channels: tuple[Channel, ...]) -> tuple[Array, BoolArray, BoolArray, Array]:
-    """Return, of each channel, the floor as a variance, whether it is two-sided and counted, and the share of the
-    requests above its quantile; 0 if it is none."""
+def _settings(channels: tuple[Channel, ...]) -> tuple[Array, BoolArray, Array, Array]:
+    """Return, of each channel, the floor as a variance, whether it is two-sided, the requests from which a single one
+    cannot set it, and how far each request confirms or denies the averages.
+
+    One request sets a quantile if no more than one is above it: the median of two, the 99th percentile of a hundred.
+    """
+    shares = [QUANTILES.get(channel.name, 0.0) for channel in channels]
     return (
         np.array([c.floor**2 for c in channels], np.float32),
         np.array([c.two_sided for c in channels], bool),
-        np.array([c.name in COUNTED for c in channels], bool),
-        np.array([1 - QUANTILES[c.name] if c.name in QUANTILES else 0 for c in channels], np.float32),
+        np.array([min(1 / (1 - share) + 0.5, ENOUGH) if share else 0 for share in shares], np.float32),
+        np.array([1 / ENOUGH if c.name in COUNTED else MANY for c in channels], np.float32),
     )
 
 
