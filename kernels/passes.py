@@ -255,9 +255,10 @@ def _run(name: str, scalars: tuple[float, ...], *arrays: NDArray[Any]) -> None:
 
 def _address(array: NDArray[Any]) -> int:
     """Return where the numbers are. ``array.ctypes.data`` takes five times as long; a pass has twenty arrays."""
-    if array.flags.writeable and array.size:
+    try:
         return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
-    return array.ctypes.data
+    except (TypeError, ValueError):  # read-only, or empty
+        return array.ctypes.data
 
 
 def _check_channels(channels: int) -> None:

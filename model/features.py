@@ -251,7 +251,9 @@ def _transform(values: Array, observed: BoolArray, channels: tuple[Channel, ...]
 def count_requests(noise: Array, observed: BoolArray) -> Array:
     """Return the requests ``[N]`` behind each row of sampling noise, ``[N, C]``; ``MANY`` where they are not known."""
     of_median = noise[:, P50] * observed[:, RATE]
-    requests: Array = np.float32(MEDIAN_NOISE) / np.maximum(of_median, np.float32(MEDIAN_NOISE / MANY))
+    requests: Array = np.float32(MEDIAN_NOISE) / np.maximum(
+        of_median, np.float32(MEDIAN_NOISE / MANY), dtype=np.float32
+    )
     return requests
 
 

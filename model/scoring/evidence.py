@@ -203,14 +203,13 @@ def surprises(observation: Observation, decoded: MeshScores, node_tail: Tail, ed
 
 def with_rare_failures(observation: Observation, surprise: Surprises) -> Surprises:
     """Return the surprises with the failures among few requests that only many snapshots show."""
-    tables = (surprise.node, observation.node_failures), (surprise.edge, observation.edge_failures)
-    added = []
-    for table, rare in tables:
+    tables = []
+    for table, rare in ((surprise.node, observation.node_failures), (surprise.edge, observation.edge_failures)):
         if rare.any():
             table = table.copy()
             table[:, ERROR] = np.maximum(table[:, ERROR], rare)
-        added.append(table)
-    return replace(surprise, node=added[0], edge=added[1])
+        tables.append(table)
+    return replace(surprise, node=tables[0], edge=tables[1])
 
 
 def assemble_scores(

@@ -65,7 +65,7 @@ class Counts:
         return cls(np.zeros((LAST, 2, rows), np.uint16), np.zeros((3, rows), np.float32))
 
     def add_rows(self, rows: int) -> "Counts":
-        """Return the counts with those of new services or calls at the end."""
+        """Return the counts with new services or calls at the end."""
         new = Counts.none(rows)
         return Counts(
             np.concatenate([self.recent, new.recent], axis=2), np.concatenate([self.usual, new.usual], axis=1)
@@ -156,7 +156,7 @@ def _compare(
     deviation.level[:, rows, ERROR] = levels
     share, taken = share_lately(failed, made)
     known = is_few & (taken > 0)
-    deviation.value[rows[known], ERROR] = CHANNEL.forward(share[known])
+    deviation.value[rows[known], ERROR] = CHANNEL.forward(share[known].astype(np.float32))
     deviation.observed[rows[is_unsure & (levels[-1] >= LASTING)], ERROR] = True
     more = failures[-1] / np.maximum(lately[-1], _TINY) - before / np.maximum(made_before, _TINY)
     matters = lasts & (lately[-1] < LAST * ENOUGH) & (more >= MATERIAL)

@@ -174,7 +174,7 @@ def count(rows: int, channels: tuple[Channel, ...], snapshots: int) -> list[tupl
         share = np.where((np.arange(rows) % 3 == 0) & (index > 0.8 * snapshots), 0.4, usual)
         made = rng.poisson(requests)
         value = rng.normal(0, 0.1, size).astype(np.float32)
-        value[:, ERROR] = channels[ERROR].forward(rng.binomial(made, share) / np.maximum(made, 1))
+        value[:, ERROR] = channels[ERROR].forward((rng.binomial(made, share) / np.maximum(made, 1)).astype(np.float32))
         measured = np.broadcast_to(made[:, None] > 0, size) & (rng.random(size) < 0.98)
         some = np.where(rng.random(rows) < 0.98, np.maximum(made, 1), MANY).astype(np.float32)
         muted, paused = rng.random((2, rows)) < 0.005

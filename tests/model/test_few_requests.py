@@ -168,7 +168,7 @@ def test_what_is_usual_has_nothing_of_a_pause_nor_of_the_snapshots_around_it() -
     requests, nothing = np.full(1, 4, np.float32), np.zeros(1, bool)
     expected = np.zeros(2)
     for index in range(200):
-        value = np.full((1, 9), NODE_CHANNELS[ERROR].forward(np.float32(failed[index] / 4)), np.float32)
+        value = NODE_CHANNELS[ERROR].forward(np.full((1, 9), failed[index] / 4, np.float32))
         noise = np.zeros((1, 9), np.float32)
         deviation, _ = update_filters(filters, value, measured, noise, nothing, nothing, NODE_CHANNELS, requests)
         at = slice(index, index + 1)
@@ -209,7 +209,7 @@ def test_few_requests_are_no_more_often_evidence_than_many(checkpoint: Checkpoin
     """Scores of 3 and more are as rare as they say, one in a thousand, and none is far above.
 
     A sample has a binomial error. Its scores come in spells of about 4 snapshots, as long as the shorter average, so
-    it is that of a quarter as many.
+    the error is as large as with a quarter of them.
     """
     mesh, options, rng = Mesh(), Options(), np.random.default_rng(1)
     names = services(SIZES)

@@ -128,8 +128,7 @@ def test_a_state_of_the_first_version_has_no_feedback_and_no_adapter() -> None:
 @pytest.mark.parametrize("state", [MeshState(), full_state()], ids=["empty", "full"])
 def test_a_state_without_its_tables_is_equal_apart_from_them(state: MeshState) -> None:
     back = unpack_state(pack_state(state), state.window, with_tables=False)
-    tables = (*ARRAYS, *LATER_ARRAYS)
-    tables = (*tables, "node_counts", "edge_counts")
+    tables = (*ARRAYS, *LATER_ARRAYS, "node_counts", "edge_counts")
     assert not different(back, replace(state, **{name: getattr(MeshState(), name) for name in tables}))
 
 
