@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.detection.lines import missing_work, score
-from benchmarks.detection.parts import Part
-from benchmarks.detection.plan import DETECTORS, PARTS, SIMULATED, Job, simulated_jobs
-from benchmarks.detection.report import write as write_report
-from benchmarks.detection.rows import STATIC, evaluation_set, rows
-from benchmarks.detection.run import evaluate, make_recordings, plan_shared, write_lines
-from benchmarks.simulated import runs, silent_runs
+from benchmarks.evaluation_steps import evaluate, make_recordings, plan_shared, write_lines
+from lab.comparison.lines import missing_work, score
+from lab.comparison.parts import Part
+from lab.comparison.plan import DETECTORS, PARTS, SIMULATED, Job, simulated_jobs
+from lab.comparison.report import write as write_report
+from lab.comparison.rows import STATIC, evaluation_set, rows
+from lab.comparison.simulated import runs, silent_runs
 from serve_app.cli.workers import report_steps, start_workers
 
 VERDICTS, REPORT, RESULTS = Path("out/evaluate/verdicts"), Path("out/evaluate/report.html"), Path("benchmarks/results")

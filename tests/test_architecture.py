@@ -85,7 +85,7 @@ ENVIRONMENT = (
     "serve_app/deployments/local.py",
     "serve_app/deployments/ray_environment.py",
     "serve_app/doctor/installation.py",
-    "serve_app/demo/browser.py",
+    "lab/demo/browser.py",
     "kernels/library.py",
 )
 UNSAFE = {"eval", "exec", "torch.load", "torch.save"}
@@ -261,7 +261,7 @@ def test_a_class_name_exists_once_in_a_package(package: str) -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("package", ["kernels", "partitioning", "serve_app.cli", "serve_app.demo"])
+@pytest.mark.parametrize("package", ["kernels", "partitioning", "serve_app.cli", "lab.demo"])
 def test_all_lists_the_public_names(package: str) -> None:
     """``__all__`` has every public name that a package's own file imports, and each of its names exists."""
     module = importlib.import_module(package)

@@ -22,8 +22,8 @@ SCORE = """
 from itertools import islice
 from model.checkpoint import load
 from serve_app.pipeline import Mesh, Options, advance
-from serve_app.simulator.simulator import Simulator
-from serve_app.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from lab.simulator.mesh.topology import MeshSpec
 mesh = Mesh()
 for snapshot in islice(Simulator(MeshSpec(services=20, calls_per_service=2)).snapshots(), 12):
     verdict, mesh = advance(load(), mesh, snapshot, Options())

@@ -16,11 +16,11 @@ import httpx
 import psutil
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
 from serve_app.app import GRACE_SECONDS
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http.routes.views import source_document
 from serve_app.settings import Settings
-from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.web.assets import files
 from serve_app.web.documents import (
     ComparisonDocument,
