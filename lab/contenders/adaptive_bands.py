@@ -16,8 +16,8 @@ from lab.contenders.bands import (
     RATE,
     SPARSE,
     TIMES,
+    BandState,
     Named,
-    State,
     distance_outside,
     max_of_service,
     select_samples,
@@ -69,7 +69,7 @@ class SlidingWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class Bands:
+class AdaptiveBands:
     """State of services or of calls: one hour, the deviations of variable hours, and a day of bands ``[K, 2 M]``."""
 
     hour: SlidingWindow
@@ -77,13 +77,13 @@ class Bands:
     day: Past
 
     @classmethod
-    def empty(cls, interval_seconds: float, metrics: int) -> "Bands":
+    def empty(cls, interval_seconds: float, metrics: int) -> "AdaptiveBands":
         """Return the state before the first snapshot."""
         hour, smoothed, day = (max(1, round(s / interval_seconds)) for s in (HOUR, SMOOTHED, DAY_BEFORE))
         none = np.zeros((3, 0, metrics))
         return cls(SlidingWindow(Past(hour), none), SlidingWindow(Past(smoothed), none), Past(day))
 
-    def with_samples(self, series: Named) -> "Bands":
+    def with_samples(self, series: Named) -> "AdaptiveBands":
         """Add one snapshot."""
         hour = self.hour.with_frame(*series)
         names, mean, deviation = hour.past.names, hour.mean(), hour.deviation()
@@ -106,20 +106,22 @@ class Bands:
         return distance_outside(values, *(past.look_up(table, names) for table in (mean, below, above)))
 
 
-def start(interval_seconds: float, warm_up: int) -> State[Bands]:
+def start(interval_seconds: float, warm_up: int) -> BandState[AdaptiveBands]:
     """Return the state before the first snapshot."""
-    return State(
-        PagingState(interval_seconds, warm_up), Bands.empty(interval_seconds, 6), Bands.empty(interval_seconds, 3)
+    return BandState(
+        PagingState(interval_seconds, warm_up),
+        AdaptiveBands.empty(interval_seconds, 6),
+        AdaptiveBands.empty(interval_seconds, 3),
     )
 
 
-def advance(state: State[Bands], snapshot: MeshSnapshot) -> tuple[Verdict, State[Bands]]:
+def advance(state: BandState[AdaptiveBands], snapshot: MeshSnapshot) -> tuple[Verdict, BandState[AdaptiveBands]]:
     """Process one snapshot. Its own sample counts in the hour."""
     of_services, of_calls = select_samples(snapshot)
     services, calls = state.services.with_samples(of_services), state.calls.with_samples(of_calls)
     scores = max_of_service(snapshot, services.distance_outside(of_services, RATE), calls.distance_outside(of_calls))
     verdict, watch = build_verdict(state.watch, snapshot, scores, 1.0)
-    return verdict, State(watch, services, calls)
+    return verdict, BandState(watch, services, calls)
 
 
 def _powers(frame: NDArray[np.float32]) -> Floats:

@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from lab.contenders import learned
-from lab.contenders.learned import Rows, State, start
+from lab.contenders.learned import LearnedState, Rows, start
 from lab.contenders.paging import Floats
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 
-__all__ = ["LABEL", "SUMMARY", "State", "advance", "start"]
+__all__ = ["LABEL", "SUMMARY", "LearnedState", "advance", "start"]
 LABEL = "autoencoder"
 WIDE, NARROW = 16, 2  # widths of the hidden layers
 STEPS, BATCH, RATE = 400, 256, 0.01
@@ -28,7 +28,7 @@ class Weights:
     layers: tuple[tuple[Rows, Rows], ...]
 
 
-def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
+def advance(state: LearnedState, snapshot: MeshSnapshot) -> tuple[Verdict, LearnedState]:
     """Process one snapshot."""
     return learned.advance(state, snapshot, _learn, _anomaly_score)
 

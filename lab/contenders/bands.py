@@ -27,7 +27,7 @@ Named = tuple[tuple[str, ...], Floats]  # names of series, and their samples
 
 
 @dataclass(frozen=True, slots=True)
-class State(Generic[Bands]):
+class BandState(Generic[Bands]):
     """State between two snapshots."""
 
     watch: PagingState

@@ -29,22 +29,22 @@ SUMMARY = (
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class BaroState:
     """State between two snapshots; ``peaks``: highest values of services in the newest snapshots."""
 
-    paging: n_sigma.State
+    paging: n_sigma.NSigmaState
     services: Series
     calls: Series
     peaks: Past
 
 
-def start(interval_seconds: float, warm_up: int) -> State:
+def start(interval_seconds: float, warm_up: int) -> BaroState:
     """Return the state before the first snapshot."""
     services, calls = (Series.empty((0.0,) * len(names), WINDOW) for names in (NODE_METRICS, EDGE_METRICS))
-    return State(n_sigma.start(interval_seconds, warm_up), services, calls, Past(SINCE))
+    return BaroState(n_sigma.start(interval_seconds, warm_up), services, calls, Past(SINCE))
 
 
-def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
+def advance(state: BaroState, snapshot: MeshSnapshot) -> tuple[Verdict, BaroState]:
     """Process one snapshot."""
     paging, names, calls = state.paging, snapshot.node_ids, call_names(snapshot)
     of_services = np.where(snapshot.node_observed, snapshot.node_features.astype(np.float64), np.nan)
@@ -58,7 +58,7 @@ def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
     verdict, watch = build_verdict(
         paging.watch, snapshot, n_sigma.scores(paging.mesh, snapshot), SIGMAS, _highest(peaks, names)
     )
-    paging = n_sigma.State(watch, paging.mesh.with_snapshot(snapshot))
+    paging = n_sigma.NSigmaState(watch, paging.mesh.with_snapshot(snapshot))
     after = (state.services.with_frame(names, of_services), state.calls.with_frame(calls, of_calls))
     return verdict, replace(state, paging=paging, services=after[0], calls=after[1], peaks=peaks)
 

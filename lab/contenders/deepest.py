@@ -6,7 +6,7 @@ It alerts like N-sigma. An anomalous service comes first if it calls no anomalou
 import numpy as np
 
 from lab.contenders.deviation import Mesh, max_of_callees
-from lab.contenders.n_sigma import SIGMAS, State, scores
+from lab.contenders.n_sigma import SIGMAS, NSigmaState, scores
 from lab.contenders.paging import PagingState, build_verdict, lasting_scores
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
@@ -17,15 +17,15 @@ LEFT = 1e-3  # share of the score that is left to all other services
 SUMMARY = "pages like N-sigma; first come the anomalous services that call no anomalous service"
 
 
-def start(interval_seconds: float, warm_up: int) -> State:
+def start(interval_seconds: float, warm_up: int) -> NSigmaState:
     """Return the state before the first snapshot."""
-    return State(PagingState(interval_seconds, warm_up), Mesh.empty(WINDOW))
+    return NSigmaState(PagingState(interval_seconds, warm_up), Mesh.empty(WINDOW))
 
 
-def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
+def advance(state: NSigmaState, snapshot: MeshSnapshot) -> tuple[Verdict, NSigmaState]:
     """Process one snapshot."""
     risen = scores(state.mesh, snapshot)
     lasting = lasting_scores(state.watch, snapshot, risen)
     is_deepest = (lasting > SIGMAS) & (max_of_callees(snapshot, lasting) <= SIGMAS)
     verdict, watch = build_verdict(state.watch, snapshot, risen, SIGMAS, np.where(is_deepest, lasting, LEFT * lasting))
-    return verdict, State(watch, state.mesh.with_snapshot(snapshot))
+    return verdict, NSigmaState(watch, state.mesh.with_snapshot(snapshot))

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from lab.contenders import learned
-from lab.contenders.learned import Rows, State, start
+from lab.contenders.learned import LearnedState, Rows, start
 from lab.contenders.paging import Floats
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 
-__all__ = ["LABEL", "SUMMARY", "State", "advance", "start"]
+__all__ = ["LABEL", "SUMMARY", "LearnedState", "advance", "start"]
 LABEL = "ECOD"
 SUMMARY = f"empirical tails {learned.ABOUT}"
 
@@ -27,7 +27,7 @@ class Tails:
     skewness: Floats
 
 
-def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
+def advance(state: LearnedState, snapshot: MeshSnapshot) -> tuple[Verdict, LearnedState]:
     """Process one snapshot."""
     return learned.advance(state, snapshot, _learn, _anomaly_score)
 

@@ -7,7 +7,7 @@ among its callees.
 import numpy as np
 
 from lab.contenders.deviation import Mesh, max_of_callees
-from lab.contenders.n_sigma import SIGMAS, State, scores
+from lab.contenders.n_sigma import SIGMAS, NSigmaState, scores
 from lab.contenders.paging import PagingState, build_verdict, lasting_scores
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
@@ -21,15 +21,15 @@ SUMMARY = (
 )
 
 
-def start(interval_seconds: float, warm_up: int) -> State:
+def start(interval_seconds: float, warm_up: int) -> NSigmaState:
     """Return the state before the first snapshot."""
-    return State(PagingState(interval_seconds, warm_up), Mesh.empty(WINDOW))
+    return NSigmaState(PagingState(interval_seconds, warm_up), Mesh.empty(WINDOW))
 
 
-def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
+def advance(state: NSigmaState, snapshot: MeshSnapshot) -> tuple[Verdict, NSigmaState]:
     """Process one snapshot."""
     risen = scores(state.mesh, snapshot)
     lasting = lasting_scores(state.watch, snapshot, risen)
     ranking = np.maximum(lasting - max_of_callees(snapshot, lasting), LEFT * lasting)
     verdict, watch = build_verdict(state.watch, snapshot, risen, SIGMAS, ranking)
-    return verdict, State(watch, state.mesh.with_snapshot(snapshot))
+    return verdict, NSigmaState(watch, state.mesh.with_snapshot(snapshot))

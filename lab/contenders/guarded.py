@@ -19,19 +19,19 @@ _LIMITS = np.array([LIMITS.get(name, np.inf) for name in NODE_METRICS])
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class GuardedState:
     """``left_out``: services that exceeded a limit in the warm-up."""
 
     watch: PagingState
     left_out: frozenset[str] = frozenset()
 
 
-def start(interval_seconds: float, warm_up: int) -> State:
+def start(interval_seconds: float, warm_up: int) -> GuardedState:
     """Return the state before the first snapshot."""
-    return State(PagingState(interval_seconds, warm_up))
+    return GuardedState(PagingState(interval_seconds, warm_up))
 
 
-def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
+def advance(state: GuardedState, snapshot: MeshSnapshot) -> tuple[Verdict, GuardedState]:
     """Process one snapshot."""
     watch, left_out, names = state.watch, state.left_out, snapshot.node_ids
     over = times_over(samples(snapshot, watch.interval_seconds), _LIMITS)
@@ -39,4 +39,4 @@ def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
         left_out |= {names[i] for i in np.flatnonzero(over > 1.0) if watch.scores.get(names[i], 0.0) > 1.0}
     is_included = ~np.fromiter((name in left_out for name in names), bool, len(names))
     verdict, watch = build_verdict(watch, snapshot, over * (is_included | watch.is_warming_up), 1.0)
-    return verdict, State(watch, left_out)
+    return verdict, GuardedState(watch, left_out)

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from sklearn.ensemble import IsolationForest
 
 from lab.contenders import learned
-from lab.contenders.learned import Rows, State, start
+from lab.contenders.learned import LearnedState, Rows, start
 from lab.contenders.paging import Floats
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 
-__all__ = ["LABEL", "SUMMARY", "State", "advance", "start"]
+__all__ = ["LABEL", "SUMMARY", "LearnedState", "advance", "start"]
 LABEL = "isolation forest"
 SUMMARY = f"100 trees of 256 rows {learned.ABOUT}"
 
@@ -41,7 +41,7 @@ class Forest:
     levels: int
 
 
-def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
+def advance(state: LearnedState, snapshot: MeshSnapshot) -> tuple[Verdict, LearnedState]:
     """Process one snapshot."""
     return learned.advance(state, snapshot, _learn, _anomaly_score)
 

@@ -31,7 +31,7 @@ Rows = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LearnedState:
     """State between two snapshots.
 
     Attributes:
@@ -49,14 +49,17 @@ class State:
     due: int
 
 
-def start(interval_seconds: float, warm_up: int) -> State:
+def start(interval_seconds: float, warm_up: int) -> LearnedState:
     """Return the state before the first snapshot."""
-    return State(PagingState(interval_seconds, warm_up), Mesh.empty(WINDOW), (), None, 1.0, max(warm_up - 1, 1))
+    return LearnedState(PagingState(interval_seconds, warm_up), Mesh.empty(WINDOW), (), None, 1.0, max(warm_up - 1, 1))
 
 
 def advance(
-    state: State, snapshot: MeshSnapshot, learn: Callable[[Rows], Any], anomaly_score: Callable[[Any, Rows], Floats]
-) -> tuple[Verdict, State]:
+    state: LearnedState,
+    snapshot: MeshSnapshot,
+    learn: Callable[[Rows], Any],
+    anomaly_score: Callable[[Any, Rows], Floats],
+) -> tuple[Verdict, LearnedState]:
     """Process one snapshot.
 
     Args:
@@ -74,7 +77,7 @@ def advance(
         drawn = _sample_rows(rows)
         model = learn(drawn)
         limit, due = float(np.quantile(anomaly_score(model, drawn), LIMIT)), due + min(due, LEARNED)
-    return verdict, State(watch, state.mesh.with_snapshot(snapshot), rows, model, limit, due)
+    return verdict, LearnedState(watch, state.mesh.with_snapshot(snapshot), rows, model, limit, due)
 
 
 def _sample_rows(rows: tuple[Rows, ...]) -> Rows:

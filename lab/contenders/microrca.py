@@ -34,20 +34,20 @@ RESOURCES = [NODE_METRICS.index(name) for name in ("cpu_utilization", "memory_ut
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class MicroRcaState:
     """State between two snapshots; ``latencies`` of calls and ``resources`` of services are the newest samples."""
 
-    paging: n_sigma.State
+    paging: n_sigma.NSigmaState
     latencies: Past
     resources: Past
 
 
-def start(interval_seconds: float, warm_up: int) -> State:
+def start(interval_seconds: float, warm_up: int) -> MicroRcaState:
     """Return the state before the first snapshot."""
-    return State(n_sigma.start(interval_seconds, warm_up), Past(WINDOW), Past(WINDOW))
+    return MicroRcaState(n_sigma.start(interval_seconds, warm_up), Past(WINDOW), Past(WINDOW))
 
 
-def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
+def advance(state: MicroRcaState, snapshot: MeshSnapshot) -> tuple[Verdict, MicroRcaState]:
     """Process one snapshot."""
     paging, names, calls = state.paging, snapshot.node_ids, call_names(snapshot)
     of_calls = np.where(snapshot.edge_observed, snapshot.edge_features.astype(np.float64), np.nan)[:, [LATENCY]]
@@ -60,7 +60,7 @@ def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
         slow = paging.mesh.rises(snapshot)[1][:, LATENCIES].max(axis=1) > SIGMAS
         ranking += _walk(snapshot, slow, latencies, resources)
     verdict, watch = build_verdict(paging.watch, snapshot, risen, SIGMAS, ranking)
-    return verdict, State(n_sigma.State(watch, paging.mesh.with_snapshot(snapshot)), latencies, resources)
+    return verdict, MicroRcaState(n_sigma.NSigmaState(watch, paging.mesh.with_snapshot(snapshot)), latencies, resources)
 
 
 def _walk(snapshot: MeshSnapshot, slow: BoolArray, latencies: Past, resources: Past) -> Floats:

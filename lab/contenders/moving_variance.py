@@ -27,7 +27,7 @@ SUMMARY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class VarianceSeries:
     """The series of one kind: services or calls.
 
     Attributes:
@@ -43,11 +43,11 @@ class Series:
     limits: Floats | None = None
 
     @classmethod
-    def empty(cls, metrics: tuple[str, ...], warm_up: int) -> "Series":
+    def empty(cls, metrics: tuple[str, ...], warm_up: int) -> "VarianceSeries":
         """Return the state before the first sample."""
         return cls(np.array([FLOOR[name] ** 2 for name in metrics]), Past(WINDOW), Past(warm_up))
 
-    def advance(self, names: tuple[str, ...], values: Floats, *, warming_up: bool) -> "tuple[Floats, Series]":
+    def advance(self, names: tuple[str, ...], values: Floats, *, warming_up: bool) -> "tuple[Floats, VarianceSeries]":
         """Return the largest ratio of a variance to its limit, ``[N]``, and the next state."""
         newest = self.newest.with_frame(names, values)
         variance = newest.look_up(_variances(newest), names)
@@ -66,21 +66,21 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class VarianceState:
     """State between two snapshots."""
 
     watch: PagingState
-    services: Series
-    calls: Series
+    services: VarianceSeries
+    calls: VarianceSeries
 
 
-def start(interval_seconds: float, warm_up: int) -> State:
+def start(interval_seconds: float, warm_up: int) -> VarianceState:
     """Return the state before the first snapshot."""
-    services, calls = (Series.empty(metrics, warm_up) for metrics in (OF_SERVICES, OF_CALLS))
-    return State(PagingState(interval_seconds, warm_up), services, calls)
+    services, calls = (VarianceSeries.empty(metrics, warm_up) for metrics in (OF_SERVICES, OF_CALLS))
+    return VarianceState(PagingState(interval_seconds, warm_up), services, calls)
 
 
-def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
+def advance(state: VarianceState, snapshot: MeshSnapshot) -> tuple[Verdict, VarianceState]:
     """Process one snapshot."""
     of_services, of_calls = samples(snapshot)
     warming_up = state.watch.is_warming_up
@@ -88,7 +88,7 @@ def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
     over_in_calls, calls = state.calls.advance(call_names(snapshot), of_calls, warming_up=warming_up)
     scores = np.maximum(over, max_of_incoming_calls(snapshot, over_in_calls))
     verdict, watch = build_verdict(state.watch, snapshot, scores, 1.0)
-    return verdict, State(watch, services, calls)
+    return verdict, VarianceState(watch, services, calls)
 
 
 def _variances(newest: Past) -> Floats:

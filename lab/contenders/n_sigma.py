@@ -22,22 +22,22 @@ SUMMARY = (
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class NSigmaState:
     """State between two snapshots."""
 
     watch: PagingState
     mesh: Mesh
 
 
-def start(interval_seconds: float, warm_up: int) -> State:
+def start(interval_seconds: float, warm_up: int) -> NSigmaState:
     """Return the state before the first snapshot."""
-    return State(PagingState(interval_seconds, warm_up), Mesh.empty(WINDOW))
+    return NSigmaState(PagingState(interval_seconds, warm_up), Mesh.empty(WINDOW))
 
 
-def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
+def advance(state: NSigmaState, snapshot: MeshSnapshot) -> tuple[Verdict, NSigmaState]:
     """Process one snapshot."""
     verdict, watch = build_verdict(state.watch, snapshot, scores(state.mesh, snapshot), SIGMAS)
-    return verdict, State(watch, state.mesh.with_snapshot(snapshot))
+    return verdict, NSigmaState(watch, state.mesh.with_snapshot(snapshot))
 
 
 def scores(mesh: Mesh, snapshot: MeshSnapshot) -> Floats:

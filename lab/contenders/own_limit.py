@@ -27,7 +27,7 @@ LEAST_ERRORS = 0.01  # lowest limit: in a service without errors, 1.5 times the 
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class OwnLimitState:
     """``seen``: samples of the warm-up; ``limits`` ``[K, 5]``: set when the warm-up is over."""
 
     watch: PagingState
@@ -35,12 +35,12 @@ class State:
     limits: Floats | None = None
 
 
-def start(interval_seconds: float, warm_up: int) -> State:
+def start(interval_seconds: float, warm_up: int) -> OwnLimitState:
     """Return the state before the first snapshot."""
-    return State(PagingState(interval_seconds, warm_up), Past(length=warm_up))
+    return OwnLimitState(PagingState(interval_seconds, warm_up), Past(length=warm_up))
 
 
-def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
+def advance(state: OwnLimitState, snapshot: MeshSnapshot) -> tuple[Verdict, OwnLimitState]:
     """Process one snapshot."""
     watch, seen, limits = state.watch, state.seen, state.limits
     values = samples(snapshot, watch.interval_seconds)[:, METRICS]
@@ -52,7 +52,7 @@ def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
             limits, seen = _limits(seen), seen.without_frames()
         over = times_over(values, seen.look_up(limits, snapshot.node_ids, missing=np.inf))
     verdict, watch = build_verdict(watch, snapshot, over, 1.0)
-    return verdict, State(watch, seen, limits)
+    return verdict, OwnLimitState(watch, seen, limits)
 
 
 def _limits(seen: Past) -> Floats:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from lab.contenders import learned
-from lab.contenders.learned import Rows, State, start
+from lab.contenders.learned import LearnedState, Rows, start
 from lab.contenders.paging import Floats
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 
-__all__ = ["LABEL", "SUMMARY", "State", "advance", "start"]
+__all__ = ["LABEL", "SUMMARY", "LearnedState", "advance", "start"]
 LABEL = "PCA"
 SUMMARY = f"principal components {learned.ABOUT}"
 LEAST_SPREAD = 1e-3  # of a column; one that never moved would make every later movement infinite
@@ -30,7 +30,7 @@ class Components:
     scaled: Floats
 
 
-def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
+def advance(state: LearnedState, snapshot: MeshSnapshot) -> tuple[Verdict, LearnedState]:
     """Process one snapshot."""
     return learned.advance(state, snapshot, _learn, _anomaly_score)
 

@@ -15,8 +15,8 @@ from lab.contenders.bands import (
     RATE,
     SPARSE,
     TIMES,
+    BandState,
     Named,
-    State,
     distance_outside,
     max_of_service,
     select_samples,
@@ -33,14 +33,14 @@ RENEWED = 24  # updates of the bands in the length of the past
 
 
 @dataclass(frozen=True, slots=True)
-class Bands:
+class RobustBands:
     """State of services or of calls: samples of a day, medians and widths ``[K, 2 M]``, and their age in samples."""
 
     day: Past
     table: Floats
     age: int = 0
 
-    def with_samples(self, series: Named, sparse: int | None = None) -> "Bands":
+    def with_samples(self, series: Named, sparse: int | None = None) -> "RobustBands":
         """Add one snapshot; ``sparse``: column of the request rate, if any."""
         day, age = self.day.with_frame(*series), self.age + 1
         if age < len(day.frames) // RENEWED:
@@ -50,7 +50,7 @@ class Bands:
         (deviation,) = quantiles(np.abs(cube - median[..., None].astype(np.float32)), [0.5])
         if sparse is not None:
             median[median[:, sparse] < SPARSE, sparse] = np.nan
-        return Bands(day, np.hstack([median, np.maximum(TIMES * deviation, MARGIN * median)]))
+        return RobustBands(day, np.hstack([median, np.maximum(TIMES * deviation, MARGIN * median)]))
 
     def distance_outside(self, series: Named) -> Floats:
         """Distance from the middle in units of the band, ``[N, M]``."""
@@ -59,16 +59,16 @@ class Bands:
         return distance_outside(values, median, median - reach, median + reach)
 
 
-def start(interval_seconds: float, warm_up: int) -> State[Bands]:
+def start(interval_seconds: float, warm_up: int) -> BandState[RobustBands]:
     """Return the state before the first snapshot."""
-    services, calls = (Bands(Past(max(1, round(DAY / interval_seconds))), np.empty((0, 2 * m))) for m in (6, 3))
-    return State(PagingState(interval_seconds, warm_up), services, calls)
+    services, calls = (RobustBands(Past(max(1, round(DAY / interval_seconds))), np.empty((0, 2 * m))) for m in (6, 3))
+    return BandState(PagingState(interval_seconds, warm_up), services, calls)
 
 
-def advance(state: State[Bands], snapshot: MeshSnapshot) -> tuple[Verdict, State[Bands]]:
+def advance(state: BandState[RobustBands], snapshot: MeshSnapshot) -> tuple[Verdict, BandState[RobustBands]]:
     """Process one snapshot."""
     of_services, of_calls = select_samples(snapshot)
     services, calls = state.services.with_samples(of_services, RATE), state.calls.with_samples(of_calls)
     scores = max_of_service(snapshot, services.distance_outside(of_services), calls.distance_outside(of_calls))
     verdict, watch = build_verdict(state.watch, snapshot, scores, 1.0)
-    return verdict, State(watch, services, calls)
+    return verdict, BandState(watch, services, calls)

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from html import escape
 
-from lab.evaluation import charts
 from lab.evaluation.measures.intervals import Difference
 from lab.evaluation.measures.located import FaultOutcome, fault_outcomes
 from lab.evaluation.measures.recording import RecordingResult
 from lab.evaluation.measures.series import VerdictSeries
 from lab.evaluation.measures.truth import Form, GroundTruth
+from lab.evaluation.report import charts
 from lab.evaluation.report.cells import NOTHING
 from lab.evaluation.report.tables import Block, blocks, by_kind, difference, headline, headline_words
 from lab.evaluation.run import Pool, Sheet

@@ -242,7 +242,7 @@ def test_adaptive_bands_widen_where_an_hour_was_variable_and_as_they_were_a_day_
     def sample(value: float) -> tuple[tuple[str, ...], Floats]:
         return ("b", "a"), np.array([[1.0], [value]])  # the first one is flat
 
-    bands = adaptive_bands.Bands.empty(1800.0, 1)
+    bands = adaptive_bands.AdaptiveBands.empty(1800.0, 1)
     for value in (0.4, 4.0):
         bands = bands.with_samples(sample(value))
     assert bands.hour.mean()[1, 0] == pytest.approx(2.2)
@@ -259,7 +259,7 @@ def test_adaptive_bands_widen_where_an_hour_was_variable_and_as_they_were_a_day_
 
 def test_robust_bands_are_twice_the_median_absolute_deviation() -> None:
     """Samples 1 to 9: median 5, median absolute deviation 2; 5 plus or minus 4 is wider than half of 5."""
-    bands = robust_bands.Bands(Past(20), np.empty((0, 2)))
+    bands = robust_bands.RobustBands(Past(20), np.empty((0, 2)))
     for value in range(1, 10):
         bands = bands.with_samples((("a",), np.array([[float(value)]])))
     assert bands.distance_outside((("a",), np.array([[9.0]])))[0, 0] == pytest.approx(1.0)
