@@ -136,7 +136,7 @@ def _label(metric: str, where: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=ROOT / "serve_app" / "simulator" / "pictures")
+    parser.add_argument("--folder", type=Path, default=ROOT / "lab" / "simulator" / "pictures")
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     mesh = build_mesh(SPEC)

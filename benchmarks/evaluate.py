@@ -4,9 +4,10 @@
                                   [--keep] [--processes 2]
 
 Public recordings are read from ../shared/recordings. If they are missing, a message says so and they are skipped.
-Simulated recordings are generated (``simulated.py``). Verdict lines are cached in out/evaluate/verdicts until a
-detector's code or weights or a recording changes, so a second run only judges. Writes ``detection.jsonl`` if all parts
-and all detectors are chosen, ``evaluation_set.jsonl`` if both sizes and the static rules are, and a report in HTML.
+Simulated recordings are generated (``lab.comparison.simulated``). Verdict lines are cached in out/evaluate/verdicts
+until a detector's code or weights or a recording changes, so a second run only judges. Writes ``detection.jsonl`` if
+all parts and all detectors are chosen, ``evaluation_set.jsonl`` if both sizes and the static rules are, and a report in
+HTML.
 ``--keep`` only replaces the rows of the chosen parts and detectors in ``detection.jsonl``.
 """
 

@@ -298,10 +298,3 @@ def _check_fault(http: httpx.Client) -> None:
     assert verdict["status"] == "anomalous"
     named = {suspect["service"] for incident in verdict["incidents"] for suspect in incident["suspects"][:3]}
     assert burst["service"] in named
-
-
-@pytest.mark.ray
-def test_outside_the_demo_there_are_no_controls(service: Any) -> None:
-    problem(service.http.get("/demo/show"), 404, "not-found")
-    problem(service.http.post("/demo/keys", json={"key": "error_burst"}), 404, "not-found")
-    assert service.http.get("/demo/").status_code == 404

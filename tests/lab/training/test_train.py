@@ -14,7 +14,7 @@ from lab.training.meshes import recorded_runs
 from lab.training.train import TrainingOptions, TrainingReport, train
 from model.checkpoint import Checkpoint, load, save
 
-RECORDINGS = Path(__file__).parents[3] / "shared" / "recordings" / "nezha-onlineboutique"
+RECORDINGS = Path(__file__).parents[4] / "shared" / "recordings" / "nezha-onlineboutique"
 TINY = TrainingOptions(seed=3, steps=30, batch=6, meta_steps=30)
 
 

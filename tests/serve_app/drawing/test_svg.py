@@ -1,14 +1,11 @@
-"""Axes of reports with round times and round values; the reliability chart."""
+"""Axes of reports with round times and round values."""
 
-import re
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from lab.evaluation.measures.curves import forecast
-from lab.evaluation.report.charts import draw_reliability
 from serve_app.drawing.svg import LABEL_WIDTH, Scale, instants
 
 START = datetime(2026, 3, 1, 22, 3, 15, tzinfo=UTC)
@@ -44,16 +41,3 @@ def test_ticks_are_round_and_inside(scale: Scale, ticks: list[float]) -> None:
     assert scale.ticks() == pytest.approx(ticks)
     assert scale.one(scale.low) == pytest.approx(scale.start)
     assert scale.one(scale.high) == pytest.approx(scale.end)
-
-
-def test_the_reliability_chart_has_a_description() -> None:
-    rng = np.random.default_rng(0)
-    probabilities = rng.uniform(0, 1, 20_000)
-    found = forecast(probabilities, rng.uniform(0, 1, 20_000) < probabilities)
-    assert found is not None
-    image = draw_reliability(found, "Reliability of x")
-    assert image.startswith('<img alt="Reliability of x: Brier score 0.')
-    points = re.findall(r"(\d+)%: (\d+)%", image)
-    assert len(points) == 10
-    for predicted, observed in points:
-        assert int(predicted) == pytest.approx(int(observed), abs=4)
