@@ -1,7 +1,7 @@
 """The command line, ``tagae``.
 
-The commands import torch and Ray themselves, so that help is fast. So do those of the laboratory with ``lab``: an
-installation that only serves has none.
+The commands import torch and Ray themselves, so that help is fast. They import the laboratory, ``lab``, themselves as
+well, because an installation that only serves has none.
 """
 
 import importlib.metadata
