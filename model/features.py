@@ -250,10 +250,9 @@ def _transform(values: Array, observed: BoolArray, channels: tuple[Channel, ...]
 
 def count_requests(noise: Array, observed: BoolArray) -> Array:
     """Return the requests ``[N]`` behind each row of sampling noise, ``[N, C]``; ``MANY`` where they are not known."""
-    of_median = noise[:, P50] * observed[:, RATE]
-    requests: Array = np.float32(MEDIAN_NOISE) / np.maximum(
-        of_median, np.float32(MEDIAN_NOISE / MANY), dtype=np.float32
-    )
+    of_median = np.where(observed[:, RATE], noise[:, P50], np.float32(0))
+    known = np.maximum(of_median, np.float32(MEDIAN_NOISE / MANY))
+    requests: Array = np.divide(np.float32(MEDIAN_NOISE), known, dtype=np.float32)
     return requests
 
 
