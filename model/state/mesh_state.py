@@ -219,6 +219,9 @@ def observe(
     node, node_filters = update_filters(
         state.node_filters, values.node, values.node_observed, values.node_noise, muted, paused, NODE_CHANNELS, requests
     )
+    node, node_counts, node_failures = count_failures(
+        state.node_counts, node, state.node_filters, values.node_observed, requests, paused
+    )
     edge_involved = involved[state.edge_index[0]] | involved[state.edge_index[1]]
     edge_muted = edge_involved | (edge_exposure != UNEXPOSED)
     edge_requests = count_requests(values.edge_noise, values.edge_observed)
@@ -231,9 +234,6 @@ def observe(
         edge_paused,
         EDGE_CHANNELS,
         edge_requests,
-    )
-    node, node_counts, node_failures = count_failures(
-        state.node_counts, node, state.node_filters, values.node_observed, requests, paused
     )
     edge, edge_counts, edge_failures = count_failures(
         state.edge_counts, edge, state.edge_filters, values.edge_observed, edge_requests, edge_paused
