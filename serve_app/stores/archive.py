@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from model.incidents.tracking import LIKELY_SHARE
+from model.incidents.open_incident import LIKELY_SHARE
 from model.snapshot import IntArray, MeshSnapshot, find_rows
 from model.verdict import Severity
 from serve_app.api.codec import pack_snapshot, unpack_snapshot

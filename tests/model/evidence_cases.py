@@ -2,14 +2,19 @@
 
 import numpy as np
 
-from model.features import EDGE_CHANNELS, NODE_CHANNELS
-from model.incidents.tracking import AlertPolicy
+from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array
+from model.incidents.policy import AlertPolicy
 from model.scoring.calibration import Tail
-from model.scoring.evidence import Evidence, MeshScores, gather, surprises
+from model.scoring.evidence import Evidence
+from model.scoring.finders.finder import Finder
+from model.scoring.gather import gather
+from model.scoring.kinds import EvidenceKind
+from model.scoring.scored_mesh import ScoredMesh
+from model.scoring.surprises import MeshScores, surprises
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state.change_impact import EXPOSURES
 from model.state.filters import SCALES
-from model.state.mesh_state import MeshState
+from model.state.mesh_state import MeshState, Observation
 from tests.model.model_cases import CALLS, EDGE, SERVICES, settled_state, snapshot, watch
 
 CART, SEARCH, STORE, IDLE = 1, 2, 3, 4
@@ -23,6 +28,12 @@ def tail(channels: int) -> Tail:
 def evidence_of(*snapshots: MeshSnapshot, state: MeshState | None = None, raised: float = 1.0) -> Evidence:
     """Return evidence of the last snapshot, for a network without expectations."""
     observation, state = watch(snapshots, state or settled_state())
+    mesh = scored_mesh(state, observation)
+    return gather(state, observation, mesh.scores, mesh.surprise, AlertPolicy(), raised)
+
+
+def scored_mesh(state: MeshState, observation: Observation) -> ScoredMesh:
+    """Return a mesh with the scores of a network without expectations."""
     nodes, edges = len(state.node_ids), state.edge_index.shape[1]
     decoded = MeshScores(
         np.zeros((nodes, len(NODE_CHANNELS)), np.float32),
@@ -32,7 +43,13 @@ def evidence_of(*snapshots: MeshSnapshot, state: MeshState | None = None, raised
         np.ones(nodes, bool),
     )
     surprise = surprises(observation, decoded, tail(len(NODE_CHANNELS)), tail(len(EDGE_CHANNELS)))
-    return gather(state, observation, decoded, surprise, AlertPolicy(), raised)
+    return ScoredMesh(state, observation, decoded, surprise)
+
+
+def surprise_of(finder: Finder, state: MeshState, observation: Observation) -> dict[EvidenceKind, Array]:
+    """Return the surprise ``[N]`` that a finder finds, for each kind of evidence; 0 where it finds nothing."""
+    found = {kind: np.zeros(len(state.node_ids), np.float32) for kind in EvidenceKind}
+    return found | {finding.kind: finding.surprise for finding in finder(scored_mesh(state, observation))}
 
 
 def snapshot_with_move(

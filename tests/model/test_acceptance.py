@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from model.features import ERROR, P50, RATE
-from model.incidents.tracking import IncidentMemory, OpenIncident
+from model.incidents.memory import IncidentMemory
+from model.incidents.open_incident import OpenIncident
 from model.state.acceptance import LATELY, accept_incident, accept_services
 from model.state.filters import CENTRE, LONG, SHORT, SLOW_CENTRE, SLOW_VARIANCE, VARIANCE
 from model.state.mesh_state import MeshState, channels_of_window

@@ -9,7 +9,7 @@ import pytest
 from model.checkpoint import load
 from model.scoring.attribution import NATS, Attribution, attribute
 from model.scoring.evidence import Evidence
-from model.scoring.meta_model import attribution_nats, root_cause_shares
+from model.scoring.ranking import attribution_nats, root_cause_shares
 from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState
 from tests.model.evidence_cases import CART, IDLE, SEARCH, STORE, evidence_of

@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, OWN_TIME, P50, P99, RATE
-from model.incidents.tracking import AlertPolicy, OpenIncident
-from model.scoring.bad_change import FAILS, SLOWER, WORSE_SURPRISE, worse_since_change
+from model.incidents.open_incident import OpenIncident
+from model.incidents.policy import AlertPolicy
+from model.scoring.finders.bad_change import FAILS, SLOWER, WORSE_SURPRISE, find_bad_changes
+from model.scoring.kinds import EvidenceKind
 from model.snapshot import PlannedChange
 from model.state.change_impact import HARMLESS, KEPT, KNOWN, OWN, UNEXPOSED, find_worse, hold_levels, settled_series
 from model.state.filters import CENTRE, SLOTS, SLOW_CENTRE, SLOW_VARIANCE, Deviation
 from model.state.mesh_state import Observation, observe
 from model.verdict import Severity
+from tests.model.evidence_cases import surprise_of
 from tests.model.model_cases import CALLS, NODE, SERVICES, START, noisy, settled_state, snapshot
 
 STORE, CART = SERVICES.index("shop/store"), SERVICES.index("shop/cart")
@@ -64,7 +67,9 @@ class Rollout:
         changes."""
         found = []
         for i in range(snapshots):
-            slow, failing = worse_since_change(self.state, self.see(node, edge, changes if i == 0 else ()))
+            observation = self.see(node, edge, changes if i == 0 else ())
+            surprise = surprise_of(find_bad_changes, self.state, observation)
+            slow, failing = surprise[EvidenceKind.LATENCY], surprise[EvidenceKind.ERROR]
             assert not np.delete(slow, STORE).any()
             assert not np.delete(failing, STORE).any()
             found.append((float(slow[STORE]), float(failing[STORE])))

@@ -23,10 +23,11 @@ from model.incidents.continuity import (
     with_leads,
     with_notices,
 )
-from model.incidents.tracking import IncidentMemory, OpenIncident
+from model.incidents.memory import IncidentMemory
+from model.incidents.open_incident import OpenIncident
 from model.scoring.evidence import Evidence
-from model.scoring.meta_model import build_verdict
 from model.scoring.resources import SHORTAGE_SURPRISE, Trend
+from model.scoring.verdict_building import build_verdict
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import IncidentKind, LimitForecast, Reason, Severity, Suspect

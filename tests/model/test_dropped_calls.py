@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.scoring.dropped_calls import DROPPED_SURPRISE, LASTS, dropped_calls
-from model.scoring.evidence import Evidence, EvidenceKind
+from model.scoring.evidence import Evidence
 from model.scoring.explanations import SERIES
+from model.scoring.finders.dropped_calls import DROPPED_SURPRISE, LASTS, find_dropped_calls
+from model.scoring.kinds import EvidenceKind
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.verdict import DROPPED
-from tests.model.evidence_cases import CART, STORE, evidence_of, snapshot_with_move
+from tests.model.evidence_cases import CART, STORE, evidence_of, scored_mesh, snapshot_with_move
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, watch
 
 CALL = CALLS.index((CART, STORE))
@@ -26,15 +27,15 @@ def with_share(index: int, share: float, *, busy: float = 1.0, changes: Sequence
     return snapshot(index, nodes=nodes, edges=edges, changes=changes)
 
 
-def surprise_of(evidence: Evidence, service: int = STORE) -> float:
+def vanished(evidence: Evidence, service: int = STORE) -> float:
     return float(evidence.kinds[evidence.names.index(SERVICES[service]), EvidenceKind.VANISHED])
 
 
 def test_calls_that_a_busy_caller_suddenly_drops_are_evidence_against_their_destination() -> None:
     fallen = [with_share(FIRST + i, 0.15) for i in range(LASTS + 2)]
     evidence = evidence_of(*fallen)
-    assert surprise_of(evidence) == DROPPED_SURPRISE
-    assert surprise_of(evidence, CART) == 0
+    assert vanished(evidence) == DROPPED_SURPRISE
+    assert vanished(evidence, CART) == 0
     row, explanation = evidence.names.index(SERVICES[STORE]), evidence.explanation
     assert SERIES[explanation.series[row, 0]] == DROPPED
     assert explanation.peers[explanation.peer[row, 0]] == SERVICES[CART]
@@ -50,12 +51,12 @@ def test_services_and_calls_may_stand_elsewhere_in_each_snapshot() -> None:
         one.take(rng.permutation(one.num_nodes), rng.permutation(one.num_edges))
         for one in (with_share(FIRST + i, 0.15) for i in range(LASTS + 2))
     ]
-    assert surprise_of(evidence_of(*moved)) == DROPPED_SURPRISE
+    assert vanished(evidence_of(*moved)) == DROPPED_SURPRISE
 
 
 def test_a_fall_counts_only_if_it_lasts_and_is_deep() -> None:
-    assert surprise_of(evidence_of(*(with_share(FIRST + i, 0.15) for i in range(LASTS - 1)))) == 0
-    assert surprise_of(evidence_of(*(with_share(FIRST + i, 0.55) for i in range(LASTS + 2)))) == 0
+    assert vanished(evidence_of(*(with_share(FIRST + i, 0.15) for i in range(LASTS - 1)))) == 0
+    assert vanished(evidence_of(*(with_share(FIRST + i, 0.55) for i in range(LASTS + 2)))) == 0
 
 
 def test_traffic_that_drains_is_no_evidence() -> None:
@@ -63,18 +64,18 @@ def test_traffic_that_drains_is_no_evidence() -> None:
     shares = np.linspace(1, 0.02, 16)
     for length in range(LASTS, len(shares) + 1):
         drained = [with_share(FIRST + i, float(share)) for i, share in enumerate(shares[:length])]
-        assert surprise_of(evidence_of(*drained)) == 0, length
+        assert vanished(evidence_of(*drained)) == 0, length
 
 
 def test_a_caller_with_fewer_requests_makes_fewer_calls() -> None:
-    assert surprise_of(evidence_of(*(with_share(FIRST + i, 0.15, busy=0.3) for i in range(LASTS + 2)))) == 0
+    assert vanished(evidence_of(*(with_share(FIRST + i, 0.15, busy=0.3) for i in range(LASTS + 2)))) == 0
 
 
 @pytest.mark.parametrize(("kind", "surprise"), [("deploy", 0.0), ("canary", 0.0), ("scale_out", DROPPED_SURPRISE)])
 def test_a_new_version_may_make_other_calls_and_more_replicas_may_not(kind: str, surprise: float) -> None:
     changes = [PlannedChange(kind, SERVICES[CART], "")]
     fallen = [with_share(FIRST + i, 0.15, changes=changes * (i == 1)) for i in range(LASTS + 2)]
-    assert surprise_of(evidence_of(*fallen)) == surprise
+    assert vanished(evidence_of(*fallen)) == surprise
 
 
 def test_calls_that_move_to_another_service_are_not_dropped() -> None:
@@ -87,10 +88,9 @@ def test_intermittent_calls_are_no_evidence(length: int) -> None:
     """A batch job or a feature is used for some snapshots, and then unused for some."""
     bursts = [with_share(FIRST + i, 0.15 if i // length % 2 else 1.0) for i in range(3 * length)]
     idle = [with_share(FIRST + len(bursts) + i, 0.15) for i in range(LASTS + 2)]
-    assert surprise_of(evidence_of(*bursts, *idle)) == 0
+    assert vanished(evidence_of(*bursts, *idle)) == 0
 
 
 def test_without_stored_snapshots_there_is_no_evidence() -> None:
     observation, state = watch([with_share(FIRST, 0.15)], settled_state())
-    surprise = dropped_calls(replace(state, window=()), observation, np.zeros(len(SERVICES), bool))
-    assert not surprise.any()
+    assert find_dropped_calls(scored_mesh(replace(state, window=()), observation)) == ()

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import Mute, active_mutes
-from model.incidents.tracking import AlertPolicy, IncidentMemory, OpenIncident
+from model.incidents.open_incident import OpenIncident
+from model.incidents.policy import AlertPolicy
 from model.scoring.traffic import MESH, TrafficChange, contains, traffic_changes, traffic_score
 from model.scoring.traffic_incidents import follow_traffic
 from model.snapshot import PlannedChange

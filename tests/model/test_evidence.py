@@ -5,17 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.incidents.tracking import AlertPolicy
-from model.scoring.evidence import (
-    FAILING_SURPRISE,
-    REROUTE_SURPRISE,
-    Evidence,
-    EvidenceKind,
-    failure_surprise,
-    page_score,
-)
+from model.incidents.policy import AlertPolicy
+from model.scoring.evidence import Evidence
+from model.scoring.finders.failing import FAILING_SURPRISE, find_failing
+from model.scoring.finders.rerouted import REROUTE_SURPRISE
+from model.scoring.kinds import EvidenceKind
+from model.scoring.page_score import page_score
 from model.snapshot import MeshSnapshot, PlannedChange
-from tests.model.evidence_cases import CART, IDLE, NEW, SEARCH, STORE, evidence_of, snapshot_with_move
+from tests.model.evidence_cases import CART, IDLE, NEW, SEARCH, STORE, evidence_of, snapshot_with_move, surprise_of
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, watch
 
 
@@ -125,7 +122,7 @@ def test_a_change_does_not_excuse_a_service_that_fails(errors: float, rate: floa
     state = settled_state(100)
     state = replace(state, memory=state.memory.advance_changes(changes, AlertPolicy().change_memory))
     observation, state = watch([with_nodes(100, CART, _0=rate, _1=errors)], state)
-    found = failure_surprise(state, observation)
+    found = surprise_of(find_failing, state, observation)[EvidenceKind.ERROR]
     assert found[CART] == pytest.approx(counts * FAILING_SURPRISE, rel=0.02)
     assert not np.delete(found, CART).any()
 

@@ -15,8 +15,11 @@ from model.incidents.feedback import (
     feedback_on_past,
     preference,
 )
-from model.incidents.tracking import REMEMBERED, IncidentMemory, OpenIncident
-from model.scoring.evidence import MARGIN, EvidenceKind, K, apply_level_shifts, excess, page_score, symptoms
+from model.incidents.memory import REMEMBERED, IncidentMemory
+from model.incidents.open_incident import OpenIncident
+from model.scoring.kinds import EvidenceKind, K
+from model.scoring.level_shifts import MARGIN, apply_level_shifts, excess
+from model.scoring.page_score import page_score, symptoms
 from model.verdict import Severity
 from tests.model.model_cases import at
 

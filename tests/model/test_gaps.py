@@ -16,7 +16,9 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
 from model.features import ERROR, P50, P99, RATE
-from model.incidents.tracking import AlertPolicy, IncidentMemory, OpenIncident
+from model.incidents.memory import IncidentMemory
+from model.incidents.open_incident import OpenIncident
+from model.incidents.policy import AlertPolicy
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state.filters import CENTRE, LONG, LONG_RATE, SHORT, SHORT_RATE, SLOW_CENTRE
 from model.state.mesh_state import BASELINE_SECONDS, UNSEEN_SECONDS, MeshState

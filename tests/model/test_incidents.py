@@ -6,23 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.incidents.tracking import (
-    AT_ONCE_SECONDS,
+from model.incidents.confirmation import confirm_services
+from model.incidents.groups import Group, groups
+from model.incidents.matching import AT_ONCE_SECONDS, Culprit, match_incidents
+from model.incidents.memory import IncidentMemory
+from model.incidents.open_incident import (
     ONSET_SECONDS,
     RECOVERS,
     RETURNED,
-    AlertPolicy,
-    Culprit,
-    Group,
-    IncidentMemory,
     OpenIncident,
     advance_quiet,
-    confirm_services,
-    follow,
-    groups,
     is_over,
     is_recovering,
 )
+from model.incidents.policy import AlertPolicy
 from model.snapshot import PlannedChange
 from model.verdict import NearbyChange, Severity, Suspect
 from tests.model.model_cases import START
@@ -60,7 +57,7 @@ class Watch:
         """Follow these groups. ``deviates``: services of the open incidents are not back to normal."""
         ordered = sorted(found, key=lambda g: not g.confirmed)
         count = len(found)
-        alive, self.now = follow(
+        alive, self.now = match_incidents(
             self.memory.open,
             ordered,
             self.names,
@@ -493,7 +490,7 @@ def test_the_argument_is_unchanged() -> None:
         above_level={NAMES[0]: (1, at(0))}, open=(OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)
     )
     confirm_services(memory.above_level, NAMES, np.full(8, 9.0), LEVEL, POLICY, at(1))
-    follow(memory.open, [group(0, 1)], NAMES, [at(1)], [Severity.CRITICAL], [Culprit()], CLEAR)
+    match_incidents(memory.open, [group(0, 1)], NAMES, [at(1)], [Severity.CRITICAL], [Culprit()], CLEAR)
     assert memory.above_level == {NAMES[0]: (1, at(0))}
     assert memory.open == (OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)
 

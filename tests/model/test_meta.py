@@ -4,34 +4,20 @@ import numpy as np
 import pytest
 import torch
 
-from model.incidents.tracking import (
-    LASTING_DECADES,
-    RECOVERS,
-    RETURNED,
-    RETURNED_SHARE,
-    SUSPICIOUS_SHARE,
-    AlertPolicy,
-    IncidentMemory,
-)
-from model.scoring.evidence import Evidence, EvidenceKind, K
+from model.incidents.memory import IncidentMemory
+from model.incidents.open_incident import RECOVERS, RETURNED
+from model.incidents.policy import LASTING_DECADES, RETURNED_SHARE, SUSPICIOUS_SHARE, AlertPolicy
+from model.scoring.crossing import CrossingCalls, decode_crossing, with_crossing
+from model.scoring.evidence import Evidence
 from model.scoring.explanations import OWN, SERIES, Explanation
-from model.scoring.meta_model import (
-    COUNTERPARTS,
-    MOST_DECADES,
-    PAGE_NATS,
-    SEVERE,
-    CrossingCalls,
-    MetaModel,
-    VerdictContext,
-    build_verdict,
-    decode_crossing,
-    page_nats,
-    rank_exchange,
-    rank_inputs,
-    suspects,
-    with_crossing,
-    with_neighbours,
-)
+from model.scoring.kinds import EvidenceKind, K
+from model.scoring.lasting import SEVERE
+from model.scoring.meta_inputs import COUNTERPARTS, rank_exchange, rank_inputs
+from model.scoring.meta_model import MetaModel
+from model.scoring.ranking import MOST_DECADES, PAGE_NATS, page_nats, with_neighbours
+from model.scoring.suspects import suspects
+from model.scoring.verdict_building import build_verdict
+from model.scoring.verdict_context import VerdictContext
 from model.snapshot import PlannedChange
 from model.verdict import MOVED, NearbyChange, Severity, Status, Verdict
 from tests.model.model_cases import at, network

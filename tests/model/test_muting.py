@@ -9,28 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model.incidents.confirmation import confirm_services
+from model.incidents.groups import Group, groups, split_muted
+from model.incidents.matching import Culprit, match_incidents
+from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import EVERY, LEVELS, ActiveMutes, Mute, active_mutes, matches
-from model.incidents.tracking import (
-    AlertPolicy,
-    Culprit,
-    Group,
-    IncidentMemory,
-    OpenIncident,
-    confirm_services,
-    follow,
-    groups,
-    split_muted,
-)
-from model.scoring.evidence import (
-    MOST_CANDIDATES,
-    EvidenceKind,
-    K,
-    _candidates,
-    apply_level_shifts,
-    excess,
-    lower_evidence,
-    page_score,
-)
+from model.incidents.open_incident import OpenIncident
+from model.incidents.policy import AlertPolicy
+from model.scoring.gather import MOST_CANDIDATES, _candidates
+from model.scoring.kinds import EvidenceKind, K
+from model.scoring.level_shifts import apply_level_shifts, excess, lower_evidence
+from model.scoring.page_score import page_score
 from model.snapshot import Sensitivity, ServicePolicy
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import MuteInForce, MuteOrigin, Severity
@@ -158,7 +147,7 @@ def step(memory: IncidentMemory, inputs: Step, pairs: np.ndarray, now: datetime)
     found, hidden = split_muted(
         groups((scores > LEVEL) | confirmed | affected, confirmed, pairs), confirmed, muted_rows
     )
-    alive, seen = follow(
+    alive, seen = match_incidents(
         memory.open, found, NAMES, [now] * len(found), [Severity.MINOR] * len(found), [Culprit()] * len(found), 4
     )
     for group in seen.values():

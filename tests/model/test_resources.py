@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.incidents.feedback import feedback_on_past
-from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.incidents.memory import IncidentMemory
+from model.incidents.policy import AlertPolicy
 from model.scoring.busy_cpu import busy_cpu
-from model.scoring.evidence import NOTICE_MARGIN, apply_level_shifts, apply_notice_shifts
-from model.scoring.meta_model import build_verdict
+from model.scoring.level_shifts import NOTICE_MARGIN, apply_level_shifts, apply_notice_shifts
 from model.scoring.resources import LEAST_OLDER, RECENT, SHORTAGE_SURPRISE, Trend, shortage, trends
+from model.scoring.verdict_building import build_verdict
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state import history
 from model.state.history import BLOCKS, append_block, block_length, new_history, skip_blocks

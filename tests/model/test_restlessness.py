@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.incidents.policy import AlertPolicy
 from model.incidents.restlessness import DEEPEST, MOST, restlessness
-from model.incidents.tracking import AlertPolicy
 
 Scores = np.ndarray[Any, np.dtype[np.floating[Any]]]
 POLICY, SERVICES, INTERVAL, LEVEL = AlertPolicy(), 300, 15.0, 6.0

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from model.incidents.kind import incident_kind
+from model.incidents.memory import IncidentMemory
 from model.incidents.schedule import (
     MOST_BURSTS,
     MOST_SERVICES,
@@ -18,11 +19,11 @@ from model.incidents.schedule import (
     Work,
     follow_work,
 )
-from model.incidents.tracking import IncidentMemory
-from model.scoring.evidence import EvidenceKind, led_by_resources, without_resources
-from model.scoring.meta_model import build_verdict
+from model.scoring.kinds import EvidenceKind
+from model.scoring.page_score import led_by_resources, without_resources
 from model.scoring.regular_work import overdue_reason
 from model.scoring.resources import SHORTAGE_SURPRISE
+from model.scoring.verdict_building import build_verdict
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, pack_step, unpack_state, unpack_step
 from model.verdict import OVERDUE, IncidentKind, Severity

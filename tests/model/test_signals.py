@@ -8,12 +8,12 @@ import pytest
 
 from model.features import P99
 from model.incidents.kind import incident_kind
-from model.incidents.tracking import IncidentMemory
+from model.incidents.memory import IncidentMemory
 from model.scoring import signals as signals_module
 from model.scoring.explanations import Fact
-from model.scoring.meta_model import build_verdict
 from model.scoring.resources import SHORTAGE_SURPRISE
 from model.scoring.signals import impatience, pressure, signal_reasons, unusual_signals
+from model.scoring.verdict_building import build_verdict
 from model.snapshot import MeshSnapshot, Signal, SignalKind
 from model.state.change_impact import BESIDE, OWN, UNEXPOSED
 from model.state.mesh_state import MeshState, Observation

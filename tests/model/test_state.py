@@ -8,7 +8,8 @@ import pytest
 
 from model.errors import OutOfOrder
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, P50, RATE
-from model.incidents.tracking import IncidentMemory, OpenIncident
+from model.incidents.memory import IncidentMemory
+from model.incidents.open_incident import OpenIncident
 from model.network.autoencoder import NODE_PAST
 from model.scoring.score import score, whole_mesh
 from model.snapshot import MeshSnapshot, PlannedChange

@@ -15,8 +15,9 @@ from model.errors import IncompatibleWeights
 from model.features import SCHEMA
 from model.incidents.continuity import Lead, PastNotice
 from model.incidents.feedback import Feedback, PastIncident
+from model.incidents.memory import IncidentMemory
+from model.incidents.open_incident import OpenIncident
 from model.incidents.schedule import Burst, Schedule, Work
-from model.incidents.tracking import IncidentMemory, OpenIncident
 from model.snapshot import PlannedChange
 from model.state.few_requests import Counts
 from model.state.load_adapter import Adaptation, Adapter

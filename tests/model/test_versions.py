@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from model.scoring.canaries import WORSE_SURPRISE, worse_canaries
-from model.scoring.dropped_calls import DROPPED_SURPRISE, LASTS
-from model.scoring.evidence import Evidence, EvidenceKind
+from model.scoring.evidence import Evidence
+from model.scoring.finders.canaries import WORSE_SURPRISE, find_worse_canaries
+from model.scoring.finders.dropped_calls import DROPPED_SURPRISE, LASTS
+from model.scoring.kinds import EvidenceKind
 from model.scoring.versions import find_versions, stem
 from model.snapshot import MeshSnapshot
-from tests.model.evidence_cases import CART, SEARCH, STORE, evidence_of
+from tests.model.evidence_cases import CART, SEARCH, STORE, evidence_of, surprise_of
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, watch
 
 CANARY, OTHER, FAR = "shop/store-canary", "shop/depot", "bank/depot"
@@ -135,9 +136,14 @@ def test_a_canary_that_is_as_good_or_has_just_begun_is_not_named(length: int) ->
     assert max(worst(evidence, kind) for kind in (EvidenceKind.LATENCY, EvidenceKind.ERROR)) < WORSE_SURPRISE
 
 
+def are_worse(snapshots: Sequence[MeshSnapshot]) -> bool:
+    """Return whether a canary is worse than the version beside it in the last snapshot."""
+    observation, state = watch(snapshots, settled_state())
+    return any(surprise.any() for surprise in surprise_of(find_worse_canaries, state, observation).values())
+
+
 def test_what_harms_both_versions_is_no_fault_of_the_canary() -> None:
-    observed = watch([with_canary(FIRST + i, slower=3.0, errors=0.2, both=True) for i in range(10)], settled_state())[1]
-    assert not np.any(worse_canaries(observed))
+    assert not are_worse([with_canary(FIRST + i, slower=3.0, errors=0.2, both=True) for i in range(10)])
 
 
 def test_a_version_without_latencies_is_not_compared() -> None:
@@ -147,13 +153,13 @@ def test_a_version_without_latencies_is_not_compared() -> None:
         calls = one.edge_features.copy()
         calls[[CALLS.index((CART, STORE)), CALLS.index((SEARCH, STORE))], 1:] = np.nan
         snapshots.append(one.with_values(one.observed_at, one.node_features, calls))
-    assert not np.any(worse_canaries(watch(snapshots, settled_state())[1]))
+    assert not are_worse(snapshots)
 
 
 def test_a_canary_with_few_requests_is_not_judged() -> None:
     few = [with_canary(FIRST + i, slower=3.0) for i in range(10)]
     scaled = [one.with_values(one.observed_at, one.node_features, one.edge_features * [0.03, 1, 1, 1]) for one in few]
-    assert not np.any(worse_canaries(watch(scaled, settled_state())[1]))
+    assert not are_worse(scaled)
 
 
 @pytest.mark.parametrize("name", [FAR, ""])

@@ -7,10 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import Mute, active_mutes
-from model.incidents.tracking import LASTING_DECADES, AlertPolicy, IncidentMemory, OpenIncident
-from model.scoring.evidence import EvidenceKind
-from model.scoring.meta_model import SEVERE, build_verdict
+from model.incidents.open_incident import OpenIncident
+from model.incidents.policy import LASTING_DECADES, AlertPolicy
+from model.scoring.kinds import EvidenceKind
+from model.scoring.lasting import SEVERE
+from model.scoring.verdict_building import build_verdict
 from model.scoring.watching import LEAST_SEEN, MOST_WATCHED, watch
 from model.verdict import Reason, Severity, Status, Watched
 from tests.model.model_cases import START, at

@@ -15,9 +15,9 @@ from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
 from model.features import RATE
 from model.incidents.restlessness import MOST
-from model.scoring.evidence import assemble_scores
-from model.scoring.meta_model import CrossingCalls, decode_crossing
+from model.scoring.crossing import CrossingCalls, decode_crossing
 from model.scoring.score import PartitionScore, score
+from model.scoring.surprises import assemble_scores
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, Signal, SignalKind
 from model.state.adapter_fit import Candidate, adopt
 from model.state.filters import CENTRE

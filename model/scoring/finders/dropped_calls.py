@@ -11,12 +11,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array
-from model.incidents.tracking import DELETIONS, SCALINGS
+from model.incidents.planned_changes import DELETIONS, SCALINGS
+from model.scoring.finders.finder import Finding
+from model.scoring.kinds import EvidenceKind
+from model.scoring.scored_mesh import ScoredMesh
+from model.scoring.strongest import largest
 from model.scoring.versions import shares_traffic
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, find_rows, mark_services
 from model.state.mesh_state import MeshState, Observation
 
-DROPPED_SURPRISE = 8.0  # there is no past to compare with, as for ``evidence.REROUTE_SURPRISE``
+DROPPED_SURPRISE = 8.0  # there is no past to compare with, as for ``rerouted.REROUTE_SURPRISE``
 LEAST_REQUESTS = 15.0  # usual requests of a call in a snapshot
 LOW, FULL = 0.5, 0.4  # of the usual requests: where a fall begins to count, and where it counts in full
 HIGHEST = 0.6  # of the usual requests, below which every snapshot since the fall stays, and hardly any before it
@@ -30,28 +34,27 @@ MOST = 32  # calls examined, those that lost most first
 CONTINUED = DELETIONS | SCALINGS  # planned changes after which callers make the calls that they made before
 
 
-def dropped_calls(state: MeshState, observation: Observation, young_callers: BoolArray) -> Array:
-    """Return the surprise ``[E]`` of calls that their caller suddenly makes no longer.
-
-    Args:
-        state: of the mesh, including the snapshot.
-        observation: of the snapshot.
-        young_callers: ``[N]`` services with new calls, to which their traffic may have moved.
-    """
-    surprise = np.zeros(state.edge_index.shape[1], np.float32)
-    rows = _find_falls(state, observation, young_callers)
+def find_dropped_calls(mesh: ScoredMesh) -> tuple[Finding, ...]:
+    """Find calls that their caller suddenly makes no longer, and makes no new ones instead."""
+    state, observation = mesh.state, mesh.observation
+    has_new_calls = np.bincount(state.edge_index[0, mesh.new_calls], minlength=len(state.node_ids)) > 0
+    rows = _find_falls(state, observation, has_new_calls)
     if not len(rows):
-        return surprise
+        return ()
     usual = _rate(observation.edge.expected[rows, RATE], EDGE_CHANNELS[RATE].offset)
     names = [(state.node_ids[a], state.node_ids[b]) for a, b in state.edge_index[:, rows].T.tolist()]
     lasting = _shares(state.window[-LASTS - UNMEASURED :], names, usual)
     rows, usual, names = _select(rows, usual, names, _low_calls(lasting))
     if len(rows):
         rows, usual, names = _select(rows, usual, names, ~_may_have_moved(state, observation, rows))
+    if not len(rows):
+        return ()
+    surprise = np.zeros(state.edge_index.shape[1], np.float32)
     shares = _shares(state.window, names, usual)
     for i, row in enumerate(rows.tolist()):
         surprise[row] = DROPPED_SURPRISE * _drop_strength(shares[:, i])
-    return surprise
+    of_services = largest(surprise, state.edge_index[1], len(state.node_ids))
+    return (Finding(EvidenceKind.VANISHED, of_services, dropped=surprise > 0),)
 
 
 def _may_have_moved(state: MeshState, observation: Observation, rows: IntArray) -> BoolArray:

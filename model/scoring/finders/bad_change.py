@@ -9,13 +9,15 @@ make p99 several times as high during a harmless rollout.
 
 import numpy as np
 
-from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, OWN_TIME, P50, RATE, Array, Channel
+from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, OWN_TIME, P50, RATE, Channel
+from model.scoring.finders.finder import Finding
+from model.scoring.kinds import EvidenceKind
+from model.scoring.scored_mesh import ScoredMesh
 from model.snapshot import BoolArray
 from model.state.change_impact import KNOWN, OWN
 from model.state.filters import BOUND, SEEN, SHORT_RATE, Deviation
-from model.state.mesh_state import MeshState, Observation
 
-WORSE_SURPRISE = 8.0  # there is no past to compare with, as for ``evidence.REROUTE_SURPRISE``
+WORSE_SURPRISE = 8.0  # there is no past to compare with, as for ``rerouted.REROUTE_SURPRISE``
 LASTS_SECONDS, LEAST_SNAPSHOTS = 105.0, 3  # for which it has been worse by ``BOUND`` sigmas, whichever is longer
 TOLERANCE = 0.95  # of the average over 4 snapshots after such a time
 SLOWER = np.log(2.2)  # logarithm of how many times as slow it is
@@ -24,13 +26,14 @@ SIGMAS = 3.0  # of the newest deviation
 NODE_LATENCIES, EDGE_LATENCIES = [P50, OWN_TIME], [P50]
 
 
-def worse_since_change(state: MeshState, observation: Observation) -> tuple[Array, Array]:
-    """Return the surprise ``[N]`` of services that are far slower since their own planned change, and of services that
-    fail far more, by their own metrics or by the metrics of the calls to them."""
-    slow, failing = np.zeros((2, len(state.node_ids)), np.float32)
+def find_bad_changes(mesh: ScoredMesh) -> tuple[Finding, ...]:
+    """Find services that are far slower since their own planned change, and services that fail far more, by their own
+    metrics or by the metrics of the calls to them."""
+    state, observation = mesh.state, mesh.observation
     own = observation.node_exposure == OWN
     if not own.any():
-        return slow, failing
+        return ()
+    slow, failing = np.zeros((2, len(state.node_ids)), np.float32)
     own &= state.memory.has_new_version(state.node_ids)
     own &= state.node_filters[SEEN].max(axis=1) >= KNOWN
     calls = own[state.edge_index[1]] & (state.edge_filters[SEEN, :, RATE] >= KNOWN)
@@ -47,7 +50,7 @@ def worse_since_change(state: MeshState, observation: Observation) -> tuple[Arra
         (failing, _is_failing(observation.edge, calls, EDGE_CHANNELS[ERROR], lasted)),
     ):
         surprise[destination[found]] = WORSE_SURPRISE
-    return slow, failing
+    return Finding(EvidenceKind.LATENCY, slow), Finding(EvidenceKind.ERROR, failing)
 
 
 def _is_slow(past: Deviation, rows: BoolArray, channels: list[int], lasted: float) -> BoolArray:

@@ -7,13 +7,15 @@ same time. What harms both, such as a slow database, is no fault of the canary.
 import numpy as np
 from numpy.typing import NDArray
 
-from model.features import Array
+from model.scoring.finders.finder import Finding
+from model.scoring.kinds import EvidenceKind
+from model.scoring.scored_mesh import ScoredMesh
 from model.scoring.versions import find_versions, new_services
 from model.snapshot import EDGE_METRICS, IntArray, find_rows
 from model.state.mesh_state import MeshState
 
 FloatArray = NDArray[np.float64]
-WORSE_SURPRISE = 8.0  # there is no past to compare with, as for ``evidence.REROUTE_SURPRISE``
+WORSE_SURPRISE = 8.0  # there is no past to compare with, as for ``rerouted.REROUTE_SURPRISE``
 LASTS = 8  # snapshots that are compared; a cold start is over sooner
 LEAST_REQUESTS = 100.0  # of each version in these snapshots
 SLOWER = 2.2  # times the median latency of the stable version, in every snapshot
@@ -22,15 +24,15 @@ SIGMAS = 4.0  # of the difference of the two shares, by the number of requests
 _REQUESTS, _ERRORS, _P50 = (EDGE_METRICS.index(name) for name in ("requests_per_second", "error_rate", "p50_latency"))
 
 
-def worse_canaries(state: MeshState) -> tuple[Array, Array]:
-    """Return the surprise ``[N]`` of canaries that are far slower than the version beside them, and of those that fail
-    far more often. The calls from the callers of both are compared.
-
-    Args:
-        state: of the mesh, including the snapshot.
-    """
+def find_worse_canaries(mesh: ScoredMesh) -> tuple[Finding, ...]:
+    """Find canaries that are far slower than the version beside them, and canaries that fail far more often. The calls
+    from the callers of both are compared."""
+    state = mesh.state
+    pairs = _pairs(state)
+    if not pairs:
+        return ()
     slow, failing = np.zeros((2, len(state.node_ids)), np.float32)
-    for canary, stable in _pairs(state):
+    for canary, stable in pairs:
         rows = _calls_from_common_callers(state, canary, stable)
         if not len(rows[0]):
             continue
@@ -43,7 +45,7 @@ def worse_canaries(state: MeshState) -> tuple[Array, Array]:
         median = _weighted_mean(calls, _P50, axis=2)
         slow[canary] = WORSE_SURPRISE * bool((median[:, 0] >= SLOWER * median[:, 1]).all())
         failing[canary] = WORSE_SURPRISE * _fails_more(_weighted_mean(calls, _ERRORS, axis=(0, 2)), requests)
-    return slow, failing
+    return Finding(EvidenceKind.LATENCY, slow), Finding(EvidenceKind.ERROR, failing)
 
 
 def _pairs(state: MeshState) -> list[tuple[int, int]]:
