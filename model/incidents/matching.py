@@ -14,7 +14,6 @@ from model.verdict import Severity
 
 AT_ONCE_SECONDS, AT_ONCE_SNAPSHOTS = 60.0, 1  # between two groups of one fault in a namespace, whichever is longer
 CLEAR_SHARE = 0.5  # of the root-cause score of all suspects, from which the first one is the culprit
-AT_ONCE_SECONDS, AT_ONCE_SNAPSHOTS = 60.0, 1  # between two groups of one fault in a namespace, whichever is longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +27,14 @@ class Culprit:
 
     service: str = ""
     arose: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedIncidents:
+    """Open incidents, and the group of each in this snapshot, by incident id."""
+
+    open: tuple[OpenIncident, ...]
+    groups: dict[str, Group]
 
 
 def match_incidents(

@@ -20,9 +20,9 @@ from model.verdict import MuteInForce
 
 SUSPICIOUS, SUSPICIOUS_OF = 2, 3  # snapshots above the level of lasting deviations that make a service suspicious
 SHORT_SECONDS = 1800.0  # for which a short resource is suspicious
+SUSPICIOUS_SHARE = 0.6  # of the page level, from which a mesh score in a run is not normal
 LONG_RUN = 3  # scores in a row that are not by chance
 REMEMBERED = 50  # past incidents that feedback can refer to
-SUSPICIOUS, SUSPICIOUS_OF = 2, 3  # snapshots above the level of lasting deviations that make a service suspicious
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""An incident as it is stored between snapshots, and its end."""
+"""An incident as it is stored between snapshots: when it recovers, when it ends, and whom it suspects."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,9 +14,8 @@ ONSET_SECONDS, ONSET_SNAPSHOTS = 240.0, 4  # after an incident's first evidence,
 RECOVERS = 3  # snapshots in a row in which its services are back to normal, after which an incident recovers
 RETURNED = 6  # such snapshots in a row, after which it is over
 STRONGER = 1.3  # times the peak, for new suspects after the onset
-LIKELY_SHARE = 0.1  # of that score, from which a suspect explains what a group does
+LIKELY_SHARE = 0.1  # of the root-cause score of all suspects, from which one explains what a group does
 MOST_CHANGES = 10  # planned changes kept with an incident
-ONSET_SECONDS, ONSET_SNAPSHOTS = 240.0, 4  # after an incident's first evidence, whichever is longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +136,7 @@ def likely_services(incident: OpenIncident) -> set[str]:
 
 
 def onset_of(interval_seconds: float) -> timedelta:
+    """Return how long the onset of an incident is, for snapshots of this interval, s."""
     return timedelta(seconds=max(ONSET_SECONDS, ONSET_SNAPSHOTS * interval_seconds))
 
 

@@ -6,10 +6,8 @@ import numpy as np
 
 CONFIRM_SECONDS = 45.0  # of evidence that an alert needs
 DOUBTFUL_SECONDS = 60.0  # the same if the page score is not far above the level
-CLEAR_SECONDS = 120.0  # without evidence, after which it ends
-LASTING_DECADES = 2.5  # that a page score gains when it lasts
-RETURNED_SHARE = 0.5  # of the page level, below which the page scores of an incident's services are back to normal
-SUSPICIOUS_SHARE = 0.6  # of the page level, from which a mesh score in a run is not normal
+CLEAR_SECONDS = 120.0  # without evidence, after which an incident ends
+LASTING_DECADES = 2.5  # that a page score gains when the deviation lasts
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,16 @@
 """From the candidates of a snapshot to the open incidents that raise an alert."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
 
-from model.incidents.confirmation import is_confirmed
+from model.incidents.confirmation import Streaks, is_confirmed
 from model.incidents.groups import Group
-from model.incidents.matching import CLEAR_SHARE, Culprit, match_incidents
+from model.incidents.matching import CLEAR_SHARE, Culprit, MatchedIncidents, match_incidents
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident, is_unseen
-from model.incidents.policy import RETURNED_SHARE, AlertPolicy
+from model.incidents.policy import AlertPolicy
 from model.scoring.evidence import Evidence
 from model.scoring.lasting import SEVERE
 from model.scoring.meta_model import MetaModel
@@ -19,13 +18,7 @@ from model.scoring.ranking import root_cause_shares, with_neighbours
 from model.scoring.verdict_context import VerdictContext
 from model.verdict import Severity
 
-
-@dataclass(frozen=True, slots=True)
-class FollowedIncidents:
-    """Open incidents, and the group of each in this snapshot, by incident id."""
-
-    open: tuple[OpenIncident, ...]
-    groups: dict[str, Group]
+RETURNED_SHARE = 0.5  # of the page level, below which the page scores of an incident's services are back to normal
 
 
 def follow_alerts(
@@ -35,7 +28,7 @@ def follow_alerts(
     found: Sequence[Group],
     policy: AlertPolicy,
     when: VerdictContext,
-) -> FollowedIncidents:
+) -> MatchedIncidents:
     """Match the groups of this snapshot with the open incidents that raise an alert."""
     began = [first_evidence(memory.above_level, evidence, g, when.observed_at) for g in found]
     severities = [_severity(evidence, g, when.level) for g in found]
@@ -43,7 +36,7 @@ def follow_alerts(
     before = [i for i in memory.open if i.is_alert and not i.scope]
     deviating = _find_deviating(evidence, before, when.level)
     clear, interval = policy.clear, when.interval_seconds
-    return FollowedIncidents(
+    return MatchedIncidents(
         *match_incidents(before, found, evidence.names, began, severities, culprits, clear, interval, deviating)
     )
 
@@ -97,6 +90,6 @@ def _culprit(
     return Culprit(name, memory.above_level[name][1])
 
 
-def first_evidence(above: dict[str, tuple[int, datetime]], evidence: Evidence, group: Group, now: datetime) -> datetime:
+def first_evidence(above: Streaks, evidence: Evidence, group: Group, now: datetime) -> datetime:
     """Return when the first streak above the level began in a group; ``above`` as in ``IncidentMemory``."""
     return min((above[evidence.names[i]][1] for i in group.rows if evidence.names[i] in above), default=now)

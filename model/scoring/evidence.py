@@ -19,7 +19,7 @@ class Evidence:
     Attributes:
         names: ids of the candidates, worst first.
         kinds: float32 ``[M, K]``, surprises by :class:`EvidenceKind`.
-        remote: bool ``[M]``: see :func:`remotes`.
+        remote: bool ``[M]``: see ``ScoredMesh.remote``.
         root_cause_logit: ``[M]`` logits of the network.
         page: ``[M]`` page scores.
         affected: ``[M]`` the strongest of ``AFFECTED``.

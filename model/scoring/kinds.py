@@ -22,12 +22,12 @@ class EvidenceKind(IntEnum):
     CALLERS = 13  # symptoms of the worst service that calls it
     VANISHED = 14  # the service is gone and missed, or calls to it were rerouted or dropped
     STRUCTURE = 15  # new calls that the learned structure does not expect
-    REMOTES = 16  # symptoms of the worst remote service it calls (see ``remotes``)
+    REMOTES = 16  # symptoms of the worst remote service it calls (see ``ScoredMesh.remote``)
 
 
 K = len(EvidenceKind)
-# What makes a service part of an incident beside it: symptoms, explained or not, and calls out beyond its own load: who
-# starts a storm of calls may show nothing else, and is what its victims have in common.
+# What makes a service part of an incident beside it: symptoms, explained or not, and calls out beyond its own load. The
+# source of a storm of calls may show no other symptom, yet it links the victims.
 AFFECTED = [
     EvidenceKind.LATENCY_RAW,
     EvidenceKind.ERROR_RAW,

@@ -10,11 +10,11 @@ from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANN
 from model.incidents.confirmation import confirm_services
 from model.incidents.continuity import PastNotice, renew
 from model.incidents.groups import groups
-from model.incidents.matching import Culprit, match_incidents
+from model.incidents.matching import Culprit, MatchedIncidents, match_incidents
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
 from model.incidents.policy import AlertPolicy
-from model.scoring.alerts import FollowedIncidents, first_evidence
+from model.scoring.alerts import first_evidence
 from model.scoring.evidence import Evidence
 from model.scoring.ranking import MOST_SUSPECTS
 from model.scoring.regular_work import overdue_reason
@@ -28,7 +28,6 @@ NOTICE_CLEAR_SECONDS = 600.0  # without evidence after which a notice ends
 NOTICE_CONFIRM, NOTICE_CONFIRM_OF = 3, 4  # snapshots above the level, of the last so many; a notice is not urgent
 SIGNALS = frozenset(SignalKind)
 RESOURCE_METRICS = frozenset(NODE_CHANNELS[c].name for c in (CPU, MEMORY, CONNECTIONS, CPU_PER_REQUEST))
-NOTICE_CONFIRM, NOTICE_CONFIRM_OF = 3, 4  # snapshots above the level, of the last so many; a notice is not urgent
 
 
 def follow_notices(
@@ -38,7 +37,7 @@ def follow_notices(
     muted: BoolArray,
     policy: AlertPolicy,
     when: VerdictContext,
-) -> tuple[IncidentMemory, FollowedIncidents]:
+) -> tuple[IncidentMemory, MatchedIncidents]:
     """Match resources that become short with the open notices. A service has an alert or a notice, not both."""
     alerted = {name for incident in alerting for name in incident.members}
     free = ~muted & ~mark_services(evidence.names, alerted)
@@ -59,7 +58,7 @@ def follow_notices(
         [Culprit()] * len(found),
         max(2, round(NOTICE_CLEAR_SECONDS / when.interval_seconds)),
     )
-    return replace(memory, above_notice=above), FollowedIncidents(*followed)
+    return replace(memory, above_notice=above), MatchedIncidents(*followed)
 
 
 def short_services(
@@ -86,7 +85,7 @@ def short_services(
     return tuple(found)
 
 
-def notices_of(incidents: Sequence[OpenIncident], when: VerdictContext) -> list[PastNotice]:
+def open_notices(incidents: Sequence[OpenIncident], when: VerdictContext) -> list[PastNotice]:
     """Return the services of open notices, with their reasons."""
     return [
         PastNotice(suspect, incident.suspects_at or when.observed_at)
@@ -96,12 +95,12 @@ def notices_of(incidents: Sequence[OpenIncident], when: VerdictContext) -> list[
     ]
 
 
-def with_notices(
+def remember_notices(
     evidence: Evidence, incidents: Sequence[OpenIncident], earlier: Sequence[PastNotice], when: VerdictContext
 ) -> tuple[OpenIncident, ...]:
     """Let incidents remember the notices about their services, those that just ended included. Resources that still
     rise have new forecasts."""
-    found = [*earlier, *notices_of(incidents, when)]
+    found = [*earlier, *open_notices(incidents, when)]
     rising: dict[str, dict[str, Reason]] = {}
     for trend in evidence.trends:
         rising.setdefault(evidence.names[trend.row], {})[trend.metric] = _rising_reason(trend, when.observed_at)

@@ -6,7 +6,7 @@ from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, ERROR, OWN_TIME, P
 from model.scoring.kinds import CALLED_SYMPTOMS, EvidenceKind, K
 from model.scoring.materiality import material
 from model.scoring.scored_mesh import ScoredMesh
-from model.scoring.strongest import either, worst
+from model.scoring.strongest import either, worst_of_group
 
 
 def series_evidence(mesh: ScoredMesh) -> Array:
@@ -31,12 +31,12 @@ def series_evidence(mesh: ScoredMesh) -> Array:
     kinds[:, EvidenceKind.RESOURCES] = s.node[:, [CPU, CPU_PER_REQUEST]].max(axis=1)
     kinds[:, EvidenceKind.CONNECTIONS] = s.node[:, CONNECTIONS]
     call_latency = either(s.edge[:, P50] * call_counts[0], s.edge[:, P99] * call_counts[1])
-    kinds[:, EvidenceKind.CALLS_IN_LATENCY] = worst(call_latency, destination, count)
-    kinds[:, EvidenceKind.CALLS_IN_ERROR] = worst(s.edge[:, ERROR] * call_counts[2], destination, count)
-    kinds[:, EvidenceKind.CALLS_OUT] = worst(s.edge[:, RATE] * (edge.now[:, RATE] > 0), source, count)
+    kinds[:, EvidenceKind.CALLS_IN_LATENCY] = worst_of_group(call_latency, destination, count)
+    kinds[:, EvidenceKind.CALLS_IN_ERROR] = worst_of_group(s.edge[:, ERROR] * call_counts[2], destination, count)
+    kinds[:, EvidenceKind.CALLS_OUT] = worst_of_group(s.edge[:, RATE] * (edge.now[:, RATE] > 0), source, count)
     symptom = kinds[:, CALLED_SYMPTOMS].max(axis=1)
     from_afar = mesh.remote[destination]
-    kinds[:, EvidenceKind.CALLEES] = worst(symptom[destination] * ~from_afar, source, count)
-    kinds[:, EvidenceKind.REMOTES] = worst(symptom[destination] * from_afar, source, count)
-    kinds[:, EvidenceKind.CALLERS] = worst(symptom[source], destination, count)
+    kinds[:, EvidenceKind.CALLEES] = worst_of_group(symptom[destination] * ~from_afar, source, count)
+    kinds[:, EvidenceKind.REMOTES] = worst_of_group(symptom[destination] * from_afar, source, count)
+    kinds[:, EvidenceKind.CALLERS] = worst_of_group(symptom[source], destination, count)
     return kinds

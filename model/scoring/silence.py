@@ -12,6 +12,13 @@ MOST_NAMED = 50  # silent services
 
 
 def silence_of(state: MeshState, silent: BoolArray, total: int) -> Silence | None:
+    """Return the silence of a mesh, the services that are silent for longest first; None if none is.
+
+    Args:
+        state: including the snapshot.
+        silent: bool ``[N]``.
+        total: number of services that are present or silent.
+    """
     rows = np.flatnonzero(silent)
     if not len(rows):
         return None

@@ -12,16 +12,16 @@ def either(*tests: Array) -> Array:
     return worst
 
 
-def largest(values: Array, group: IntArray, count: int) -> Array:
+def largest_of_group(values: Array, group: IntArray, count: int) -> Array:
     """Return the largest value of each group."""
     most = np.zeros(count, np.float32)
     np.maximum.at(most, group, values)
     return most
 
 
-def worst(values: Array, group: IntArray, count: int) -> Array:
+def worst_of_group(values: Array, group: IntArray, count: int) -> Array:
     """Return the largest value of each group, less ``log10`` of the group's size (Bonferroni): a hub has many chances
     to deviate."""
-    worst = largest(values, group, count)
+    worst = largest_of_group(values, group, count)
     sizes = np.bincount(group, minlength=count)
     return np.maximum(worst - np.log10(np.maximum(sizes, 1)).astype(np.float32), 0)

@@ -37,14 +37,14 @@ def suspects(
     found = []
     for i in best:
         row = int(rows[i])
-        reasons, context = reasons_of(evidence, row, memory, when), context_of(evidence, row, memory, when)
+        reasons, context = reasons_of(evidence, row, memory, when), _context_of(evidence, row, memory, when)
         found.append(Suspect(evidence.names[row], float(share[i]), reasons, context))
     return tuple(found)
 
 
 def reasons_of(evidence: Evidence, row: int, memory: IncidentMemory, when: VerdictContext) -> tuple[Reason, ...]:
     now, explanation = when.observed_at, evidence.explanation
-    since = since_of(evidence, row, memory, now)
+    since = _deviating_since(evidence, row, memory, now)
     if explanation.gone[row]:
         since = min(since, now - timedelta(seconds=(int(explanation.gone[row]) - 1) * when.interval_seconds))
     reasons: list[Reason] = []
@@ -59,13 +59,13 @@ def reasons_of(evidence: Evidence, row: int, memory: IncidentMemory, when: Verdi
     return tuple(reasons)
 
 
-def context_of(evidence: Evidence, row: int, memory: IncidentMemory, when: VerdictContext) -> tuple[Reason, ...]:
+def _context_of(evidence: Evidence, row: int, memory: IncidentMemory, when: VerdictContext) -> tuple[Reason, ...]:
     """Return ``Suspect.context``."""
-    since = since_of(evidence, row, memory, when.observed_at)
+    since = _deviating_since(evidence, row, memory, when.observed_at)
     facts = evidence.explanation.context.get(row, ())
     return tuple(Reason(f.metric, f.observed, f.expected, since, destination=f.destination) for f in facts)
 
 
-def since_of(evidence: Evidence, row: int, memory: IncidentMemory, now: datetime) -> datetime:
+def _deviating_since(evidence: Evidence, row: int, memory: IncidentMemory, now: datetime) -> datetime:
     """Return the first snapshot of a candidate's present deviation."""
     return memory.above_level.get(evidence.names[row], (0, now))[1]

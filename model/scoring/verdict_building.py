@@ -9,15 +9,15 @@ from model.incidents.confirmation import confirm_services, is_confirmed
 from model.incidents.feedback import preference
 from model.incidents.groups import Group, groups, split_muted
 from model.incidents.kind import incident_kind
-from model.incidents.memory import IncidentMemory
+from model.incidents.memory import SUSPICIOUS_SHARE, IncidentMemory
 from model.incidents.open_incident import OpenIncident, is_recovering, is_unseen
-from model.incidents.policy import LASTING_DECADES, SUSPICIOUS_SHARE, AlertPolicy
+from model.incidents.policy import LASTING_DECADES, AlertPolicy
 from model.scoring.alerts import find_lost, follow_alerts
 from model.scoring.evidence import Evidence
 from model.scoring.lasting import add_lasting, is_clear, with_lasting_since
 from model.scoring.level_shifts import excess, lower_evidence, notice_excess
 from model.scoring.meta_model import MetaModel
-from model.scoring.notices import follow_notices, notices_of, short_services, with_notices
+from model.scoring.notices import follow_notices, open_notices, remember_notices, short_services
 from model.scoring.ranking import probability, with_neighbours
 from model.scoring.suspects import reasons_of, suspects
 from model.scoring.traffic import traffic_score
@@ -65,7 +65,7 @@ def build_verdict(
         groups((score > when.level) | confirmed | affected, confirmed, evidence.calls), confirmed, muted
     )
     mutes = memory.active_mutes.with_hidden([evidence.names[i] for i in hidden])
-    earlier = notices_of(memory.open, when)
+    earlier = open_notices(memory.open, when)
     alerting = follow_alerts(meta, evidence, memory, found, policy, when)
     lost = find_lost(evidence, alerting.open, policy, when)
     alerting = replace(alerting, open=tuple(i for i in alerting.open if i.id not in lost))
@@ -87,7 +87,7 @@ def build_verdict(
             for open_incident, i in zip(memory.open, incidents, strict=True)
         ),
     )
-    memory = replace(memory, open=with_notices(evidence, memory.open, earlier, when))
+    memory = replace(memory, open=remember_notices(evidence, memory.open, earlier, when))
     incidents = tuple(
         replace(i, suspects=o.shown_suspects(when.observed_at), suspects_at=o.suspects_at)
         for i, o in zip(incidents, memory.open, strict=True)

@@ -15,7 +15,7 @@ from model.incidents.planned_changes import DELETIONS, SCALINGS
 from model.scoring.finders.finder import Finding
 from model.scoring.kinds import EvidenceKind
 from model.scoring.scored_mesh import ScoredMesh
-from model.scoring.strongest import largest
+from model.scoring.strongest import largest_of_group
 from model.scoring.versions import shares_traffic
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, find_rows, mark_services
 from model.state.mesh_state import MeshState, Observation
@@ -53,7 +53,7 @@ def find_dropped_calls(mesh: ScoredMesh) -> tuple[Finding, ...]:
     shares = _shares(state.window, names, usual)
     for i, row in enumerate(rows.tolist()):
         surprise[row] = DROPPED_SURPRISE * _drop_strength(shares[:, i])
-    of_services = largest(surprise, state.edge_index[1], len(state.node_ids))
+    of_services = largest_of_group(surprise, state.edge_index[1], len(state.node_ids))
     return (Finding(EvidenceKind.VANISHED, of_services, dropped=surprise > 0),)
 
 

@@ -7,7 +7,7 @@ from model.scoring.calls import is_reported, rate_of
 from model.scoring.finders.finder import Finding
 from model.scoring.kinds import EvidenceKind
 from model.scoring.scored_mesh import ScoredMesh
-from model.scoring.strongest import worst
+from model.scoring.strongest import worst_of_group
 from model.scoring.versions import ESTABLISHED, MOST_OF_TIME, moves_between_versions
 from model.state.filters import SEEN
 
@@ -47,7 +47,7 @@ def find_rerouted(mesh: ScoredMesh) -> tuple[Finding, ...]:
     share = np.minimum(gained, lost) / np.maximum(made, 1e-6)
     of_call = np.zeros(count)
     np.maximum.at(of_call, source, moved * fallen * (s.edge_rate_raw >= 1))
-    fall = np.minimum(worst(s.edge_rate_raw * fallen, source, count), 1)
+    fall = np.minimum(worst_of_group(s.edge_rate_raw * fallen, source, count), 1)
     snapshots = np.minimum(state.edge_filters[SEEN, :, RATE], REROUTE_COUNTED)
     requests = np.bincount(source, now * young * snapshots, count) * state.interval_seconds
     counted = np.clip(requests / LEAST_REQUESTS, 0, 1)
