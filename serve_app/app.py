@@ -89,7 +89,7 @@ def application(settings: Settings) -> Application:
             settings
         )
     notifier = None
-    if settings.notify.alertmanagers or settings.notify.webhooks:
+    if settings.notify.has_receivers:
         notifier = _light(Notifier, beside_the_store, max_ongoing_requests=front.max_ongoing_requests).bind(settings)
     ingresses = front.max_ingress_replicas or front.ingress_replicas
     session = _light(

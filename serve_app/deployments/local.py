@@ -76,7 +76,8 @@ RAY_ENVIRONMENT = {
     ray_constants.WORKER_PROCESS_SETUP_HOOK_ENV_VAR: "serve_app.worker_setup.import_serve",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the behaviour to come, without the warning about it
 }
-# glibc gives large blocks back to the kernel after each op and pays for them again at the next (PERFORMANCE.md).
+# glibc gives large blocks back to the kernel after each op, and pays for them again at the next one
+# (docs/troubleshooting.md).
 WORKER_ENVIRONMENT = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(4 * 2**30),

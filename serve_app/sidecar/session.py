@@ -76,7 +76,7 @@ class Session:
         self._closing = False
         self._notifier: notifier.AlertDelivery | None = None
         self._delivering: asyncio.Task[None] | None = None
-        if settings.notify.alertmanagers or settings.notify.webhooks:
+        if settings.notify.has_receivers:
             self._notifier = notifier.AlertDelivery(notifier.receivers(settings), open_file(settings), self.instruments)
 
     async def begin(self) -> float | None:
