@@ -42,9 +42,9 @@ from model.checkpoint import SHIPPED, Checkpoint, load
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 from serve_app.api.client import Client
-from serve_app.deployments.batch import NAME
 from serve_app.pipeline import Mesh, Options, advance
 from serve_app.recordings.writer import RecordingWriter
+from serve_app.runtime.batch import NAME
 from serve_app.simulator.events.faults import KINDS
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.scenario import plan_scenario

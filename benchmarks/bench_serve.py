@@ -42,8 +42,8 @@ from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import encode_snapshot
 from serve_app.app import LIGHT_CPUS, application, start, stop
-from serve_app.deployments.local import QUIET
 from serve_app.pipeline import Mesh, advance, options
+from serve_app.runtime.local import QUIET
 from serve_app.settings import Settings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator

@@ -23,8 +23,8 @@ import torch
 from model.checkpoint import load
 from model.mesh_weights import Weights
 from serve_app.api.codec import pack_snapshot
+from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.pipeline import LocalRunner, Options, replayer, run_now
-from serve_app.session import MeshSteps, NextSnapshot
 from serve_app.settings import Settings, StoreSettings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator

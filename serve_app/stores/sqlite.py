@@ -53,7 +53,7 @@ from serve_app.stores.base import (
     StoredVerdict,
     WholeMesh,
 )
-from serve_app.stores.presence import MARKER_NAME, StoreFiles, find_files, read_last_run, write_last_run
+from serve_app.stores.file_identity import MARKER_NAME, StoreFiles, find_files, read_last_run, write_last_run
 from serve_app.stores.refusals import conflict, too_many_meshes
 from serve_app.stores.reserve import RESERVE_BYTES, Reserve
 from serve_app.stores.rows import microseconds, time_of

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serve_app.deployments.batch import LOWEST_PRIORITY, NAME
 from serve_app.recordings.writer import RecordingWriter
+from serve_app.runtime.batch import LOWEST_PRIORITY, NAME
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from tests.live.programs import Program

@@ -42,7 +42,7 @@ def beside(service: Service, name: str, **changed: dict[str, Any]) -> Iterator[S
     from ray import serve
 
     from serve_app.app import application
-    from serve_app.deployments.local import QUIET
+    from serve_app.runtime.local import QUIET
 
     groups = {group: getattr(service.settings, group).model_copy(update=values) for group, values in changed.items()}
     settings = service.settings.model_copy(update=groups)

@@ -22,11 +22,12 @@ from serve_app.actions.feedback import add_feedback
 from serve_app.api.schemas.actions import AcceptanceDocument, FeedbackDocument
 from serve_app.api.schemas.incidents import IncidentDetailDocument, IncidentsDocument
 from serve_app.api.schemas.views import GraphDocument
-from serve_app.deployments.news import News
-from serve_app.deployments.queries import Queries
+from serve_app.deployments.session.queries import ReportQuery
+from serve_app.deployments.session.reader import Reader
+from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import InvalidDocument, InvalidParameter, UnknownIncident, UnknownMesh
+from serve_app.mesh_steps import MeshSteps
 from serve_app.pipeline import Options
-from serve_app.session import MeshSteps
 from serve_app.simulator.events.faults import Fault, candidates
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
@@ -83,8 +84,8 @@ def detail(watched_mesh: Watched, incident: str) -> IncidentDetailDocument:
 
 def report(watched_mesh: Watched, incident: str) -> str:
     """The report without the time at which it was made."""
-    queries = Queries(watched_mesh.meshes, Weights(load()), Options(), News())
-    return re.sub(r"<dt>made</dt><dd>[^<]*", "", asyncio.run(queries.report(MESH, incident)))
+    reader = Reader(watched_mesh.meshes, Weights(load()), Options(), VerdictSignal())
+    return re.sub(r"<dt>made</dt><dd>[^<]*", "", asyncio.run(ReportQuery(MESH, incident).answer(reader)))
 
 
 def everything(watched_mesh: Watched, incident: str) -> tuple[object, ...]:

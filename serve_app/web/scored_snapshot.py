@@ -8,7 +8,7 @@ from serve_app.api.views import Deviations
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moment:
+class ScoredSnapshot:
     """A scored snapshot.
 
     Attributes:

@@ -12,16 +12,16 @@ import torch
 
 from model.mesh_weights import load_weights
 from model.snapshot import MeshSnapshot
-from serve_app.alerts import notifier
+from serve_app.alerts import delivery
 from serve_app.alerts.storage import open_file
 from serve_app.api.codec import pack_snapshot
 from serve_app.errors import BadSettings, CorruptState, NoCapacity, Overloaded, ServeError, StoreGone, UnknownMesh
 from serve_app.exporter import PrometheusInstruments
+from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.metrics import PREDICTIONS, STAGE, STORE_GONE, MeshGauges
+from serve_app.observability.log_context import set_log_context
 from serve_app.observability.spans import span
-from serve_app.observability.topic import set_topic
 from serve_app.pipeline import ThreadRunner, options, replayer
-from serve_app.session import MeshSteps, NextSnapshot
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
 from serve_app.sidecar.generated import verdicts_pb2
@@ -36,7 +36,7 @@ MOST_WAITING = 16  # snapshots that wait for their turn; a mesh has one every fe
 log = logging.getLogger(__name__)
 
 
-class Session:
+class Detector:
     """Takes the snapshots of one mesh to their verdicts, one at a time, outside the event loop.
 
     Args:
@@ -74,15 +74,15 @@ class Session:
         self._pushes: set[asyncio.Task[bytes]] = set()
         self._tidying: set[asyncio.Task[None]] = set()
         self._closing = False
-        self._notifier: notifier.AlertDelivery | None = None
+        self._delivery: delivery.AlertDelivery | None = None
         self._delivering: asyncio.Task[None] | None = None
         if settings.notify.has_receivers:
-            self._notifier = notifier.AlertDelivery(notifier.receivers(settings), open_file(settings), self.instruments)
+            self._delivery = delivery.AlertDelivery(delivery.receivers(settings), open_file(settings), self.instruments)
 
     async def begin(self) -> float | None:
         """Resume from the store. Returns the Unix time of the newest snapshot, or None if there is none."""
-        if self._notifier is not None:
-            self._delivering = asyncio.create_task(self._notifier.run())
+        if self._delivery is not None:
+            self._delivering = asyncio.create_task(self._delivery.run())
         found = await asyncio.get_running_loop().run_in_executor(self._thread, self._load)
         if found is None:
             log.info("mesh %s: nothing is stored; learning starts from zero", self.mesh)
@@ -133,15 +133,15 @@ class Session:
         self.newest.end()
         await asyncio.gather(*self._pushes, return_exceptions=True)
         await asyncio.gather(*self._tidying, return_exceptions=True)
-        if self._notifier is not None:
-            await self._notifier.close()
+        if self._delivery is not None:
+            await self._delivery.close()
         self._thread.shutdown()
         self._store.close()
 
     async def _push(self, snapshot: MeshSnapshot, trace: str) -> bytes:
         began = time.perf_counter()
         push = NextSnapshot(self.mesh, pack_snapshot(snapshot))
-        with set_topic(self.mesh), span("sidecar.push", trace, "server", mesh=self.mesh):
+        with set_log_context(self.mesh), span("sidecar.push", trace, "server", mesh=self.mesh):
             stored = await self._steps.push(push, self._options, self._runner)
         if stored.advanced is None:
             return stored.document
@@ -154,8 +154,8 @@ class Session:
         tidying.add_done_callback(self._tidying.discard)
         self.instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=message.status)
         self.instruments.observe(STAGE, time.perf_counter() - began, stage="total")
-        if self._notifier is not None:
-            self._notifier.accept_verdict(self.mesh, verdict, notifier.utc_now())
+        if self._delivery is not None:
+            self._delivery.accept_verdict(self.mesh, verdict, delivery.utc_now())
         return stored.document
 
     async def _tidy(self) -> None:

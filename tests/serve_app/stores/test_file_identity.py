@@ -16,7 +16,7 @@ import pytest
 
 from serve_app.errors import StoreGone
 from serve_app.stores import rows
-from serve_app.stores.presence import MARKER_NAME, SUFFIXES, find_files
+from serve_app.stores.file_identity import MARKER_NAME, SUFFIXES, find_files
 from serve_app.stores.sqlite import FILE_NAME, LocalStore
 from tests.serve_app.stores.store_cases import append, at
 

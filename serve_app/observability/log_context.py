@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class LogContext:
     """What some work is about.
 
     Attributes:
@@ -19,20 +19,20 @@ class Topic:
     sequence: int | None = None
 
 
-_NOTHING = Topic()
-_topic: ContextVar[Topic | None] = ContextVar("topic", default=None)
+_NOTHING = LogContext()
+_context: ContextVar[LogContext | None] = ContextVar("log_context", default=None)
 
 
-def topic() -> Topic:
-    """The topic of the code that runs now."""
-    return _topic.get() or _NOTHING
+def log_context() -> LogContext:
+    """The context of the code that runs now."""
+    return _context.get() or _NOTHING
 
 
 @contextmanager
-def set_topic(mesh: str, sequence: int | None = None) -> Iterator[None]:
-    """Set the topic of the block, and of tasks that it starts."""
-    token = _topic.set(Topic(mesh, sequence))
+def set_log_context(mesh: str, sequence: int | None = None) -> Iterator[None]:
+    """Set the context of the block, and of tasks that it starts."""
+    token = _context.set(LogContext(mesh, sequence))
     try:
         yield
     finally:
-        _topic.reset(token)
+        _context.reset(token)

@@ -10,8 +10,8 @@ import ray
 from ray import serve
 from ray._private import client_mode_hook
 
-from serve_app.deployments import local, ray_environment
-from serve_app.deployments.ray_environment import OF_OTHER_CLUSTERS, cluster_address, leave_other_clusters
+from serve_app.runtime import local, other_clusters
+from serve_app.runtime.other_clusters import OF_OTHER_CLUSTERS, cluster_address, leave_other_clusters
 from serve_app.settings import Settings
 from tests.serve_app.running import start_service
 from tests.timing import TIME_FACTOR
@@ -128,7 +128,7 @@ def test_the_service_starts_its_own_ray_where_the_environment_is_of_a_job_of_ano
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))  # Ray must not write a token there
-    for name in (*OF_OTHER_CLUSTERS, ray_environment.CLIENT_MODE):
+    for name in (*OF_OTHER_CLUSTERS, other_clusters.CLIENT_MODE):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6379")
     monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "nowhere.hook")

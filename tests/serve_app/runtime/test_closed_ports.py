@@ -195,16 +195,16 @@ def test_the_sidecar_is_closed() -> None:
 
 
 def test_the_settings_reach_rays_processes_unchanged() -> None:
-    from serve_app.deployments import local
+    from serve_app.runtime import environment
     from serve_app.settings import Settings
 
     given = Settings(serve={"port": 0}, limits={"max_ahead_seconds": float("inf")})
     handed = json.dumps(given.model_dump(), default=str)
-    before = os.environ.get(local.SETTINGS)
-    os.environ[local.SETTINGS] = handed
+    before = os.environ.get(environment.SETTINGS)
+    os.environ[environment.SETTINGS] = handed
     try:
-        assert local.handed_settings() == given
+        assert environment.handed_settings() == given
     finally:
-        os.environ.pop(local.SETTINGS)
+        os.environ.pop(environment.SETTINGS)
         if before is not None:
-            os.environ[local.SETTINGS] = before
+            os.environ[environment.SETTINGS] = before

@@ -8,7 +8,7 @@ import httpx
 import psutil
 import pytest
 
-from serve_app.deployments.supervisor import Watch
+from serve_app.runtime.supervisor import Watch
 from tests.serve_app.running import start_service
 from tests.timing import TIME_FACTOR
 

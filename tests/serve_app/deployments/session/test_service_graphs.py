@@ -6,7 +6,7 @@ import pytest
 
 from model.snapshot import MeshSnapshot
 from serve_app.collect.otlp.decode import PROTOBUF, Point, decode_metrics
-from serve_app.deployments.service_graphs import ServiceGraphs
+from serve_app.deployments.session.service_graphs import ServiceGraphs
 from serve_app.errors import DocumentTooLarge, Overloaded, StaleSnapshot
 from serve_app.settings import LimitSettings
 from tests.serve_app.collect.otlp.connector import BEGAN, Connector

@@ -5,8 +5,8 @@ import socket
 import pytest
 import ray
 
-from serve_app.deployments import local
 from serve_app.errors import BadSettings
+from serve_app.runtime import local
 from serve_app.settings import Settings
 
 

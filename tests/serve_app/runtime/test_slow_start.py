@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import ray
 
-from serve_app.deployments import local
 from serve_app.errors import NoCapacity
+from serve_app.runtime import local
 
 LATE = "The current node timed out during startup. This could happen because some of the raylet failed to startup"
 

@@ -11,8 +11,8 @@ import pytest
 
 from serve_app.alerts import saved_state
 from serve_app.alerts.alert import AlertState
-from serve_app.alerts.notifier import FORGET_AFTER, AlertDelivery
-from serve_app.alerts.notifier import receivers as configured
+from serve_app.alerts.delivery import FORGET_AFTER, AlertDelivery
+from serve_app.alerts.delivery import receivers as configured
 from serve_app.alerts.payloads import decode_state, encode_state
 from serve_app.alerts.storage import FILE_NAME, FileStorage
 from serve_app.errors import BadSettings, CorruptState
@@ -261,7 +261,7 @@ async def test_the_number_of_waiting_notifications_is_a_gauge(tmp_path: Path) ->
 
 async def test_a_gauge_that_does_not_change_is_set_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray drops a gauge that is not set again. A waiting notification would be visible too briefly for an alert."""
-    monkeypatch.setattr("serve_app.alerts.notifier.MEASURE_SECONDS", 0.01)
+    monkeypatch.setattr("serve_app.alerts.delivery.MEASURE_SECONDS", 0.01)
     counts: list[float] = []
     monkeypatch.setattr(PrometheusInstruments, "set", lambda self, metric, value, **labels: counts.append(value))
     async with start_endpoints(503, 503) as (manager, hook), start_notifier(receivers([manager], [hook]), tmp_path):

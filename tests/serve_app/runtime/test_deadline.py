@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from serve_app.deployments import deadline
-from serve_app.deployments.deadline import Deadline, mark_time, seconds_since
+from serve_app.runtime import deadline
+from serve_app.runtime.deadline import Deadline, mark_time, seconds_since
 
 
 def shift_clocks(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:

@@ -27,7 +27,7 @@ class SnapshotAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Equipment:
+class ScorerInfo:
     """What a replica works with.
 
     Attributes:

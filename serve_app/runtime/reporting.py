@@ -1,8 +1,8 @@
 """What a process of the service reports about its work: the form of its log, and traces."""
 
-from serve_app.deployments import logs
-from serve_app.deployments.instruments import RayInstruments
 from serve_app.observability.traces import start_traces
+from serve_app.runtime import logs
+from serve_app.runtime.instruments import RayInstruments
 from serve_app.settings import Settings
 
 

@@ -33,26 +33,23 @@ from serve_app.api.schemas.actions import (
     MuteDocument,
 )
 from serve_app.collect.otlp.decode import Point
-from serve_app.deployments.deadline import Deadline
-from serve_app.deployments.instruments import RayInstruments
-from serve_app.deployments.messages import Equipment, SnapshotAnswer
-from serve_app.deployments.news import News
-from serve_app.deployments.queries import Queries
-from serve_app.deployments.reporting import start_reporting
-from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, connect
 from serve_app.deployments.scaling import RequestLoad
 from serve_app.deployments.scoring.in_session import InSession
+from serve_app.deployments.scoring.messages import ScorerInfo, SnapshotAnswer
 from serve_app.deployments.scoring.replicas import Replicas
-from serve_app.deployments.scoring.stages import Place, SnapshotRunner
-from serve_app.deployments.service_graphs import ServiceGraphs
+from serve_app.deployments.scoring.stages import ScoringBackend, SnapshotRunner
+from serve_app.deployments.session.queries import Query
+from serve_app.deployments.session.reader import Reader
+from serve_app.deployments.session.service_graphs import ServiceGraphs
+from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.deployments.sla.counts import Report
 from serve_app.deployments.sla.levels import ServiceLevels
-from serve_app.deployments.storage import open_store
 from serve_app.errors import (
     Overloaded,
     ServeError,
     StoreGone,
 )
+from serve_app.mesh_steps import MeshSteps, NextSnapshot, PushResult
 from serve_app.metrics import (
     ADAPTERS,
     MESHES_HELD,
@@ -65,7 +62,7 @@ from serve_app.metrics import (
     ServiceLevel,
 )
 from serve_app.observability import spans
-from serve_app.observability.topic import set_topic
+from serve_app.observability.log_context import set_log_context
 from serve_app.pipeline import (
     PREPARE,
     Mesh,
@@ -75,7 +72,11 @@ from serve_app.pipeline import (
     replayer,
     run_stages,
 )
-from serve_app.session import MeshSteps, NextSnapshot, PushResult
+from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.instruments import RayInstruments
+from serve_app.runtime.reporting import start_reporting
+from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, connect
+from serve_app.runtime.storage import open_store
 from serve_app.settings import AlertSettings, Settings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.repository import MeshRepository
@@ -128,32 +129,21 @@ class MeshSession:
         self._meshes = MeshRepository(store, cache, replayer(self._weights, settings), self._instruments)
         self._options = options(settings)
         self._steps = MeshSteps(self._meshes, fit_adapter=False, keep_details=True)
-        self._news = News()
-        self._queries = Queries(self._meshes, self._weights, self._options, self._news)
+        self._signal = VerdictSignal()
+        self._reader = Reader(self._meshes, self._weights, self._options, self._signal)
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._levels = ServiceLevels(settings.sla)
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
         self._trainer, self._notifier = trainer, notifier
         self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
         self._load = RequestLoad()
-        self._place: Place
+        self._backend: ScoringBackend
         if scorer is None or meta is None:
             replica = serve.get_replica_context().replica_id.unique_id
-            self._place = InSession(self._weights, replica, settings.model.threads, self._instruments)
+            self._backend = InSession(self._weights, replica, settings.model.threads, self._instruments)
         else:
             groups = settings.partition.groups or settings.scorer.max_replicas or settings.scorer.num_replicas
-            self._place = Replicas(self._weights, scorer, meta, groups)
-        # Handles call these methods by name.
-        self.verdict, self.verdicts, self.newer = self._queries.verdict, self._queries.verdicts, self._queries.newer
-        self.graph, self.graph_around = self._queries.graph, self._queries.graph_around
-        self.plan, self.map = self._queries.plan, self._queries.map
-        self.timeline, self.series = self._queries.timeline, self._queries.series
-        self.comparison, self.report = self._queries.comparison, self._queries.report
-        self.incidents, self.incident = self._queries.incidents, self._queries.incident
-        self.incident_graph, self.incident_series = self._queries.incident_graph, self._queries.incident_series
-        self.details, self.services = self._queries.details, self._queries.services
-        self.feedback, self.mutes = self._queries.feedback, self._queries.mutes
-        self.adaptation, self.model, self.meshes = self._queries.adaptation, self._queries.model, self._queries.meshes
+            self._backend = Replicas(self._weights, scorer, meta, groups)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Change when to alert, while running: fields of ``AlertSettings``."""
@@ -184,7 +174,11 @@ class MeshSession:
         self._instruments.set(MESHES_HELD, meshes)
         self._instruments.set(MESHES_HELD_BYTES, size + self._weights.size_bytes())
         self._instruments.set(WEIGHTS, len(self._weights.distinct()))
-        await self._place.check()
+        await self._backend.check()
+
+    async def read(self, query: Query[T]) -> T:
+        """The answer to a question, which changes nothing. It describes the answer and the errors."""
+        return await query.answer(self._reader)
 
     async def push(
         self, mesh: str, packed: bytes, deadline: Deadline, events: tuple[ClusterEvent, ...] = (), trace: str = ""
@@ -203,12 +197,12 @@ class MeshSession:
             StaleSnapshot: it is older than the newest one.
             ServeError: it could not be scored or stored, or not in time.
         """
-        runner = self._place.runner(mesh, deadline)
-        with set_topic(mesh), spans.span("session.push", trace, mesh=mesh):
+        runner = self._backend.runner(mesh, deadline)
+        with set_log_context(mesh), spans.span("session.push", trace, mesh=mesh):
             stored = await self._push(mesh, packed, runner, events=events)
             if stored.advanced is None:
                 return SnapshotAnswer(stored.document)
-            with set_topic(mesh, stored.advanced.mesh.state.sequence):
+            with set_log_context(mesh, stored.advanced.mesh.state.sequence):
                 self._follow_up(mesh, stored.advanced)
         return runner.progress.answer(stored.document, stored.advanced.verdict)
 
@@ -223,8 +217,8 @@ class MeshSession:
 
     async def baseline(self, mesh: str, packed: bytes, deadline: Deadline, trace: str = "") -> None:
         """Learn baselines and calibration from a snapshot. Moves neither the mesh's clock nor its newest verdict."""
-        with set_topic(mesh), spans.span("session.baseline", trace, mesh=mesh):
-            await self._push(mesh, packed, self._place.runner(mesh, deadline), counted=False)
+        with set_log_context(mesh), spans.span("session.baseline", trace, mesh=mesh):
+            await self._push(mesh, packed, self._backend.runner(mesh, deadline), counted=False)
 
     async def score(self, packed: Sequence[bytes], deadline: Deadline, trace: str = "") -> SnapshotAnswer:
         """Score the last of several snapshots of one mesh, in order of time, against those before it. Stores nothing.
@@ -241,7 +235,7 @@ class MeshSession:
             )
         async with self._scores:
             with spans.span("session.score_snapshots", trace, snapshots=len(packed)):
-                return await self._score(packed, self._place.runner("(not stored)", deadline))
+                return await self._score(packed, self._backend.runner("(not stored)", deadline))
 
     async def _score(self, packed: Sequence[bytes], runner: SnapshotRunner) -> SnapshotAnswer:
         mesh = Mesh()
@@ -261,8 +255,8 @@ class MeshSession:
         async with self._steps.lock(mesh):
             self._meshes.evict(mesh)
             await asyncio.to_thread(self._meshes.delete, mesh)
-            await self._queries.forget(mesh)
-            self._news.notify(mesh)
+            await self._reader.forget(mesh)
+            self._signal.notify(mesh)
         self._service_graphs.forget(mesh)
         self._resolve_alerts(mesh)
 
@@ -333,12 +327,10 @@ class MeshSession:
         self._instruments.count(ADAPTERS, outcome="rolled_back")
         return encode_adaptation(after).model_dump_json().encode()
 
-    async def ready(self, deadline: Deadline) -> Equipment:
+    async def ready(self, deadline: Deadline) -> ScorerInfo:
         """What scores. Raises an error if the store, a scorer or the meta-model does not answer."""
-        _, equipment = await asyncio.gather(
-            asyncio.to_thread(self._meshes.check), self._place.equipment(Caller(deadline))
-        )
-        return equipment
+        _, info = await asyncio.gather(asyncio.to_thread(self._meshes.check), self._backend.info(Caller(deadline)))
+        return info
 
     async def take_counts(self, report: Report) -> None:
         """Add the requests that a gate or the collector counted to the service level."""
@@ -390,12 +382,12 @@ class MeshSession:
         while self._evicted:
             mesh = self._evicted.popleft()
             self._meshes.evict(mesh)
-            self._news.notify(mesh)
+            self._signal.notify(mesh)
             self._resolve_alerts(mesh)
 
     def _follow_up(self, mesh: str, advanced: StageResults) -> None:
         """Start what follows a new verdict."""
-        self._news.notify(mesh)
+        self._signal.notify(mesh)
         self._start(self._tidy(mesh))
         if self._trainer is not None and adapts(advanced.mesh.state.sequence, self._options):
             self._start(self._adapt(mesh, self._trainer))

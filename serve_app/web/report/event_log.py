@@ -1,4 +1,4 @@
-"""The course of an incident: what happened when, with planned changes and Kubernetes events, oldest first."""
+"""The event log of an incident: what happened when, with planned changes and Kubernetes events, oldest first."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,8 +20,8 @@ class Step:
     text: str
 
 
-def course(case: ReportedIncident) -> list[Step]:
-    """Return the course of an incident. Of its snapshots, only those are steps that changed something."""
+def event_log(case: ReportedIncident) -> list[Step]:
+    """Return the event log of an incident. Of its snapshots, only those are steps that changed something."""
     incident = case.incident
     steps = [
         *(Step(change.at, _change(change.kind, change.service, change.reason)) for change in incident.changes),

@@ -29,7 +29,7 @@ from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import CorruptState, StoreConflict, UnknownIncident
 from serve_app.observability import spans
-from serve_app.observability.topic import set_topic
+from serve_app.observability.log_context import set_log_context
 from serve_app.pipeline import PREPARE, STORE, Options, StageResults, StageRunner, deviations_of, run_stages
 from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.cache import CachedMesh
@@ -275,7 +275,7 @@ class MeshSteps:
             known = found
         sequence = known.mesh.state.sequence + push.counted
         spans.annotate(sequence=sequence, services=snapshot.num_nodes, calls=snapshot.num_edges)
-        with set_topic(push.mesh, sequence):
+        with set_log_context(push.mesh, sequence):
             advanced = await run_stages(
                 runner,
                 known.mesh,

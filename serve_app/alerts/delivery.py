@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from model.verdict import Verdict
 from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
 from serve_app.alerts.alertmanager import KIND as ALERTMANAGER
-from serve_app.alerts.alertmanager import PATH, PostTiming, Replica
+from serve_app.alerts.alertmanager import PATH, AlertmanagerReceiver, PostTiming
 from serve_app.alerts.event_queue import EventQueue, EventReceiver, QueueLimits
 from serve_app.alerts.grafana import PATH as GRAFANA_PATH
 from serve_app.alerts.grafana import Grafana
@@ -108,7 +108,7 @@ class AlertDelivery:
         self._began = clock()
         self._saved = SavedState(storage, instruments)
         self._replicas = [
-            Replica(HttpSender(one, to.deadline_seconds), self._saved, to.timing, instruments, clock)
+            AlertmanagerReceiver(HttpSender(one, to.deadline_seconds), self._saved, to.timing, instruments, clock)
             for one in to.alertmanagers
         ]
         events: list[EventReceiver] = [

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import NoReturn
 
-from serve_app.deployments.local import remove_token
-from serve_app.deployments.supervisor import adopt_orphans, kill_all_below
+from serve_app.runtime.environment import remove_token
+from serve_app.runtime.supervisor import adopt_orphans, kill_all_below
 
 END_SECONDS = 8.0  # from a signal to a forced end
 

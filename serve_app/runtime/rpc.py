@@ -12,9 +12,9 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
 
-from serve_app.deployments.deadline import Deadline
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
 from serve_app.observability.spans import add_event
+from serve_app.runtime.deadline import Deadline
 
 P = ParamSpec("P")
 T = TypeVar("T")

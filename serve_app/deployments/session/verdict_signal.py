@@ -4,7 +4,7 @@ import asyncio
 from weakref import WeakValueDictionary
 
 
-class News:
+class VerdictSignal:
     """Events by mesh, for one event loop. An event lives only while someone waits for it."""
 
     def __init__(self) -> None:

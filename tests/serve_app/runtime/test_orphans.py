@@ -3,7 +3,7 @@
 import pytest
 from ray.exceptions import RayError, RaySystemError
 
-from serve_app.deployments.orphans import MISSES, wait_until_unknown
+from serve_app.runtime.orphans import MISSES, wait_until_unknown
 
 OWN = {"scorer", "session"}
 OTHERS = {"session"}

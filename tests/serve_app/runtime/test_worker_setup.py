@@ -19,7 +19,7 @@ NOT_USED = ("autoscaler/_private/monitor.py", "log_monitor.py", "dashboard/dashb
 @pytest.mark.parametrize("before", ["", "import pandas; "], ids=["first", "after pandas"])
 def test_serve_is_imported_without_pandas_and_pandas_can_be_imported_later(before: str) -> None:
     code = (
-        f"import sys; {before}from serve_app.worker_setup import import_serve; import_serve(); "
+        f"import sys; {before}from serve_app.runtime.worker_setup import import_serve; import_serve(); "
         "import pyarrow.compute as pc; pc.binary_join_element_wise(['a'], ['b'], '/'); "
         "print('ray.serve' in sys.modules, 'pandas' in sys.modules); "
         "import pandas; pandas.DataFrame({'a': [1]})"
@@ -32,7 +32,7 @@ def test_serve_is_imported_without_pandas_and_pandas_can_be_imported_later(befor
 
 def test_an_error_is_logged_and_serve_can_still_be_imported() -> None:
     code = (
-        "import pyarrow; pyarrow.array = None; from serve_app.worker_setup import import_serve; import_serve(); "
+        "import pyarrow; pyarrow.array = None; from serve_app.runtime.worker_setup import import_serve; import_serve(); "
         "import ray.serve, pandas; print('imported')"
     )
     done = subprocess.run(

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from serve_app.deployments import logs
-from serve_app.observability.topic import Topic, set_topic, topic
+from serve_app.observability.log_context import LogContext, log_context, set_log_context
 from serve_app.pipeline import run_in_pool
+from serve_app.runtime import logs
 
 
 class Recorded(logging.Handler):
@@ -74,10 +74,10 @@ def test_json_lines_name_mesh_and_snapshot_of_ours_and_of_serve(serve_log: Recor
     logs.write_json("session")
     logs.write_json("ingress")  # in the same process
     logging.getLogger("ray.serve").setLevel(logging.INFO)
-    log = logging.getLogger("serve_app.deployments.session")
-    with set_topic("shop", 17):
+    log = logging.getLogger("serve_app.deployments.session.mesh_session")
+    with set_log_context("shop", 17):
         log.warning('a "quoted"\nline of %d parts', 3)
-        with set_topic("pay"):
+        with set_log_context("pay"):
             logging.getLogger("ray.serve").info("ready")
     try:
         raise ValueError("wrong")
@@ -87,7 +87,7 @@ def test_json_lines_name_mesh_and_snapshot_of_ours_and_of_serve(serve_log: Recor
     assert datetime.fromisoformat(first.pop("time")).tzinfo == UTC
     assert first == {
         "level": "warning",
-        "logger": "serve_app.deployments.session",
+        "logger": "serve_app.deployments.session.mesh_session",
         "message": 'a "quoted"\nline of 3 parts',
         "component": "session",
         "mesh": "shop",
@@ -100,12 +100,12 @@ def test_json_lines_name_mesh_and_snapshot_of_ours_and_of_serve(serve_log: Recor
 
 
 def test_work_in_a_pool_keeps_its_mesh() -> None:
-    async def name_mesh() -> Topic:
-        return topic()
+    async def name_mesh() -> LogContext:
+        return log_context()
 
-    async def work() -> Topic:
-        with ThreadPoolExecutor(1) as pool, set_topic("shop", 3):
+    async def work() -> LogContext:
+        with ThreadPoolExecutor(1) as pool, set_log_context("shop", 3):
             return await run_in_pool(pool, name_mesh)
 
-    assert asyncio.run(work()) == Topic("shop", 3)
-    assert topic() == Topic()
+    assert asyncio.run(work()) == LogContext("shop", 3)
+    assert log_context() == LogContext()
