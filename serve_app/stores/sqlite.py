@@ -21,7 +21,7 @@ pages of the file until they are used again (``secure_delete = FAST``: SQLite ov
 extra write; overwriting all of it took a fifth of each write of 250 KB).
 
 Deleted or replaced files raise ``StoreGone`` on reads and writes, until the same files are back or the process
-restarts; ``presence.py`` detects this. The one exception is a damaged file that another process has set aside: its
+restarts; ``file_identity.py`` detects this. The one exception is a damaged file that another process has set aside: its
 replacement is opened.
 """
 

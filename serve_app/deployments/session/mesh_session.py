@@ -38,7 +38,7 @@ from serve_app.deployments.scoring.in_session import InSession
 from serve_app.deployments.scoring.messages import ScorerInfo, SnapshotAnswer
 from serve_app.deployments.scoring.replicas import Replicas
 from serve_app.deployments.scoring.stages import ScoringBackend, SnapshotRunner
-from serve_app.deployments.session.queries import Query
+from serve_app.deployments.session.queries import SessionQuery
 from serve_app.deployments.session.reader import Reader
 from serve_app.deployments.session.service_graphs import ServiceGraphs
 from serve_app.deployments.session.verdict_signal import VerdictSignal
@@ -176,7 +176,7 @@ class MeshSession:
         self._instruments.set(WEIGHTS, len(self._weights.distinct()))
         await self._backend.check()
 
-    async def read(self, query: Query[T]) -> T:
+    async def read(self, query: SessionQuery[T]) -> T:
         """The answer to a question, which changes nothing. It describes the answer and the errors."""
         return await query.answer(self._reader)
 

@@ -24,14 +24,14 @@ A = TypeVar("A", covariant=True)
 Period = tuple[datetime, datetime]
 
 
-class Query(Protocol[A]):
+class SessionQuery(Protocol[A]):
     """A question with an answer of the type ``A``."""
 
     async def answer(self, reader: Reader) -> A:
         """The answer of the session with this reader."""
 
 
-class MeshQuery(Query[A], Protocol[A]):
+class MeshQuery(SessionQuery[A], Protocol[A]):
     """A question about one mesh. All of them raise ``UnknownMesh`` if there is no such mesh."""
 
     @property
@@ -83,7 +83,7 @@ class VerdictsQuery:
 
 @dataclass(frozen=True, slots=True)
 class NewVerdictsQuery:
-    """As :class:`VerdictsQuery`, but waits up to ``seconds`` if there is none yet. Without ``since``: the newest verdict.
+    """As :class:`VerdictsQuery`, but waits up to ``seconds`` if there is none yet. Without ``since``: the newest one.
 
     If another session takes the mesh over meanwhile, its verdicts are found when the wait is over.
     """

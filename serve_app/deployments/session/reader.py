@@ -32,7 +32,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class Reader:
-    """What a :class:`~serve_app.deployments.session.queries.Query` is answered with.
+    """What a :class:`~serve_app.deployments.session.queries.SessionQuery` is answered with.
 
     Its methods run in the threads of :meth:`load` and :meth:`view`. The queries describe the answers and the errors.
 

@@ -32,7 +32,8 @@ def test_serve_is_imported_without_pandas_and_pandas_can_be_imported_later(befor
 
 def test_an_error_is_logged_and_serve_can_still_be_imported() -> None:
     code = (
-        "import pyarrow; pyarrow.array = None; from serve_app.runtime.worker_setup import import_serve; import_serve(); "
+        "import pyarrow; pyarrow.array = None; "
+        "from serve_app.runtime.worker_setup import import_serve; import_serve(); "
         "import ray.serve, pandas; print('imported')"
     )
     done = subprocess.run(

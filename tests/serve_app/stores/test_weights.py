@@ -161,8 +161,7 @@ def test_the_model_route_names_the_weights_of_meshes(other_weights: Path, place:
     weights = load_chosen(settings_of(own=other_weights))
     with closing(open_store(place)) as store:
         meshes = MeshRepository(store, MeshCache(0), replayer(weights, Settings()))
-        document = msgspec.json.decode(
-            asyncio.run(ModelQuery().answer(Reader(meshes, weights, Options(), VerdictSignal())))
-        )
+        reader = Reader(meshes, weights, Options(), VerdictSignal())
+        document = msgspec.json.decode(asyncio.run(ModelQuery().answer(reader)))
     assert document["digest"] == weights.default.digest
     assert document["meshes"] == {"own": load(other_weights).digest}

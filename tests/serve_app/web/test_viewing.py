@@ -195,10 +195,8 @@ def test_of_a_large_mesh_only_the_surroundings_of_a_service_are_returned(
         asyncio.run(NeighbourhoodQuery(MESH, snapshot.observed_at, snapshot.node_ids[one]).answer(reader))
     )
     assert len(part.calls) == ((source == one) | (destination == one)).sum()
-    assert (
-        GraphDocument.model_validate_json(asyncio.run(NeighbourhoodQuery(MESH, None, None).answer(reader))).services
-        == []
-    ), "no incident is open"
+    of_incidents = asyncio.run(NeighbourhoodQuery(MESH, None, None).answer(reader))
+    assert GraphDocument.model_validate_json(of_incidents).services == [], "no incident is open"
     with pytest.raises(InvalidParameter, match="came 'no/such'"):
         asyncio.run(NeighbourhoodQuery(MESH, None, "no/such").answer(reader))
 
@@ -234,7 +232,7 @@ def test_moments_have_snapshot_and_verdict(watched_mesh: Watched) -> None:
 # new verdicts
 
 
-async def test_news_wake_waiting_tasks_and_leave_no_state() -> None:
+async def test_a_signal_wakes_waiting_tasks_and_leave_no_state() -> None:
     signal = VerdictSignal()
     waiting = [asyncio.create_task(signal.next_verdict("a").wait()) for _ in range(3)]
     other = asyncio.create_task(signal.next_verdict("b").wait())
@@ -262,9 +260,8 @@ async def test_a_waiting_request_gets_later_verdicts_once(watched_mesh: Watched)
     assert times(await NewVerdictsQuery(MESH, snapshots[0].observed_at, 10, 60.0).answer(reader)) == pushed[1:]
     assert times(await NewVerdictsQuery(MESH, snapshots[0].observed_at, 1, 60.0).answer(reader)) == pushed[1:2]
     assert await NewVerdictsQuery(MESH, snapshots[2].observed_at, 10, 0.01).answer(reader) == []
-    waiting = [
-        asyncio.create_task(NewVerdictsQuery(MESH, snapshots[2].observed_at, 10, 60.0).answer(reader)) for _ in range(3)
-    ]
+    query = NewVerdictsQuery(MESH, snapshots[2].observed_at, 10, 60.0)
+    waiting = [asyncio.create_task(query.answer(reader)) for _ in range(3)]
     while not signal._awaited:
         await asyncio.sleep(0)
     came = await asyncio.to_thread(watched_mesh.see, MESH, snapshots[3:4])

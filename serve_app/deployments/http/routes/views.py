@@ -223,9 +223,8 @@ async def model(backend: UseBackend) -> Response:
 async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
     """The meshes that the caller may see, by name. Includes collected meshes that have no snapshot yet."""
     now, budget = time.time(), backend.settings.alert.budget
-    found = {
-        one.mesh: mesh_document(one, now, budget) for one in await backend.ask(backend.sessions.read, MeshesQuery())
-    }
+    stored = await backend.ask(backend.sessions.read, MeshesQuery())
+    found = {one.mesh: mesh_document(one, now, budget) for one in stored}
     with suppress(ServeError):  # without the collector, list the meshes that have snapshots
         for state in await backend.collector_states(PROBE_SECONDS):
             empty = MeshDocument(mesh=state.mesh, services=0, sequence=0, observed_at=None, status=Status.WARMING_UP)
