@@ -147,17 +147,14 @@ def imports_out_of_room(name: str, tree: ast.Module) -> Found:
 
 def imports_past_a_door(name: str, tree: ast.Module) -> Found:
     """Imports of what a room of the deployments has for itself."""
-    modules = (
-        (node.lineno, module)
-        for node in ast.walk(tree)
-        for module in (
-            [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            if isinstance(node, ast.ImportFrom) and node.module
-            else [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else []
-        )
-    )
+    modules: list[tuple[int, str]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            modules += [
+                (node.lineno, module) for module in (node.module, *(f"{node.module}.{a.name}" for a in node.names))
+            ]
+        elif isinstance(node, ast.Import):
+            modules += [(node.lineno, alias.name) for alias in node.names]
     for line, module in modules:
         if found := re.match(r"serve_app\.deployments\.(\w+)\.(\w+)", module):
             room, door = found.groups()

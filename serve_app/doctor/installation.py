@@ -23,7 +23,7 @@ from serve_app.settings import Settings, sources
 from serve_app.settings import load as load_settings
 from serve_app.settings.access import serve_rules
 from serve_app.stores.opening import check_store
-from serve_app.stores.sqlite import FILE_NAME
+from serve_app.stores.sqlite_file import FILE_NAME
 
 PACKAGES = ("serve_app", "model", "partitioning", "kernels")
 LIBRARIES = ("ray", "numpy", "pymetis", "pyarrow", "msgspec", "pydantic", "safetensors", "networkx", "fastapi")

@@ -17,7 +17,8 @@ import pytest
 from serve_app.errors import StoreGone
 from serve_app.stores import rows
 from serve_app.stores.file_identity import MARKER_NAME, SUFFIXES, find_files
-from serve_app.stores.sqlite import FILE_NAME, LocalStore
+from serve_app.stores.sqlite import LocalStore
+from serve_app.stores.sqlite_file import FILE_NAME
 from tests.serve_app.stores.store_cases import append, at
 
 RUN = "session_1"
