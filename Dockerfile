@@ -8,6 +8,8 @@
 # /home/ray (caches) and /var/lib/tagae (state):
 #   docker run --read-only --tmpfs /tmp --tmpfs /home/ray:uid=1000,gid=1000 --shm-size 1g -v tagae:/var/lib/tagae \
 #     --cap-drop ALL --security-opt no-new-privileges -p 127.0.0.1:8000:8000 tagae:cpu
+#
+# The folder lab is left out: no service simulates, trains, evaluates or shows the demo. The wheel has it.
 ARG BASE=python:3.11-slim
 ARG CUDA=nvidia/cuda:13.0.1-devel-ubuntu24.04
 

@@ -48,7 +48,7 @@ check: .venv/.stamp $(HELM)  ## run what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest -n $(JOBS) $(ARGS)
 
 check-page: $(LINT)/node_modules/.stamp  ## check lint and types of the page's scripts: ESLint, and TypeScript on their JSDoc; needs Node.js 20 and npm
-	$(LINT)/node_modules/.bin/eslint --config $(LINT)/eslint.config.js --max-warnings 0 'serve_app/web/static/*.js' 'serve_app/demo/web/*.js'
+	$(LINT)/node_modules/.bin/eslint --config $(LINT)/eslint.config.js --max-warnings 0 'serve_app/web/static/*.js' 'lab/demo/web/*.js'
 	$(LINT)/node_modules/.bin/tsc --project $(LINT)
 
 bench: .venv/.stamp  ## measure the figures, in about half an hour, into benchmarks/results, README and docs; installs the Prometheus and the Chromium they need

@@ -16,12 +16,12 @@ from typing import Any
 
 from benchmarks.ablation.variants import FULL, VARIANTS, Variant
 from benchmarks.ablation.weights import Plan, code_digest, detector, needs_training, shipped_plan, train_variant
-from benchmarks.detection.lines import missing_work, score
-from benchmarks.detection.parts import Part
-from benchmarks.detection.plan import Job, simulated_jobs
-from benchmarks.detection.rows import rows
-from benchmarks.detection.run import evaluate, make_recordings, plan_shared, write_lines
-from benchmarks.simulated import runs, silent_runs
+from benchmarks.evaluation_steps import evaluate, make_recordings, plan_shared, write_lines
+from lab.comparison.lines import missing_work, score
+from lab.comparison.parts import Part
+from lab.comparison.plan import Job, simulated_jobs
+from lab.comparison.rows import rows
+from lab.comparison.simulated import runs, silent_runs
 from serve_app.cli.console import stderr_console
 from serve_app.cli.workers import Workers, report_steps, start_workers
 

@@ -19,19 +19,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.simulated import SEEDS
+from lab.comparison.simulated import SEEDS
+from lab.simulator.events.faults import Fault
+from lab.simulator.events.operations import BenignChange
+from lab.simulator.events.surges import draw_crowds
+from lab.simulator.mesh.parameters import build_mesh
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.physics.propagation import MeshPhysics as Physics
+from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
 from model.snapshot import MeshSnapshot
 from model.state.acceptance import accept_incident
 from model.verdict import Verdict
 from serve_app.pipeline import Mesh, Options, advance
-from serve_app.simulator.events.faults import Fault
-from serve_app.simulator.events.operations import BenignChange
-from serve_app.simulator.events.surges import draw_crowds
-from serve_app.simulator.mesh.parameters import build_mesh
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.physics.propagation import MeshPhysics as Physics
-from serve_app.simulator.simulator import Simulator
 
 FIRST = 720  # seed
 SERVICES = 60

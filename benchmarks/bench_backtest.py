@@ -38,6 +38,10 @@ import numpy as np
 import psutil
 import torch
 
+from lab.simulator.events.faults import KINDS
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.scenario import plan_scenario
+from lab.simulator.simulator import Simulator
 from model.checkpoint import SHIPPED, Checkpoint, load
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
@@ -45,10 +49,6 @@ from serve_app.api.client import Client
 from serve_app.pipeline import Mesh, Options, advance
 from serve_app.recordings.writer import RecordingWriter
 from serve_app.runtime.batch import NAME
-from serve_app.simulator.events.faults import KINDS
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.scenario import plan_scenario
-from serve_app.simulator.simulator import Simulator
 from tests.live.loaded_cluster import variables
 from tests.live.ray_nodes import Nodes, run_nodes
 from tests.live.redis import RedisProgram

@@ -25,9 +25,9 @@ from pathlib import Path
 import httpx
 import numpy as np
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from serve_app.api.codec import snapshot_document
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 
 ROOT = Path(__file__).parents[1]
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)

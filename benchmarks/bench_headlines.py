@@ -21,14 +21,14 @@ from itertools import count
 import numpy as np
 import torch
 
+from lab.simulator.events.faults import CATALOGUE, KINDS, Fault, FaultKind, candidates, possible_culprits
+from lab.simulator.mesh.parameters import build_mesh
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
 from model.verdict import Incident, IncidentKind, Verdict
 from serve_app.api.headline import headline
 from serve_app.pipeline import Mesh, Options, advance
-from serve_app.simulator.events.faults import CATALOGUE, KINDS, Fault, FaultKind, candidates, possible_culprits
-from serve_app.simulator.mesh.parameters import build_mesh
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 
 FIRST_SEED, TRIALS = 800, 10
 GOAL = 0.8  # of the headlines

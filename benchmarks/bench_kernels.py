@@ -40,11 +40,11 @@ from torch_geometric.nn import GATv2Conv
 
 import kernels
 from kernels.reference import project_and_attend
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import load
 from model.scoring.score import batch_tasks
 from serve_app.pipeline import Mesh, Options, prepare
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 
 FEATURES, HEADS, CHANNELS, TIMES = 128, 4, 32, 16
 SLOPE = 0.2

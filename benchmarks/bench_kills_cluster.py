@@ -35,13 +35,13 @@ from typing import Any, NamedTuple
 import psutil
 import redis
 
+from lab.simulator.events.faults import Fault
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import SHIPPED
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import unpack_snapshot
 from serve_app.cli.console import progress
-from serve_app.simulator.events.faults import Fault
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from serve_app.stores.opening import open_store
 from tests.live.loaded_cluster import Cluster, Sender, run_under_load
 from tests.live.random_kills import RAYS, REPLICAS, Kill, Killer, is_whole, keep_running, processes

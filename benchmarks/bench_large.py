@@ -31,12 +31,12 @@ import numpy as np
 import psutil
 import torch
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import ARROW, encode_snapshot
 from serve_app.app import start, stop
 from serve_app.settings import Settings
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 
 DISTINCT = 16  # snapshots that are simulated
 WARM_UP = 12  # pushes that are not measured, with the first verdict among them

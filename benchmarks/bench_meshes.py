@@ -35,6 +35,8 @@ import psutil
 import torch
 
 from benchmarks.bench_overload import FORMATS, Connection
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import load
 from model.mesh_weights import Weights
 from serve_app.api.codec import encode_snapshot, pack_snapshot
@@ -42,8 +44,6 @@ from serve_app.app import start, stop
 from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.pipeline import LocalRunner, Options, replayer, run_now
 from serve_app.settings import Settings
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from serve_app.stores.base import WholeMesh
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.repository import MeshRepository

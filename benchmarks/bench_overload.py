@@ -29,11 +29,11 @@ from typing import Any
 
 import numpy as np
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from serve_app.api.codec import encode_snapshot
 from serve_app.app import start, stop
 from serve_app.settings import Settings
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 FORMATS = {"json": "application/json", "arrow": "application/vnd.apache.arrow.stream"}

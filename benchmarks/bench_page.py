@@ -30,12 +30,12 @@ from typing import Any
 import httpx
 import psutil
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import ARROW, encode_snapshot
 from serve_app.app import start, stop
 from serve_app.settings import Settings
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from tests.page.browsing import JUDGED, Tab, chromium, describe_missing, tab
 
 MEASURES = ("view", "payload", "cost", "interaction")  # cost measures pushes, too

@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from lab.simulator.mesh.topology import MeshSpec, generate_topology
 from model.state.mesh_state import sample_neighbours, strongest
 from partitioning import PartitionPlan, closure, plan
-from serve_app.simulator.mesh.topology import MeshSpec, generate_topology
 
 Mask = NDArray[np.bool_]
 

@@ -21,13 +21,13 @@ import numpy as np
 import torch
 
 from kernels import backend, load_cuda
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
 from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.scoring.score import PartitionScore
 from model.verdict import Verdict
 from serve_app.pipeline import LocalRunner, Mesh, MetaInput, Options, PreparedSnapshot, advance, run_now, run_stages
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 
 SIZES = ((60, 3.0), (500, 6.0), (2000, 4.0), (2000, 10.0), (10_000, 10.0))
 LARGE, FEWER = 10_000, 5  # from so many services on, a fifth of the snapshots is measured

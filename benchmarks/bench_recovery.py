@@ -28,10 +28,10 @@ from typing import Any
 
 import psutil
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from serve_app.api.client import Client
 from serve_app.errors import ServeError
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 
 ROLES = {  # text in the command line or title of a process
     "proxy": "ray::ProxyActor",

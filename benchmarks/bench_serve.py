@@ -38,6 +38,8 @@ import torch
 from fastapi import FastAPI, Request
 from ray import serve
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import encode_snapshot
@@ -45,8 +47,6 @@ from serve_app.app import LIGHT_CPUS, application, start, stop
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.runtime.local import QUIET
 from serve_app.settings import Settings
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 
 SIZES = ((60, 3.0), (500, 6.0), (2000, 10.0), (10_000, 10.0))
 LARGE, FEWER = 10_000, 5  # from so many services on, a fifth of the snapshots is sent

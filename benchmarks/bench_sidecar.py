@@ -22,11 +22,11 @@ import numpy as np
 import psutil
 from google.protobuf import json_format
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from serve_app.api.codec import snapshot_document
 from serve_app.sidecar.generated.verdicts_pb2 import Snapshot
 from serve_app.sidecar.generated.verdicts_pb2_grpc import VerdictsStub
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 
 SIZES = ((60, 3.0), (500, 6.0), (2000, 4.0))
 WARM_UP = 20

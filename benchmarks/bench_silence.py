@@ -20,15 +20,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from lab.simulator.events.faults import Fault, candidates
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from lab.simulator.telemetry.silence import Reporter, silence
 from model.checkpoint import Checkpoint, load
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 from serve_app.pipeline import Mesh, Options, advance
 from serve_app.recordings.reader import RecordingReader
-from serve_app.simulator.events.faults import Fault, candidates
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
-from serve_app.simulator.telemetry.silence import Reporter, silence
 
 SPEC = MeshSpec(services=300, seed=23)
 SETTLED = 60  # snapshots before the first silence

@@ -21,16 +21,16 @@ from typing import Any
 
 import torch
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from lab.training.dataset import Example
+from lab.training.meshes import TrainingMeshes, processes, simulated_runs
+from lab.training.train import TrainingOptions, fit_network, losses_of, read_run
 from model.checkpoint import load
 from model.network.autoencoder import Autoencoder, AutoencoderConfig
 from model.scoring.score import batch_tasks
-from model.training.dataset import Example
-from model.training.train import TrainingOptions, fit_network, losses_of, read_run
 from serve_app.cli.console import stderr_console
 from serve_app.pipeline import Mesh, Options, prepare
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
-from serve_app.simulator.training_meshes import TrainingMeshes, processes, simulated_runs
 
 PRESENT = AutoencoderConfig()
 SIZES = {

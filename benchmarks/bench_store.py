@@ -20,14 +20,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import load
 from model.mesh_weights import Weights
 from serve_app.api.codec import pack_snapshot
 from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.pipeline import LocalRunner, Options, replayer, run_now
 from serve_app.settings import Settings, StoreSettings
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from serve_app.stores.base import StateStore
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.opening import open_store

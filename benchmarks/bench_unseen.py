@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from lab.evaluation.measures.intervals import Estimate, share
+from lab.simulator.events.faults import KINDS, FaultKind
+from lab.training.dataset import LabelledFault, TrainingRun
+from lab.training.meshes import TrainingMeshes, processes, simulated_runs
+from lab.training.meta_dataset import MetaExample, score_run
+from lab.training.train import ForEach, TrainingOptions, train
 from model.checkpoint import Checkpoint, load
-from model.evaluate.intervals import Estimate, share
 from model.scoring.meta_model import measured_nats, rank_inputs
-from model.training.dataset import LabelledFault, TrainingRun
-from model.training.meta_dataset import MetaExample, score_run
-from model.training.train import ForEach, TrainingOptions, train
 from serve_app.cli.console import bars, reporter
-from serve_app.simulator.events.faults import KINDS, FaultKind
-from serve_app.simulator.training_meshes import TrainingMeshes, processes, simulated_runs
 
 GROUPS: dict[str, tuple[FaultKind, ...]] = {
     "latency": ("latency_injection", "grey_edge", "hub_degradation"),

@@ -1,6 +1,6 @@
 """Pictures of the simulator for its README: a mesh, and each kind of fault compared with the same run without it.
 
-python benchmarks/draw_simulator.py [--folder serve_app/simulator/pictures]
+python benchmarks/draw_simulator.py [--folder lab/simulator/pictures]
 """
 
 import argparse
@@ -15,12 +15,12 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
+from lab.simulator.events.faults import CATALOGUE, KINDS, Fault, candidates, possible_culprits
+from lab.simulator.mesh.parameters import build_mesh
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.physics.propagation import MeshPhysics
+from lab.simulator.simulator import Simulator
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from serve_app.simulator.events.faults import CATALOGUE, KINDS, Fault, candidates, possible_culprits
-from serve_app.simulator.mesh.parameters import build_mesh
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.physics.propagation import MeshPhysics
-from serve_app.simulator.simulator import Simulator
 
 ROOT = Path(__file__).parents[1]
 SPEC = MeshSpec(services=60, seed=3, hiccups_per_hour=0.0, dropout=0.0)
@@ -136,7 +136,7 @@ def _label(metric: str, where: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=ROOT / "serve_app" / "simulator" / "pictures")
+    parser.add_argument("--folder", type=Path, default=ROOT / "lab" / "simulator" / "pictures")
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     mesh = build_mesh(SPEC)

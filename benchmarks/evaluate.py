@@ -4,9 +4,10 @@
                                   [--keep] [--processes 2]
 
 Public recordings are read from ../shared/recordings. If they are missing, a message says so and they are skipped.
-Simulated recordings are generated (``simulated.py``). Verdict lines are cached in out/evaluate/verdicts until a
-detector's code or weights or a recording changes, so a second run only judges. Writes ``detection.jsonl`` if all parts
-and all detectors are chosen, ``evaluation_set.jsonl`` if both sizes and the static rules are, and a report in HTML.
+Simulated recordings are generated (``lab.comparison.simulated``). Verdict lines are cached in out/evaluate/verdicts
+until a detector's code or weights or a recording changes, so a second run only judges. Writes ``detection.jsonl`` if
+all parts and all detectors are chosen, ``evaluation_set.jsonl`` if both sizes and the static rules are, and a report in
+HTML.
 ``--keep`` only replaces the rows of the chosen parts and detectors in ``detection.jsonl``.
 """
 
@@ -16,13 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.detection.lines import missing_work, score
-from benchmarks.detection.parts import Part
-from benchmarks.detection.plan import DETECTORS, PARTS, SIMULATED, Job, simulated_jobs
-from benchmarks.detection.report import write as write_report
-from benchmarks.detection.rows import STATIC, evaluation_set, rows
-from benchmarks.detection.run import evaluate, make_recordings, plan_shared, write_lines
-from benchmarks.simulated import runs, silent_runs
+from benchmarks.evaluation_steps import evaluate, make_recordings, plan_shared, write_lines
+from lab.comparison.lines import missing_work, score
+from lab.comparison.parts import Part
+from lab.comparison.plan import DETECTORS, PARTS, SIMULATED, Job, simulated_jobs
+from lab.comparison.report import write as write_report
+from lab.comparison.rows import STATIC, evaluation_set, rows
+from lab.comparison.simulated import runs, silent_runs
 from serve_app.cli.workers import report_steps, start_workers
 
 VERDICTS, REPORT, RESULTS = Path("out/evaluate/verdicts"), Path("out/evaluate/report.html"), Path("benchmarks/results")

@@ -11,11 +11,11 @@ from statistics import median
 from typing import Any
 
 from benchmarks.ablation.variants import FULL, VARIANTS
-from benchmarks.detection.cases import EVEN, ODD
-from benchmarks.detection.plan import LOUD, OURS
 from benchmarks.generalization.generators import OTHER
 from benchmarks.generalize import LEFT_OUT, SHIPPED_NAME
 from benchmarks.pictures import draw_speed, draw_throughput
+from lab.comparison.cases import EVEN, ODD
+from lab.comparison.plan import LOUD, OURS
 
 Row = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]

@@ -17,20 +17,20 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.contenders import NAMES
-from benchmarks.detection.lines import Detector, Tagae, code_digest, detector, missing_work, score, verdict_path
-from benchmarks.detection.parts import Part, RecordingTask, evaluate_task, group_parts
-from benchmarks.detection.plan import COLD, OURS, Job
-from benchmarks.detection.rows import rows
 from benchmarks.generalization.generators import FOLDER, Generator, Recipe, TestRecording, generators
+from lab.comparison.lines import Detector, Tagae, code_digest, detector, missing_work, score, verdict_path
+from lab.comparison.parts import Part, RecordingTask, evaluate_task, group_parts
+from lab.comparison.plan import COLD, OURS, Job
+from lab.comparison.rows import rows
+from lab.contenders import NAMES
+from lab.evaluation.run import EvaluationOptions
+from lab.training.meshes import processes
+from lab.training.train import TrainingOptions, train
 from model.checkpoint import SHIPPED, load, save
-from model.training.train import TrainingOptions, train
 from serve_app.cli.console import bars, reporter, stderr_console
 from serve_app.cli.workers import Workers, report_steps, start_workers
-from serve_app.evaluation.run import EvaluationOptions
 from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import AlertSettings
-from serve_app.simulator.training_meshes import processes
 
 RESULTS, VERDICTS, WEIGHTS = Path("benchmarks/results"), FOLDER / "verdicts", FOLDER / "weights"
 LEFT_OUT, SHIPPED_NAME = "trained without", "shipped"

@@ -15,23 +15,25 @@ FLOORS = {
     "partitioning": {"partitioning"},
     "model": {"model", "kernels"},
     "serve_app": {"serve_app", "model", "partitioning", "kernels"},
+    "lab": {"lab", "serve_app", "model", "partitioning", "kernels"},
 }
+ABOVE = {"benchmarks", "tests"}  # no package imports them
+LATE = {("serve_app/cli/", "lab")}  # imports of a higher floor that a folder may have inside functions
 # Floors within serve_app, from the lowest up. A module imports only from its own package and from floors below.
 SERVE_APP = (
     ("errors", "metrics"),
-    ("access", "net"),
+    ("access", "drawing", "net"),
     ("api",),
     ("settings",),
     ("observability",),
     ("pipeline", "collect", "recordings", "alerts", "actions"),
-    ("exporter", "simulator", "stores"),
+    ("exporter", "stores"),
     ("web", "doctor", "mesh_steps", "runtime"),
-    ("evaluation", "deployments", "sidecar"),
+    ("deployments", "sidecar"),
     ("app",),
-    ("demo",),
     ("cli",),
 )
-MOST_PACKAGES = 28  # nodes of the structure: folders of serve_app, and the packages below
+MOST_PACKAGES = 27  # nodes of the structure: folders of serve_app, and the packages below
 # The same within serve_app/deployments, by folder or file.
 DEPLOYMENTS = (
     ("scaling", "sla"),
@@ -43,20 +45,30 @@ DEPLOYMENTS = (
 )
 DOORS = {  # modules of each room of the deployments that others may import
     "gate": set[str](),  # Ray imports its own file by name
-    "http": {"ingress", "page_files", "problems", "remote_control", "traced_requests"},
+    "http": {"bodies", "ingress", "interface", "page_files", "problems", "traced_requests"},
     "scoring": {"in_session", "messages", "meta", "replicas", "scorer", "stages"},
     "session": {"mesh_session", "queries"},
     "sla": {"counts", "levels"},
 }
-HTTP = ("serve_app/deployments/gate/", "serve_app/deployments/http/")
+# The same within lab.
+LAB = (("simulator", "contenders", "evaluation"), ("training", "demo"), ("comparison",))
+DEMO = "lab/demo/remote_control.py"  # an application beside the service
+HTTP = ("serve_app/deployments/gate/", "serve_app/deployments/http/", DEMO)
 ROOMS = {  # allowed imports; a folder ends with a slash
-    "ray": ("serve_app/app.py", "serve_app/deployments/", "serve_app/runtime/"),
+    "ray": ("serve_app/app.py", "serve_app/deployments/", "serve_app/runtime/", DEMO),
     "fastapi": HTTP,
     "starlette": HTTP,
     "pydantic": ("serve_app/settings/", "serve_app/api/", "serve_app/app.py", "serve_app/web/documents.py"),
     "pydantic_core": ("serve_app/settings/", "serve_app/api/codec/"),
     "pydantic_settings": ("serve_app/settings/",),
-    "torch": ("kernels/", "model/", "serve_app/"),
+    "torch": (
+        "kernels/",
+        "model/",
+        "serve_app/",
+        "lab/training/",
+        "lab/contenders/autoencoder.py",
+        "lab/comparison/lines.py",
+    ),
     "msgspec": (
         "serve_app/api/codec/",
         "serve_app/alerts/payloads.py",
@@ -90,7 +102,7 @@ ENVIRONMENT = (
     "serve_app/runtime/other_clusters.py",
     "serve_app/runtime/own_process.py",
     "serve_app/doctor/installation.py",
-    "serve_app/demo/browser.py",
+    "lab/demo/browser.py",
     "kernels/library.py",
 )
 UNSAFE = {"eval", "exec", "torch.load", "torch.save"}
@@ -108,8 +120,17 @@ def imports(tree: ast.AST) -> Found:
 
 
 def imports_up_or_sideways(name: str, tree: ast.Module) -> Found:
-    allowed = FLOORS[name.split("/")[0]]
-    yield from ((at, what) for at, what in imports(tree) if what in (*FLOORS, "") and what not in allowed)
+    allowed, late = FLOORS[name.split("/")[0]], lines_of_late_imports(tree)
+    for at, what in imports(tree):
+        is_late = at in late and any(name.startswith(folder) and what == floor for folder, floor in LATE)
+        if what in (*FLOORS, *ABOVE, "") and what not in allowed and not is_late:
+            yield at, what
+
+
+def lines_of_late_imports(tree: ast.Module) -> set[int]:
+    """Lines of the imports inside functions, which run when the function is called."""
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {at for function in functions for at, _ in imports(function)}
 
 
 def imports_up_or_sideways_in_serve_app(name: str, tree: ast.Module) -> Found:
@@ -118,6 +139,10 @@ def imports_up_or_sideways_in_serve_app(name: str, tree: ast.Module) -> Found:
 
 def imports_up_or_sideways_in_deployments(name: str, tree: ast.Module) -> Found:
     yield from imports_against("serve_app.deployments", DEPLOYMENTS, name, tree)
+
+
+def imports_up_or_sideways_in_lab(name: str, tree: ast.Module) -> Found:
+    yield from imports_against("lab", LAB, name, tree)
 
 
 def imports_against(package: str, floors: tuple[tuple[str, ...], ...], name: str, tree: ast.Module) -> Found:
@@ -182,8 +207,7 @@ def names_of_what_ray_keeps_to_itself(name: str, tree: ast.Module) -> Found:
 
 
 def imports_of_pyg_at_module_level(name: str, tree: ast.Module) -> Found:
-    late = {at for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for at, _ in imports(f)}
-    late |= {
+    late = lines_of_late_imports(tree) | {
         at
         for f in tree.body
         if isinstance(f, ast.If) and "TYPE_CHECKING" in ast.unparse(f.test)
@@ -219,6 +243,7 @@ RULES = [
     imports_up_or_sideways,
     imports_up_or_sideways_in_serve_app,
     imports_up_or_sideways_in_deployments,
+    imports_up_or_sideways_in_lab,
     imports_out_of_room,
     imports_past_a_door,
     names_of_what_ray_keeps_to_itself,
@@ -246,6 +271,13 @@ def test_no_module_breaks_a_rule(rule: Callable[[str, ast.Module], Found]) -> No
     [
         (imports_up_or_sideways, "model/x.py", "def f():\n    from serve_app.api.codec import y"),
         (imports_up_or_sideways, "partitioning/x.py", "import kernels"),
+        (imports_up_or_sideways, "model/x.py", "def f():\n    from lab.training.train import train"),
+        (imports_up_or_sideways, "serve_app/web/x.py", "def f():\n    import lab.simulator.simulator"),
+        (imports_up_or_sideways, "serve_app/cli/x.py", "from lab.demo.run import demonstrate"),
+        (imports_up_or_sideways, "serve_app/cli/x.py", "if TYPE_CHECKING:\n    from lab.demo.run import demonstrate"),
+        (imports_up_or_sideways, "lab/x.py", "from benchmarks.figures import tables"),
+        (imports_up_or_sideways_in_lab, "lab/simulator/x.py", "from lab.training.meshes import FIRST_SEED"),
+        (imports_up_or_sideways_in_lab, "lab/demo/x.py", "def f():\n    from lab import comparison"),
         (imports_up_or_sideways_in_serve_app, "serve_app/api/x.py", "from serve_app.settings import Settings"),
         (imports_up_or_sideways_in_serve_app, "serve_app/alerts/x.py", "def f():\n    from serve_app import collect"),
         (imports_up_or_sideways_in_serve_app, "serve_app/metrics.py", "import serve_app.net.http"),
@@ -290,6 +322,7 @@ def test_the_structure_has_few_nodes_and_arrows() -> None:
     assert rooms == {room for floor in SERVE_APP for room in floor}
     assert len(rooms) + len(FLOORS) - 1 <= MOST_PACKAGES
     assert rooms_of("serve_app/deployments") == {room for floor in DEPLOYMENTS for room in floor}
+    assert rooms_of("lab") == {room for floor in LAB for room in floor}
 
 
 @pytest.mark.parametrize("package", FLOORS)
@@ -310,7 +343,7 @@ def test_a_class_name_exists_once_in_a_package(package: str) -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("package", ["kernels", "partitioning", "serve_app.cli", "serve_app.demo"])
+@pytest.mark.parametrize("package", ["kernels", "partitioning", "serve_app.cli", "lab.demo.run"])
 def test_all_lists_the_public_names(package: str) -> None:
     """``__all__`` has every public name that a package's own file imports, and each of its names exists."""
     module = importlib.import_module(package)
@@ -324,5 +357,5 @@ def test_all_lists_the_public_names(package: str) -> None:
     }
     assert all(hasattr(module, name) for name in module.__all__)
     assert sorted(module.__all__) == module.__all__
-    if not package.startswith("serve_app"):
+    if not package.startswith(("serve_app", "lab")):
         assert set(module.__all__) == brought

@@ -34,7 +34,7 @@ TEMPLATES = ROOT / ".github"
 READ = (README, *sorted((ROOT / "docs").glob("*.md")))  # commands run in this order
 OUTSIDE = {".venv", ".venv-supply", "node_modules", "out"}
 PAGES = sorted(path for path in ROOT.rglob("README.md") if not OUTSIDE & set(path.relative_to(ROOT).parts))
-PACKAGES = ("serve_app", "model", "partitioning", "kernels")
+PACKAGES = ("serve_app", "model", "partitioning", "kernels", "lab")
 PORT = 8000
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"""(?<=\]\()[^)]+|(?<=src=")[^"]+|(?<=srcset=")[^"]+""")

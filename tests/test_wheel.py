@@ -22,8 +22,8 @@ SCORE = """
 from itertools import islice
 from model.checkpoint import load
 from serve_app.pipeline import Mesh, Options, advance
-from serve_app.simulator.simulator import Simulator
-from serve_app.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from lab.simulator.mesh.topology import MeshSpec
 mesh = Mesh()
 for snapshot in islice(Simulator(MeshSpec(services=20, calls_per_service=2)).snapshots(), 12):
     verdict, mesh = advance(load(), mesh, snapshot, Options())
@@ -56,16 +56,24 @@ def build(names: Iterable[str], source: Path, built: Path, environment: Mapping[
     return found
 
 
-def test_the_images_get_all_files_of_the_wheel(wheel: Path, tmp_path: Path) -> None:
-    """.dockerignore and COPY select the files. A file that they leave out would be missing in the image."""
+@pytest.fixture(scope="module")
+def image_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the files that the images get."""
     given = [
         path.relative_to(ROOT).as_posix()
         for name in copied_files()
         for path in ((ROOT / name).rglob("*") if (ROOT / name).is_dir() else [ROOT / name])
         if "__pycache__" not in path.parts
     ]
-    again = build(given, tmp_path / "source", tmp_path / "wheel")
-    assert set(names(wheel)) - set(names(again)) == set()
+    return build(given, tmp_path_factory.mktemp("image-source"), tmp_path_factory.mktemp("image-wheel"))
+
+
+def test_the_images_get_all_files_of_the_wheel_but_the_laboratory(wheel: Path, image_wheel: Path) -> None:
+    """.dockerignore and COPY select the files. A file that they leave out would be missing in the image."""
+    left_out = set(names(wheel)) - set(names(image_wheel))
+    assert {name for name in left_out if not name.startswith("lab/")} == set()
+    assert "lab/__init__.py" in left_out
+    assert not [name for name in names(image_wheel) if name.startswith("lab/")]
 
 
 def names(wheel: Path) -> list[str]:
@@ -75,8 +83,11 @@ def names(wheel: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def installed_bin(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``bin`` of a fresh environment with the wheel, which uses the libraries of the current one."""
-    home = tmp_path_factory.mktemp("home")
+    return install(wheel, tmp_path_factory.mktemp("home"))
+
+
+def install(wheel: Path, home: Path) -> Path:
+    """Return ``bin`` of a fresh environment with the wheel, which uses the libraries of the current one."""
     venv.create(home, with_pip=False, symlinks=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
     pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--quiet"]
@@ -109,12 +120,13 @@ def run(installed: Path, folder: Path, *command: str) -> str:
 def test_the_content_of_the_wheel(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names if ".dist-info" not in name}
-    assert top == {"serve_app", "partitioning", "model", "kernels"}
+    assert top == {"serve_app", "partitioning", "model", "kernels", "lab"}
     assert {"model/weights/tagae.safetensors", "serve_app/sidecar/verdicts.proto"} <= set(names)
     assert {f"{package}/py.typed" for package in top} <= set(names)
     page = {path.relative_to(ROOT).as_posix() for path in FOLDER.rglob("*") if path.is_file()}
     assert "serve_app/web/static/vendor/sigma.min.js" in page
     assert page <= set(names)
+    assert {"lab/demo/web/controls.js", "lab/demo/web/controls.css"} <= set(names)
     assert not [name for name in names if "test" in name.split("/")[-1] or name.endswith((".parquet", ".png"))]
     assert wheel.stat().st_size < 5e6
 
@@ -172,7 +184,7 @@ def test_without_a_compiler_the_wheel_is_plain_python(tmp_path: Path) -> None:
 
 def test_doctor_from_an_empty_folder(installed_bin: Path, tmp_path: Path) -> None:
     found = {f["subject"]: f for f in json.loads(run(installed_bin, tmp_path, "tagae", "doctor", "--json"))}
-    for package in ("serve_app", "partitioning", "model", "kernels"):
+    for package in ("serve_app", "partitioning", "model", "kernels", "lab"):
         assert found[f"package {package}"]["outcome"] == "ok", found
         assert str(installed_bin.parent) in found[f"package {package}"]["found"], "the file is not from the wheel"
     assert found["weights"]["outcome"] == "ok"
@@ -180,3 +192,15 @@ def test_doctor_from_an_empty_folder(installed_bin: Path, tmp_path: Path) -> Non
 
 def test_the_wheel_scores_from_an_empty_folder(installed_bin: Path, tmp_path: Path) -> None:
     assert run(installed_bin, tmp_path, "python", "-c", SCORE).strip() in ("normal", "anomalous")
+
+
+def test_the_wheel_of_the_images_serves_and_reports_what_it_lacks(image_wheel: Path, tmp_path: Path) -> None:
+    installed = install(image_wheel, tmp_path / "home")
+    found = {f["subject"]: f for f in json.loads(run(installed, tmp_path, "tagae", "doctor", "--json"))}
+    assert found["package serve_app"]["outcome"] == found["package lab"]["outcome"] == "ok", found
+    assert found["package lab"]["found"].startswith("not installed; only for tagae demo")
+    run(installed, tmp_path, "python", "-c", "import serve_app.app, serve_app.deployments.gate, serve_app.sidecar")
+    done = subprocess.run(
+        [str(installed / "tagae"), "demo"], cwd=tmp_path, env=clean_environment(), capture_output=True, check=False
+    )
+    assert (done.returncode, b"expected the package lab" in done.stderr) == (1, True)

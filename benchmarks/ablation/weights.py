@@ -9,22 +9,21 @@ from typing import Any
 import torch
 
 from benchmarks.ablation.variants import VARIANTS, Variant
-from benchmarks.detection.lines import ROOT, Tagae
-from benchmarks.detection.lines import code_digest as digest_of_detector
-from benchmarks.detection.plan import OURS, SHARED
+from lab.comparison.lines import ROOT, Tagae
+from lab.comparison.lines import code_digest as digest_of_detector
+from lab.comparison.plan import OURS, SHARED
+from lab.training.dataset import TrainingRun
+from lab.training.meshes import TrainingMeshes, provenance, recorded_runs, simulated_runs
+from lab.training.train import TrainingOptions, train_network, train_verdicts
 from model.checkpoint import SHIPPED, Checkpoint, load, save
 from model.network.autoencoder import Autoencoder, AutoencoderConfig
 from model.scoring.meta_model import MetaModel
-from model.training.dataset import TrainingRun
-from model.training.train import TrainingOptions, train_network, train_verdicts
 from serve_app.pipeline import options
 from serve_app.settings import Settings
-from serve_app.simulator.training_meshes import TrainingMeshes, provenance, recorded_runs, simulated_runs
 
 WEIGHTS = Path("out/ablations/weights")
-CODE = ("model", "kernels", "serve_app/simulator")
+CODE = ("model", "kernels", "lab/simulator", "lab/training")
 OWN = ("benchmarks/ablation/variants.py", "benchmarks/ablation/weights.py")
-NOT_TRAINING = ("model/evaluate/",)
 RUN, SIMPLE = 20, 1  # progress of reading or scoring a run, and of a training step
 
 Tick = Callable[[int], Any]
@@ -148,6 +147,4 @@ def _network(
 
 
 def _sources(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path]
-    return [one for one in path.rglob("*.py") if not one.relative_to(ROOT).as_posix().startswith(NOT_TRAINING)]
+    return [path] if path.is_file() else list(path.rglob("*.py"))

@@ -8,17 +8,17 @@ from itertools import product
 
 import numpy as np
 
+from lab.simulator.events.churn import FACTORS, plan_churn
+from lab.simulator.events.faults import Fault, FaultKind, candidates
+from lab.simulator.events.operations import BATCHES, RESTART_SECONDS, STAGES, BenignChange
+from lab.simulator.events.traffic import EVERYWHERE, TrafficShift
+from lab.simulator.events.wiring import RETURN_TICKS, STAGE_TICKS
+from lab.simulator.events.work import Work
+from lab.simulator.mesh.parameters import build_mesh, usual_conditions
+from lab.simulator.mesh.topology import Ints, MeshSpec
+from lab.simulator.physics.load import HIGHEST, day_amplitude
+from lab.simulator.physics.propagation import EXPONENTIAL, MeshPhysics, respond
 from model.verdict import IncidentKind
-from serve_app.simulator.events.churn import FACTORS, plan_churn
-from serve_app.simulator.events.faults import Fault, FaultKind, candidates
-from serve_app.simulator.events.operations import BATCHES, RESTART_SECONDS, STAGES, BenignChange
-from serve_app.simulator.events.traffic import EVERYWHERE, TrafficShift
-from serve_app.simulator.events.wiring import RETURN_TICKS, STAGE_TICKS
-from serve_app.simulator.events.work import Work
-from serve_app.simulator.mesh.parameters import build_mesh, usual_conditions
-from serve_app.simulator.mesh.topology import Ints, MeshSpec
-from serve_app.simulator.physics.load import HIGHEST, day_amplitude
-from serve_app.simulator.physics.propagation import EXPONENTIAL, MeshPhysics, respond
 
 Event = Fault | BenignChange | TrafficShift | Work
 BEGINS = 170  # snapshot at which the first event of most cases counts, after a calm time

@@ -8,15 +8,15 @@ import torch
 
 from benchmarks.false_green.cases import Case
 from benchmarks.false_green.judge import Mark, Outcome, judge, mark
+from lab.simulator.events.faults import Fault
+from lab.simulator.events.operations import BenignChange
+from lab.simulator.events.traffic import TrafficShift
+from lab.simulator.events.work import Work
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
 from serve_app.cli.workers import report_steps
 from serve_app.pipeline import Mesh, Options, advance
-from serve_app.simulator.events.faults import Fault
-from serve_app.simulator.events.operations import BenignChange
-from serve_app.simulator.events.traffic import TrafficShift
-from serve_app.simulator.events.work import Work
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 
 EVERY = 16  # snapshots between two reports of progress
 

@@ -16,16 +16,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.detection.plan import SHARED
 from benchmarks.generalization.injection import inject, plan_injections
-from benchmarks.simulated import FOLDER as SIMULATED_FOLDER
-from benchmarks.simulated import WARM_UP, Run, record
+from lab.comparison.plan import SHARED
+from lab.comparison.simulated import FOLDER as SIMULATED_FOLDER
+from lab.comparison.simulated import WARM_UP, Run, record
+from lab.training.dataset import LabelledFault, TrainingRun
+from lab.training.meshes import TrainingMeshes, simulated_runs
 from model.snapshot import MeshSnapshot
-from model.training.dataset import LabelledFault, TrainingRun
 from serve_app.recordings.format import LabelledIncident
 from serve_app.recordings.reader import RecordingReader
 from serve_app.recordings.writer import RecordingWriter
-from serve_app.simulator.training_meshes import TrainingMeshes, simulated_runs
 
 FOLDER = Path("out/generalize")
 SIMULATED, OTHER, RECORDED = "simulator", "other simulator", "recorded traffic"

@@ -1,4 +1,8 @@
-"""The command line, ``tagae``. The commands import torch and Ray themselves, so that help is fast."""
+"""The command line, ``tagae``.
+
+The commands import torch and Ray themselves, so that help is fast. They import the laboratory, ``lab``, themselves as
+well, because an installation that only serves has none.
+"""
 
 import importlib.metadata
 from typing import Annotated, Any
@@ -26,6 +30,7 @@ from serve_app.cli import (
     weights,
 )
 from serve_app.cli.console import print_error
+from serve_app.errors import BadSettings
 
 __all__ = ["app", "main"]
 
@@ -43,8 +48,18 @@ class _CommandGroup(TyperGroup):
         except Exception as error:
             if ctx.params.get("debug"):
                 raise
-            print_error(error)
+            print_error(_explain_missing_lab(error, ctx.invoked_subcommand) or error)
             raise typer.Exit(FAILED) from None
+
+
+def _explain_missing_lab(error: Exception, command: str | None) -> BadSettings | None:
+    """What to do if a command of the laboratory runs where it is not installed; None for any other error."""
+    if not isinstance(error, ModuleNotFoundError) or error.name != "lab":
+        return None
+    return BadSettings(
+        f"tagae {command}: expected the package lab, got an installation without it, such as a container image; "
+        "run this command where the wheel is installed (pip install tagae)"
+    )
 
 
 app = typer.Typer(
@@ -87,7 +102,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("record")(record.record)
 app.command("report")(report.report)
 app.command("rules")(rules.rules)
-app.command("simulate", help=simulate.HELP)(simulate.simulate)
+app.command("simulate", cls=simulate.SimulateCommand)(simulate.simulate)
 app.command("train")(train.train)
 app.command("doctor")(doctor.doctor)
 app.command("mcp")(mcp.mcp)

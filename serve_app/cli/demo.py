@@ -45,7 +45,7 @@ def demo(
       tagae demo
       tagae demo --services 3000 --once
     """
-    from serve_app.demo import demonstrate
+    from lab.demo.run import demonstrate
 
     pace = speed if speed is not None else 0.0 if once else 60.0
     console = Console(highlight=False)

@@ -62,11 +62,11 @@ def evaluate(
       tagae evaluate out/shop --verdicts tagae=out/tagae.jsonl --html out/shop.html
       tagae evaluate out/shop out/bank -v tagae=out/verdicts/tagae -v rules=out/verdicts/rules --json -
     """
+    from lab.evaluation.inputs import verdict_files
+    from lab.evaluation.report import documents, terminal
+    from lab.evaluation.report import html as page
+    from lab.evaluation.run import EvaluationOptions, evaluate_all, pool_by_form
     from serve_app.errors import BadVerdicts
-    from serve_app.evaluation import documents, terminal
-    from serve_app.evaluation import html as page
-    from serve_app.evaluation.inputs import verdict_files
-    from serve_app.evaluation.run import EvaluationOptions, evaluate_all, pool_by_form
     from serve_app.settings import load
 
     controls = control or []

@@ -1,59 +1,37 @@
 """``tagae simulate``: records a simulated mesh."""
 
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from serve_app.cli.console import print_note, progress, spinner, stderr_console
-from serve_app.simulator.events.faults import CATALOGUE, KINDS, LEVELS
-from serve_app.simulator.events.operations import ChangeKind
-from serve_app.simulator.labels import Comparison, compare_runs, incidents
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.scenario import latest_end, plan_scenario
-from serve_app.simulator.simulator import Simulator
-from serve_app.simulator.telemetry.silence import plan_silences
 
 BENIGN, LOSSES = "Benign events", "Gaps in the telemetry"
-CHANGES: dict[ChangeKind, str] = {
-    "deploy": "a new image, replica by replica, with cold starts; some are rolled back",
-    "scale_out": "more replicas, by hand",
-    "scale_in": "fewer replicas, by hand",
-    "new_service": "a service joins; its callers start using it one by one",
-    "deletion": "a retirement: announced, drained, then gone",
-    "canary": "a second version takes 10, 25, 50 and 100% of the traffic",
-    "node_drain": "every service on a host restarts a replica",
-}
+
+
+class SimulateCommand(TyperCommand):
+    """The command, whose help lists the faults and changes that the simulator has."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        from lab.simulator.events.faults import CATALOGUE
+        from lab.simulator.events.operations import DESCRIPTIONS
+
+        faults = _format_kinds({kind: known.words for kind, known in CATALOGUE.items()})
+        self.help = (
+            f"{inspect.getdoc(simulate)}\n\n\b\nFaults (--fault), at three severities:\n{faults}\n\n\b\n"
+            f"Benign changes (--churn-per-hour):\n{_format_kinds(DESCRIPTIONS)}\n"
+        )
+        super().format_help(ctx, formatter)
 
 
 def _format_kinds(kinds: Mapping[Any, str]) -> str:
     """One kind per line, for the help."""
     return "\n".join(f"  {kind}: {words}" for kind, words in kinds.items())
-
-
-HELP = f"""Record a simulated mesh with labelled faults and benign changes.
-
-Latency and errors emerge from load, queues, timeouts and retries; a fault changes one thing at one place and spreads.
-incidents.parquet labels each fault by its effect, measured against a second run of the same mesh without faults.
-events.parquet has the benign changes as they were announced.
-
-\b
-Faults (--fault), at three severities:
-{_format_kinds({kind: known.words for kind, known in CATALOGUE.items()})}
-
-\b
-Benign changes (--churn-per-hour):
-{_format_kinds(CHANGES)}
-
-\b
-Example:
-  tagae simulate out/shop --services 60 --seed 7
-  tagae simulate out/quiet --no-faults --snapshots 2000
-  tagae simulate out/storm --fault retry_storm --severity critical --first-fault 100
-  tagae simulate out/control --churn-per-hour 60 --mute-churn
-  tagae simulate out/silent --no-faults --silences-per-hour 10
-"""
 
 
 def simulate(
@@ -68,11 +46,11 @@ def simulate(
     seed: Annotated[int, typer.Option(metavar="N", help="Random seed; the same seed makes the same recording.")] = 0,
     fault: Annotated[
         list[str] | None,
-        typer.Option("--fault", metavar="KIND", help=f"{', '.join(KINDS)}. Repeatable; all by default."),
+        typer.Option("--fault", metavar="KIND", help="Kind of fault, from the list above. Repeatable; all by default."),
     ] = None,
     severity: Annotated[
         list[str] | None,
-        typer.Option("--severity", metavar="LEVEL", help=f"{', '.join(LEVELS)}. Repeatable; all by default."),
+        typer.Option("--severity", metavar="LEVEL", help="minor, major or critical. Repeatable; all by default."),
     ] = None,
     faults: Annotated[bool, typer.Option("--faults/--no-faults", help="Inject faults.")] = True,
     first_fault: Annotated[int, typer.Option(metavar="N", min=0, help="No fault before this snapshot.")] = 160,
@@ -141,6 +119,26 @@ def simulate(
         typer.Option("--counter-resets", help="Undercount rates when processes restart.", rich_help_panel=LOSSES),
     ] = False,
 ) -> None:
+    """Record a simulated mesh with labelled faults and benign changes.
+
+    Latency and errors emerge from load, queues, timeouts and retries; a fault changes one thing at one place and
+    spreads. incidents.parquet labels each fault by its effect, measured against a second run of the same mesh without
+    faults. events.parquet has the benign changes as they were announced.
+
+    \b
+    Example:
+      tagae simulate out/shop --services 60 --seed 7
+      tagae simulate out/quiet --no-faults --snapshots 2000
+      tagae simulate out/storm --fault retry_storm --severity critical --first-fault 100
+      tagae simulate out/control --churn-per-hour 60 --mute-churn
+      tagae simulate out/silent --no-faults --silences-per-hour 10
+    """
+    from lab.simulator.events.faults import KINDS, LEVELS
+    from lab.simulator.labels import Comparison, compare_runs, incidents
+    from lab.simulator.mesh.topology import MeshSpec
+    from lab.simulator.scenario import plan_scenario
+    from lab.simulator.simulator import Simulator
+    from lab.simulator.telemetry.silence import plan_silences
     from serve_app.recordings.format import LabelledIncident
     from serve_app.recordings.writer import RecordingWriter
 
@@ -210,6 +208,8 @@ def simulate(
 
 def _explain_no_fault(first: int, snapshots: int) -> str:
     """Why a run has no fault although faults are wanted, and what to change."""
+    from lab.simulator.scenario import latest_end
+
     needed = latest_end(first)
     if snapshots < needed:
         return (

@@ -36,10 +36,7 @@ def train(
     """
     import torch
 
-    from model.checkpoint import save
-    from model.training.train import TrainingOptions
-    from model.training.train import train as learn
-    from serve_app.simulator.training_meshes import (
+    from lab.training.meshes import (
         TrainingMeshes,
         draw_report,
         processes,
@@ -47,6 +44,9 @@ def train(
         recorded_runs,
         simulated_runs,
     )
+    from lab.training.train import TrainingOptions
+    from lab.training.train import train as learn
+    from model.checkpoint import save
 
     torch.set_num_threads(1)  # for reproducible sums
     output.parent.mkdir(parents=True, exist_ok=True)

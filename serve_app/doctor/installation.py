@@ -25,7 +25,8 @@ from serve_app.settings.access import serve_rules
 from serve_app.stores.opening import check_store
 from serve_app.stores.sqlite_file import FILE_NAME
 
-PACKAGES = ("serve_app", "model", "partitioning", "kernels")
+PACKAGES = ("serve_app", "model", "partitioning", "kernels", "lab")
+LABORATORY = "lab"  # the only one that an installation may lack: the container images have none
 LIBRARIES = ("ray", "numpy", "pymetis", "pyarrow", "msgspec", "pydantic", "safetensors", "networkx", "fastapi")
 EXTRAS = {
     "torch-geometric": "only for to_pyg()",
@@ -88,6 +89,9 @@ def _names(_: Settings) -> Iterator[Finding]:
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
         place = Path(spec.origin).parent if spec and spec.origin else None
+        if name == LABORATORY and place is None:
+            yield Finding(f"package {name}", "ok", "not installed; only for tagae demo, evaluate, simulate and train")
+            continue
         others = sorted(set(owners.get(name, ())) - {"tagae"})
         found = f"{place}, of {', '.join(owners.get(name, ())) or 'the tagae source tree'}"
         uninstall = f"uninstall {', '.join(others)}, or " if others else ""

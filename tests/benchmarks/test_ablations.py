@@ -13,9 +13,15 @@ from benchmarks import figures
 from benchmarks.ablation.variants import FULL, OF_NEIGHBOURS, VARIANTS, rank_columns
 from benchmarks.ablation.weights import Plan, detector, needs_training, train_variant, weights_path
 from benchmarks.ablations import lines
-from benchmarks.detection.lines import score
-from benchmarks.detection.parts import evaluate_task, group_parts, recording_tasks
-from benchmarks.detection.plan import Job
+from lab.comparison.lines import score
+from lab.comparison.parts import evaluate_task, group_parts, recording_tasks
+from lab.comparison.plan import Job
+from lab.simulator.events.faults import Fault
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from lab.training.dataset import LabelledFault, TrainingRun
+from lab.training.meshes import TrainingMeshes
+from lab.training.train import TrainingOptions
 from model.checkpoint import SHIPPED, Checkpoint, load
 from model.incidents.tracking import IncidentMemory
 from model.scoring.evidence import Evidence, EvidenceKind
@@ -23,16 +29,10 @@ from model.scoring.meta_model import rank_inputs, suspects
 from model.scoring.score import PartitionScore
 from model.scoring.score import score as score_parts
 from model.snapshot import MeshSnapshot
-from model.training.dataset import LabelledFault, TrainingRun
-from model.training.train import TrainingOptions
 from serve_app.pipeline import Mesh, MetaInput, PreparedSnapshot, advance, build_meta_input, calibrate, options, prepare
 from serve_app.recordings.format import LabelledIncident
 from serve_app.recordings.writer import RecordingWriter
 from serve_app.settings import Settings
-from serve_app.simulator.events.faults import Fault
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
-from serve_app.simulator.training_meshes import TrainingMeshes
 
 pytestmark = pytest.mark.slow
 

@@ -3,9 +3,9 @@
 import pytest
 
 from benchmarks.bench_adaptation import MOST_FACTOR, SERVICES, count_alarms, score_all, shift, shifts
+from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import load
 from serve_app.pipeline import Options
-from serve_app.simulator.mesh.topology import MeshSpec
 
 LEAK = 540  # after the second peak
 

@@ -27,10 +27,10 @@ from benchmarks.false_green.cases import (
     mesh_of,
 )
 from benchmarks.false_green.judge import Entry, Mark, Outcome, judge, shorten, summarize
-from serve_app.simulator.events.faults import Fault
-from serve_app.simulator.events.operations import BenignChange
-from serve_app.simulator.events.traffic import TrafficShift
-from serve_app.simulator.mesh.topology import MeshSpec
+from lab.simulator.events.faults import Fault
+from lab.simulator.events.operations import BenignChange
+from lab.simulator.events.traffic import TrafficShift
+from lab.simulator.mesh.topology import MeshSpec
 
 SIZE = Size(seeds=(31,), services=40, days=2)
 SPEC = MeshSpec(services=40)

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.bench_headlines import BEGINS, ENDS, RIGHT, Trial, draw, find_headline, score
+from lab.simulator.events.faults import KINDS, Fault
 from model.checkpoint import load
 from model.verdict import IncidentKind
-from serve_app.simulator.events.faults import KINDS, Fault
 
 
 def test_every_kind_of_fault_has_a_right_answer() -> None:

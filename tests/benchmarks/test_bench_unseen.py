@@ -3,10 +3,10 @@
 import pytest
 
 from benchmarks.bench_unseen import GROUPS, Place, measure, places
+from lab.simulator.events.faults import KINDS
+from lab.training.meshes import TrainingMeshes, simulated_runs
+from lab.training.train import TrainingOptions, in_turn
 from model.checkpoint import load
-from model.training.train import TrainingOptions, in_turn
-from serve_app.simulator.events.faults import KINDS
-from serve_app.simulator.training_meshes import TrainingMeshes, simulated_runs
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,6 @@ import pyarrow as pa
 import pytest
 
 from benchmarks import figures
-from benchmarks.contenders import NAMES
-from benchmarks.detection.rows import rows
 from benchmarks.generalization import generators as module
 from benchmarks.generalization.generators import (
     OTHER_TEST,
@@ -27,14 +25,16 @@ from benchmarks.generalization.generators import (
 )
 from benchmarks.generalization.injection import InjectedKind, Injection, inject, plan_injections
 from benchmarks.generalize import LEFT_OUT, SHIPPED_NAME, evaluate_weights, train_on
+from lab.comparison.rows import rows
+from lab.contenders import NAMES
+from lab.evaluation.load import read_truth
+from lab.evaluation.measures.truth import Form
+from lab.training.meshes import FIRST_SEED, TrainingMeshes, simulated_runs
+from lab.training.train import TrainingOptions
 from model.checkpoint import SHIPPED, load
-from model.evaluate.truth import Form
 from model.snapshot import MeshSnapshot
-from model.training.train import TrainingOptions
 from serve_app.cli.workers import start_workers
-from serve_app.evaluation.load import read_truth
 from serve_app.recordings.writer import RecordingWriter
-from serve_app.simulator.training_meshes import FIRST_SEED, TrainingMeshes, simulated_runs
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 FRONT, CART, STOCK, OTHER = "shop/front", "shop/cart", "shop/stock", "shop/other"

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import SHIPPED, load
 from model.scoring.score import PartitionScore
 from model.snapshot import MeshSnapshot
@@ -24,7 +25,6 @@ from serve_app.api.client import Client
 from serve_app.api.codec import encode_verdict
 from serve_app.pipeline import LocalRunner, Mesh, PreparedSnapshot, options, run_now, run_stages
 from serve_app.settings import Settings
-from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.stores.opening import open_store
 from serve_app.stores.record import Record
 from tests.live.programs import Program

@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from serve_app.recordings.writer import RecordingWriter
 from serve_app.runtime.batch import LOWEST_PRIORITY, NAME
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from tests.live.programs import Program
 from tests.live.ray_nodes import Nodes, run_nodes
 from tests.serve_app.collect.prometheus import standin

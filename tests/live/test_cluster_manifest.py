@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from lab.simulator.mesh.topology import MeshSpec
 from serve_app.api.client import Client
 from serve_app.cli import app
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.cluster.rendering import CLUSTER
 from tests.live.programs import LOOPBACK
 from tests.live.ray_nodes import Nodes, run_nodes

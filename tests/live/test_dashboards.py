@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
 from model.snapshot import MeshSnapshot
 from serve_app.access import Scope, editing
 from serve_app.api.codec import snapshot_document
 from serve_app.collect.prometheus.source import KUBERNETES
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.live.deployed import DEPLOY, Drawn, dashboard_queries, jobs
 from tests.live.monitor import Monitor
 from tests.live.programs import free_ports, missing_programs

@@ -15,6 +15,8 @@ from urllib.parse import urldefrag, urljoin
 import httpx
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from serve_app.alerts.links import Links, LinkSubject
 from serve_app.api.client import Client
 from serve_app.api.codec import snapshot_document
@@ -23,8 +25,6 @@ from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.deployments.http.streams import WAIT_SECONDS
 from serve_app.errors import UnknownMesh
 from serve_app.settings import LimitSettings, ServeSettings
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from tests.live.nginx import Nginx
 from tests.live.programs import free_ports, missing_programs
 from tests.serve_app.running import record_simulation, start_service

@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
+from lab.simulator.events.faults import Fault, candidates
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects.istio import istio
 from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions
 from serve_app.net.endpoint import Endpoint
-from serve_app.simulator.events.faults import Fault, candidates
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from tests.live.history import prometheus_with_history
 from tests.live.programs import missing_programs
 from tests.live.series import FINE_MS, Export

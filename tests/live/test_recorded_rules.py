@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects.istio import istio
@@ -15,8 +17,6 @@ from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.rules import render_rules
 from serve_app.collect.prometheus.source import CALLS, SERVICES, Poll, PrometheusSource, QueryOptions
 from serve_app.net.endpoint import Endpoint
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from tests.live.exporter import scrape_config, start_exporter
 from tests.live.monitor import Monitor
 from tests.live.programs import missing_programs

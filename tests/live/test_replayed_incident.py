@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.scenario import plan_scenario
+from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot
 from serve_app.cli import app
 from serve_app.recordings.reader import RecordingReader
 from serve_app.recordings.writer import RecordingWriter
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.scenario import plan_scenario
-from serve_app.simulator.simulator import Simulator
 from tests.live.history import prometheus_with_history
 from tests.live.programs import missing_programs
 from tests.live.series import COARSE_MS, FINE_MS, Export

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.network.autoencoder import Autoencoder, AutoencoderConfig
 from model.scoring.score import PartitionTask, whole_mesh
 from model.snapshot import MeshSnapshot, PlannedChange, Signal
 from model.state.mesh_state import MeshState, Observation, observe
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NODE = (100.0, 0.01, 0.02, 0.1, 0.4, 0.5, 20.0)  # a normal service, in the order of NODE_METRICS

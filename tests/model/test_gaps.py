@@ -10,6 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.simulator.events.faults import Fault, candidates
+from lab.simulator.mesh.parameters import build_mesh
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
 from model.features import ERROR, P50, P99, RATE
 from model.incidents.tracking import AlertPolicy, IncidentMemory, OpenIncident
@@ -19,10 +23,6 @@ from model.state.mesh_state import BASELINE_SECONDS, UNSEEN_SECONDS, MeshState
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import IncidentKind, Severity, Status, Verdict
 from serve_app.pipeline import Mesh, Options, advance
-from serve_app.simulator.events.faults import Fault, candidates
-from serve_app.simulator.mesh.parameters import build_mesh
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, START, at, settled_state, snapshot, watch
 
 STORE, CART = SERVICES.index("shop/store"), SERVICES.index("shop/cart")

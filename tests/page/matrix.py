@@ -20,9 +20,9 @@ from typing import Any
 
 import httpx
 
+from lab.simulator.events.faults import FaultKind
+from lab.simulator.mesh.topology import MeshSpec
 from model.snapshot import MeshSnapshot
-from serve_app.simulator.events.faults import FaultKind
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.page.browsing import Tab, chromium, describe_missing, tab
 from tests.page.meshes import NOTICED
 from tests.page.meshes import SNAPSHOTS as LEAKING

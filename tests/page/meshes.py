@@ -4,10 +4,10 @@ from collections.abc import Collection
 
 import numpy as np
 
+from lab.simulator.events.faults import Fault, FaultKind, candidates
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot
-from serve_app.simulator.events.faults import Fault, FaultKind, candidates
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from tests.serve_app.running import record_simulation
 
 SPEC = MeshSpec(services=40, seed=2, interval_seconds=60.0)

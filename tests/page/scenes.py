@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, replace
 
+from lab.simulator.events.faults import CATALOGUE, Fault, FaultKind
+from lab.simulator.events.operations import BenignChange
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot
 from model.verdict import IncidentKind
-from serve_app.simulator.events.faults import CATALOGUE, Fault, FaultKind
-from serve_app.simulator.events.operations import BenignChange
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from tests.page.meshes import without_telemetry
 
 FAULT_FROM = 70  # snapshots before the fault

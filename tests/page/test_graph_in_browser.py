@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serve_app.simulator.mesh.topology import MeshSpec
+from lab.simulator.mesh.topology import MeshSpec
 from serve_app.web.history import instant
 from tests.page.browsing import IN_BROWSER, Tab, tab
 from tests.page.serving import push_all, serve

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serve_app.simulator.mesh.topology import MeshSpec
+from lab.simulator.mesh.topology import MeshSpec
 from tests.page.browsing import IN_BROWSER, REFUSED, Tab, tab
 from tests.page.serving import push_all, serve
 from tests.serve_app.running import record_simulation

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.names import readable, service_id
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from tests.page.browsing import IN_BROWSER, tab
 from tests.page.serving import push_all, serve
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import httpx
 
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from tests.live.programs import free_ports
 from tests.page.browsing import IN_BROWSER, REFUSED, tab
 from tests.page.serving import push_all

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
 from serve_app.api.schemas.sla import sla_document
 from serve_app.metrics import Objective, ObjectiveStatus, ServiceLevel
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.page.browsing import IN_BROWSER, Tab
 from tests.page.serving import push_all, serve
 from tests.serve_app.running import record_simulation

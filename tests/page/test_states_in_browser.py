@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from serve_app.web.history import instant
 from tests.page.browsing import IN_BROWSER, REFUSED, Tab, tab
 from tests.page.meshes import ALERTED, BEFORE, FAILING, NOTICED, RECOVERING, SILENT, SNAPSHOTS

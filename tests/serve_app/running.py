@@ -17,14 +17,14 @@ import httpx
 import psutil
 import pytest
 
+from lab.simulator.events.faults import Fault, candidates
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import encode_verdict, snapshot_document
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.settings import Settings
-from serve_app.simulator.events.faults import Fault, candidates
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from serve_app.stores.opening import open_store
 from tests.serve_app.collect.prometheus.standin import Request
 from tests.timing import PATIENCE_SECONDS

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kernels.library import COMPILED
-from serve_app.simulator.mesh.topology import MeshSpec
+from lab.simulator.mesh.topology import MeshSpec
 from tests.serve_app.test_pipeline import busiest
 
 # A mesh with a fault, judged with the ops of TAGAE_KERNELS. One line of JSON per snapshot.
@@ -19,9 +19,9 @@ import sys
 import kernels
 from model.checkpoint import load
 from serve_app.pipeline import Mesh, Options, advance
-from serve_app.simulator.events.faults import Fault
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
+from lab.simulator.events.faults import Fault
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 
 checkpoint, spec, mesh = load(), MeshSpec(services=60, calls_per_service=4, seed=3), Mesh()
 faults = [Fault("latency_injection", sys.argv[1], 34, 48)]

@@ -15,11 +15,11 @@ import httpx
 import psutil
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import SHIPPED
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import encode_snapshot
 from serve_app.settings import Settings
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import Service, assert_same, expected, kill_all, record_simulation, start_service
 from tests.timing import PATIENCE_SECONDS
 

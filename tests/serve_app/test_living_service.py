@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serve_app.simulator.mesh.topology import MeshSpec
+from lab.simulator.mesh.topology import MeshSpec
 from tests.serve_app.collect.kubernetes.api_server import ApiServer, event, start_api
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh

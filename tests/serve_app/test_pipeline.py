@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from lab.simulator.events.faults import Fault, candidates
+from lab.simulator.events.operations import BenignChange
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
 from model.features import RATE
 from model.incidents.restlessness import MOST
@@ -35,10 +39,6 @@ from serve_app.pipeline import (
     prepare,
     score_whole,
 )
-from serve_app.simulator.events.faults import Fault, candidates
-from serve_app.simulator.events.operations import BenignChange
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from tests.contract import Scorer, check_all, check_same, check_suspects
 
 WHOLE, CUT = Options(max_services=10_000), Options(max_services=80)

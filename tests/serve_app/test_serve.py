@@ -13,11 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import snapshot_document
 from serve_app.settings import ModelSettings, NotifySettings, Settings
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import Service, assert_same, expected, list_meshes, problem, push, record_simulation
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 

@@ -20,14 +20,14 @@ from benchmarks.bench_silence import (
     settle,
     with_silences,
 )
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from lab.simulator.telemetry.silence import Reporter
 from model.checkpoint import Checkpoint, load
 from model.snapshot import MeshSnapshot
 from model.verdict import Status
 from serve_app.pipeline import Mesh
 from serve_app.recordings.reader import RecordingReader
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
-from serve_app.simulator.telemetry.silence import Reporter
 
 SPEC = MeshSpec(services=100, namespaces=4, seed=23)
 GENERATOR = Path(__file__).parents[3] / "shared" / "other_mesh" / "generate.py"

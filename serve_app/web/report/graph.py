@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from model.names import readable
 from model.snapshot import namespace_of
+from serve_app.drawing.svg import hint, picture, tag, words
 from serve_app.web.report.case import ReportedIncident
 from serve_app.web.report.incident_graph import IncidentGraph, build_graph
-from serve_app.web.svg import hint, picture, tag, words
 
 Floats = NDArray[np.float64]
 Box = tuple[float, float, float, float]  # left, top, right, bottom

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from serve_app.alerts.links import Links
-from serve_app.web.html import document, key, readable_html
+from serve_app.drawing.html import document, key, readable_html
 from serve_app.web.report import sentences
 from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.graph import SHADES, graph, narrow_graph

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from model.evaluate.truth import Floats
 from model.features import NODE_CHANNELS, channel_values
 from model.snapshot import EDGE_METRICS, MeshSnapshot, SignalKind
 from model.verdict import DROPPED, LOST, MOVED, NEW, OVERDUE, VANISHED
 from serve_app.api.schemas.verdict import ReasonDocument
+from serve_app.drawing.svg import Floats
 from serve_app.web.history import signal_values
 
 _OF_TRAFFIC = {NEW, LOST, MOVED, DROPPED}

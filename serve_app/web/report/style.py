@@ -1,4 +1,4 @@
-"""The style of reports: light, dark and printed. ``serve_app.web.html`` has the common style."""
+"""The style of reports: light, dark and printed. ``serve_app.drawing.html`` has the common style."""
 
 STYLE = """
 :root { --s0: #b8c4ce; --s1: #f2cf7e; --s2: #ee9c4b; --s3: #d95a2b; --s4: #a3121b; --unscored: #fff; --hop: #a3121b;

@@ -4,11 +4,11 @@ import numpy as np
 
 from serve_app.api.reason_text import metric_words, unit
 from serve_app.api.schemas.verdict import ReasonDocument, SuspectDocument
-from serve_app.web.html import readable_html
+from serve_app.drawing.html import readable_html
+from serve_app.drawing.svg import Scale, curve, line, picture, words
 from serve_app.web.report.case import ReportedIncident
 from serve_app.web.report.series import metric_series
 from serve_app.web.report.timeline import pixels, seconds, shade_incident, time_scale
-from serve_app.web.svg import Scale, curve, line, picture, words
 
 MOST = 5  # suspects with a card
 LEAST = 0.01  # score of a suspect with a card, except the first one

@@ -4,11 +4,22 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from model.evaluate.truth import Floats
 from model.names import readable
 from model.snapshot import PlannedChange
+from serve_app.drawing.svg import (
+    Floats,
+    Scale,
+    curve,
+    hint,
+    instants,
+    line,
+    picture,
+    rectangle,
+    score_scale,
+    tag,
+    words,
+)
 from serve_app.web.report.case import ReportedIncident
-from serve_app.web.svg import Scale, curve, hint, instants, line, picture, rectangle, score_scale, tag, words
 
 WIDE, PHONE = 900.0, 360.0  # pixels of the two widths
 LEFT, MARGIN = 40.0, 8.0

@@ -12,13 +12,13 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from lab.simulator.mesh.topology import MeshSpec
 from serve_app.access import Scope, editing
 from serve_app.access.failures import MAX_FAILURES
 from serve_app.api.client import Client
 from serve_app.api.codec import snapshot_document
 from serve_app.cli import app
 from serve_app.errors import Forbidden, NoCapacity, Unauthenticated
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.cli.agents import agent, call, refusal
 from tests.serve_app.running import eventually, problem, record_simulation, start_command, start_service
 from tests.timing import PATIENCE_SECONDS

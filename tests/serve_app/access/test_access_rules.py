@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.routing import Match
 
+from lab.demo.remote_control import http as demo
 from serve_app.access import (
     Access,
     Principal,
@@ -31,7 +32,6 @@ from serve_app.access import (
 from serve_app.access.routes import OPEN, SAFE, need
 from serve_app.access.tokens import RELOAD_SECONDS, parse
 from serve_app.deployments.http.ingress import http
-from serve_app.deployments.http.remote_control import http as demo
 from serve_app.errors import (
     BadHost,
     BadSettings,

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lab.simulator.events.faults import Fault, candidates
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
 from model.incidents.mutes import EVERY, Mute
 from model.snapshot import MeshSnapshot, Sensitivity, ServicePolicy, namespace_of
@@ -22,9 +25,6 @@ from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.errors import InvalidDocument, TooManyMutes, UnknownMute
 from serve_app.pipeline import Mesh, Options, advance, options
 from serve_app.settings import LimitSettings, MeshSettings, Settings
-from serve_app.simulator.events.faults import Fault, candidates
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from tests.contract import check_same, different
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, find_snapshot

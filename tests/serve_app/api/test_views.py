@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import load
 from model.scoring.score import score
 from model.snapshot import MeshSnapshot
@@ -13,8 +15,6 @@ from serve_app.api import views
 from serve_app.api.codec import encode_verdict
 from serve_app.api.views import UNKNOWN, Deviations, encode_graph, graph_document
 from serve_app.pipeline import Mesh, Options, PreparedSnapshot, advance, calibrate, cut_tasks, deviations_of, prepare
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 
 OPTIONS = Options(max_services=20)
 

@@ -14,6 +14,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
+from lab.simulator.events.operations import DEFAULT_FACTOR
 from model.checkpoint import SHIPPED, load
 from serve_app.api.codec import verdict_line
 from serve_app.cli import app
@@ -22,7 +23,6 @@ from serve_app.errors import BadSettings
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import Settings, sources
-from serve_app.simulator.events.operations import DEFAULT_FACTOR
 from tests.serve_app.running import Service, list_meshes
 from tests.timing import PATIENCE_SECONDS
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from lab.simulator.mesh.topology import MeshSpec
 from serve_app.cli import app
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import Service, failing, push, record_simulation
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]

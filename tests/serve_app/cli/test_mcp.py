@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.simulator.mesh.topology import MeshSpec
 from serve_app.api.client import Client
 from serve_app.cli.mcp.fit import MOST_CHARACTERS, fit
 from serve_app.cli.mcp.tools import build_server
 from serve_app.errors import DocumentTooLarge
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.cli.agents import agent, call, refusal
 from tests.serve_app.running import Service, failing, push, record_simulation
 

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import SHIPPED
 from model.snapshot import MeshSnapshot
 from serve_app.cli import app, batch, console
@@ -19,8 +21,6 @@ from serve_app.cli.batch import Use, cut_pieces
 from serve_app.cli.series import SeriesSpan, plan_spans
 from serve_app.collect.prometheus.history import fetch_ahead
 from serve_app.recordings.writer import RecordingWriter
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, find_snapshot
 from tests.timing import PATIENCE_SECONDS

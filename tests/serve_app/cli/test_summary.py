@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from lab.demo.lines import describe
 from serve_app.api.schemas.verdict import WatchedDocument
 from serve_app.cli.console import Tally, stderr_console
-from serve_app.demo.lines import describe
-from tests.serve_app.demo.shows import START, incident, scored_snapshot, verdict
+from tests.lab.demo.shows import START, incident, scored_snapshot, verdict
 
 
 def summary(tally: Tally, capsys: pytest.CaptureFixture[str]) -> list[str]:

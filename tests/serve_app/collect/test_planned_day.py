@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from serve_app.simulator.events.faults import Fault
-from serve_app.simulator.events.operations import BenignChange
-from serve_app.simulator.events.wiring import eligible_services
-from serve_app.simulator.mesh.parameters import build_mesh
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.scenario import plan_scenario
+from lab.simulator.events.faults import Fault
+from lab.simulator.events.operations import BenignChange
+from lab.simulator.events.wiring import eligible_services
+from lab.simulator.mesh.parameters import build_mesh
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.scenario import plan_scenario
 from tests.serve_app.collect.prometheus.day import Day, simulate_day
 
 SPEC = MeshSpec(services=30, calls_per_service=3.0, dropout=0.0, latent=0.2)

@@ -14,6 +14,8 @@ import pytest
 import torch
 
 import kernels
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import load
 from model.network.autoencoder import Autoencoder, Decoding, MeshGraph
 from model.scoring.score import PartitionTask, score
@@ -34,8 +36,6 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import PARTS_SCORED, STAGE
 from serve_app.pipeline import Mesh, Options, cut_tasks, prepare
 from serve_app.settings import Settings
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from serve_app.stores.base import MeshSummary
 from serve_app.stores.cache import CachedMesh, MeshCache, size_bytes
 from serve_app.stores.record import Record, gauges

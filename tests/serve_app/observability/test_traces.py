@@ -14,6 +14,7 @@ import httpx
 import psutil
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import snapshot_document
 from serve_app.errors import BadSettings, StaleSnapshot
@@ -24,7 +25,6 @@ from serve_app.observability.export import SpanQueue, start_export
 from serve_app.observability.traces import check_traces
 from serve_app.settings import Settings
 from serve_app.settings.observability import TraceSettings
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.observability.trace_collector import ReceivedSpan, TraceCollector, run_trace_collector
 from tests.serve_app.running import eventually, record_simulation, start_service
 from tests.serve_app.sidecar.beside import SECONDS, message, open_client, start_sidecar

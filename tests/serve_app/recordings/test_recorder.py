@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from serve_app.cli import app
 from serve_app.errors import BadRecording
 from serve_app.recordings.segments import Bounds, Recorder, SegmentReader, segments
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, find_snapshot
 

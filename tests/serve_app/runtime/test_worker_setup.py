@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
 from serve_app.api.codec import ARROW, encode_snapshot
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import Service, record_simulation
 from tests.timing import PATIENCE_SECONDS
 

@@ -27,6 +27,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
+from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import encode_verdict
@@ -36,7 +37,6 @@ from serve_app.settings import Settings
 from serve_app.sidecar.generated.verdicts_pb2 import LatestRequest, Service, Snapshot, Verdict, WatchRequest
 from serve_app.sidecar.generated.verdicts_pb2_grpc import VerdictsStub
 from serve_app.sidecar.process import SERVICE
-from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.stores.sqlite import LocalStore
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh

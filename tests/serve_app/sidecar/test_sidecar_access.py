@@ -15,12 +15,12 @@ import httpx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from lab.simulator.mesh.topology import MeshSpec
 from serve_app.access import Scope, editing
 from serve_app.access.failures import MAX_FAILURES
 from serve_app.sidecar.gate import peer_host, scope_of
 from serve_app.sidecar.generated.verdicts_pb2 import DESCRIPTOR, LatestRequest, WatchRequest
 from serve_app.sidecar.generated.verdicts_pb2_grpc import VerdictsStub
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import record_simulation
 from tests.serve_app.sidecar.beside import SECONDS, message, open_client, start_sidecar
 

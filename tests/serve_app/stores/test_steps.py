@@ -15,6 +15,9 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.scenario import plan_scenario
+from lab.simulator.simulator import Simulator
 from model.checkpoint import load
 from model.mesh_weights import Weights
 from model.snapshot import MeshSnapshot
@@ -30,9 +33,6 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.pipeline import LocalRunner, options, prepare, replayer, run_now
 from serve_app.settings import ModelSettings, Settings, StoreSettings
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.scenario import plan_scenario
-from serve_app.simulator.simulator import Simulator
 from serve_app.stores.base import StateStore, StoredState
 from serve_app.stores.cache import CachedMesh, MeshCache
 from serve_app.stores.opening import open_store

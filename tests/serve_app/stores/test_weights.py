@@ -12,6 +12,8 @@ import pytest
 import torch
 from ray import serve
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import SHIPPED, load
 from model.mesh_weights import Weights, load_weights
 from model.network.autoencoder import Autoencoder
@@ -29,8 +31,6 @@ from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.pipeline import LocalRunner, Options, options, replayer, run_now
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings, StoreSettings
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.opening import open_store
 from serve_app.stores.repository import MeshRepository

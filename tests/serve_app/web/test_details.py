@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lab.simulator.events.faults import Fault, candidates
+from lab.simulator.events.operations import BenignChange
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.features import NODE_CHANNELS
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, ServicePolicy
 from model.verdict import ClusterEvent
 from serve_app.alerts.links import LEAD, Links
 from serve_app.errors import InvalidParameter, UnknownInstant, UnknownMesh
-from serve_app.simulator.events.faults import Fault, candidates
-from serve_app.simulator.events.operations import BenignChange
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from serve_app.web.details import MOST_EARLIER, MOST_NEIGHBOURS, MOST_SNAPSHOTS, span
 from serve_app.web.documents import DetailsDocument
 from serve_app.web.history import instant

@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from lab.simulator.events.faults import Fault, candidates
+from lab.simulator.events.operations import BenignChange
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Signal, SignalKind
 from serve_app.errors import InvalidParameter, UnknownMesh
-from serve_app.simulator.events.faults import Fault, candidates
-from serve_app.simulator.events.operations import BenignChange
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from serve_app.stores.record import Record
 from serve_app.web.comparison import CONTEXT, CONTEXT_WEIGHT, comparison, period
 from serve_app.web.documents import ComparisonDocument, ComparisonRow, SeriesDocument, TimelineDocument

@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lab.simulator.events.faults import Fault, candidates
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import load
 from model.mesh_weights import Weights
 from model.snapshot import NODE_METRICS, MeshSnapshot
@@ -28,9 +31,6 @@ from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import InvalidDocument, InvalidParameter, UnknownIncident, UnknownMesh
 from serve_app.mesh_steps import MeshSteps
 from serve_app.pipeline import Options
-from serve_app.simulator.events.faults import Fault, candidates
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from serve_app.stores.archive import BEFORE, MOST_MOMENTS, KeptSnapshot, archive, match, unpack_document
 from serve_app.stores.base import IncidentFilter
 from serve_app.web.history import instant

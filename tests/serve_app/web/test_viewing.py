@@ -11,6 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lab.simulator.events.faults import Fault, candidates
+from lab.simulator.events.operations import BenignChange
+from lab.simulator.events.wiring import eligible_services
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import load
 from model.mesh_weights import Weights
 from model.snapshot import MeshSnapshot
@@ -24,11 +29,6 @@ from serve_app.deployments.session.reader import Reader
 from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import InvalidParameter, UnknownInstant, UnknownMesh
 from serve_app.pipeline import Options
-from serve_app.simulator.events.faults import Fault, candidates
-from serve_app.simulator.events.operations import BenignChange
-from serve_app.simulator.events.wiring import eligible_services
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from serve_app.web import queries as viewing
 from serve_app.web.assets import GZIP
 from serve_app.web.documents import MapDocument

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from serve_app.collect.otlp.decode import PROTOBUF, decode_metrics
 from serve_app.collect.otlp.service_graph import ServiceGraph, add_points
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.settings import Settings
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.collect.otlp.connector import BOUNDS, Connector
 from tests.serve_app.running import failing, record_simulation
 

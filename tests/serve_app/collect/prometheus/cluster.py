@@ -6,10 +6,10 @@ A service has one workload with another name, so the link between them must be r
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from lab.simulator.events.wiring import CANARY_SHARES, STAGE_TICKS
 from model.snapshot import MeshSnapshot
 from serve_app.collect.prometheus.frames import Key
 from serve_app.collect.prometheus.workloads import Controller, Controllers
-from serve_app.simulator.events.wiring import CANARY_SHARES, STAGE_TICKS
 
 REPLICAS = 3  # default number of replicas
 CANARY = "-canary"

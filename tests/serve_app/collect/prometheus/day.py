@@ -14,6 +14,11 @@ from functools import cache
 import msgspec
 import numpy as np
 
+from lab.simulator.events.faults import Fault
+from lab.simulator.events.operations import BenignChange
+from lab.simulator.events.wiring import CANARY_SHARES, RETURN_TICKS, STAGE_TICKS
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import SHIPPED, Checkpoint, load
 from model.snapshot import MeshSnapshot, PlannedChange
 from serve_app.alerts.alert import Alert, MeshAlerts
@@ -22,11 +27,6 @@ from serve_app.alerts.transitions import transition
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer, Samples
 from serve_app.collect.prometheus.source import PrometheusSource, QueryOptions
 from serve_app.pipeline import Mesh, Options, advance
-from serve_app.simulator.events.faults import Fault
-from serve_app.simulator.events.operations import BenignChange
-from serve_app.simulator.events.wiring import CANARY_SHARES, RETURN_TICKS, STAGE_TICKS
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from tests.serve_app.collect.prometheus.cluster import CANARY, Cluster, workload_of
 from tests.serve_app.collect.prometheus.istio_standin import ISTIO, IstioMesh
 

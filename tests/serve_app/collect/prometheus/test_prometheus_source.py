@@ -8,6 +8,8 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.snapshot import NODE_METRICS, MeshSnapshot, Sensitivity, ServicePolicy
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.frames import Column, KeyIndex
@@ -15,8 +17,6 @@ from serve_app.collect.prometheus.kubernetes import ServiceMapping, read_annotat
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES
 from serve_app.doctor.telemetry import check_telemetry
 from serve_app.settings import CollectorSettings, MeshSettings
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, find_snapshot
 from tests.serve_app.collect.prometheus.standin import Samples

@@ -8,6 +8,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot
 from serve_app.cli import app
 from serve_app.collect.prometheus.detect import MeshSource
@@ -16,8 +18,6 @@ from serve_app.collect.prometheus.rules import recording_rules, render_rules
 from serve_app.collect.prometheus.source import CALLS, SERVICES, Poll
 from serve_app.doctor.telemetry import check_telemetry
 from serve_app.settings import CollectorSettings, MeshSettings
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, find_snapshot
 from tests.serve_app.collect.prometheus.standin import Samples

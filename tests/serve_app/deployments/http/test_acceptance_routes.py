@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
 from serve_app.api.schemas.actions import KeptAcceptanceDocument
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import Service, problem, push, read_store, record_simulation
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]

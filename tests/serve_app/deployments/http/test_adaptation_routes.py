@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
 from model.features import P50, P99, RATE
 from model.snapshot import MeshSnapshot
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import Service, problem, push, record_simulation
 from tests.timing import PATIENCE_SECONDS
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from msgspec import msgpack
 
+from lab.simulator.mesh.topology import MeshSpec
 from serve_app.api.codec import ARROW, JSON, MESSAGEPACK, snapshot_document
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import Service, problem, push, read_store, record_simulation
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]

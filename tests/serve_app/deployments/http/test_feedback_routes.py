@@ -9,6 +9,9 @@ import httpx
 import numpy as np
 import pytest
 
+from lab.simulator.events.faults import Fault, candidates
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
 from model.incidents.feedback import Feedback, level_shifts
 from model.snapshot import NODE_METRICS, MeshSnapshot
@@ -18,9 +21,6 @@ from serve_app.actions.feedback import add_feedback, encode_feedback, withdraw_f
 from serve_app.api.schemas.actions import FeedbackDocument, KeptFeedbackDocument, MissedDocument, PageLevels
 from serve_app.errors import TooMuchFeedback
 from serve_app.pipeline import Mesh, Options, advance
-from serve_app.simulator.events.faults import Fault, candidates
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from tests.contract import check_same
 from tests.serve_app.running import Service, check_malformed_documents, problem, push, read_store, record_simulation
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
 from serve_app.api.schemas.incidents import IncidentDetailDocument, IncidentsDocument
 from serve_app.api.schemas.views import GraphDocument
-from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.web.documents import SeriesDocument
 from tests.serve_app.running import Service, failing, problem, push, record_simulation
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
 from serve_app.api.schemas.actions import KeptMuteDocument
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import Service, check_malformed_documents, problem, push, read_store, record_simulation
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]

@@ -16,11 +16,11 @@ import httpx
 import psutil
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
 from serve_app.app import GRACE_SECONDS
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http.routes.views import source_document
 from serve_app.settings import Settings
-from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.web.assets import files
 from serve_app.web.documents import (
     ComparisonDocument,
@@ -403,3 +403,9 @@ def test_a_collected_mesh_has_the_state_of_its_collector() -> None:
     assert (document.handed_on and document.handed_on.timestamp(), document.stale_seconds) == (1.5, 3.0)
     assert (list(document.masked), document.problem) == (["cpu"], "no answer")
     assert not source_document(None).collected
+
+
+def test_outside_the_demo_there_are_no_controls(service: Service) -> None:
+    problem(service.http.get("/demo/show"), 404, "not-found")
+    problem(service.http.post("/demo/keys", json={"key": "error_burst"}), 404, "not-found")
+    assert service.http.get("/demo/").status_code == 404

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import load
 from model.features import SCHEMA
 from serve_app.api.codec import snapshot_document
 from serve_app.deployments.sla.counts import EXTENSION
-from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import (
     Service,
     assert_same,

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import load
 from model.incidents.tracking import AlertPolicy
 from model.mesh_weights import Weights
@@ -16,8 +18,6 @@ from serve_app.deployments.scoring.replicas import Replicas
 from serve_app.deployments.scoring.scorer import Group, ScoredGroup, score_groups
 from serve_app.pipeline import Mesh, MetaInput, Options, advance, decide, run_stages
 from serve_app.runtime.deadline import Deadline
-from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.simulator import Simulator
 from tests.serve_app.running import assert_same
 from tests.timing import PATIENCE_SECONDS
 

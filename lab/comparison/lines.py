@@ -1,0 +1,227 @@
+"""Verdict lines of detectors on recordings, cached until a detector's code or weights or a recording changes."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from lab.comparison.plan import ALERTS, LOUD, OURS, Job
+from lab.contenders import Contender, contender
+from model.checkpoint import SHIPPED, Checkpoint, load
+from model.snapshot import MeshSnapshot
+from model.verdict import Verdict
+from serve_app.api.codec import verdict_line
+from serve_app.pipeline import Mesh, Options, advance, options
+from serve_app.recordings.reader import RecordingReader
+from serve_app.settings import AlertSettings, Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+EVERY = 16  # snapshots between two reports of progress
+OUR_CODE = ("model", "kernels", "partitioning", "serve_app/pipeline.py", "serve_app/settings/settings.py")
+THEIR_CODE = ("model/snapshot.py", "model/verdict.py")
+ALL_CODE = (
+    "serve_app/recordings/format.py",
+    "serve_app/recordings/reader.py",
+    "serve_app/api/codec/verdicts.py",
+    "lab/comparison/lines.py",
+)
+
+Tick = Callable[[int], Any]
+Code = Callable[[str], str]
+
+
+class Detector(Protocol):
+    """Interface of a detector in a job."""
+
+    def start(self, interval_seconds: float, first: int) -> Any: ...
+
+    def warm(self, state: Any, snapshot: MeshSnapshot) -> Any: ...
+
+    def advance(self, state: Any, snapshot: MeshSnapshot) -> tuple[Verdict, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tagae:
+    """The shipped detector, or the same with other options."""
+
+    checkpoint: Checkpoint = field(default_factory=load)
+    options: Options = field(default_factory=lambda: options(Settings()))
+
+    def start(self, interval_seconds: float, first: int) -> Mesh:
+        """Return the state before the first snapshot. The pipeline has its own warm-up and ignores the arguments."""
+        return Mesh()
+
+    def warm(self, state: Mesh, snapshot: MeshSnapshot) -> Mesh:
+        """Update baselines only, like `tagae score --warmup`."""
+        return advance(self.checkpoint, state, snapshot, self.options, counted=False)[1]
+
+    def advance(self, state: Mesh, snapshot: MeshSnapshot) -> tuple[Verdict, Mesh]:
+        """Process one snapshot."""
+        return advance(self.checkpoint, state, snapshot, self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class ContenderDetector:
+    """A contender. It treats the warm-up like other snapshots."""
+
+    module: Contender
+
+    def start(self, interval_seconds: float, first: int) -> Any:
+        """Return the state before the first snapshot; ``first`` is the number of the first snapshot to judge."""
+        return self.module.start(interval_seconds, first)
+
+    def warm(self, state: Any, snapshot: MeshSnapshot) -> Any:
+        """Process one snapshot."""
+        return self.module.advance(state, snapshot)[1]
+
+    def advance(self, state: Any, snapshot: MeshSnapshot) -> tuple[Verdict, Any]:
+        """Process one snapshot."""
+        return self.module.advance(state, snapshot)
+
+
+def detector(name: str) -> Detector:
+    """Return the detector with this name."""
+    if name in (OURS, LOUD):
+        return Tagae(options=options(Settings(alert=ALERTS.get(name, AlertSettings()))))
+    return ContenderDetector(contender(name))
+
+
+def verdict_path(folder: Path, name: str, recording: Path) -> Path:
+    """Path of the lines of a detector on a recording."""
+    return folder / name / recording.parent.name / f"{recording.name}.jsonl"
+
+
+def missing_work(job: Job, folder: Path, code_digest: Code | None = None) -> Job | None:
+    """Return the part of a job whose lines are missing or out of date, or None.
+
+    Args:
+        job: the whole job.
+        folder: folder of the lines.
+        code_digest: returns the digest of a detector's code; by default the function below.
+    """
+    stale = {
+        (name, path)
+        for name in job.detectors
+        for path in job.recordings
+        if _read(_key_file(verdict_path(folder, name, path))) != cache_key(name, path, job, code_digest)
+    }
+    if not stale:
+        return None
+    names = tuple(name for name in job.detectors if any(name == one for one, _ in stale))
+    paths = tuple(path for path in job.recordings if any(path == one for _, one in stale))
+    return Job(job.part, names, paths, job.warm_up, job.first, job.judged_after, job.control)
+
+
+def score(
+    job: Job,
+    folder: Path,
+    tick: Tick = lambda snapshots: None,
+    make: Callable[[str], Detector] | None = None,
+    code_digest: Code | None = None,
+) -> None:
+    """Write the lines of a job.
+
+    Args:
+        job: the job.
+        folder: folder of the lines.
+        tick: called every few snapshots with the number of snapshots scored since the last call.
+        make, code_digest: return a detector, and the digest of its code, by name; by default the functions below.
+    """
+    torch.set_num_threads(1)
+    detectors = {name: (make or detector)(name) for name in job.detectors}
+    warm_ups = list(RecordingReader(job.warm_up).snapshots()) if job.warm_up else []
+    interval = RecordingReader(job.recordings[0]).interval_seconds
+    cold = {name: one.start(interval, len(warm_ups) + job.first) for name, one in detectors.items()}
+    warm = {name: _warm_up(one, cold[name], warm_ups, tick) for name, one in detectors.items()}
+    for recording in job.recordings:
+        _write(detectors, warm, recording, folder, tick)
+        for name in detectors:
+            _key_file(verdict_path(folder, name, recording)).write_text(cache_key(name, recording, job, code_digest))
+
+
+def cache_key(name: str, recording: Path, job: Job, digest: Code | None = None) -> str:
+    """Return a digest of everything that determines the lines."""
+    parts = [
+        (digest or code_digest)(name),
+        _identity(recording),
+        f"{job.first}",
+        _identity(job.warm_up) if job.warm_up else "cold",
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@cache
+def code_digest(name: str) -> str:
+    """Return a digest of everything that determines a detector's verdicts, including its weights."""
+    files = [ROOT / path for path in ALL_CODE]
+    if name in (OURS, LOUD):
+        files += [SHIPPED, *(one for path in OUR_CODE for one in _sources(ROOT / path))]
+    else:
+        files += [*(ROOT / path for path in THEIR_CODE), *_modules(name)]
+    digest = hashlib.sha256(str(ALERTS.get(name, "")).encode())
+    for path in sorted(set(files)):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _warm_up(one: Detector, state: Any, snapshots: Iterable[MeshSnapshot], tick: Tick) -> Any:
+    for number, snapshot in enumerate(snapshots, 1):
+        state = one.warm(state, snapshot)
+        if number % EVERY == 0:
+            tick(EVERY)
+    return state
+
+
+def _write(detectors: dict[str, Detector], warm: dict[str, Any], recording: Path, folder: Path, tick: Tick) -> None:
+    states, paths = dict(warm), {name: verdict_path(folder, name, recording) for name in detectors}
+    with ExitStack() as stack:
+        files = {}
+        for name, path in paths.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _key_file(path).unlink(missing_ok=True)
+            files[name] = stack.enter_context(path.open("w", encoding="utf-8"))
+        for number, snapshot in enumerate(RecordingReader(recording).snapshots(), 1):
+            for name, one in detectors.items():
+                verdict, states[name] = one.advance(states[name], snapshot)
+                files[name].write(verdict_line(verdict) + "\n")
+            if number % EVERY == 0:
+                tick(EVERY * len(detectors))
+
+
+def _modules(name: str) -> list[Path]:
+    """Return a contender's module and the contender modules that it imports, directly or indirectly."""
+    every = {path.stem: path for path in (ROOT / "lab" / "contenders").glob("*.py")}
+    found, ahead = {"__init__"}, {name}
+    while ahead:
+        found |= ahead
+        source = "\n".join(every[one].read_text(encoding="utf-8") for one in ahead)
+        imported = re.findall(r"^(?:from lab\.contenders|import lab\.contenders).*$", source, re.MULTILINE)
+        ahead = {one for one in every if any(re.search(rf"\b{one}\b", line) for line in imported)} - found
+    return [every[one] for one in sorted(found)]
+
+
+def _sources(path: Path) -> list[Path]:
+    """Return the source files that scoring uses."""
+    if path.is_file():
+        return [path]
+    return [one for pattern in ("*.py", "*.cpp", "*.h", "*.cu") for one in path.rglob(pattern)]
+
+
+def _identity(recording: Path) -> str:
+    """Describe a recording by its metadata and the sizes of its files."""
+    sizes = {path.name: path.stat().st_size for path in sorted(recording.glob("*.parquet"))}
+    return f"{(recording / 'meta.json').read_text()}{sizes}"
+
+
+def _key_file(lines: Path) -> Path:
+    return lines.with_suffix(".key")
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None

@@ -1,0 +1,126 @@
+"""The controls of the demo: what each button of its page does."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lab.demo.story import FAULT_SNAPSHOTS, MeshEvent, find_candidates
+from lab.simulator.events.faults import CATALOGUE, KINDS, Fault, FaultKind
+from lab.simulator.events.operations import REASONS, BenignChange, ChangeKind
+from lab.simulator.physics.propagation import MeshPhysics
+
+SPEEDS = (1.0, 4.0, 15.0, 30.0, 60.0, 120.0, 240.0)  # times real time; the next step is 0, as fast as possible
+MOST_SERVICES = 200  # that an option offers
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A button that starts a fault or a benign change.
+
+    Attributes:
+        kind: the simulator's name for it; also the key of the button.
+        services: where it can start, in the order offered.
+    """
+
+    kind: FaultKind | ChangeKind
+    services: tuple[str, ...]
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether it is a fault, which must raise an alert."""
+        return self.kind in KINDS
+
+    @property
+    def words(self) -> str:
+        """The kind, for people."""
+        return self.kind.replace("_", " ")
+
+    @property
+    def meaning(self) -> str:
+        """What happens, as the simulator describes it."""
+        return CATALOGUE[self.kind].words if self.is_fault else REASONS[self.kind]  # type: ignore[index]
+
+    def choose_service(self, turn: int, busy: Collection[str] = (), used_up: Collection[str] = ()) -> str | None:
+        """Return the service where it starts next; None if no service is left.
+
+        Args:
+            turn: position in ``services`` to start from.
+            busy: services with an event under way; chosen only if no other is left.
+            used_up: services that are never chosen.
+        """
+        first = turn % len(self.services)
+        offered = [name for name in (*self.services[first:], *self.services[:first]) if name not in used_up]
+        return next((name for name in offered if name not in busy), offered[0] if offered else None)
+
+    def start(self, service: str, at: int) -> MeshEvent:
+        """Return the event at a service from snapshot ``at`` on."""
+        if self.is_fault:
+            return Fault(self.kind, service, at, at + FAULT_SNAPSHOTS)  # type: ignore[arg-type]
+        return BenignChange(self.kind, service, at)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """What the buttons have set.
+
+    Attributes:
+        speed: times real time; 0 is as fast as possible.
+        paused: no snapshot is sent.
+        step: one snapshot is sent although the demo is paused.
+        story: auto-play: deploys, scalings and faults start by themselves.
+        hidden: faults are not shown.
+        turn: advances the services that the options offer.
+    """
+
+    speed: float = 60.0
+    paused: bool = False
+    step: bool = False
+    story: bool = True
+    hidden: bool = False
+    turn: int = 0
+
+
+def _faster(speed: float) -> float:
+    return next((step for step in SPEEDS if step > speed), 0.0) if speed else 0.0
+
+
+def _slower(speed: float) -> float:
+    return max((step for step in SPEEDS if step < speed or not speed), default=SPEEDS[0])
+
+
+MYSTERY = "mystery"
+CONTROLS: Mapping[str, Callable[[Controls], Controls]] = {  # by the key that the button sends
+    MYSTERY: lambda c: replace(c, hidden=True),
+    "faults": lambda c: replace(c, hidden=not c.hidden),
+    "story": lambda c: replace(c, story=not c.story),
+    "other": lambda c: replace(c, turn=c.turn + 1),
+    "pause": lambda c: replace(c, paused=not c.paused),
+    "step": lambda c: replace(c, paused=True, step=True),
+    "slower": lambda c: replace(c, speed=_slower(c.speed)),
+    "faster": lambda c: replace(c, speed=_faster(c.speed)),
+}
+
+
+def apply_key(controls: Controls, key: str, menu: Sequence[Option]) -> tuple[Controls, Option | None]:
+    """Return the controls after a button was pressed, and the option that it starts."""
+    chosen = next((option for option in menu if option.kind == key), None)
+    if key == MYSTERY:
+        faults = [option for option in menu if option.is_fault]
+        chosen = faults[int(np.random.default_rng(controls.turn).integers(len(faults)))]
+    if key in CONTROLS:
+        controls = CONTROLS[key](controls)
+    if chosen:
+        controls = replace(controls, turn=controls.turn + 1, story=False)
+    return controls, chosen
+
+
+def build_menu(mesh: MeshPhysics, seed: int) -> tuple[Option, ...]:
+    """Return an option for each kind of fault and of benign change that is possible in the mesh."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(78,)))
+    for_faults, for_changes = find_candidates(mesh)
+    name = mesh.topology.node_ids
+    return tuple(
+        Option(kind, tuple(name[i] for i in rng.permutation(positions)[:MOST_SERVICES]))
+        for kind, positions in (*for_faults.items(), *for_changes.items())
+    )

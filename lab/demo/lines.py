@@ -1,0 +1,61 @@
+"""The progress of the demo as lines in a terminal."""
+
+from rich.console import Console
+from rich.text import Text
+
+from lab.demo.outcomes import outcome
+from lab.demo.state import DemoState, LogEntry, ScoredSnapshot
+
+EVERY = 10  # snapshots between two verdicts that are printed although the status is the same
+STYLES = {
+    "learning": "cyan",
+    "change": "cyan",
+    "fault": "yellow",
+    "ended": "yellow",
+    "ALERT": "bold red",
+    "notice": "yellow",
+    "PASS": "bold green",
+    "FAIL": "bold red",
+    "normal": "dim",
+    "anomalous": "red",
+}
+WIDTH = max(map(len, (*STYLES, "warming_up")))
+
+
+def print_progress(console: Console, before: DemoState, state: DemoState) -> None:
+    """Print what is new: events, alerts, notices, outcomes, changes of status, a verdict every ``EVERY`` snapshots."""
+    if before.snapshots[-1:] == state.snapshots[-1:]:
+        return
+    newest = state.snapshots[-1]
+    for entry in state.visible_log:
+        if entry.snapshot.index == newest.index:
+            _print(console, newest, entry.label, _text(state, entry))
+    status = before.snapshots[-1].verdict.status if before.snapshots else ""
+    if newest.verdict.status != status or newest.index % EVERY == 0:
+        _print(console, newest, newest.verdict.status, describe(newest))
+
+
+def describe(snapshot: ScoredSnapshot) -> str:
+    """Return a verdict in one line."""
+    verdict = snapshot.verdict
+    first = verdict.alerts[0].suspects[:3] if verdict.alerts else []
+    suspects = f", suspects {', '.join(s.service for s in first)}" if first else ""
+    if verdict.watching and not verdict.alerts:
+        suspects = f", watching {', '.join(one.service for one in verdict.watching[:3])}"
+    return (
+        f"snapshot {snapshot.index}: score {verdict.mesh_score:.1f}, "
+        f"verdict in {snapshot.milliseconds:.0f} ms{suspects}"
+    )
+
+
+def _text(state: DemoState, entry: LogEntry) -> str:
+    """Add the outcome to a fault that ends, except in the story, which judges each chapter."""
+    if entry.label != "ended" or entry.event is None or state.chapter:
+        return entry.text
+    return f"{entry.text}: {outcome(state, entry.event).text}"
+
+
+def _print(console: Console, snapshot: ScoredSnapshot, label: str, text: str) -> None:
+    line = Text.assemble((f"{snapshot.verdict.observed_at:%H:%M:%S}  ", "dim"), f"{label:<{WIDTH}}  {text}")
+    line.stylize(STYLES.get(label, ""), 10)
+    console.print(line, soft_wrap=True)

@@ -1,0 +1,187 @@
+"""The demo's controls over HTTP: an application beside the service, deployed by the demo alone.
+
+The show runs in the process of the command. With one call it sends its newest state and gets the keys that were pressed
+in a browser (:class:`Line`). HTTP requests are answered from the newest state.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Collection
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+from fastapi import Request, Response
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve import Application
+
+from serve_app.access import Access, Rules
+from serve_app.deployments.http.bodies import read_json
+from serve_app.deployments.http.interface import interface
+from serve_app.errors import InvalidDocument, NoCapacity, Overloaded
+from serve_app.settings import Settings
+from serve_app.settings.access import serve_rules
+from serve_app.web.assets import HEADERS, page
+
+NAME = "demo"  # of the application, and the first word of its paths
+LIGHT_CPUS = 0.1
+MOST_KEYS = 32  # that can wait; no one presses more between two calls
+MOST_BODY_BYTES = 1024
+WAIT_SECONDS = 0.25  # that a call of the show waits for a key, so the state can be this old
+ADDED = (  # to the page's head
+    '<script type="module" src="/demo/controls.js"></script>',
+    '<link rel="stylesheet" href="/demo/controls.css">',
+)
+PANEL = Path(__file__).parent / "web"
+
+
+class WaitingKeys:
+    """Keys that were pressed and not yet collected, a bounded number.
+
+    Args:
+        known: the keys that have a meaning.
+        most: that can wait.
+    """
+
+    def __init__(self, known: Collection[str], most: int = MOST_KEYS) -> None:
+        self._known = frozenset(known)
+        self._most = most
+        self._waiting: deque[str] = deque()
+        self._came = asyncio.Event()
+
+    def press(self, key: object) -> None:
+        """Add a key.
+
+        Raises:
+            InvalidDocument: the key has no meaning.
+            Overloaded: too many keys wait.
+        """
+        if not isinstance(key, str) or key not in self._known:
+            raise InvalidDocument(
+                f"key: expected one of {' '.join(sorted(map(repr, self._known)))}, came {str(key)[:20]!r}; "
+                "GET /demo/show lists what each begins",
+                pointer="/key",
+            )
+        if len(self._waiting) >= self._most:
+            raise Overloaded(
+                f"keys: expected at most {self._most} waiting keys, came one more; wait until the show has read them",
+                retry_after_seconds=1.0,
+            )
+        self._waiting.append(key)
+        self._came.set()
+
+    async def take(self, seconds: float) -> list[str]:
+        """Remove and return the waiting keys in order; an empty list if none comes within that time."""
+        if not self._waiting:
+            self._came.clear()
+            try:
+                await asyncio.wait_for(self._came.wait(), seconds)
+            except TimeoutError:
+                return []
+        keys = list(self._waiting)
+        self._waiting.clear()
+        return keys
+
+
+def _respond(content: bytes, media_type: str) -> Response:
+    return Response(content, headers=HEADERS, media_type=media_type)
+
+
+http = interface(openapi=None, prefix=f"/{NAME}")
+
+
+@serve.ingress(http)
+class RemoteControl:
+    """Serves the panel of the page, and exchanges state and keys with the show.
+
+    Args:
+        keys: that may be pressed.
+        rules: the access rules of the service.
+    """
+
+    def __init__(self, keys: Collection[str], rules: Rules) -> None:
+        self.access = Access(rules)
+        self._keys = WaitingKeys(keys)
+        self._show: bytes | None = None  # the newest state
+
+    @http.get("/")
+    async def whole_page(self) -> Response:
+        """The page with the demo's panel."""
+        file = page(*ADDED, root="../")
+        return _respond(file.plain, file.media_type)
+
+    @http.get("/controls.js")
+    async def script(self) -> Response:
+        """The script of the panel."""
+        return _respond((PANEL / "controls.js").read_bytes(), "text/javascript")
+
+    @http.get("/controls.css")
+    async def style(self) -> Response:
+        """The style sheet of the panel."""
+        return _respond((PANEL / "controls.css").read_bytes(), "text/css")
+
+    @http.get("/show")
+    async def show(self) -> Response:
+        """The state of the demo, without verdicts."""
+        if self._show is None:
+            raise NoCapacity("show: it has not started; ask again in a second", retry_after_seconds=1.0)
+        return _respond(self._show, "application/json")
+
+    @http.post("/keys", status_code=202)
+    async def press(self, request: Request) -> Response:
+        """Press a key, as at the terminal: ``{"key": "l"}``."""
+        document = await read_json(request, MOST_BODY_BYTES)
+        self._keys.press(document.get("key") if isinstance(document, dict) else None)
+        return Response(status_code=202)
+
+    async def exchange(self, show: bytes) -> list[str]:
+        """Take in the newest state, and return the keys pressed since; waits a moment for one."""
+        self._show = show
+        return await self._keys.take(WAIT_SECONDS)
+
+
+def remote_control(keys: Collection[str], settings: Settings) -> dict[str, Application]:
+    """The application by its name, for :func:`serve_app.app.start`."""
+    deployment = serve.deployment(
+        RemoteControl,
+        ray_actor_options={"num_cpus": LIGHT_CPUS},
+        max_ongoing_requests=50,
+    )
+    return {NAME: deployment.bind(tuple(keys), serve_rules(settings))}
+
+
+class Line:
+    """The show's connection to :class:`RemoteControl`: one call at a time, which never blocks the show."""
+
+    def __init__(self) -> None:
+        self._control = serve.get_app_handle(NAME)
+        self._answer: Any = None  # of the call under way
+        self._keys: list[str] = []
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the next state can be sent."""
+        return self._answer is None
+
+    def send(self, show: bytes) -> None:
+        """Send the newest state, and ask for keys."""
+        self._answer = self._control.exchange.remote(show)
+
+    def read(self, seconds: float) -> str:
+        """The next key, or nothing if none comes within that time."""
+        if not self._keys and self._answer is None:
+            sleep(seconds)
+        elif not self._keys:
+            self._keys = self._receive(seconds)
+        return self._keys.pop(0) if self._keys else ""
+
+    def _receive(self, seconds: float) -> list[str]:
+        try:
+            keys: list[str] = self._answer.result(timeout_s=seconds)
+        except TimeoutError:
+            return []
+        except RayError:
+            keys = []  # the replica died with its keys; Serve starts another, which gets the state with the next call
+        self._answer = None
+        return keys

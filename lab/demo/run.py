@@ -1,0 +1,157 @@
+"""The whole system on one machine: a simulated mesh, sent over HTTP to a service that the demo starts.
+
+The terminal shows progress lines. The page of the service shows the mesh and has a panel with the controls.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event
+from typing import TYPE_CHECKING
+
+from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
+
+from lab.demo.browser import open_page
+from lab.demo.controls import Controls
+from lab.demo.document import encode, keys
+from lab.demo.lines import print_progress
+from lab.demo.play import play
+from lab.demo.state import MESH, DemoState, begin
+from lab.demo.story import Judgement
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from serve_app.api.client import Client
+from serve_app.metrics import PARTS_SCORED, PREDICTIONS
+from serve_app.settings import Settings, load
+
+if TYPE_CHECKING:
+    from lab.demo.remote_control import Line
+
+__all__ = ["demonstrate"]
+
+# On a slow or busy machine the demo is slow, but works.
+DEADLINE_SECONDS = 30.0
+PATIENCE_SECONDS = 10 * DEADLINE_SECONDS
+
+Wait = Callable[[str], AbstractContextManager[None]]
+
+
+def demonstrate(
+    console: Console,
+    wait: Wait,
+    *,
+    services: int,
+    seed: int,
+    once: bool,
+    speed: float,
+    browser: bool = False,
+    token: str | None = None,
+) -> Judgement | None:
+    """Start the service, play the demo, stop the service.
+
+    Args:
+        console: for the progress lines.
+        wait: shows what is being waited for, during a ``with`` block.
+        services: size of the mesh.
+        seed: of the mesh and of its events.
+        once: end after the first fault, without controls; otherwise run until SIGINT or SIGTERM.
+        speed: times real time after the warm-up; 0 is as fast as possible.
+        browser: open the page if there is a desktop; never with ``once``.
+        token: of the service, if the settings have a tokens file.
+
+    Returns:
+        The judgement on the first fault with ``once``; None if there was none.
+    """
+    from lab.demo.remote_control import Line, remote_control
+    from serve_app.app import start, stop  # imports Ray
+    from serve_app.runtime.lifetime import Lifetime
+
+    with wait("Simulating a mesh"):
+        simulator = Simulator(MeshSpec(services=services, seed=seed))
+        state = begin(simulator, seed, Controls(speed=speed))
+    console.print(f"Simulated mesh: {state.title}", soft_wrap=True)
+    began = time.perf_counter()
+    with TemporaryDirectory(prefix="tagae-demo-") as folder:
+        settings = _settings(Path(folder))
+        beside = {} if once else remote_control(keys(state), settings)
+        lifetime = Lifetime(partial(start, settings, beside), stop, [Path(folder)], interrupted=int(once))
+        with wait("Starting TAGAE on Ray Serve"):
+            url = lifetime.start()
+        judgement, status = None, 1
+        try:
+            console.print(f"TAGAE is ready at {url} after {time.perf_counter() - began:.0f} s", soft_wrap=True)
+            line = None if once else Line()
+            if line:
+                _announce(console, f"{url}/demo/#mesh={MESH}", browser)
+            with Client(
+                url, timeout_seconds=2 * DEADLINE_SECONDS, patience_seconds=PATIENCE_SECONDS, token=token
+            ) as client:
+                states = play(client, simulator, state, seed, line.read if line else _wait)
+                judgement = _follow(console, state, _publish(states, line), once, lifetime.ended)
+                if judgement and once:
+                    _print_work(console, client.metrics())
+            status = int(once and not (judgement and judgement.passed))
+        finally:
+            with wait("Stopping Ray Serve"):
+                lifetime.stop(status)
+        return judgement
+
+
+def _announce(console: Console, page: str, browser: bool) -> None:
+    """Print the address of the page, and open it."""
+    is_open = browser and console.is_terminal and open_page(page)
+    console.print(f"\n  {page}", style="bold", markup=False, soft_wrap=True)
+    opened = "The page is open in your browser." if is_open else "Open this page in a browser."
+    console.print(f"  {opened} Its buttons start faults and changes. Stop the demo with Ctrl-C.\n", soft_wrap=True)
+
+
+def _publish(states: Iterator[DemoState], line: "Line | None") -> Iterator[DemoState]:
+    """Send the states to the page, as often as it can take one, and pass them on."""
+    for state in states:
+        if line and line.is_free:
+            line.send(encode(state))
+        yield state
+
+
+def _settings(folder: Path) -> Settings:
+    """Settings of the demo: loopback, a free port, a temporary store."""
+    # One mesh needs one session and one ingress; fewer processes start sooner on two cores.
+    serve = {
+        "host": "127.0.0.1",
+        "port": 0,
+        "deadline_seconds": DEADLINE_SECONDS,
+        "session_replicas": 1,
+        "ingress_replicas": 1,
+    }
+    serve |= {"certificate_file": None, "key_file": None}  # they are for the name of the real service
+    return load(overrides={"serve": serve, "store": {"path": folder}})
+
+
+def _wait(seconds: float) -> str:
+    time.sleep(seconds)
+    return ""
+
+
+def _follow(
+    console: Console, state: DemoState, states: Iterator[DemoState], once: bool, ended: Event
+) -> Judgement | None:
+    """Print the progress until ``ended``; with ``once``, until the first judgement. Return the last judgement."""
+    for newer in states:
+        print_progress(console, state, newer)
+        state = newer
+        if ended.is_set() or (once and state.judgement):
+            break
+    return state.judgement
+
+
+def _print_work(console: Console, metrics: str) -> None:
+    """Print how much each replica did, as the service counted it."""
+    samples = [sample for family in text_string_to_metric_families(metrics) for sample in family.samples]
+    parts = {s.labels["scorer"]: s.value for s in samples if s.name == PARTS_SCORED.name}
+    verdicts = sum(s.value for s in samples if s.name == PREDICTIONS.name)
+    shares = ", ".join(f"{scorer} {count:.0f}" for scorer, count in sorted(parts.items()))
+    console.print(f"Parts scored by each replica: {shares}; verdicts: {verdicts:.0f}", soft_wrap=True)

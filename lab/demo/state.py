@@ -1,0 +1,231 @@
+"""The state of the demo, and what changes it: the story, a button, a verdict."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from lab.demo.controls import Controls, Option, apply_key, build_menu
+from lab.demo.story import (
+    PAUSE,
+    Chapter,
+    FaultFinding,
+    Judgement,
+    MeshEvent,
+    RaisedIncident,
+    event_text,
+    find_cause,
+    judge,
+    name_suspects,
+    start_of,
+    update_finding,
+    update_incidents,
+    used_up_services,
+)
+from lab.simulator.events.faults import Fault
+from lab.simulator.simulator import Simulator
+from serve_app.api.schemas.verdict import VerdictDocument
+
+MESH = "demo"
+WARM_UP = 70  # normal snapshots before the first event
+KEPT = 400  # verdicts and log entries
+CHANGE_SNAPSHOTS = 20  # for which a change counts as under way
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredSnapshot:
+    """One snapshot: its index, the verdict on it, and milliseconds from POST to verdict."""
+
+    index: int
+    verdict: VerdictDocument
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One line of progress.
+
+    Attributes:
+        snapshot: when it happened.
+        label: kind of line, one of ``lab.demo.lines.STYLES``.
+        text: for people.
+        event: that begins or ends, if one does.
+        secret: whether it gives a fault away.
+    """
+
+    snapshot: ScoredSnapshot
+    label: str
+    text: str
+    event: MeshEvent | None = None
+    secret: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DemoState:
+    """All that can be seen of the demo.
+
+    Attributes:
+        title: describes the mesh.
+        interval_seconds: between snapshots.
+        menu: the faults and changes that the buttons start.
+        controls: what the buttons have set.
+        chapter: the current chapter of the story; None while auto-play is off.
+        snapshots, log: the newest last.
+        events: all faults and changes so far, in the order of starting them.
+        raised: all alerts so far.
+        noticed: all notices so far; they raise no alert.
+        findings: one for each fault that has begun.
+        judgement: on the last chapter that has ended.
+        notice: answer to the last button.
+    """
+
+    title: str
+    interval_seconds: float
+    menu: tuple[Option, ...]
+    controls: Controls = field(default_factory=Controls)
+    chapter: Chapter | None = None
+    snapshots: tuple[ScoredSnapshot, ...] = ()
+    log: tuple[LogEntry, ...] = ()
+    events: tuple[MeshEvent, ...] = ()
+    raised: tuple[RaisedIncident, ...] = ()
+    noticed: tuple[RaisedIncident, ...] = ()
+    findings: tuple[FaultFinding, ...] = ()
+    judgement: Judgement | None = None
+    notice: str = ""
+
+    @property
+    def next_index(self) -> int:
+        """Return the index of the next snapshot."""
+        return self.snapshots[-1].index + 1 if self.snapshots else 0
+
+    def time_of(self, index: int) -> datetime | None:
+        """Return when a snapshot was taken, also one that is no longer kept; None if it is still to come."""
+        if index >= self.next_index:
+            return None
+        newest = self.snapshots[-1]
+        return newest.verdict.observed_at - timedelta(seconds=(newest.index - index) * self.interval_seconds)
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Return all faults so far."""
+        return tuple(event for event in self.events if isinstance(event, Fault))
+
+    @property
+    def visible_events(self) -> tuple[MeshEvent, ...]:
+        """Return the events without hidden faults."""
+        return tuple(event for event in self.events if not (self.controls.hidden and isinstance(event, Fault)))
+
+    @property
+    def visible_log(self) -> tuple[LogEntry, ...]:
+        """Return the log without lines that reveal a hidden fault."""
+        return tuple(entry for entry in self.log if not (entry.secret and self.controls.hidden))
+
+    @property
+    def used_up(self) -> frozenset[str]:
+        """Return the services that take no further event."""
+        return used_up_services(self.events)
+
+    @property
+    def busy(self) -> frozenset[str]:
+        """Return the services with an event under way."""
+        return frozenset(event.service for event in self.events if self.is_under_way(event))
+
+    def is_under_way(self, event: MeshEvent) -> bool:
+        """Return whether an event can show in the newest snapshot or the next one."""
+        end = event.end if isinstance(event, Fault) else event.at + CHANGE_SNAPSHOTS
+        return start_of(event) <= self.next_index <= end
+
+
+def begin(simulator: Simulator, seed: int, controls: Controls) -> DemoState:
+    """Return the state before the first snapshot."""
+    spec = simulator.spec
+    namespaces = len({name.split("/")[0] for name in simulator.node_ids})
+    calls = int((~simulator.mesh.topology.latent_calls).sum())
+    title = (
+        f"{spec.services:,} services in {namespaces} namespaces, {calls:,} calls, "
+        f"a snapshot every {spec.interval_seconds:.0f} s (seed {seed})"
+    )
+    return DemoState(title, spec.interval_seconds, build_menu(simulator.mesh, seed), controls)
+
+
+def advance_story(state: DemoState, plan: Iterator[Chapter]) -> DemoState:
+    """Return the state with the events that the story starts in the next snapshot."""
+    if not state.controls.story:
+        return replace(state, chapter=None)
+    chapter = state.chapter
+    if chapter is None or state.next_index == chapter.end:
+        start = chapter.end + PAUSE if chapter else max(WARM_UP, state.next_index)
+        possible = (new for new in plan if state.used_up.isdisjoint(event.service for event in new.events))
+        chapter = next(possible).shift(start, since=state.next_index)
+    due = (event for event in chapter.events if start_of(event) == state.next_index and event not in state.events)
+    return replace(state, chapter=chapter, events=(*state.events, *due))
+
+
+def press(state: DemoState, key: str) -> DemoState:
+    """Return the state after a button was pressed."""
+    controls, option = apply_key(state.controls, key, state.menu)
+    if option is None:
+        return replace(state, controls=controls, notice="")
+    if state.next_index < WARM_UP:
+        return replace(state, notice=f"Not yet: TAGAE learns this mesh from the first {WARM_UP} snapshots")
+    service = option.choose_service(state.controls.turn, state.busy, state.used_up)
+    if service is None:
+        return replace(state, notice=f"No service is left for another {option.words}")
+    event = option.start(service, state.next_index)
+    if controls.hidden and option.is_fault:
+        notice = "A mystery fault begins"
+    else:
+        notice = f"{event_text(event)} begins: {option.meaning}"
+    return replace(state, controls=controls, chapter=None, events=(*state.events, event), notice=notice)
+
+
+def add_verdict(state: DemoState, snapshot: ScoredSnapshot) -> DemoState:
+    """Return the state after one more verdict."""
+    verdict = snapshot.verdict
+    raised = update_incidents(state.raised, snapshot.index, verdict.alerts)
+    noticed = update_incidents(state.noticed, snapshot.index, verdict.notices)
+    new = (*raised[len(state.raised) :], *noticed[len(state.noticed) :])
+    log = [*_log_events(state, snapshot), *_log_incidents(new, snapshot)]
+    before = {finding.fault: finding for finding in state.findings}
+    begun = [before.get(fault, FaultFinding(fault)) for fault in state.faults if fault.start <= snapshot.index]
+    chapter, judgement = state.chapter, state.judgement
+    if chapter and snapshot.index == chapter.end - 1:
+        judgement = judge(chapter, raised, state.interval_seconds)
+        log.append(LogEntry(snapshot, "PASS" if judgement.passed else "FAIL", judgement.reason, secret=True))
+    return replace(
+        state,
+        controls=replace(state.controls, step=False),
+        snapshots=(*state.snapshots, snapshot)[-KEPT:],
+        log=(*state.log, *log)[-KEPT:],
+        raised=raised,
+        noticed=noticed,
+        findings=tuple(update_finding(finding, snapshot.index, verdict, state.interval_seconds) for finding in begun),
+        judgement=judgement,
+    )
+
+
+def is_false_alert(state: DemoState, raised: RaisedIncident) -> bool:
+    """Return whether an incident is about no fault."""
+    return find_cause(raised, state.faults, state.interval_seconds) is None
+
+
+def _log_events(state: DemoState, snapshot: ScoredSnapshot) -> Iterator[LogEntry]:
+    """Faults and changes that begin or end in this snapshot."""
+    if snapshot.index == 0:
+        yield LogEntry(snapshot, "learning", f"TAGAE learns this mesh from {WARM_UP} normal snapshots")
+    for event in state.events:
+        is_fault = isinstance(event, Fault)
+        if start_of(event) == snapshot.index:
+            label, expected = ("fault", "must raise an alert") if is_fault else ("change", "must not raise an alert")
+            yield LogEntry(snapshot, label, f"{event_text(event)}: {expected}", event, secret=is_fault)
+        if isinstance(event, Fault) and event.end == snapshot.index:
+            yield LogEntry(snapshot, "ended", event_text(event), event, secret=True)
+
+
+def _log_incidents(new: tuple[RaisedIncident, ...], snapshot: ScoredSnapshot) -> Iterator[LogEntry]:
+    for raised in new:
+        (incident,) = (one for one in snapshot.verdict.incidents if one.id == raised.incident)
+        if incident.is_notice:
+            yield LogEntry(snapshot, "notice", incident.headline)
+        else:
+            text = f"{incident.severity} incident, suspects {name_suspects(raised)}. {incident.headline}"
+            yield LogEntry(snapshot, "ALERT", text)

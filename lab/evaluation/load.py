@@ -1,0 +1,183 @@
+"""Reads labelled recordings and verdict files for ``lab.evaluation.measures``."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from lab.evaluation.measures.located import GRACE, LocatedFault
+from lab.evaluation.measures.series import MISSING, VerdictSeries, align_verdicts
+from lab.evaluation.measures.truth import GUARD, TICK, Form, GroundTruth, Span, ground_truth
+from model.verdict import Verdict
+from serve_app.api.codec import decode_verdict_line
+from serve_app.errors import BadRecording, BadVerdicts
+from serve_app.recordings.format import LabelledIncident
+from serve_app.recordings.reader import RecordingReader
+
+LOCATED = frozenset({"recovered", "affected", "candidates"})  # columns of labels that name the affected services
+UNMATCHED = 0.5  # share of snapshots without a verdict, above which the file belongs to another recording
+
+
+def read_truth(
+    path: Path, *, guard: timedelta | None = None, begin_after: timedelta = timedelta(0), name: str = ""
+) -> GroundTruth:
+    """Read the labels of a recording.
+
+    Args:
+        path: its folder.
+        guard: time after each incident in which alarms do not count; None: two minutes for streams, else none.
+        begin_after: time at the start of the recording that does not count.
+        name: by default the last two parts of the path.
+
+    Raises:
+        BadRecording: it cannot be read, or it has no labels.
+    """
+    reader = RecordingReader(path)
+    if not (path / "incidents.parquet").exists():
+        raise BadRecording(
+            f"recording {path}: expected incidents.parquet with the labels (a file without rows means no "
+            "incident), came none; label the recording"
+        )
+    times: list[datetime] = []
+    namespaces: dict[str, str] = {}
+    services: set[str] = set()
+    for snapshot in reader.snapshots():
+        times.append(snapshot.observed_at)
+        for known in snapshot.node_ids if not services.issuperset(snapshot.node_ids) else ():
+            services.add(known)
+            namespaces.setdefault(known.split("/", 1)[1], known.split("/", 1)[0])
+    if not times:
+        raise BadRecording(f"recording {path}: expected snapshots, came none; record it again")
+    incidents = reader.incidents()
+    form = form_of(incidents)
+    if guard is None:
+        guard = GUARD if form is Form.STREAM else timedelta(0)
+    try:
+        return ground_truth(
+            name or "/".join(path.resolve().parts[-2:]),
+            form,
+            times,
+            timedelta(seconds=reader.interval_seconds),
+            services,
+            [_span(incident, form, namespaces) for incident in incidents],
+            guard=guard,
+            unscored=[(_instant(a), _instant(b)) for a, b in reader.meta.get("unscored", ())],
+            faults=[located_fault(_row(incident)) for incident in incidents] if form is Form.LOCATED else (),
+            silences=[(_instant(one["start"]), _instant(one["end"])) for one in reader.meta.get("silences", ())],
+            begin=times[0] + begin_after,
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadRecording(f"recording {path}: {error}; correct incidents.parquet or meta.json") from error
+
+
+def form_of(incidents: Sequence[LabelledIncident]) -> Form:
+    """Return the form of a recording with these labels."""
+    if not incidents:
+        return Form.NORMAL
+    columns = incidents[0].details.keys()
+    if "segment_start" in columns:
+        return Form.SEGMENTS
+    if "normal_first" in columns:
+        return Form.CASES
+    return Form.LOCATED if columns >= LOCATED else Form.STREAM
+
+
+def located_fault(row: Mapping[str, Any]) -> LocatedFault:
+    """Build a fault from a row of incidents.parquet that names the affected services.
+
+    Raises:
+        KeyError: a column of located incidents is missing.
+    """
+    return LocatedFault(
+        start=row["start"],
+        end=row["end"],
+        recovered=row["recovered"] or row["end"],
+        culprit=f"{row['root_cause_namespace']}/{row['root_cause_service']}",
+        candidates=frozenset(row["candidates"] or ()),
+        affected=frozenset(row["affected"] or ()),
+        kind=row["kind"],
+        severity=str(row.get("severity", "")),
+        effect=_number(row.get("effect_sigmas")),
+        user_effect=_number(row.get("user_sigmas")),
+    )
+
+
+def read_verdicts(path: Path) -> Iterator[Verdict]:
+    """Yield the verdicts of a file, in its order.
+
+    Raises:
+        BadVerdicts: the file cannot be read, or a line is not a verdict.
+    """
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield _verdict(path, number, line)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadVerdicts(
+            f"verdicts {path}: expected a readable file of verdict lines, came {error}; name another"
+        ) from error
+
+
+def read_series(path: Path, truth: GroundTruth) -> VerdictSeries:
+    """Read a file of verdicts and match them with the snapshots of a recording.
+
+    Raises:
+        BadVerdicts: the file cannot be read, a line is not a verdict, or most snapshots have no verdict, so the file is
+            incomplete or belongs to another recording.
+    """
+    matched = align_verdicts(read_verdicts(path), truth)
+    missing = matched.status.count(MISSING)
+    if missing > UNMATCHED * len(truth.times):
+        raise BadVerdicts(
+            f"verdicts {path}: expected one for each of the {len(truth.times)} snapshots of {truth.name} "
+            f"({truth.instant(0).isoformat()} to {truth.instant(-1).isoformat()}), came none for {missing} of them and "
+            f"{matched.unplaced} about other times; name the file made from this recording, or score it again"
+        )
+    return matched
+
+
+def _verdict(path: Path, number: int, line: str) -> Verdict:
+    try:
+        return decode_verdict_line(line)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BadVerdicts(
+            f"verdicts {path}, line {number}: expected a JSON object with observed_at, status, mesh_score and "
+            f"suspects, came {line.strip()[:80]!r} ({error!r}); write it as `tagae score` does"
+        ) from error
+
+
+def _span(incident: LabelledIncident, form: Form, namespaces: Mapping[str, str]) -> Span:
+    details = incident.details
+    service = incident.root_cause_service
+    namespace = details.get("root_cause_namespace") or namespaces.get(service or "", "?")
+    located = form is Form.LOCATED
+    return Span(
+        start=incident.start,
+        end=incident.end - TICK if located else incident.end,  # the label is the first instant without the fault
+        kind=incident.kind,
+        culprit=f"{namespace}/{service}" if service else None,
+        symptom=str(details.get("symptom_metric") or ""),
+        segment=(details["segment_start"], details["segment_end"]) if form is Form.SEGMENTS else None,
+        guarded_until=(details["recovered"] or incident.end) + GRACE if located else None,
+    )
+
+
+def _row(incident: LabelledIncident) -> dict[str, Any]:
+    return {
+        **incident.details,
+        "start": incident.start,
+        "end": incident.end,
+        "kind": incident.kind,
+        "root_cause_service": incident.root_cause_service,
+    }
+
+
+def _number(value: Any) -> float:
+    """A number of a label; NaN if the label has none."""
+    return float("nan") if value is None else float(value)
+
+
+def _instant(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -1,0 +1,290 @@
+"""Alerts on large meshes compared with located faults: recall, location, delay, and false alerts.
+
+Notices raise no alert. They are judged by the same rules, apart from alerts and together with them.
+
+One incident id is one alert. An alert is true for a fault if it begins in time, from one step before the fault's start
+to ``GRACE`` after its recovery, and names, as suspect or affected, a service that the fault affects or that may be its
+root cause. Every other alert is false. By time alone, any alarm in a large mesh would look right.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from lab.evaluation.measures.intervals import Estimate, bursty_rate, share
+from lab.evaluation.measures.ranking import place, within
+
+GRACE = timedelta(minutes=2)
+BANDS = (5.0, 20.0, 100.0)  # bounds of the bands of effect, sigmas
+USERS_SUFFER = 5.0  # least effect on errors or latencies, sigmas
+BLOCK = timedelta(minutes=15)  # false alerts come in bursts, so their rate is resampled in blocks
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRecord:
+    """One alert: an incident as a person receives it.
+
+    Attributes:
+        id: of the incident.
+        begin: first snapshot that has it.
+        suspects: best first.
+        affected: services that deviate.
+    """
+
+    id: str
+    begin: datetime
+    suspects: tuple[str, ...]
+    affected: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedFault:
+    """A fault and where it shows.
+
+    Attributes:
+        start, end: the first instant with it and the first without.
+        recovered: the first instant without symptoms, not before ``end``.
+        culprit: node id.
+        candidates: services that may rightly be named as root cause.
+        affected: services with symptoms.
+        kind, severity: as injected.
+        effect: the largest deviation from the same run without the fault, in sigmas.
+        user_effect: the same of errors and latencies alone.
+    """
+
+    start: datetime
+    end: datetime
+    recovered: datetime
+    culprit: str
+    candidates: frozenset[str]
+    affected: frozenset[str]
+    kind: str
+    severity: str = ""
+    effect: float = float("nan")
+    user_effect: float = float("nan")
+
+    @property
+    def harms_resources_only(self) -> bool:
+        """Whether the fault is known to affect no errors and latencies. A notice is the right answer then."""
+        return self.user_effect < USERS_SUFFER
+
+    @property
+    def blamable(self) -> frozenset[str]:
+        """The root cause and the services that cannot be distinguished from it."""
+        return self.candidates | {self.culprit}
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedRun:
+    """One run under one detector: its alerts and the faults in it.
+
+    Attributes:
+        pages: the alerts.
+        faults: the faults.
+        step: between two snapshots.
+        begin, end: of the evaluated time; the end is excluded.
+        notices: incidents that raised no alert.
+    """
+
+    pages: tuple[AlertRecord, ...]
+    faults: tuple[LocatedFault, ...]
+    step: timedelta
+    begin: datetime
+    end: datetime
+    notices: tuple[AlertRecord, ...] = ()
+
+    def with_notices_alone(self) -> "LocatedRun":
+        """Return the run as if the notices were its alerts."""
+        return replace(self, pages=self.notices, notices=())
+
+    def with_notices_as_alerts(self) -> "LocatedRun":
+        """Return the run as if every incident raised an alert. An incident that was both counts once, from its first
+        snapshot."""
+        latest_first = sorted((*self.pages, *self.notices), key=lambda record: record.begin, reverse=True)
+        return replace(self, pages=tuple({record.id: record for record in latest_first}.values()), notices=())
+
+
+@dataclass(frozen=True, slots=True)
+class FaultOutcome:
+    """The outcome of a fault.
+
+    Attributes:
+        fault: the fault.
+        page: its first true alert; None: not found.
+        delay: of the alert; one step early counts as no delay.
+        place: rank of the root cause in the alert; None: not named.
+        blamed: rank of the first service that may rightly be named; None: not named.
+    """
+
+    fault: LocatedFault
+    page: AlertRecord | None
+    delay: timedelta | None
+    place: int | None
+    blamed: int | None
+
+    @property
+    def cluster(self) -> tuple[str, str]:
+        """Key of the bootstrap clusters: faults of one root cause and kind are not independent."""
+        return self.fault.culprit, self.fault.kind
+
+
+@dataclass(frozen=True, slots=True)
+class FaultMetrics:
+    """Metrics of some faults.
+
+    Attributes:
+        recall: share found.
+        delay_seconds: median.
+        top1, top3: share of the found ones whose alert names the root cause first, and among the first three.
+        blamed1, blamed3: the same for any service that may rightly be named.
+    """
+
+    recall: Estimate
+    delay_seconds: float | None
+    top1: Estimate
+    top3: Estimate
+    blamed1: Estimate
+    blamed3: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedMetrics:
+    """Metrics of one detector over some runs.
+
+    Attributes:
+        outcomes: of each fault.
+        overall, by_kind, by_severity, by_effect: of the faults; ``by_effect`` in bands of sigmas.
+        resources_only: of the faults that harm resources only.
+        pages, false_pages: number of alerts, and of false ones.
+        false_pages_an_hour: over all evaluated time.
+        pages_a_found_fault: true alerts over faults found; one is right, more means that one fault has several
+            incidents. None if no fault is found.
+    """
+
+    outcomes: tuple[FaultOutcome, ...]
+    overall: FaultMetrics
+    by_kind: dict[str, FaultMetrics]
+    by_severity: dict[str, FaultMetrics]
+    by_effect: dict[str, FaultMetrics]
+    resources_only: FaultMetrics
+    pages: int
+    false_pages: int
+    false_pages_an_hour: Estimate
+    pages_a_found_fault: float | None
+
+
+def is_true(page: AlertRecord, fault: LocatedFault, step: timedelta) -> bool:
+    """Return whether the alert matches this fault in time and in location."""
+    in_time = fault.start - step <= page.begin <= fault.recovered + GRACE
+    return in_time and _touch({*page.suspects, *page.affected}, fault.affected | fault.blamable)
+
+
+def fault_outcomes(run: LocatedRun) -> list[FaultOutcome]:
+    """Return the outcome of each fault."""
+    pages = sorted(run.pages, key=lambda page: page.begin)
+    return [_outcome(fault, next((p for p in pages if is_true(p, fault, run.step)), None)) for fault in run.faults]
+
+
+def false_pages(run: LocatedRun) -> tuple[AlertRecord, ...]:
+    """Return the alerts that match no fault."""
+    return tuple(page for page in run.pages if not any(is_true(page, f, run.step) for f in run.faults))
+
+
+def added_by_churn(run: LocatedRun, control: LocatedRun) -> tuple[AlertRecord, ...]:
+    """Return the false alerts that the muted control, the same run without benign changes, does not have.
+
+    The control has an alert if one of its false alerts begins within ``GRACE`` and names a service in common.
+    """
+    others = false_pages(control)
+
+    def is_known(page: AlertRecord) -> bool:
+        return any(
+            abs(page.begin - other.begin) <= GRACE
+            and _touch({*page.suspects, *page.affected}, {*other.suspects, *other.affected})
+            for other in others
+        )
+
+    return tuple(page for page in false_pages(run) if not is_known(page))
+
+
+def located_metrics(located_runs: Iterable[LocatedRun]) -> LocatedMetrics:
+    """Compute the metrics over runs.
+
+    Intervals are bootstrapped over faults, or over pairs of root cause and kind if that is wider, and over blocks of
+    time for false alerts.
+    """
+    runs = list(located_runs)
+    found = [outcome for run in runs for outcome in fault_outcomes(run)]
+    pages, false = sum(len(run.pages) for run in runs), sum(len(false_pages(run)) for run in runs)
+    hits = sum(outcome.page is not None for outcome in found)
+    return LocatedMetrics(
+        outcomes=tuple(found),
+        overall=fault_metrics(found),
+        by_kind=_apart(found, lambda fault: fault.kind),
+        by_severity=_apart(found, lambda fault: fault.severity),
+        by_effect=_apart(found, lambda fault: band(fault.effect)),
+        resources_only=fault_metrics([outcome for outcome in found if outcome.fault.harms_resources_only]),
+        pages=pages,
+        false_pages=false,
+        false_pages_an_hour=_rate(runs),
+        pages_a_found_fault=(pages - false) / hits if hits else None,
+    )
+
+
+def fault_metrics(found: Sequence[FaultOutcome]) -> FaultMetrics:
+    """Compute the metrics of some faults."""
+    hits = [o for o in found if o.page is not None]
+    clusters = [o.cluster for o in hits]
+    delays = [o.delay.total_seconds() for o in hits if o.delay is not None]
+
+    def place_share(places: Iterable[int | None], first: int) -> Estimate:
+        return share([within(place, first) for place in places], clusters)
+
+    return FaultMetrics(
+        share([o.page is not None for o in found], [o.cluster for o in found]),
+        float(np.median(delays)) if delays else None,
+        *(place_share((o.place for o in hits), first) for first in (1, 3)),
+        *(place_share((o.blamed for o in hits), first) for first in (1, 3)),
+    )
+
+
+def band(effect: float) -> str:
+    """Return the band of an effect in sigmas."""
+    if np.isnan(effect):
+        return "unknown"
+    place = int(np.searchsorted(BANDS, effect, side="right"))
+    if place == 0:
+        return f"below {BANDS[0]:g}"
+    return f"{BANDS[place - 1]:g} to {BANDS[place]:g}" if place < len(BANDS) else f"from {BANDS[-1]:g}"
+
+
+def _outcome(fault: LocatedFault, page: AlertRecord | None) -> FaultOutcome:
+    if page is None:
+        return FaultOutcome(fault, None, None, None, None)
+    blamed = next((i for i, name in enumerate(page.suspects, 1) if name in fault.blamable), None)
+    delay = max(timedelta(0), page.begin - fault.start)
+    return FaultOutcome(fault, page, delay, place(fault.culprit, page.suspects), blamed)
+
+
+def _apart(found: Sequence[FaultOutcome], key: Callable[[LocatedFault], str]) -> dict[str, FaultMetrics]:
+    names = sorted({key(outcome.fault) for outcome in found})
+    return {name: fault_metrics([o for o in found if key(o.fault) == name]) for name in names}
+
+
+def _touch(one: Iterable[str], other: Iterable[str]) -> bool:
+    return not set(one).isdisjoint(other)
+
+
+def _rate(runs: Sequence[LocatedRun]) -> Estimate:
+    """Return false alerts per hour."""
+    counts: list[int] = []
+    hours: list[float] = []
+    for run in runs:
+        blocks = max(1, -(-(run.end - run.begin) // BLOCK))
+        at = [min(max((page.begin - run.begin) // BLOCK, 0), blocks - 1) for page in false_pages(run)]
+        counts += np.bincount(at, minlength=blocks).tolist() if at else [0] * blocks
+        ends = [min(run.begin + (i + 1) * BLOCK, run.end) for i in range(blocks)]
+        hours += [(end - run.begin - i * BLOCK) / timedelta(hours=1) for i, end in enumerate(ends)]
+    return bursty_rate(np.array(counts, np.float64), np.array(hours, np.float64))

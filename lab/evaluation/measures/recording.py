@@ -1,0 +1,265 @@
+"""One detector on one recording: the outcome of each incident, and counts of everything else."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lab.evaluation.measures.alarms import (
+    BUDGETS,
+    SECONDS_PER_DAY,
+    AlarmCount,
+    chance_of_finding,
+    delays,
+    false_alarms,
+    found_at_budgets,
+    found_in_segments,
+    onsets,
+)
+from lab.evaluation.measures.curves import auroc, average_precision, vus_pr
+from lab.evaluation.measures.located import LocatedRun, false_pages, is_true
+from lab.evaluation.measures.ranking import place, place_of_twin
+from lab.evaluation.measures.series import MISSING, VerdictSeries
+from lab.evaluation.measures.truth import FAULT, NORMAL, TAIL, Flags, Floats, Form, GroundTruth, Span, microseconds
+from model.verdict import Status
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentOutcome:
+    """The outcome of one incident.
+
+    Attributes:
+        span: its label.
+        delay: snapshots until it was found; None: not found.
+        onset: whether an alarm event began in it.
+        by_chance: probability of finding it with random alarms.
+        cold: whether the detector was warming up all the time.
+        place, twin_place: rank of the root cause among the suspects, from 1; None: not named.
+        scores: in it, ``[K]``.
+        at_budget, at_budget_with_tail: whether it is found with at most so many strict false-alarm events; the same
+            with the tail as normal time.
+    """
+
+    span: Span
+    delay: int | None
+    onset: bool
+    by_chance: float
+    cold: bool
+    place: int | None
+    twin_place: int | None
+    scores: Floats
+    at_budget: Mapping[int, bool] = field(default_factory=dict)
+    at_budget_with_tail: Mapping[int, bool] = field(default_factory=dict)
+
+    @property
+    def found(self) -> bool:
+        """Whether an alarm was on in its window."""
+        return self.delay is not None
+
+    @property
+    def cluster(self) -> tuple[str | None, str]:
+        """Key of the bootstrap clusters: incidents of one root cause and kind are not independent."""
+        return self.span.culprit, self.span.kind
+
+
+@dataclass(frozen=True, slots=True)
+class FaultFree:
+    """Time without faults: days, alerts in it, and the budget of alerts for it."""
+
+    days: float
+    pages: int
+    promised: float
+
+
+@dataclass(frozen=True, slots=True)
+class SilentTime:
+    """Time in which telemetry was missing by plan: hours, and the alerts and notices in it that match no fault."""
+
+    hours: float
+    false_pages: int
+    false_notices: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingResult:
+    """One detector on one recording.
+
+    Attributes:
+        recording, form, snapshots, services: what was evaluated.
+        status: number of snapshots for each status.
+        notes: remarks for the reader.
+        outcomes: one per incident.
+        normal_scores: of labelled normal snapshots, ``[M]``.
+        auroc, average_precision: of the labelled span.
+        vus_pr, auroc_against_tail: of streams.
+        labelled, tail: false alarms in labelled normal time, and after the last incident.
+        first_row_alarms, first_rows_cold: alarms on the normal rows of segments, and how many rows are no evidence.
+        probabilities, incident: of the snapshots that are normal or faulty and were scored, ``[S]``.
+        fault_free: alerts in time without faults.
+        silent_time: alerts while telemetry was missing; None if it never was.
+        run: its alerts, if they are located or there is no incident.
+    """
+
+    recording: str
+    form: Form
+    snapshots: int
+    services: int
+    status: Counter[str]
+    notes: tuple[str, ...]
+    outcomes: tuple[IncidentOutcome, ...]
+    normal_scores: Floats
+    auroc: float | None
+    average_precision: float | None
+    vus_pr: float | None
+    auroc_against_tail: float | None
+    labelled: AlarmCount | None
+    tail: AlarmCount | None
+    first_row_alarms: tuple[bool, ...]
+    first_rows_cold: int
+    probabilities: Floats
+    incident: Flags
+    fault_free: FaultFree | None
+    silent_time: SilentTime | None
+    run: LocatedRun | None
+
+
+def evaluate_recording(truth: GroundTruth, series: VerdictSeries, pages_per_day: float) -> RecordingResult:
+    """Evaluate one detector on one recording.
+
+    Args:
+        truth: of the recording.
+        series: its verdicts.
+        pages_per_day: budget of false alerts for a mesh of this size.
+    """
+    alarm, score = series.alarm, series.score
+    normal = truth.labels == NORMAL
+    timed = truth.form in (Form.STREAM, Form.LOCATED)
+    faulty_scores, normal_scores = score[truth.labels == FAULT], score[normal]
+    if truth.form is Form.SEGMENTS and np.ptp(normal_scores) == 0:
+        normal_scores = normal_scores[:0]
+    scored = (truth.labels == FAULT) | normal if timed or truth.form is Form.NORMAL else np.zeros_like(alarm)
+    scored &= series.on_duty & ~np.isnan(series.probability)
+    ranked = truth.form is not Form.CASES
+    run = located_run(truth, series) if truth.form in (Form.LOCATED, Form.NORMAL) else None
+    return RecordingResult(
+        recording=truth.name,
+        form=truth.form,
+        snapshots=len(truth.times),
+        services=len(truth.services),
+        status=Counter(series.status),
+        notes=_notes(truth, series),
+        outcomes=_outcomes(truth, series),
+        normal_scores=normal_scores,
+        auroc=auroc(faulty_scores, normal_scores) if ranked else None,
+        average_precision=average_precision(faulty_scores, normal_scores) if ranked else None,
+        vus_pr=_vus_pr(truth, score) if timed else None,
+        auroc_against_tail=auroc(faulty_scores, score[truth.labels == TAIL]),
+        labelled=_labelled_false_alarms(truth, series),
+        tail=false_alarms(truth, alarm, truth.labels == TAIL) if truth.form is Form.STREAM else None,
+        first_row_alarms=tuple(alarm[truth.first_rows].tolist()),
+        first_rows_cold=int((~series.on_duty[truth.first_rows]).sum()),
+        probabilities=series.probability[scored],
+        incident=truth.labels[scored] == FAULT,
+        fault_free=_fault_free(truth, series, pages_per_day),
+        silent_time=_silent_time(truth, series, run) if run is not None and truth.silent.any() else None,
+        run=run,
+    )
+
+
+def located_run(truth: GroundTruth, series: VerdictSeries) -> LocatedRun:
+    """Return the alerts in the evaluated time: from the first verdict after the warm-up, if there is one."""
+    duty = np.flatnonzero(series.on_duty)
+    end = truth.instant(len(truth.times) - 1) + truth.step
+    begin = max(truth.begin, truth.instant(int(duty[0]))) if len(duty) else end
+    pages, notices = (
+        tuple(record for record in records if record.begin >= begin) for records in (series.pages, series.notices)
+    )
+    return LocatedRun(pages, truth.faults, truth.step, begin, end, notices)
+
+
+def _outcomes(truth: GroundTruth, series: VerdictSeries) -> tuple[IncidentOutcome, ...]:
+    alarm, score = series.alarm, series.score
+    late, onset, chance = delays(truth, alarm), onsets(truth, alarm), chance_of_finding(truth, alarm)
+    budgets: Mapping[int, tuple[bool, ...]] = {}
+    with_tail: Mapping[int, tuple[bool, ...]] = {}
+    normal = truth.labels == NORMAL
+    if truth.form is Form.STREAM:
+        budgets = found_at_budgets(truth, score, normal)
+        with_tail = found_at_budgets(truth, score, normal | (truth.labels == TAIL))
+    if truth.form is Form.SEGMENTS and np.ptp(score[normal]) > 0:
+        budgets = found_in_segments(truth, score)
+    outcomes = []
+    for i, window in enumerate(truth.windows):
+        suspects = series.suspects_in(window)
+        outcomes.append(
+            IncidentOutcome(
+                span=window.span,
+                delay=late[i],
+                onset=onset[i],
+                by_chance=chance[i],
+                cold=all(series.status[at] == Status.WARMING_UP for at in window.wide),
+                place=place(window.span.culprit, suspects),
+                twin_place=place_of_twin(window.span.culprit, suspects),
+                scores=score[window.inside],
+                at_budget={budget: budgets[budget][i] for budget in BUDGETS if budgets},
+                at_budget_with_tail={budget: with_tail[budget][i] for budget in BUDGETS if with_tail},
+            )
+        )
+    return tuple(outcomes)
+
+
+def _labelled_false_alarms(truth: GroundTruth, series: VerdictSeries) -> AlarmCount | None:
+    """Count false alarms by time. In a large mesh time alone says nothing, and segments have no time."""
+    if truth.form is Form.STREAM:
+        return false_alarms(truth, series.alarm, truth.labels == NORMAL)
+    if truth.form is Form.NORMAL:
+        return false_alarms(truth, series.alarm, (truth.labels == NORMAL) & series.on_duty)
+    return None
+
+
+def _vus_pr(truth: GroundTruth, score: Floats) -> float | None:
+    span = truth.labels != TAIL
+    place_in_span = np.where(span, np.cumsum(span) - 1, -1)
+    windows = [place_in_span[window.inside] for window in truth.windows]
+    return vus_pr(score[span], [window[window >= 0] for window in windows])
+
+
+def _fault_free(truth: GroundTruth, series: VerdictSeries, pages_per_day: float) -> FaultFree | None:
+    if truth.form in (Form.SEGMENTS, Form.CASES):
+        return None
+    free = (truth.labels == NORMAL) & series.on_duty
+    times = set(truth.times[free].tolist())
+    pages = [
+        page
+        for page in series.pages
+        if microseconds(page.begin) in times and not any(is_true(page, fault, truth.step) for fault in truth.faults)
+    ]
+    days = float(free.sum()) * truth.step.total_seconds() / SECONDS_PER_DAY
+    return FaultFree(days, len(pages), days * pages_per_day)
+
+
+def _silent_time(truth: GroundTruth, series: VerdictSeries, run: LocatedRun) -> SilentTime:
+    judged = truth.silent & series.on_duty & (truth.times >= microseconds(run.begin))
+    times = set(truth.times[judged].tolist())
+    pages, notices = (
+        sum(microseconds(record.begin) in times for record in false_pages(of)) for of in (run, run.with_notices_alone())
+    )
+    return SilentTime(float(judged.sum()) * truth.step.total_seconds() / 3600, pages, notices)
+
+
+def _notes(truth: GroundTruth, series: VerdictSeries) -> tuple[str, ...]:
+    notes = []
+    if missing := series.status.count(MISSING):
+        notes.append(f"{missing} snapshots have no verdict: lowest score, no alarm")
+    if series.unplaced:
+        notes.append(f"{series.unplaced} verdicts belong to no snapshot and are left out")
+    unknown = sum(window.span.culprit not in truth.services for window in truth.windows)
+    if unknown:
+        notes.append(f"{unknown} incidents have a culprit that is not among the services, so no detector can name it")
+    cold = int((~series.on_duty[truth.first_rows]).sum())
+    if cold:
+        notes.append(f"{cold} of {len(truth.first_rows)} normal rows are warming up: no evidence of silence")
+    if truth.form is Form.SEGMENTS and np.ptp(series.score[truth.first_rows]) == 0:
+        notes.append("scores of the normal rows are all alike: AUROC, precision and recall at a budget say nothing")
+    return tuple(notes)

@@ -1,0 +1,380 @@
+"""Faults with a known culprit: how each changes the physics of the mesh. Symptoms follow from the simulation."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from lab.simulator.events.traffic import entries_of
+from lab.simulator.mesh.topology import Ints
+from lab.simulator.physics.propagation import Conditions, MeshPhysics
+from lab.simulator.physics.queueing import Floats
+
+FaultKind = Literal[
+    "latency_injection",
+    "error_burst",
+    "retry_storm",
+    "partial_partition",
+    "slow_leak",
+    "cpu_saturation",
+    "disappearance",
+    "misroute",
+    "hub_degradation",
+    "grey_edge",
+    "traffic_loss",
+    "traffic_surge",
+]
+Level = Literal["minor", "major", "critical"]
+LEVELS: tuple[Level, ...] = ("minor", "major", "critical")
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSpec:
+    """One kind of fault.
+
+    Attributes:
+        sizes: severity at each of ``LEVELS``.
+        metric: metric that shows the fault, at the culprit or at the calls into it.
+        words: description for people.
+        share: whether the severity is a share, 0 to 1.
+    """
+
+    sizes: tuple[float, float, float]
+    metric: str
+    words: str
+    share: bool = True
+
+    @property
+    def levels(self) -> dict["Level", float]:
+        """Size of each level; a fault with only one size is critical."""
+        return dict(zip(LEVELS, self.sizes, strict=True)) if len(set(self.sizes)) > 1 else {"critical": self.sizes[-1]}
+
+
+CATALOGUE: dict[FaultKind, FaultSpec] = {
+    "latency_injection": FaultSpec(
+        (0.5, 3.0, 10.0),
+        "p50_latency",
+        "each request takes longer by so many times the usual median, without CPU work: a slow disk, a lock",
+        share=False,
+    ),
+    "error_burst": FaultSpec((0.03, 0.3, 0.8), "error_rate", "a share of requests fails"),
+    "retry_storm": FaultSpec(
+        (1.0, 6.0, 10.0),
+        "requests_per_second",
+        "the culprit times out at its callees' usual median and retries so many times, without a retry budget",
+        share=False,
+    ),
+    "partial_partition": FaultSpec(
+        (0.05, 0.4, 0.9), "error_rate", "a share of requests from every other caller does not reach the service"
+    ),
+    "slow_leak": FaultSpec(
+        (0.15, 0.5, 0.8),
+        "memory_utilization",
+        "memory use rises by this share; near the limit, garbage collection slows the service",
+    ),
+    "cpu_saturation": FaultSpec(
+        (0.3, 0.6, 0.8), "cpu_utilization", "a process outside the mesh takes a share of the host's CPU"
+    ),
+    "disappearance": FaultSpec((1.0, 1.0, 1.0), "request_rate", "the service disappears without a planned change"),
+    "misroute": FaultSpec(
+        (0.2, 0.6, 1.0),
+        "requests_per_second",
+        "two callers swap a share of their calls: each reaches the other's callee",
+    ),
+    "hub_degradation": FaultSpec(
+        (0.75, 1.0, 1.3),
+        "p99_latency",
+        "a shared service loses capacity until its utilisation is this high",
+        share=False,
+    ),
+    "grey_edge": FaultSpec(
+        (0.5, 4.0, 15.0),
+        "p50_latency",
+        "one call takes longer by so many times its callee's median and loses some requests; both services are healthy",
+        share=False,
+    ),
+}
+# Outside the random mix, so that plans of all other kinds stay the same: a person schedules them.
+TRAFFIC: dict[FaultKind, FaultSpec] = {
+    "traffic_loss": FaultSpec((0.5, 0.8, 1.0), "request_rate", "a share of the requests from outside does not arrive"),
+    "traffic_surge": FaultSpec(
+        (2.0, 4.0, 6.0), "request_rate", "so many times the usual requests arrive from outside", share=False
+    ),
+}
+KINDS: tuple[FaultKind, ...] = tuple(CATALOGUE)
+SPECS: dict[FaultKind, FaultSpec] = CATALOGUE | TRAFFIC
+DEFAULT_SEVERITY: dict[FaultKind, float] = {kind: known.sizes[1] for kind, known in SPECS.items()}
+UNLIMITED = 1e9
+GREY_LOSS = 0.02  # share of attempts that a grey edge loses per median that it adds, at most a quarter
+NEARLY_FULL = 0.8  # memory use above which garbage collection takes time
+COLLECTION_SLOWDOWN = 4.0  # extra work at full memory, as a factor
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault at one service, the culprit.
+
+    Attributes:
+        kind: kind of fault; see ``CATALOGUE`` and ``TRAFFIC``.
+        service: node id of the culprit; for a grey edge the callee, for a misroute one of the callers, for a fault of
+            traffic an entry point.
+        start, end: the fault is active in the snapshots start <= index < end.
+        severity: None for the default of its kind.
+        other: second service of a grey edge (the caller) or of a misroute (the other caller). Empty for the busiest
+            caller, or for the caller whose call can be swapped. For a fault of traffic its scope, ``*`` for the mesh or
+            ``namespace/*``; empty for the entry point alone.
+    """
+
+    kind: FaultKind
+    service: str
+    start: int
+    end: int
+    severity: float | None = None
+    other: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in SPECS:
+            raise ValueError(f"kind: expected one of {', '.join(SPECS)}, got {self.kind!r}")
+        if self.start >= self.end:
+            raise ValueError(f"end: expected a snapshot after start {self.start}, came {self.end}")
+        if self.severity is None:
+            object.__setattr__(self, "severity", DEFAULT_SEVERITY[self.kind])
+        share = SPECS[self.kind].share
+        if self.size <= 0 or (share and self.size > 1):
+            expected = "a share above 0 up to 1" if share else "a number above 0"
+            raise ValueError(f"severity: expected {expected} for {self.kind}, came {self.size}")
+
+    @property
+    def size(self) -> float:
+        """The effective severity."""
+        return DEFAULT_SEVERITY[self.kind] if self.severity is None else self.severity
+
+    @property
+    def level(self) -> Level:
+        """The highest of ``LEVELS`` whose size it reaches; ``minor`` if it reaches none."""
+        reached = sum(self.size >= 0.99 * size for size in SPECS[self.kind].sizes)
+        return LEVELS[max(0, reached - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class _ActiveFault:
+    """A fault in one tick: positions of culprit and other service (-1: none), and the elapsed share of its duration."""
+
+    mesh: MeshPhysics
+    fault: Fault
+    at: int
+    other: int
+    progress: float
+
+
+def apply_faults(
+    faults: Sequence[Fault], index: int, mesh: MeshPhysics, position: Mapping[str, int], now: Conditions
+) -> Conditions:
+    """Apply the active faults to the conditions of one tick."""
+    for fault in faults:
+        if fault.start <= index < fault.end:
+            progress = (index - fault.start + 1) / (fault.end - fault.start)
+            other = position[fault.other] if fault.other and fault.kind not in TRAFFIC else -1
+            now = _EFFECTS[fault.kind](_ActiveFault(mesh, fault, position[fault.service], other, progress), now)
+    return now
+
+
+def candidates(mesh: MeshPhysics, kind: FaultKind, minimum_rate: float = 5.0) -> Ints:
+    """Positions of services at which a fault of this kind has an effect; empty if there is none.
+
+    All need traffic, and faults of traffic need an entry point. The culprit of a retry storm also needs a callee that
+    it can nearly overload. It must not be able to take down a shared service or the entry of a third of the traffic,
+    because the whole mesh would fail. If no service qualifies, any service with calls is a candidate.
+    """
+    topology = mesh.topology
+    busy = mesh.usual_rate >= min(minimum_rate, float(mesh.usual_rate.max()))
+    if kind in TRAFFIC:
+        return np.flatnonzero((mesh.services.entry > 0) & ~topology.latent)
+    if kind == "retry_storm":
+        return _storm_candidates(mesh, busy)
+    callers = np.bincount(topology.destination, ~topology.latent_calls, len(busy))
+    if kind == "hub_degradation":
+        return np.flatnonzero(busy & (topology.shared | (callers >= max(3.0, np.quantile(callers, 0.95)))))
+    if kind in ("grey_edge", "disappearance"):
+        return np.flatnonzero(busy & (callers >= 1))
+    if kind == "partial_partition":
+        return np.flatnonzero(busy & (callers >= 2))
+    if kind == "misroute":
+        return np.unique(topology.source[mesh.misroutes[:, 0]])
+    if kind == "cpu_saturation":
+        return np.flatnonzero(busy & (mesh.usual_utilisation > 0.1))
+    return np.flatnonzero(busy)
+
+
+def possible_culprits(mesh: MeshPhysics, position: Mapping[str, int], fault: Fault) -> Ints:
+    """Positions of all correct culprits: the culprit, and services that telemetry cannot tell from it."""
+    at = position[fault.service]
+    topology = mesh.topology
+    if fault.kind == "misroute":
+        calls = mesh.misroutes[_misroute_row(mesh, at, position.get(fault.other, -1))]
+        return np.unique(np.concatenate([topology.source[calls], topology.destination[calls]]))
+    if fault.kind == "grey_edge":
+        return np.unique([at, topology.source[_grey_call(mesh, at, position.get(fault.other, -1))]])
+    if fault.kind in TRAFFIC:
+        return np.flatnonzero(entries_of(topology, fault.other or fault.service))
+    if fault.kind == "partial_partition":
+        return np.unique(np.append(topology.source[_partitioned_calls(mesh, at)], at))
+    return np.array([at])
+
+
+def _storm_candidates(mesh: MeshPhysics, busy: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
+    topology = mesh.topology
+    source, to = topology.source, topology.destination
+    flow = mesh.usual_rate[source] * topology.calls_per_request * ~topology.latent_calls
+    share = flow / np.maximum(mesh.usual_rate[to], 1e-9)
+    storm_load = mesh.usual_utilisation[to] * (1.0 + DEFAULT_SEVERITY["retry_storm"] * share)
+    reach = np.zeros(len(mesh.usual_rate))
+    np.maximum.at(reach, source, storm_load)
+    harm = np.zeros_like(reach)
+    np.maximum.at(harm, source, np.where(topology.shared[to], storm_load, 0.0))
+    main_door = mesh.services.entry > mesh.services.entry.sum() / 3.0
+    able = busy & (reach > 0) if (busy & (reach > 0)).any() else reach > 0
+    harmless = able & (harm < 0.9) & ~main_door
+    able = harmless if harmless.any() else able
+    return np.flatnonzero(able & (reach >= min(0.9, float(reach[able].max()))))
+
+
+def _delay(active: _ActiveFault, now: Conditions) -> Conditions:
+    extra = active.fault.size * active.mesh.usual_p50[active.at]
+    return replace(now, injected_delay=_with(now.injected_delay, active.at, now.injected_delay[active.at] + extra))
+
+
+def _fail(active: _ActiveFault, now: Conditions) -> Conditions:
+    errors = 1.0 - (1.0 - now.injected_errors[active.at]) * (1.0 - active.fault.size)
+    return replace(now, injected_errors=_with(now.injected_errors, active.at, errors))
+
+
+def _storm(active: _ActiveFault, now: Conditions) -> Conditions:
+    calls = active.mesh.topology.source == active.at
+    usual = active.mesh.usual_p50[active.mesh.topology.destination[calls]]
+    return replace(
+        now,
+        timeout=_with(now.timeout, calls, np.minimum(now.timeout[calls], usual)),
+        retries=_with(now.retries, calls, active.fault.size),
+        budget=_with(now.budget, calls, UNLIMITED),
+    )
+
+
+def _partition(active: _ActiveFault, now: Conditions) -> Conditions:
+    return replace(now, lost=_with(now.lost, _partitioned_calls(active.mesh, active.at), active.fault.size))
+
+
+def _leak(active: _ActiveFault, now: Conditions) -> Conditions:
+    leak = active.fault.size * active.progress
+    full = np.clip(active.mesh.services.memory_base[active.at] + leak, 0.0, 1.0)
+    slower = 1.0 + COLLECTION_SLOWDOWN * max(0.0, float(full) - NEARLY_FULL) / (1.0 - NEARLY_FULL)
+    return replace(
+        now,
+        leak=_with(now.leak, active.at, leak),
+        cpu_time=_with(now.cpu_time, active.at, now.cpu_time[active.at] * slower),
+    )
+
+
+def _saturate(active: _ActiveFault, now: Conditions) -> Conditions:
+    # The work takes longer by the share that the other process takes.
+    slower = 1.0 / (1.0 - min(active.fault.size, 0.95))
+    return replace(now, cpu_time=_with(now.cpu_time, active.at, now.cpu_time[active.at] * slower))
+
+
+def _remove(active: _ActiveFault, now: Conditions) -> Conditions:
+    alive = now.alive.copy()
+    alive[active.at] = False
+    return replace(now, alive=alive)
+
+
+def _misroute(active: _ActiveFault, now: Conditions) -> Conditions:
+    calls = active.mesh.misroutes[_misroute_row(active.mesh, active.at, active.other)]
+    share = active.fault.size
+    carried = now.carried.copy()
+    carried[calls[2:]] = share * carried[calls[:2]]
+    carried[calls[:2]] *= 1.0 - share
+    return replace(now, carried=carried)
+
+
+def _degrade(active: _ActiveFault, now: Conditions) -> Conditions:
+    left = min(1.0, active.mesh.usual_utilisation[active.at] / active.fault.size)
+    return replace(now, capacity=_with(now.capacity, active.at, now.capacity[active.at] * left))
+
+
+def _slow_one_call(active: _ActiveFault, now: Conditions) -> Conditions:
+    call = _grey_call(active.mesh, active.at, active.other)
+    return replace(
+        now,
+        call_delay=_with(now.call_delay, call, active.fault.size * active.mesh.usual_p50[active.at]),
+        lost=_with(now.lost, call, min(GREY_LOSS * active.fault.size, 0.25)),
+    )
+
+
+def _lose_traffic(active: _ActiveFault, now: Conditions) -> Conditions:
+    return _multiply_traffic(active, 1.0 - active.fault.size, now)
+
+
+def _raise_traffic(active: _ActiveFault, now: Conditions) -> Conditions:
+    return _multiply_traffic(active, active.fault.size, now)
+
+
+def _multiply_traffic(active: _ActiveFault, factor: float, now: Conditions) -> Conditions:
+    entries = entries_of(active.mesh.topology, active.fault.other or active.fault.service)
+    return replace(now, entry=np.where(entries, now.entry * factor, now.entry))
+
+
+_EFFECTS: dict[FaultKind, Callable[[_ActiveFault, Conditions], Conditions]] = {
+    "latency_injection": _delay,
+    "error_burst": _fail,
+    "retry_storm": _storm,
+    "partial_partition": _partition,
+    "slow_leak": _leak,
+    "cpu_saturation": _saturate,
+    "disappearance": _remove,
+    "misroute": _misroute,
+    "hub_degradation": _degrade,
+    "grey_edge": _slow_one_call,
+    "traffic_loss": _lose_traffic,
+    "traffic_surge": _raise_traffic,
+}
+
+
+def _with(values: Floats, at: Any, new: Any) -> Floats:
+    changed = values.copy()
+    changed[at] = new
+    return changed
+
+
+def _calls_into(mesh: MeshPhysics, at: int) -> Ints:
+    """Calls into a service that are not latent, busiest first."""
+    topology = mesh.topology
+    calls = np.flatnonzero((topology.destination == at) & ~topology.latent_calls)
+    flow = mesh.usual_rate[topology.source[calls]] * topology.calls_per_request[calls]
+    return calls[np.argsort(-flow, kind="stable")]
+
+
+def _partitioned_calls(mesh: MeshPhysics, at: int) -> Ints:
+    """Every second call into a service, in order of traffic."""
+    return _calls_into(mesh, at)[::2]
+
+
+def _grey_call(mesh: MeshPhysics, at: int, caller: int) -> int:
+    calls = _calls_into(mesh, at)
+    chosen = calls[mesh.topology.source[calls] == caller] if caller >= 0 else calls
+    if not len(chosen):
+        names = mesh.topology.node_ids
+        by = names[caller] if caller >= 0 else "any service"
+        raise ValueError(f"grey_edge: {names[at]!r} is not called by {by}")
+    return int(chosen[0])
+
+
+def _misroute_row(mesh: MeshPhysics, at: int, other: int) -> int:
+    """Row of ``mesh.misroutes`` whose first caller is ``at``."""
+    one, two = mesh.topology.source[mesh.misroutes[:, :2]].T
+    rows = np.flatnonzero((one == at) & ((two == other) if other >= 0 else True))
+    if not len(rows):
+        raise ValueError(
+            f"misroute: {mesh.topology.node_ids[at]!r} has no call that can be swapped; choose one of candidates()"
+        )
+    return int(rows[0])

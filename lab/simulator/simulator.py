@@ -1,0 +1,273 @@
+"""Simulate a service mesh and yield its snapshots. Latency and errors follow from load, queues and calls."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+
+import numpy as np
+
+from lab.simulator.events.faults import Fault, apply_faults
+from lab.simulator.events.operations import (
+    WIRING_KINDS,
+    BenignChange,
+    ColdStart,
+    Fleet,
+    advance,
+    begin_changes,
+    effective_capacity,
+    first_fleet,
+    version_errors,
+)
+from lab.simulator.events.surges import Crowd, draw_batches, draw_crowds, slot_ticks, surge
+from lab.simulator.events.traffic import TrafficShift, entries_of, shift_traffic
+from lab.simulator.events.wiring import Calls, check, rewire
+from lab.simulator.events.work import Work, calls_between, do_work
+from lab.simulator.mesh.parameters import build_mesh, usual_conditions
+from lab.simulator.mesh.topology import Ints, MeshSpec
+from lab.simulator.physics.load import (
+    DAY,
+    Noise,
+    Variation,
+    draw_variation,
+    entry_factor,
+    first_noise,
+    next_noise,
+    week_factor,
+)
+from lab.simulator.physics.propagation import Conditions, MeshPhysics, Response, respond
+from lab.simulator.physics.queueing import Floats
+from lab.simulator.telemetry.gaps import Losses, draw_losses, restarted_share, undercount
+from lab.simulator.telemetry.gaps import slot_ticks as losses_ticks
+from lab.simulator.telemetry.measurement import Coverage, draw_coverage, measure, memory_now
+from lab.simulator.telemetry.silence import PlannedSilence, draw_silences, silence, silence_slot
+from model.snapshot import MeshSnapshot, PlannedChange
+
+RESETS = 8  # random stream for the times at which counters restart
+BURN_IN = 20  # ticks before the first snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class MeshRun:
+    """The state of a run, passed to each tick and returned from it."""
+
+    fleet: Fleet
+    noise: Noise
+    attempts: Floats
+    restarted: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A snapshot, and the desired replicas of its services, which are not announced."""
+
+    snapshot: MeshSnapshot
+    desired_replicas: dict[str, int]
+
+
+class Simulator:
+    """Simulates one mesh; a :class:`~serve_app.collect.base.SnapshotSource`.
+
+    Equal specs give equal runs. Faults and changes alter no random draw: services that they do not affect have the
+    same values with and without them.
+    """
+
+    def __init__(
+        self,
+        spec: MeshSpec,
+        faults: Sequence[Fault] = (),
+        changes: Sequence[BenignChange] = (),
+        snapshots: int | None = None,
+        mute_churn: bool = False,
+        others: Sequence[TrafficShift | Work] = (),
+    ) -> None:
+        """
+        Args:
+            spec: the mesh.
+            faults, changes: events, by snapshot index.
+            snapshots: length of the run; None for an endless run.
+            mute_churn: leave out changes, flash crowds and batches; mesh, noise, faults and autoscaler stay the same.
+            others: shifts of the traffic, and work beside the requests.
+
+        Raises:
+            ValueError: if the mesh does not have the service of an event.
+        """
+        self.spec = spec
+        self.mesh: MeshPhysics = build_mesh(spec)
+        self._length = snapshots
+        self._position = {name: i for i, name in enumerate(self.mesh.topology.node_ids)}
+        self._edge_index = np.stack([self.mesh.topology.source, self.mesh.topology.destination])
+        self._variation: Variation = draw_variation(spec, self.mesh.topology, spec.stream(2))
+        self._coverage: Coverage = draw_coverage(
+            spec, len(self.mesh.topology.node_ids), len(self.mesh.topology.source), spec.stream(3)
+        )
+        self._mute = mute_churn
+        self._crowds: dict[int, tuple[Crowd, ...]] = {}  # of the latest hour
+        self._batches = draw_batches(spec, self.mesh, spec.stream(9))
+        self._calls = Calls.of(self.mesh.topology)
+        self._wiring: tuple[BenignChange, ...] = ()
+        self._losses = draw_losses(spec, len(self.mesh.topology.node_ids), 0)
+        self._silences: dict[int, tuple[PlannedSilence, ...]] = {}  # of the latest slot
+        self._faults: tuple[Fault, ...] = ()
+        self._changes: dict[int, tuple[BenignChange, ...]] = {}
+        self._shifts: tuple[TrafficShift, ...] = ()
+        self._work: tuple[Work, ...] = ()
+        self.schedule(*faults, *changes, *others)
+
+    @property
+    def interval_seconds(self) -> float:
+        """Time between two snapshots, s."""
+        return self.spec.interval_seconds
+
+    @property
+    def node_ids(self) -> tuple[str, ...]:
+        """Ids ``namespace/service``, including services that may appear later."""
+        return self.mesh.topology.node_ids
+
+    @property
+    def calls(self) -> Ints:
+        """int64 ``[2, E]``, source and destination of each call in ``node_ids``, including latent calls."""
+        return self._edge_index
+
+    def schedule(self, *events: Fault | BenignChange | TrafficShift | Work) -> None:
+        """Add events, even during a run; past ones have no effect.
+
+        Raises:
+            ValueError: if the mesh does not have the service of an event.
+        """
+        for event in events:
+            if isinstance(event, TrafficShift):
+                entries_of(self.mesh.topology, event.scope)
+                continue
+            if event.service not in self._position:
+                what = "work" if isinstance(event, Work) else event.kind
+                raise ValueError(
+                    f"{what}: {event.service!r} is not among the {len(self._position)} services of the mesh; "
+                    "see node_ids"
+                )
+            if isinstance(event, Work) and event.caller:
+                calls_between(self.mesh.topology, self._position, event.caller, event.service)
+        self._faults += tuple(e for e in events if isinstance(e, Fault))
+        self._shifts += tuple(e for e in events if isinstance(e, TrafficShift))
+        self._work += tuple(e for e in events if isinstance(e, Work))
+        for change in (e for e in events if isinstance(e, BenignChange) and not self._mute):
+            check(self.mesh, change, self._position[change.service], self._wiring)
+            if change.kind in WIRING_KINDS:
+                self._wiring = tuple(sorted((*self._wiring, change), key=lambda c: c.at))
+            self._changes[change.at] = (*self._changes.get(change.at, ()), change)
+
+    def snapshots(self) -> Iterator[MeshSnapshot]:
+        """Yield the snapshots; each call starts a new run."""
+        return (instant.snapshot for instant in self.instants())
+
+    def instants(self) -> Iterator[Instant]:
+        """Yield the snapshots with the desired replicas; each call starts a new run."""
+        noise_rng, measurement_rng = self.spec.stream(4), self.spec.stream(5)
+        run = MeshRun(
+            first_fleet(self.mesh, noise_rng),
+            first_noise(self.mesh.topology, noise_rng),
+            np.ones(len(self.mesh.topology.source)),
+            np.zeros(len(self.node_ids)),
+        )
+        index = -BURN_IN
+        announced: tuple[BenignChange, ...] = ()
+        while self._length is None or index < self._length:
+            changes = self._changes.get(index, ())
+            announced += changes
+            run, now, truth, replicas = self._tick(run, index, changes, noise_rng)
+            if index >= 0:
+                snapshot = self._observe(run, index, now, truth, replicas, announced, measurement_rng)
+                if not self._losses_at(index).lost[index - self._losses.first]:
+                    for one in self._silences_at(index):
+                        snapshot = silence(snapshot, one.services, one.reporter)
+                    yield Instant(snapshot, self._desired_replicas(run.fleet, snapshot))
+                    announced = ()
+            index += 1
+
+    def _desired_replicas(self, fleet: Fleet, snapshot: MeshSnapshot) -> dict[str, int]:
+        desired = np.where(fleet.due > 0, fleet.ordered, fleet.replicas)
+        return {name: round(float(desired[self._position[name]])) for name in snapshot.node_ids}
+
+    def _losses_at(self, index: int) -> Losses:
+        """Losses of telemetry in the hour of a snapshot."""
+        slot = index // losses_ticks(self.spec)
+        if self._losses.first != slot * losses_ticks(self.spec):
+            self._losses = draw_losses(self.spec, len(self.node_ids), slot)
+        return self._losses
+
+    def _silences_at(self, index: int) -> tuple[PlannedSilence, ...]:
+        """The silences in progress at a snapshot."""
+        slot = index // silence_slot(self.spec)
+        if slot not in self._silences:
+            self._silences = {slot: draw_silences(self.spec, self.node_ids, slot)}
+        return tuple(one for one in self._silences[slot] if one.start <= index < one.end)
+
+    def _tick(
+        self, run: MeshRun, index: int, changes: Sequence[BenignChange], rng: np.random.Generator
+    ) -> tuple[MeshRun, Conditions, Response, Floats]:
+        """Simulate one interval: noise, changes, the response of the mesh, then the autoscaler."""
+        noise = next_noise(self._variation, run.noise, rng)
+        when = self.spec.time_of(index)
+        load = entry_factor(self._variation, noise, when.timestamp() % DAY, rng)
+        load *= week_factor(self.spec.weekend, when)
+        fleet = begin_changes(run.fleet, changes, self._position, self.mesh.host, self.interval_seconds)
+        replicas, speed, stall = effective_capacity(
+            fleet, ColdStart(self.spec.cold_strength, self.spec.cold_seconds), self.interval_seconds
+        )
+        began = restarted_share(fleet)
+        usual = usual_conditions(self.mesh)
+        pace = speed * np.exp(self._variation.service * noise.service)
+        # Cold starts and hiccups add time but use no capacity.
+        stalled = (stall * noise.hiccup - 1.0) * (usual.cpu_time + usual.delay)
+        now = replace(
+            usual,
+            entry=shift_traffic(self.mesh.topology, self._shifts, index, usual.entry * load),
+            calls_per_request=usual.calls_per_request * np.exp(self._variation.call * noise.call),
+            cpu_time=usual.cpu_time * pace,
+            delay=(usual.delay + stalled) * pace,
+            replicas=replicas,
+            attempts=run.attempts,
+            injected_errors=version_errors(fleet),
+        )
+        if not self._mute:
+            slot = index // slot_ticks(self.spec)
+            if slot not in self._crowds:
+                self._crowds = {slot: draw_crowds(self.spec, self.mesh, slot)}
+            now = surge(self.mesh, self._crowds[slot], self._batches, index, now)
+        now = rewire(self.mesh, self._calls, self._wiring, index, self._position, now)
+        now = do_work(self.mesh.topology, self._work, index, self._position, now)
+        now = apply_faults(self._faults, index, self.mesh, self._position, now)
+        truth = respond(self.mesh, now)
+        fleet = advance(self.mesh, fleet, truth.utilisation, self.interval_seconds)
+        return MeshRun(fleet, noise, truth.attempts, began), now, truth, replicas
+
+    def _observe(
+        self,
+        run: MeshRun,
+        index: int,
+        now: Conditions,
+        truth: Response,
+        replicas: Floats,
+        changes: Sequence[BenignChange],
+        rng: np.random.Generator,
+    ) -> MeshSnapshot:
+        memory = np.minimum(memory_now(self.mesh, run.fleet, self._variation, run.noise) + now.leak, 0.995)
+        nodes, edges = measure(self.mesh, now, truth, replicas, memory, self._coverage, self.spec, rng)
+        losses = self._losses_at(index)
+        nodes[losses.dark[index - losses.first]] = np.nan
+        if self.spec.counter_resets:
+            share, u = run.restarted, self.spec.stream_of(RESETS, index).random(len(nodes))
+            nodes[:, 0] = undercount(nodes[:, 0], share, u)
+            source = self.mesh.topology.source
+            counted = undercount(edges[:, 0], share[source], u[source])
+            edges[:, 0] = np.where(np.isnan(counted), 0.0, counted)  # the rate of a call is always known
+        source, destination = self._edge_index
+        present = now.alive[source] & now.alive[destination] & (now.carried > 0)
+        row = np.cumsum(now.alive) - 1
+        return MeshSnapshot.create(
+            node_ids=tuple(compress(self.node_ids, now.alive)),
+            edge_index=row[self._edge_index[:, present]],
+            node_features=nodes[now.alive],
+            edge_features=edges[present],
+            observed_at=self.spec.time_of(index),
+            changes=[PlannedChange(c.kind, c.service, c.reason) for c in changes],
+        )

@@ -1,0 +1,94 @@
+"""Measure the mesh: counts, quantiles of samples, missing values."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lab.simulator.events.operations import Fleet
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.physics.load import Noise, Variation
+from lab.simulator.physics.propagation import Conditions, MeshPhysics, Response
+from lab.simulator.physics.queueing import Floats, draw_binomial, draw_poisson, measure_quantiles
+from model.snapshot import EDGE_METRICS, NODE_METRICS
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Which metrics exist at all: bool ``[N, 7]`` and ``[E, 4]``."""
+
+    nodes: Bools
+    edges: Bools
+
+
+def draw_coverage(spec: MeshSpec, services: int, calls: int, rng: np.random.Generator) -> Coverage:
+    """Choose services without CPU and memory or connections, and calls without latencies."""
+    nodes = np.ones((services, len(NODE_METRICS)), dtype=np.bool_)
+    nodes[rng.random(services) < spec.without_resources, 4:6] = False
+    nodes[rng.random(services) < spec.without_connections, 6] = False
+    edges = np.ones((calls, len(EDGE_METRICS)), dtype=np.bool_)
+    edges[rng.random(calls) < spec.without_call_latency, 2:4] = False
+    nodes[:, [NODE_METRICS.index(name) for name in spec.missing_metrics]] = False
+    edges[:, [EDGE_METRICS.index(name) for name in spec.missing_call_metrics]] = False
+    return Coverage(nodes, edges)
+
+
+def measure(
+    mesh: MeshPhysics,
+    now: Conditions,
+    truth: Response,
+    replicas: Floats,
+    memory: Floats,
+    coverage: Coverage,
+    spec: MeshSpec,
+    rng: np.random.Generator,
+) -> tuple[Floats, Floats]:
+    """Node features ``[N, 7]`` and edge features ``[E, 4]``, NaN where not observed.
+
+    The requests of a service equal the calls counted on its edges and at the entry. The number of random draws is
+    always the same.
+    """
+    services, calls = len(truth.rate), len(truth.call_rate)
+    z, u = rng.standard_normal((6, services)), rng.random((3, services))
+    ze, ue = rng.standard_normal((4, calls)), rng.random((2, calls))
+    gaps, edge_gaps = rng.random((services, len(NODE_METRICS))), rng.random((calls, len(EDGE_METRICS)))
+    made = draw_poisson(truth.call_rate * spec.interval_seconds, ze[0], ue[0])
+    entered = draw_poisson(now.entry * now.alive * spec.interval_seconds, z[0], u[0])
+    to = mesh.topology.destination
+    count = entered + np.bincount(to, np.rint(made * now.alive[to] * (1.0 - now.lost)), services)
+    edges = np.empty((calls, len(EDGE_METRICS)))
+    edges[:, 0] = made / spec.interval_seconds
+    edges[:, 1] = _ratio(draw_binomial(made, truth.call_errors, ze[1], ue[1]), made)
+    edges[:, 2], edges[:, 3] = measure_quantiles(truth.call_p50, truth.call_p99, made, ze[2], ze[3])
+    nodes = np.empty((services, len(NODE_METRICS)))
+    nodes[:, 0] = count / spec.interval_seconds
+    nodes[:, 1] = _ratio(draw_binomial(count, truth.errors, z[1], u[1]), count)
+    nodes[:, 2], nodes[:, 3] = measure_quantiles(truth.p50, truth.p99, count, z[2], z[3])
+    nodes[:, 4] = _cpu(mesh, truth, count / spec.interval_seconds, now.other_cpu, z[4])
+    nodes[:, 5] = memory
+    nodes[:, 6] = draw_poisson(truth.rate * truth.mean, z[5], u[2]) + np.rint(mesh.services.pool * replicas)
+    nodes[~coverage.nodes | (gaps < spec.dropout)] = np.nan
+    edge_gaps[:, 0] = 1.0  # the rate of a call is always observed
+    edges[~coverage.edges | (edge_gaps < spec.dropout)] = np.nan
+    return nodes, edges
+
+
+def memory_now(mesh: MeshPhysics, fleet: Fleet, variation: Variation, noise: Noise) -> Floats:
+    """Memory use, 0..1: it grows towards a plateau and drops when a process restarts."""
+    grown = 1.0 - np.exp(-fleet.age_hours / mesh.services.memory_hours)
+    used = mesh.services.memory_base + mesh.services.memory_growth * grown + variation.memory * noise.memory
+    return np.clip(used, 0.01, 0.99)
+
+
+def _cpu(mesh: MeshPhysics, truth: Response, measured: Floats, other: Floats, z: Floats) -> Floats:
+    """CPU use, 0..1: idle share plus work for the requests that arrived in the interval, or what other work reaches."""
+    came = np.clip(measured / np.maximum(truth.rate, 1e-9), 0.0, 3.0)
+    busy = np.minimum(truth.utilisation * came, 1.0)
+    used = np.maximum(mesh.services.cpu_idle + mesh.services.cpu_busy * busy, other)
+    return np.clip(used * (1.0 + 0.02 * z), 0.0, 1.0)
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    return np.divide(part, whole, out=np.full_like(whole, np.nan), where=whole > 0)

@@ -1,0 +1,243 @@
+"""Training data of the shipped weights: varied simulated meshes, and recordings of normal traffic."""
+
+import importlib.metadata
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from lab.simulator.events.faults import KINDS, Fault, FaultKind
+from lab.simulator.events.operations import BenignChange
+from lab.simulator.mesh.parameters import build_mesh
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.scenario import plan_scenario
+from lab.simulator.simulator import Simulator
+from lab.simulator.telemetry.instrumentation import Instrumentation, instrument, measured_service
+from lab.simulator.telemetry.silence import PlannedSilence, Reach, plan_silences, silence
+from lab.training.dataset import LabelledFault, TrainingRun
+from lab.training.train import ForEach, TrainingOptions, TrainingReport, in_turn
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from serve_app.recordings.reader import RecordingReader
+
+FIRST_SEED = 10_000  # training meshes use seeds from here up; evaluation and tests use lower ones
+INTERVALS = (15.0, 15.0, 15.0, 30.0, 60.0, 60.0, 300.0, 5.0)  # s; mostly the default
+# Probability that a mesh lacks a metric, because few real meshes have all of them.
+NODE_METRIC_MISSING = {"error_rate": 0.15, "p50_latency": 0.1, "p99_latency": 0.15, "memory_utilization": 0.1}
+EDGE_METRIC_MISSING = {"error_rate": 0.4, "p50_latency": 0.15, "p99_latency": 0.4}
+SILENCES = (2.0, 12.0)  # in a run with silences: fewest and most on average
+_SILENCE_STREAM = 11
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingMeshes:
+    """Number and length of the simulated meshes.
+
+    Attributes:
+        count: number of meshes; every third has no faults.
+        snapshots: snapshots of each mesh.
+        seed: another seed gives other meshes.
+        kinds: kinds of faults in the meshes with faults.
+        silent_share: share of the meshes in which telemetry falls silent at times; does not change the other meshes.
+    """
+
+    count: int = 96
+    snapshots: int = 400
+    seed: int = 0
+    kinds: tuple[FaultKind, ...] = KINDS
+    silent_share: float = 0.3
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _SimulatedMesh:
+    """The recipe of a run; it gives the same run each time and in any process."""
+
+    spec: MeshSpec
+    faults: tuple[Fault, ...]
+    changes: tuple[BenignChange, ...]
+    length: int
+    instrumentation: Instrumentation
+    blind_nodes: tuple[int, ...]
+    blind_edges: tuple[int, ...]
+    silences: tuple[PlannedSilence, ...]
+
+    def snapshots(self) -> Iterator[MeshSnapshot]:
+        simulated = Simulator(self.spec, self.faults, self.changes, self.length).snapshots()
+        for index, snapshot in enumerate(instrument(simulated, self.instrumentation, self.faults)):
+            for one in (one for one in self.silences if one.start <= index < one.end):
+                silent = {name for name in snapshot.node_ids if measured_service(name) in one.services}
+                snapshot = silence(snapshot, silent, one.reporter)
+            yield _remove_metrics(snapshot, self.blind_nodes, self.blind_edges)
+
+
+@contextmanager
+def processes(count: int) -> Iterator[ForEach]:
+    """Read runs in ``count`` processes; one process is the current one."""
+    if count == 1:
+        yield in_turn
+        return
+    with ProcessPoolExecutor(count, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+
+        def each(function: Callable[[TrainingRun], T], runs: Sequence[TrainingRun]) -> Iterator[T]:
+            return pool.map(function, runs)
+
+        yield each
+
+
+def simulated_runs(meshes: TrainingMeshes) -> list[TrainingRun]:
+    """Meshes of varied size, density, interval, missing metrics, noise and churn; two thirds have faults."""
+    rng = np.random.default_rng(np.random.SeedSequence(meshes.seed, spawn_key=(77,)))
+    return [_simulated_run(i, meshes, rng) for i in range(meshes.count)]
+
+
+def recorded_runs(paths: Sequence[Path]) -> list[TrainingRun]:
+    """Recordings that count as normal throughout.
+
+    Raises:
+        BadRecording: if a folder is not a recording.
+        ValueError: if a recording has labelled incidents, because labels are for evaluation only.
+    """
+    runs = []
+    for path in paths:
+        reader = RecordingReader(path)
+        if reader.incidents():
+            raise ValueError(
+                f"{path}: expected a recording without incidents, came one with {len(reader.incidents())}; "
+                "use recordings with labels for evaluation only"
+            )
+        runs.append(TrainingRun(path.name, reader.snapshots))
+    return runs
+
+
+def _simulated_run(index: int, meshes: TrainingMeshes, rng: np.random.Generator) -> TrainingRun:
+    services = int(np.exp(rng.uniform(np.log(16), np.log(220))))
+    spec = MeshSpec(
+        services=services,
+        calls_per_service=float(rng.uniform(1.3, max(1.4, min(6.0, (services - 1) / 6)))),
+        interval_seconds=float(rng.choice(INTERVALS)),
+        seed=FIRST_SEED + 1000 * meshes.seed + index,
+        start=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=float(rng.uniform(0, 24))),
+        without_resources=float(rng.choice([0.0, 0.1, 0.5, 1.0], p=[0.3, 0.4, 0.15, 0.15])),
+        without_connections=float(rng.choice([0.0, 0.2, 1.0])),
+        without_call_latency=float(rng.choice([0.0, 0.1, 0.5, 1.0], p=[0.4, 0.3, 0.1, 0.2])),
+        hiccups_per_hour=float(rng.uniform(0.0, 0.09)),
+        crowds_per_day=float(rng.choice([0.0, rng.uniform(1.0, 10.0)])),
+        batches=float(rng.choice([0.0, rng.uniform(0.005, 0.025)])),
+        cold_strength=float(np.exp(rng.uniform(np.log(0.3), np.log(2.5)))),
+        cold_seconds=float(rng.uniform(10.0, 40.0)),
+    )
+    kinds = () if index % 3 == 2 else meshes.kinds
+    churn = float(rng.uniform(2, 20))
+    first = int(rng.integers(60, 120))
+    faults, changes = plan_scenario(
+        spec, kinds, spec.seed, snapshots=meshes.snapshots, first=first, duration=(8, 24), churn_per_hour=churn
+    )
+
+    faults = tuple(replace(f, severity=_severity(f, rng)) for f in faults)
+    how = _instrumentation(spec.seed, rng)
+    blind_nodes = [i for i, m in enumerate(NODE_METRICS) if rng.random() < NODE_METRIC_MISSING.get(m, 0)]
+    blind_edges = [i for i, m in enumerate(EDGE_METRICS) if rng.random() < EDGE_METRIC_MISSING.get(m, 0)]
+
+    mesh = _SimulatedMesh(
+        spec,
+        faults,
+        changes,
+        meshes.snapshots,
+        how,
+        tuple(blind_nodes),
+        tuple(blind_edges),
+        _silences(spec, faults, meshes),
+    )
+    labels = tuple(LabelledFault(spec.time_of(f.start), spec.time_of(f.end), f.service, f.kind) for f in faults)
+    return TrainingRun(f"{services} services, seed {spec.seed}", mesh.snapshots, labels)
+
+
+def _instrumentation(seed: int, rng: np.random.Generator) -> Instrumentation:
+    """A random instrumentation; a third of the meshes are measured completely."""
+    fronts, remotes, outside = rng.choice([0.0, 0.15, 0.4]), rng.choice([0.0, 0.15, 0.4]), rng.choice([0.0, 0.4, 1.0])
+    if rng.random() < 1 / 3:
+        return Instrumentation()
+    return Instrumentation(float(fronts), float(remotes), float(outside), seed)
+
+
+def _silences(spec: MeshSpec, faults: Sequence[Fault], meshes: TrainingMeshes) -> tuple[PlannedSilence, ...]:
+    """Silences of some meshes, from a random stream of their own. The culprit of a fault is never silent during it,
+    because a fault without evidence teaches nothing."""
+    rng = spec.stream(_SILENCE_STREAM)
+    if rng.random() >= meshes.silent_share:
+        return ()
+    hours = meshes.snapshots * spec.interval_seconds / 3600.0
+    spec = replace(spec, silences_per_hour=float(rng.uniform(*SILENCES)) / hours)
+    kept = []
+    for one in plan_silences(spec, build_mesh(spec).topology.node_ids, meshes.snapshots):
+        culprits = {fault.service for fault in faults if fault.start < one.end and one.start < fault.end}
+        if not culprits or one.reach is not Reach.RESTART:
+            kept.append(replace(one, services=one.services - culprits))
+    return tuple(kept)
+
+
+def _severity(fault: Fault, rng: np.random.Generator) -> float:
+    """A fifth of the planned severity or more, so that the culprit is not always obvious."""
+    severity = fault.size * float(np.exp(rng.uniform(-1.6, 0.0)))
+    return (
+        min(severity, 1.0) if fault.kind == "error_burst" else max(severity, 1.0 if fault.kind == "retry_storm" else 0)
+    )
+
+
+def _remove_metrics(snapshot: MeshSnapshot, nodes: tuple[int, ...], edges: tuple[int, ...]) -> MeshSnapshot:
+    """The snapshot without these metrics."""
+    node_observed, edge_observed = snapshot.node_observed.copy(), snapshot.edge_observed.copy()
+    node_observed[:, nodes] = False
+    edge_observed[:, edges] = False
+    return replace(
+        snapshot,
+        node_observed=node_observed,
+        edge_observed=edge_observed,
+        node_features=np.where(node_observed, snapshot.node_features, np.float32(0)),
+        edge_features=np.where(edge_observed, snapshot.edge_features, np.float32(0)),
+    )
+
+
+def provenance(meshes: TrainingMeshes, options: TrainingOptions, recordings: Sequence[Path]) -> dict[str, str]:
+    """How a checkpoint was made, for its metadata."""
+    return {
+        "seed": str(options.seed),
+        "simulated": f"{meshes.count} meshes of {meshes.snapshots} snapshots",
+        "recorded": ", ".join(path.name for path in recordings),
+        "steps": f"{options.steps} autoencoder, {options.meta_steps} meta-model",
+        "versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("tagae", "torch", "numpy")),
+    }
+
+
+def draw_report(report: TrainingReport, path: Path) -> None:
+    """Draw loss curves as PNG: raw, and smoothed over 2% of the steps."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    curves = report.losses | report.meta_losses
+    figure, axes = plt.subplots(1, len(curves), figsize=(3.2 * len(curves), 3), constrained_layout=True)
+    for axis, (name, losses) in zip(axes, curves.items(), strict=True):
+        width = max(len(losses) // 50, 1)
+        axis.plot(losses, color="tab:blue", alpha=0.25, linewidth=0.6)
+        smooth = np.convolve(losses, np.ones(width) / width, "valid")
+        axis.plot(np.arange(len(smooth)) + width - 1, smooth, color="tab:blue")
+        axis.set(title=name, xlabel="step", ylim=(0, np.percentile(losses, 99) * 1.1))
+        axis.grid(alpha=0.3)
+    figure.suptitle(
+        f"false alerts per day on normal training traffic: budget {report.pages_promised_per_day:.1f}, observed "
+        f"{report.pages_observed_per_day:.1f}; culprit first in {report.culprit_first:.0%} of training faults",
+        fontsize=9,
+    )
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

@@ -1,0 +1,279 @@
+"""Training, in three steps.
+
+1. The autoencoder learns normal traffic: expectations and structure from normal snapshots only. From faults with a
+   known origin it learns only the root-cause logit.
+2. Tails are fitted to the exceedances of normal traffic, and the page level is set so that normal traffic keeps the
+   budget.
+3. The meta-model learns root causes and probabilities from injected faults.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from lab.training.dataset import SETTLE, Example, TrainingRun, examples, replay_run, shuffle_batches
+from lab.training.meta_dataset import fit_page_offset, score_run, train_meta
+from model.checkpoint import Checkpoint
+from model.features import EDGE_CHANNELS, NODE_CHANNELS
+from model.incidents.tracking import AlertPolicy
+from model.network.autoencoder import C_EDGE, C_NODE, Autoencoder, AutoencoderConfig, Decoding, MeshGraph
+from model.scoring.calibration import Tail, TailCounts
+from model.scoring.meta_model import MetaModel
+from model.scoring.score import batch_tasks
+
+NON_CALLS = 5  # sampled for each call
+
+Progress = Callable[[str, int, int], None]  # what, done, of how many
+
+
+T = TypeVar("T")
+
+
+class ForEach(Protocol):
+    """Yields results in order, from any number of processes."""
+
+    def __call__(self, function: Callable[[TrainingRun], T], runs: Sequence[TrainingRun]) -> Iterator[T]: ...
+
+
+def in_turn(function: Callable[[TrainingRun], T], runs: Sequence[TrainingRun]) -> Iterator[T]:
+    """Process the runs one after the other in this process."""
+    return map(function, runs)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """Length and size of the training.
+
+    Attributes:
+        seed: of weights, order and sampling.
+        steps: of the autoencoder.
+        batch: snapshots per step.
+        rate: peak learning rate; one warm-up and one cosine to zero.
+        every: normal snapshots between two examples.
+        meta_steps: of the meta-model.
+    """
+
+    seed: int = 0
+    steps: int = 1800
+    batch: int = 12
+    rate: float = 2e-3
+    every: int = 6
+    meta_steps: int = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingReport:
+    """Results of a training.
+
+    Attributes:
+        losses: of the autoencoder per step, by name.
+        meta_losses: of the meta-model per step, by name.
+        pages_promised_per_day, pages_observed_per_day: budgeted and observed false alerts on the normal part of the
+            runs.
+        culprit_first: share of training faults whose root cause was ranked first, over all snapshots of a fault.
+    """
+
+    losses: dict[str, list[float]]
+    meta_losses: dict[str, list[float]]
+    pages_promised_per_day: float
+    pages_observed_per_day: float
+    culprit_first: float
+
+
+def train(
+    runs: Sequence[TrainingRun],
+    options: TrainingOptions,
+    provenance: dict[str, str],
+    progress: Progress,
+    config: AutoencoderConfig | None = None,
+    each: ForEach = in_turn,
+) -> tuple[Checkpoint, TrainingReport]:
+    """Train a checkpoint. The same runs and options give the same weights on the same machine.
+
+    Args:
+        runs: normal ones and ones with faults; read twice.
+        options: length and size.
+        provenance: stored in the checkpoint.
+        progress: called as work is done.
+        config: sizes of the network.
+        each: reads the runs one after the other, or several at once.
+    """
+    torch.manual_seed(options.seed)
+    network = Autoencoder(config or AutoencoderConfig())
+    begun, losses = train_network(network, runs, options, provenance, progress, each)
+    checkpoint, report = train_verdicts(begun, runs, options, progress, each)
+    return checkpoint, replace(report, losses=losses)
+
+
+def train_network(
+    network: Autoencoder,
+    runs: Sequence[TrainingRun],
+    options: TrainingOptions,
+    provenance: dict[str, str],
+    progress: Progress,
+    each: ForEach = in_turn,
+) -> tuple[Checkpoint, dict[str, list[float]]]:
+    """Train the autoencoder and fit the tails.
+
+    Returns:
+        A checkpoint with an untrained meta-model, and the losses by name.
+    """
+    data: list[Example] = []
+    of_root_cause, _ = _choose_teachers(runs)
+    counts = []
+    for index, (found, count) in enumerate(each(partial(read_run, config=network.config, every=options.every), runs)):
+        data += [e for e in found if e.culprit < 0 or index in of_root_cause]
+        counts.append(count)
+        progress("reading runs", index + 1, len(runs))
+    with _flush_denormals():
+        losses = fit_network(network, data, options, progress)
+    of_nodes, of_edges = (Tail.of_meshes(each_mesh) for each_mesh in zip(*counts, strict=True))
+    return Checkpoint(network.eval(), MetaModel().eval(), of_nodes, of_edges, 0.0, provenance), losses
+
+
+def train_verdicts(
+    checkpoint: Checkpoint,
+    runs: Sequence[TrainingRun],
+    options: TrainingOptions,
+    progress: Progress,
+    each: ForEach = in_turn,
+) -> tuple[Checkpoint, TrainingReport]:
+    """Fit the page level and the meta-model, in place, of a checkpoint whose autoencoder and tails are done."""
+    of_root_cause, of_meta = _choose_teachers(runs)
+    scored_runs = []
+    for examples_of_run in each(partial(score_run, checkpoint), runs):
+        scored_runs.append(examples_of_run)
+        progress("scoring runs", len(scored_runs), len(runs))
+    offset, promised, observed = fit_page_offset(scored_runs)
+    held_back = [
+        examples_of_run for i, examples_of_run in enumerate(scored_runs) if i in of_meta or i not in of_root_cause
+    ]
+    with _flush_denormals():
+        meta_losses, first = train_meta(checkpoint.meta, held_back, offset, options.meta_steps, options.seed, progress)
+    report = TrainingReport({}, meta_losses, promised, observed, first)
+    return replace(checkpoint, page_offset=offset), report
+
+
+@contextmanager
+def _flush_denormals() -> Iterator[None]:
+    """Flush denormal numbers to zero in this block.
+
+    Vanishing losses leave optimiser moments of 1e-40, at ten times the cost of a step. The setting applies to the whole
+    thread, numpy included, so it is reset afterwards.
+    """
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def _choose_teachers(runs: Sequence[TrainingRun]) -> tuple[set[int], set[int]]:
+    """Return which runs train the root-cause logit, and which the meta-model: the logit is too good on its own runs."""
+    faulty = [i for i, run in enumerate(runs) if run.faults]
+    return set(faulty[::2]), set(faulty[1::2])
+
+
+def read_run(
+    run: TrainingRun, config: AutoencoderConfig, every: int
+) -> tuple[list[Example], tuple[TailCounts, TailCounts]]:
+    """Return the examples of a run, and its exceedances of services and calls."""
+    found: list[Example] = []
+    tails = TailCounts(len(NODE_CHANNELS)), TailCounts(len(EDGE_CHANNELS))
+    for index, moment in enumerate(replay_run(run, config, AlertPolicy())):
+        if moment.normal:
+            seen = moment.observation
+            for tail, of, exposure in zip(
+                tails, (seen.node, seen.edge), (seen.node_exposure, seen.edge_exposure), strict=True
+            ):
+                tail.add(of, exposure, of.seen.max(axis=1, initial=0) > SETTLE)
+        found += examples(moment, index, every)
+    return found, tails
+
+
+def fit_network(
+    network: Autoencoder, data: list[Example], options: TrainingOptions, progress: Progress
+) -> dict[str, list[float]]:
+    """Run Adam over shuffled batches.
+
+    Returns:
+        The losses of each step, by name.
+    """
+    optimiser = torch.optim.AdamW(network.parameters(), lr=options.rate, weight_decay=1e-4)
+    warm_up = max(0.05, 2 / options.steps)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, options.rate, total_steps=options.steps, pct_start=warm_up
+    )
+    batches = shuffle_batches(len(data), min(options.batch, len(data)), np.random.default_rng(options.seed))
+    history: dict[str, list[float]] = {"expectation": [], "structure": [], "root_cause": []}
+    for step, rows in enumerate(islice(batches, options.steps), 1):
+        batch = [data[i] for i in rows]
+        graph = batch_tasks([e.task for e in batch], torch.device("cpu"))
+        losses = losses_of(network, graph, batch)
+        optimiser.zero_grad()
+        torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimiser.step()
+        schedule.step()
+        for name, loss in losses.items():
+            history[name].append(float(loss.detach()))
+        progress("training the autoencoder", step, options.steps)
+    return history
+
+
+def losses_of(network: Autoencoder, graph: MeshGraph, batch: list[Example]) -> dict[str, Tensor]:
+    """Return the losses: expectation and structure on normal snapshots, root cause on faulty ones."""
+    decoding: Decoding = network(graph)
+    sizes = torch.tensor([len(e.task.nodes) for e in batch])
+    normal = torch.repeat_interleave(torch.tensor([e.culprit < 0 for e in batch]), sizes)  # [N]
+    normal_calls = normal[graph.edge_index[0]]
+    return {
+        "expectation": _expectation_loss(decoding.node_expected, graph.nodes, C_NODE, normal)
+        + _expectation_loss(decoding.edge_expected, graph.edges, C_EDGE, normal_calls),
+        "structure": _structure_loss(network, decoding.embeddings, graph, sizes, normal_calls),
+        "root_cause": _root_cause_loss(decoding.root_cause_logit, batch, sizes),
+    }
+
+
+def _expectation_loss(expected: Tensor, inputs: Tensor, channels: int, normal: Tensor) -> Tensor:
+    """Return the Huber loss against the deviations now, in asinh of sigmas, of observed channels in normal
+    snapshots."""
+    now, observed = inputs[:, :channels], inputs[:, channels : 2 * channels]
+    mask = observed * normal[:, None]
+    error = functional.smooth_l1_loss(expected, now, reduction="none") * mask
+    return error.sum() / mask.sum().clamp(min=1)
+
+
+def _structure_loss(network: Autoencoder, z: Tensor, graph: MeshGraph, sizes: Tensor, normal_calls: Tensor) -> Tensor:
+    """Return the mean squared error of sigmoid(Z_source Z_target^T) over calls and five sampled non-calls for each."""
+    source, target = graph.edge_index[:, normal_calls]
+    total = int(sizes.sum())
+    first = (torch.cumsum(sizes, 0) - sizes).repeat_interleave(sizes)[source]  # first node of the same mesh
+    extent = sizes.repeat_interleave(sizes)[source]
+    draw = torch.rand(NON_CALLS, len(source))
+    other = (first + (draw * extent).long()).flatten()
+    repeated = source.repeat(NON_CALLS)
+    called = torch.isin(repeated * total + other, graph.edge_index[0] * total + graph.edge_index[1])
+    wanted = ~called & (other != repeated)
+    there = torch.sigmoid(network.structure(z, z, source, target))
+    absent = torch.sigmoid(network.structure(z, z, repeated[wanted], other[wanted]))
+    return ((1 - there).square().sum() + absent.square().sum()) / max(len(there) + len(absent), 1)
+
+
+def _root_cause_loss(logit: Tensor, batch: list[Example], sizes: Tensor) -> Tensor:
+    """Return the cross-entropy of the root cause among the services of its mesh, with the same weight for each
+    fault."""
+    losses, weights = [logit.sum() * 0], 0.0
+    for logits, example in zip(torch.split(logit, sizes.tolist()), batch, strict=True):
+        if example.culprit >= 0:
+            losses.append(-example.weight * functional.log_softmax(logits, 0)[example.culprit])
+            weights += example.weight
+    return torch.stack(losses).sum() / max(weights, 1e-6)

@@ -1,0 +1,217 @@
+"""A small evaluation: which recordings are scored, which lines are cached, limits in hindsight, and the table."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from benchmarks import figures
+from lab.comparison import lines, simulated
+from lab.comparison.lines import code_digest, missing_work, score, verdict_path
+from lab.comparison.parts import evaluate_task, group_parts, recording_tasks
+from lab.comparison.plan import CONTROLLED, DETECTORS, OURS, Job, shared_jobs, simulated_jobs
+from lab.comparison.report import page
+from lab.comparison.rows import rows
+from lab.comparison.simulated import SEEDS, SILENT_SEEDS, Run, record
+from lab.evaluation.load import read_verdicts
+from lab.evaluation.measures.located import AlertRecord, LocatedFault, LocatedRun
+from lab.evaluation.measures.thresholds import LocatedVerdicts, false_pages_at_recall, recall_within, sweep_thresholds
+from lab.evaluation.measures.truth import Form
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from model.verdict import Incident, Severity, Status, Suspect, Verdict
+from serve_app.recordings.format import LabelledIncident
+from serve_app.recordings.reader import RecordingReader
+from serve_app.recordings.writer import RecordingWriter
+
+START, STEP = datetime(2026, 1, 1, tzinfo=UTC), timedelta(seconds=15)
+
+
+def recording(path: Path, snapshots: int = 40, incidents: Sequence[LabelledIncident] = ()) -> Path:
+    spec = MeshSpec(services=13, calls_per_service=2.0, seed=5)
+    with RecordingWriter(path, spec.interval_seconds) as writer:
+        for snapshot in Simulator(spec, snapshots=snapshots).snapshots():
+            writer.write(snapshot)
+        for incident in incidents:
+            writer.add_incident(incident)
+    return path
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a data set with normal traffic and a stream."""
+    root = tmp_path_factory.mktemp("recordings")
+    recording(root / "shop" / "low_traffic-normal")
+    fault = LabelledIncident(START + 20 * STEP, START + 24 * STEP, "delay", "web-1")
+    recording(root / "shop" / "day", incidents=[fault])
+    return root
+
+
+def test_issues_are_warmed_up_by_normal_traffic_and_other_recordings_start_cold(tmp_path: Path) -> None:
+    names = (
+        "low_traffic-normal",
+        "low_traffic-issues-a",
+        "temporal_traffic1-issues-b",
+        "day",
+        "busy-normal",
+        "busy-issues-c",
+    )
+    for name in names:
+        (tmp_path / "shop" / name).mkdir(parents=True)
+        (tmp_path / "shop" / name / "meta.json").write_text("{}")
+    found = {
+        path.name: (job.warm_up and job.warm_up.name, job.first)
+        for job in shared_jobs(("ecod",), tmp_path)
+        for path in job.recordings
+    }
+    assert found == {
+        "low_traffic-normal": (None, 10),
+        "low_traffic-issues-a": ("low_traffic-normal", 1),
+        "temporal_traffic1-issues-b": ("low_traffic-normal", 1),
+        "busy-normal": (None, 10),
+        "busy-issues-c": ("busy-normal", 1),
+        "day": (None, 10),
+    }
+    assert shared_jobs(("ecod",), tmp_path / "absent") == []
+
+
+def test_every_detector_meets_the_churn_and_some_the_control() -> None:
+    jobs = simulated_jobs(300, DETECTORS)
+    met = {(path.name, name) for job in jobs for path in job.recordings for name in job.detectors}
+    assert met == {
+        *((f"300-{seed}-churn", name) for seed in SEEDS[300] for name in DETECTORS),
+        *((f"300-{seed}-silence", name) for seed in SILENT_SEEDS[300] for name in DETECTORS),
+        *((f"300-{seed}-muted", name) for seed in SEEDS[300] for name in CONTROLLED),
+    }
+    assert {job.first for job in jobs} == {241}
+    assert all(job.control == job.recordings[0].name.endswith("muted") for job in jobs)
+
+
+def test_a_mesh_with_silences_has_no_faults_and_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated, "WARM_UP", 40)
+    monkeypatch.setattr(simulated, "JUDGED", 60)
+    path = record(Run(40, SILENT_SEEDS[300][0], silent=True), tmp_path)
+    reader = RecordingReader(path)
+    assert reader.incidents() == []
+    assert len(reader.meta["silences"]) > 2
+    assert record(Run(40, SILENT_SEEDS[300][0], silent=True), tmp_path) == path, "the result is cached"
+    job = Job("40", (OURS,), (path,), first=41, judged_after=40 * STEP)
+    score(job, tmp_path / "verdicts")
+    tasks = recording_tasks([job], tmp_path / "verdicts")
+    (part,) = group_parts(tasks, [evaluate_task(one) for one in tasks])
+    assert part.name == "simulated, 40 services, normal"
+    found = {row["measure"]: row["value"] for row in rows(part)}
+    assert found["fault_free_pages_per_day"] == found["false_pages_per_hour_of_silence"] == 0.0
+
+
+def test_lines_are_cached_until_code_or_recording_changes(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job("shared", (OURS, "own_limit"), (shop / "shop" / "day",), shop / "shop" / "low_traffic-normal", first=1)
+    assert missing_work(job, tmp_path) == job
+    ticks: list[int] = []
+    score(job, tmp_path, ticks.append)
+    assert sum(ticks) == 4 * 32, "two detectors, a warm-up and a recording of 40 snapshots, a tick every 16"
+    by_detector = [list(read_verdicts(verdict_path(tmp_path, name, job.recordings[0]))) for name in job.detectors]
+    assert [[verdict.observed_at for verdict in one] for one in by_detector] == [
+        [START + i * STEP for i in range(40)]
+    ] * 2
+    assert Status.WARMING_UP not in {verdict.status for one in by_detector for verdict in one}, "warmed up before"
+    assert missing_work(job, tmp_path) is None
+    assert missing_work(replace(job, first=2), tmp_path) == replace(job, first=2)
+    monkeypatch.setattr(lines, "code_digest", lambda name: "changed" if name == OURS else code_digest(name))
+    assert missing_work(job, tmp_path) == replace(job, detectors=(OURS,))
+
+
+def test_the_digest_covers_the_code_of_the_detector_and_its_imports() -> None:
+    assert len({code_digest(name) for name in DETECTORS}) == len(DETECTORS)
+    assert {path.stem for path in lines._modules("baro")} == {
+        "__init__",
+        "baro",
+        "n_sigma",
+        "deviation",
+        "paging",
+        "past",
+    }
+    ours = {path.as_posix() for root in lines.OUR_CODE for path in lines._sources(lines.ROOT / root)}
+    assert any(path.endswith("model/scoring/meta_model.py") for path in ours)
+    assert not any("/lab/" in path.removeprefix(lines.ROOT.as_posix()) for path in ours)
+
+
+def test_a_data_set_is_reported_by_form(shop: Path, tmp_path: Path) -> None:
+    jobs = shared_jobs((OURS, "guarded"), shop)
+    for job in jobs:
+        score(job, tmp_path)
+    tasks = recording_tasks(jobs, tmp_path)
+    found = group_parts(tasks, [evaluate_task(one) for one in tasks])
+    assert {(part.name, part.pool.form) for part in found} == {
+        ("shop, stream", Form.STREAM),
+        ("shop, normal", Form.NORMAL),
+    }
+    measured = [row for part in found for row in rows(part)]
+    assert {row["detector"] for row in measured} == {OURS, "guarded"}
+    assert {"top_1", "recall", "recall_at_3_false_alarms", "alarm_share"} <= {row["measure"] for row in measured}
+    assert page(found).count("<h2>shop") == 2
+
+
+def verdicts_of(*scores: dict[str, float]) -> LocatedVerdicts:
+    """Return verdicts from the incident scores of each snapshot, by incident id."""
+    verdicts = []
+    for i, open_now in enumerate(scores):
+        incidents = tuple(
+            Incident(name, START + i * STEP, Severity.MINOR, score, (Suspect(name[0], 1.0),), (name[0],))
+            for name, score in open_now.items()
+        )
+        status = Status.ANOMALOUS if incidents else Status.NORMAL
+        verdicts.append(Verdict(START + i * STEP, i + 1, status, 1.0, 1.0, 0.5, (Suspect("a", 1.0),), incidents))
+    fault = LocatedFault(
+        START + 2 * STEP, START + 4 * STEP, START + 4 * STEP, "a", frozenset("a"), frozenset("a"), "delay"
+    )
+    later = replace(fault, start=START + 60 * STEP, end=START + 62 * STEP, recovered=START + 62 * STEP)
+    end = START + 240 * STEP
+    return LocatedVerdicts(
+        LocatedRun((AlertRecord("a1", START + 2 * STEP, ("a",), frozenset("a")),), (fault, later), STEP, START, end),
+        tuple(verdicts),
+    )
+
+
+def test_limits_in_hindsight() -> None:
+    """An hour with two faults: one is found weakly, then strongly, the other weakly. False incidents score 2 and 6."""
+    run = verdicts_of({"b1": 2.0}, {"c1": 6.0}, {"a1": 1.0}, {"a1": 8.0}, *[{}] * 56, {"a2": 3.0})
+    assert run.with_threshold(5.0).pages == (
+        AlertRecord("c1", START + STEP, ("c",), frozenset("c")),
+        AlertRecord("a1", START + 3 * STEP, ("a",), frozenset("a")),
+    ), "an alert is raised once the incident is strong"
+    found = sweep_thresholds([run])
+    assert (found[0].recall, found[0].false_pages_an_hour) == (1.0, 2.0)
+    recalls = [recall_within(found, budget) for budget in (2.0, 1.0, 0.0)]
+    assert [one.value if one else None for one in recalls] == [1.0, 1.0, 0.5]
+    rates = [false_pages_at_recall(found, recall) for recall in (0.5, 1.0)]
+    assert [one.value if one else None for one in rates] == [0.0, 1.0]
+
+
+def test_a_run_without_incidents_has_one_limit() -> None:
+    found = sweep_thresholds([replace(verdicts_of({}, {}), run=replace(verdicts_of({}).run, pages=()))])
+    assert [(one.recall, one.false_pages_an_hour) for one in found] == [(0.0, 0.0)]
+    assert false_pages_at_recall(found, 0.5) is None
+
+
+def test_the_table_shows_the_best_contender_within_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {
+        ("recall", OURS): 0.6, ("recall", "loud"): 0.9, ("recall", "quiet"): 0.4, ("recall", "quieter"): 0.3,
+        ("false_pages_per_hour", OURS): 1.0, ("false_pages_per_hour", "loud"): 30.0,
+        ("false_pages_per_hour", "quiet"): 2.0, ("false_pages_per_hour", "quieter"): 0.0,
+    }  # fmt: skip
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    rows = [
+        {"part": figures.MESH, "measure": measure, "detector": name, "value": value, "low": 0.1, "high": 0.7}
+        for (measure, name), value in values.items()
+    ]
+    (tmp_path / "benchmarks" / "results" / "detection.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    monkeypatch.setattr(figures, "ROOT", tmp_path)
+    header, _, line = figures.detection().splitlines()
+    assert header == "| | TAGAE | strongest contender |"
+    assert line.endswith("| **0.60 (0.10 to 0.70), 1** | quiet 0.40 (0.10 to 0.70), 2 |")

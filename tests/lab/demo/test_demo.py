@@ -1,0 +1,230 @@
+"""The demo without controls: auto-play, evaluation, progress lines, the pipeline, and a whole run."""
+
+import re
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from lab.demo.controls import Controls
+from lab.demo.lines import describe, print_progress
+from lab.demo.play import play
+from lab.demo.state import WARM_UP, DemoState, add_verdict, begin
+from lab.demo.story import (
+    END,
+    FAULT,
+    STORY_FAULTS,
+    Chapter,
+    FaultFinding,
+    RaisedIncident,
+    chapters,
+    find_cause,
+    judge,
+    start_of,
+    update_finding,
+    update_incidents,
+)
+from lab.simulator.events.faults import Fault
+from lab.simulator.events.operations import BenignChange
+from lab.simulator.mesh.parameters import build_mesh
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from serve_app.api.client import Client
+from tests.lab.demo.shows import incident, scored_snapshot, transport, verdict
+from tests.timing import TIME_FACTOR
+
+INTERVAL = 15.0
+SPEC = MeshSpec(services=30, calls_per_service=3, seed=4)
+CHAPTER = Chapter(
+    0,
+    70,
+    (BenignChange("deploy", "a/web", 72), BenignChange("scale_out", "a/cart", 80)),
+    Fault("error_burst", "a/db", 92, 112),
+    134,
+)
+
+
+def raised_incident(name: str, index: int, *suspects: str, score: float = 8.0) -> RaisedIncident:
+    return RaisedIncident(name, index, score, suspects)
+
+
+# story
+
+
+def test_chapters_are_the_same_for_the_same_seed() -> None:
+    mesh = build_mesh(SPEC)
+    first_chapters = list(islice(chapters(mesh, 3), 2 * len(STORY_FAULTS)))
+    assert first_chapters == list(islice(chapters(mesh, 3), 2 * len(STORY_FAULTS)))
+    assert first_chapters != list(islice(chapters(mesh, 4), 2 * len(STORY_FAULTS)))
+    assert first_chapters[0].fault.kind == STORY_FAULTS[0]
+    for half in (first_chapters[: len(STORY_FAULTS)], first_chapters[len(STORY_FAULTS) :]):
+        assert {chapter.fault.kind for chapter in half} == set(STORY_FAULTS)
+    for chapter in first_chapters:
+        assert chapter.start < chapter.changes[0].at <= chapter.changes[-1].at < chapter.fault.start
+        assert chapter.fault.end < chapter.end
+        assert len({event.service for event in chapter.events}) == len(chapter.events)
+        assert chapter.fault.service in mesh.topology.node_ids
+
+
+def test_a_chapter_moves_as_a_whole() -> None:
+    moved = CHAPTER.shift(100, since=95)
+    assert (moved.since, moved.start, moved.end) == (95, 100, 164)
+    assert [start_of(event) for event in moved.events] == [102, 110, 122]
+    assert moved.fault.end == 142
+    assert moved.shift(70, since=0) == CHAPTER
+
+
+def test_incidents_are_counted_once_and_kept_at_their_highest_score() -> None:
+    incidents = update_incidents((), 5, [incident("x", 6.0, "a/web")])
+    incidents = update_incidents(incidents, 6, [incident("x", 9.0, "a/db", "a/web"), incident("y", 5.0, "b/q")])
+    incidents = update_incidents(incidents, 7, [incident("x", 7.0, "a/cart")])
+    incidents = update_incidents(incidents, 8, [])
+    assert incidents == (raised_incident("x", 5, "a/db", "a/web", score=9.0), raised_incident("y", 6, "b/q", score=5.0))
+
+
+@pytest.mark.parametrize(
+    ("incidents", "passed", "words"),
+    [
+        ([raised_incident("x", 93, "a/db")], True, "alert within 30 s, culprit is suspect 1"),
+        ([raised_incident("x", 92, "a/web", "a/cart", "a/db")], True, "suspect 3"),
+        ([raised_incident("x", 120, "a/db")], True, "suspect 1"),
+        ([], False, "no alert"),
+        (
+            [raised_incident("x", 93, "a/web", "a/cart", "a/q", "a/db")],
+            False,
+            "but the suspects are a/web, a/cart, a/q",
+        ),
+        ([raised_incident("x", 91, "a/db")], False, "false alert without a fault"),
+        ([raised_incident("x", 121, "a/db")], False, "false alert without a fault"),
+        (
+            [raised_incident("w", 73, "a/web"), raised_incident("x", 93, "a/db")],
+            False,
+            "false alert without a fault: a/web in snapshot 73",
+        ),
+        (
+            [raised_incident("x", 93, "a/db"), raised_incident("y", 95, "b/q")],
+            False,
+            "a second alert without the culprit, suspects b/q",
+        ),
+        (
+            [raised_incident("x", 93, "a/db"), raised_incident("y", 95, "b/q", "a/db")],
+            True,
+            "alert within 30 s, culprit is suspect 1; 1 further alert on the same fault",
+        ),
+        (
+            [raised_incident("x", 93, "b/q", "a/db"), raised_incident("y", 95, "a/db", score=9.0)],
+            True,
+            "alert within 30 s, culprit is suspect 1; 1 further alert",
+        ),
+        (
+            [raised_incident("x", 93, "a/db"), raised_incident("y", 95, "b/q", score=9.0)],
+            False,
+            "but the suspects are b/q",
+        ),
+        ([raised_incident("x", 93)], False, "suspects are none"),
+    ],
+)
+def test_judgement(incidents: list[RaisedIncident], passed: bool, words: str) -> None:
+    judgement = judge(CHAPTER, incidents, INTERVAL)
+    assert judgement.passed == passed
+    assert words in judgement.reason
+
+
+def test_which_fault_an_incident_is_about() -> None:
+    early, late = Fault("error_burst", "a/db", 92, 112), Fault("latency_injection", "b/q", 100, 120)
+    faults = (early, late)
+    assert find_cause(raised_incident("x", 91, "a/db"), faults, INTERVAL) is None
+    assert find_cause(raised_incident("x", 95, "b/q"), faults, INTERVAL) == early
+    assert find_cause(raised_incident("x", 104, "a/db"), faults, INTERVAL) == early
+    assert find_cause(raised_incident("x", 104, "c/s"), faults, INTERVAL) == late
+    assert find_cause(raised_incident("x", 125, "a/db"), faults, INTERVAL) == late
+    assert find_cause(raised_incident("x", 129, "a/db"), faults, INTERVAL) is None
+
+
+def test_the_outcome_of_a_fault() -> None:
+    late = FaultFinding(Fault("latency_injection", "b/q", 100, 120))
+    open_before = verdict(99, "anomalous", 9.0, incident("x", 9.0, "b/q"))
+    assert update_finding(late, 99, open_before, INTERVAL) == late
+    assert update_finding(late, 100, verdict(100), INTERVAL) == late
+    fourth = verdict(101, "anomalous", 9.0, incident("x", 9.0, "a/1", "a/2", "a/3", "b/q"))
+    assert update_finding(late, 101, fourth, INTERVAL) == late
+    second = verdict(102, "anomalous", 9.0, incident("x", 9.0, "a/1"), incident("y", 6.0, "a/2", "b/q"))
+    named = update_finding(late, 102, second, INTERVAL)
+    assert (named.named_at, named.rank) == (102, 2)
+    better = update_finding(named, 105, verdict(105, "anomalous", 9.0, incident("y", 9.0, "b/q")), INTERVAL)
+    assert (better.named_at, better.rank) == (102, 1)
+    assert update_finding(better, 106, second, INTERVAL) == better
+    assert update_finding(late, 129, second, INTERVAL) == late
+
+
+# plain lines, the pipeline, and a whole run
+
+
+def test_progress_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(force_terminal=False)
+    before = DemoState("A mesh", INTERVAL, (), events=(Fault("error_burst", "a/[db]", 3, 9),))
+    for shown in (
+        scored_snapshot(1),
+        scored_snapshot(2),
+        scored_snapshot(3),
+        scored_snapshot(4, "anomalous", 8.0, incident("x1", 8.0, "a/[db]")),
+        scored_snapshot(9),
+    ):
+        state = add_verdict(before, shown)
+        print_progress(console, before, state)
+        print_progress(console, state, state)
+        before = state
+    assert capsys.readouterr().out.splitlines() == [
+        "00:00:15  normal      snapshot 1: score 1.0, verdict in 3 ms",
+        "00:00:45  fault       error burst at a/[db]: must raise an alert",
+        "00:01:00  ALERT       major incident, suspects a/[db]. a/[db] is failing: 31% of its requests, "
+        "usually 0.3%. 1 service affected.",
+        "00:01:00  anomalous   snapshot 4: score 8.0, verdict in 3 ms, suspects a/[db]",
+        "00:02:15  ended       error burst at a/[db]: alert within 30 s, culprit ranked first",
+        "00:02:15  normal      snapshot 9: score 1.0, verdict in 3 ms",
+    ]
+    assert describe(scored_snapshot(0)).startswith("snapshot 0: score 1.0")
+
+
+def test_a_notice_is_a_line_and_no_alert(capsys: pytest.CaptureFixture[str]) -> None:
+    before = DemoState("A mesh", INTERVAL, ())
+    state = add_verdict(before, scored_snapshot(1, "normal", 1.0, incident("n", 8.0, "a/db", severity="notice")))
+    print_progress(Console(force_terminal=False), before, state)
+    assert state.raised == ()
+    assert [one.incident for one in state.noticed] == ["n"]
+    assert capsys.readouterr().out.splitlines() == [
+        "00:00:15  notice      a/db is failing: 31% of its requests, usually 0.3%. 1 service affected.",
+        "00:00:15  normal      snapshot 1: score 1.0, verdict in 3 ms",
+    ]
+
+
+def test_the_story_is_played_and_judged() -> None:
+    simulator = Simulator(MeshSpec(services=30, seed=1))
+    with Client("http://service", transport=transport()) as client:
+        first = begin(simulator, 1, Controls(speed=0.0))
+        state = next(state for state in play(client, simulator, first, 1, lambda _: "") if state.judgement)
+    assert [one.verdict.sequence for one in state.snapshots] == list(range(1, WARM_UP + END + 1))
+    starts_of = [start_of(event) for event in state.events]
+    assert starts_of[2] == WARM_UP + FAULT
+    assert starts_of == sorted(set(starts_of))
+    assert len(starts_of) == 3
+    starts = {entry.event: entry.snapshot.index for entry in state.log if entry.label in ("fault", "change")}
+    assert starts == {event: start_of(event) for event in state.events}
+    assert state.judgement is not None
+    assert state.judgement.reason in state.log[-1].text
+    assert state.judgement.passed, state.judgement.reason
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_demo_once(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("tagae")), "demo", "--once"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=170 * TIME_FACTOR)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "TAGAE is ready at http://127.0.0.1:" in done.stdout
+    assert re.search(r"PASS .*culprit is suspect [123]", done.stdout)
+    assert "verdicts: 134" in done.stdout
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,300 @@
+"""The demo on the page: its document, its buttons, and a whole run on a real Ray Serve."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from lab.demo import browser
+from lab.demo.controls import CONTROLS, Controls, build_menu
+from lab.demo.document import encode, keys
+from lab.demo.outcomes import outcome, tally
+from lab.demo.remote_control import MOST_KEYS, WaitingKeys
+from lab.demo.state import CHANGE_SNAPSHOTS, KEPT, WARM_UP, DemoState, add_verdict, press
+from lab.demo.story import RaisedIncident
+from lab.simulator.events.faults import Fault
+from lab.simulator.events.operations import BenignChange
+from lab.simulator.mesh.parameters import build_mesh
+from lab.simulator.mesh.topology import MeshSpec
+from serve_app.errors import InvalidDocument, Overloaded
+from tests.lab.demo.shows import incident, scored_snapshot
+from tests.serve_app.running import eventually, problem
+from tests.timing import PATIENCE_SECONDS
+
+SPEC = MeshSpec(services=60, seed=0)
+MENU = build_menu(build_mesh(SPEC), 0)
+DEPLOY, BURST = BenignChange("deploy", "a/web", 80), Fault("error_burst", "a/db", 100, 120)
+
+
+def decode_state(state: DemoState) -> dict[str, Any]:
+    """Return the document that the page reads."""
+    document: dict[str, Any] = json.loads(encode(state))
+    return document
+
+
+def known_state(**values: Any) -> DemoState:
+    """Return a mesh that is warmed up."""
+    return replace(DemoState("60 services", 15.0, MENU, snapshots=(scored_snapshot(WARM_UP),)), **values)
+
+
+# the document
+
+
+def test_the_document_has_the_menu_and_the_progress_of_learning() -> None:
+    early = decode_state(known_state(snapshots=(scored_snapshot(40),)))
+    assert (early["warming_up"], early["snapshots"], early["warm_up_left"]) == (True, 41, 29)
+    late = decode_state(known_state(controls=Controls(speed=0.0, paused=True)))
+    assert (late["warming_up"], late["warm_up_left"]) == (False, 0)
+    assert late["controls"] == {"speed": 0.0, "paused": True, "story": True, "hidden": False}
+    assert [(row["key"], row["kind"], row["is_fault"]) for row in late["menu"]] == [
+        (option.kind, option.kind, option.is_fault) for option in MENU
+    ]
+    assert all(row["meaning"] and row["service"] for row in late["menu"])
+
+
+def test_a_hidden_fault_is_not_in_the_document() -> None:
+    show = press(known_state(), "mystery")
+    (fault,) = show.faults
+    hidden = decode_state(replace(add_verdict(show, scored_snapshot(fault.start)), menu=()))
+    assert hidden["controls"]["hidden"]
+    assert fault.service not in json.dumps(hidden)
+    assert fault.kind.replace("_", " ") not in json.dumps(hidden)
+    (event,) = decode_state(press(add_verdict(show, scored_snapshot(fault.start)), "faults"))["deeds"]
+    assert (event["service"], event["is_fault"], event["right"]) == (fault.service, True, None)
+
+
+@pytest.mark.parametrize(
+    ("index", "pages", "change", "fault"),
+    [
+        (79, [], ("begins now", None), ("not detected yet", None)),
+        (85, [], ("no alert", True), ("not detected yet", None)),
+        (85, [82], ("FALSE ALERT", False), ("not detected yet", None)),
+        (105, [80 + CHANGE_SNAPSHOTS + 1], ("no alert", True), ("alert within 30 s, culprit ranked first", True)),
+        (121, [], ("no alert", True), ("missed", False)),
+    ],
+)
+def test_outcomes(
+    index: int, pages: list[int], change: tuple[str, bool | None], fault: tuple[str, bool | None]
+) -> None:
+    show = known_state(events=(DEPLOY, BURST), snapshots=(scored_snapshot(78),))
+    for at in range(79, index + 1):
+        new = [incident("x", 9.0, "a/db")] if at in pages else []
+        show = add_verdict(show, scored_snapshot(at, "anomalous" if new else "normal", 9.0 if new else 1.0, *new))
+    assert [(found.text, found.right) for found in (outcome(show, DEPLOY), outcome(show, BURST))] == [change, fault]
+
+
+def test_an_event_keeps_its_time_after_its_snapshot_is_no_longer_kept() -> None:
+    state = press(known_state(), "deploy")
+    (begun,) = decode_state(state)["deeds"]
+    assert begun["at"] is None
+    start = state.next_index
+    state = add_verdict(state, scored_snapshot(start))
+    (shown,) = decode_state(state)["deeds"]
+    state = add_verdict(state, scored_snapshot(start + KEPT))
+    for index in range(start + KEPT + 1, start + 2 * KEPT):
+        state = add_verdict(state, scored_snapshot(index))
+    assert all(one.index != start for one in state.snapshots)
+    (old,) = decode_state(state)["deeds"]
+    assert old["at"] == shown["at"] == scored_snapshot(start).verdict.observed_at.isoformat()
+
+
+def test_the_tally_counts_faults_that_have_ended() -> None:
+    state = known_state(events=(BURST,), snapshots=(scored_snapshot(78),))
+    assert tally(state) == "0 faults: 0 diagnosed, 0 missed; 0 false alerts"
+    state = add_verdict(state, scored_snapshot(90, "anomalous", 9.0, incident("x", 9.0, "a/web")))
+    state = add_verdict(state, scored_snapshot(102, "anomalous", 9.0, incident("y", 9.0, "a/db")))
+    assert tally(add_verdict(state, scored_snapshot(121))) == "1 fault: 1 diagnosed, 0 missed; 1 false alert"
+
+
+def test_a_notice_of_a_fault_is_right_and_one_without_a_fault_is_no_false_alert() -> None:
+    state = known_state(events=(DEPLOY, BURST), snapshots=(scored_snapshot(78),))
+    state = add_verdict(state, scored_snapshot(81, "normal", 1.0, incident("m", 8.0, "a/web", severity="notice")))
+    state = add_verdict(state, scored_snapshot(101, "normal", 1.0, incident("n", 8.0, "a/db", severity="notice")))
+    state = add_verdict(state, scored_snapshot(121))
+    assert (outcome(state, DEPLOY).text, outcome(state, DEPLOY).right) == ("no alert", True)
+    assert (outcome(state, BURST).text, outcome(state, BURST).right) == ("notice within 30 s, no alert", True)
+    assert tally(state) == "1 fault: 0 diagnosed, 1 noticed, 0 missed; 0 false alerts"
+
+
+def test_an_alert_that_names_others_is_not_right() -> None:
+    show = known_state(
+        events=(BURST,), snapshots=(scored_snapshot(102),), raised=(RaisedIncident("x", 101, 9.0, ("a/web",)),)
+    )
+    assert outcome(show, BURST).text == "alert, but the culprit was not named"
+    assert outcome(show, BURST).right is False
+
+
+# keys
+
+
+def test_every_button_has_a_key() -> None:
+    assert sorted(keys(known_state())) == sorted([*(option.kind for option in MENU), *CONTROLS])
+
+
+async def test_keys_wait_in_order_up_to_a_limit() -> None:
+    waiting_keys = WaitingKeys("le")
+    assert await waiting_keys.take(0.0) == []
+    for key in "lel":
+        waiting_keys.press(key)
+    assert await waiting_keys.take(0.0) == ["l", "e", "l"]
+    for _ in range(MOST_KEYS):
+        waiting_keys.press("l")
+    with pytest.raises(Overloaded, match=f"at most {MOST_KEYS}"):
+        waiting_keys.press("e")
+    assert await waiting_keys.take(0.0) == ["l"] * MOST_KEYS
+    waiting = asyncio.create_task(waiting_keys.take(30.0))
+    await asyncio.sleep(0)
+    waiting_keys.press("e")
+    assert await asyncio.wait_for(waiting, PATIENCE_SECONDS) == ["e"]
+
+
+@pytest.mark.parametrize("key", ["q", "?", "le", "", None, 7, ["l"]])
+def test_an_unknown_key_is_refused(key: object) -> None:
+    with pytest.raises(InvalidDocument, match="expected one of 'e' 'l', came"):
+        WaitingKeys("le").press(key)
+
+
+# the browser
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the variables that say whether there is a desktop")
+@pytest.mark.parametrize(("display", "opens"), [("", False), (":7", True)])
+def test_a_browser_opens_on_a_desktop(
+    display: str, opens: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = tmp_path / "started"
+    opener = tmp_path / "xdg-open"
+    opener.write_text(f'#!/bin/sh\n[ -t 0 ] || printf %s "$1" > {started}.part && mv {started}.part {started}\n')
+    opener.chmod(0o755)
+    processes: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start_and_keep(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        processes.append(popen(*arguments, **options))
+        return processes[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_keep)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("DISPLAY", display)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    assert browser.open_page("http://127.0.0.1:1/demo/") is opens
+    for process in processes:
+        process.wait(timeout=PATIENCE_SECONDS)
+    assert started.exists() is opens
+    if opens:
+        assert started.read_text() == "http://127.0.0.1:1/demo/"
+
+
+# a whole run
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(480)
+def test_a_fault_by_a_button_is_found_and_raises_an_alert(tmp_path: Path) -> None:
+    """The whole demo runs without a terminal. After an interrupt no process is left."""
+    command = [str(Path(sys.executable).with_name("tagae")), "demo", "--no-browser", "--speed", "30"]
+    errors = tmp_path / "stderr"
+    with (
+        errors.open("w") as log,
+        subprocess.Popen(
+            command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
+    ):
+        started = [psutil.Process(process.pid)]
+        try:
+            assert process.stdout is not None
+            page = next(
+                found[1] for line in process.stdout if (found := re.search(r"(http://\S+)/demo/#mesh=demo", line))
+            )
+            started += started[0].children(recursive=True)
+            with httpx.Client(base_url=page, timeout=PATIENCE_SECONDS) as http:
+                _check_access(http)
+                _check_fault(http)
+            process.send_signal(signal.SIGINT)
+            rest = process.stdout.read()
+            assert process.wait(timeout=PATIENCE_SECONDS) == 0, rest + errors.read_text()[-4000:]
+            _, alive = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
+            assert not alive
+        finally:
+            for one in started:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(480)
+def test_an_interrupt_during_the_start_ends_it_and_leaves_no_process(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("tagae")), "demo", "--no-browser"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "RAY_TMPDIR": "/tmp"}  # its sockets need a short path
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        started = [psutil.Process(process.pid)]
+        try:
+            assert process.stdout is not None
+            assert "Simulated mesh" in process.stdout.readline()
+            assert eventually(lambda: any(one.name() == "raylet" for one in started[0].children(recursive=True)))
+            started += started[0].children(recursive=True)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+            assert process.returncode == 0, errors
+            _, alive = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
+            assert not alive
+            assert not list(tmp_path.iterdir())
+        finally:
+            for one in started:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+
+
+def _check_access(http: httpx.Client) -> None:
+    """Check that only the demo's page has the panel, and that only known keys from there are accepted."""
+    page = http.get("/demo/")
+    assert '<script type="module" src="/demo/controls.js"></script>' in page.text
+    assert "script-src 'self';" in page.headers["content-security-policy"]
+    assert "/demo/controls" not in http.get("/").text
+    for file, media_type in (("controls.js", "text/javascript"), ("controls.css", "text/css")):
+        assert http.get(f"/demo/{file}").headers["content-type"].startswith(media_type)
+    problem(http.post("/demo/keys", json={"key": "q"}), 422, "invalid-document", "/key")
+    problem(http.post("/demo/keys", json=["l"]), 422, "invalid-document", "/key")
+    problem(http.post("/demo/keys", content=b'{"key": "e"}'), 415, "unsupported-media-type")
+    problem(http.post("/demo/keys", json={"key": "e" * 2000}), 413, "document-too-large")
+
+
+def _check_fault(http: httpx.Client) -> None:
+    """Press the button of a fault: the page shows it, an alert is raised, and the culprit is named."""
+
+    def until(what: Callable[[dict[str, Any]], bool], seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            answer = http.get("/demo/show")
+            if answer.status_code == 200 and what(answer.json()):
+                return dict(answer.json())
+            time.sleep(0.05)  # as the page does, but without waiting
+        raise AssertionError(answer.text)
+
+    until(lambda seen: not seen["warming_up"])
+    assert http.post("/demo/keys", json={"key": "error_burst"}).status_code == 202
+    begun = until(lambda seen: any(deed["key"] == "error_burst" for deed in seen["deeds"]))
+    assert begun["controls"]["story"] is False
+    paged = until(lambda seen: any(deed["key"] == "error_burst" and deed["right"] for deed in seen["deeds"]))
+    (burst,) = [deed for deed in paged["deeds"] if deed["key"] == "error_burst"]
+    assert burst["outcome"].startswith("alert within ")
+    verdict = http.get("/v1/meshes/demo/verdict").json()
+    assert verdict["status"] == "anomalous"
+    named = {suspect["service"] for incident in verdict["incidents"] for suspect in incident["suspects"][:3]}
+    assert burst["service"] in named

@@ -1,0 +1,336 @@
+"""Evaluation by time: the worked example of EVALUATION.md, then each rule by hand."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from lab.evaluation.measures.alarms import runs
+from lab.evaluation.measures.curves import auroc, average_precision, forecast, vus_pr
+from lab.evaluation.measures.intervals import bursty_rate, rate, share, wilson
+from lab.evaluation.measures.metrics import DetectorMetrics, compare_detectors, compute_metrics
+from lab.evaluation.measures.ranking import component, place_of_twin
+from lab.evaluation.measures.recording import RecordingResult, evaluate_recording
+from lab.evaluation.measures.series import align_verdicts
+from lab.evaluation.measures.truth import GUARD, Form, GroundTruth, Span, ground_truth
+from model.verdict import Incident, Severity, Status, Suspect, Verdict
+
+TEN = datetime(2026, 1, 1, 10, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+def at(minutes: float) -> datetime:
+    return TEN + minutes * MINUTE
+
+
+def span(start: float, end: float, culprit: str | None = "shop/cart", kind: str = "latency") -> Span:
+    return Span(at(start), at(end), kind, culprit)
+
+
+def stream(*spans: Span, last: int = 20, unscored: Sequence[tuple[float, float]] = ()) -> GroundTruth:
+    """Return the truth of a recording with a snapshot a minute, from ten o'clock."""
+    times = [at(i) for i in range(last + 1)]
+    doubt = [(at(a), at(b)) for a, b in unscored]
+    form = Form.STREAM if spans else Form.NORMAL
+    return ground_truth("shop", form, times, MINUTE, ["shop/cart", "shop/web"], spans, guard=GUARD, unscored=doubt)
+
+
+def verdicts(
+    truth: GroundTruth,
+    alarms: Sequence[int],
+    scores: Mapping[int, float] | None = None,
+    warm_up: int = 0,
+    suspects: Mapping[int, Sequence[str]] | None = None,
+    probability: float = 0.1,
+) -> list[Verdict]:
+    found = []
+    for i in range(len(truth.times)):
+        status = Status.WARMING_UP if i < warm_up else Status.ANOMALOUS if i in alarms else Status.NORMAL
+        score = (scores or {}).get(i, 5.0 if i in alarms else 1.0)
+        named = tuple(Suspect(name, 0.1) for name in (suspects or {}).get(i, ("shop/web",)))
+        found.append(Verdict(truth.instant(i), i, status, score, 4.0, probability, named, ()))
+    return found
+
+
+def evaluate_verdicts(truth: GroundTruth, lines: Sequence[Verdict]) -> RecordingResult:
+    return evaluate_recording(truth, align_verdicts(lines, truth), pages_per_day=1.0)
+
+
+def of(truth: GroundTruth, lines: Sequence[Verdict]) -> DetectorMetrics:
+    return compute_metrics([evaluate_verdicts(truth, lines)])
+
+
+def test_the_worked_example() -> None:
+    truth = stream(span(0, 3), span(9, 12))
+    found = of(truth, verdicts(truth, [2, 3, 6, 7, 20]))
+    assert found.recall is not None
+    assert found.recall.value == 0.5
+    assert [(a, b) for a, b in zip(*_events([2, 3, 6, 7, 20]), strict=True)] == [(2, 7), (20, 20)]
+    # the example counts the time after the last incident as normal; here it is separate
+    assert found.false_alarms is not None
+    assert found.tail is not None
+    total = found.false_alarms.count + found.tail.count
+    assert (total.events, total.strict) == (1, 2)
+    assert (found.false_alarms.count.strict, found.tail.count.strict) == (1, 1)
+    assert found.delay is not None
+    assert (found.delay.n, found.delay.median) == (1, 2.0)
+
+
+def _events(alarms: Sequence[int], breaks: Sequence[int] = ()) -> tuple[list[int], list[int]]:
+    flags = np.isin(np.arange(21), alarms)
+    found = runs(flags, np.isin(np.arange(21), breaks))
+    return found.first.tolist(), found.last.tolist()
+
+
+def test_alarm_events() -> None:
+    assert _events([]) == ([], [])
+    assert _events([1, 4]) == ([1], [4]), "a gap of two is bridged"
+    assert _events([1, 5]) == ([1, 5], [1, 5]), "a gap of three is not"
+    assert _events([1, 4], breaks=[3]) == ([1, 4], [1, 4]), "nor is a break in time"
+
+
+def test_an_alarm_that_never_clears_finds_all_faults_and_is_false_elsewhere() -> None:
+    truth = stream(span(3, 5), span(12, 14))
+    found = of(truth, verdicts(truth, range(21), {20: 6.0}))
+    assert found.recall is not None
+    assert found.onset is not None
+    assert found.false_alarms is not None
+    assert (found.recall.value, found.onset.value, found.by_chance) == (1.0, 0.0, 1.0)
+    assert found.false_alarms.count.events == 0
+    assert found.false_alarms.count.strict == 2, "false before the first incident and between the two"
+    assert found.at_budget[6].value == 0.0, "a threshold with an alarm on every snapshot does not count"
+
+
+def test_an_alarm_in_the_guard_is_not_false_and_the_guard_ends_at_the_next_incident() -> None:
+    truth = stream(span(3, 5), span(6, 8))
+    assert truth.labels[:12].tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 1, -1, -1, -2]
+    found = of(truth, verdicts(truth, [10]))
+    assert found.recall is not None
+    assert found.recall.value == 0.5
+    assert found.false_alarms is not None
+    assert found.false_alarms.count.strict == 0
+    assert found.tail is not None
+    assert found.tail.count.strict == 0
+
+
+def test_doubtful_spans_are_not_counted() -> None:
+    truth = stream(span(9, 12), unscored=[(2, 4), (11, 15)])
+    found = of(truth, verdicts(truth, [3, 15]))
+    assert found.false_alarms is not None
+    assert found.tail is not None
+    assert (found.false_alarms.count.snapshots, found.false_alarms.count.strict) == (6, 0)
+    assert (found.tail.count.snapshots, found.tail.count.strict) == (5, 0)
+    assert found.faulty == 4, "the doubtful part of an incident still counts as faulty"
+
+
+def test_recall_at_a_budget_is_the_best_threshold_in_hindsight() -> None:
+    truth = stream(span(5, 6), span(13, 14), last=18)
+    scores = {0: 9.0, 5: 8.0, 10: 7.0, 14: 6.0, 18: 9.5}
+    found = of(truth, verdicts(truth, [], scores))
+    assert {budget: known.value for budget, known in found.at_budget.items()} == {1: 0.5, 3: 1.0, 6: 1.0}
+    assert {budget: known.value for budget, known in found.at_budget_with_tail.items()} == {1: 0.0, 3: 1.0, 6: 1.0}
+
+
+def test_the_culprit_is_taken_from_the_snapshot_with_the_highest_score() -> None:
+    truth = stream(span(5, 7), span(13, 14, culprit=None))
+    suspects = {5: ["shop/cart"], 6: ["shop/web", "shop/cart"], 8: ["shop/cart"]}
+    found = of(truth, verdicts(truth, [], {5: 2.0, 6: 3.0, 8: 9.0}, suspects=suspects))
+    assert found.ranking is not None
+    assert (found.ranking.top1.value, found.ranking.top3.value, found.ranking.avg5.value) == (0.0, 0.5, 0.4)
+    assert found.chance == (0.5, 1.5, 2.5)
+
+
+def test_warming_up_is_a_miss_and_no_evidence() -> None:
+    truth = stream(span(1, 2), span(9, 10))
+    found = of(truth, verdicts(truth, [9], warm_up=6))
+    assert found.recall is not None
+    assert found.recall_after_warm_up is not None
+    assert (found.recall.value, found.in_warm_up, found.recall_after_warm_up.value) == (0.5, 1, 1.0)
+    assert found.forecast is not None
+    assert found.forecast.snapshots == 5, "snapshots 6 to 8 are normal, 9 and 10 have the fault"
+
+
+def test_normal_recordings_count_the_time_on_duty() -> None:
+    truth = stream(last=1440)
+    found = of(truth, verdicts(truth, [700, 701, 900], warm_up=721))
+    assert found.false_alarms is not None
+    assert (found.false_alarms.count.events, found.false_alarms.count.days) == (1, 0.5)
+    assert found.promise is not None
+    assert (found.promise.days, found.promise.promised_per_day, found.promise.ratio) == (0.5, 1.0, 2.0)
+
+
+def test_segments() -> None:
+    times = [at(i * 5 + gap) for gap in (0, 600) for i in range(5)]
+    pieces = [
+        Span(at(8 + gap), at(22 + gap), kind, "shop/cart", symptom, (at(gap), at(20 + gap)))
+        for gap, kind, symptom in ((0, "delay", "latency"), (600, "fail", "availability"))
+    ]
+    truth = ground_truth("pets", Form.SEGMENTS, times, 5 * MINUTE, ["shop/cart"], pieces)
+    assert truth.labels.tolist() == [0, -1, 1, 1, 1] * 2
+    lines = verdicts(truth, [4, 5], {0: 3.0, 4: 4.0, 5: 5.0, 9: 4.5}, suspects={4: ["shop/cart"]})
+    found = of(truth, lines)
+    assert found.recall is not None
+    assert found.first_rows is not None
+    assert (found.recall.value, found.first_rows.value) == (0.5, 0.5)
+    assert {budget: known.value for budget, known in found.at_budget.items()} == {1: 1.0, 3: 1.0, 6: 1.0}
+    assert {symptom: known.top1.value for symptom, known in found.by_symptom.items()} == {
+        "availability": 0.0,
+        "latency": 1.0,
+    }
+    assert found.false_alarms is found.forecast is found.promise is None, "segments are only for ranking"
+    alike = of(truth, verdicts(truth, [2], {2: 9.0}))
+    assert (alike.auroc, alike.at_budget) == (None, {})
+    assert any("all alike" in note for note in alike.notes)
+
+
+def test_verdicts_are_placed_on_the_nearest_snapshot() -> None:
+    truth = stream(last=3)
+    lines = verdicts(truth, [1, 2])
+
+    def move(line: Verdict, seconds: float) -> Verdict:
+        return Verdict(
+            line.observed_at + timedelta(seconds=seconds), 0, line.status, line.mesh_score, 0.0, 0.0, (), line.incidents
+        )
+
+    placed = align_verdicts([move(lines[1], 20), move(lines[2], -31), move(lines[3], 0), move(lines[2], 1000)], truth)
+    assert placed.status == ("missing", "anomalous", "missing", "normal")
+    assert placed.unplaced == 2
+    assert [page.begin for page in placed.pages] == [at(1)]
+
+
+def test_an_incident_is_one_alert_with_its_first_and_its_strongest_ranking() -> None:
+    truth = stream(last=4)
+
+    def build_verdict(i: int, *incidents: tuple[str, float, str]) -> Verdict:
+        known = tuple(Incident(n, TEN, Severity.MINOR, s, (Suspect(who, 1.0),), (who,)) for n, s, who in incidents)
+        return Verdict(at(i), i, Status.NORMAL, 1.0, 1.0, 0.5, (), known)
+
+    lines = [
+        build_verdict(0),
+        build_verdict(1, ("x", 2, "a/b")),
+        build_verdict(2, ("x", 5, "a/c"), ("y", 1, "b/b")),
+        build_verdict(3, ("x", 5, "a/d")),
+    ]
+    x, y = align_verdicts(lines, truth).pages
+    assert (x.id, x.begin, x.suspects, x.affected) == ("x", at(1), ("a/c",), {"a/c"})
+    assert (y.id, y.begin) == ("y", at(2))
+
+
+def test_an_incident_is_a_notice_until_it_raises_an_alert() -> None:
+    truth = stream(last=4)
+
+    def at_severity(i: int, **incidents: Severity) -> Verdict:
+        known = tuple(
+            Incident(name, TEN, severity, 3.0, (Suspect("a/b", 1.0),), ("a/b",)) for name, severity in incidents.items()
+        )
+        return Verdict(at(i), i, Status.ANOMALOUS, 1.0, 1.0, 0.5, (), known)
+
+    placed = align_verdicts(
+        [
+            at_severity(0, low=Severity.NOTICE),
+            at_severity(1, low=Severity.NOTICE, rises=Severity.NOTICE),
+            at_severity(2, low=Severity.NOTICE, rises=Severity.MAJOR),
+        ],
+        truth,
+    )
+    assert [(notice.id, notice.begin) for notice in placed.notices] == [("low", at(0)), ("rises", at(1))]
+    assert [(page.id, page.begin) for page in placed.pages] == [("rises", at(2))]
+    only_notices = align_verdicts([at_severity(0, low=Severity.NOTICE)], truth)
+    assert only_notices.pages == (), "the status alone raises no alert if the detector has incidents"
+
+
+def test_alerts_while_telemetry_is_missing_are_counted_apart() -> None:
+    """Telemetry is missing from minute 2 to 4, and two minutes of grace follow: snapshots 2 to 5."""
+    times = [at(i) for i in range(10)]
+    truth = ground_truth("quiet", Form.NORMAL, times, MINUTE, {"a/b"}, silences=[(at(2), at(4))])
+
+    def open_incident(i: int, name: str, severity: Severity = Severity.MINOR) -> Verdict:
+        known = (Incident(name, at(i), severity, 3.0, (Suspect("a/b", 1.0),), ("a/b",)),)
+        return Verdict(at(i), i, Status.ANOMALOUS, 1.0, 1.0, 0.5, (), known)
+
+    lines = [
+        *verdicts(truth, []),
+        open_incident(1, "before"),
+        open_incident(2, "during"),
+        open_incident(3, "noticed", Severity.NOTICE),
+        open_incident(5, "grace"),
+        open_incident(6, "after"),
+    ]
+    result = evaluate_recording(truth, align_verdicts(lines, truth), 1.0)
+    found = compute_metrics([result])
+    assert found.silence is not None
+    assert (found.silence.hours, found.silence.false_pages, found.silence.false_notices) == (4 / 60, 2, 1)
+    assert found.silence.false_pages_an_hour.value == pytest.approx(30.0)
+    assert found.notices is not None
+    assert found.notices.false_pages == 1
+    assert (found.pages, found.pages_and_notices) == (None, None), "the recording has no fault"
+    assert found.promise is not None
+    assert found.promise.observed_per_day.value == pytest.approx(4 / (10 / 1440))
+
+
+def test_curves() -> None:
+    one, none = np.array([3.0, 2.0, 2.0]), np.array([2.0, 1.0])
+    assert auroc(one, none) == pytest.approx((6 - 2 * 0.5) / 6)
+    assert auroc(one, none[:0]) is None
+    assert average_precision(one, none) == pytest.approx(1 / 3 * 1.0 + 2 / 3 * 3 / 4)
+    score, window = np.zeros(50), [np.arange(20, 23)]
+    score[20:23] = 1.0
+    exact, early, late = (vus_pr(np.roll(score, by), window) for by in (0, -2, 10))
+    assert exact is not None
+    assert early is not None
+    assert late is not None
+    assert 1.0 > exact > early > late > 0.0, "a near miss still counts for something"
+    assert vus_pr(score, []) is None
+
+
+def test_probabilities_are_judged_against_the_base_rate() -> None:
+    incident = np.array([True] * 5 + [False] * 15)
+    sure = forecast(np.where(incident, 0.9, 0.1), incident)
+    assert sure is not None
+    assert (sure.base_rate, sure.brier, sure.brier_of_base_rate) == pytest.approx((0.25, 0.01, 0.1875))
+    assert [(b.snapshots, b.observed) for b in sure.bins] == [(15, 0.0), (5, 1.0)]
+    useless = forecast(np.full(20, 0.25), incident)
+    assert useless is not None
+    assert useless.skill == pytest.approx(0.0)
+    assert forecast(np.empty(0), np.empty(0, np.bool_)) is None
+
+
+def test_intervals() -> None:
+    assert share([]).value is None
+    sure = share([True] * 10, range(10))
+    assert (sure.value, sure.low, sure.high) == (1.0, pytest.approx(0.722, abs=0.001), 1.0)
+    hits = [True] * 20 + [False] * 20
+    alone, together = share(hits, range(40)), share(hits, [i // 20 for i in range(40)])
+    assert alone.value == together.value == 0.5
+    assert alone.low == pytest.approx(0.35, abs=0.03)
+    assert (together.low, together.high, together.clustered) == (0.0, 1.0, True)
+    assert wilson(0, 10) == pytest.approx((0.0, 0.278), abs=0.001)
+    few = rate(4, 2.0)  # exact limits of 4: 1.09 and 10.24
+    assert (few.value, few.low, few.high) == (2.0, pytest.approx(0.545, abs=0.01), pytest.approx(5.12, abs=0.01))
+    quiet = rate(0, 1.0)
+    assert (quiet.low, quiet.high) == (0.0, pytest.approx(3.69, abs=0.04))
+    assert bursty_rate(np.zeros(4), np.ones(4)) == rate(0, 4.0)
+    assert rate(0, 0.0).value is None
+
+
+def test_recordings_are_pooled_by_incident_and_compared_pair_by_pair() -> None:
+    short, long = stream(span(5, 6)), stream(span(5, 6, "shop/web"), span(13, 14))
+    good = [evaluate_verdicts(short, verdicts(short, [5])), evaluate_verdicts(long, verdicts(long, [5, 13]))]
+    bad = [evaluate_verdicts(short, verdicts(short, [5])), evaluate_verdicts(long, verdicts(long, [0]))]
+    found = compute_metrics(good)
+    assert found.recall is not None
+    assert found.false_alarms is not None
+    assert (found.recall.value, found.recall.n, found.incidents) == (1.0, 3, 3)
+    assert found.false_alarms.count.snapshots == 5 + 9
+    apart = compare_detectors(good, bad)["recall"]
+    assert (apart.value, apart.only_first, apart.only_second) == (pytest.approx(2 / 3), 2, 0)
+    assert compare_detectors(good, good)["top1"].value == 0.0
+
+
+def test_a_recording_listed_several_times_counts_once() -> None:
+    listed = ["save_AWS::Lambda", "save_AWS::Lambda::Function", "web_AWS:ECS", "cart"]
+    assert [component(name) for name in listed] == ["save", "save", "web", "cart"]
+    assert place_of_twin("save_AWS::Lambda::Function", ["cart", *listed]) == 2
+    assert place_of_twin("web_AWS:ECS", listed) == 2
+    assert place_of_twin(None, listed) is None

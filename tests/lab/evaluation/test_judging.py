@@ -1,0 +1,297 @@
+"""Evaluation of verdict files: the same figures as the reference judge, and clear errors for invalid files."""
+
+import ast
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lab.evaluation.load import read_series, read_truth
+from lab.evaluation.measures.intervals import Estimate
+from lab.evaluation.measures.metrics import DetectorMetrics, compare_detectors, compute_metrics
+from lab.evaluation.measures.ranking import Ranking
+from lab.evaluation.measures.recording import RecordingResult, evaluate_recording
+from lab.evaluation.measures.truth import Form, GroundTruth
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from serve_app.errors import BadRecording, BadVerdicts
+from serve_app.recordings.format import LabelledIncident
+from serve_app.recordings.writer import RecordingWriter
+from serve_app.settings import AlertSettings
+
+SHARED = Path(__file__).resolve().parents[3].parent / "shared"
+JUDGE = SHARED / "judge" / "evaluate.py"
+RECORDINGS = sorted(path.parent for path in (SHARED / "recordings").glob("*/*/meta.json"))
+ROUNDING = 0.0006
+# its own main, once for each recording, in one process, because most of its time is the import of pandas
+ASK_THE_JUDGE = """
+import contextlib, io, json, sys
+sys.path.insert(0, sys.argv[1])
+import evaluate
+for name, recording, good, poor in json.loads(sys.argv[2]):
+    sys.argv = [name, recording, good, "--json", "--against", poor]
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        evaluate.main()
+    print(json.dumps(json.loads(said.getvalue())))
+"""
+
+
+def write_made_up_verdicts(truth: GroundTruth, path: Path, skill: float, seed: int) -> Path:
+    """Write verdict lines of a detector with this ``skill``; 0 guesses. Some lines are missing, some are doubled."""
+    rng = np.random.default_rng(seed)
+    names = sorted(truth.services)
+    windows = {int(i): window for window in truth.windows for i in window.inside}
+    score, lines = 0.0, []
+    for i in range(len(truth.times)):
+        score = 0.5 * score + rng.gamma(1.0) + (skill if i in windows else 0.0)
+        suspects = rng.permutation(names)[:6].tolist()
+        if i in windows and rng.random() < skill / 3:
+            suspects.insert(int(rng.integers(0, 4)), windows[i].span.culprit)
+        status = "warming_up" if i < 12 < len(truth.times) // 8 else "anomalous" if score > 3.5 else "normal"
+        line = {
+            "observed_at": (truth.instant(i) + timedelta(seconds=float(rng.integers(-2, 3)))).isoformat(),
+            "status": status,
+            "mesh_score": None if rng.random() < 0.01 else round(score, 2 if skill > 1 else 1),
+            "probability": 1 - 0.5**score,
+            "suspects": [{"service": name, "score": 0.1} for name in dict.fromkeys(suspects)],
+        }
+        lines += [json.dumps(line)] * (0 if rng.random() < 0.02 else 2 if rng.random() < 0.02 else 1)
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def guard_of(recording: Path) -> timedelta | None:
+    """Return the judge's guard for a dataset: its own for the datasets that it names, none for others."""
+    found = re.search(r"^GUARD_SECONDS = (\{.*?\})", (JUDGE.parent / "metrics.py").read_text(), re.MULTILINE)
+    assert found
+    dataset = json.loads((recording / "meta.json").read_text())["dataset"]
+    return timedelta(seconds=ast.literal_eval(found[1]).get(dataset, 0))
+
+
+@pytest.mark.slow
+def test_the_judge_gives_the_same_figures(tmp_path: Path) -> None:
+    if not RECORDINGS or not JUDGE.exists():
+        pytest.skip("needs ../shared/recordings and ../shared/judge")
+    if importlib.util.find_spec("pandas") is None:
+        pytest.skip("the judge needs pandas")
+    truths = [read_truth(recording, guard=guard_of(recording)) for recording in RECORDINGS]
+    files = [
+        [
+            write_made_up_verdicts(truth, tmp_path / f"{i}-{skill}.jsonl", skill, seed)
+            for seed, skill in enumerate((2.0, 0.3))
+        ]
+        for i, truth in enumerate(truths)
+    ]
+    asked = [["evaluate.py", str(r), *map(str, good_poor)] for r, good_poor in zip(RECORDINGS, files, strict=True)]
+    ran = subprocess.run(
+        [sys.executable, "-c", ASK_THE_JUDGE, str(JUDGE.parent), json.dumps(asked)], capture_output=True, check=True
+    )
+    references = [json.loads(line) for line in ran.stdout.splitlines()]
+    for truth, (good, poor), reference in zip(truths, files, references, strict=True):
+        ours, theirs = evaluate_file(truth, good), evaluate_file(truth, poor)
+        differ = list(differences(ours, reference))
+        for name, paired in reference.get("paired", {}).items():
+            apart = compare_detectors([ours], [theirs])[name]
+            values = (apart.value, apart.low, apart.high, apart.only_first, apart.only_second)
+            differ += _apart(
+                name, values, (paired["difference"], *paired["ci95"], paired["only_first"], paired["only_second"])
+            )
+        assert differ == [], truth.name
+
+
+def evaluate_file(truth: GroundTruth, path: Path) -> RecordingResult:
+    budget = AlertSettings().budget(len(truth.services))
+    return evaluate_recording(truth, read_series(path, truth), budget)
+
+
+def differences(judged: RecordingResult, reference: dict[str, Any]) -> Iterator[str]:
+    """Compare every figure that both have. The reference must have no other figure."""
+    found = compute_metrics([judged])
+    plain = {
+        "recording": found.recordings[0],
+        "form": found.form.value,
+        "snapshots": found.snapshots,
+        "services": found.services[0],
+        "incidents": found.incidents,
+        "status": found.status,
+        "recall_by_chance": found.by_chance,
+        "incidents_in_warm_up": found.in_warm_up,
+        "vus_pr": found.vus_pr,
+        "auroc": found.auroc,
+        "auroc_tail_as_normal": found.auroc_against_tail,
+        "average_precision": found.average_precision,
+        "positives": found.faulty,
+        "negatives": found.normal,
+        "prevalence": found.faulty / (found.faulty + found.normal) if found.faulty else None,
+    }
+    shares = {"recall": found.recall, "recall_onset": found.onset, "recall_after_warm_up": found.recall_after_warm_up}
+    rankings = {"ranking": found.ranking, "ranking_twins_merged": found.twins}
+    compared = {"notes", "per_incident", "paired"}
+    for key, value in reference.items():
+        if key in plain:
+            yield from _apart(key, (plain[key],), (value,))
+        elif key in shares:
+            yield from _share_apart(key, shares[key], value)
+        elif key in rankings:
+            yield from _ranking_apart(key, rankings[key], value)
+        elif key not in compared:
+            yield from _group_apart(key, value, found)
+    yield from _incidents_apart(judged, reference.get("per_incident", []))
+
+
+def _group_apart(key: str, value: dict[str, Any], found: DetectorMetrics) -> Iterator[str]:
+    if key in ("budget_recall", "budget_recall_tail_as_normal"):
+        ours = found.at_budget if key == "budget_recall" else found.at_budget_with_tail
+        for budget, share in value.items():
+            yield from _share_apart(f"{key} {budget}", ours[int(budget)], share)
+    elif key in ("false_alarms", "false_alarms_tail_unlabelled"):
+        alarms = found.false_alarms if key == "false_alarms" else found.tail
+        assert alarms is not None
+        count, days = alarms.count, alarms.count.days
+        ours_ = (count.events, count.strict, count.snapshots, days, alarms.alarm_share)
+        names = ("events", "events_strict", "normal_snapshots", "normal_days", "alarm_share")
+        yield from _apart(key, ours_, tuple(value[name] for name in names))
+        for name, per_day in (("per_day", alarms.per_day), ("per_day_strict", alarms.strict_per_day)):
+            yield from _apart(f"{key} {name}", (per_day.value,), (value[name],), rounding=0.0051)
+    elif key == "delay_snapshots":
+        assert found.delay is not None
+        yield from _apart(
+            key, (found.delay.n, found.delay.median, found.delay.p90), (value["n"], value["median"], value["p90"])
+        )
+    elif key == "row0_alarms":
+        yield from _share_apart(key, found.first_rows, value)
+        yield from _apart(key, (found.first_rows_cold,), (value["warming_up"],))
+    elif key == "ranking_by_symptom":
+        for symptom, ranked in value.items():
+            yield from _ranking_apart(symptom, found.by_symptom[symptom], ranked)
+    elif key == "by_kind":
+        for kind, row in value.items():
+            of_kind = found.by_kind[kind]
+            yield from _apart(kind, (of_kind.delay_median, of_kind.auroc), (row["delay_median"], row["auroc"]))
+            yield from _share_apart(kind, of_kind.recall, row["recall"])
+            yield from _ranking_apart(kind, of_kind.ranking, row)
+    else:
+        yield f"{key}: only the reference has it"
+
+
+def _incidents_apart(judged: RecordingResult, reference: list[dict[str, Any]]) -> Iterator[str]:
+    for outcome, row in zip(judged.outcomes, reference, strict=True):
+        ours = (outcome.found, outcome.delay, outcome.place, outcome.span.kind, outcome.span.culprit)
+        expected = tuple(row[name] for name in ("detected", "delay", "rank", "kind", "culprit"))
+        yield from _apart(f"incident {row['start']}", ours, expected)
+
+
+def _ranking_apart(where: str, ours: Ranking | None, reference: dict[str, Any]) -> Iterator[str]:
+    assert ours is not None
+    for name in ("top1", "top3", "top5", "avg5"):
+        yield from _share_apart(f"{where} {name}", getattr(ours, name), reference[name])
+
+
+def _share_apart(where: str, ours: Estimate | None, reference: dict[str, Any]) -> Iterator[str]:
+    """If the reference has an interval over clusters too, ours is the wider of its two. If not, ours may be wider."""
+    assert ours is not None
+    yield from _apart(where, (ours.n, ours.value), (reference["n"], reference["value"]))
+    both = [reference["ci95"], reference.get("ci95_clustered", reference["ci95"])]
+    low, high = max(both, key=lambda interval: (interval[1] or 0) - (interval[0] or 0))
+    if not ours.clustered or "ci95_clustered" in reference:
+        yield from _apart(where, (ours.low, ours.high), (low, high))
+    elif ours.high - ours.low < high - low - ROUNDING:  # type: ignore[operator]
+        yield f"{where}: {ours} is narrower than {low} to {high}"
+
+
+def _apart(where: str, ours: tuple[Any, ...], reference: tuple[Any, ...], rounding: float = ROUNDING) -> list[str]:
+    def same(a: Any, b: Any) -> bool:
+        if isinstance(a, float) and isinstance(b, (int, float)):
+            return abs(a - b) <= rounding
+        return bool(a == b)
+
+    return [f"{where}: ours {a}, the judge's {b}" for a, b in zip(ours, reference, strict=True) if not same(a, b)]
+
+
+@pytest.fixture
+def labelled_recording(tmp_path: Path) -> Path:
+    """Return ten snapshots. The first three are wrong."""
+    folder = tmp_path / "shop"
+    snapshots = list(Simulator(MeshSpec(services=20, calls_per_service=2.0, seed=1), snapshots=10).snapshots())
+    with RecordingWriter(folder, 15.0) as writer:
+        for snapshot in snapshots:
+            writer.write(snapshot)
+        name = snapshots[0].node_ids[0].split("/", 1)[1]
+        writer.add_incident(LabelledIncident(snapshots[0].observed_at, snapshots[2].observed_at, "latency", name))
+    return folder
+
+
+def test_a_label_without_a_namespace_finds_its_service(labelled_recording: Path) -> None:
+    truth = read_truth(labelled_recording, guard=timedelta(seconds=15))
+    assert truth.windows[0].span.culprit in truth.services
+    assert truth.labels.tolist() == [1, 1, 1, -1] + [-2] * 6
+    assert read_truth(labelled_recording).labels.tolist() == [1, 1, 1] + [-1] * 7, "two minutes by default"
+
+
+def test_verdicts_that_cannot_be_evaluated_are_refused(labelled_recording: Path, tmp_path: Path) -> None:
+    truth = read_truth(labelled_recording)
+    good = [json.dumps({"observed_at": truth.instant(i).isoformat(), "mesh_score": 1.0}) for i in range(10)]
+    path = tmp_path / "verdicts.jsonl"
+
+    def evaluate_lines(*lines: str) -> RecordingResult:
+        path.write_text("\n".join(lines))
+        return evaluate_file(truth, path)
+
+    assert evaluate_lines(*good).status == {"normal": 10}
+    assert evaluate_lines(*good[:5]).notes[0].startswith("5 snapshots have no verdict")
+    with pytest.raises(BadVerdicts, match=r"for each of the 10 snapshots of .*/shop .* came none for 6 of them"):
+        evaluate_lines(*good[:4])
+    with pytest.raises(BadVerdicts, match="came none for 10 of them and 10 about other times"):
+        evaluate_lines(*(line.replace("2026", "2025") for line in good))
+    with pytest.raises(BadVerdicts, match=r"verdicts.jsonl, line 2: expected a JSON object"):
+        evaluate_lines(good[0], "{", *good[2:])
+    with pytest.raises(BadVerdicts, match=r"line 1: .*came '\"normal\"'"):
+        evaluate_lines('"normal"')
+    with pytest.raises(BadVerdicts, match=r"line 1: .*'broken' is not a valid Status"):
+        evaluate_lines(good[0].replace("}", ', "status": "broken"}'))
+    with pytest.raises(BadVerdicts, match="expected a readable file"):
+        read_series(tmp_path, truth)
+
+
+def test_recordings_that_cannot_be_evaluated_are_refused(labelled_recording: Path) -> None:
+    (labelled_recording / "incidents.parquet").unlink()
+    with pytest.raises(BadRecording, match=r"expected incidents.parquet with the labels"):
+        read_truth(labelled_recording)
+
+
+def test_labels_with_a_place_make_located_incidents(tmp_path: Path) -> None:
+    folder = tmp_path / "mesh"
+    snapshots = list(Simulator(MeshSpec(services=20, calls_per_service=2.0, seed=1), snapshots=30).snapshots())
+    times = [snapshot.observed_at for snapshot in snapshots]
+    namespace, name = snapshots[0].node_ids[0].split("/", 1)
+    details = {
+        "recovered": times[10],
+        "affected": [snapshots[0].node_ids[0]],
+        "candidates": [snapshots[0].node_ids[1]],
+        "severity": "minor",
+        "effect_sigmas": 12.0,
+        "root_cause_namespace": namespace,
+    }
+    with RecordingWriter(folder, 15.0) as writer:
+        for snapshot in snapshots:
+            writer.write(snapshot)
+        writer.add_incident(LabelledIncident(times[5], times[8], "latency", name, details=details))
+    truth = read_truth(folder)
+    assert truth.form is Form.LOCATED
+    assert truth.labels.tolist() == [0] * 5 + [1] * 3 + [-1] * 11 + [0] * 11, (
+        "recovered at minute 10, and two more minutes"
+    )
+    (fault,) = truth.faults
+    assert (fault.recovered, fault.effect, fault.severity) == (times[10], 12.0, "minor")
+    assert fault.culprit == truth.windows[0].span.culprit == snapshots[0].node_ids[0]
+    later = read_truth(folder, begin_after=timedelta(minutes=2))
+    assert (later.faults, later.windows, later.begin) == ((), (), times[8])
+    assert later.labels.tolist() == [-1] * 8 + [0] * 22

@@ -1,0 +1,101 @@
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lab.simulator.events.faults import Fault
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from lab.training.dataset import LabelledFault, TrainingRun
+from lab.training.meshes import recorded_runs
+from lab.training.train import TrainingOptions, TrainingReport, train
+from model.checkpoint import Checkpoint, load, save
+
+RECORDINGS = Path(__file__).parents[4] / "shared" / "recordings" / "nezha-onlineboutique"
+TINY = TrainingOptions(seed=3, steps=30, batch=6, meta_steps=30)
+
+
+def small_run(seed: int, faulty: bool) -> TrainingRun:
+    """A recording of twenty services for 120 snapshots, with an error burst towards the end."""
+    spec = MeshSpec(services=20, calls_per_service=2.0, seed=seed)
+    simulator = Simulator(spec, snapshots=120)
+    busy = int(np.argmax(simulator.mesh.usual_rate))
+    faults = [Fault("error_burst", simulator.node_ids[busy], 70, 90)] if faulty else []
+    simulator.schedule(*faults)
+    kept = tuple(simulator.snapshots())
+    labels = [LabelledFault(kept[f.start].observed_at, kept[f.end].observed_at, f.service) for f in faults]
+    return TrainingRun(f"seed {seed}", lambda: kept, tuple(labels))
+
+
+@pytest.fixture(scope="module")
+def runs() -> Iterator[list[TrainingRun]]:
+    """Training on four meshes, one without a fault, with one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield [small_run(seed, faulty=seed != 903) for seed in (900, 901, 902, 903)]
+    torch.set_num_threads(threads)
+
+
+def trained(runs: list[TrainingRun], options: TrainingOptions) -> tuple[Checkpoint, TrainingReport, list[str]]:
+    steps: list[str] = []
+    made, report = train(runs, options, {"seed": str(options.seed)}, lambda what, done, of: steps.append(what))
+    return made, report, steps
+
+
+@pytest.fixture(scope="module")
+def tiny(runs: list[TrainingRun]) -> tuple[Checkpoint, TrainingReport, list[str]]:
+    return trained(runs, TINY)
+
+
+def test_training_reports_its_data(tiny: tuple[Checkpoint, TrainingReport, list[str]], runs: list[TrainingRun]) -> None:
+    _, report, steps = tiny
+    assert {k: len(v) for k, v in report.losses.items()} == {"expectation": 30, "structure": 30, "root_cause": 30}
+    assert {k: len(v) for k, v in report.meta_losses.items()} == {"ranking": 30, "probability": 30}
+    assert all(np.isfinite(v).all() for v in (report.losses | report.meta_losses).values())
+    assert report.pages_promised_per_day >= 1
+    assert report.pages_observed_per_day >= 0
+    assert 0 <= report.culprit_first <= 1
+    assert steps.count("training the autoencoder") == steps.count("training the meta-model") == 30
+    assert steps.count("reading runs") == len(runs)
+    assert np.float32(1e-40) / np.float32(2) > 0, "denormals are still flushed to zero after training"
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_losses_and_weights(
+    tiny: tuple[Checkpoint, TrainingReport, list[str]], runs: list[TrainingRun]
+) -> None:
+    made, report, _ = tiny
+    again, same, _ = trained(runs, TINY)
+    assert same == report
+    theirs = again.network.state_dict() | again.meta.state_dict()
+    ours = made.network.state_dict() | made.meta.state_dict()
+    assert all(torch.equal(v, theirs[k]) for k, v in ours.items())
+    assert again.page_offset == made.page_offset
+
+
+def test_trained_weights_are_saved_and_loaded(
+    tiny: tuple[Checkpoint, TrainingReport, list[str]], tmp_path: Path
+) -> None:
+    made, _, _ = tiny
+    save(made, tmp_path / "w")
+    assert load(tmp_path / "w").provenance == {"seed": "3"}
+    assert not made.network.training
+
+
+@pytest.mark.slow
+def test_losses_fall(runs: list[TrainingRun]) -> None:
+    _, report, _ = trained(runs, replace(TINY, steps=150, meta_steps=300))
+    for name, losses in (report.losses | report.meta_losses).items():
+        fifth = len(losses) // 5
+        assert np.mean(losses[-fifth:]) < 0.9 * np.mean(losses[:fifth]), name
+
+
+def test_labelled_recordings_are_for_evaluation_only() -> None:
+    labelled = sorted(p.parent for p in RECORDINGS.rglob("incidents.parquet"))
+    if not labelled:
+        pytest.skip("no labelled recording in ../shared/recordings")
+    with pytest.raises(ValueError, match="use recordings with labels for evaluation only"):
+        recorded_runs(labelled[:1])
