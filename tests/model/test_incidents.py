@@ -361,7 +361,7 @@ def test_a_change_settles_in_the_last_snapshot_in_which_it_is_remembered() -> No
     memory = IncidentMemory().advance_changes([deploy, retire], 3)
     settled = []
     for _ in range(4):
-        settled.append(memory.has_settled_change(NAMES).nonzero()[0].tolist())
+        settled.append(memory.has_expiring_change(NAMES).nonzero()[0].tolist())
         memory = memory.advance_changes([], 3, 10)
     assert settled == [[], [], [0], []]
 
@@ -374,7 +374,7 @@ def test_a_change_that_may_bring_a_new_version_is_remembered_longer() -> None:
     for _ in range(7):
         remembered.append(memory.has_planned_change(NAMES).nonzero()[0].tolist())
         late.append(memory.has_late_change(NAMES).nonzero()[0].tolist())
-        settled.append(memory.has_settled_change(NAMES).nonzero()[0].tolist())
+        settled.append(memory.has_expiring_change(NAMES).nonzero()[0].tolist())
         memory = memory.advance_changes([], 3, 0, 6)
     assert remembered == [[0, 1]] * 3 + [[0]] * 3 + [[]]
     assert late == [[]] * 3 + [[0]] * 3 + [[]]
@@ -395,7 +395,7 @@ def test_a_scaling_after_a_deploy_is_early_again() -> None:
 def test_a_change_settles_after_the_newest_of_its_service() -> None:
     deploy = PlannedChange("deploy", NAMES[0])
     memory = IncidentMemory().advance_changes([deploy], 3).advance_changes([], 3).advance_changes([deploy], 3)
-    settled = [(memory := memory.advance_changes([], 3)).settled for _ in range(3)]
+    settled = [(memory := memory.advance_changes([], 3)).expiring_changes for _ in range(3)]
     assert settled == [frozenset(), {NAMES[0]}, frozenset()]
 
 
