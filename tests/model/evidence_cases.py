@@ -1,5 +1,7 @@
 """Evidence from small meshes in which one thing is unusual."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array
@@ -11,11 +13,11 @@ from model.scoring.gather import gather
 from model.scoring.kinds import EvidenceKind
 from model.scoring.scored_mesh import ScoredMesh
 from model.scoring.surprises import MeshScores, surprises
-from model.snapshot import MeshSnapshot, PlannedChange
+from model.snapshot import MeshSnapshot, NodeMetric, PlannedChange
 from model.state.change_impact import EXPOSURES
 from model.state.filters import SCALES
 from model.state.mesh_state import MeshState, Observation
-from tests.model.model_cases import CALLS, EDGE, SERVICES, settled_state, snapshot, watch
+from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, watch
 
 CART, SEARCH, STORE, IDLE = 1, 2, 3, 4
 NEW = "shop/store-v2"
@@ -62,3 +64,16 @@ def snapshot_with_move(
     changes = [PlannedChange("deploy", SERVICES[CART], "v2")] if change else []
     services = SERVICES if to in SERVICES else (*SERVICES, to)
     return snapshot(index, services, (*CALLS, (CART, services.index(to))), edges=edges, changes=changes)
+
+
+def score_of(evidence: Evidence, service: int, kind: str) -> float:
+    """Return the evidence of a kind against a service."""
+    return float(evidence.kinds[evidence.names.index(SERVICES[service]), EvidenceKind[kind.upper()]])
+
+
+def with_nodes(index: float, service: int, metrics: Mapping[NodeMetric, float]) -> MeshSnapshot:
+    """Return a snapshot in which some metrics of one service have other values."""
+    nodes = np.tile(NODE, (len(SERVICES), 1))
+    for column, value in metrics.items():
+        nodes[service, column] = value
+    return snapshot(index, nodes=nodes)

@@ -20,7 +20,7 @@ from model.state.mesh_state import MeshState, Observation
 from model.verdict import IncidentKind, Severity
 from tests.model.evidence_cases import CART, SEARCH, evidence_of
 from tests.model.model_cases import SERVICES, snapshot, watch
-from tests.model.test_meta import POLICY, meta, when
+from tests.model.scoring.verdict_cases import POLICY, meta, when
 
 SNAPSHOTS = 60
 Course = Mapping[SignalKind, Sequence[float | None]]

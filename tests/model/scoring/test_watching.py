@@ -17,7 +17,7 @@ from model.scoring.verdict_building import build_verdict
 from model.scoring.watching import LEAST_SEEN, MOST_WATCHED, watch
 from model.verdict import Reason, Severity, Status, Watched
 from tests.model.model_cases import START, at
-from tests.model.test_meta import LEVEL, MODERATE, POLICY, evidence, judge, meta, when
+from tests.model.scoring.verdict_cases import LEVEL, MODERATE, POLICY, evidence, judge, meta, when
 
 SHIPPED = AlertPolicy()
 REASON = Reason("error_rate", 0.25, 0.01, START)

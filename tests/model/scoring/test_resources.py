@@ -22,7 +22,7 @@ from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import Severity, Status, Verdict
 from tests.model.model_cases import NODE, SERVICES, at, noisy, snapshot, watch
-from tests.model.test_meta import LEVEL, POLICY, evidence, meta, when
+from tests.model.scoring.verdict_cases import LEVEL, POLICY, evidence, meta, when
 
 RNG = np.random.default_rng(0)
 

@@ -32,7 +32,7 @@ from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import IncidentKind, LimitForecast, Reason, Severity, Suspect
 from tests.model.model_cases import START, at
-from tests.model.test_meta import POLICY, evidence, meta, when
+from tests.model.scoring.verdict_cases import POLICY, evidence, meta, when
 
 CPU = Reason("cpu_utilization", 0.95, 0.4, START, load=1.4)
 SLOW = Reason("p99_latency", 4.1, 0.08, START, load=1.4)

@@ -30,7 +30,7 @@ from model.verdict import OVERDUE, IncidentKind, Severity
 from serve_app.api.headline import headline
 from serve_app.api.reason_text import reason_text
 from tests.model.model_cases import START, at
-from tests.model.test_meta import POLICY, evidence, meta, when
+from tests.model.scoring.verdict_cases import POLICY, evidence, meta, when
 
 NAMES = ("a/s0", "a/s1")
 HOUR = 240  # snapshots of 15 s
