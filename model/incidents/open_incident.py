@@ -1,4 +1,4 @@
-"""An incident as it is stored between snapshots: when it recovers, when it ends, and whom it suspects."""
+"""An incident between two snapshots: its suspects, when it recovers, and when it ends."""
 
 import hashlib
 from collections.abc import Sequence

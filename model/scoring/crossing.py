@@ -8,8 +8,8 @@ import torch
 from model.features import Array
 from model.network.autoencoder import Autoencoder
 from model.scoring.evidence import Evidence
-from model.scoring.finders.structure import unlikelihood
 from model.scoring.kinds import EvidenceKind
+from model.scoring.surprises import unlikelihood
 from model.snapshot import BoolArray, IntArray
 
 

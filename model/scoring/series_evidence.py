@@ -1,4 +1,4 @@
-"""Evidence from the surprises of series: the service's own, those of calls into and out of it, and its neighbours'."""
+"""Evidence from the surprises of series: of the service, of calls into and out of it, and of its neighbours."""
 
 import numpy as np
 

@@ -96,3 +96,9 @@ def assemble_scores(
         decoded.scored[core] = True
     decoded.structure[crossing] = np.nan
     return decoded
+
+
+def unlikelihood(logits: Array) -> Array:
+    """Return ``-log10 sigmoid(logit)``: how unexpected a call is."""
+    decades: Array = np.log10(1 + np.exp(-logits.clip(-30, 30)))
+    return decades

@@ -11,7 +11,7 @@ from model.scoring.finders.finder import Finding
 from model.scoring.kinds import EvidenceKind
 from model.scoring.scored_mesh import ScoredMesh
 from model.scoring.versions import find_versions, new_services
-from model.snapshot import EDGE_METRICS, IntArray, find_rows
+from model.snapshot import EDGE_METRICS, EdgeMetric, IntArray, find_rows
 from model.state.mesh_state import MeshState
 
 FloatArray = NDArray[np.float64]
@@ -21,7 +21,7 @@ LEAST_REQUESTS = 100.0  # of each version in these snapshots
 SLOWER = 2.2  # times the median latency of the stable version, in every snapshot
 FAILS = 0.05  # share of its requests that fail, beyond the share of the stable version
 SIGMAS = 4.0  # of the difference of the two shares, by the number of requests
-_REQUESTS, _ERRORS, _P50 = (EDGE_METRICS.index(name) for name in ("requests_per_second", "error_rate", "p50_latency"))
+_REQUESTS, _ERRORS, _P50 = EdgeMetric.REQUESTS_PER_SECOND, EdgeMetric.ERROR_RATE, EdgeMetric.P50_LATENCY
 
 
 def find_worse_canaries(mesh: ScoredMesh) -> tuple[Finding, ...]:

@@ -17,7 +17,7 @@ from model.scoring.kinds import EvidenceKind
 from model.scoring.scored_mesh import ScoredMesh
 from model.scoring.strongest import largest_of_group
 from model.scoring.versions import shares_traffic
-from model.snapshot import BoolArray, IntArray, MeshSnapshot, find_rows, mark_services
+from model.snapshot import BoolArray, EdgeMetric, IntArray, MeshSnapshot, find_rows, mark_services
 from model.state.mesh_state import MeshState, Observation
 
 DROPPED_SURPRISE = 8.0  # there is no past to compare with, as for ``rerouted.REROUTE_SURPRISE``
@@ -115,8 +115,8 @@ def _shares(window: Sequence[MeshSnapshot], names: Sequence[tuple[str, str]], us
             row = find_rows(snapshot.node_ids, {name for pair in names for name in pair}, row)
             of, at = snapshot, _find_calls(snapshot, names, row)
         there = at >= 0
-        there[there] = snapshot.edge_observed[at[there], 0]
-        shares[age, there] = snapshot.edge_features[at[there], 0]
+        there[there] = snapshot.edge_observed[at[there], EdgeMetric.REQUESTS_PER_SECOND]
+        shares[age, there] = snapshot.edge_features[at[there], EdgeMetric.REQUESTS_PER_SECOND]
         services = {change.service for change in snapshot.changes if change.kind not in CONTINUED}
         if services:
             changed |= [not services.isdisjoint(pair) for pair in names]

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from model.features import Array
 from model.scoring.calls import young_calls
 from model.scoring.finders.finder import Finding
 from model.scoring.kinds import EvidenceKind
 from model.scoring.scored_mesh import ScoredMesh
+from model.scoring.surprises import unlikelihood
 
 
 def find_unlikely_calls(mesh: ScoredMesh) -> tuple[Finding, ...]:
@@ -21,9 +21,3 @@ def find_unlikely_calls(mesh: ScoredMesh) -> tuple[Finding, ...]:
     for ends in state.edge_index[:, young]:
         np.maximum.at(worst, ends, unlikely)
     return (Finding(EvidenceKind.STRUCTURE, worst, is_event=False),)
-
-
-def unlikelihood(logits: Array) -> Array:
-    """Return ``-log10 sigmoid(logit)``: how unexpected a call is."""
-    decades: Array = np.log10(1 + np.exp(-logits.clip(-30, 30)))
-    return decades

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.scoring.finders.structure import find_unlikely_calls, unlikelihood
+from model.scoring.finders.structure import find_unlikely_calls
 from model.scoring.kinds import EvidenceKind
 from model.scoring.scored_mesh import ScoredMesh
+from model.scoring.surprises import unlikelihood
 from tests.model.evidence_cases import CART, IDLE, scored_mesh
 from tests.model.model_cases import CALLS, settled_state, snapshot, watch
 
