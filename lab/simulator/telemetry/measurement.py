@@ -26,14 +26,14 @@ class Coverage:
 def draw_coverage(spec: MeshSpec, services: int, calls: int, rng: np.random.Generator) -> Coverage:
     """Choose services without CPU and memory or connections, and calls without latencies."""
     nodes = np.ones((services, len(NODE_METRICS)), dtype=np.bool_)
-    for missing, metrics in (
-        (spec.without_resources, [NodeMetric.CPU_UTILIZATION, NodeMetric.MEMORY_UTILIZATION]),
-        (spec.without_connections, [NodeMetric.ACTIVE_CONNECTIONS]),
-    ):
-        nodes[np.ix_(rng.random(services) < missing, metrics)] = False
+    without_resources = rng.random(services) < spec.without_resources
+    for metric in (NodeMetric.CPU_UTILIZATION, NodeMetric.MEMORY_UTILIZATION):
+        nodes[without_resources, metric] = False
+    nodes[rng.random(services) < spec.without_connections, NodeMetric.ACTIVE_CONNECTIONS] = False
     edges = np.ones((calls, len(EDGE_METRICS)), dtype=np.bool_)
-    latencies = [EdgeMetric.P50_LATENCY, EdgeMetric.P99_LATENCY]
-    edges[np.ix_(rng.random(calls) < spec.without_call_latency, latencies)] = False
+    without_latency = rng.random(calls) < spec.without_call_latency
+    for call_metric in (EdgeMetric.P50_LATENCY, EdgeMetric.P99_LATENCY):
+        edges[without_latency, call_metric] = False
     nodes[:, [NODE_METRICS.index(name) for name in spec.missing_metrics]] = False
     edges[:, [EDGE_METRICS.index(name) for name in spec.missing_call_metrics]] = False
     return Coverage(nodes, edges)

@@ -7,12 +7,13 @@ import pytest
 
 from model.scoring.evidence import Evidence
 from model.scoring.explanations import OWN, SERIES
-from model.snapshot import MeshSnapshot
+from model.snapshot import MeshSnapshot, NodeMetric
 from model.verdict import LOST, MOVED, NEW, VANISHED
 from tests.model.evidence_cases import CART, IDLE, SEARCH, STORE, evidence_of, snapshot_with_move
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot
 
-REQUESTS, ERRORS, P99, CPU, MEMORY = 0, 1, 3, 4, 5  # columns of a service's metrics
+REQUESTS, ERRORS, P99 = NodeMetric.REQUEST_RATE, NodeMetric.ERROR_RATE, NodeMetric.P99_LATENCY
+CPU, MEMORY = NodeMetric.CPU_UTILIZATION, NodeMetric.MEMORY_UTILIZATION
 
 
 def explain(evidence: Evidence, service: int) -> list[tuple[str, str, float, float]]:
