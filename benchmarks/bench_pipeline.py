@@ -24,7 +24,8 @@ from kernels import backend, load_cuda
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
-from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.incidents.memory import IncidentMemory
+from model.incidents.policy import AlertPolicy
 from model.scoring.score import PartitionScore
 from model.verdict import Verdict
 from serve_app.pipeline import LocalRunner, Mesh, MetaInput, Options, PreparedSnapshot, advance, run_now, run_stages

@@ -26,7 +26,8 @@ from lab.training.meshes import TrainingMeshes, processes, simulated_runs
 from lab.training.meta_dataset import MetaExample, score_run
 from lab.training.train import ForEach, TrainingOptions, train
 from model.checkpoint import Checkpoint, load
-from model.scoring.meta_model import measured_nats, rank_inputs
+from model.scoring.meta_inputs import rank_inputs
+from model.scoring.ranking import measured_nats
 from serve_app.cli.console import bars, reporter
 
 GROUPS: dict[str, tuple[FaultKind, ...]] = {

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -19,16 +19,30 @@ if TYPE_CHECKING:
     import networkx as nx
     from torch_geometric.data import Data
 
-NODE_METRICS = (
-    "request_rate",  # 1/s
-    "error_rate",  # 0..1
-    "p50_latency",  # s
-    "p99_latency",  # s
-    "cpu_utilization",  # 0..1
-    "memory_utilization",  # 0..1
-    "active_connections",
-)
-EDGE_METRICS = ("requests_per_second", "error_rate", "p50_latency", "p99_latency")
+
+class NodeMetric(IntEnum):
+    """Metrics of a service: columns of ``node_features``. A recording and the API name them in lower case."""
+
+    REQUEST_RATE = 0  # 1/s
+    ERROR_RATE = 1  # 0..1
+    P50_LATENCY = 2  # s
+    P99_LATENCY = 3  # s
+    CPU_UTILIZATION = 4  # 0..1
+    MEMORY_UTILIZATION = 5  # 0..1
+    ACTIVE_CONNECTIONS = 6
+
+
+class EdgeMetric(IntEnum):
+    """Metrics of a call: columns of ``edge_features``. Names as of :class:`NodeMetric`."""
+
+    REQUESTS_PER_SECOND = 0  # 1/s
+    ERROR_RATE = 1  # 0..1
+    P50_LATENCY = 2  # s
+    P99_LATENCY = 3  # s
+
+
+NODE_METRICS = tuple(metric.name.lower() for metric in NodeMetric)
+EDGE_METRICS = tuple(metric.name.lower() for metric in EdgeMetric)
 RATIOS = frozenset({"error_rate", "cpu_utilization", "memory_utilization"})
 
 FEW_NAMES = 8  # that are found faster one by one than in one pass over all names
@@ -110,9 +124,9 @@ class MeshSnapshot:
     Attributes:
         node_ids: N unique ids ``namespace/service`` (the namespace ends at the first slash).
         edge_index: int64 ``[2, E]``, source and destination of each call; no call twice.
-        node_features: float32 ``[N, 7]`` in the order of ``NODE_METRICS``; 0 if not observed.
+        node_features: float32 ``[N, 7]`` by :class:`NodeMetric`; 0 if not observed.
         node_observed: bool ``[N, 7]``.
-        edge_features: float32 ``[E, 4]`` in the order of ``EDGE_METRICS``; 0 if not observed.
+        edge_features: float32 ``[E, 4]`` by :class:`EdgeMetric`; 0 if not observed.
         edge_observed: bool ``[E, 4]``; the request rate of a call is always observed.
         observed_at: time, UTC.
         changes: planned changes announced since the previous snapshot.
@@ -214,11 +228,11 @@ class MeshSnapshot:
             )
         node_observed = _check_values("nodes", nodes, NODE_METRICS)
         edge_observed = _check_values("edges", edges, EDGE_METRICS)
-        unmeasured = np.flatnonzero(~edge_observed[:, 0])
+        unmeasured = np.flatnonzero(~edge_observed[:, EdgeMetric.REQUESTS_PER_SECOND])
         if len(unmeasured):
             raise InvalidSnapshot(
                 f"edge {unmeasured[0]}: requests_per_second is missing; a call that was not measured is left out",
-                place=("edges", int(unmeasured[0]), EDGE_METRICS[0]),
+                place=("edges", int(unmeasured[0]), EDGE_METRICS[EdgeMetric.REQUESTS_PER_SECOND]),
             )
         for array in (nodes, edges, node_observed, edge_observed):
             array.setflags(write=False)

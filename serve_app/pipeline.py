@@ -21,14 +21,20 @@ from model.checkpoint import Checkpoint
 from model.features import RATE
 from model.incidents.context import add_context
 from model.incidents.impact import add_impact
+from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import ActiveMutes, active_mutes
+from model.incidents.policy import AlertPolicy
 from model.incidents.restlessness import restlessness
-from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.mesh_weights import Weights
 from model.network.autoencoder import Autoencoder
-from model.scoring.evidence import Evidence, MeshScores, Surprises, assemble_scores, gather, surprises, young_calls
-from model.scoring.meta_model import CrossingCalls, VerdictContext, build_verdict, decode_crossing, with_crossing
+from model.scoring.calls import young_calls
+from model.scoring.crossing import CrossingCalls, decode_crossing, with_crossing
+from model.scoring.evidence import Evidence
+from model.scoring.gather import gather
 from model.scoring.score import PartitionScore, PartitionTask, score, whole_mesh
+from model.scoring.surprises import MeshScores, Surprises, assemble_scores, surprises
+from model.scoring.verdict_building import build_verdict
+from model.scoring.verdict_context import VerdictContext
 from model.snapshot import IntArray, MeshSnapshot, ServicePolicy, namespace_of
 from model.state.adapter_fit import adopt, fit, remove_adapter, replace_adaptation
 from model.state.filters import SLOW_CENTRE

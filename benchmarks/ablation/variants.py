@@ -18,8 +18,9 @@ from model.features import Array
 from model.network.autoencoder import Autoencoder, Decoding, MeshGraph
 from model.network.layers import Neighbourhoods
 from model.scoring.calibration import SeriesTail, Tail
-from model.scoring.evidence import EvidenceKind, K, page_score
-from model.scoring.meta_model import EITHER_WAY
+from model.scoring.kinds import EvidenceKind, K
+from model.scoring.meta_inputs import EITHER_WAY
+from model.scoring.page_score import page_score
 from model.snapshot import IntArray
 from model.state.filters import Deviation
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from benchmarks.false_green.cases import GROUPS, Case, Expectation, Form
-from model.incidents.tracking import AlertPolicy
+from model.incidents.policy import AlertPolicy
 from model.verdict import Incident, Severity, Status, Verdict
 
 MISSING = "_"

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, FloatArray, MeshSnapshot
+from model.snapshot import NODE_METRICS, EdgeMetric, FloatArray, MeshSnapshot, NodeMetric
 from serve_app.recordings.format import LabelledIncident
 
 REACH = 4  # calls from the culprit to the last caller that suffers
@@ -44,8 +44,8 @@ SIZES = {
     InjectedKind.MEMORY: (0.4, 0.95),
 }
 _SPREADING = (InjectedKind.LATENCY, InjectedKind.ERRORS)
-_ERRORS, _P50, _P99 = (NODE_METRICS.index(name) for name in ("error_rate", "p50_latency", "p99_latency"))
-_CALL_ERRORS, _CALL_P50, _CALL_P99 = (EDGE_METRICS.index(name) for name in ("error_rate", "p50_latency", "p99_latency"))
+_ERRORS, _P50, _P99 = NodeMetric.ERROR_RATE, NodeMetric.P50_LATENCY, NodeMetric.P99_LATENCY
+_CALL_ERRORS, _CALL_P50, _CALL_P99 = EdgeMetric.ERROR_RATE, EdgeMetric.P50_LATENCY, EdgeMetric.P99_LATENCY
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,8 @@ def inject(snapshots: Iterable[MeshSnapshot], injections: Sequence[Injection]) -
 
 
 def _possible_culprits(snapshot: MeshSnapshot) -> Iterator[tuple[int, InjectedKind]]:
-    busy = np.bincount(snapshot.edge_index[1], snapshot.edge_features[:, 0], minlength=snapshot.num_nodes) > 0
+    requests = snapshot.edge_features[:, EdgeMetric.REQUESTS_PER_SECOND]
+    busy = np.bincount(snapshot.edge_index[1], requests, minlength=snapshot.num_nodes) > 0
     for row in range(snapshot.num_nodes):
         for kind, metric in METRICS.items():
             if snapshot.node_observed[row, NODE_METRICS.index(metric)] and (busy[row] or kind not in _SPREADING):
@@ -160,8 +161,8 @@ def _requests_that_reach(snapshot: MeshSnapshot, culprit: int) -> FloatArray:
     """Return ``[N]``, the share of each service's requests that reach the culprit; see the formula above."""
     share, reached = _only(snapshot, culprit), np.zeros(snapshot.num_nodes, bool)
     source, target = snapshot.edge_index
-    made = snapshot.edge_features[:, 0]
-    answered = snapshot.node_features[:, 0]
+    made = snapshot.edge_features[:, EdgeMetric.REQUESTS_PER_SECOND]
+    answered = snapshot.node_features[:, NodeMetric.REQUEST_RATE]
     requests = np.where(answered > 0, answered, np.bincount(source, made, minlength=snapshot.num_nodes))
     per_request = (made / np.maximum(requests[source], 1e-9)).clip(0, 1)
     latest = reached.copy()

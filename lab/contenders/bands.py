@@ -14,11 +14,11 @@ import numpy as np
 
 from lab.contenders.deviation import call_names, max_of_incoming_calls
 from lab.contenders.paging import Floats, PagingState
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, NodeMetric
 
 OF_SERVICES = [i for i, name in enumerate(NODE_METRICS) if name != "active_connections"]
 OF_CALLS = [i for i, name in enumerate(EDGE_METRICS) if name != "requests_per_second"]
-RATE = OF_SERVICES.index(NODE_METRICS.index("request_rate"))
+RATE = OF_SERVICES.index(NodeMetric.REQUEST_RATE)
 SPARSE = 5 / 60  # 1/s
 MARGIN = 0.5  # of the middle
 TIMES = 2.0  # spreads

@@ -3,11 +3,11 @@
 import numpy as np
 
 from lab.contenders.paging import Floats
-from model.snapshot import NODE_METRICS, MeshSnapshot
+from model.snapshot import MeshSnapshot, NodeMetric
 
-OF_REQUESTS = [NODE_METRICS.index(name) for name in ("error_rate", "p50_latency", "p99_latency")]
+OF_REQUESTS = [NodeMetric.ERROR_RATE, NodeMetric.P50_LATENCY, NodeMetric.P99_LATENCY]
 LEAST_REQUESTS = 100.0  # in a sample; with fewer, ratios and latencies are mostly noise
-_RATE = NODE_METRICS.index("request_rate")
+_RATE = NodeMetric.REQUEST_RATE
 
 
 def samples(snapshot: MeshSnapshot, interval_seconds: float) -> Floats:

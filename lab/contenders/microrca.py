@@ -18,7 +18,7 @@ from lab.contenders.deviation import OF_CALLS, call_names
 from lab.contenders.n_sigma import SIGMAS
 from lab.contenders.paging import Floats, build_verdict, lasting_scores
 from lab.contenders.past import Past
-from model.snapshot import EDGE_METRICS, NODE_METRICS, BoolArray, MeshSnapshot
+from model.snapshot import BoolArray, EdgeMetric, MeshSnapshot, NodeMetric
 from model.verdict import Verdict
 
 LABEL = "MicroRCA"
@@ -28,9 +28,9 @@ DAMPING = 0.85
 LEAST = 0.01  # of a weight
 LEFT = 1e-6  # share of the score that is left to services outside the walk
 SUMMARY = f"pages like N-sigma; ranked by a random walk from slow services, with correlations over {WINDOW} snapshots"
-LATENCY = EDGE_METRICS.index("p50_latency")
+LATENCY = EdgeMetric.P50_LATENCY
 LATENCIES = [OF_CALLS.index(name) for name in ("p50_latency", "p99_latency")]
-RESOURCES = [NODE_METRICS.index(name) for name in ("cpu_utilization", "memory_utilization", "active_connections")]
+RESOURCES = [NodeMetric.CPU_UTILIZATION, NodeMetric.MEMORY_UTILIZATION, NodeMetric.ACTIVE_CONNECTIONS]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 from lab.contenders.limits import samples, times_over
 from lab.contenders.paging import Floats, PagingState, build_verdict
 from lab.contenders.past import Past, quantiles
-from model.snapshot import NODE_METRICS, MeshSnapshot
+from model.snapshot import MeshSnapshot, NodeMetric
 from model.verdict import Verdict
 
 LABEL = "own limit"
@@ -19,8 +19,11 @@ SUMMARY = (
     "least 100 requests"
 )
 METRICS = [
-    NODE_METRICS.index(name)
-    for name in ("error_rate", "p50_latency", "p99_latency", "cpu_utilization", "memory_utilization")
+    NodeMetric.ERROR_RATE,
+    NodeMetric.P50_LATENCY,
+    NodeMetric.P99_LATENCY,
+    NodeMetric.CPU_UTILIZATION,
+    NodeMetric.MEMORY_UTILIZATION,
 ]
 OVER, PERCENTILE = 1.5, 0.99
 LEAST_ERRORS = 0.01  # lowest limit: in a service without errors, 1.5 times the percentile would be 0

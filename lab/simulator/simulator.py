@@ -40,7 +40,7 @@ from lab.simulator.telemetry.gaps import Losses, draw_losses, restarted_share, u
 from lab.simulator.telemetry.gaps import slot_ticks as losses_ticks
 from lab.simulator.telemetry.measurement import Coverage, draw_coverage, measure, memory_now
 from lab.simulator.telemetry.silence import PlannedSilence, draw_silences, silence, silence_slot
-from model.snapshot import MeshSnapshot, PlannedChange
+from model.snapshot import EdgeMetric, MeshSnapshot, NodeMetric, PlannedChange
 
 RESETS = 8  # random stream for the times at which counters restart
 BURN_IN = 20  # ticks before the first snapshot
@@ -256,10 +256,11 @@ class Simulator:
         nodes[losses.dark[index - losses.first]] = np.nan
         if self.spec.counter_resets:
             share, u = run.restarted, self.spec.stream_of(RESETS, index).random(len(nodes))
-            nodes[:, 0] = undercount(nodes[:, 0], share, u)
+            received, made = NodeMetric.REQUEST_RATE, EdgeMetric.REQUESTS_PER_SECOND
+            nodes[:, received] = undercount(nodes[:, received], share, u)
             source = self.mesh.topology.source
-            counted = undercount(edges[:, 0], share[source], u[source])
-            edges[:, 0] = np.where(np.isnan(counted), 0.0, counted)  # the rate of a call is always known
+            counted = undercount(edges[:, made], share[source], u[source])
+            edges[:, made] = np.where(np.isnan(counted), 0.0, counted)  # the rate of a call is always known
         source, destination = self._edge_index
         present = now.alive[source] & now.alive[destination] & (now.carried > 0)
         row = np.cumsum(now.alive) - 1

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.incidents.memory import IncidentMemory
+from model.incidents.policy import AlertPolicy
 from model.network.autoencoder import AutoencoderConfig
 from model.scoring.score import PartitionTask, whole_mesh
 from model.snapshot import MeshSnapshot

@@ -11,22 +11,20 @@ from torch.nn import functional
 
 from lab.training.dataset import SETTLE, LabelledFault, TrainingRun, replay_run
 from model.checkpoint import Checkpoint
-from model.incidents.tracking import AlertPolicy, IncidentMemory, confirm_services
-from model.scoring.evidence import Evidence, K, assemble_scores, gather, surprises
-from model.scoring.meta_model import (
-    AFFECTED_SHARE,
-    MetaModel,
-    VerdictContext,
-    build_verdict,
-    detect_inputs,
-    is_clear,
-    measured_nats,
-    rank_exchange,
-    rank_inputs,
-    rank_mask,
-    with_neighbours,
-)
+from model.incidents.confirmation import confirm_services
+from model.incidents.memory import IncidentMemory
+from model.incidents.policy import AlertPolicy
+from model.scoring.evidence import Evidence
+from model.scoring.gather import gather
+from model.scoring.kinds import K
+from model.scoring.lasting import is_clear
+from model.scoring.meta_inputs import detect_inputs, rank_exchange, rank_inputs, rank_mask
+from model.scoring.meta_model import MetaModel
+from model.scoring.ranking import measured_nats, with_neighbours
 from model.scoring.score import score, whole_mesh
+from model.scoring.surprises import assemble_scores, surprises
+from model.scoring.verdict_building import AFFECTED_SHARE, build_verdict
+from model.scoring.verdict_context import VerdictContext
 from model.snapshot import IntArray
 from model.state.mesh_state import MeshState
 

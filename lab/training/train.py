@@ -23,7 +23,7 @@ from lab.training.dataset import SETTLE, Example, TrainingRun, examples, replay_
 from lab.training.meta_dataset import fit_page_offset, score_run, train_meta
 from model.checkpoint import Checkpoint
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
-from model.incidents.tracking import AlertPolicy
+from model.incidents.policy import AlertPolicy
 from model.network.autoencoder import C_EDGE, C_NODE, Autoencoder, AutoencoderConfig, Decoding, MeshGraph
 from model.scoring.calibration import Tail, TailCounts
 from model.scoring.meta_model import MetaModel

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from model.incidents.tracking import AlertPolicy
+from model.incidents.policy import AlertPolicy
 
 SLOPE = 1.07  # decades in which the number of episodes falls by a factor of e, in simulated meshes without faults
 EPISODES = 66.0  # per day: episodes are counted above the score that training's meshes exceed so often ...

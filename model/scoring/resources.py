@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANNELS, Array
-from model.incidents.tracking import SCALINGS
+from model.incidents.planned_changes import SCALINGS
 from model.scoring.busy_cpu import busy_cpu
 from model.snapshot import BoolArray, IntArray
 from model.state import history

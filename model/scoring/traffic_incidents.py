@@ -7,15 +7,10 @@ from datetime import datetime
 
 import numpy as np
 
-from model.incidents.tracking import (
-    AlertPolicy,
-    IncidentMemory,
-    OpenIncident,
-    advance_quiet,
-    confirm_services,
-    incident_id,
-    is_over,
-)
+from model.incidents.confirmation import confirm_services
+from model.incidents.memory import IncidentMemory
+from model.incidents.open_incident import OpenIncident, advance_quiet, incident_id, is_over
+from model.incidents.policy import AlertPolicy
 from model.scoring.traffic import MESH, TrafficChange, contains
 from model.verdict import Reason, Severity, Suspect
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 
-from model.incidents.tracking import LASTING_DECADES, AlertPolicy, IncidentMemory, Streaks
+from model.incidents.confirmation import Streaks
+from model.incidents.memory import IncidentMemory
+from model.incidents.policy import LASTING_DECADES, AlertPolicy
 from model.snapshot import BoolArray
 from model.verdict import Reason, Watched
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from model.snapshot import IntArray, MeshSnapshot
+from model.snapshot import IntArray, MeshSnapshot, NodeMetric
 
 History = NDArray[np.float16]  # half precision, since every write of a state writes it
 
 BLOCK_SECONDS = 120.0
 BLOCKS = 40
-METRICS = (0, 5, 6)  # of a snapshot: request rate, memory, connections
+METRICS = (NodeMetric.REQUEST_RATE, NodeMetric.MEMORY_UTILIZATION, NodeMetric.ACTIVE_CONNECTIONS)
 MOST = 60_000.0  # requests/s or connections; half precision ends soon after
 INFINITY_BITS = np.uint16(0x7C00)  # of half precision; above it are the bits of NaN
 REQUESTS, MEMORY, CONNECTIONS = range(len(METRICS))

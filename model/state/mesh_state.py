@@ -28,7 +28,7 @@ from model.features import (
     channel_values,
     count_requests,
 )
-from model.incidents.tracking import IncidentMemory
+from model.incidents.memory import IncidentMemory
 from model.ordering import descending_order, stable_order
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, mark_services, namespace_of
 from model.state.change_impact import (

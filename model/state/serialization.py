@@ -21,11 +21,13 @@ from safetensors.numpy import load
 
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
+from model.incidents.confirmation import Streaks
 from model.incidents.continuity import Lead, PastNotice
 from model.incidents.feedback import Feedback, PastIncident
+from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import Mute
+from model.incidents.open_incident import OpenIncident
 from model.incidents.schedule import Burst, Schedule, Work
-from model.incidents.tracking import IncidentMemory, OpenIncident, Streaks
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state.few_requests import Counts
 from model.state.history import new_history

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from model.incidents.feedback import SYMPTOMS, Feedback, Moves, feedback_on_missed, feedback_on_past
-from model.incidents.tracking import REMEMBERED, IncidentMemory, incident_id
+from model.incidents.memory import REMEMBERED, IncidentMemory
+from model.incidents.open_incident import incident_id
 from model.state.mesh_state import MeshState
 from model.state.traffic import accept_traffic
 from serve_app.api.codec import structs

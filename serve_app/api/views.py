@@ -34,7 +34,7 @@ from serve_app.api.schemas.views import (
 
 if TYPE_CHECKING:  # these import torch, which the ingress does not need
     from model.checkpoint import Checkpoint
-    from model.scoring.evidence import Surprises
+    from model.scoring.surprises import Surprises
     from model.state.mesh_state import MeshState
 
 STEPS_A_DECADE = 16

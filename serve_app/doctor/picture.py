@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, BoolArray, MeshSnapshot
+from model.snapshot import BoolArray, EdgeMetric, MeshSnapshot, NodeMetric
 from model.state.traffic import find_entry_points
 
 BUSIEST = 5  # services that are shown
 NAMED = 3  # services that a line about several of them names
-RATE, P50, P99 = (NODE_METRICS.index(name) for name in ("request_rate", "p50_latency", "p99_latency"))
-OF_CALLS = tuple(EDGE_METRICS.index(name) for name in ("p50_latency", "p99_latency"))
+RATE, P50, P99 = NodeMetric.REQUEST_RATE, NodeMetric.P50_LATENCY, NodeMetric.P99_LATENCY
+OF_CALLS = (EdgeMetric.P50_LATENCY, EdgeMetric.P99_LATENCY)
 COUNTED_TWICE = 1.5  # times the requests that a service got, above which its callers must be wrong
 UNKNOWN_CALLERS = 0.5  # share of a called service's requests above which callers are missing
 
@@ -133,7 +133,8 @@ def _slow(snapshot: MeshSnapshot) -> Iterator[str]:
 
 def _callers_disagree(snapshot: MeshSnapshot) -> Iterator[str]:
     """Callees that got fewer requests than their callers sent, or far more."""
-    sent = np.bincount(snapshot.edge_index[1], snapshot.edge_features[:, 0], snapshot.num_nodes)
+    requests = snapshot.edge_features[:, EdgeMetric.REQUESTS_PER_SECOND]
+    sent = np.bincount(snapshot.edge_index[1], requests, snapshot.num_nodes)
     got = np.where(snapshot.node_observed[:, RATE], snapshot.node_features[:, RATE], 0)
     known = (got > 0) & (sent > 0)
     twice = known & (sent > COUNTED_TWICE * got)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from model.errors import InvalidSnapshot
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, Signal, SignalKind
+from model.snapshot import EDGE_METRICS, NODE_METRICS, EdgeMetric, MeshSnapshot, PlannedChange, Signal, SignalKind
 from serve_app.errors import BadRecording
 from serve_app.recordings.format import (
     BATCH_ROWS,
@@ -102,7 +102,7 @@ class RecordingReader:
         index = np.empty((2, 0), dtype=np.int64)
         features = np.empty((0, len(EDGE_METRICS)), dtype=np.float32)
         if calls is not None:
-            measured = ~np.isnan(calls.features[:, 0])
+            measured = ~np.isnan(calls.features[:, EdgeMetric.REQUESTS_PER_SECOND])
             self.unmeasured_calls += int((~measured).sum())
             ends, features = [end.filter(pa.array(measured)) for end in calls.ids], calls.features[measured]
             ids = _with_silent(ids, ends)

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from model.incidents.tracking import AlertPolicy
+from model.incidents.policy import AlertPolicy
 from model.snapshot import Sensitivity, ServicePolicy
 from serve_app.api.schemas.base import MOST_REASON
 from serve_app.settings.base import AccessSettings, Address, Location, MeshName, ServiceId, ServicesId, SettingsGroup

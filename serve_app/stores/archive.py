@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from model.incidents.tracking import LIKELY_SHARE
-from model.snapshot import IntArray, MeshSnapshot, find_rows
+from model.incidents.open_incident import LIKELY_SHARE
+from model.snapshot import EdgeMetric, IntArray, MeshSnapshot, find_rows
 from model.verdict import Severity
 from serve_app.api.codec import pack_snapshot, unpack_snapshot
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
@@ -270,8 +270,8 @@ class _Part:
         inside[list(row.values())] = True
         calls = calls[inside[snapshot.edge_index[:, calls]].all(axis=0)]
         if len(calls) > MOST_CALLS:
-            busiest = np.argsort(-snapshot.edge_features[calls, 0], kind="stable")[:MOST_CALLS]
-            calls = np.sort(calls[busiest])
+            requests = snapshot.edge_features[calls, EdgeMetric.REQUESTS_PER_SECOND]
+            calls = np.sort(calls[np.argsort(-requests, kind="stable")[:MOST_CALLS]])
         services, whole = np.sort(list(row.values())), one is self._worst
         part = snapshot.take(services, calls)
         changes = tuple(change for change in snapshot.changes if change.service in self._names)
@@ -325,7 +325,7 @@ def _neighbours(snapshots: Iterable[MeshSnapshot], touched: frozenset[str], firs
             if one in touched and other in touched:
                 continue
             mine, neighbour = (one, other) if one in touched else (other, one)
-            key = mine != first, -float(snapshot.edge_features[e, 0])
+            key = mine != first, -float(snapshot.edge_features[e, EdgeMetric.REQUESTS_PER_SECOND])
             order[neighbour] = min(order.get(neighbour, key), key)
     return frozenset(sorted(order, key=lambda name: (order[name], name))[:MOST_NEIGHBOURS])
 

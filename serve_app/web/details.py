@@ -10,7 +10,7 @@ import numpy as np
 
 from model.features import Array
 from model.incidents.mutes import EVERY, matches
-from model.snapshot import BoolArray, MeshSnapshot
+from model.snapshot import BoolArray, EdgeMetric, MeshSnapshot
 from model.state.mesh_state import MeshState
 from model.verdict import Severity, Status
 from serve_app.alerts.links import LEAD, Links, LinkSubject, incident_subject
@@ -27,7 +27,7 @@ LIKELY = 0.02  # score of a suspect, below which only the first one counts
 MOST_LISTED = 50  # changes, events and incidents
 MOST_EARLIER = 10  # incidents of the archive
 ROLES = ("affected", "suspect", "first_suspect")  # of a service in an incident, the weakest first
-RATE, ERROR, P99 = 0, 1, 3  # metrics of a call
+RATE, ERROR, P99 = EdgeMetric.REQUESTS_PER_SECOND, EdgeMetric.ERROR_RATE, EdgeMetric.P99_LATENCY
 
 
 class _ListedSuspect(msgspec.Struct):

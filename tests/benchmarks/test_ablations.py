@@ -23,11 +23,13 @@ from lab.training.dataset import LabelledFault, TrainingRun
 from lab.training.meshes import TrainingMeshes
 from lab.training.train import TrainingOptions
 from model.checkpoint import SHIPPED, Checkpoint, load
-from model.incidents.tracking import IncidentMemory
-from model.scoring.evidence import Evidence, EvidenceKind
-from model.scoring.meta_model import rank_inputs, suspects
+from model.incidents.memory import IncidentMemory
+from model.scoring.evidence import Evidence
+from model.scoring.kinds import EvidenceKind
+from model.scoring.meta_inputs import rank_inputs
 from model.scoring.score import PartitionScore
 from model.scoring.score import score as score_parts
+from model.scoring.suspects import suspects
 from model.snapshot import MeshSnapshot
 from serve_app.pipeline import Mesh, MetaInput, PreparedSnapshot, advance, build_meta_input, calibrate, options, prepare
 from serve_app.recordings.format import LabelledIncident

@@ -17,7 +17,7 @@ from typing import IO
 
 import numpy as np
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, NodeMetric
 from serve_app.collect.prometheus.workloads import Controllers
 from tests.live.kubernetes_series import write_cluster
 from tests.live.series import Export, Numbers, counter_values, write_series
@@ -26,7 +26,7 @@ from tests.serve_app.collect.prometheus.cluster import workload_of
 Z99 = 2.3263478740408408  # of the standard normal distribution, 0.99
 REQUESTS, DURATION = "istio_requests", "istio_request_duration_milliseconds"
 RATE, ERRORS, P50, P99 = (EDGE_METRICS.index(m) for m in EDGE_METRICS)
-IN_USE = NODE_METRICS.index("active_connections")
+IN_USE = NodeMetric.ACTIVE_CONNECTIONS
 
 
 @dataclass(frozen=True, slots=True)

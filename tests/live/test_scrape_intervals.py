@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from model.snapshot import EdgeMetric, MeshSnapshot, NodeMetric
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.source import Poll
 from serve_app.doctor.telemetry import TelemetryReport, check_telemetry
@@ -136,7 +136,7 @@ def test_rates_are_those_that_clients_measured(scraped: dict[float, Scraped], se
 def test_latencies_are_in_seconds_and_of_the_window(scraped: dict[float, Scraped], seconds: float) -> None:
     """On a busy machine a client waits much longer than its sidecar measures, and some seconds are slow."""
     one = scraped[seconds]
-    for ends, p50 in by_ends(one.newest, EDGE_METRICS.index("p50_latency")).items():
+    for ends, p50 in by_ends(one.newest, EdgeMetric.P50_LATENCY).items():
         assert 0.1 * one.measured[ends].p50 < p50 < 4 * one.measured[ends].p50, ends
 
 
@@ -151,7 +151,7 @@ def test_the_doctor_shows_the_interval_and_the_mesh(scraped: dict[float, Scraped
 
 
 def rates(snapshot: MeshSnapshot) -> list[float]:
-    column: list[float] = snapshot.node_features[:, NODE_METRICS.index("request_rate")].tolist()
+    column: list[float] = snapshot.node_features[:, NodeMetric.REQUEST_RATE].tolist()
     return column
 
 

@@ -1,16 +1,23 @@
 """Evidence from small meshes in which one thing is unusual."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from model.features import EDGE_CHANNELS, NODE_CHANNELS
-from model.incidents.tracking import AlertPolicy
+from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array
+from model.incidents.policy import AlertPolicy
 from model.scoring.calibration import Tail
-from model.scoring.evidence import Evidence, MeshScores, gather, surprises
-from model.snapshot import MeshSnapshot, PlannedChange
+from model.scoring.evidence import Evidence
+from model.scoring.finders.finder import Finder
+from model.scoring.gather import gather
+from model.scoring.kinds import EvidenceKind
+from model.scoring.scored_mesh import ScoredMesh
+from model.scoring.surprises import MeshScores, surprises
+from model.snapshot import MeshSnapshot, NodeMetric, PlannedChange
 from model.state.change_impact import EXPOSURES
 from model.state.filters import SCALES
-from model.state.mesh_state import MeshState
-from tests.model.model_cases import CALLS, EDGE, SERVICES, settled_state, snapshot, watch
+from model.state.mesh_state import MeshState, Observation
+from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, watch
 
 CART, SEARCH, STORE, IDLE = 1, 2, 3, 4
 NEW = "shop/store-v2"
@@ -23,6 +30,12 @@ def tail(channels: int) -> Tail:
 def evidence_of(*snapshots: MeshSnapshot, state: MeshState | None = None, raised: float = 1.0) -> Evidence:
     """Return evidence of the last snapshot, for a network without expectations."""
     observation, state = watch(snapshots, state or settled_state())
+    mesh = scored_mesh(state, observation)
+    return gather(state, observation, mesh.scores, mesh.surprise, AlertPolicy(), raised)
+
+
+def scored_mesh(state: MeshState, observation: Observation) -> ScoredMesh:
+    """Return a mesh with the scores of a network without expectations."""
     nodes, edges = len(state.node_ids), state.edge_index.shape[1]
     decoded = MeshScores(
         np.zeros((nodes, len(NODE_CHANNELS)), np.float32),
@@ -32,7 +45,13 @@ def evidence_of(*snapshots: MeshSnapshot, state: MeshState | None = None, raised
         np.ones(nodes, bool),
     )
     surprise = surprises(observation, decoded, tail(len(NODE_CHANNELS)), tail(len(EDGE_CHANNELS)))
-    return gather(state, observation, decoded, surprise, AlertPolicy(), raised)
+    return ScoredMesh(state, observation, decoded, surprise)
+
+
+def surprise_of(finder: Finder, state: MeshState, observation: Observation) -> dict[EvidenceKind, Array]:
+    """Return the surprise ``[N]`` that a finder finds, for each kind of evidence; 0 where it finds nothing."""
+    found = {kind: np.zeros(len(state.node_ids), np.float32) for kind in EvidenceKind}
+    return found | {finding.kind: finding.surprise for finding in finder(scored_mesh(state, observation))}
 
 
 def snapshot_with_move(
@@ -45,3 +64,16 @@ def snapshot_with_move(
     changes = [PlannedChange("deploy", SERVICES[CART], "v2")] if change else []
     services = SERVICES if to in SERVICES else (*SERVICES, to)
     return snapshot(index, services, (*CALLS, (CART, services.index(to))), edges=edges, changes=changes)
+
+
+def score_of(evidence: Evidence, service: int, kind: str) -> float:
+    """Return the evidence of a kind against a service."""
+    return float(evidence.kinds[evidence.names.index(SERVICES[service]), EvidenceKind[kind.upper()]])
+
+
+def with_nodes(index: float, service: int, metrics: Mapping[NodeMetric, float]) -> MeshSnapshot:
+    """Return a snapshot in which some metrics of one service have other values."""
+    nodes = np.tile(NODE, (len(SERVICES), 1))
+    for column, value in metrics.items():
+        nodes[service, column] = value
+    return snapshot(index, nodes=nodes)

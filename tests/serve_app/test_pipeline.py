@@ -15,10 +15,17 @@ from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
 from model.features import RATE
 from model.incidents.restlessness import MOST
-from model.scoring.evidence import assemble_scores
-from model.scoring.meta_model import CrossingCalls, decode_crossing
+from model.scoring.crossing import CrossingCalls, decode_crossing
 from model.scoring.score import PartitionScore, score
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, Signal, SignalKind
+from model.scoring.surprises import assemble_scores
+from model.snapshot import (
+    EdgeMetric,
+    MeshSnapshot,
+    NodeMetric,
+    PlannedChange,
+    Signal,
+    SignalKind,
+)
 from model.state.adapter_fit import Candidate, adopt
 from model.state.filters import CENTRE
 from model.state.load_adapter import Adapter
@@ -297,8 +304,8 @@ def test_a_new_call_between_parts_has_the_same_score(checkpoint: Checkpoint) -> 
 def with_failing(snapshot: MeshSnapshot, service: int) -> MeshSnapshot:
     """Return the snapshot in which 60% of the requests of a service fail, as it and its callers measure."""
     nodes, edges = snapshot.node_features.copy(), snapshot.edge_features.copy()
-    nodes[service, NODE_METRICS.index("error_rate")] = 0.6
-    edges[snapshot.edge_index[1] == service, EDGE_METRICS.index("error_rate")] = 0.6
+    nodes[service, NodeMetric.ERROR_RATE] = 0.6
+    edges[snapshot.edge_index[1] == service, EdgeMetric.ERROR_RATE] = 0.6
     return replace(snapshot, node_features=nodes, edge_features=edges)
 
 

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from lab.simulator.events.faults import Fault
 from lab.simulator.mesh.topology import Ints
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from model.snapshot import EDGE_METRICS, NODE_METRICS, EdgeMetric, MeshSnapshot, NodeMetric
 
 Floats = NDArray[np.float64]
-SYMPTOMS = slice(1, 4)  # errors, p50, p99: the same columns for services and calls
-RESOURCES = slice(4, 7)
+SYMPTOMS = slice(EdgeMetric.ERROR_RATE, EdgeMetric.P99_LATENCY + 1)  # the same columns for services and calls
+RESOURCES = slice(NodeMetric.CPU_UTILIZATION, NodeMetric.ACTIVE_CONNECTIONS + 1)
+ERRORS, P50, P99 = EdgeMetric.ERROR_RATE, EdgeMetric.P50_LATENCY, EdgeMetric.P99_LATENCY  # also columns of services
 MOVED = 0.6  # share of the calls into a duplicate service that use its second name
 REMOTE, FRONT = ".remote", ".front"  # end of the name of a duplicate service, and of a front end
 NOISE = 0.03  # relative noise of values that are measured twice
@@ -94,9 +95,9 @@ def _instrument(
     nodes, edges, index = _with_fronts(names, nodes, edges, index, how)
     added = slice(len(snapshot.node_ids), None)
     nodes[added, SYMPTOMS] *= np.exp(NOISE * rng.standard_normal(nodes[added, SYMPTOMS].shape))
-    nodes[:, 1], edges[:, 1] = np.minimum(nodes[:, 1], 1.0), np.minimum(edges[:, 1], 1.0)
     for table in (nodes, edges):
-        table[:, 3] = np.where(table[:, 3] < table[:, 2], table[:, 2], table[:, 3])
+        table[:, ERRORS] = np.minimum(table[:, ERRORS], 1.0)
+        table[:, P99] = np.where(table[:, P99] < table[:, P50], table[:, P50], table[:, P99])
     return MeshSnapshot.create(
         node_ids=names,
         edge_index=index,
@@ -123,15 +124,15 @@ def _blame_dependencies(
     calls = np.flatnonzero((index[0] == names.index(fault.service)) & np.isin(index[1], outside))
     part = np.array([0.2 + 0.8 * how.draw(f"{names[i]}@{fault.start}", 2) for i in index[1, calls].tolist()])
     if fault.kind == "error_burst":
-        edges[calls, 1] += (1 - edges[calls, 1]) * fault.size * part
+        edges[calls, ERRORS] += (1 - edges[calls, ERRORS]) * fault.size * part
     else:
-        edges[calls, 2:4] *= 1 + fault.size * part[:, None]
+        edges[calls, P50 : P99 + 1] *= 1 + fault.size * part[:, None]
 
 
 def _symptoms_of_calls(nodes: Floats, index: Ints, edges: Floats) -> Floats:
     """``[N, 3]`` errors, p50 and p99 of the calls into each service, weighted by traffic, or else its own values."""
     seen = np.isfinite(edges[:, SYMPTOMS])
-    weight = seen * edges[:, :1]
+    weight = seen * edges[:, EdgeMetric.REQUESTS_PER_SECOND, None]
     sums, weights = np.zeros((2, len(nodes), 3))
     np.add.at(sums, index[1], np.where(seen, edges[:, SYMPTOMS], 0) * weight)
     np.add.at(weights, index[1], weight)
@@ -152,8 +153,8 @@ def _with_remotes(
         names.append(f"{names[i]}{REMOTE}")
         split = edges[moved].copy()
         if len(moved) == len(into):  # half of each caller's calls keep the original name
-            split[:, 0] /= 2
-            edges[moved, 0] /= 2
+            split[:, EdgeMetric.REQUESTS_PER_SECOND] /= 2
+            edges[moved, EdgeMetric.REQUESTS_PER_SECOND] /= 2
             index = np.concatenate([index, [index[0, moved], [remote] * len(moved)]], axis=1)
             edges = np.concatenate([edges, split])
         else:
@@ -171,7 +172,7 @@ def _with_fronts(
         into = index[1] == i
         front = len(names)
         names.append(f"{names[i]}{FRONT}")
-        forwarded = np.concatenate([[edges[into, 0].sum()], nodes[i, SYMPTOMS]])
+        forwarded = np.concatenate([[edges[into, EdgeMetric.REQUESTS_PER_SECOND].sum()], nodes[i, SYMPTOMS]])
         nodes = np.concatenate([nodes, _duplicate_row(nodes[i], edges[into])])
         index[1, into] = front
         index = np.concatenate([index, [[front], [i]]], axis=1)
@@ -182,7 +183,7 @@ def _with_fronts(
 def _duplicate_row(service: Floats, calls: Floats) -> Floats:
     """``[1, 7]`` metrics of a service as these calls show them, or else its own latency and errors."""
     row = np.full((1, len(NODE_METRICS)), np.nan)
-    row[0, 0] = calls[:, 0].sum()
+    row[0, NodeMetric.REQUEST_RATE] = calls[:, EdgeMetric.REQUESTS_PER_SECOND].sum()
     whole = np.concatenate([service, np.full(len(EDGE_METRICS), np.nan)])[None, : len(NODE_METRICS)]
     row[0, SYMPTOMS] = _symptoms_of_calls(whole, np.zeros((2, len(calls)), np.int64), calls)[0]
     return row

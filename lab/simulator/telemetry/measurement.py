@@ -10,7 +10,7 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.physics.load import Noise, Variation
 from lab.simulator.physics.propagation import Conditions, MeshPhysics, Response
 from lab.simulator.physics.queueing import Floats, draw_binomial, draw_poisson, measure_quantiles
-from model.snapshot import EDGE_METRICS, NODE_METRICS
+from model.snapshot import EDGE_METRICS, NODE_METRICS, EdgeMetric, NodeMetric
 
 Bools = NDArray[np.bool_]
 
@@ -26,10 +26,14 @@ class Coverage:
 def draw_coverage(spec: MeshSpec, services: int, calls: int, rng: np.random.Generator) -> Coverage:
     """Choose services without CPU and memory or connections, and calls without latencies."""
     nodes = np.ones((services, len(NODE_METRICS)), dtype=np.bool_)
-    nodes[rng.random(services) < spec.without_resources, 4:6] = False
-    nodes[rng.random(services) < spec.without_connections, 6] = False
+    without_resources = rng.random(services) < spec.without_resources
+    for metric in (NodeMetric.CPU_UTILIZATION, NodeMetric.MEMORY_UTILIZATION):
+        nodes[without_resources, metric] = False
+    nodes[rng.random(services) < spec.without_connections, NodeMetric.ACTIVE_CONNECTIONS] = False
     edges = np.ones((calls, len(EDGE_METRICS)), dtype=np.bool_)
-    edges[rng.random(calls) < spec.without_call_latency, 2:4] = False
+    without_latency = rng.random(calls) < spec.without_call_latency
+    for call_metric in (EdgeMetric.P50_LATENCY, EdgeMetric.P99_LATENCY):
+        edges[without_latency, call_metric] = False
     nodes[:, [NODE_METRICS.index(name) for name in spec.missing_metrics]] = False
     edges[:, [EDGE_METRICS.index(name) for name in spec.missing_call_metrics]] = False
     return Coverage(nodes, edges)
@@ -59,18 +63,21 @@ def measure(
     to = mesh.topology.destination
     count = entered + np.bincount(to, np.rint(made * now.alive[to] * (1.0 - now.lost)), services)
     edges = np.empty((calls, len(EDGE_METRICS)))
-    edges[:, 0] = made / spec.interval_seconds
-    edges[:, 1] = _ratio(draw_binomial(made, truth.call_errors, ze[1], ue[1]), made)
-    edges[:, 2], edges[:, 3] = measure_quantiles(truth.call_p50, truth.call_p99, made, ze[2], ze[3])
+    edges[:, EdgeMetric.REQUESTS_PER_SECOND] = made / spec.interval_seconds
+    edges[:, EdgeMetric.ERROR_RATE] = _ratio(draw_binomial(made, truth.call_errors, ze[1], ue[1]), made)
+    quantiles = measure_quantiles(truth.call_p50, truth.call_p99, made, ze[2], ze[3])
+    edges[:, EdgeMetric.P50_LATENCY], edges[:, EdgeMetric.P99_LATENCY] = quantiles
     nodes = np.empty((services, len(NODE_METRICS)))
-    nodes[:, 0] = count / spec.interval_seconds
-    nodes[:, 1] = _ratio(draw_binomial(count, truth.errors, z[1], u[1]), count)
-    nodes[:, 2], nodes[:, 3] = measure_quantiles(truth.p50, truth.p99, count, z[2], z[3])
-    nodes[:, 4] = _cpu(mesh, truth, count / spec.interval_seconds, now.other_cpu, z[4])
-    nodes[:, 5] = memory
-    nodes[:, 6] = draw_poisson(truth.rate * truth.mean, z[5], u[2]) + np.rint(mesh.services.pool * replicas)
+    nodes[:, NodeMetric.REQUEST_RATE] = count / spec.interval_seconds
+    nodes[:, NodeMetric.ERROR_RATE] = _ratio(draw_binomial(count, truth.errors, z[1], u[1]), count)
+    quantiles = measure_quantiles(truth.p50, truth.p99, count, z[2], z[3])
+    nodes[:, NodeMetric.P50_LATENCY], nodes[:, NodeMetric.P99_LATENCY] = quantiles
+    nodes[:, NodeMetric.CPU_UTILIZATION] = _cpu(mesh, truth, count / spec.interval_seconds, now.other_cpu, z[4])
+    nodes[:, NodeMetric.MEMORY_UTILIZATION] = memory
+    in_use = draw_poisson(truth.rate * truth.mean, z[5], u[2])
+    nodes[:, NodeMetric.ACTIVE_CONNECTIONS] = in_use + np.rint(mesh.services.pool * replicas)
     nodes[~coverage.nodes | (gaps < spec.dropout)] = np.nan
-    edge_gaps[:, 0] = 1.0  # the rate of a call is always observed
+    edge_gaps[:, EdgeMetric.REQUESTS_PER_SECOND] = 1.0  # the rate of a call is always observed
     edges[~coverage.edges | (edge_gaps < spec.dropout)] = np.nan
     return nodes, edges
 

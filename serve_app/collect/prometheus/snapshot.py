@@ -9,8 +9,10 @@ from model.snapshot import (
     EDGE_METRICS,
     LARGEST_VALUE,
     NODE_METRICS,
+    EdgeMetric,
     IntArray,
     MeshSnapshot,
+    NodeMetric,
     PlannedChange,
     ServicePolicy,
     Signal,
@@ -19,6 +21,15 @@ from serve_app.collect.prometheus.client import Numbers
 from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
 
 Columns = Mapping[str, Column]  # by role
+# Metrics that are the values of one role, unchanged.
+_SERVICE_ROLES = {
+    NodeMetric.P50_LATENCY: "p50",
+    NodeMetric.P99_LATENCY: "p99",
+    NodeMetric.CPU_UTILIZATION: "cpu",
+    NodeMetric.MEMORY_UTILIZATION: "memory",
+}
+_CALL_ROLES = {EdgeMetric.P50_LATENCY: "p50", EdgeMetric.P99_LATENCY: "p99"}
+_UTILIZATION = [NodeMetric.CPU_UTILIZATION, NodeMetric.MEMORY_UTILIZATION]
 
 
 def assemble(
@@ -69,26 +80,26 @@ def assemble(
 
     nodes = np.full((len(present), len(NODE_METRICS)), np.nan)
     edges = np.full((len(numbers), len(EDGE_METRICS)), np.nan)
-    edges[:, 0] = rates
-    edges[:, 1] = _share(call_values("failures"), rates, "failures" in calls)
-    for metric, role in ((2, "p50"), (3, "p99")):
-        edges[:, metric] = call_values(role)
+    edges[:, EdgeMetric.REQUESTS_PER_SECOND] = rates
+    edges[:, EdgeMetric.ERROR_RATE] = _share(call_values("failures"), rates, "failures" in calls)
+    for call_metric, role in _CALL_ROLES.items():
+        edges[:, call_metric] = call_values(role)
     requests = service_values("requests")
     failing = _share(service_values("failures"), requests, "failures" in services)
     called, failed = _callers_view(row_of[destination], edges, len(present))
-    nodes[:, 0] = np.where(np.isnan(requests), called, requests)
-    nodes[:, 1] = np.fmax(failing, failed)
-    for metric, role in ((2, "p50"), (3, "p99"), (4, "cpu"), (5, "memory")):
+    nodes[:, NodeMetric.REQUEST_RATE] = np.where(np.isnan(requests), called, requests)
+    nodes[:, NodeMetric.ERROR_RATE] = np.fmax(failing, failed)
+    for metric, role in _SERVICE_ROLES.items():
         nodes[:, metric] = service_values(role)
-    nodes[:, 4:6] = np.minimum(nodes[:, 4:6], 1)  # usage can exceed the limit for a moment
+    nodes[:, _UTILIZATION] = np.minimum(nodes[:, _UTILIZATION], 1)  # usage can exceed the limit for a moment
     in_use = service_values("connections")
-    nodes[:, 6] = np.where(np.isnan(in_use), service_values("in_flight"), in_use)
+    nodes[:, NodeMetric.ACTIVE_CONNECTIONS] = np.where(np.isnan(in_use), service_values("in_flight"), in_use)
     keys = [index.keys[i] for i in present.tolist()]
     return MeshSnapshot.create(
         node_ids=["/".join(key) for key in keys],
         edge_index=np.stack([row_of[source], row_of[destination]]),
         node_features=_clean(nodes),
-        edge_features=np.where(np.arange(len(EDGE_METRICS)) == 0, np.clip(edges, 0, LARGEST_VALUE), _clean(edges)),
+        edge_features=_clean_calls(edges),
         observed_at=observed_at,
         changes=changes,
         policies=policies,
@@ -99,6 +110,13 @@ def assemble(
 def _clean(values: Numbers) -> Numbers:
     """Raise negative values to 0; values above ``LARGEST_VALUE`` count as not observed."""
     return np.where(values > LARGEST_VALUE, np.nan, np.maximum(values, 0))
+
+
+def _clean_calls(edges: Numbers) -> Numbers:
+    """The same for calls. Their request rate is always known, so it is at most ``LARGEST_VALUE``."""
+    cleaned = _clean(edges)
+    cleaned[:, EdgeMetric.REQUESTS_PER_SECOND] = np.clip(edges[:, EdgeMetric.REQUESTS_PER_SECOND], 0, LARGEST_VALUE)
+    return cleaned
 
 
 def _align(column: Column | None, index: KeyIndex, numbers: IntArray) -> Numbers:
@@ -117,7 +135,7 @@ def _share(failures: Numbers, requests: Numbers, is_known: bool) -> Numbers:
 
 def _callers_view(destination: IntArray, edges: Numbers, count: int) -> tuple[Numbers, Numbers]:
     """``[N]`` requests that callers send to each service, 1/s, and the share that fails; NaN without callers."""
-    rate, share = edges[:, 0], edges[:, 1]
+    rate, share = edges[:, EdgeMetric.REQUESTS_PER_SECOND], edges[:, EdgeMetric.ERROR_RATE]
     sent = np.bincount(destination, rate, count)
     known = ~np.isnan(share)
     measured = np.bincount(destination[known], rate[known], count)

@@ -12,7 +12,8 @@ from typing import Any
 
 from kernels import backend
 from model.checkpoint import Checkpoint
-from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.incidents.memory import IncidentMemory
+from model.incidents.policy import AlertPolicy
 from model.mesh_weights import Weights
 from model.network.autoencoder import Autoencoder
 from model.scoring.score import PartitionScore, score

@@ -4,7 +4,8 @@ import asyncio
 
 import torch
 
-from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.incidents.memory import IncidentMemory
+from model.incidents.policy import AlertPolicy
 from model.mesh_weights import load_weights
 from model.verdict import Verdict
 from serve_app.observability.spans import span

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from model.checkpoint import Checkpoint
-from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.incidents.memory import IncidentMemory
+from model.incidents.policy import AlertPolicy
 from model.mesh_weights import Weights
 from model.scoring.score import PartitionScore
 from model.verdict import Verdict

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from model.checkpoint import Checkpoint
-from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.incidents.memory import IncidentMemory
+from model.incidents.policy import AlertPolicy
 from model.scoring.score import PartitionScore
 from model.verdict import Verdict
 from serve_app.deployments.scoring.messages import ScorerInfo, SnapshotAnswer

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.features import Array
-from model.snapshot import BoolArray, FloatArray, IntArray, MeshSnapshot, namespace_of
+from model.snapshot import BoolArray, EdgeMetric, FloatArray, IntArray, MeshSnapshot, namespace_of
 from model.verdict import Severity
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.web.graph.layout import Layout
@@ -21,7 +21,7 @@ MOST_SERVICES = 5000  # drawn one by one, in namespaces that were asked for
 MOST_INVOLVED, MOST_NEIGHBOURS = 300, 100  # services of incidents, their callers and callees, drawn one by one
 UNUSUAL = 3.0  # anomaly score (log10), above which a service is unusual
 EVERYTHING = "/*"  # after a namespace: all its services
-RATE, ERROR = 0, 1  # metrics of a call
+RATE, ERROR = EdgeMetric.REQUESTS_PER_SECOND, EdgeMetric.ERROR_RATE
 T = TypeVar("T")
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.snapshot import MeshSnapshot
+from model.snapshot import EdgeMetric, MeshSnapshot
 from serve_app.api.schemas.verdict import IncidentDocument
 
 
@@ -47,7 +47,8 @@ def spread(snapshot: MeshSnapshot, incident: IncidentDocument) -> tuple[Hop, ...
     first, affected = incident.suspects[0].service, set(incident.affected)
     inside = np.fromiter((name == first or name in affected for name in snapshot.node_ids), bool, snapshot.num_nodes)
     rows = np.flatnonzero(inside[snapshot.edge_index].all(axis=0))
-    rows = rows[np.argsort(-snapshot.edge_features[rows, 0], kind="stable")]  # the busiest first
+    requests = snapshot.edge_features[rows, EdgeMetric.REQUESTS_PER_SECOND]
+    rows = rows[np.argsort(-requests, kind="stable")]  # the busiest first
     callers: dict[str, list[str]] = {}
     callees: dict[str, list[str]] = {}
     for source, destination in snapshot.edge_index[:, rows].T.tolist():

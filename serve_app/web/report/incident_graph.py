@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from model.snapshot import mark_services
+from model.snapshot import EdgeMetric, mark_services
 from serve_app.web.graph.layout import Ints, Layout, arrange
 from serve_app.web.report.case import ReportedIncident
 
@@ -85,7 +85,7 @@ def _calls(case: ReportedIncident) -> dict[tuple[str, str], tuple[float, float]]
         inside = mark_services(names, touched)
         for e in np.flatnonzero(inside[snapshot.edge_index].any(axis=0)).tolist():
             source, destination = snapshot.edge_index[:, e].tolist()
-            rate = float(snapshot.edge_features[e, 0])
+            rate = float(snapshot.edge_features[e, EdgeMetric.REQUESTS_PER_SECOND])
             deviation = float("nan") if deviations is None else float(deviations[e])
             found.setdefault((names[source], names[destination]), (rate, deviation))
     return found

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from model.features import NODE_CHANNELS, channel_values
-from model.snapshot import EDGE_METRICS, MeshSnapshot, SignalKind
+from model.snapshot import EDGE_METRICS, EdgeMetric, MeshSnapshot, SignalKind
 from model.verdict import DROPPED, LOST, MOVED, NEW, OVERDUE, VANISHED
 from serve_app.api.schemas.verdict import ReasonDocument
 from serve_app.drawing.svg import Floats
@@ -38,7 +38,7 @@ def _of_call(snapshot: MeshSnapshot, source: str, destination: str, metric: str)
         return np.nan
     a, b = snapshot.node_ids.index(source), snapshot.node_ids.index(destination)
     rows = np.flatnonzero((snapshot.edge_index[0] == a) & (snapshot.edge_index[1] == b))
-    column = 0 if metric in _OF_TRAFFIC else EDGE_METRICS.index(metric)
+    column = EdgeMetric.REQUESTS_PER_SECOND if metric in _OF_TRAFFIC else EDGE_METRICS.index(metric)
     if not len(rows):
         return 0.0 if metric in _OF_TRAFFIC else np.nan  # both services are there, but there is no call
     row = int(rows[0])

@@ -12,10 +12,10 @@ from lab.simulator.labels import Comparison, compare_runs
 from lab.simulator.mesh.parameters import build_mesh
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from model.snapshot import EDGE_METRICS, NODE_METRICS
+from model.snapshot import EdgeMetric, NodeMetric
 
 SPEC = MeshSpec(services=30, seed=4, latent=0.0, dropout=0.0)
-RATE = NODE_METRICS.index("request_rate")
+RATE = NodeMetric.REQUEST_RATE
 
 
 def test_scrapes_are_missing_while_time_advances() -> None:
@@ -52,8 +52,8 @@ def test_services_go_dark_for_a_while() -> None:
 def test_a_mesh_can_lack_metrics_altogether() -> None:
     spec = MeshSpec(services=30, missing_metrics=("cpu_utilization",), missing_call_metrics=("p99_latency",))
     (snapshot,) = Simulator(spec, snapshots=1).snapshots()
-    assert not snapshot.node_observed[:, NODE_METRICS.index("cpu_utilization")].any()
-    assert not snapshot.edge_observed[:, EDGE_METRICS.index("p99_latency")].any()
+    assert not snapshot.node_observed[:, NodeMetric.CPU_UTILIZATION].any()
+    assert not snapshot.edge_observed[:, EdgeMetric.P99_LATENCY].any()
     assert snapshot.node_observed[:, RATE].all()
     with pytest.raises(ValueError, match="missing_metrics: expected some of"):
         MeshSpec(missing_metrics=("luck",))

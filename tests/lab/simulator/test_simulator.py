@@ -14,7 +14,7 @@ from lab.simulator.mesh.topology import MeshSpec, generate_topology
 from lab.simulator.physics.propagation import Conditions, MeshPhysics, Response, respond
 from lab.simulator.physics.queueing import draw_binomial, draw_poisson, retry, share_above, wait_and_blocking
 from lab.simulator.simulator import Simulator
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, namespace_of
+from model.snapshot import NODE_METRICS, EdgeMetric, MeshSnapshot, PlannedChange, namespace_of
 
 RATE, ERRORS, P50, P99, CPU, MEMORY, CONNECTIONS = range(len(NODE_METRICS))
 SPEC = MeshSpec(seed=1, without_resources=0.0, without_connections=0.0, dropout=0.0, hiccups_per_hour=0.0, latent=0.0)
@@ -322,7 +322,7 @@ def test_metrics_are_missing_as_specified() -> None:
     assert (never[:, CPU] == never[:, MEMORY]).all()
     assert never[:, CONNECTIONS].mean() == pytest.approx(0.2, abs=0.08)
     assert 1 - seen[:, :, RATE].mean() == pytest.approx(0.01, abs=0.005)
-    p99 = np.stack([s.edge_observed for s in run])[:, :, EDGE_METRICS.index("p99_latency")]
+    p99 = np.stack([s.edge_observed for s in run])[:, :, EdgeMetric.P99_LATENCY]
     assert not p99.any(axis=0).all()
 
 

@@ -9,7 +9,7 @@ from lab.simulator.events.work import Work
 from lab.simulator.mesh.parameters import build_mesh
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from model.snapshot import NODE_METRICS, EdgeMetric, MeshSnapshot
 
 SPEC = MeshSpec(seed=1, hiccups_per_hour=0.0, without_resources=0.0, without_call_latency=0.0, dropout=0.0)
 MESH = build_mesh(SPEC)
@@ -32,7 +32,7 @@ def calls(snapshots: Sequence[MeshSnapshot]) -> list[float]:
     found = []
     for one in snapshots:
         ends = [[one.node_ids[i] for i in pair] for pair in one.edge_index.T]
-        found.append(float(one.edge_features[ends.index([CALLER, SERVICE]), EDGE_METRICS.index("requests_per_second")]))
+        found.append(float(one.edge_features[ends.index([CALLER, SERVICE]), EdgeMetric.REQUESTS_PER_SECOND]))
     return found
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from model.snapshot import EDGE_METRICS, NODE_METRICS, EdgeMetric, MeshSnapshot
 from serve_app.doctor.picture import BusyService, draw_picture
 
 AT = datetime(2026, 7, 1, tzinfo=UTC)
@@ -83,7 +83,7 @@ def test_a_service_without_a_known_rate_is_not_busy() -> None:
 def test_calls_with_crossed_quantiles_are_counted() -> None:
     snapshot = mesh()
     edges = np.array(snapshot.edge_features)
-    edges[1, EDGE_METRICS.index("p99_latency")] = 0.001
+    edges[1, EdgeMetric.P99_LATENCY] = 0.001
     crossed = MeshSnapshot.create(
         node_ids=snapshot.node_ids,
         edge_index=snapshot.edge_index,

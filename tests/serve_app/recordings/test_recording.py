@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, Signal, SignalKind
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, NodeMetric, PlannedChange, Signal, SignalKind
 from serve_app.collect.base import SnapshotSource
 from serve_app.errors import BadRecording
 from serve_app.recordings import reader as recording_reader
@@ -333,6 +333,6 @@ def test_shared_recordings_are_read_whole(name: str, snapshots: int, services: i
     assert sum(s.num_edges for s in read) == reader.meta["counts"]["edge_rows"]
     assert (reader.dropped_calls, reader.unmeasured_calls) == (0, 0)
     assert len(reader.incidents()) == incidents
-    missing = 1 - np.mean([s.node_observed[:, NODE_METRICS.index("p99_latency")].mean() for s in read])
+    missing = 1 - np.mean([s.node_observed[:, NodeMetric.P99_LATENCY].mean() for s in read])
     assert missing == pytest.approx(reader.meta["missing_share"]["p99_latency"], abs=1e-4)
     assert json.dumps(reader.meta)

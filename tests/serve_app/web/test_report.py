@@ -11,7 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 from typer.testing import CliRunner, Result
 
-from model.incidents.tracking import ONSET_SECONDS
+from model.incidents.open_incident import ONSET_SECONDS
 from model.snapshot import PlannedChange, Signal, SignalKind
 from serve_app.alerts.links import LEAD, Links
 from serve_app.api.schemas.actions import KeptFeedbackDocument

@@ -14,7 +14,7 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
 from model.incidents.feedback import Feedback, level_shifts
-from model.snapshot import NODE_METRICS, MeshSnapshot
+from model.snapshot import MeshSnapshot, NodeMetric
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import Verdict
 from serve_app.actions.feedback import add_feedback, encode_feedback, withdraw_feedback
@@ -120,7 +120,7 @@ def test_a_notice_that_is_a_false_alarm_ends_and_does_not_return(
 def _with_full_memory(snapshot: MeshSnapshot) -> MeshSnapshot:
     """Change the snapshot: the first service with measured memory uses nearly all of it."""
     features = snapshot.node_features.copy()
-    memory = NODE_METRICS.index("memory_utilization")
+    memory = NodeMetric.MEMORY_UTILIZATION
     features[np.flatnonzero(snapshot.node_observed[:, memory])[0], memory] = 0.95
     return replace(snapshot, node_features=features)
 

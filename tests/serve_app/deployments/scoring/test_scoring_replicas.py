@@ -11,7 +11,7 @@ import torch
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import load
-from model.incidents.tracking import AlertPolicy
+from model.incidents.policy import AlertPolicy
 from model.mesh_weights import Weights
 from serve_app.api.codec import encode_verdict
 from serve_app.deployments.scoring.replicas import Replicas

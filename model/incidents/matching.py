@@ -1,0 +1,178 @@
+"""Match the groups of a snapshot with the open incidents: incidents start, grow, merge and end."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from model.incidents.continuity import inherit, join_leads
+from model.incidents.groups import Group, join_groups
+from model.incidents.open_incident import OpenIncident, advance_quiet, incident_id, is_over, likely_services, onset_of
+from model.snapshot import namespace_of
+from model.verdict import Severity
+
+AT_ONCE_SECONDS, AT_ONCE_SNAPSHOTS = 60.0, 1  # between two groups of one fault in a namespace, whichever is longer
+CLEAR_SHARE = 0.5  # of the root-cause score of all suspects, from which the first one is the culprit
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """Where a group probably starts.
+
+    Attributes:
+        service: empty if that is not clear.
+        arose: when it began to deviate, if it deviates by far enough to be a fault of its own.
+    """
+
+    service: str = ""
+    arose: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedIncidents:
+    """Open incidents, and the group of each in this snapshot, by incident id."""
+
+    open: tuple[OpenIncident, ...]
+    groups: dict[str, Group]
+
+
+def match_incidents(
+    before: Sequence[OpenIncident],
+    found: Sequence[Group],
+    names: Sequence[str],
+    since: Sequence[datetime],
+    severities: Sequence[Severity],
+    culprits: Sequence[Culprit],
+    clear_after: int,
+    interval_seconds: float = 15.0,
+    deviating: AbstractSet[str] = frozenset(),
+) -> tuple[tuple[OpenIncident, ...], dict[str, Group]]:
+    """Match groups with open incidents by shared services or a shared culprit. Incidents start, grow, merge into the
+    oldest, and end.
+
+    One fault often shows in groups that do not call each other: callers of one service, or what is behind a service
+    that shows nothing itself. They have the culprit in common. A network fault shows in many groups of one namespace,
+    which begin at once. Another fault may touch services of an open incident. It is an incident of its own if its
+    culprit is severe, arose after the onset of the other, and is not suspected there.
+
+    Args:
+        before: open incidents.
+        found: groups of this snapshot; one without a confirmed service can continue an incident but not start one.
+        names: candidates' ids.
+        since: per group, time of its first evidence.
+        severities: per group.
+        culprits: per group.
+        clear_after: quiet snapshots that end an incident.
+        interval_seconds: between snapshots, s.
+        deviating: ids of the incidents whose services are not back to normal, confirmed or not.
+
+    Returns:
+        The incidents open now, and the group of each in this snapshot, by incident id.
+    """
+    open_now = {incident.id: incident for incident in before}
+    culprit_of = {i.id: i.suspects[0].service for i in before if i.suspects and i.suspects[0].score >= CLEAR_SHARE}
+    seen: dict[str, Group] = {}
+    onset = onset_of(interval_seconds)
+    has_namespaces = len({namespace_of(name) for name in names}) > 1  # one alone says nothing
+    for group, began, severity, culprit in zip(found, since, severities, culprits, strict=True):
+        members = {names[i] for i in group.rows}
+        involved = members | ({culprit.service} if culprit.service else set())
+        simultaneous: set[str] = set()
+        if has_namespaces and group.confirmed:
+            simultaneous = _find_simultaneous(open_now.values(), members, began, severity, interval_seconds)
+        touched = sorted(
+            (
+                i
+                for i in open_now.values()
+                if involved & set(i.members) or culprit_of.get(i.id) in involved or i.id in simultaneous
+            ),
+            key=lambda i: (i.since, i.id),
+        )
+        if not touched and not group.confirmed:
+            continue
+        continued, same, others = _divide(touched, culprit, culprit_of, onset)
+        arose = culprit.arose if touched and culprit.arose else began
+        first = _absorb(continued or _start_incident(names, group, arose, severity), same)
+        others = [i for i in others if likely_services(i) & involved]
+        goes_on = not continued or same or likely_services(first) & involved
+        homes = [first, *others] if goes_on or not others else others
+        if culprit.service:
+            culprit_of.setdefault(first.id, culprit.service)
+        for merged in same:
+            members |= set(merged.members)
+            culprit_of.pop(merged.id, None)
+            severity = max(severity, merged.severity, key=list(Severity).index)
+            del open_now[merged.id]
+            if merged.id in seen:
+                group = join_groups(group, seen.pop(merged.id))
+        for home in homes:
+            seen[home.id] = join_groups(seen[home.id], group) if home.id in seen else group
+            open_now[home.id] = replace(
+                home,
+                severity=max(home.severity, severity, key=list(Severity).index),
+                members=tuple(sorted(set(home.members) | members)),
+                quiet=0 if seen[home.id].confirmed else home.quiet,
+            )
+    confirmed = {i for i, group in seen.items() if group.confirmed}
+    aged = [advance_quiet(one, one.id in confirmed, one.id in deviating, clear_after) for one in open_now.values()]
+    alive = tuple(one for one in aged if not is_over(one, clear_after))
+    ended = open_now.keys() - {one.id for one in alive}
+    return alive, {i: group for i, group in seen.items() if i not in ended}
+
+
+def _divide(
+    touched: Sequence[OpenIncident], culprit: Culprit, culprit_of: dict[str, str], onset: timedelta
+) -> tuple[OpenIncident | None, list[OpenIncident], list[OpenIncident]]:
+    """Return which of the incidents that a group touches, oldest first, it continues (None: it is a new one), which of
+    them merge into that one, and which are about other faults."""
+    if all(_is_another(i, culprit, onset) for i in touched):
+        return None, [], list(touched)
+    first, *later = touched
+    others = [i for i in later if _is_another(first, Culprit(culprit_of.get(i.id, ""), i.since), onset)]
+    return first, [i for i in later if i not in others], others
+
+
+def _find_simultaneous(
+    incidents: Iterable[OpenIncident],
+    members: Iterable[str],
+    began: datetime,
+    severity: Severity,
+    interval_seconds: float,
+) -> set[str]:
+    """Return the ids of the incidents that began with a group of services, mainly in the same namespace.
+
+    Notices are about single services, so this says nothing about them.
+    """
+    if severity is Severity.NOTICE:
+        return set()
+    apart = timedelta(seconds=max(AT_ONCE_SECONDS, AT_ONCE_SNAPSHOTS * interval_seconds))
+    near = [i for i in incidents if i.severity is not Severity.NOTICE and abs(began - i.since) <= apart]
+    namespace = _main_namespace(members) if near else ""
+    return {i.id for i in near if _main_namespace(i.members) == namespace}
+
+
+def _main_namespace(services: Iterable[str]) -> str:
+    """Return the namespace of most of these services, the first one by name of several."""
+    counts = Counter(sorted(map(namespace_of, services)))
+    return max(counts, key=counts.__getitem__, default="")
+
+
+def _is_another(incident: OpenIncident, culprit: Culprit, onset: timedelta) -> bool:
+    """Return whether a culprit is of another fault than an incident."""
+    if not culprit.service or culprit.arose is None or not incident.suspects:
+        return False
+    return culprit.arose > incident.since + onset and culprit.service not in likely_services(incident)
+
+
+def _absorb(incident: OpenIncident, merged: Sequence[OpenIncident]) -> OpenIncident:
+    """Return an incident that also remembers what those that merge into it remembered."""
+    for one in merged:
+        notices = inherit(one.notices, incident.notices, {notice.suspect.service for notice in incident.notices})
+        incident = replace(incident, leads=join_leads(incident.leads, one.leads), notices=notices)
+    return incident
+
+
+def _start_incident(names: Sequence[str], group: Group, began: datetime, severity: Severity) -> OpenIncident:
+    members = tuple(sorted(names[i] for i in group.rows))
+    return OpenIncident(incident_id(began, members), began, severity, members)

@@ -1,0 +1,298 @@
+"""What alerting remembers about a mesh from one snapshot to the next."""
+
+from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.features import Array
+from model.incidents.confirmation import Streaks
+from model.incidents.feedback import Feedback, PastIncident, normal_scores
+from model.incidents.mutes import ActiveMutes, Mute, patterns
+from model.incidents.open_incident import OpenIncident, with_changes
+from model.incidents.planned_changes import DELETIONS, SCALINGS
+from model.incidents.schedule import Schedule
+from model.snapshot import BoolArray, PlannedChange, mark_services
+from model.verdict import MuteInForce
+
+SUSPICIOUS, SUSPICIOUS_OF = 2, 3  # snapshots above the level of lasting deviations that make a service suspicious
+SHORT_SECONDS = 1800.0  # for which a short resource is suspicious
+SUSPICIOUS_SHARE = 0.6  # of the page level, from which a mesh score in a run is not normal
+LONG_RUN = 3  # scores in a row that are not by chance
+REMEMBERED = 50  # past incidents that feedback can refer to
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentMemory:
+    """What alerting remembers about a mesh.
+
+    Attributes:
+        scores, times: mesh scores without alerts, and when (Unix, s), oldest first.
+        alerted_scores: time and mesh score of snapshots with an alert, oldest first.
+        above_level: services above their page level in one of the last n snapshots.
+        above_lasting: the same for ``LASTING_DECADES`` below the page level.
+        above_notice: the same for the level of notices.
+        above_traffic: scopes whose traffic is not as usual, likewise.
+        open: open incidents, notices included.
+        changes: planned changes of the last snapshots, and how many snapshots ago they came.
+        expiring_changes: services whose last planned change is over with the present snapshot, for them or for their
+            neighbours.
+        late: services whose last planned change is so long ago that only they may still show it; of the present
+            snapshot.
+        lost: ids of the incidents that were given up because nothing was seen of them for too long; of the present
+            snapshot.
+        past: the last incidents, open ones and notices included, the newest last; feedback refers to them.
+        feedback: from people, the newest last.
+        mutes: set by people, in force and to come, in the order in which they were set.
+        last_hidden: for each pattern of a mute that hid something, the last snapshot in which it did. An adapter does
+            not learn from these services up to then.
+        schedule: of the regular work of services, see ``schedule.py``.
+        active_mutes: of the present snapshot; computed again for each, see ``mutes.py``.
+    """
+
+    scores: tuple[float, ...] = ()
+    times: tuple[float, ...] = ()
+    alerted_scores: tuple[tuple[float, float], ...] = ()
+    above_level: Streaks = field(default_factory=dict)
+    above_lasting: Streaks = field(default_factory=dict)
+    above_notice: Streaks = field(default_factory=dict)
+    above_traffic: Streaks = field(default_factory=dict)
+    open: tuple[OpenIncident, ...] = ()
+    changes: tuple[tuple[PlannedChange, int], ...] = ()
+    past: tuple[PastIncident, ...] = ()
+    feedback: tuple[Feedback, ...] = ()
+    mutes: tuple[Mute, ...] = ()
+    last_hidden: dict[str, datetime] = field(default_factory=dict)
+    schedule: Schedule = field(default_factory=Schedule)
+    active_mutes: ActiveMutes = field(default_factory=ActiveMutes)
+    expiring_changes: frozenset[str] = frozenset()
+    late: frozenset[str] = frozenset()
+    lost: tuple[str, ...] = ()
+
+    def is_in_incident(self, node_ids: Sequence[str]) -> BoolArray:
+        """Return which of these services belong to an open incident. Baselines do not learn from them."""
+        members = {name for incident in self.open for name in incident.members}
+        return mark_services(node_ids, members)
+
+    def is_alerted(self, node_ids: Sequence[str], before: datetime | None = None) -> BoolArray:
+        """Return which of these services belong to an alert, or to one that began ``before`` a time. What they do now
+        does not become normal for them."""
+        members = {
+            name
+            for i in self.open
+            if i.is_alert and not i.scope and (before is None or i.since < before)
+            for name in i.members
+        }
+        return mark_services(node_ids, members)
+
+    def is_above_level(self, node_ids: Sequence[str]) -> BoolArray:
+        """Return which of these services were above their page level in one of the last snapshots."""
+        return mark_services(node_ids, self.above_level)
+
+    def alert_ages(self, node_ids: Sequence[str], now: datetime, interval_seconds: float) -> Array:
+        """Return for how many snapshots the oldest alert at each service has been open, ``[N]``; 0 without one."""
+        ages = np.zeros(len(node_ids), np.float32)
+        for one in self.open:
+            if one.is_alert and not one.scope:
+                age = np.float32((now - one.since).total_seconds() / interval_seconds)
+                ages = np.where(mark_services(node_ids, one.members), np.maximum(ages, age), ages)
+        return ages
+
+    def is_suspicious(self, node_ids: Sequence[str], now: datetime) -> BoolArray:
+        """Return which of these services were unusual in the newest snapshot and in one shortly before it. Nothing is
+        learned from them until they are usual again, or have an alert.
+
+        A short resource is suspicious only for a while: a leak lasts for hours, and a batch may be here to stay.
+        """
+        lately = (1 << SUSPICIOUS_OF) - 1
+        above = (
+            *self.above_lasting.items(),
+            *((name, x) for name, x in self.above_notice.items() if (now - x[1]).total_seconds() <= SHORT_SECONDS),
+        )
+        names = {name for name, (bits, _) in above if bits & 1 and (bits & lately).bit_count() >= SUSPICIOUS}
+        return mark_services(node_ids, names)
+
+    def forget_incidents(self) -> "IncidentMemory":
+        """Give up what was open before a long gap."""
+        lost = tuple(i.id for i in self.open)
+        return replace(self._keep_streaks(frozenset()), open=(), changes=(), lost=lost)
+
+    def pass_gap(self, missing: int) -> "IncidentMemory":
+        """Advance over missing snapshots. Incidents stay open. Where the first snapshots after the gap are back to
+        normal, an incident ends sooner, because it may have ended in the gap."""
+        aged = tuple((change, age + missing) for change, age in self.changes)
+        waiting = tuple(replace(i, unseen=missing) for i in self.open)
+        return replace(self, changes=aged, open=waiting)
+
+    def planned_deletions(self) -> set[str]:
+        """Services whose deletion was announced recently enough to be remembered."""
+        return {change.service for change, _ in self.changes if change.kind in DELETIONS}
+
+    def has_planned_change(self, node_ids: Sequence[str]) -> BoolArray:
+        """Return which of these services have a remembered planned change, deletions excluded."""
+        names = {change.service for change, _ in self.changes if change.kind not in DELETIONS}
+        return mark_services(node_ids, names)
+
+    def has_new_version(self, node_ids: Sequence[str]) -> BoolArray:
+        """Return which of these services have a remembered planned change that may make them behave differently."""
+        names = {change.service for change, _ in self.changes if change.kind not in DELETIONS | SCALINGS}
+        return mark_services(node_ids, names)
+
+    def has_expiring_change(self, node_ids: Sequence[str]) -> BoolArray:
+        """Return which of these services have a planned change that is over, for them or for their neighbours."""
+        return mark_services(node_ids, self.expiring_changes)
+
+    def has_late_change(self, node_ids: Sequence[str]) -> BoolArray:
+        """Return which of these services may still show a planned change that their neighbours no longer show."""
+        return mark_services(node_ids, self.late)
+
+    def advance_changes(
+        self, changes: Iterable[PlannedChange], keep: int, keep_deletions: int = 0, keep_versions: int = 0
+    ) -> "IncidentMemory":
+        """Advance by one snapshot: add its announced changes, and drop those older than ``keep`` snapshots.
+
+        Deletions stay for ``keep_deletions`` if that is more. A retired service remains in the table as absent until it
+        is forgotten, and must not be missed meanwhile. Changes that may bring a new version stay for ``keep_versions``:
+        replicas are replaced one after the other, which can take minutes.
+        """
+        longer = dict.fromkeys(SCALINGS, keep) | dict.fromkeys(DELETIONS, max(keep, keep_deletions))
+        versions = max(keep, keep_versions)
+        older = tuple((change, age + 1) for change, age in self.changes if age + 1 < longer.get(change.kind, versions))
+        remembered = (*older, *((change, 0) for change in changes))
+        ages = {change.service: age for change, age in remembered if change.kind not in DELETIONS}  # of the newest
+        expiring = frozenset(service for service, age in ages.items() if age + 1 in (keep, versions))
+        late = frozenset(service for service, age in ages.items() if age >= keep)
+        return replace(self, changes=remembered, expiring_changes=expiring, late=late)
+
+    def attach_changes(self, now: datetime, interval_seconds: float) -> "IncidentMemory":
+        """Attach the planned changes at the services of each open incident. They stay with it longer than changes are
+        remembered."""
+        if not self.changes or not self.open:
+            return self
+        dated = [(change, now - timedelta(seconds=age * interval_seconds)) for change, age in self.changes]
+        return replace(self, open=tuple(with_changes(incident, dated) for incident in self.open))
+
+    def threshold(self, percentile: float, suspicious: float) -> float:
+        """Return the percentile of the normal scores, feedback included; 0 if there are none.
+
+        Runs of scores above ``suspicious`` are not normal, and the newest run may become one. So the threshold holds
+        still during an anomaly, even if it never raises an alert.
+        """
+        kept = _normal_runs(np.array(self.scores), suspicious)
+        scores: Sequence[float] | NDArray[np.float64] = np.array(self.scores)[kept]
+        if self.feedback:
+            times = np.array(self.times)[kept]
+            scores = normal_scores(tuple(scores), tuple(times), self.alerted_scores, self.past, self.feedback)
+        return float(np.percentile(scores, percentile)) if len(scores) else 0.0
+
+    def add_score(self, score: float, at: datetime, *, alerted: bool, keep: int) -> "IncidentMemory":
+        """Add a mesh score. At most ``keep`` scores are kept without an alert, and as many with one."""
+        if alerted:
+            return replace(self, alerted_scores=(*self.alerted_scores, (at.timestamp(), score))[-keep:])
+        return replace(self, scores=(*self.scores, score)[-keep:], times=(*self.times, at.timestamp())[-keep:])
+
+    def record_open(self, names: Sequence[str], excess: Array, now: datetime) -> "IncidentMemory":
+        """Record the open incidents among those that feedback can refer to.
+
+        Args:
+            names: of M candidates.
+            excess: ``[M, 5]`` by how much their levels would have to rise for silence now.
+            now: time of the snapshot.
+        """
+        past = {one.id: one for one in self.past}
+        rows = excess.astype(np.float64).round(3).tolist()  # few digits, because it is stored with every snapshot
+        over = {name: tuple(row) for name, row in zip(names, rows, strict=True) if any(row)}
+        for i in self.open:
+            highest = dict(past.pop(i.id).excess) if i.id in past else {}
+            for name in over.keys() & set(i.members):
+                highest[name] = tuple(map(max, over[name], highest.get(name, over[name])))
+            past[i.id] = PastIncident(i.id, i.since, now, i.members, highest)
+        return replace(self, past=tuple(past.values())[-REMEMBERED:])
+
+    def add_feedback(self, feedback: Feedback) -> "IncidentMemory":
+        """Replace the feedback on an incident. A false alarm ends it."""
+        memory = replace(self, feedback=(*self.remove_feedback(feedback.incident).feedback, feedback))
+        return memory if feedback.was_incident else memory._end(feedback.incident, feedback.services)
+
+    def accept(self, incident: str) -> "IncidentMemory":
+        """End an incident whose present state a person accepts as normal."""
+        return self._end(incident, {name for i in self.open if i.id == incident for name in i.members})
+
+    def forget_ended(self, still_open: Iterable[OpenIncident]) -> "IncidentMemory":
+        """Forget for how long the services of ended alerts deviated: they are back to normal, and what they do next
+        lasts from then on."""
+        involved = {name for one in still_open for name in one.members}
+        ended = {name for one in self.open if one.is_alert and not one.scope for name in one.members} - involved
+        if ended.isdisjoint(self.above_lasting):
+            return self
+        return replace(self, above_lasting={name: x for name, x in self.above_lasting.items() if name not in ended})
+
+    def _end(self, incident: str, services: Collection[str]) -> "IncidentMemory":
+        """Close an incident, and forget that these services were above their levels."""
+        ended = {one.scope for one in self.open if one.id == incident} | set(services)
+        above = {*self.above_level, *self.above_lasting, *self.above_notice, *self.above_traffic}
+        return replace(self._keep_streaks(above - ended), open=tuple(i for i in self.open if i.id != incident))
+
+    def _keep_streaks(self, names: AbstractSet[str]) -> "IncidentMemory":
+        """Forget all streaks except the streaks of some services and scopes."""
+        level, lasting, notice, traffic = (
+            {name: bits for name, bits in above.items() if name in names}
+            for above in (self.above_level, self.above_lasting, self.above_notice, self.above_traffic)
+        )
+        return replace(self, above_level=level, above_lasting=lasting, above_notice=notice, above_traffic=traffic)
+
+    def remove_feedback(self, incident: str) -> "IncidentMemory":
+        """Remove the feedback on an incident."""
+        return replace(self, feedback=tuple(one for one in self.feedback if one.incident != incident))
+
+    def remove_mute(self, mute: str) -> "IncidentMemory":
+        """Remove a mute."""
+        return replace(self, mutes=tuple(one for one in self.mutes if one.id != mute))
+
+    def without_muted(self) -> "IncidentMemory":
+        """Remove muted members from open incidents. An incident that loses members ends unless one of the others was
+        above its level recently."""
+        if not self.active_mutes.mutes or not self.open:
+            return self
+        unmuted = [~self.active_mutes.is_muted(incident.members) for incident in self.open]
+        left = [
+            replace(incident, members=tuple(np.array(incident.members, object)[kept]))
+            for incident, kept in zip(self.open, unmuted, strict=True)
+        ]
+        continues = [
+            kept.all() or bool(i.scope) or not self.above_level.keys().isdisjoint(i.members)
+            for i, kept in zip(left, unmuted, strict=True)
+        ]
+        return replace(self, open=tuple(incident for incident, on in zip(left, continues, strict=True) if on))
+
+    def record_hidden(self, mutes: Iterable[MuteInForce], now: datetime) -> "IncidentMemory":
+        """Record the patterns of mutes that hide something now."""
+        found = {pattern: now for mute in mutes if mute.hides for pattern in patterns(mute)}
+        return replace(self, last_hidden=self.last_hidden | found) if found else self
+
+    def drop_expired(self, now: datetime, oldest: datetime) -> "IncidentMemory":
+        """Drop mutes that end at ``now`` or before, and records of hidden services older than ``oldest``."""
+        return replace(
+            self,
+            mutes=tuple(mute for mute in self.mutes if mute.end > now),
+            last_hidden={service: last for service, last in self.last_hidden.items() if last >= oldest},
+            active_mutes=ActiveMutes(),
+            expiring_changes=frozenset(),
+            late=frozenset(),
+            lost=(),
+        )
+
+
+def _normal_runs(scores: NDArray[np.float64], suspicious: float) -> BoolArray:
+    """Return which scores ``[T]`` are not in a run of at least ``LONG_RUN`` above ``suspicious``, nor in the last
+    run."""
+    above = scores > suspicious
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], above, [False]]).astype(np.int8)))
+    kept = np.ones(len(scores), bool)
+    for begin, end in edges.reshape(-1, 2).tolist():
+        if end - begin >= LONG_RUN or end == len(scores):
+            kept[begin:end] = False
+    return kept

@@ -1,0 +1,146 @@
+"""An incident between two snapshots: its suspects, when it recovers, and when it ends."""
+
+import hashlib
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from model.incidents.continuity import Lead, PastNotice, follow_leads, inherit, with_leads, with_notices
+from model.snapshot import PlannedChange
+from model.verdict import NearbyChange, Severity, Suspect
+
+ONSET_SECONDS, ONSET_SNAPSHOTS = 240.0, 4  # after an incident's first evidence, whichever is longer
+RECOVERS = 3  # snapshots in a row in which its services are back to normal, after which an incident recovers
+RETURNED = 6  # such snapshots in a row, after which it is over
+STRONGER = 1.3  # times the peak, for new suspects after the onset
+LIKELY_SHARE = 0.1  # of the root-cause score of all suspects, from which one explains what a group does
+MOST_CHANGES = 10  # planned changes kept with an incident
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIncident:
+    """An incident as stored between snapshots.
+
+    Attributes:
+        id, since, severity: see :class:`~model.verdict.Incident`.
+        members: services that were part of it so far.
+        quiet: snapshots without a confirmed service, those missing included.
+        returned: snapshots in a row in which its services are back to normal.
+        unseen: snapshots that were missing just before this one.
+        changes: planned changes near it, newest first.
+        peak: score of its strongest snapshot.
+        suspects: of that snapshot; see :meth:`with_strongest`.
+        suspects_at: its time; None if stored by version 0.1.0.
+        scope: of an incident of traffic, as in :class:`~model.verdict.Incident`; empty: of all others.
+        leads: suspects that led in some snapshot, the present one first if there is one.
+        notices: that were open at its services or suspects, before it or beside it.
+    """
+
+    id: str
+    since: datetime
+    severity: Severity
+    members: tuple[str, ...]
+    quiet: int = 0
+    returned: int = 0
+    unseen: int = 0
+    changes: tuple[NearbyChange, ...] = ()
+    peak: float = 0.0
+    suspects: tuple[Suspect, ...] = ()
+    suspects_at: datetime | None = None
+    scope: str = ""
+    leads: tuple[Lead, ...] = ()
+    notices: tuple[PastNotice, ...] = ()
+
+    @property
+    def is_alert(self) -> bool:
+        """Whether it is more than a notice."""
+        return self.severity is not Severity.NOTICE
+
+    def with_strongest(
+        self, score: float, suspects: tuple[Suspect, ...], now: datetime, interval_seconds: float
+    ) -> "OpenIncident":
+        """Keep the suspects of the strongest snapshot. A notice keeps the newest suspects, because a forecast ages.
+
+        The cause shows best while the incident begins. Later the backlog, retries and other faults beside it are often
+        stronger, and a recovering incident shows no cause at all. So after the onset only a far stronger snapshot
+        replaces the suspects. Those that led for several snapshots are remembered whatever happens.
+        """
+        if self.severity is Severity.NOTICE:
+            known = self
+            if not self.quiet:
+                return replace(self, peak=score, suspects=suspects, suspects_at=now)
+        else:
+            known = self if self.quiet else replace(self, leads=follow_leads(self.leads, suspects))
+        needed = self.peak * (1 if now - self.since <= onset_of(interval_seconds) else STRONGER)
+        if self.suspects and (score < needed or not suspects):
+            return known
+        return replace(known, peak=score, suspects=suspects, suspects_at=now)
+
+    def inherit_notices(self, notices: Sequence[PastNotice]) -> "OpenIncident":
+        """Remember the notices about its services or likely suspects."""
+        if self.severity is Severity.NOTICE or not notices:
+            return self
+        return replace(self, notices=inherit(self.notices, notices, {*self.members, *likely_services(self)}))
+
+    def shown_suspects(self, now: datetime) -> tuple[Suspect, ...]:
+        """Return the suspects for people: of its strongest snapshot, those that led for several snapshots, and what
+        notices said about them."""
+        return with_notices(with_leads(self.suspects, self.leads), self.notices, now)
+
+
+def advance_quiet(incident: OpenIncident, is_confirmed: bool, deviates: bool, clear_after: int) -> OpenIncident:
+    """Return the incident after a snapshot. Snapshots that were missing before it count as quiet if it is."""
+    if is_confirmed:
+        return replace(incident, quiet=0, returned=0, unseen=0)
+    quiet = incident.quiet + 1 + incident.unseen
+    returned = 0 if deviates else incident.returned + 1
+    if incident.unseen >= clear_after and returned:
+        returned = RECOVERS  # it ended while no snapshot came
+    return replace(incident, quiet=quiet, returned=returned, unseen=0)
+
+
+def is_recovering(incident: OpenIncident, clear_after: int) -> bool:
+    """Return whether an incident's services have been back to normal for several snapshots."""
+    return incident.returned >= min(RECOVERS, max(clear_after - 1, 1))
+
+
+def is_unseen(incident: OpenIncident, silent: AbstractSet[str]) -> bool:
+    """Return whether the telemetry of an incident's first suspect, or of all its services, is among the ``silent``."""
+    suspect = incident.suspects[0].service if incident.suspects else ""
+    return bool(silent) and (suspect in silent or silent >= set(incident.members))
+
+
+def is_over(incident: OpenIncident, clear_after: int) -> bool:
+    """Return whether an incident has ended."""
+    return incident.returned >= min(RETURNED, clear_after) or (
+        incident.quiet >= clear_after and is_recovering(incident, clear_after)
+    )
+
+
+def with_changes(incident: OpenIncident, dated: Sequence[tuple[PlannedChange, datetime]]) -> OpenIncident:
+    """Add the changes at the incident's services that it does not have yet."""
+    known = {near.change for near in incident.changes}
+    new = [
+        NearbyChange(change, at) for change, at in dated if change.service in incident.members and change not in known
+    ]
+    if not new:
+        return incident
+    changes = sorted([*incident.changes, *new], key=lambda near: near.at, reverse=True)
+    return replace(incident, changes=tuple(changes[:MOST_CHANGES]))
+
+
+def likely_services(incident: OpenIncident) -> set[str]:
+    """Return the services that an incident suspects with reason."""
+    return {suspect.service for suspect in incident.suspects if suspect.score >= LIKELY_SHARE}
+
+
+def onset_of(interval_seconds: float) -> timedelta:
+    """Return how long the onset of an incident is, for snapshots of this interval, s."""
+    return timedelta(seconds=max(ONSET_SECONDS, ONSET_SNAPSHOTS * interval_seconds))
+
+
+def incident_id(began: datetime, members: Sequence[str]) -> str:
+    """Return the id of an incident, from its first evidence (UTC) and its first services, sorted."""
+    mark = hashlib.blake2b("\n".join((began.isoformat(), *members)).encode(), digest_size=4).hexdigest()
+    return f"{began:%Y%m%dT%H%M%SZ}-{mark}"

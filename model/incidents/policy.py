@@ -1,0 +1,93 @@
+"""When to raise an alert."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+CONFIRM_SECONDS = 45.0  # of evidence that an alert needs
+DOUBTFUL_SECONDS = 60.0  # the same if the page score is not far above the level
+CLEAR_SECONDS = 120.0  # without evidence, after which an incident ends
+LASTING_DECADES = 2.5  # that a page score gains when the deviation lasts
+
+
+@dataclass(frozen=True, slots=True)
+class AlertPolicy:
+    """When to raise an alert.
+
+    Attributes:
+        false_pages_per_day: budget of false alerts; None: 1, or 1 for each 50 services.
+        false_notices_per_day: budget of false notices; None: the same.
+        confirm: snapshots above the level (k) ...
+        confirm_of: ... of the last so many (n) that confirm a service. For longer intervals see :meth:`at_interval`.
+        doubtful: by how much both are larger for a page score that is not far above the level.
+        lasting, lasting_of: the same for a deviation that lasts: its page score then counts ``LASTING_DECADES`` more.
+        clear: snapshots in which its services are back to normal, after which an incident ends; see
+            :meth:`at_interval`.
+        percentile: of the mesh scores without alerts, for the threshold that is shown.
+        history: mesh scores kept for it.
+        mute_intervals: snapshots for which a planned deletion mutes its neighbourhood.
+        change_intervals: snapshots for which a service near another planned change is compared with earlier changes.
+        version_intervals: the same for a service with a new version itself, because a rollout can take minutes.
+        warm_up: snapshots before the first verdict.
+        longest_gap_seconds: without a snapshot, after which open incidents are given up.
+    """
+
+    false_pages_per_day: float | None = None
+    false_notices_per_day: float | None = None
+    confirm: int = 3
+    confirm_of: int = 4
+    doubtful: int = 1
+    lasting: int = 12
+    lasting_of: int = 16
+    clear: int = 8
+    percentile: float = 99.0
+    history: int = 2000
+    mute_intervals: int = 2
+    change_intervals: int = 12
+    version_intervals: int = 24
+    warm_up: int = 10
+    longest_gap_seconds: float = 1800.0
+
+    def budget(self, services: int) -> float:
+        """Return the false alerts allowed per day in a mesh of so many services."""
+        if self.false_pages_per_day is not None:
+            return self.false_pages_per_day
+        return max(1.0, services / 50)
+
+    @property
+    def change_memory(self) -> int:
+        """Snapshots for which a planned change is remembered."""
+        return max(self.change_intervals, self.mute_intervals) + 1
+
+    @property
+    def version_memory(self) -> int:
+        """The same for a change that may bring a new version."""
+        return max(self.change_memory, self.version_intervals + 1)
+
+    def at_interval(self, interval_seconds: float) -> "AlertPolicy":
+        """Return the policy for snapshots of this interval, s.
+
+        Evidence for 45 s confirms a service, but at least two snapshots and at most ``confirm``. If it is doubtful, it
+        takes up to a minute. Two quiet minutes end an incident, but at least two snapshots and at most ``clear``.
+        """
+        confirm = min(self.confirm, max(2, round(CONFIRM_SECONDS / interval_seconds)))
+        return replace(
+            self,
+            confirm=confirm,
+            confirm_of=round(self.confirm_of * confirm / self.confirm),
+            doubtful=self.doubtful if (confirm + self.doubtful) * interval_seconds <= DOUBTFUL_SECONDS else 0,
+            clear=min(self.clear, max(2, round(CLEAR_SECONDS / interval_seconds))),
+        )
+
+    def page_level(self, services: int, interval_seconds: float) -> float:
+        """Return the surprise that chance reaches as often as the budget allows, without the offset of the weights.
+
+        With one test per service and snapshot it is ``log10(services x snapshots per day / budget)``.
+        """
+        return float(np.log10(services * 86400 / interval_seconds / self.budget(services)))
+
+    def notice_level(self, services: int, interval_seconds: float) -> float:
+        """Return the same for the budget of notices."""
+        if self.false_notices_per_day is None:
+            return self.page_level(services, interval_seconds)
+        return float(np.log10(services * 86400 / interval_seconds / self.false_notices_per_day))

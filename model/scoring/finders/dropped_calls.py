@@ -1,0 +1,165 @@
+"""Calls that a working caller suddenly makes no longer: a network partition that loses requests without an error.
+
+No service reports such a failure. The caller has as many requests as usual, and its calls to one service fall to a
+fraction within a snapshot or two and stay there. A retired service looks different: its traffic drains over minutes,
+goes to another service, or follows a planned change. Calls to a service with a canary or a replacement fall in the same
+way; see ``versions.py``.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array
+from model.incidents.planned_changes import DELETIONS, SCALINGS
+from model.scoring.finders.finder import Finding
+from model.scoring.kinds import EvidenceKind
+from model.scoring.scored_mesh import ScoredMesh
+from model.scoring.strongest import largest_of_group
+from model.scoring.versions import shares_traffic
+from model.snapshot import BoolArray, EdgeMetric, IntArray, MeshSnapshot, find_rows, mark_services
+from model.state.mesh_state import MeshState, Observation
+
+DROPPED_SURPRISE = 8.0  # there is no past to compare with, as for ``rerouted.REROUTE_SURPRISE``
+LEAST_REQUESTS = 15.0  # usual requests of a call in a snapshot
+LOW, FULL = 0.5, 0.4  # of the usual requests: where a fall begins to count, and where it counts in full
+HIGHEST = 0.6  # of the usual requests, below which every snapshot since the fall stays, and hardly any before it
+RARELY = 0.1  # share of the snapshots before the fall that may be as low; some calls come and go by themselves
+SUDDEN = 0.8  # of the usual requests, just before the fall
+STEADY = 0.75  # of each other: the first and the next snapshots after the fall, or the caller's requests and usual
+LASTS = 8  # snapshots since the fall, measured
+BEFORE = 12  # measured snapshots before the fall; one more may be on the way down
+UNMEASURED = 2  # snapshots since the fall that may be missing
+MOST = 32  # calls examined, those that lost most first
+CONTINUED = DELETIONS | SCALINGS  # planned changes after which callers make the calls that they made before
+
+
+def find_dropped_calls(mesh: ScoredMesh) -> tuple[Finding, ...]:
+    """Find calls that their caller suddenly makes no longer, and makes no new ones instead."""
+    state, observation = mesh.state, mesh.observation
+    has_new_calls = np.bincount(state.edge_index[0, mesh.new_calls], minlength=len(state.node_ids)) > 0
+    rows = _find_falls(state, observation, has_new_calls)
+    if not len(rows):
+        return ()
+    usual = _rate(observation.edge.expected[rows, RATE], EDGE_CHANNELS[RATE].offset)
+    names = [(state.node_ids[a], state.node_ids[b]) for a, b in state.edge_index[:, rows].T.tolist()]
+    lasting = _shares(state.window[-LASTS - UNMEASURED :], names, usual)
+    rows, usual, names = _select(rows, usual, names, _low_calls(lasting))
+    if len(rows):
+        rows, usual, names = _select(rows, usual, names, ~_may_have_moved(state, observation, rows))
+    if not len(rows):
+        return ()
+    surprise = np.zeros(state.edge_index.shape[1], np.float32)
+    shares = _shares(state.window, names, usual)
+    for i, row in enumerate(rows.tolist()):
+        surprise[row] = DROPPED_SURPRISE * _drop_strength(shares[:, i])
+    of_services = largest_of_group(surprise, state.edge_index[1], len(state.node_ids))
+    return (Finding(EvidenceKind.VANISHED, of_services, dropped=surprise > 0),)
+
+
+def _may_have_moved(state: MeshState, observation: Observation, rows: IntArray) -> BoolArray:
+    """Return which calls ``[k]`` another version of their destination may get."""
+    edge = observation.edge
+    now, usual = (_rate(v[:, RATE], EDGE_CHANNELS[RATE].offset) for v in (edge.value, edge.expected))
+    return shares_traffic(state, rows, now * observation.edge_present, usual)
+
+
+def _find_falls(state: MeshState, observation: Observation, young_callers: BoolArray) -> IntArray:
+    """Return the calls whose traffic fell below ``LOW`` while their caller works as usual, the largest loss first."""
+    edge, (source, destination) = observation.edge, state.edge_index
+    now, usual = (_rate(v[:, RATE], EDGE_CHANNELS[RATE].offset) for v in (edge.value, edge.expected))
+    low = observation.edge_present & edge.observed[:, RATE] & (now < LOW * usual)
+    low &= usual * state.interval_seconds >= LEAST_REQUESTS
+    low &= ~young_callers[source]
+    if not low.any():
+        return np.zeros(0, np.int64)
+    low &= _works(state, observation, now, usual)[source]
+    deleted = state.memory.planned_deletions()
+    if deleted:
+        low &= ~mark_services(state.node_ids, deleted)[destination]
+    rows = np.flatnonzero(low)
+    lost: IntArray = rows[np.argsort(now[rows] - usual[rows], kind="stable")][:MOST]
+    return lost
+
+
+def _works(state: MeshState, observation: Observation, now: Array, usual: Array) -> BoolArray:
+    """Return which services ``[N]`` have as many requests as usual; without own metrics, as many calls by half."""
+    node, source = observation.node, state.edge_index[0]
+    made, due = (np.bincount(source, v * observation.edge_present, len(state.node_ids)) for v in (now, usual))
+    own, own_usual = (_rate(v[:, RATE], NODE_CHANNELS[RATE].offset) for v in (node.value, node.expected))
+    works: BoolArray = np.where(node.observed[:, RATE], own >= STEADY * own_usual, made >= LOW * due)
+    return works
+
+
+def _select(
+    rows: IntArray, usual: Array, names: Sequence[tuple[str, str]], kept: BoolArray
+) -> tuple[IntArray, Array, list[tuple[str, str]]]:
+    return rows[kept], usual[kept], [pair for pair, keep in zip(names, kept.tolist(), strict=True) if keep]
+
+
+def _shares(window: Sequence[MeshSnapshot], names: Sequence[tuple[str, str]], usual: Array) -> Array:
+    """Return the requests of k calls in each snapshot, as shares of their usual ones, ``[len(window), k]``, newest
+    first; not a number where they are not known.
+
+    Nothing is known of the time before a planned change of either end.
+    """
+    shares = np.full((len(window), len(names)), np.nan, np.float32)
+    if not names:
+        return shares
+    changed = np.zeros(len(names), bool)
+    at = np.zeros(0, np.int64)
+    row: dict[str, int] = {}
+    of: MeshSnapshot | None = None  # whose calls `at` names; most snapshots share their arrays
+    for age, snapshot in enumerate(reversed(window)):
+        if of is None or snapshot.node_ids is not of.node_ids or snapshot.edge_index is not of.edge_index:
+            row = find_rows(snapshot.node_ids, {name for pair in names for name in pair}, row)
+            of, at = snapshot, _find_calls(snapshot, names, row)
+        there = at >= 0
+        there[there] = snapshot.edge_observed[at[there], EdgeMetric.REQUESTS_PER_SECOND]
+        shares[age, there] = snapshot.edge_features[at[there], EdgeMetric.REQUESTS_PER_SECOND]
+        services = {change.service for change in snapshot.changes if change.kind not in CONTINUED}
+        if services:
+            changed |= [not services.isdisjoint(pair) for pair in names]
+        shares[age, changed] = np.nan
+    return shares / usual
+
+
+def _low_calls(shares: Array) -> BoolArray:
+    """Return which calls ``[k]`` were low in the last snapshots. Snapshots without a value do not count."""
+    low: BoolArray = ((shares < HIGHEST).sum(axis=0) >= LASTS) & ~(shares >= HIGHEST)[:LASTS].any(axis=0)
+    return low
+
+
+def _find_calls(snapshot: MeshSnapshot, names: Sequence[tuple[str, str]], row: Mapping[str, int]) -> IntArray:
+    """Return where calls between these services stand in the snapshot, ``[k]``; -1 where they do not. ``row`` is where
+    the services stand."""
+    calls_them = np.zeros(len(snapshot.node_ids), bool)
+    calls_them[[row[source] for source, _ in names if source in row]] = True
+    near = np.flatnonzero(calls_them[snapshot.edge_index[0]])[::-1]  # reversed: of equal calls the first one counts
+    found = dict(zip(zip(*snapshot.edge_index[:, near].tolist(), strict=True), near.tolist(), strict=True))
+    return np.array([found.get((row.get(a, -1), row.get(b, -1)), -1) for a, b in names], np.int64)
+
+
+def _drop_strength(share: Array) -> float:
+    """Return how clearly a call dropped, 0 to 1.
+
+    Args:
+        share: of its usual requests, newest snapshot first; not a number where it is not known.
+    """
+    known = share[~np.isnan(share)]
+    is_low = known < HIGHEST
+    since = len(known) if is_low.all() else int(np.argmin(is_low))
+    low, older = known[:since], known[since + 1 :]  # one snapshot may be on the way down
+    if since < LASTS or len(older) < BEFORE:
+        return 0.0
+    first, later = (float(np.median(v)) for v in (low[-LASTS // 2 :], low[-LASTS : -LASTS // 2]))
+    is_steady = STEADY * first <= later <= first / STEADY
+    is_sudden = np.median(older[:3]) >= SUDDEN and np.mean(older < HIGHEST) <= RARELY
+    if not (is_steady and is_sudden):
+        return 0.0
+    return float(np.clip((LOW - np.median(low[:LASTS])) / (LOW - FULL), 0, 1))
+
+
+def _rate(transformed: Array, offset: float) -> Array:
+    rate: Array = np.maximum(np.exp(transformed) - np.float32(offset), 0)
+    return rate

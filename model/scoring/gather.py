@@ -1,0 +1,199 @@
+"""Evidence for and against each service: its own series, calls into and out of it, and its neighbours.
+
+It is computed over the whole mesh from calibrated surprises. Only the services with the most evidence go on to the
+meta-model.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from model.features import Array
+from model.incidents.planned_changes import DELETIONS
+from model.incidents.policy import AlertPolicy
+from model.incidents.schedule import Use, follow_work
+from model.scoring.attribution import attribute
+from model.scoring.evidence import Evidence
+from model.scoring.explanations import SYMPTOMS, Strength, explain
+from model.scoring.finders.bad_change import find_bad_changes
+from model.scoring.finders.canaries import find_worse_canaries
+from model.scoring.finders.disappeared import find_disappeared
+from model.scoring.finders.dropped_calls import find_dropped_calls
+from model.scoring.finders.failing import find_failing
+from model.scoring.finders.finder import Finder
+from model.scoring.finders.rerouted import find_rerouted
+from model.scoring.finders.structure import find_unlikely_calls
+from model.scoring.kinds import AFFECTED, WORTH_A_LOOK, EvidenceKind
+from model.scoring.level_shifts import apply_level_shifts, apply_notice_shifts
+from model.scoring.materiality import material, matters
+from model.scoring.page_score import led_by_resources, page_score, without_resources
+from model.scoring.resources import SHORTAGE_SURPRISE, cpu_use, shortage, trends
+from model.scoring.saturation import weigh_resources
+from model.scoring.scored_mesh import ScoredMesh
+from model.scoring.series_evidence import series_evidence
+from model.scoring.signals import impatience, merge_facts, pressure, signal_reasons, unusual_signals
+from model.scoring.silence import silence_of, silent_services, unseen_services
+from model.scoring.surprises import MeshScores, Surprises, with_rare_failures
+from model.scoring.traffic import traffic_changes
+from model.snapshot import BoolArray, IntArray
+from model.state.change_impact import KNOWN, OWN
+from model.state.filters import SEEN
+from model.state.mesh_state import MeshState, Observation
+
+MOST_CANDIDATES = 256
+FINDERS: tuple[Finder, ...] = (
+    find_bad_changes,
+    find_worse_canaries,
+    find_failing,
+    find_disappeared,
+    find_rerouted,
+    find_dropped_calls,
+    find_unlikely_calls,
+)
+
+
+def gather(
+    state: MeshState,
+    observation: Observation,
+    decoded: MeshScores,
+    surprise: Surprises,
+    policy: AlertPolicy,
+    raised: float = 1.0,
+) -> Evidence:
+    """Compute the evidence of every service and select the candidates.
+
+    Args:
+        state, observation, decoded, surprise, policy: of the snapshot.
+        raised: how many times higher the page level is because the mesh is restless. Events that normal traffic never
+            shows count as many times more, since a restless mesh does not show them either.
+    """
+    surprise = with_rare_failures(observation, surprise)
+    mesh = ScoredMesh(state, observation, decoded, surprise)
+    kinds = series_evidence(mesh)
+    dropped = _add_findings(kinds, mesh, np.float32(raised))
+    rising, unusual = trends(state), unusual_signals(state, observation)
+    short = shortage(state, observation, surprise.node)
+    short[[trend.row for trend in rising]] = SHORTAGE_SURPRISE
+    short = np.maximum(short * observation.presence.measured, pressure(state, observation, unusual))
+    resources = kinds[:, EvidenceKind.RESOURCES], short >= SHORTAGE_SURPRISE, kinds[:, EvidenceKind.CALLERS]
+    kinds[:, EvidenceKind.RESOURCES] = weigh_resources(state, observation, *resources)
+    shifted = apply_level_shifts(kinds, state.memory, state.node_ids)
+    page = page_score(shifted) * _leniency(state, policy) * decoded.scored
+    affected = shifted[:, AFFECTED].max(axis=1) * decoded.scored
+    short = np.maximum(short, impatience(state, observation, unusual))
+    notice = short * _leniency(state, policy) * decoded.scored
+    assert state.learned_at is not None  # time of the snapshot that was observed
+    use = Use(notice, *cpu_use(observation))
+    work = follow_work(state.memory.schedule, state.node_ids, use, state.learned_at, state.interval_seconds)
+    notice = np.where(work.regular, 0, notice)
+    notice[work.overdue] = SHORTAGE_SURPRISE
+    excused = work.regular & led_by_resources(shifted)
+    page = np.where(excused, np.minimum(page_score(without_resources(shifted)), page), page)
+    notice = apply_notice_shifts(notice, state.memory, state.node_ids)
+    interest = np.maximum.reduce([page, affected, notice]) + 1e-3 * np.maximum(
+        surprise.node.max(axis=1, initial=0), page
+    )
+    interest += WORTH_A_LOOK * state.memory.is_in_incident(state.node_ids)  # services of open incidents stay candidates
+    worst = _candidates(np.argsort(-interest, kind="stable"), state.memory.active_mutes.is_muted(state.node_ids))
+    keep = worst[(interest[worst] >= WORTH_A_LOOK) | (np.arange(len(worst)) < 10)]
+    row = np.full(len(page), -1)
+    row[keep] = np.arange(len(keep))
+    calls = row[state.edge_index]
+    among = np.flatnonzero((calls >= 0).all(axis=0) & (calls[0] != calls[1]))
+    strength = _strength(mesh, kinds, dropped, keep)
+    silent = silent_services(state, observation)
+    present = observation.node_present
+    explanation = explain(state, observation, strength, surprise.node_expected, surprise.edge_expected, keep)
+    context = merge_facts(explanation.context, signal_reasons(state, observation, keep, unusual))
+    return Evidence(
+        tuple(state.node_ids[i] for i in keep),
+        kinds[keep],
+        mesh.remote[keep],
+        decoded.root_cause_logit[keep],
+        page[keep].astype(np.float32),
+        affected[keep].astype(np.float32),
+        calls[:, among],
+        replace(explanation, context=context),
+        (int((page > 2).sum()), int((page > 3).sum()), int((page > 5).sum())),
+        int((decoded.scored & present).sum()),
+        int(present.sum()),
+        notice[keep].astype(np.float32),
+        tuple(replace(trend, row=int(row[trend.row])) for trend in rising if row[trend.row] >= 0),
+        silence_of(state, silent, int((present | silent).sum())),
+        unseen_services(state, observation),
+        traffic_changes(state),
+        _rolling(state, observation)[keep],
+        schedule=work.schedule,
+        attribution=attribute(observation, state.edge_index, among),
+    )
+
+
+def _add_findings(kinds: Array, mesh: ScoredMesh, raised: np.float32) -> BoolArray:
+    """Add what the finders find to the evidence ``[N, K]``, in place, and return the calls ``[E]`` to report as no
+    longer made. ``raised`` as of :func:`gather`."""
+    dropped = np.zeros(mesh.state.edge_index.shape[1], bool)
+    for find in FINDERS:
+        for finding in find(mesh):
+            surprise = raised * finding.surprise if finding.is_event else finding.surprise
+            np.maximum(kinds[:, finding.kind], surprise, out=kinds[:, finding.kind])
+            if finding.dropped is not None:
+                dropped |= finding.dropped
+    return dropped
+
+
+def _rolling(state: MeshState, observation: Observation) -> BoolArray:
+    """Return which services ``[N]`` are being replaced by a new version, or are new themselves."""
+    is_new = state.node_filters[SEEN].max(axis=1) <= KNOWN
+    replaced = is_new | state.memory.has_new_version(state.node_ids)
+    rolling: BoolArray = (observation.node_exposure == OWN) & replaced
+    return rolling
+
+
+def _leniency(state: MeshState, policy: AlertPolicy) -> Array:
+    """Return a factor on page scores: 0 near a planned deletion for two intervals, else 1."""
+    factor = np.ones(len(state.node_ids), np.float32)
+    if not state.memory.changes:
+        return factor
+    row = {name: i for i, name in enumerate(state.node_ids)}
+    for change, age in state.memory.changes:
+        i = row.get(change.service)
+        if i is not None and change.kind in DELETIONS and age <= policy.mute_intervals:
+            source, destination = state.edge_index
+            factor[np.concatenate([[i], destination[source == i], source[destination == i]])] = 0
+    return factor
+
+
+def _candidates(order: IntArray, muted: BoolArray) -> IntArray:
+    """Select the first ``MOST_CANDIDATES`` of ``order``, and as many that are not muted, so that a muted namespace does
+    not displace other services.
+
+    Args:
+        order: ``[N]`` rows, the most interesting first.
+        muted: ``[N]``.
+    """
+    first = order[:MOST_CANDIDATES]
+    if not muted.any():
+        return first
+    unmuted: IntArray = order[~muted[order]][:MOST_CANDIDATES]
+    return order[np.isin(order, np.union1d(first, unmuted))]
+
+
+def _strength(mesh: ScoredMesh, kinds: Array, dropped: BoolArray, keep: IntArray) -> Strength:
+    """Return how strong each possible reason for the candidates is."""
+    state, observation, s = mesh.state, mesh.observation, mesh.surprise
+    node, edge = observation.node, observation.edge
+    candidate = np.zeros(len(state.node_ids), bool)
+    candidate[keep] = True
+    into = np.flatnonzero(candidate[state.edge_index[1]])
+    p50, p99, errors = material(edge.value[into], s.edge_expected[into])
+    return Strength(
+        s.node[keep],
+        matters(node.value[keep], s.node_expected[keep]),
+        into,
+        s.edge[into][:, SYMPTOMS],
+        np.stack([errors, p50, p99], axis=1),
+        kinds[keep, EvidenceKind.VANISHED],
+        mesh.new_calls,
+        dropped,
+        kinds[keep, EvidenceKind.CALLS_OUT] >= WORTH_A_LOOK,
+    )

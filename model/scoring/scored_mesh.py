@@ -1,0 +1,48 @@
+"""A snapshot with its scores: the material from which evidence is computed."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from model.features import CONNECTIONS, CPU, MEMORY
+from model.scoring.calls import rerouting_age, young_calls
+from model.scoring.surprises import MeshScores, Surprises
+from model.snapshot import BoolArray
+from model.state.filters import SEEN
+from model.state.mesh_state import MeshState, Observation
+
+
+@dataclass(frozen=True)
+class ScoredMesh:
+    """A mesh of N services and E calls at one snapshot.
+
+    Attributes:
+        state: including the snapshot.
+        observation: the snapshot against the mesh's past.
+        scores: of all parts.
+        surprise: of every series, rare failures included.
+    """
+
+    state: MeshState
+    observation: Observation
+    scores: MeshScores
+    surprise: Surprises
+
+    @cached_property
+    def remote(self) -> BoolArray:
+        """Which services ``[N]`` are known only from their callers.
+
+        Such a service makes no calls and never reported cpu, memory or connections: a database, queue or cloud service,
+        a load balancer, or an unresolved name. A fault of the caller also shows in its metrics.
+        """
+        state = self.state
+        makes_no_calls = np.bincount(state.edge_index[0], minlength=len(state.node_ids)) == 0
+        resources = state.node_filters[SEEN][:, [CPU, MEMORY, CONNECTIONS]].max(axis=1) > 0
+        remote: BoolArray = makes_no_calls & ~resources
+        return remote
+
+    @cached_property
+    def new_calls(self) -> BoolArray:
+        """Which calls ``[E]`` are new enough for traffic that moves; see :func:`~model.scoring.calls.rerouting_age`."""
+        return young_calls(self.state, self.observation, rerouting_age(self.state))

@@ -1,0 +1,42 @@
+"""Evidence from the surprises of series: of the service, of calls into and out of it, and of its neighbours."""
+
+import numpy as np
+
+from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, ERROR, OWN_TIME, P50, P99, RATE, Array
+from model.scoring.kinds import CALLED_SYMPTOMS, EvidenceKind, K
+from model.scoring.materiality import material
+from model.scoring.scored_mesh import ScoredMesh
+from model.scoring.strongest import either, worst_of_group
+
+
+def series_evidence(mesh: ScoredMesh) -> Array:
+    """Return the evidence ``[N, K]`` by kind; 0 for the kinds that only finders see."""
+    state, s = mesh.state, mesh.surprise
+    node, edge = mesh.observation.node, mesh.observation.edge
+    source, destination = state.edge_index
+    count = len(state.node_ids)
+    counts, raw_counts = material(node.value, s.node_expected), material(node.value, node.expected)
+    call_counts = material(edge.value, s.edge_expected)
+    rising = node.now[:, RATE] > 0
+    kinds = np.zeros((count, K), np.float32)
+    own = s.node[:, OWN_TIME]
+    kinds[:, EvidenceKind.LATENCY] = either(s.node[:, P50] * counts[0], s.node[:, P99] * counts[1], own * counts[0])
+    kinds[:, EvidenceKind.LATENCY_RAW] = either(s.node_raw[:, P50] * raw_counts[0], s.node_raw[:, P99] * raw_counts[1])
+    kinds[:, EvidenceKind.ERROR] = s.node[:, ERROR] * counts[2]
+    kinds[:, EvidenceKind.ERROR_RAW] = s.node_raw[:, ERROR] * raw_counts[2]
+    kinds[:, EvidenceKind.OWN_TIME] = own
+    kinds[:, EvidenceKind.RISE] = s.node[:, RATE] * rising
+    kinds[:, EvidenceKind.FALL] = s.node_raw[:, RATE] * ~rising
+    # Memory stays high after an incident.
+    kinds[:, EvidenceKind.RESOURCES] = s.node[:, [CPU, CPU_PER_REQUEST]].max(axis=1)
+    kinds[:, EvidenceKind.CONNECTIONS] = s.node[:, CONNECTIONS]
+    call_latency = either(s.edge[:, P50] * call_counts[0], s.edge[:, P99] * call_counts[1])
+    kinds[:, EvidenceKind.CALLS_IN_LATENCY] = worst_of_group(call_latency, destination, count)
+    kinds[:, EvidenceKind.CALLS_IN_ERROR] = worst_of_group(s.edge[:, ERROR] * call_counts[2], destination, count)
+    kinds[:, EvidenceKind.CALLS_OUT] = worst_of_group(s.edge[:, RATE] * (edge.now[:, RATE] > 0), source, count)
+    symptom = kinds[:, CALLED_SYMPTOMS].max(axis=1)
+    from_afar = mesh.remote[destination]
+    kinds[:, EvidenceKind.CALLEES] = worst_of_group(symptom[destination] * ~from_afar, source, count)
+    kinds[:, EvidenceKind.REMOTES] = worst_of_group(symptom[destination] * from_afar, source, count)
+    kinds[:, EvidenceKind.CALLERS] = worst_of_group(symptom[source], destination, count)
+    return kinds

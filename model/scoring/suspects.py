@@ -1,0 +1,71 @@
+"""Suspects with their reasons."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from model.features import Array
+from model.incidents.memory import IncidentMemory
+from model.scoring.evidence import Evidence
+from model.scoring.explanations import SERIES
+from model.scoring.meta_model import MetaModel
+from model.scoring.ranking import MOST_SUSPECTS, root_cause_shares
+from model.scoring.verdict_context import VerdictContext
+from model.snapshot import IntArray
+from model.verdict import MOVED, Reason, Suspect
+
+
+def suspects(
+    meta: MetaModel,
+    evidence: Evidence,
+    rows: IntArray,
+    memory: IncidentMemory,
+    when: VerdictContext,
+    preferred: Array,
+) -> tuple[Suspect, ...]:
+    """Rank these candidates by root-cause score and explain the best ones.
+
+    Args:
+        meta, evidence, memory, when: as in :func:`build_verdict`.
+        rows: candidates to rank.
+        preferred: ``[M]`` nats for services that feedback named before.
+    """
+    if not len(rows):
+        return ()
+    share = root_cause_shares(meta, evidence, rows, preferred)
+    best = np.argsort(-share, kind="stable")[:MOST_SUSPECTS]
+    found = []
+    for i in best:
+        row = int(rows[i])
+        reasons, context = reasons_of(evidence, row, memory, when), _context_of(evidence, row, memory, when)
+        found.append(Suspect(evidence.names[row], float(share[i]), reasons, context))
+    return tuple(found)
+
+
+def reasons_of(evidence: Evidence, row: int, memory: IncidentMemory, when: VerdictContext) -> tuple[Reason, ...]:
+    now, explanation = when.observed_at, evidence.explanation
+    since = _deviating_since(evidence, row, memory, now)
+    if explanation.gone[row]:
+        since = min(since, now - timedelta(seconds=(int(explanation.gone[row]) - 1) * when.interval_seconds))
+    reasons: list[Reason] = []
+    for k, series in enumerate(explanation.series[row]):
+        if series < 0:
+            continue
+        peer = explanation.peers[explanation.peer[row, k]] if explanation.peer[row, k] >= 0 else ""
+        source, destination = ("", peer) if SERIES[series] == MOVED else (peer, "")
+        values = float(explanation.observed[row, k]), float(explanation.expected[row, k])
+        load = 1.0 if reasons else float(explanation.load[row])  # reported once
+        reasons.append(Reason(SERIES[series], *values, since, source, destination, load))
+    return tuple(reasons)
+
+
+def _context_of(evidence: Evidence, row: int, memory: IncidentMemory, when: VerdictContext) -> tuple[Reason, ...]:
+    """Return ``Suspect.context``."""
+    since = _deviating_since(evidence, row, memory, when.observed_at)
+    facts = evidence.explanation.context.get(row, ())
+    return tuple(Reason(f.metric, f.observed, f.expected, since, destination=f.destination) for f in facts)
+
+
+def _deviating_since(evidence: Evidence, row: int, memory: IncidentMemory, now: datetime) -> datetime:
+    """Return the first snapshot of a candidate's present deviation."""
+    return memory.above_level.get(evidence.names[row], (0, now))[1]

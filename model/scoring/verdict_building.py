@@ -1,0 +1,208 @@
+"""From the evidence of all parts to the verdict of the mesh."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from model.features import Array
+from model.incidents.confirmation import confirm_services, is_confirmed
+from model.incidents.feedback import preference
+from model.incidents.groups import Group, groups, split_muted
+from model.incidents.kind import incident_kind
+from model.incidents.memory import SUSPICIOUS_SHARE, IncidentMemory
+from model.incidents.open_incident import OpenIncident, is_recovering, is_unseen
+from model.incidents.policy import LASTING_DECADES, AlertPolicy
+from model.scoring.alerts import find_lost, follow_alerts
+from model.scoring.evidence import Evidence
+from model.scoring.lasting import add_lasting, is_clear, with_lasting_since
+from model.scoring.level_shifts import excess, lower_evidence, notice_excess
+from model.scoring.meta_model import MetaModel
+from model.scoring.notices import follow_notices, open_notices, remember_notices, short_services
+from model.scoring.ranking import probability, with_neighbours
+from model.scoring.suspects import reasons_of, suspects
+from model.scoring.traffic import traffic_score
+from model.scoring.traffic_incidents import follow_traffic
+from model.scoring.verdict_context import VerdictContext
+from model.scoring.watching import watch
+from model.verdict import Incident, Severity, Status, Verdict, Watched
+
+MOST_SILENT = 0.05  # share of the services; above it, a verdict without an incident is partial
+AFFECTED_SHARE = 0.6  # of the page level, from which symptoms belong to a neighbouring incident
+
+
+def build_verdict(
+    meta: MetaModel, evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext
+) -> tuple[Verdict, IncidentMemory]:
+    """The verdict of one snapshot.
+
+    Args:
+        meta: trained.
+        evidence: of the services worth a look, calls between parts included.
+        memory: what alerting remembered, advanced to this snapshot.
+        policy: when to alert.
+        when: time, sequence, levels, and what is missing.
+
+    Returns:
+        The verdict and what alerting remembers next. There is no incident while the mesh warms up.
+    """
+    policy = policy.at_interval(when.interval_seconds)
+    warming = when.learned < policy.warm_up
+    if not warming:
+        memory, evidence = add_lasting(evidence, memory, policy, when)
+        memory = replace(memory, schedule=evidence.schedule or memory.schedule)
+    mesh_score = max(float(evidence.page.max(initial=0.0)), *map(traffic_score, evidence.traffic), 0.0)
+    if warming:
+        evidence = replace(evidence, notice=np.zeros_like(evidence.notice))
+    score = np.zeros_like(evidence.page) if warming else evidence.page
+    above_level, confirmed = confirm_services(
+        memory.above_level, evidence.names, score, when.level, policy, when.observed_at, is_clear(evidence, when.level)
+    )
+    above_level = with_lasting_since(above_level, memory.above_lasting, policy, when)
+    memory = replace(memory, above_level=above_level).without_muted()
+    affected = (evidence.affected > AFFECTED_SHARE * when.level) & (not warming)
+    muted = memory.active_mutes.is_muted(evidence.names)
+    found, hidden = split_muted(
+        groups((score > when.level) | confirmed | affected, confirmed, evidence.calls), confirmed, muted
+    )
+    mutes = memory.active_mutes.with_hidden([evidence.names[i] for i in hidden])
+    earlier = open_notices(memory.open, when)
+    alerting = follow_alerts(meta, evidence, memory, found, policy, when)
+    lost = find_lost(evidence, alerting.open, policy, when)
+    alerting = replace(alerting, open=tuple(i for i in alerting.open if i.id not in lost))
+    memory = replace(memory.forget_ended(alerting.open), lost=(*memory.lost, *lost))
+    changes = () if warming else evidence.traffic
+    alerted = {name for incident in alerting.open for name in incident.members}
+    of_traffic = follow_traffic(changes, memory, alerted, evidence.unseen, policy, when.observed_at)
+    memory, noticing = follow_notices(evidence, of_traffic.memory, alerting.open, muted, policy, when)
+    memory = replace(memory, open=(*alerting.open, *of_traffic.alerts, *of_traffic.notices, *noticing.open))
+    memory = memory.attach_changes(when.observed_at, when.interval_seconds)
+    groups_now = alerting.groups | noticing.groups
+    incidents = tuple(_describe(meta, evidence, memory, i, groups_now.get(i.id), policy, when) for i in memory.open)
+    memory = replace(
+        memory,
+        open=tuple(
+            open_incident
+            if open_incident.scope
+            else open_incident.with_strongest(i.score, i.suspects, when.observed_at, when.interval_seconds)
+            for open_incident, i in zip(memory.open, incidents, strict=True)
+        ),
+    )
+    memory = replace(memory, open=remember_notices(evidence, memory.open, earlier, when))
+    incidents = tuple(
+        replace(i, suspects=o.shown_suspects(when.observed_at), suspects_at=o.suspects_at)
+        for i, o in zip(incidents, memory.open, strict=True)
+    )
+    incidents = tuple(replace(i, kind=incident_kind(i, evidence.unseen)) for i in incidents)
+    threshold = memory.threshold(policy.percentile, SUSPICIOUS_SHARE * when.level)
+    unmuted_score = (
+        float(evidence.page[~muted].max(initial=0.0)) if len(hidden) else mesh_score
+    )  # a muted incident is not normal either
+    is_anomalous = any(i.is_alert for i in memory.open)
+    memory = memory.add_score(unmuted_score, when.observed_at, alerted=is_anomalous, keep=policy.history)
+    memory = memory.record_hidden(mutes, when.observed_at)
+    if memory.open:
+        memory = memory.record_open(evidence.names, _excess(evidence, memory, policy, when), when.observed_at)
+    coverage = evidence.services / evidence.total if evidence.total else 1.0
+    silent_share = evidence.silence.share if evidence.silence else 0.0
+    preferred = preference(memory.feedback, evidence.names, [i.members for i in memory.open])
+    verdict = Verdict(
+        when.observed_at,
+        when.sequence,
+        _status(is_anomalous, warming, is_partial=coverage < 1 or silent_share > MOST_SILENT),
+        mesh_score,
+        threshold,
+        probability(meta, evidence, memory, when.level),
+        suspects(meta, evidence, np.arange(len(evidence.names)), memory, when, preferred),
+        incidents,
+        coverage,
+        when.missing_parts,
+        muted=mutes,
+        silence=evidence.silence,
+        watching=_watch(evidence, memory, policy, when) if not warming else (),
+        lost=memory.lost,
+    )
+    return verdict, memory
+
+
+def _watch(
+    evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext
+) -> tuple[Watched, ...]:
+    """Return what is unusual, and not confirmed."""
+    row = {name: i for i, name in enumerate(evidence.names)}
+    page = evidence.page if evidence.lasting is None else evidence.page - evidence.lasting
+    return watch(
+        dict(zip(evidence.names, page.tolist(), strict=True)),
+        dict(zip(evidence.names, is_clear(evidence, when.level).tolist(), strict=True)),
+        memory,
+        when.level,
+        policy,
+        lambda name: reasons_of(evidence, row[name], memory, when),
+    )
+
+
+def _excess(evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext) -> Array:
+    """Return by how many decades ``[M, 5]`` the levels must rise so that this evidence raises neither an alert nor a
+    notice, by ``feedback.SYMPTOMS``."""
+    shown = lower_evidence(evidence.kinds, memory.active_mutes.level_shifts(evidence.names)[:, None])
+    short = notice_excess(evidence.notice, memory, evidence.names, when.notice_level)
+    lasting = is_confirmed(memory.above_lasting, evidence.names, policy.lasting)
+    return np.column_stack([excess(shown, when.level - np.float32(LASTING_DECADES) * lasting), short])
+
+
+def _status(anomalous: bool, warming: bool, *, is_partial: bool) -> Status:
+    if anomalous:
+        return Status.ANOMALOUS
+    if warming:
+        return Status.WARMING_UP
+    return Status.PARTIAL if is_partial else Status.NORMAL
+
+
+def _describe(
+    meta: MetaModel,
+    evidence: Evidence,
+    memory: IncidentMemory,
+    incident: OpenIncident,
+    group: Group | None,
+    policy: AlertPolicy,
+    when: VerdictContext,
+) -> Incident:
+    """Build an incident of the verdict. A quiet incident keeps its services."""
+    if incident.scope:
+        return _describe_traffic(incident, evidence, policy)
+    row = {name: i for i, name in enumerate(evidence.names)}
+    rows = group.rows if group else np.array([row[m] for m in incident.members if m in row], np.int64)
+    if incident.severity is Severity.NOTICE:
+        score, ranked = evidence.notice, short_services(evidence, rows, memory, when)
+    else:
+        preferred = preference(memory.feedback, evidence.names, [incident.members])
+        near = np.union1d(with_neighbours(rows, evidence.calls), np.flatnonzero(preferred))
+        score, ranked = evidence.page, suspects(meta, evidence, near, memory, when, preferred)
+    return Incident(
+        incident.id,
+        incident.since,
+        incident.severity,
+        float(score[rows].max(initial=0.0)),
+        ranked,
+        tuple(evidence.names[i] for i in rows) if group else incident.members,
+        incident.changes,
+        # What cannot be seen is shown as such, by its kind, and does not end.
+        recovering=is_recovering(incident, policy.clear)
+        or (incident.quiet > 0 and is_unseen(incident, evidence.unseen)),
+    )
+
+
+def _describe_traffic(incident: OpenIncident, evidence: Evidence, policy: AlertPolicy) -> Incident:
+    """Build an incident of traffic."""
+    change = next((one for one in evidence.traffic if one.scope == incident.scope), None)
+    return Incident(
+        incident.id,
+        incident.since,
+        incident.severity,
+        traffic_score(change) if change else 0.0,
+        incident.suspects,
+        incident.members,
+        incident.changes,
+        recovering=is_recovering(incident, policy.clear),
+        suspects_at=incident.suspects_at,
+        scope=incident.scope,
+    )

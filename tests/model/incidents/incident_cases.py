@@ -1,0 +1,65 @@
+"""Incidents that are tracked from snapshot to snapshot."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from model.incidents.groups import Group
+from model.incidents.matching import Culprit, match_incidents
+from model.incidents.memory import IncidentMemory
+from model.incidents.open_incident import OpenIncident
+from model.incidents.policy import AlertPolicy
+from model.verdict import Severity, Suspect
+from tests.model.model_cases import START
+
+NAMES = tuple(f"a/s{i}" for i in range(8))
+POLICY = AlertPolicy(confirm=2, confirm_of=3, doubtful=0)  # of two snapshots, to keep the tests short
+LEVEL = 5.0
+CLEAR = POLICY.at_interval(15.0).clear
+
+
+def at(index: int) -> datetime:
+    return START + timedelta(seconds=15 * index)
+
+
+def group(*rows: int, confirmed: bool = True) -> Group:
+    return Group(np.array(rows), confirmed)
+
+
+class Watch:
+    """Incidents that are tracked from snapshot to snapshot."""
+
+    def __init__(self, names: tuple[str, ...] = NAMES) -> None:
+        self.names = names
+        self.memory = IncidentMemory()
+        self.index = 0
+        self.now: dict[str, Group] = {}
+
+    def see(
+        self,
+        *found: Group,
+        severity: Severity = Severity.MINOR,
+        culprits: tuple[Culprit, ...] = (),
+        deviates: bool = False,
+    ) -> tuple[OpenIncident, ...]:
+        """Follow these groups. ``deviates``: services of the open incidents are not back to normal."""
+        ordered = sorted(found, key=lambda g: not g.confirmed)
+        count = len(found)
+        alive, self.now = match_incidents(
+            self.memory.open,
+            ordered,
+            self.names,
+            [at(self.index)] * count,
+            [severity] * count,
+            culprits or [Culprit()] * count,
+            CLEAR,
+            deviating={one.id for one in self.memory.open} if deviates else frozenset(),
+        )
+        self.memory = replace(self.memory, open=alive)
+        self.index += 1
+        return alive
+
+
+def suspects(service: str) -> tuple[Suspect, ...]:
+    return (Suspect(service, 1.0),)

@@ -1,0 +1,232 @@
+"""Mutes and sensitivities: which services are muted, how page levels move. Muted services are in no incident."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.incidents.confirmation import confirm_services
+from model.incidents.groups import Group, groups, split_muted
+from model.incidents.matching import Culprit, match_incidents
+from model.incidents.memory import IncidentMemory
+from model.incidents.mutes import EVERY, LEVELS, ActiveMutes, Mute, active_mutes, matches
+from model.incidents.open_incident import OpenIncident
+from model.incidents.policy import AlertPolicy
+from model.scoring.gather import MOST_CANDIDATES, _candidates
+from model.scoring.kinds import EvidenceKind, K
+from model.scoring.level_shifts import apply_level_shifts, excess, lower_evidence
+from model.scoring.page_score import page_score
+from model.snapshot import Sensitivity, ServicePolicy
+from model.state.serialization import pack_state, unpack_state
+from model.verdict import MuteInForce, MuteOrigin, Severity
+from tests.model.model_cases import at, settled_state
+
+LOW, NORMAL, HIGH = Sensitivity.LOW, Sensitivity.NORMAL, Sensitivity.HIGH
+NAMES = ("shop/cart", "shop/store", "pay/card", "pay/bank", "shopping/list", "edge/front")
+LEVEL = 5.0
+POLICY = AlertPolicy(confirm=2, confirm_of=3, doubtful=0)  # of two snapshots, to keep the tests short
+
+
+def mute(*services: str, start: float = 0, end: float = 100) -> Mute:
+    return Mute(f"m-{start}-{end}", services, at(start), at(end), "moved", at(0))
+
+
+def muted(*services: str) -> ActiveMutes:
+    return ActiveMutes((MuteInForce(MuteOrigin.API, services, "moved", "m"),))
+
+
+@pytest.mark.parametrize(
+    ("named", "wanted"),
+    [
+        ((), []),
+        (("shop/cart", "nobody/here"), ["shop/cart"]),
+        (("shop/*",), ["shop/cart", "shop/store"]),
+        (("shop/*", "pay/bank"), ["shop/cart", "shop/store", "pay/bank"]),
+        ((EVERY,), list(NAMES)),
+    ],
+)
+def test_a_mute_names_services_or_namespaces_or_all(named: tuple[str, ...], wanted: list[str]) -> None:
+    assert [name for name, is_it in zip(NAMES, matches(named, NAMES), strict=True) if is_it] == wanted
+
+
+def test_a_mute_is_active_from_start_to_end_and_a_window_mutes_all_services() -> None:
+    given = [mute("shop/cart", start=10, end=20), mute(start=15, end=16)]
+    who = [active_mutes(given, (), (), at(i)).is_muted(NAMES).tolist().count(True) for i in (9, 10, 15, 16, 19, 20)]
+    assert who == [0, 1, len(NAMES), 1, 1, 0]
+    assert active_mutes(given, (), [ServicePolicy("pay/*", mute="x")], None).mutes == (), "a baseline must be learned"
+
+
+def test_mutes_add_up_and_have_their_origin() -> None:
+    policies = [ServicePolicy("pay/bank", mute="old"), ServicePolicy("pay/card", mute="old")]
+    found = active_mutes([mute("shop/cart")], [ServicePolicy("shop/*", mute="jobs")], policies, at(1)).mutes
+    assert [(one.origin, one.services, one.reason) for one in found] == [
+        (MuteOrigin.API, ("shop/cart",), "moved"),
+        (MuteOrigin.SNAPSHOT, ("pay/bank", "pay/card"), "old"),
+        (MuteOrigin.SETTINGS, ("shop/*",), "jobs"),
+    ]
+    assert [one.until for one in found] == [at(100), None, None]
+
+
+@pytest.mark.parametrize(
+    ("settings_say", "snapshot_says", "wanted"),
+    [
+        ({}, {}, 0.0),
+        ({"shop/*": LOW}, {}, 1.0),
+        ({"shop/*": LOW}, {"shop/cart": HIGH}, -0.5),
+        ({"shop/cart": LOW}, {"shop/cart": HIGH}, 1.0),
+        ({"shop/cart": NORMAL, "shop/*": LOW}, {}, 0.0),
+        ({"shop/*": LOW}, {"shop/*": HIGH}, 1.0),
+        ({"shop/*": LOW}, {"shop/cart": None}, 1.0),
+    ],
+)
+def test_the_most_specific_sensitivity_counts(
+    settings_say: dict[str, Sensitivity], snapshot_says: dict[str, Sensitivity | None], wanted: float
+) -> None:
+    of_settings, of_snapshot = (
+        [ServicePolicy(*one) for one in policies.items()] for policies in (settings_say, snapshot_says)
+    )
+    raised = active_mutes((), of_settings, of_snapshot, at(0)).level_shifts(NAMES)
+    assert raised[0] == wanted
+    assert not raised[2:].any()
+
+
+surprise = st.floats(0, 15, width=32)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.tuples(surprise, surprise, surprise), st.sampled_from(Sensitivity))
+def test_sensitivity_moves_the_level_but_false_alarms_stay_silent_at_any_sensitivity(
+    shown: tuple[float, float, float], sensitivity: Sensitivity
+) -> None:
+    kinds = np.zeros((1, K), np.float32)
+    kinds[0, [EvidenceKind.LATENCY, EvidenceKind.ERROR, EvidenceKind.VANISHED]] = shown
+    memory = IncidentMemory(active_mutes=ActiveMutes(levels={"shop/cart": LEVELS[sensitivity]}))
+    moved, plain = page_score(apply_level_shifts(kinds, memory, ["shop/cart"])), page_score(kinds)
+    assert np.sign(plain - moved) in (0, np.sign(LEVELS[sensitivity]))
+    assert page_score(apply_level_shifts(kinds, memory, ["pay/card"])) == plain
+    alone = np.zeros((1, K), np.float32)
+    alone[0, EvidenceKind.LATENCY] = shown[0]
+    expected = max(shown[0] - LEVELS[sensitivity], 0) if shown[0] > 0 else 0
+    assert page_score(apply_level_shifts(alone, memory, ["shop/cart"])) == pytest.approx(expected, abs=1e-5)
+    levels = memory.active_mutes.level_shifts(["shop/cart"])[:, None]
+    over = excess(lower_evidence(kinds, levels), LEVEL)
+    assert page_score(lower_evidence(kinds, levels + over)) < LEVEL
+
+
+def test_a_muted_service_is_no_candidate() -> None:
+    count = 3 * MOST_CANDIDATES
+    order = np.random.default_rng(0).permutation(count)
+    assert _candidates(order, np.zeros(count, bool)).tolist() == order[:MOST_CANDIDATES].tolist()
+    muted_rows = np.zeros(count, bool)
+    muted_rows[order[:MOST_CANDIDATES]] = True
+    assert _candidates(order, muted_rows).tolist() == order[: 2 * MOST_CANDIDATES].tolist()
+
+
+Step = tuple[list[float], list[bool], list[bool]]  # page scores, affected services, muted services
+steps = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from([0.0, 9.0]), min_size=6, max_size=6),
+        *[st.lists(st.booleans(), min_size=6, max_size=6)] * 2,
+    ),
+    min_size=1,
+    max_size=12,
+)
+calls = st.lists(st.tuples(*[st.integers(0, 5)] * 2), max_size=8)
+
+
+def step(memory: IncidentMemory, inputs: Step, pairs: np.ndarray, now: datetime) -> tuple[IncidentMemory, set[str]]:
+    """Track incidents as the meta-model does, and return the services that mutes hide."""
+    scores, affected, muted_rows = np.array(inputs[0], np.float32), np.array(inputs[1]), np.array(inputs[2])
+    who = tuple(name for name, is_it in zip(NAMES, muted_rows, strict=True) if is_it)
+    hot, confirmed = confirm_services(memory.above_level, NAMES, scores, LEVEL, POLICY, now)
+    memory = replace(memory, above_level=hot, active_mutes=muted(*who) if who else ActiveMutes()).without_muted()
+    found, hidden = split_muted(
+        groups((scores > LEVEL) | confirmed | affected, confirmed, pairs), confirmed, muted_rows
+    )
+    alive, seen = match_incidents(
+        memory.open, found, NAMES, [now] * len(found), [Severity.MINOR] * len(found), [Culprit()] * len(found), 4
+    )
+    for group in seen.values():
+        assert not muted_rows[group.rows].any()
+    for incident in alive:
+        assert not set(incident.members) & set(who)
+    return replace(memory, open=alive), {NAMES[i] for i in hidden}
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps, calls)
+def test_a_muted_service_is_never_part_of_an_incident(drawn_steps: list[Step], pairs: list[tuple[int, int]]) -> None:
+    index = np.array(pairs, np.int64).reshape(-1, 2).T
+    memory, plain = IncidentMemory(), IncidentMemory()
+    for i, one in enumerate(drawn_steps):
+        memory, hidden = step(memory, one, index, at(i))
+        unmuted = (*one[:2], [False] * len(NAMES))
+        plain, hidden_unmuted = step(plain, unmuted, index, at(i))
+        assert memory.above_level == plain.above_level, "a muted service is still tracked"
+        assert hidden <= {name for name, is_it in zip(NAMES, one[2], strict=True) if is_it}
+        assert not hidden_unmuted
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps, calls)
+def test_without_mutes_groups_are_the_same(drawn_steps: list[Step], pairs: list[tuple[int, int]]) -> None:
+    index = np.array(pairs, np.int64).reshape(-1, 2).T
+    for scores, affected, _ in drawn_steps:
+        confirmed = np.array(scores) > LEVEL
+        found = groups(confirmed | np.array(affected), confirmed, index)
+        kept, hidden = split_muted(found, confirmed, np.zeros(len(NAMES), bool))
+        assert [(g.rows.tolist(), g.confirmed) for g in kept] == [(g.rows.tolist(), g.confirmed) for g in found]
+        assert len(hidden) == 0
+
+
+def test_a_muted_service_connects_a_group_but_cannot_confirm_it() -> None:
+    confirmed = np.array([True, True, False])
+    one = Group(np.array([0, 1, 2]), True)
+    kept, hidden = split_muted([one], confirmed, np.array([False, True, False]))
+    assert [(g.rows.tolist(), g.confirmed) for g in kept] == [([0, 2], True)]
+    assert hidden.tolist() == [1]
+    kept, hidden = split_muted([one], confirmed, np.array([True, True, False]))
+    assert [(g.rows.tolist(), g.confirmed) for g in kept] == [([2], False)]
+    assert hidden.tolist() == [0, 1]
+
+
+def open_incident(*members: str) -> OpenIncident:
+    return OpenIncident(members[0], at(0), Severity.MAJOR, members)
+
+
+def test_an_incident_ends_when_none_of_its_services_is_above_the_level() -> None:
+    several = (("shop/cart", "shop/store"), ("shop/cart", "pay/bank"), ("shop/store", "edge/front"), ("pay/card",))
+    hot = {"pay/bank": (0b100, at(0)), "shop/store": (0b111, at(0))}
+    memory = IncidentMemory(open=tuple(open_incident(*members) for members in several), above_level=hot)
+    left = replace(memory, active_mutes=muted("shop/*")).without_muted().open
+    assert [incident.members for incident in left] == [("pay/bank",), ("pay/card",)]
+    assert [incident.id for incident in left] == ["shop/cart", "pay/card"]
+    assert replace(memory, active_mutes=muted()).without_muted().open == ()
+    assert memory.without_muted() is memory
+
+
+def names_of(found: Sequence[MuteInForce]) -> list[tuple[str, ...]]:
+    return [one.hides for one in found]
+
+
+def test_mutes_list_the_services_that_they_hid_for_a_while() -> None:
+    active = ActiveMutes((*muted("shop/*").mutes, *muted().mutes))
+    found = active.with_hidden(["shop/store", "pay/bank", "shop/cart"])
+    assert names_of(found) == [("shop/cart", "shop/store"), ("pay/bank", "shop/cart", "shop/store")]
+    assert active.with_hidden([]) == active.mutes
+    memory = IncidentMemory(mutes=(mute(end=5), mute(end=6)), active_mutes=active)
+    assert memory.record_hidden(active.mutes, at(4)) is memory
+    memory = memory.record_hidden(found[:1], at(4)).record_hidden(found[1:], at(5))
+    assert memory.last_hidden == {"shop/*": at(4), EVERY: at(5)}
+    after = memory.drop_expired(at(5), oldest=at(5))
+    assert (after.mutes, after.last_hidden, after.active_mutes) == ((mute(end=6),), {EVERY: at(5)}, ActiveMutes())
+
+
+def test_mutes_survive_storing() -> None:
+    memory = IncidentMemory(mutes=(mute(), mute("shop/*", "pay/bank", start=3)), last_hidden={"shop/*": at(4)})
+    state = replace(settled_state(12), memory=memory)
+    assert unpack_state(pack_state(state), state.window).memory == memory

@@ -1,0 +1,159 @@
+"""From evidence to the verdict: status, incidents, severity, threshold."""
+
+import numpy as np
+import pytest
+
+from model.incidents.memory import SUSPICIOUS_SHARE, IncidentMemory
+from model.incidents.open_incident import RECOVERS, RETURNED
+from model.incidents.policy import AlertPolicy
+from model.scoring.alerts import RETURNED_SHARE
+from model.scoring.lasting import SEVERE
+from model.scoring.verdict_building import build_verdict
+from model.snapshot import PlannedChange
+from model.verdict import NearbyChange, Severity, Status
+from tests.model.model_cases import at
+from tests.model.scoring.verdict_cases import LEVEL, POLICY, evidence, judge, meta, when
+
+
+def test_during_warm_up_there_are_no_alerts_and_no_normal_verdicts() -> None:
+    verdicts, memory = judge(*[evidence(12.0, 1.0)] * 4, learned=POLICY.warm_up - 1)
+    assert {v.status for v in verdicts} == {Status.WARMING_UP}
+    assert all(v.incidents == () for v in verdicts)
+    assert memory.above_level == {}
+    assert verdicts[0].mesh_score == 12.0
+    assert verdicts[0].suspects
+
+
+def test_a_verdict_without_all_parts_is_not_normal() -> None:
+    (verdict,), _ = judge(evidence(1.0, services=15), missing=(2,))
+    assert (verdict.status, verdict.coverage, verdict.missing_parts) == (Status.PARTIAL, 0.75, (2,))
+
+
+def test_warming_up_precedes_partial_and_anomalous_precedes_both() -> None:
+    (verdict,), _ = judge(evidence(1.0, services=15), learned=3)
+    assert verdict.status is Status.WARMING_UP
+    verdicts, _ = judge(*[evidence(9.0, services=15)] * 2)
+    assert [v.status for v in verdicts] == [Status.PARTIAL, Status.ANOMALOUS]
+
+
+@pytest.mark.parametrize(
+    ("page", "snapshots"), [((LEVEL + 1,), 4), ((SEVERE * LEVEL + 1,), 3), ((LEVEL + 1, SEVERE * LEVEL + 1), 3)]
+)
+def test_evidence_near_the_level_has_to_last_a_snapshot_longer(page: tuple[float, ...], snapshots: int) -> None:
+    memory, policy, opened = IncidentMemory(), AlertPolicy(), []
+    for i in range(6):
+        verdict, memory = build_verdict(meta(), evidence(*page), memory, policy, when(i))
+        opened.append(bool(verdict.incidents))
+    assert opened == [i + 1 >= snapshots for i in range(6)]
+
+
+def test_an_alert_needs_k_of_n_snapshots_and_has_its_start() -> None:
+    verdicts, _ = judge(evidence(1.0), evidence(9.0), evidence(9.5))
+    assert [len(v.incidents) for v in verdicts] == [0, 0, 1]
+    (incident,) = verdicts[2].incidents
+    assert incident.since == at(1)
+    assert incident.score == 9.5
+    assert incident.affected == ("a/s0",)
+
+
+def test_an_incident_recovers_while_its_services_are_quiet() -> None:
+    quiet, alerting = evidence(1.0), evidence(9.0)
+    verdicts, _ = judge(alerting, alerting, *[quiet] * (RECOVERS + 1), alerting, alerting)
+    found = [v.incidents[0] for v in verdicts[1:]]
+    expected = [False, *[False] * (RECOVERS - 1), True, True, False, False]
+    assert [incident.recovering for incident in found] == expected, "a relapse needs no confirmation"
+    assert len({incident.id for incident in found}) == 1
+
+
+def test_an_incident_is_over_after_snapshots_in_which_its_services_are_back_to_normal() -> None:
+    verdicts, _ = judge(*[evidence(9.0)] * 2, *[evidence(1.0)] * RETURNED)
+    assert [len(v.incidents) for v in verdicts] == [0, *[1] * RETURNED, 0]
+    assert [v.status for v in verdicts[-2:]] == [Status.ANOMALOUS, Status.NORMAL]
+
+
+@pytest.mark.parametrize(("share", "recovers"), [(RETURNED_SHARE + 0.05, False), (RETURNED_SHARE - 0.05, True)])
+def test_services_below_half_of_the_level_are_back_to_normal(share: float, recovers: bool) -> None:
+    verdicts, _ = judge(*[evidence(9.0)] * 2, *[evidence(share * LEVEL)] * RECOVERS)
+    assert [i.recovering for i in verdicts[-1].incidents] == [recovers]
+
+
+def test_a_service_that_still_deviates_holds_its_incident_open() -> None:
+    """It deviates in every other snapshot, and is never above the level."""
+    both, one, none = (evidence(*page, calls=((0, 1),)) for page in ((9.0, 8.0), (1.0, 0.7 * LEVEL), (1.0, 1.0)))
+    verdicts, _ = judge(*[both] * 2, *[one, none] * 2 * POLICY.clear, *[none] * (RECOVERS - 1))
+    held = verdicts[1 : 1 - RECOVERS]
+    assert [[i.recovering for i in v.incidents] for v in held] == [[False]] * len(held)
+    assert len({i.id for v in held for i in v.incidents}) == 1
+    assert [len(v.incidents) for v in verdicts[1 - RECOVERS :]] == [1, 0], "after a long quiet time it ends at once"
+
+
+def test_a_service_of_another_incident_holds_an_incident_open_no_longer() -> None:
+    verdicts, _ = judge(*[evidence(9.0, 9.0)] * 2, *[evidence(9.0, 1.0)] * RETURNED)
+    assert [sorted(i.affected for i in v.incidents) for v in verdicts[1::RETURNED]] == [
+        [("a/s0",), ("a/s1",)],
+        [("a/s0",)],
+    ]
+
+
+def test_connected_services_are_one_incident_and_others_another() -> None:
+    scene = evidence(9.0, 8.0, 7.0, 1.0, calls=((0, 1),))
+    (_, verdict), _ = judge(scene, scene)
+    assert sorted(i.affected for i in verdict.incidents) == [("a/s0", "a/s1"), ("a/s2",)]
+
+
+def test_affected_neighbours_belong_to_the_incident_and_raise_no_alert_alone() -> None:
+    weak = 0.7 * LEVEL
+    scene = evidence(9.0, weak, weak, calls=((1, 0),))
+    (_, verdict), _ = judge(scene, scene)
+    (incident,) = verdict.incidents
+    assert incident.affected == ("a/s0", "a/s1")
+
+
+@pytest.mark.parametrize(
+    ("page", "severity"),
+    [
+        ((6.0,), Severity.MINOR),
+        ((11.0,), Severity.MAJOR),
+        ((6.0, 6.0, 6.0), Severity.MAJOR),
+        ((11.0, 6.0, 6.0), Severity.CRITICAL),
+    ],
+)
+def test_severity_depends_on_score_and_number_of_services(page: tuple[float, ...], severity: Severity) -> None:
+    scene = evidence(*page, calls=tuple((i, i + 1) for i in range(len(page) - 1)))
+    (_, verdict), _ = judge(scene, scene)
+    assert [i.severity for i in verdict.incidents] == [severity]
+
+
+def test_a_change_at_its_services_is_attached_to_the_incident_and_stays() -> None:
+    mine, other = PlannedChange("deploy", "a/s0", "v2"), PlannedChange("deploy", "a/s1")
+    memory = IncidentMemory().advance_changes([mine, other], 3)
+    changes = []
+    for i in range(1, 8):
+        memory = memory.advance_changes([], 3)
+        verdict, memory = build_verdict(meta(), evidence(9.0, 1.0), memory, POLICY, when(i))
+        changes += [incident.changes for incident in verdict.incidents]
+    assert changes == [(NearbyChange(mine, at(0)),)] * 6, "from the second snapshot on, when the incident opens"
+
+
+def test_the_threshold_leaves_snapshots_with_alerts_out() -> None:
+    quiet = [evidence(float(x)) for x in (1, 2, 3)]
+    verdicts, memory = judge(*quiet, evidence(9.0), evidence(9.0), evidence(9.0))
+    assert verdicts[0].threshold == 0
+    assert memory.scores == (1.0, 2.0, 3.0, 9.0)  # the first snapshot above the level had raised no alert yet
+    assert verdicts[-1].threshold == pytest.approx(np.percentile([1, 2, 3], 99)), "the newest run does not count"
+
+
+def test_the_threshold_does_not_follow_an_anomaly_that_raises_no_alert() -> None:
+    unusual, usual = evidence(SUSPICIOUS_SHARE * LEVEL + 0.1), evidence(1.0)
+    verdicts, memory = judge(usual, *[unusual] * 8, usual, usual)
+    assert not any(v.incidents for v in verdicts)
+    assert len(memory.scores) == len(verdicts)
+    assert [v.threshold for v in verdicts[1:]] == [1.0] * (len(verdicts) - 1)
+    verdicts, _ = judge(usual, *[unusual] * 2, usual, usual)
+    assert verdicts[-1].threshold > SUSPICIOUS_SHARE * LEVEL, "two such scores are chance"
+
+
+def test_a_mesh_without_candidates_has_a_verdict() -> None:
+    (verdict,), _ = judge(evidence(services=0, total=0))
+    assert (verdict.mesh_score, verdict.suspects, verdict.coverage) == (0.0, (), 1.0)
+    assert 0 <= verdict.probability <= 1

@@ -1,0 +1,290 @@
+import json
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load, save
+
+from model.errors import IncompatibleWeights
+from model.features import SCHEMA
+from model.incidents.continuity import Lead, PastNotice
+from model.incidents.feedback import Feedback, PastIncident
+from model.incidents.memory import IncidentMemory
+from model.incidents.open_incident import OpenIncident
+from model.incidents.schedule import Burst, Schedule, Work
+from model.snapshot import PlannedChange
+from model.state.few_requests import Counts
+from model.state.load_adapter import Adaptation, Adapter
+from model.state.mesh_state import MeshState
+from model.state.serialization import ARRAYS, COUNTS, LATER_ARRAYS, pack_state, pack_step, unpack_state, unpack_step
+from model.state.traffic import PROFILES, ROWS, EntryTraffic
+from model.verdict import LimitForecast, NearbyChange, Reason, Severity, Suspect
+from tests.contract import different
+from tests.model.model_cases import START, at, noisy, settled_state, snapshot, watch
+
+NEAR = (NearbyChange(PlannedChange("deploy", "shop/cart", "why not"), at(5)),)
+SUSPECT = Suspect(
+    "shop/store",
+    0.9,
+    (Reason("p99_latency", 0.4, 0.1, at(4), source="shop/cart", load=1.5),),
+    (Reason("sent_calls", 540.0, 300.0, at(4)),),
+)
+LEAKING = Suspect(
+    "shop/cart",
+    1.0,
+    (Reason("memory_utilization", 0.8, 0.4, at(1), forecast=LimitForecast(600.0, 300.0, 900.0)),),
+)
+MEMORY = IncidentMemory(
+    scores=(0.5, 1.25, 3.0000001),
+    times=(START.timestamp(), START.timestamp() + 15.25, START.timestamp() + 30),
+    alerted_scores=((START.timestamp() + 45, 7.5),),
+    above_level={"shop/cart": (0b101, START)},
+    above_lasting={"shop/cart": (0b1101, START)},
+    above_notice={"shop/store": (0b1, at(3))},
+    above_traffic={"shop/*": (0b11, at(4))},
+    open=(
+        OpenIncident(
+            "20260101T000000Z-abcd",
+            START,
+            Severity.CRITICAL,
+            ("shop/cart", "shop/store"),
+            quiet=2,
+            returned=1,
+            unseen=3,
+            changes=NEAR,
+            peak=12.5,
+            suspects=(SUSPECT,),
+            suspects_at=at(4),
+            leads=(Lead(SUSPECT, 9, 2),),
+            notices=(PastNotice(LEAKING, at(3)),),
+        ),
+        OpenIncident("20260101T000100Z-beef", at(4), Severity.MAJOR, ("shop/gateway",), scope="shop/*"),
+    ),
+    changes=((PlannedChange("deploy", "shop/cart", "why not"), 3),),
+    schedule=Schedule({"shop/store": Work((Burst(START.timestamp(), 60.0, 7.5, 0.4),), 1800.0)}, START.timestamp()),
+    past=(PastIncident("20260101T000000Z-abcd", START, at(9), ("shop/cart",), {"shop/cart": (6.5, 0.0, 1.25)}),),
+    feedback=(
+        Feedback("i-1", False, ("shop/cart",), START, at(9), at(9), {"shop/cart": (1.5, 0.0, 0.0)}, note="nightly"),
+        Feedback("i-2", True, ("shop/cart", "shop/store"), at(1), at(2), at(10), missed=True, culprit="shop/db"),
+    ),
+)
+
+
+LOAD = np.array([[4.5, 4.1, 5.3]], np.float32)
+ADAPTATION = Adaptation(
+    Adapter(("shop/cart",), LOAD, np.array([[[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]], np.float32), at(9), 40, 1.5, 1.1),
+    Adapter((), LOAD[:0], np.zeros((0, 3, 2), np.float32), at(8), 50, 1.25, 1.0),
+    at(3),
+)
+
+
+def full_state() -> MeshState:
+    _, state = watch([snapshot(30, calls=((0, 1), (0, 2)))], settled_state())
+    unmeasured = np.arange(len(state.node_ids), dtype=np.int32)
+    return replace(state, memory=MEMORY, adaptation=ADAPTATION, node_unmeasured=unmeasured)
+
+
+def stored_with(document: Callable[[dict[str, Any]], None], *arrays: str) -> bytes:
+    """Return the stored full state after a change of its document, and without these arrays."""
+    tensors = {name: array for name, array in load(pack_state(full_state())).items() if name not in arrays}
+    read = json.loads(tensors["document"].tobytes())
+    document(read)
+    return save(tensors | {"document": np.frombuffer(json.dumps(read).encode(), np.uint8)})
+
+
+@pytest.mark.parametrize("state", [MeshState(), full_state()], ids=["empty", "full"])
+def test_a_loaded_state_is_equal(state: MeshState) -> None:
+    back = unpack_state(pack_state(state), state.window)
+    assert not different(back, state)
+    assert pack_state(back) == pack_state(state)
+    for name in (*ARRAYS, *LATER_ARRAYS):
+        assert getattr(back, name).dtype == getattr(state, name).dtype
+
+
+def test_a_loaded_state_gives_the_same_results() -> None:
+    state = full_state()
+    one = noisy(31, np.random.default_rng(1))
+    ours, theirs = watch([one], state), watch([one], unpack_state(pack_state(state), state.window))
+    assert not different(theirs[1], ours[1])
+    np.testing.assert_array_equal(theirs[0].node.now, ours[0].node.now)
+
+
+def test_a_state_of_the_first_version_has_no_feedback_and_no_adapter() -> None:
+    tensors = load(pack_state(full_state()))
+    document = json.loads(tensors["document"].tobytes())
+    del document["memory"]["past"], document["memory"]["feedback"], tensors["times"], tensors["withheld"]
+    del document["adaptation"]
+    tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
+    before = replace(MEMORY, times=(0.0,) * 3, alerted_scores=(), past=(), feedback=())
+    then = replace(full_state(), memory=before, adaptation=Adaptation(), window=())
+    assert not different(unpack_state(save(tensors)), then)
+
+
+@pytest.mark.parametrize("state", [MeshState(), full_state()], ids=["empty", "full"])
+def test_a_state_without_its_tables_is_equal_apart_from_them(state: MeshState) -> None:
+    back = unpack_state(pack_state(state), state.window, with_tables=False)
+    tables = (*ARRAYS, *LATER_ARRAYS, "node_counts", "edge_counts")
+    assert not different(back, replace(state, **{name: getattr(MeshState(), name) for name in tables}))
+
+
+def test_the_ring_is_stored_separately() -> None:
+    assert unpack_state(pack_state(full_state())).window == ()
+
+
+def test_another_schema_is_refused_naming_the_channel() -> None:
+    tensors = load(pack_state(full_state()))
+    theirs = tensors["document"].tobytes().decode().replace("cpu_per_request", "cpu_per_call")
+    tensors["document"] = np.frombuffer(theirs.encode(), np.uint8)
+    with pytest.raises(IncompatibleWeights, match=r"node channel 8: expected .*cpu_per_request.* came .*cpu_per_call"):
+        unpack_state(save(tensors))
+
+
+@pytest.mark.parametrize("with_tables", [True, False])
+@pytest.mark.parametrize("size", [0, 4, 100, 5_000, -1])
+def test_a_truncated_state_is_refused(size: int, with_tables: bool) -> None:
+    with pytest.raises(IncompatibleWeights, match=r"^saved state: expected"):
+        unpack_state(pack_state(full_state())[:size], with_tables=with_tables)
+
+
+@pytest.mark.parametrize("with_tables", [True, False])
+def test_a_pickle_is_refused_and_not_run(with_tables: bool) -> None:
+    with pytest.raises(IncompatibleWeights, match=r"^saved state: expected"):
+        unpack_state(pickle.dumps({"node_filters": np.zeros(3)}), with_tables=with_tables)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200), st.booleans())
+@example(b"\2\0\0\0\0\0\0\0[]", False)  # a header that is no object
+def test_random_bytes_are_refused(data: bytes, with_tables: bool) -> None:
+    with pytest.raises(IncompatibleWeights, match=r"^saved state: expected"):
+        unpack_state(data, with_tables=with_tables)
+
+
+@pytest.mark.parametrize(
+    "document", [b"", b"[]", b"{}", b"null", b'{"schema": 3}', b"\xff\xfe", b'{"schema": "{}"}'], ids=repr
+)
+def test_a_state_with_another_document_is_refused(document: bytes) -> None:
+    tensors = load(pack_state(full_state()))
+    with pytest.raises(IncompatibleWeights, match=r"^saved state: expected"):
+        unpack_state(save(tensors | {"document": np.frombuffer(document, np.uint8)}))
+
+
+def test_a_state_without_an_array_is_refused_with_the_name_of_the_array() -> None:
+    tensors = load(pack_state(full_state()))
+    del tensors["edge_filters"]
+    with pytest.raises(IncompatibleWeights, match="edge_filters"):
+        unpack_state(save(tensors))
+
+
+def test_a_state_names_its_schema() -> None:
+    assert SCHEMA.to_json().encode()[2:30] in pack_state(MeshState()).replace(b'\\"', b'"')
+
+
+def test_a_state_without_later_fields_is_read() -> None:
+    """Version 0.1.0 stored neither how long a service was not measured nor the suspects of open incidents."""
+    state = full_state()
+    tensors = load(pack_state(state))
+    del tensors["node_unmeasured"]
+    document = json.loads(tensors["document"].tobytes())
+    for incident in document["memory"]["open"]:
+        del incident["suspects"], incident["peak"], incident["leads"], incident["notices"]
+    tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
+    back = unpack_state(save(tensors), state.window)
+    assert not back.node_unmeasured.any()
+    assert len(back.node_unmeasured) == len(state.node_ids)
+    assert [(one.id, one.suspects, one.peak) for one in back.memory.open] == [(i.id, (), 0.0) for i in MEMORY.open]
+    assert all((one.leads, one.notices) == ((), ()) for one in back.memory.open)
+
+
+def test_a_state_without_traffic_and_regular_work_is_read() -> None:
+    """Version 0.1.0 stored neither, and counted only quiet snapshots of an incident."""
+
+    def earlier(document: dict[str, Any]) -> None:
+        del document["traffic"], document["memory"]["schedule"], document["memory"]["above_traffic"]
+        for incident in document["memory"]["open"]:
+            del incident["returned"], incident["unseen"], incident["scope"]
+
+    back = unpack_state(stored_with(earlier, *(f"traffic_{name}" for name in (*ROWS, *PROFILES))))
+    opened = tuple(replace(i, returned=0, unseen=0, scope="") for i in MEMORY.open)
+    memory = replace(MEMORY, above_traffic={}, schedule=Schedule(), open=opened)
+    assert not different(back, replace(full_state(), traffic=EntryTraffic(), memory=memory, window=()))
+    _, after = watch([noisy(31, np.random.default_rng(1))], back)
+    assert after.traffic.names == ("shop/gateway", "shop/idle"), "it is learned from now on"
+
+
+def test_a_state_without_counted_failures_is_read() -> None:
+    """Version 0.1.0 stored none."""
+    full = full_state()
+    back = unpack_state(stored_with(lambda _: None, *COUNTS))
+    nodes, edges = Counts.none(len(full.node_ids)), Counts.none(full.edge_index.shape[1])
+    assert full.node_counts.usual.any()
+    assert not different(back, replace(full, node_counts=nodes, edge_counts=edges, window=()))
+    _, after = watch([noisy(31, np.random.default_rng(1))], back)
+    assert after.node_counts.usual[2].any(), "they are counted from now on"
+
+
+def test_traffic_from_outside_is_stored_with_its_week() -> None:
+    _, state = watch(snapshot(i, interval=300.0) for i in range(20))
+    back = unpack_state(pack_state(state))
+    assert not different(back.traffic, state.traffic)
+    assert back.traffic.weeks.any()
+    assert back.traffic.profile.dtype == np.float16
+    assert not different(unpack_state(pack_state(state), with_tables=False).traffic, state.traffic)
+
+
+def test_what_is_true_of_one_snapshot_only_is_not_stored() -> None:
+    memory = replace(MEMORY, lost=("20260101T000000Z-gone",), expiring_changes=frozenset({"shop/cart"}))
+    assert unpack_state(pack_state(replace(full_state(), memory=memory))).memory == MEMORY
+    assert unpack_step(pack_step(memory, None, snapshots=3), MEMORY) == (MEMORY, None)
+
+
+def test_a_stored_suspect_without_context_is_read() -> None:
+    tensors = load(pack_state(full_state()))
+    document = json.loads(tensors["document"].tobytes())
+    for incident in document["memory"]["open"]:
+        for suspect in incident["suspects"]:
+            del suspect["context"]
+    tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
+    back, _ = unpack_state(save(tensors), full_state().window).memory.open
+    assert back.suspects == (replace(SUSPECT, context=()),)
+
+
+def remember(memory: IncidentMemory, alerts: Sequence[bool], first: int = 0, keep: int = 6) -> IncidentMemory:
+    """Add a score for each of these, with an alert or without; the times begin with the first number."""
+    for number, alerted in enumerate(alerts, first):
+        at_time = START + timedelta(seconds=15 * number)
+        memory = memory.add_score(float(number), at_time, alerted=alerted, keep=keep)
+    return memory
+
+
+@given(st.lists(st.booleans(), max_size=12), st.lists(st.booleans(), max_size=12), st.integers(0, 3))
+@settings(max_examples=300, deadline=None)
+def test_a_step_with_the_full_state_before_it_has_all_scores(
+    before: list[bool], since: list[bool], without_score: int
+) -> None:
+    full = remember(IncidentMemory(), before)
+    after = remember(full, since, first=len(before))
+    packed = pack_step(after, None, snapshots=max(1, len(since) + without_score))
+    assert unpack_step(packed, full) == (after, None)
+
+
+def test_a_step_does_not_grow_with_the_scores() -> None:
+    full = remember(IncidentMemory(), [False] * 200, keep=2000)
+    few = pack_step(remember(IncidentMemory(), [False] * 5, keep=2000), None, snapshots=5)
+    many = pack_step(remember(full, [False] * 5, first=200, keep=2000), None, snapshots=5)
+    assert len(many) <= len(few) + 16  # digits of the count
+
+
+def test_a_step_of_an_earlier_version_has_its_own_scores() -> None:
+    memory = remember(IncidentMemory(), [False, True, False])
+    tensors = load(pack_step(memory, None, snapshots=3))
+    document = json.loads(tensors["document"].tobytes())
+    del document["score_counts"]
+    earlier = save(tensors | {"document": np.frombuffer(json.dumps(document).encode(), np.uint8)})
+    assert unpack_step(earlier, remember(memory, [False], first=3)) == (memory, None)
