@@ -182,7 +182,8 @@ def test_what_is_usual_has_nothing_of_a_pause_nor_of_the_snapshots_around_it() -
 
 
 def test_counts_follow_their_rows() -> None:
-    counts = Counts(np.arange(LAST * 2 * 3, dtype=np.uint16).reshape(LAST, 2, 3), np.ones((3, 3), np.float32))
+    recent = np.arange(LAST * 2 * 3, dtype=np.uint16).reshape(LAST, 2, 3)
+    counts = Counts(tuple(recent), np.ones((3, 3), np.float32))
     more = counts.add_rows(2).keep_rows(np.array([True, False, True, False, True]))
     np.testing.assert_array_equal(np.array(more.recent)[:, :, :2], np.array(counts.recent)[:, :, [0, 2]])
     assert not np.array(more.recent)[:, :, 2].any()
