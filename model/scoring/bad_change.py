@@ -10,6 +10,7 @@ make p99 several times as high during a harmless rollout.
 import numpy as np
 
 from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, OWN_TIME, P50, RATE, Array, Channel
+from model.ordering import largest_of_rows
 from model.snapshot import BoolArray
 from model.state.change_impact import KNOWN, OWN
 from model.state.filters import BOUND, SEEN, SHORT_RATE, Deviation
@@ -32,7 +33,7 @@ def worse_since_change(state: MeshState, observation: Observation) -> tuple[Arra
     if not own.any():
         return slow, failing
     own &= state.memory.has_new_version(state.node_ids)
-    own &= state.node_filters[SEEN].max(axis=1) >= KNOWN
+    own &= largest_of_rows(state.node_filters[SEEN]) >= KNOWN
     calls = own[state.edge_index[1]] & (state.edge_filters[SEEN, :, RATE] >= KNOWN)
     snapshots = max(LEAST_SNAPSHOTS, round(LASTS_SECONDS / state.interval_seconds))
     lasted = TOLERANCE * BOUND * (1 - (1 - SHORT_RATE) ** snapshots)

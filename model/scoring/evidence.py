@@ -28,6 +28,7 @@ from model.features import (
 from model.incidents.feedback import SHORTAGE, level_shifts
 from model.incidents.schedule import Schedule, Use, follow_work
 from model.incidents.tracking import DELETIONS, AlertPolicy, IncidentMemory
+from model.ordering import largest_of_rows
 from model.scoring.attribution import Attribution, attribute
 from model.scoring.bad_change import worse_since_change
 from model.scoring.calibration import Tail
@@ -270,7 +271,7 @@ def gather(
     kinds[:, EvidenceKind.RESOURCES] = weigh_resources(state, observation, *resources)
     shifted = apply_level_shifts(kinds, state.memory, state.node_ids)
     page = page_score(shifted) * _leniency(state, policy) * decoded.scored
-    affected = shifted[:, AFFECTED].max(axis=1) * decoded.scored
+    affected = largest_of_rows(shifted[:, AFFECTED]) * decoded.scored
     short = np.maximum(short, impatience(state, observation, unusual))
     notice = short * _leniency(state, policy) * decoded.scored
     assert state.learned_at is not None  # time of the snapshot that was observed
@@ -281,9 +282,7 @@ def gather(
     excused = work.regular & led_by_resources(shifted)
     page = np.where(excused, np.minimum(page_score(without_resources(shifted)), page), page)
     notice = apply_notice_shifts(notice, state.memory, state.node_ids)
-    interest = np.maximum.reduce([page, affected, notice]) + 1e-3 * np.maximum(
-        surprise.node.max(axis=1, initial=0), page
-    )
+    interest = np.maximum.reduce([page, affected, notice]) + 1e-3 * np.maximum(largest_of_rows(surprise.node), page)
     interest += WORTH_A_LOOK * state.memory.is_in_incident(state.node_ids)  # services of open incidents stay candidates
     worst = _candidates(np.argsort(-interest, kind="stable"), state.memory.active_mutes.is_muted(state.node_ids))
     keep = worst[(interest[worst] >= WORTH_A_LOOK) | (np.arange(len(worst)) < 10)]
@@ -321,7 +320,7 @@ def gather(
 
 def _rolling(state: MeshState, observation: Observation) -> BoolArray:
     """Return which services ``[N]`` are being replaced by a new version, or are new themselves."""
-    is_new = state.node_filters[SEEN].max(axis=1) <= KNOWN
+    is_new = largest_of_rows(state.node_filters[SEEN]) <= KNOWN
     replaced = is_new | state.memory.has_new_version(state.node_ids)
     rolling: BoolArray = (observation.node_exposure == OWN) & replaced
     return rolling
@@ -394,7 +393,7 @@ def symptoms(kinds: Array) -> Array:
 def led_by_resources(kinds: Array) -> BoolArray:
     """Return in which rows ``[N]`` no symptom is stronger than resources."""
     strong = symptoms(kinds)
-    led: BoolArray = (strong[:, -1] > 0) & (strong[:, -1] >= strong.max(axis=1))
+    led: BoolArray = (strong[:, -1] > 0) & (strong[:, -1] >= largest_of_rows(strong))
     return led
 
 
@@ -467,7 +466,7 @@ def remotes(state: MeshState) -> BoolArray:
     load balancer, or an unresolved name. A fault of the caller also shows in its metrics.
     """
     silent = np.bincount(state.edge_index[0], minlength=len(state.node_ids)) == 0
-    resources = state.node_filters[SEEN][:, [CPU, MEMORY, CONNECTIONS]].max(axis=1) > 0
+    resources = largest_of_rows(state.node_filters[SEEN][:, [CPU, MEMORY, CONNECTIONS]]) > 0
     remote: BoolArray = silent & ~resources
     return remote
 
@@ -504,15 +503,14 @@ def _kinds(
     kinds[:, EvidenceKind.OWN_TIME] = own
     kinds[:, EvidenceKind.RISE] = s.node[:, RATE] * rising
     kinds[:, EvidenceKind.FALL] = s.node_raw[:, RATE] * ~rising
-    kinds[:, EvidenceKind.RESOURCES] = s.node[:, [CPU, CPU_PER_REQUEST]].max(
-        axis=1
-    )  # memory stays high after an incident
+    # Memory stays high after an incident.
+    kinds[:, EvidenceKind.RESOURCES] = np.maximum(s.node[:, CPU], s.node[:, CPU_PER_REQUEST])
     kinds[:, EvidenceKind.CONNECTIONS] = s.node[:, CONNECTIONS]
     call_latency = _either(s.edge[:, P50] * call_material[0], s.edge[:, P99] * call_material[1])
     kinds[:, EvidenceKind.CALLS_IN_LATENCY] = _worst(call_latency, destination, count)
     kinds[:, EvidenceKind.CALLS_IN_ERROR] = _worst(s.edge[:, ERROR] * call_material[2], destination, count)
     kinds[:, EvidenceKind.CALLS_OUT] = _worst(s.edge[:, RATE] * (edge.now[:, RATE] > 0), source, count)
-    symptom = kinds[:, _CALLED_SYMPTOMS].max(axis=1)
+    symptom = largest_of_rows(kinds[:, _CALLED_SYMPTOMS])
     from_afar = remote[destination]
     kinds[:, EvidenceKind.CALLEES] = _worst(symptom[destination] * ~from_afar, source, count)
     kinds[:, EvidenceKind.REMOTES] = _worst(symptom[destination] * from_afar, source, count)
