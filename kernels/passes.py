@@ -8,6 +8,7 @@ Shapes: N rows, C channels of a row, S = 3 time scales. Errors: ``InvalidArgumen
 """
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -195,7 +196,7 @@ def channel_values(
 
 def count_failures(
     constants: Floats,
-    recent: Counts,
+    recent: Sequence[Counts],
     usual: Floats,
     past_long: Floats,
     seen: Floats,
@@ -210,39 +211,45 @@ def count_failures(
 
     Args:
         constants: of that file, in the order of ``CountConstants`` in ``csrc/passes.h``.
-        recent, usual: ``[16, 2, N]`` and ``[3, N]``, before the snapshot.
+        recent: ``[2, N]`` of each of the 16 snapshots before this one, newest first.
+        usual: ``[3, N]``, before the snapshot.
         past_long, seen, measured: ``[N, C]``.
         requests, paused: ``[N]``.
         level, value, known: ``[S, N, C]``, ``[N, C]``, ``[N, C]``; these change in place.
 
     Returns:
-        Updated counts, recent and usual, and the surprise ``[N]``.
+        Counts of this snapshot ``[2, N]``, updated usual counts, and the surprise ``[N]``.
     """
     rows, channels = size = value.shape
     _check_channels(channels)
-    surprise, after, usual_after = (
+    if len(recent) != COUNTED_SNAPSHOTS:
+        raise InvalidArgument(
+            f"recent: expected {COUNTED_SNAPSHOTS} arrays, came {len(recent)}; give one for each snapshot",
+            argument="recent",
+        )
+    surprise, newest, usual_after = (
         np.empty(rows, np.float32),
-        np.empty(recent.shape, np.uint16),
+        np.empty((2, rows), np.uint16),
         np.empty((3, rows), np.float32),
     )
     _run(
         "count_failures",
         size,
         _fit("constants", constants, np.float32, (COUNT_CONSTANTS,)),
-        _fit("recent", recent, np.uint16, (COUNTED_SNAPSHOTS, 2, rows)),
+        *(_fit("recent", of, np.uint16, (2, rows)) for of in recent),
         _fit("usual", usual, np.float32, (3, rows)),
         _fit("past_long", past_long, np.float32, size),
         _fit("seen", seen, np.float32, size),
         _fit("measured", measured, np.bool_, size),
         _fit("requests", requests, np.float32, (rows,)),
         _fit("paused", paused, np.bool_, (rows,)),
-        *(after, usual_after),
+        *(newest, usual_after),
         _own("level", level, np.float32, (SCALES, *size)),
         _own("value", value, np.float32, size),
         _own("known", known, np.bool_, size),
         surprise,
     )
-    return after, usual_after, surprise
+    return newest, usual_after, surprise
 
 
 def _run(name: str, scalars: tuple[float, ...], *arrays: NDArray[Any]) -> None:

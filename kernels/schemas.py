@@ -48,5 +48,5 @@ PASSES = {
     "update_filters": (2, 0, 18),
     "calibrate": (3, 0, 18),
     "channel_values": (2, 2, 14),
-    "count_failures": (2, 0, 14),
+    "count_failures": (2, 0, 29),
 }

@@ -15,8 +15,6 @@ class FailureCounts {
     explicit FailureCounts(const tagae::CountPass& f) : f_(f), k_(*f.constants) {}
 
     void run() {
-        const int64_t newer = 2 * f_.rows;
-        __builtin_memcpy(f_.recent + newer, f_.recent_before, (tagae::LAST - 1) * newer * sizeof(uint16_t));
         for (int64_t r = 0; r < f_.rows; ++r) {
             add(r);
             f_.surprise[r] = 0.0f;
@@ -33,13 +31,13 @@ class FailureCounts {
         const double made = counted ? double(requests) : 0.0;
         const float value = f_.value[at + ERROR];
         const double failed = counted && value > k_.no_failure ? made * share_of(value) : 0.0;
-        f_.recent[r] = parts(failed);
-        f_.recent[f_.rows + r] = parts(made);
+        f_.newest[r] = parts(failed);
+        f_.newest[f_.rows + r] = parts(made);
         const float* before = f_.usual_before + r;
         float* usual = f_.usual + r;
         const float rested = f_.paused[r] ? 0.0f : before[RESTED * f_.rows] + 1.0f;
         const bool learns = rested > float(tagae::LAST);
-        const uint16_t* oldest = f_.recent_before + (tagae::LAST - 1) * 2 * f_.rows + r;
+        const uint16_t* oldest = f_.recent_before[tagae::LAST - 1] + r;
         for (int i = USUAL_FAILED; i <= USUAL_MADE; ++i) {
             const float past = before[i * f_.rows];
             usual[i * f_.rows] = learns ? past * k_.keep + float(oldest[i * f_.rows]) / k_.parts : past;
@@ -51,8 +49,10 @@ class FailureCounts {
     bool is_few(int64_t r) const { return f_.requests[r] < k_.enough; }
     float usual(Usual what, int64_t r) const { return f_.usual[what * f_.rows + r]; }
     float& level(int s, int64_t r) const { return f_.level[(s * f_.rows + r) * f_.channels + ERROR]; }
-    double failed(int t, int64_t r) const { return f_.recent[2 * t * f_.rows + r] / double(k_.parts); }
-    double made(int t, int64_t r) const { return f_.recent[(2 * t + 1) * f_.rows + r] / double(k_.parts); }
+    // Counts t snapshots ago; 0: of this one.
+    const uint16_t* recent(int t) const { return t ? f_.recent_before[t - 1] : f_.newest; }
+    double failed(int t, int64_t r) const { return recent(t)[r] / double(k_.parts); }
+    double made(int t, int64_t r) const { return recent(t)[f_.rows + r] / double(k_.parts); }
 
     bool is_in_question(int64_t r) const {
         bool above = false;

@@ -42,13 +42,13 @@ struct CountConstants {
 struct CountPass {
     int64_t rows, channels;
     const CountConstants* constants;
-    const uint16_t* recent_before;  // [LAST, 2, rows]
+    const uint16_t* recent_before[LAST];  // [2, rows] each, newest first
     const float* usual_before;      // [3, rows]
     const float *past_long, *seen;  // [rows, C]
     const uint8_t* measured;        // [rows, C]
     const float* requests;          // [rows]
     const uint8_t* paused;          // [rows]
-    uint16_t* recent;
+    uint16_t* newest;  // [2, rows]
     float *usual, *level, *value;  // level [S, rows, C] and value change in place, and so does known
     uint8_t* known;
     float* surprise;  // [rows]

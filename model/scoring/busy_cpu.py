@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.features import CPU, NODE_CHANNELS, RATE, Array
-from model.snapshot import MeshSnapshot, find_rows
+from model.snapshot import NODE_METRICS, MeshSnapshot, find_rows
 from model.state.mesh_state import MeshState, Observation
 
 LATELY, MOSTLY = 8, 6  # snapshots that are compared with the older ones, and how many of them have to be above
@@ -51,24 +51,25 @@ def busy_cpu(state: MeshState, observation: Observation) -> Array:
 def _used_cpu(window: Sequence[MeshSnapshot], names: Sequence[str]) -> Array:
     """Return CPU utilization, and CPU for each request, of k services, ``[len(window), k, 2]``, newest first; not a
     number where they are not known. Nothing is known of the time before a planned change."""
-    used = np.full((len(window), len(names), 2), np.nan, np.float32)
-    changed = np.zeros(len(names), bool)
-    at = np.zeros(0, np.int64)
+    metrics = np.zeros((len(window), len(names), len(NODE_METRICS)), np.float32)
+    measured = np.zeros(metrics.shape, bool)
+    changed = np.zeros((len(window), len(names)), bool)
+    there = at = np.zeros(0, np.int64)
     row: dict[str, int] = {}
     of: tuple[str, ...] | None = None  # whose rows `at` has; most snapshots share their names
     for age, snapshot in enumerate(reversed(window)):
         if snapshot.node_ids is not of:
             of, row = snapshot.node_ids, find_rows(snapshot.node_ids, names, row)
             at = np.array([row.get(name, -1) for name in names], np.int64)
-        there = at >= 0
-        there[there] = snapshot.node_observed[at[there]][:, [RATE, CPU]].all(axis=1)
-        requests, cpu = snapshot.node_features[at[there]][:, [RATE, CPU]].T
-        used[age, there] = np.stack([cpu, cpu / np.maximum(requests, np.float32(0.05))], axis=1)
+            there, at = np.flatnonzero(at >= 0), at[at >= 0]
+        metrics[age, there], measured[age, there] = snapshot.node_features[at], snapshot.node_observed[at]
         services = {change.service for change in snapshot.changes if change.kind not in RELIEVING}
         if services:
-            changed |= [name in services for name in names]
-        used[age, changed] = np.nan
-    return used
+            changed[age:, [name in services for name in names]] = True
+    requests, cpu = metrics[..., RATE], metrics[..., CPU]
+    known = measured[..., RATE] & measured[..., CPU] & ~changed
+    used = np.stack([cpu, cpu / np.maximum(requests, np.float32(0.05))], axis=-1)
+    return np.where(known[..., None], used, np.float32(np.nan))
 
 
 def _highest(used: Array) -> Array:

@@ -12,6 +12,7 @@ from model.features import Array
 from model.incidents.planned_changes import DELETIONS
 from model.incidents.policy import AlertPolicy
 from model.incidents.schedule import Use, follow_work
+from model.ordering import largest_of_rows
 from model.scoring.attribution import attribute
 from model.scoring.evidence import Evidence
 from model.scoring.explanations import SYMPTOMS, Strength, explain
@@ -79,7 +80,7 @@ def gather(
     kinds[:, EvidenceKind.RESOURCES] = weigh_resources(state, observation, *resources)
     shifted = apply_level_shifts(kinds, state.memory, state.node_ids)
     page = page_score(shifted) * _leniency(state, policy) * decoded.scored
-    affected = shifted[:, AFFECTED].max(axis=1) * decoded.scored
+    affected = largest_of_rows(shifted[:, AFFECTED]) * decoded.scored
     short = np.maximum(short, impatience(state, observation, unusual))
     notice = short * _leniency(state, policy) * decoded.scored
     assert state.learned_at is not None  # time of the snapshot that was observed
@@ -90,9 +91,7 @@ def gather(
     excused = work.regular & led_by_resources(shifted)
     page = np.where(excused, np.minimum(page_score(without_resources(shifted)), page), page)
     notice = apply_notice_shifts(notice, state.memory, state.node_ids)
-    interest = np.maximum.reduce([page, affected, notice]) + 1e-3 * np.maximum(
-        surprise.node.max(axis=1, initial=0), page
-    )
+    interest = np.maximum.reduce([page, affected, notice]) + 1e-3 * np.maximum(largest_of_rows(surprise.node), page)
     interest += WORTH_A_LOOK * state.memory.is_in_incident(state.node_ids)  # services of open incidents stay candidates
     worst = _candidates(np.argsort(-interest, kind="stable"), state.memory.active_mutes.is_muted(state.node_ids))
     keep = worst[(interest[worst] >= WORTH_A_LOOK) | (np.arange(len(worst)) < 10)]
@@ -143,7 +142,7 @@ def _add_findings(kinds: Array, mesh: ScoredMesh, raised: np.float32) -> BoolArr
 
 def _rolling(state: MeshState, observation: Observation) -> BoolArray:
     """Return which services ``[N]`` are being replaced by a new version, or are new themselves."""
-    is_new = state.node_filters[SEEN].max(axis=1) <= KNOWN
+    is_new = largest_of_rows(state.node_filters[SEEN]) <= KNOWN
     replaced = is_new | state.memory.has_new_version(state.node_ids)
     rolling: BoolArray = (observation.node_exposure == OWN) & replaced
     return rolling

@@ -3,6 +3,7 @@
 import numpy as np
 
 from model.features import Array
+from model.ordering import largest_of_rows
 from model.scoring.kinds import EvidenceKind
 from model.snapshot import BoolArray
 
@@ -33,7 +34,7 @@ def symptoms(kinds: Array) -> Array:
 def led_by_resources(kinds: Array) -> BoolArray:
     """Return in which rows ``[N]`` no symptom is stronger than resources."""
     strong = symptoms(kinds)
-    led: BoolArray = (strong[:, -1] > 0) & (strong[:, -1] >= strong.max(axis=1))
+    led: BoolArray = (strong[:, -1] > 0) & (strong[:, -1] >= largest_of_rows(strong))
     return led
 
 

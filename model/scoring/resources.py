@@ -100,14 +100,18 @@ def trends(state: MeshState) -> tuple[Trend, ...]:
     highest = [history.highest(state.node_history[:-recent]) for recent in RECENT]
     for metric in (history.MEMORY, history.CONNECTIONS):
         newest = state.node_history[-1, :, metric].astype(np.float32)
+        tested: dict[int, Array] = {}  # series of a row, the same for all of RECENT
         for recent, older in zip(RECENT, highest, strict=True):
             for row in _new_highs(older[:, metric].astype(np.float32), newest, metric).tolist():
                 if metric == history.CONNECTIONS and state.node_ids[row] in scaled:
                     continue
+                if (row, metric) in found:
+                    continue
                 past = state.node_history[:, row].astype(np.float32)
-                series = _series_to_test(past, metric)
-                slopes = _rise(series[:-recent], series[-recent:], metric, block)
-                if slopes is not None and (row, metric) not in found:
+                if row not in tested:
+                    tested[row] = _series_to_test(past, metric)
+                slopes = _rise(tested[row][:-recent], tested[row][-recent:], metric, block)
+                if slopes is not None:
                     usual = float(np.nanmedian(past[:-recent, metric]))
                     forecast = _forecast(float(past[-1, metric]), slopes) if metric == history.MEMORY else None
                     name = NODE_CHANNELS[CHANNEL[metric]].name

@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from model.features import CONNECTIONS, CPU, MEMORY
+from model.ordering import largest_of_rows
 from model.scoring.calls import rerouting_age, young_calls
 from model.scoring.surprises import MeshScores, Surprises
 from model.snapshot import BoolArray
@@ -38,7 +39,7 @@ class ScoredMesh:
         """
         state = self.state
         makes_no_calls = np.bincount(state.edge_index[0], minlength=len(state.node_ids)) == 0
-        resources = state.node_filters[SEEN][:, [CPU, MEMORY, CONNECTIONS]].max(axis=1) > 0
+        resources = largest_of_rows(state.node_filters[SEEN][:, [CPU, MEMORY, CONNECTIONS]]) > 0
         remote: BoolArray = makes_no_calls & ~resources
         return remote
 

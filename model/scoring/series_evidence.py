@@ -3,6 +3,7 @@
 import numpy as np
 
 from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, ERROR, OWN_TIME, P50, P99, RATE, Array
+from model.ordering import largest_of_rows
 from model.scoring.kinds import CALLED_SYMPTOMS, EvidenceKind, K
 from model.scoring.materiality import material
 from model.scoring.scored_mesh import ScoredMesh
@@ -28,13 +29,13 @@ def series_evidence(mesh: ScoredMesh) -> Array:
     kinds[:, EvidenceKind.RISE] = s.node[:, RATE] * rising
     kinds[:, EvidenceKind.FALL] = s.node_raw[:, RATE] * ~rising
     # Memory stays high after an incident.
-    kinds[:, EvidenceKind.RESOURCES] = s.node[:, [CPU, CPU_PER_REQUEST]].max(axis=1)
+    kinds[:, EvidenceKind.RESOURCES] = np.maximum(s.node[:, CPU], s.node[:, CPU_PER_REQUEST])
     kinds[:, EvidenceKind.CONNECTIONS] = s.node[:, CONNECTIONS]
     call_latency = either(s.edge[:, P50] * call_counts[0], s.edge[:, P99] * call_counts[1])
     kinds[:, EvidenceKind.CALLS_IN_LATENCY] = worst_of_group(call_latency, destination, count)
     kinds[:, EvidenceKind.CALLS_IN_ERROR] = worst_of_group(s.edge[:, ERROR] * call_counts[2], destination, count)
     kinds[:, EvidenceKind.CALLS_OUT] = worst_of_group(s.edge[:, RATE] * (edge.now[:, RATE] > 0), source, count)
-    symptom = kinds[:, CALLED_SYMPTOMS].max(axis=1)
+    symptom = largest_of_rows(kinds[:, CALLED_SYMPTOMS])
     from_afar = mesh.remote[destination]
     kinds[:, EvidenceKind.CALLEES] = worst_of_group(symptom[destination] * ~from_afar, source, count)
     kinds[:, EvidenceKind.REMOTES] = worst_of_group(symptom[destination] * from_afar, source, count)

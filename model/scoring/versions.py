@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from model.features import Array
+from model.ordering import largest_of_rows
 from model.snapshot import BoolArray, IntArray, namespace_of
 from model.state.filters import SEEN
 from model.state.mesh_state import MeshState
@@ -39,7 +40,7 @@ def find_versions(names: Iterable[str], services: Iterable[str]) -> dict[str, li
 
 def new_services(state: MeshState) -> BoolArray:
     """Return which services ``[N]`` came while the mesh was known, and not long ago."""
-    new: BoolArray = state.node_filters[SEEN].max(axis=1) < min(ESTABLISHED, MOST_OF_TIME * state.learned)
+    new: BoolArray = largest_of_rows(state.node_filters[SEEN]) < min(ESTABLISHED, MOST_OF_TIME * state.learned)
     return new
 
 

@@ -50,30 +50,32 @@ class Counts:
     """Failures and requests of N services or calls.
 
     Attributes:
-        recent: uint16 ``[LAST, 2, N]``: failures and requests in each of the last snapshots, newest first, in
-            ``PARTS`` of one; 0 where requests were not few or not known.
+        recent: uint16 ``[2, N]`` of each of the last ``LAST`` snapshots, newest first: its failures and requests in
+            ``PARTS`` of one; 0 where requests were not few or not known. These arrays never change, so the next
+            snapshot shares all but the oldest.
         usual: float32 ``[3, N]``: failures and requests of the hour or so before them, and the snapshots since the
             baselines were paused last. What happened shortly before, during or after a pause is not usual.
     """
 
-    recent: NDArray[np.uint16]
+    recent: tuple[NDArray[np.uint16], ...]
     usual: Floats
 
     @classmethod
     def none(cls, rows: int) -> "Counts":
         """Return the counts of new services or calls."""
-        return cls(np.zeros((LAST, 2, rows), np.uint16), np.zeros((3, rows), np.float32))
+        return cls(tuple(np.zeros((LAST, 2, rows), np.uint16)), np.zeros((3, rows), np.float32))
 
     def add_rows(self, rows: int) -> "Counts":
         """Return the counts with new services or calls at the end."""
         new = Counts.none(rows)
         return Counts(
-            np.concatenate([self.recent, new.recent], axis=2), np.concatenate([self.usual, new.usual], axis=1)
+            tuple(np.concatenate(both, axis=1) for both in zip(self.recent, new.recent, strict=True)),
+            np.concatenate([self.usual, new.usual], axis=1),
         )
 
     def keep_rows(self, kept: BoolArray) -> "Counts":
         """Return the counts of some of the services or calls."""
-        return Counts(self.recent[:, :, kept], self.usual[:, kept])
+        return Counts(tuple(of[:, kept] for of in self.recent), self.usual[:, kept])
 
 
 def count_failures(
@@ -102,17 +104,17 @@ def count_failures(
     past, seen = filters[LONG], filters[SEEN]
     level, value, known = deviation.level, deviation.value, deviation.observed
     if passes.are_compiled():
-        found = passes.count_failures(
+        newest, usual, surprise = passes.count_failures(
             *(_CONSTANTS, counts.recent, counts.usual, past, seen, measured, requests, paused, level, value, known)
         )
-        return deviation, Counts(found[0], found[1]), found[2]
+        return deviation, Counts((newest, *counts.recent[:-1]), usual), surprise
     counts = _add(counts, value[:, ERROR], measured[:, ERROR], requests, paused)
     surprise = np.zeros(len(value), np.float32)
     lasting = past[:, ERROR] > np.float32(LEAST_LONG)
     in_question = (level[..., ERROR] > TAIL_START).any(axis=0) & (requests < COUNTED) | (lasting & (requests < ENOUGH))
     is_busy = (requests >= COUNTED) & measured[:, ERROR]
     rows = np.flatnonzero((in_question | (lasting & (counts.usual[1] > 0))) & (seen[:, ERROR] > 0) & ~is_busy)
-    is_one = (counts.recent[0, 0, rows] < SEVERAL * PARTS) & ~lasting[rows]
+    is_one = (counts.recent[0][0, rows] < SEVERAL * PARTS) & ~lasting[rows]
     is_one &= level[1:, rows, ERROR].max(axis=0, initial=0) <= TAIL_START
     level[0, rows[is_one], ERROR] = np.minimum(level[0, rows[is_one], ERROR], np.float32(CLIP))
     rows = rows[~is_one]
@@ -131,7 +133,7 @@ def _add(counts: Counts, value: Floats, measured: BoolArray, requests: Floats, p
     oldest = counts.recent[-1].astype(np.float32) / np.float32(PARTS)
     learned = counts.usual[:2] * np.float32(1 - FORGET) + oldest
     usual = np.where(rested > LAST, learned, counts.usual[:2])
-    return Counts(np.concatenate([newest[None], counts.recent[:-1]]), np.concatenate([usual, rested[None]]))
+    return Counts((newest, *counts.recent[:-1]), np.concatenate([usual, rested[None]]))
 
 
 def _compare(
@@ -144,7 +146,7 @@ def _compare(
     surprise: Floats,
 ) -> None:
     """Set levels, values and surprise of some rows ``[k]``, in place; the other arrays are ``[N]``."""
-    failed, made = counts.recent[:, :, rows].astype(np.float64).swapaxes(0, 1) / PARTS
+    failed, made = np.stack([of[:, rows] for of in counts.recent], axis=1).astype(np.float64) / PARTS
     before, made_before, _ = counts.usual[:, rows].astype(np.float64)
     is_few, lasts = requests[rows] < ENOUGH, lasting[rows]
     is_unsure = is_few & (made_before > 0)

@@ -10,6 +10,7 @@ past, for the service and for the calls into it. So the filters describe latency
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import repeat
 
 import numpy as np
 
@@ -81,7 +82,7 @@ def load_effect(adapter: Adapter, node_ids: Sequence[str], edge_index: IntArray,
         load: ``[N]`` request rate of each service, as the channel has it.
     """
     rows = dict(zip(node_ids, range(len(node_ids)), strict=True))
-    place = np.array([rows.get(name, -1) for name in adapter.services], np.int64)
+    place = np.fromiter(map(rows.get, adapter.services, repeat(-1)), np.int64, len(adapter.services))
     here = np.flatnonzero(place >= 0)
     everyones = np.zeros(len(place), np.float32)
     everyones[here] = load[place[here]]

@@ -29,7 +29,7 @@ from model.features import (
     count_requests,
 )
 from model.incidents.memory import IncidentMemory
-from model.ordering import descending_order, stable_order
+from model.ordering import descending_order, largest_of_rows, stable_order
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, mark_services, namespace_of
 from model.state.change_impact import (
     HARMLESS,
@@ -198,7 +198,7 @@ def observe(
     alerted = state.memory.is_alerted(state.node_ids)
     changed = state.memory.has_planned_change(state.node_ids)
     # A new service has no past to be compared with, announced or not. Its neighbours have one.
-    arriving = state.node_filters[SEEN].max(axis=1) < min(KNOWN, MOST_OF_TIME * state.learned)
+    arriving = largest_of_rows(state.node_filters[SEEN]) < min(KNOWN, MOST_OF_TIME * state.learned)
     late = state.memory.has_late_change(state.node_ids) | (arriving & ~changed)
     # What began before a planned change is not its effect. A member of an incident that is not far from its own past
     # is there because its neighbours are.
@@ -214,7 +214,7 @@ def observe(
     involved = state.memory.is_in_incident(state.node_ids) | state.memory.active_mutes.is_muted(state.node_ids)
     involved |= suspicious
     muted = involved | (exposure != UNEXPOSED)
-    edge_paused = paused[state.edge_index[0]] | paused[state.edge_index[1]]
+    edge_paused = _calls_at(paused, state.edge_index)
     requests = count_requests(values.node_noise, values.node_observed)
     node, node_filters = update_filters(
         state.node_filters, values.node, values.node_observed, values.node_noise, muted, paused, NODE_CHANNELS, requests
@@ -222,7 +222,7 @@ def observe(
     node, node_counts, node_failures = count_failures(
         state.node_counts, node, state.node_filters, values.node_observed, requests, paused
     )
-    edge_involved = involved[state.edge_index[0]] | involved[state.edge_index[1]]
+    edge_involved = _calls_at(involved, state.edge_index)
     edge_muted = edge_involved | (edge_exposure != UNEXPOSED)
     edge_requests = count_requests(values.edge_noise, values.edge_observed)
     edge, edge_filters = update_filters(
@@ -244,7 +244,7 @@ def observe(
         node_filters = hold_levels(state.node_filters, node_filters, node, new, NODE_CHANNELS)
         edge_filters = hold_levels(state.edge_filters, edge_filters, edge, calls, EDGE_CHANNELS)
     if arriving.any():
-        calls = arriving[state.edge_index].any(axis=0)
+        calls = _calls_at(arriving, state.edge_index)
         node_filters = follow_levels(state.node_filters, node_filters, node, arriving, NODE_CHANNELS)
         edge_filters = follow_levels(state.edge_filters, edge_filters, edge, calls, EDGE_CHANNELS)
     if state.memory.expiring_changes:
@@ -307,6 +307,14 @@ def _observe_traffic(
     return replace(state, traffic=traffic)
 
 
+def _calls_at(services: BoolArray, edge_index: IntArray) -> BoolArray:
+    """Return which calls ``[E]`` have one of the ``services`` ``[N]`` at an end. Mostly there are none."""
+    if not services.any():
+        return np.zeros(edge_index.shape[1], bool)
+    touched: BoolArray = services[edge_index[0]] | services[edge_index[1]]
+    return touched
+
+
 def _adjust_after_gap(state: MeshState, values: ChannelValues, seconds: float) -> MeshState:
     """Move fast baselines towards the present values after a gap.
 
@@ -318,7 +326,7 @@ def _adjust_after_gap(state: MeshState, values: ChannelValues, seconds: float) -
         return state
     most = np.inf if seconds > BASELINE_SECONDS else UNSEEN_CHANGE
     alerted = state.memory.is_alerted(state.node_ids)
-    rows = ~alerted, ~(alerted[state.edge_index[0]] | alerted[state.edge_index[1]])
+    rows = ~alerted, ~_calls_at(alerted, state.edge_index)
     return replace(
         state,
         node_filters=_move_centres(state.node_filters, values.node, values.node_observed, rows[0], NODE_CHANNELS, most),

@@ -170,13 +170,14 @@ def _tables(tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     for table in ("node", "edge"):
         none = Counts.none(len(tensors[f"{table}_absent"]))
         recent, usual = (tensors.get(f"{table}_{name}", getattr(none, name)) for name in ("recent", "usual"))
-        tables[f"{table}_counts"] = Counts(recent, usual)
+        tables[f"{table}_counts"] = Counts(tuple(recent), usual)
     return tables
 
 
 def _counts_arrays(state: MeshState) -> dict[str, NDArray[Any]]:
     both = {"node": state.node_counts, "edge": state.edge_counts}
-    return {f"{table}_{name}": getattr(of, name) for table, of in both.items() for name in ("recent", "usual")}
+    recent = {f"{table}_recent": np.stack(of.recent) for table, of in both.items()}
+    return recent | {f"{table}_usual": of.usual for table, of in both.items()}
 
 
 def _join_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:

@@ -200,6 +200,17 @@ def test_failures_are_counted_alike(rows: int, channels: tuple[Channel, ...], mo
 
 
 @compiled
+def test_counts_of_other_snapshots_are_shared_and_their_number_is_checked() -> None:
+    (_, before, _), (_, after, _) = count(20, EDGE_CHANNELS, 2)
+    assert all(new is old for new, old in zip(after.recent[1:], before.recent[:-1], strict=True))
+    constants, usual, level = np.zeros(16, np.float32), np.zeros((3, 2), np.float32), np.zeros((3, 2, 5), np.float32)
+    row, table, flags = np.zeros(2, np.float32), np.zeros((2, 5), np.float32), np.zeros((2, 5), bool)
+    recent = Counts.none(2).recent[1:]
+    with pytest.raises(kernels.InvalidArgument, match="recent: expected 16 arrays, came 15"):
+        passes.count_failures(constants, recent, usual, table, table, flags, row, flags[:, 0], level, table, flags)
+
+
+@compiled
 def test_arrays_that_change_in_place_are_not_copied() -> None:
     arrays = [np.zeros(shape, np.float32) for shape in ((2, 5), (2, 5), (3, 2, 5))]
     past, value, level = arrays

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.ordering import descending_order, stable_order
+from model.ordering import descending_order, largest_of_rows, stable_order
 
 FLOATS = st.floats(width=32, allow_nan=False)
 
@@ -27,3 +27,10 @@ def test_keys_of_any_size_are_ordered(bound: int) -> None:
 def test_the_largest_number_is_first_and_equal_ones_keep_their_order(values: list[float]) -> None:
     array = np.array(values, np.float32)
     np.testing.assert_array_equal(descending_order(array), np.argsort(-array, kind="stable"))
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (1000, 9)])
+def test_the_largest_of_each_row_is_numpys(shape: tuple[int, int]) -> None:
+    table = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    table[::7] = np.nan
+    np.testing.assert_array_equal(largest_of_rows(table), table.max(axis=1))

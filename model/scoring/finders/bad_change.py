@@ -10,6 +10,7 @@ make p99 several times as high during a harmless rollout.
 import numpy as np
 
 from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, OWN_TIME, P50, RATE, Channel
+from model.ordering import largest_of_rows
 from model.scoring.finders.finder import Finding
 from model.scoring.kinds import EvidenceKind
 from model.scoring.scored_mesh import ScoredMesh
@@ -35,7 +36,7 @@ def find_bad_changes(mesh: ScoredMesh) -> tuple[Finding, ...]:
         return ()
     slow, failing = np.zeros((2, len(state.node_ids)), np.float32)
     own &= state.memory.has_new_version(state.node_ids)
-    own &= state.node_filters[SEEN].max(axis=1) >= KNOWN
+    own &= largest_of_rows(state.node_filters[SEEN]) >= KNOWN
     calls = own[state.edge_index[1]] & (state.edge_filters[SEEN, :, RATE] >= KNOWN)
     snapshots = max(LEAST_SNAPSHOTS, round(LASTS_SECONDS / state.interval_seconds))
     lasted = TOLERANCE * BOUND * (1 - (1 - SHORT_RATE) ** snapshots)

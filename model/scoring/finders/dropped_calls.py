@@ -103,25 +103,27 @@ def _shares(window: Sequence[MeshSnapshot], names: Sequence[tuple[str, str]], us
 
     Nothing is known of the time before a planned change of either end.
     """
-    shares = np.full((len(window), len(names)), np.nan, np.float32)
+    requests = np.full((len(window), len(names)), np.nan, np.float32)
     if not names:
-        return shares
-    changed = np.zeros(len(names), bool)
-    at = np.zeros(0, np.int64)
+        return requests
+    known, changed = np.zeros((2, len(window), len(names)), bool)
+    there = at = np.zeros(0, np.int64)
     row: dict[str, int] = {}
     of: MeshSnapshot | None = None  # whose calls `at` names; most snapshots share their arrays
     for age, snapshot in enumerate(reversed(window)):
         if of is None or snapshot.node_ids is not of.node_ids or snapshot.edge_index is not of.edge_index:
             row = find_rows(snapshot.node_ids, {name for pair in names for name in pair}, row)
             of, at = snapshot, _find_calls(snapshot, names, row)
-        there = at >= 0
-        there[there] = snapshot.edge_observed[at[there], EdgeMetric.REQUESTS_PER_SECOND]
-        shares[age, there] = snapshot.edge_features[at[there], EdgeMetric.REQUESTS_PER_SECOND]
+            there, at = np.flatnonzero(at >= 0), at[at >= 0]
+        requests[age, there], known[age, there] = (
+            snapshot.edge_features[at, EdgeMetric.REQUESTS_PER_SECOND],
+            snapshot.edge_observed[at, EdgeMetric.REQUESTS_PER_SECOND],
+        )
         services = {change.service for change in snapshot.changes if change.kind not in CONTINUED}
         if services:
-            changed |= [not services.isdisjoint(pair) for pair in names]
-        shares[age, changed] = np.nan
-    return shares / usual
+            changed[age:, [not services.isdisjoint(pair) for pair in names]] = True
+    requests[~known | changed] = np.nan
+    return requests / usual
 
 
 def _low_calls(shares: Array) -> BoolArray:

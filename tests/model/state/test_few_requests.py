@@ -173,7 +173,7 @@ def test_what_is_usual_has_nothing_of_a_pause_nor_of_the_snapshots_around_it() -
         deviation, _ = update_filters(filters, value, measured, noise, nothing, nothing, NODE_CHANNELS, requests)
         at = slice(index, index + 1)
         _, counts, _ = count_failures(counts, deviation, filters, measured, requests, paused[at])
-        np.testing.assert_array_equal(counts.recent[0, :, 0] / PARTS, [failed[index], 4])
+        np.testing.assert_array_equal(counts.recent[0][:, 0] / PARTS, [failed[index], 4])
         then = index - LAST
         if then >= 0 and not paused[then : index + 1].any():
             expected = expected * (1 - FORGET) + [failed[then], 4]
@@ -182,10 +182,11 @@ def test_what_is_usual_has_nothing_of_a_pause_nor_of_the_snapshots_around_it() -
 
 
 def test_counts_follow_their_rows() -> None:
-    counts = Counts(np.arange(LAST * 2 * 3, dtype=np.uint16).reshape(LAST, 2, 3), np.ones((3, 3), np.float32))
+    recent = np.arange(LAST * 2 * 3, dtype=np.uint16).reshape(LAST, 2, 3)
+    counts = Counts(tuple(recent), np.ones((3, 3), np.float32))
     more = counts.add_rows(2).keep_rows(np.array([True, False, True, False, True]))
-    np.testing.assert_array_equal(more.recent[:, :, :2], counts.recent[:, :, [0, 2]])
-    assert not more.recent[:, :, 2].any()
+    np.testing.assert_array_equal(np.array(more.recent)[:, :, :2], np.array(counts.recent)[:, :, [0, 2]])
+    assert not np.array(more.recent)[:, :, 2].any()
     assert more.usual.tolist() == [[1, 1, 0]] * 3
 
 
