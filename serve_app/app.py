@@ -71,7 +71,6 @@ def application(settings: Settings) -> Application:
             could connect to it without a login.
     """
     _require_one_node(settings)
-    check_store(settings.store)
     check_traces(settings.traces)
     require_protection(serve_rules(settings), _hosts(settings), nodes=_nodes())
     front = settings.serve
@@ -271,18 +270,19 @@ def _hosts(settings: Settings) -> list[str]:
 
 
 def _require_one_node(settings: Settings) -> None:
-    """A local store is a directory of one node. In a larger cluster, one replica on that node must own it."""
-    if settings.store.kind == "local" and settings.collector.replicas > 1:
+    """A store that nodes cannot share belongs to one. In a larger cluster, one replica on that node must own it."""
+    kind, store = settings.store.kind, check_store(settings.store)
+    if store.open_leases is None and settings.collector.replicas > 1:
         raise BadSettings(
-            f"collector.replicas: expected 1 with a local store, came {settings.collector.replicas}; set store.kind to "
+            f"collector.replicas: expected 1 with a {kind} store, got {settings.collector.replicas}; set store.kind to "
             "redis, where collectors have their leases"
         )
     nodes = _nodes()
     most = settings.serve.max_session_replicas or settings.serve.session_replicas
     pinned = settings.serve.session_resource and most == 1
-    if settings.store.kind == "local" and nodes > 1 and not pinned:
+    if not store.is_shared and nodes > 1 and not pinned:
         raise BadSettings(
-            f"store.kind: expected one node, since a local store is a directory of one, came {nodes}; set "
+            f"store.kind: expected one node, since a {kind} store is a directory of one, got {nodes}; set "
             "store.kind to redis, which several nodes share, or serve.session_replicas to 1 and serve.session_resource "
             "to a custom Ray resource that only the node with the directory has"
         )

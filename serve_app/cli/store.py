@@ -12,7 +12,7 @@ from serve_app.cli.console import print_note, progress
 if TYPE_CHECKING:
     from serve_app.settings import StoreSettings
 
-Place = "directory of a local store, or URL of a Redis"
+Place = "directory of a local store, URL of a Redis, or name of another kind of store"
 
 app = typer.Typer(no_args_is_help=True, help="Copy meshes between stores.")
 
@@ -37,7 +37,7 @@ def copy(
 
     Stop the service first. Each copy is compared with its source. Limits on meshes and archives do not apply here, and
     the state of notifications is not in the store. The other settings of `store`, such as password_file and
-    key_prefix, apply to a Redis.
+    key_prefix, apply to a Redis, and store.options to a kind of another package.
 
     \b
     Example:
@@ -67,6 +67,9 @@ def copy(
 def _settings_of(place: str, config: Path | None, settings: list[str] | None) -> "StoreSettings":
     """Settings of the store at this place."""
     from serve_app.settings import load
+    from serve_app.settings.kinds import STORES
 
+    if place in STORES.names():  # its place is in its options
+        return load(config, overrides(settings, kind=("store.kind", place))).store
     kind, name = ("redis", "store.url") if "://" in place else ("local", "store.path")
     return load(config, overrides(settings, kind=("store.kind", kind), place=(name, place))).store

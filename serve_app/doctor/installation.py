@@ -22,6 +22,7 @@ from serve_app.errors import BadSettings
 from serve_app.settings import Settings, sources
 from serve_app.settings import load as load_settings
 from serve_app.settings.access import serve_rules
+from serve_app.settings.kinds import STORES
 from serve_app.stores.opening import check_store
 from serve_app.stores.sqlite_file import FILE_NAME
 
@@ -141,12 +142,16 @@ def _machine(settings: Settings) -> Iterator[Finding]:
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
+    try:
+        check_store(settings.store)
+    except BadSettings as error:
+        is_redis = settings.store.kind == "redis"
+        yield Finding("store", "problem", str(error), "pip install 'tagae[redis]'" if is_redis else "correct store")
+        return
+    if settings.store.kind not in STORES.own:
+        yield Finding("store", "ok", f"of the kind {settings.store.kind}, from another package")
+        return
     if settings.store.kind == "redis":
-        try:
-            check_store(settings.store)
-        except BadSettings as error:
-            yield Finding("store", "problem", str(error), "pip install 'tagae[redis]'")
-            return
         from serve_app.doctor.redis import check_redis  # needs the client
 
         yield from check_redis(settings.store)

@@ -16,7 +16,7 @@ from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -34,6 +34,7 @@ from serve_app.net.redis_url import parse_redis_url
 from serve_app.settings.alerting import AlertSettings, NotifySettings
 from serve_app.settings.base import Location, MeshName, SettingsGroup
 from serve_app.settings.collector import CollectorSettings
+from serve_app.settings.kinds import STORES
 from serve_app.settings.links import LinkSettings
 from serve_app.settings.meshes import Priority, ServedMeshSettings
 from serve_app.settings.observability import LogSettings, TraceSettings
@@ -264,8 +265,13 @@ def _redis_url(url: str) -> str:
 class StoreSettings(SettingsGroup):
     """Where the state of meshes is stored."""
 
-    kind: Literal["local", "redis"] = Field(
-        "local", description="local: a directory on one node; redis: a Redis or Valkey, which several nodes can share"
+    kind: str = Field(
+        "local",
+        description="local: a directory on one node; redis: a Redis or Valkey, which several nodes can share; or a "
+        "kind that an installed package has",
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="options of a kind of another package; the settings below are those of ours"
     )
     path: Location = Field(default_factory=_state_directory, description="directory of the local store")
     url: Annotated[str, AfterValidator(_redis_url)] | None = Field(
@@ -291,6 +297,21 @@ class StoreSettings(SettingsGroup):
         ge=1,
         description="time without a write after which the Redis deletes a mesh with its archive; none: never",
     )
+
+    @field_validator("kind")
+    @classmethod
+    def _is_known(cls, kind: str) -> str:
+        return STORES.check_name(kind)
+
+    @field_validator("options")
+    @classmethod
+    def _are_of_the_kind(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        kind = info.data.get("kind")  # none if it is wrong
+        if kind in STORES.own and given:
+            raise ValueError(f"expected none with kind {kind}, whose settings are in store itself")
+        if kind is not None and kind not in STORES.own:
+            STORES.check_options(kind, given)
+        return given
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -536,7 +557,7 @@ def _describe(error: ErrorDetails, layers: list[Layer]) -> str:
         return f"{'.'.join(path)} (from {origin}): no such setting; expected one of {_names(_group(path))}"
     message = error["msg"].removeprefix("Value error, ")
     given = error["input"]
-    if path[-1] == "headers" and isinstance(given, Mapping):
+    if path[-1] in ("headers", "options") and isinstance(given, Mapping):
         given = list(given)  # a value may be a secret in the wrong place
     came = re.sub(r"//[^/\s'\"]*@", "//...@", repr(given))  # keep passwords out of logs
     return f"{'.'.join(path)} (from {origin}): {message}; came {came}"
