@@ -1,13 +1,14 @@
 """Settings of alerts: for all meshes, for one mesh, for some of its services; and who is notified."""
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from model.incidents.tracking import AlertPolicy
 from model.snapshot import Sensitivity, ServicePolicy
 from serve_app.api.schemas.base import MOST_REASON
 from serve_app.settings.base import AccessSettings, Address, Location, MeshName, ServiceId, ServicesId, SettingsGroup
+from serve_app.settings.kinds import RECEIVERS
 from serve_app.settings.links import LinkTemplate
 
 
@@ -111,6 +112,25 @@ class WebhookSettings(ReceiverSettings):
     )
 
 
+class ReceiverChoice(SettingsGroup):
+    """A receiver of events, of any kind."""
+
+    kind: str = Field(description="webhook, grafana, or a kind that an installed package has")
+    options: dict[str, Any] = Field(default_factory=dict, description="its settings, which depend on the kind")
+
+    @field_validator("kind")
+    @classmethod
+    def _is_known(cls, kind: str) -> str:
+        return RECEIVERS.check_name(kind)
+
+    @field_validator("options")
+    @classmethod
+    def _are_of_the_kind(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if "kind" in info.data:  # it is not if it is wrong
+            RECEIVERS.check_options(info.data["kind"], given)
+        return given
+
+
 class NotifySettings(SettingsGroup):
     """Who is notified of incidents, and how."""
 
@@ -120,6 +140,9 @@ class NotifySettings(SettingsGroup):
     webhooks: tuple[WebhookSettings, ...] = Field((), description="HTTP endpoints that receive incidents as JSON")
     grafana: ReceiverSettings | None = Field(
         None, description="a Grafana that shows incidents as annotations: its base URL, and a token in a file"
+    )
+    receivers: tuple[ReceiverChoice, ...] = Field(
+        (), description="receivers of any kind, also of other packages: kind and options"
     )
     notices: bool = Field(
         True, description="whether to send notices too, with the severity notice; they are no reason to wake someone"
@@ -144,7 +167,7 @@ class NotifySettings(SettingsGroup):
     @property
     def has_receivers(self) -> bool:
         """Whether anyone is notified."""
-        return bool(self.alertmanagers or self.webhooks or self.grafana)
+        return bool(self.alertmanagers or self.webhooks or self.grafana or self.receivers)
 
     @model_validator(mode="after")
     def _all_different(self) -> Self:

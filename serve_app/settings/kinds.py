@@ -119,7 +119,9 @@ class KindTable:
             )
         packages = sorted({_package(entry) for entry in entries})
         if len(packages) > 1:
-            raise ValueError(f"expected one package with the kind {name!r}, got {' and '.join(packages)}; uninstall one")
+            raise ValueError(
+                f"expected one package with the kind {name!r}, got {' and '.join(packages)}; uninstall one"
+            )
         return entries[0]
 
 

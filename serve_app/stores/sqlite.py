@@ -301,9 +301,7 @@ def _put_position(db: sqlite3.Connection, mesh: str, sequence: int) -> int:
 
 
 def _open(settings: StoreSettings, how: Opening) -> LocalStore:
-    return LocalStore(
-        settings.path, limit=how.limit, archive=how.archive, on_evicted=how.on_evicted, run=how.run
-    )
+    return LocalStore(settings.path, limit=how.limit, archive=how.archive, on_evicted=how.on_evicted, run=how.run)
 
 
 LOCAL = StoreKind(options=StoreSettings, open=_open)
