@@ -140,7 +140,7 @@ def test_files_in_the_settings_are_mounted(manifests: Manifests, monkeypatch: py
     named = [settings.serve.tokens_file, settings.store.password_file, settings.store.ca_file]
     for name, template in manifests.service_templates.items():
         folders = mounts(template["spec"]["containers"][0])
-        weights = [settings.model.weights, *settings.model.weights_by_mesh.values()]
+        weights = [settings.model.weights, *settings.weights_by_mesh.values()]
         ours = [*named, *(weights if name != "head" else [])]
         for file in (one for one in ours if one is not None):
             assert str(file.parent) in folders, file
