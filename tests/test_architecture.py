@@ -21,7 +21,7 @@ ABOVE = {"benchmarks", "tests"}  # no package imports them
 LATE = {("serve_app/cli/", "lab")}  # imports of a higher floor that a folder may have inside functions
 # Floors within serve_app, from the lowest up. A module imports only from its own package and from floors below.
 SERVE_APP = (
-    ("errors", "metrics", "toml", "worker_setup"),
+    ("errors", "metrics", "worker_setup"),
     ("access", "drawing", "net"),
     ("api",),
     ("settings",),

@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.text import Text
 
 from serve_app.errors import BadSettings
-from serve_app.toml import table_header, toml_key, toml_value
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with settings. Also: TAGAE_CONFIG.")
@@ -40,6 +39,7 @@ def show(config: ConfigFile = None, settings: Assignments = None) -> None:
       TAGAE_WINDOW_SIZE=60 tagae config show --set scorer.device=cpu > tagae.toml
     """
     from serve_app.settings import sources
+    from serve_app.settings.toml import table_header
 
     tables: dict[tuple[str, ...], list[Text]] = {}  # a table of TOML may begin only once
     for one in sources(config, overrides(settings)):
@@ -86,6 +86,8 @@ def _parse(assignment: str) -> tuple[str, Any]:
 
 
 def _line(name: str, value: Any, origin: str) -> Text:
+    from serve_app.settings.toml import toml_key, toml_value
+
     style = {"default": "dim"}.get(origin, "green")
     if value is None:
         return Text(f"# {name} is not set", style)

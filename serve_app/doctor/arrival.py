@@ -8,7 +8,7 @@ from serve_app.collect.prometheus.remarks import CONTAINERS, MESH, Remark
 from serve_app.collect.prometheus.survey import Survey
 from serve_app.doctor.installation import Finding
 from serve_app.settings import CollectorSettings
-from serve_app.toml import table_header
+from serve_app.settings.toml import table_header
 
 MOST_NAMED = 5
 ORDER = ("scrapes", "newest sample", "lag", "clusters", "replicas", "match")

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from serve_app.errors import BadSettings
 from serve_app.settings.source import SourceSettings
-from serve_app.toml import table_header
+from serve_app.settings.toml import table_header
 
 TABLE = "meshes"  # the new one, and the former ones inside their groups
 SOURCE = "collector"
@@ -56,7 +56,7 @@ class MovedTables:
     moved: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
     def as_written(self, path: Path) -> Path:
-        """Return the path of a setting as it is written in this source."""
+        """Return the path of a setting as this source has it."""
         if path[:1] != (TABLE,) or len(path) < 2:
             return path
         for group, meshes in self.moved.items():
@@ -124,7 +124,7 @@ def find_former_tables(sources: Mapping[str, MovedTables]) -> list[FormerTable]:
 
 
 def _line(path: Path, origin: str) -> str:
-    """A table as it is written in a source."""
+    """The name of a table in a source."""
     if origin == "environment":
         return f"TAGAE_{'__'.join(path).upper()}__*"
     return table_header(path) if origin == "file" else f"{'.'.join(path)}.*"

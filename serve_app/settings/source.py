@@ -166,7 +166,7 @@ class SourceSettings(AccessSettings):
 
     @model_validator(mode="after")
     def _is_read_from_prometheus(self) -> Self:
-        if self.prometheus is None and (given := self._given()):
+        if self.prometheus is None and (given := self._source_settings()):
             raise ValueError(f"expected prometheus too with {', '.join(given)}, got none; without it a mesh is pushed")
         return self
 
@@ -201,7 +201,7 @@ class SourceSettings(AccessSettings):
             raise ValueError("generic: expected queries if and only if source = generic")
         return self
 
-    def _given(self) -> list[str]:
+    def _source_settings(self) -> list[str]:
         """The settings of a source that differ from their defaults."""
         fields = SourceSettings.model_fields.items()
         return [name for name, one in fields if getattr(self, name) != one.get_default(call_default_factory=True)]

@@ -24,7 +24,7 @@ from serve_app.pipeline import Mesh, advance, options
 from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import Settings, sources
 from serve_app.settings import load as load_settings
-from serve_app.toml import toml_value
+from serve_app.settings.toml import toml_value
 from tests.serve_app.running import Service, list_meshes
 from tests.timing import PATIENCE_SECONDS
 

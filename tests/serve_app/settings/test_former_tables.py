@@ -17,7 +17,7 @@ from serve_app.doctor.installation import check_installation
 from serve_app.errors import BadSettings
 from serve_app.settings import MeshSettings, ServiceSettings, Settings, former_tables, load, sources
 from serve_app.settings.former import FIELDS
-from serve_app.toml import toml_value
+from serve_app.settings.toml import toml_value
 
 OAUTH2 = {"token_url": "https://login.example/token", "client_id": "a", "client_secret_file": "/run/secrets/oauth2"}
 QUERY = {"requests": {"promql": "sum(a)"}}
