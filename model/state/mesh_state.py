@@ -247,8 +247,8 @@ def observe(
         calls = arriving[state.edge_index].any(axis=0)
         node_filters = follow_levels(state.node_filters, node_filters, node, arriving, NODE_CHANNELS)
         edge_filters = follow_levels(state.edge_filters, edge_filters, edge, calls, EDGE_CHANNELS)
-    if state.memory.settled:
-        over, edge_over = exposures(state.memory.has_settled_change(state.node_ids), late, state.edge_index)
+    if state.memory.expiring_changes:
+        over, edge_over = exposures(state.memory.has_expiring_change(state.node_ids), late, state.edge_index)
         kept = alerted | find_worse(node, NODE_CHANNELS)
         source, destination = state.edge_index
         # The calls to a service follow its own metrics. The calls of a single caller are fewer, and vary more.

@@ -448,21 +448,21 @@ class Settings(BaseSettings):
         )
 
 
-class _FormerTable(BaseModel):
-    """What :mod:`serve_app.settings.former` moves. Nothing is validated with it; it says which variables are JSON."""
+class _WithMeshes(BaseModel):
+    """A former table, as :mod:`serve_app.settings.former` moves it. It only says which variables are JSON."""
 
     meshes: dict[MeshName, MeshSettings]
 
 
-class _FormerModel(ModelSettings, _FormerTable):
+class _FormerModel(ModelSettings, _WithMeshes):
     pass
 
 
-class _FormerAlert(AlertSettings, _FormerTable):
+class _FormerAlert(AlertSettings, _WithMeshes):
     pass
 
 
-class _FormerCollector(CollectorSettings, _FormerTable):
+class _FormerCollector(CollectorSettings, _WithMeshes):
     pass
 
 

@@ -238,7 +238,7 @@ def test_traffic_from_outside_is_stored_with_its_week() -> None:
 
 
 def test_what_is_true_of_one_snapshot_only_is_not_stored() -> None:
-    memory = replace(MEMORY, lost=("20260101T000000Z-gone",), settled=frozenset({"shop/cart"}))
+    memory = replace(MEMORY, lost=("20260101T000000Z-gone",), expiring_changes=frozenset({"shop/cart"}))
     assert unpack_state(pack_state(replace(full_state(), memory=memory))).memory == MEMORY
     assert unpack_step(pack_step(memory, None, snapshots=3), MEMORY) == (MEMORY, None)
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from serve_app.alerts.alert import MeshAlerts
+from serve_app.alerts.delivery import receivers
 from serve_app.alerts.links import LEAD, Links, LinkSubject, incident_subject
-from serve_app.alerts.notifier import receivers
 from serve_app.alerts.slack import slack_message
 from serve_app.alerts.transitions import transition
 from serve_app.errors import BadSettings
