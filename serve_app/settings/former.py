@@ -23,6 +23,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {  # of the former tables, by group
 }
 
 MOST_NAMED = 3  # meshes in a hint
+ONE = "; all lines of a mesh go into one table"  # as TOML refuses a second one
 
 Path = tuple[str, ...]
 
@@ -111,15 +112,16 @@ def find_former_tables(sources: Mapping[str, MovedTables]) -> list[FormerTable]:
     """Return the former tables in use, by the sources of settings that have them."""
     found = []
     for group in FIELDS:
+        used = [origin for origin, tables in sources.items() if group in tables.moved]
         lines = [
             f"{_line((TABLE, mesh), origin)} in place of {_line((group, TABLE, mesh), origin)}"
-            for origin, tables in sources.items()
-            for mesh in tables.moved.get(group, ())
+            for origin in used
+            for mesh in sources[origin].moved[group]
         ]
         more = len(lines) - MOST_NAMED
-        if lines:
+        if used:
             written = ", ".join(lines[:MOST_NAMED]) + (f", and {more} more" if more > 0 else "")
-            found.append(FormerTable(f"{group}.{TABLE}", f"write {written}"))
+            found.append(FormerTable(f"{group}.{TABLE}", f"write {written}{ONE if 'file' in used else ''}"))
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from serve_app.app import Arguments
+from serve_app.app import Arguments, build
 from serve_app.cli import app
 from serve_app.cli.configure import overrides
 from serve_app.doctor.installation import check_installation
@@ -232,7 +232,7 @@ def test_there_is_one_hint_for_each_former_table(tmp_path: Path, monkeypatch: py
     assert (collector.name, model.name, alert.name) == ("collector.meshes", "model.meshes", "alert.meshes")
     assert collector.remedy == (
         'write [meshes.a] in place of [collector.meshes.a], [meshes."b.c"] in place of [collector.meshes."b.c"], '
-        "[meshes.d] in place of [collector.meshes.d], and 2 more"
+        "[meshes.d] in place of [collector.meshes.d], and 2 more; all lines of a mesh go into one table"
     )
     assert model.remedy == "write TAGAE_MESHES__SHOP__* in place of TAGAE_MODEL__MESHES__SHOP__*"
     assert alert.remedy == "write meshes.shop.* in place of alert.meshes.shop.*"
@@ -265,8 +265,27 @@ def test_the_log_has_the_hints_at_the_start(
         CliRunner().invoke(app, [command, "--config", str(file)])
     (message,) = [one.getMessage() for one in caplog.records if "former" in one.getMessage()]
     assert message == (
-        "collector.meshes: a former name, which still works; write [meshes.shop] in place of [collector.meshes.shop]"
+        "collector.meshes: a former name, which still works; write [meshes.shop] in place of [collector.meshes.shop]; "
+        "all lines of a mesh go into one table"
     )
+
+
+def test_the_log_has_the_hints_of_the_args_of_ray(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: Settings) -> None:
+        raise BadSettings("not in this test")
+
+    monkeypatch.setattr("serve_app.app.logs.install", lambda: None)
+    monkeypatch.setattr("serve_app.app.local.connect", refuse)
+    with caplog.at_level(logging.WARNING), pytest.raises(BadSettings, match="not in this test"):
+        build(
+            Arguments(**{"collector.meshes.shop.prometheus": "http://p", "alert.meshes.pay.entry_points": ["pay/web"]})
+        )
+    assert [one.getMessage() for one in caplog.records if "former" in one.getMessage()] == [
+        "collector.meshes: a former name, which still works; write meshes.shop.* in place of collector.meshes.shop.*",
+        "alert.meshes: a former name, which still works; write meshes.pay.* in place of alert.meshes.pay.*",
+    ]
 
 
 def test_alerts_change_while_running_by_their_former_field() -> None:
