@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import ray
+from pydantic import PrivateAttr
 from ray import serve
 from ray.serve import Application, Deployment
 from ray.serve.config import BackpressureConfig, RequestRouterConfig
@@ -26,7 +27,7 @@ from serve_app.errors import BadSettings, NoCapacity
 from serve_app.observability.traces import check_traces
 from serve_app.runtime import local, logs
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
-from serve_app.settings import ServeSettings, Settings
+from serve_app.settings import FormerTable, ServeSettings, Settings, former_tables
 from serve_app.settings.access import serve_rules
 from serve_app.stores.opening import check_store
 
@@ -49,8 +50,16 @@ STICKY = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
 class Arguments(Settings):
     """The settings as Ray's command line gives them: dotted names (``scorer.num_replicas=4``) or nested values."""
 
+    _given: dict[str, Any] = PrivateAttr(default_factory=dict)
+
     def __init__(self, **values: Any) -> None:
-        super().__init__(**nest(values))
+        given = nest(values)
+        super().__init__(**given)
+        self._given = given
+
+    def former_tables(self) -> list[FormerTable]:
+        """The former tables of meshes that these settings use."""
+        return former_tables(overrides=self._given)
 
 
 def build(args: Arguments) -> Application:
@@ -58,6 +67,8 @@ def build(args: Arguments) -> Application:
     logs.install()
     settings = Settings.model_construct(**dict(args))
     _choose_log(settings)
+    for former in args.former_tables():
+        log.warning(former)
     local.connect(settings)
     return application(settings)
 
@@ -100,7 +111,7 @@ def application(settings: Settings) -> Application:
         request_router_config=RequestRouterConfig(request_router_class=STICKY),
     ).bind(settings, scorer, meta, trainer, notifier)
     collector = None
-    if settings.collector.meshes:
+    if settings.collected:
         collector = _light(
             Collector, num_replicas=settings.collector.replicas, max_ongoing_requests=front.max_ongoing_requests
         ).bind(settings, session)
@@ -135,7 +146,7 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
     """
     logs.install()
     _choose_log(settings)
-    for refusal in load_weights(settings.model.weights, settings.model.weights_by_mesh).refused:
+    for refusal in load_weights(settings.model.weights, settings.weights_by_mesh).refused:
         log.error(refusal)  # here, since the logs of replicas are in files
     front = settings.serve
     require_protection(serve_rules(settings), [front.host])  # before anything starts

@@ -41,23 +41,23 @@ class Collector:
     waits for its own Prometheus only. A second loop watches the Events of its cluster if the settings name one.
 
     Args:
-        settings: its ``collector``, its ``store`` for the leases, and ``serve.deadline_seconds`` for a push.
+        settings: ``meshes``, ``collector``, ``store`` for the leases, and ``serve.deadline_seconds`` for a push.
         sessions: handle of the sessions.
     """
 
     def __init__(self, settings: Settings, sessions: Handle[MeshSession]) -> None:
         start_reporting(settings, "collector")
         connect(sessions)
-        collector = settings.collector
+        collected = settings.collected
         self._deadline_seconds = settings.serve.deadline_seconds
         self._sessions = sessions
         self._watches = {
             name: EventWatch(name, mesh.kubernetes.endpoint(mesh.kubernetes.url), mesh.kubernetes.namespace)
-            for name, mesh in collector.meshes.items()
+            for name, mesh in collected.items()
             if mesh.kubernetes
         }
-        self._ownership = Ownership(collector.meshes, open_leases(settings.store), self._note)
-        self._loops = {name: self._loop(name, mesh, collector) for name, mesh in collector.meshes.items()}
+        self._ownership = Ownership(collected, open_leases(settings.store), self._note)
+        self._loops = {name: self._loop(name, mesh, settings.collector) for name, mesh in collected.items()}
         self._tasks: set[asyncio.Task[None]] = set()
         self._counts, self._instruments = RequestCounts(settings.sla), RayInstruments()
 

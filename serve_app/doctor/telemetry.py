@@ -164,7 +164,7 @@ def check_telemetry(
         kinds, jobs = source.kinds, None if poll.snapshot else source.jobs(at)
     finally:
         source.close()
-    address = mesh.prometheus
+    address = mesh.prometheus_url
     findings = (
         *_connection(poll, mesh, kinds),
         *_jobs(jobs),
@@ -286,7 +286,7 @@ def _rules(poll: Poll, kinds: Sequence[str], mesh: MeshSettings, collector: Coll
 
 
 def _connection(poll: Poll, mesh: MeshSettings, kinds: Sequence[str]) -> Iterator[Finding]:
-    address = mesh.prometheus.partition("?")[0]  # its parameters may hold a secret
+    address = mesh.prometheus_url.partition("?")[0]  # its parameters may hold a secret
     if poll.snapshot is None:
         yield Finding("mesh", "problem", poll.why, _remedy(poll, address))
     else:

@@ -87,10 +87,8 @@ def service(weights: Path, other_weights: Path, tmp_path_factory: pytest.TempPat
     from serve_app.app import start, stop
 
     settings = Settings(
-        model={
-            "weights": weights,
-            "meshes": {f"own-{place}": {"weights": other_weights} for place in ("session", "replicas")},
-        },
+        model={"weights": weights},
+        meshes={f"own-{place}": {"weights": other_weights} for place in ("session", "replicas")},
         scorer={"device": "cpu", "num_replicas": 2},
         partition={"max_services": 40},
         serve={"port": 0, "ingress_replicas": 1},  # its counters belong to one process
