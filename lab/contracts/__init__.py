@@ -5,4 +5,4 @@ They need pytest, which a package of another kind has for its own tests.
 
 import pytest
 
-pytest.register_assert_rewrite("lab.contracts.stores", "lab.contracts.store_content")
+pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in ("receivers", "sources", "store_content", "stores")))

@@ -202,7 +202,7 @@ class StoreContract:
 
     @pytest.mark.parametrize("name", ["", "A", "-a", "a-", "a/b", "..", "a b", "é", "a" * 64, "a\n"])
     def test_bad_names_are_refused_everywhere(self, store: StateStore, name: str) -> None:
-        calls = [
+        calls: list[Callable[[], object]] = [
             lambda: store.load(name),
             lambda: append(store, 1, mesh=name),
             lambda: store.replace(name, b"", revision=0),

@@ -18,7 +18,9 @@ PrometheusUrl = Annotated[
 Collected = Annotated[
     str | None,
     typer.Option(
-        "--mesh", metavar="NAME", help="A mesh of the settings that has a Prometheus (meshes.NAME.prometheus)."
+        "--mesh",
+        metavar="NAME",
+        help="A mesh of the settings that is collected (meshes.NAME.prometheus, or a source of another package).",
     ),
 ]
 

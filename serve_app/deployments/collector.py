@@ -14,8 +14,8 @@ from model.snapshot import MeshSnapshot
 from serve_app.api.codec import pack_snapshot
 from serve_app.collect.kubernetes.watch import EventWatch, WatchState
 from serve_app.collect.loop import CollectorState, MeshCollector, Push, poll_schedule
+from serve_app.collect.opening import OpenedSource, open_source
 from serve_app.collect.ownership import Ownership
-from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.deployments.session.queries import VerdictQuery
 from serve_app.deployments.sla.counts import REPORT_SECONDS, RequestCounts, has_time, outcome_of
 from serve_app.deployments.sla.levels import SESSION
@@ -96,7 +96,7 @@ class Collector:
         return watch.state if watch else None
 
     def _loop(self, name: str, mesh: MeshSettings, collector: CollectorSettings) -> MeshCollector:
-        source = MeshSource(mesh, collector)
+        source = open_source(mesh, collector)
         return MeshCollector(
             name,
             source,
@@ -105,7 +105,7 @@ class Collector:
             lambda: self._ownership.is_owner(name),
         )
 
-    def _push_of(self, mesh: str, source: MeshSource) -> Push:
+    def _push_of(self, mesh: str, source: OpenedSource) -> Push:
         session, watch = with_session(self._sessions, mesh), self._watches.get(mesh)
 
         async def push(snapshot: MeshSnapshot) -> None:

@@ -64,6 +64,10 @@ class KindTable:
         """Names of all kinds, ours first."""
         return [*self.own, *sorted({entry.name for entry in entry_points(group=self.group)} - self.own.keys())]
 
+    def load_own(self, name: str) -> Any:
+        """Return what the table names for one of our kinds."""
+        return EntryPoint(name, self.own[name], self.group).load()
+
     def check_name(self, name: str) -> str:
         """Return the name of a kind. A kind of another package is imported, to see that it works.
 
@@ -142,6 +146,28 @@ STORES = KindTable(
     {
         "local": "serve_app.stores.sqlite:LOCAL",
         "redis": "serve_app.stores.redis_kind:REDIS",
+    },
+)
+# Our sources are dialects of Prometheus, in the order in which they are looked for. Kuma, Consul and Cilium export
+# Envoy's own metrics too, so they come before it. Ingress controllers come last: they stand in front of a mesh of
+# another kind, or alone.
+_DIALECTS = "serve_app.collect.prometheus.dialects"
+SOURCES = KindTable(
+    "meshes.NAME.source",
+    "tagae.sources",
+    {
+        "istio-ambient": f"{_DIALECTS}.istio:istio_ambient",
+        "istio": f"{_DIALECTS}.istio:istio",
+        "opentelemetry": f"{_DIALECTS}.opentelemetry:opentelemetry",
+        "linkerd": f"{_DIALECTS}.linkerd:linkerd",
+        "kuma": f"{_DIALECTS}.kuma:kuma",
+        "consul": f"{_DIALECTS}.consul:consul",
+        "hubble": f"{_DIALECTS}.hubble:hubble",
+        "envoy": f"{_DIALECTS}.envoy:envoy",
+        "opentelemetry-http": f"{_DIALECTS}.opentelemetry_http:opentelemetry_http",
+        "span-metrics": f"{_DIALECTS}.span_metrics:span_metrics",
+        "nginx-ingress": f"{_DIALECTS}.nginx_ingress:nginx_ingress",
+        "traefik": f"{_DIALECTS}.traefik:traefik",
     },
 )
 RECEIVERS = KindTable(

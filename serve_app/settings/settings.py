@@ -427,8 +427,8 @@ class Settings(BaseSettings):
 
     @property
     def collected(self) -> dict[str, MeshSettings]:
-        """The meshes whose Prometheus is polled, by name. Clients push the snapshots of all others."""
-        return {name: mesh for name, mesh in self.meshes.items() if mesh.prometheus is not None}
+        """The meshes that are polled, by name. Clients push the snapshots of all others."""
+        return {name: mesh for name, mesh in self.meshes.items() if mesh.is_collected}
 
     @property
     def weights_by_mesh(self) -> dict[str, Path]:
@@ -636,7 +636,7 @@ def _describe(error: ErrorDetails, layers: list[Layer]) -> str:
         return f"{subject}: no such setting; expected one of {_names(_group(path))}"
     message = error["msg"].removeprefix("Value error, ")
     given = error["input"]
-    if path[-1] in ("headers", "options") and isinstance(given, Mapping):
+    if path[-1] in ("headers", "options", "source_options") and isinstance(given, Mapping):
         given = list(given)  # a value may be a secret in the wrong place
     came = re.sub(r"//[^/\s'\"]*@", "//...@", repr(given))  # keep passwords out of logs
     return f"{subject}: {message}; came {came}"

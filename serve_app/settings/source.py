@@ -1,11 +1,12 @@
 """Settings of the source of a mesh: its Prometheus, and what to read there."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from serve_app.settings.base import AccessSettings, Address, Location, ServiceId, SettingsGroup
+from serve_app.settings.kinds import SOURCES
 from serve_app.settings.roles import Role
 
 LabelName = Annotated[str, Field(pattern="^[a-zA-Z_][a-zA-Z0-9_]*$")]
@@ -15,30 +16,19 @@ LabelValues = Annotated[
     BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
 ]
 
-SourceName = Literal[
-    "auto",
-    "istio",
-    "istio-ambient",
-    "opentelemetry",
-    "linkerd",
-    "kuma",
-    "consul",
-    "hubble",
-    "envoy",
-    "opentelemetry-http",
-    "span-metrics",
-    "nginx-ingress",
-    "traefik",
-    "generic",
-]
+AUTO, GENERIC = "auto", "generic"
 
 
 def _known_sources(given: object) -> object:
     """Refuse unknown names in one sentence: the types alone would list every name twice."""
-    names = get_args(SourceName)
-    unknown = [one for one in (given if isinstance(given, list | tuple) else [given]) if one not in names]
-    if unknown:
-        raise ValueError(f"expected {', '.join(names)}, or a list of them, got {unknown[0]!r}")
+    names = (AUTO, *SOURCES.own, GENERIC)
+    for one in given if isinstance(given, list | tuple) else [given]:
+        if one in names:
+            continue
+        others = [name for name in SOURCES.names() if name not in names]
+        if one not in others:
+            raise ValueError(f"expected {', '.join((*names, *others))}, or a list of them, got {one!r}")
+        SOURCES.check_name(str(one))
     return given
 
 
@@ -120,10 +110,14 @@ class SourceSettings(AccessSettings):
     kubernetes: KubernetesSettings | None = Field(
         None, description="API server for Events; none: no Events; {}: the cluster of the pod"
     )
-    source: Annotated[SourceName | tuple[SourceName, ...], BeforeValidator(_known_sources)] = Field(
+    source: Annotated[str | tuple[str, ...], BeforeValidator(_known_sources)] = Field(
         "auto",
         description="kind of mesh, or several: an ingress controller in front, a service graph beside span metrics. "
-        "What two of them measure is read from the first, but from an ingress controller last",
+        "What two of them measure is read from the first, but from an ingress controller last. Or a kind that an "
+        "installed package has, in place of a Prometheus",
+    )
+    source_options: dict[str, Any] = Field(
+        default_factory=dict, description="options of a source of another package, which depend on its kind"
     )
     generic: GenericSettings | None = Field(None, description="queries for source = generic")
     match: dict[LabelName, LabelValues] = Field(
@@ -160,13 +154,42 @@ class SourceSettings(AccessSettings):
         return self.prometheus
 
     @property
-    def sources(self) -> tuple[SourceName, ...]:
+    def sources(self) -> tuple[str, ...]:
         """All kinds of mesh in the order of the settings."""
         return (self.source,) if isinstance(self.source, str) else self.source
 
+    @property
+    def other_source(self) -> str | None:
+        """The kind of source, if another package reads the mesh; None: it is read from a Prometheus, or pushed."""
+        (first, *_) = self.sources or (AUTO,)
+        return None if first in (AUTO, GENERIC, *SOURCES.own) else first
+
+    @property
+    def is_collected(self) -> bool:
+        """Whether the collector polls the mesh. If not, clients push its snapshots."""
+        return self.prometheus is not None or self.other_source is not None
+
+    @field_validator("source_options")
+    @classmethod
+    def _are_of_the_kind(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        kind = info.data.get("source", AUTO)
+        if isinstance(kind, str) and kind not in (AUTO, GENERIC, *SOURCES.own):
+            SOURCES.check_options(kind, given)
+        elif given:
+            raise ValueError("expected none, which are for a source of another package")
+        return given
+
     @model_validator(mode="after")
     def _is_read_from_prometheus(self) -> Self:
-        if self.prometheus is None and (given := self._source_settings()):
+        given = self._source_settings()
+        if self.other_source is not None:
+            own = [name for name in given if name not in ("source", "source_options", "kubernetes")]
+            if own or len(self.sources) > 1:
+                raise ValueError(
+                    f"source: expected {self.other_source} alone, which is not read from a Prometheus, got "
+                    f"{', '.join(own or self.sources)} too; remove it"
+                )
+        elif self.prometheus is None and given:
             raise ValueError(f"expected prometheus too with {', '.join(given)}, got none; without it a mesh is pushed")
         return self
 
@@ -176,7 +199,7 @@ class SourceSettings(AccessSettings):
             raise ValueError('source: expected at least one, got none; use "auto" to look for them')
         if len(set(self.sources)) < len(self.sources):
             raise ValueError(f"source: expected each once, got {', '.join(self.sources)}")
-        if "auto" in self.sources and len(self.sources) > 1:
+        if AUTO in self.sources and len(self.sources) > 1:
             raise ValueError('source: expected "auto" alone, because it looks for all sources; remove it or the others')
         if {"istio", "istio-ambient"} <= set(self.sources):
             raise ValueError("source: expected istio or istio-ambient, which read the same metrics, got both")
@@ -197,7 +220,7 @@ class SourceSettings(AccessSettings):
 
     @model_validator(mode="after")
     def _generic_has_queries(self) -> Self:
-        if ("generic" in self.sources) != (self.generic is not None):
+        if (GENERIC in self.sources) != (self.generic is not None):
             raise ValueError("generic: expected queries if and only if source = generic")
         return self
 
