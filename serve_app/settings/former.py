@@ -17,7 +17,7 @@ from serve_app.settings.toml import table_header
 TABLE = "meshes"  # the new one, and the former ones inside their groups
 SOURCE = "collector"
 FIELDS: Mapping[str, tuple[str, ...]] = {  # of the former tables, by group
-    SOURCE: tuple(SourceSettings.model_fields),
+    SOURCE: tuple(name for name in SourceSettings.model_fields if name != "source_options"),  # which is newer
     "model": ("weights",),
     "alert": ("services", "entry_points"),
 }

@@ -1,7 +1,7 @@
 """The three kinds of this package fulfil TAGAE's contracts."""
 
-import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -9,10 +9,12 @@ import pytest
 from lab.contracts.receivers import ReceiverContract
 from lab.contracts.sources import SourceContract
 from lab.contracts.stores import StoreContract
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from model.snapshot import MeshSnapshot
+from serve_app.api.codec import encode_snapshot
 from serve_app.settings import MeshSettings, StoreSettings
 from serve_app.settings.alerting import ReceiverChoice
-
-START = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
 
 
 class TestStore(StoreContract):
@@ -29,19 +31,21 @@ class TestStore(StoreContract):
 
 class TestSource(SourceContract):
     @pytest.fixture
-    def instants(self) -> list[datetime]:
-        return [START + timedelta(seconds=15 * number) for number in range(4)]
+    def snapshots(self) -> list[MeshSnapshot]:
+        return list(islice(Simulator(MeshSpec(services=20, calls_per_service=2)).snapshots(), 4))
+
+    @pytest.fixture
+    def instants(self, snapshots: list[MeshSnapshot]) -> list[datetime]:
+        return [snapshot.observed_at for snapshot in snapshots]
 
     @pytest.fixture
     def empty(self, instants: list[datetime]) -> datetime:
         return instants[-1] + timedelta(hours=1)
 
     @pytest.fixture
-    def mesh(self, tmp_path: Path, instants: list[datetime]) -> MeshSettings:
-        for number, at in enumerate(instants):
-            service = {"id": "shop/cart", "request_rate": 10.0 + number, "error_rate": 0.01}
-            document = {"observed_at": at.isoformat(), "services": [service], "calls": []}
-            (tmp_path / f"{at.timestamp():.0f}.json").write_text(json.dumps(document))
+    def mesh(self, tmp_path: Path, snapshots: list[MeshSnapshot]) -> MeshSettings:
+        for snapshot in snapshots:
+            (tmp_path / f"{snapshot.observed_at.timestamp():.0f}.json").write_bytes(encode_snapshot(snapshot))
         return MeshSettings(source="files", source_options={"folder": str(tmp_path)})
 
 
