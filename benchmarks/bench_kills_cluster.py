@@ -280,8 +280,8 @@ def run_campaign(folder: Path, kills: int, seconds: float, seed: int) -> tuple[l
             "scorer": {"device": "cpu", "place": "replicas", "num_replicas": WANTED["scorer"]},
             "archive": {"keep_days": KEEP_DAYS},
             "notify": {"webhooks": [{"url": url_of(receiver)}]},
+            "meshes": {COLLECTED: {"prometheus": url_of(prometheus)}},
             "collector": {
-                "meshes": {COLLECTED: {"prometheus": url_of(prometheus)}},
                 "replicas": WANTED["collector"],
                 "interval_seconds": COLLECT_SECONDS,
                 "behind_seconds": COLLECT_SECONDS,

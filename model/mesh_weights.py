@@ -62,7 +62,7 @@ def load_weights(default: Path | None, by_mesh: Mapping[str, Path], device: torc
         try:
             found = by_file.get(path) or load(path, device)
         except IncompatibleWeights as error:
-            refused.append(f"model.meshes.{mesh}.weights: refused, and the weights of other meshes are in use: {error}")
+            refused.append(f"meshes.{mesh}.weights: refused, and the weights of other meshes are in use: {error}")
         else:
             by_file[path] = loaded[mesh] = by_digest.setdefault(found.digest, found)
     return Weights(shared, loaded, tuple(refused))

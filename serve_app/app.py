@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import ray
+from pydantic import PrivateAttr
 from ray import serve
 from ray.serve import Application, Deployment
 from ray.serve.config import BackpressureConfig, RequestRouterConfig
@@ -26,7 +27,7 @@ from serve_app.errors import BadSettings, NoCapacity
 from serve_app.observability.traces import check_traces
 from serve_app.runtime import local, logs
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
-from serve_app.settings import ServeSettings, Settings
+from serve_app.settings import FormerTable, ServeSettings, Settings, former_tables
 from serve_app.settings.access import serve_rules
 from serve_app.stores.opening import check_store
 
@@ -49,8 +50,16 @@ STICKY = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
 class Arguments(Settings):
     """The settings as Ray's command line gives them: dotted names (``scorer.num_replicas=4``) or nested values."""
 
+    _given: dict[str, Any] = PrivateAttr(default_factory=dict)
+
     def __init__(self, **values: Any) -> None:
-        super().__init__(**nest(values))
+        given = nest(values)
+        super().__init__(**given)
+        self._given = given
+
+    def former_tables(self) -> list[FormerTable]:
+        """The former tables of meshes that these settings use."""
+        return former_tables(overrides=self._given)
 
 
 def build(args: Arguments) -> Application:
@@ -58,6 +67,8 @@ def build(args: Arguments) -> Application:
     logs.install()
     settings = Settings.model_construct(**dict(args))
     _choose_log(settings)
+    for former in args.former_tables():
+        log.warning(former)
     local.connect(settings)
     return application(settings)
 
@@ -71,7 +82,6 @@ def application(settings: Settings) -> Application:
             could connect to it without a login.
     """
     _require_one_node(settings)
-    check_store(settings.store)
     check_traces(settings.traces)
     require_protection(serve_rules(settings), _hosts(settings), nodes=_nodes())
     front = settings.serve
@@ -101,7 +111,7 @@ def application(settings: Settings) -> Application:
         request_router_config=RequestRouterConfig(request_router_class=STICKY),
     ).bind(settings, scorer, meta, trainer, notifier)
     collector = None
-    if settings.collector.meshes:
+    if settings.collected:
         collector = _light(
             Collector, num_replicas=settings.collector.replicas, max_ongoing_requests=front.max_ongoing_requests
         ).bind(settings, session)
@@ -136,7 +146,7 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
     """
     logs.install()
     _choose_log(settings)
-    for refusal in load_weights(settings.model.weights, settings.model.weights_by_mesh).refused:
+    for refusal in load_weights(settings.model.weights, settings.weights_by_mesh).refused:
         log.error(refusal)  # here, since the logs of replicas are in files
     front = settings.serve
     require_protection(serve_rules(settings), [front.host])  # before anything starts
@@ -271,18 +281,19 @@ def _hosts(settings: Settings) -> list[str]:
 
 
 def _require_one_node(settings: Settings) -> None:
-    """A local store is a directory of one node. In a larger cluster, one replica on that node must own it."""
-    if settings.store.kind == "local" and settings.collector.replicas > 1:
+    """A store that nodes cannot share belongs to one. In a larger cluster, one replica on that node must own it."""
+    kind, store = settings.store.kind, check_store(settings.store)
+    if store.open_leases is None and settings.collector.replicas > 1:
         raise BadSettings(
-            f"collector.replicas: expected 1 with a local store, came {settings.collector.replicas}; set store.kind to "
+            f"collector.replicas: expected 1 with a {kind} store, got {settings.collector.replicas}; set store.kind to "
             "redis, where collectors have their leases"
         )
     nodes = _nodes()
     most = settings.serve.max_session_replicas or settings.serve.session_replicas
     pinned = settings.serve.session_resource and most == 1
-    if settings.store.kind == "local" and nodes > 1 and not pinned:
+    if not store.is_shared and nodes > 1 and not pinned:
         raise BadSettings(
-            f"store.kind: expected one node, since a local store is a directory of one, came {nodes}; set "
+            f"store.kind: expected one node, since a {kind} store is a directory of one, got {nodes}; set "
             "store.kind to redis, which several nodes share, or serve.session_replicas to 1 and serve.session_resource "
             "to a custom Ray resource that only the node with the directory has"
         )

@@ -103,8 +103,8 @@ def options(settings: Settings, mesh: str = "") -> Options:
         policy,
         adapt.enabled,
         adapt.every_snapshots,
-        alert.policies(mesh),
-        alert.entry_points(mesh),
+        settings.mesh(mesh).policies,
+        frozenset(settings.mesh(mesh).entry_points),
     )
 
 

@@ -51,7 +51,7 @@ DOORS = {  # modules of each room of the deployments that others may import
     "sla": {"counts", "levels"},
 }
 # The same within lab.
-LAB = (("simulator", "contenders", "evaluation"), ("training", "demo"), ("comparison",))
+LAB = (("simulator", "contenders", "contracts", "evaluation"), ("training", "demo"), ("comparison",))
 DEMO = "lab/demo/remote_control.py"  # an application beside the service
 HTTP = ("serve_app/deployments/gate/", "serve_app/deployments/http/", DEMO)
 ROOMS = {  # allowed imports; a folder ends with a slash
@@ -86,6 +86,7 @@ ROOMS = {  # allowed imports; a folder ends with a slash
         "serve_app/api/codec/columns.py",
         "serve_app/web/assets.py",  # for its Brotli
     ),
+    "pytest": ("lab/contracts/",),
     "pynvml": ("serve_app/deployments/scoring/gpu.py",),
     "pymetis": ("partitioning/",),
     "redis": ("serve_app/stores/", "serve_app/doctor/redis.py"),
@@ -299,6 +300,7 @@ def test_no_module_breaks_a_rule(rule: Callable[[str, ast.Module], Found]) -> No
         (names_of_what_ray_keeps_to_itself, "serve_app/app.py", "import sys\nsys.modules['ray._private.worker']"),
         (names_of_what_ray_keeps_to_itself, "serve_app/app.py", "import ray\nray._private.state"),
         (imports_out_of_room, "partitioning/plan.py", "from torch import Tensor"),
+        (imports_out_of_room, "serve_app/stores/base.py", "import pytest"),
         (imports_of_pyg_at_module_level, "model/x.py", "from torch_geometric.data import Data"),
         (reads_of_the_environment, "model/x.py", "import os\nx = os.environ['X']"),
         (unsafe_calls, "model/x.py", "x = torch.load(path)"),

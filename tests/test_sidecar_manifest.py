@@ -88,7 +88,7 @@ def test_the_environment_variables_are_known(settings: Settings) -> None:
     assert ENVIRONMENT.keys() == {"TAGAE_CONFIG", *PLAIN_NAMES}
     assert (settings.model.window_size, settings.model.anomaly_percentile) == (120, 99.0)
     assert set(tomllib.loads(FILE)) <= Settings.model_fields.keys()
-    assert len(settings.collector.meshes) == 1, "with several meshes the command must name one"
+    assert len(settings.collected) == 1, "with several meshes the command must name one"
 
 
 def test_it_may_only_write_its_volumes() -> None:

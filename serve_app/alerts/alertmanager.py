@@ -75,7 +75,8 @@ class AlertmanagerReceiver:
         instruments: Instruments,
         clock: Callable[[], datetime],
     ) -> None:
-        self.sender = sender
+        self._sender = sender
+        self.name = sender.endpoint.origin
         self._saved = saved
         self._timing = timing
         self._instruments = instruments
@@ -117,12 +118,16 @@ class AlertmanagerReceiver:
         self._posted_at = time.monotonic()
         return reply
 
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._sender.close()
+
     async def _post(self, batch: Sequence[Alert]) -> Reply:
         """Post a batch. If it is rejected, post its alerts one by one: Alertmanager stores the good ones, but does not
         say which one is bad."""
         now = self._clock()
         ends = [(alert, alert.ends_at or max(now, alert.starts_at) + self._timing.ahead) for alert in batch]
-        reply = await self.sender.post(encode_alerts(ends), {})
+        reply = await self._sender.post(encode_alerts(ends), {})
         if reply.status in _REJECTED and len(batch) > 1:
             for alert in batch:
                 reply = await self._post([alert])
@@ -155,9 +160,7 @@ class AlertmanagerReceiver:
     def _drop(self, alert: Alert, reason: str, detail: str) -> None:
         self._refused[alert.label_set] = alert
         self._instruments.count(NOTICES_DROPPED, receiver=KIND, reason=reason)
-        log.error(
-            "%s: alert %s is skipped until it changes: %s", self.sender.endpoint.origin, dict(alert.label_set), detail
-        )
+        log.error("%s: alert %s is skipped until it changes: %s", self.name, dict(alert.label_set), detail)
 
     def _forget_others(self, alerts: Iterable[Alert]) -> None:
         """Forget alerts that lapsed or are gone, so that they count as new if they come back."""

@@ -7,30 +7,33 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
 
 from model.verdict import Verdict
 from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
 from serve_app.alerts.alertmanager import KIND as ALERTMANAGER
 from serve_app.alerts.alertmanager import PATH, AlertmanagerReceiver, PostTiming
-from serve_app.alerts.event_queue import EventQueue, EventReceiver, QueueLimits
-from serve_app.alerts.grafana import PATH as GRAFANA_PATH
-from serve_app.alerts.grafana import Grafana
+from serve_app.alerts.event_queue import EventQueue, EventReceiver, QueueLimits, ReceiverKind
 from serve_app.alerts.links import Links
 from serve_app.alerts.saved_state import SavedState
 from serve_app.alerts.send_loop import Receiver, SendLoop
 from serve_app.alerts.storage import AlertStorage
 from serve_app.alerts.transitions import resolve_all, transition
 from serve_app.alerts.webhook import KIND as WEBHOOK
-from serve_app.alerts.webhook import Webhook, WebhookReceiver
+from serve_app.errors import BadSettings
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_WAITING, Instruments
 from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
 from serve_app.net.http import HttpSender
-from serve_app.settings import Settings
+from serve_app.settings import NotifySettings, Settings
+from serve_app.settings.alerting import ReceiverSettings
+from serve_app.settings.kinds import RECEIVERS
 
 FORGET_AFTER = timedelta(hours=24)  # without a verdict; the alerts of the mesh are then resolved
 MAX_ENDED = 2000  # resolved alerts that wait for replicas that are down
@@ -48,8 +51,7 @@ class Receivers:
 
     Attributes:
         alertmanagers: all replicas, with complete URLs.
-        webhooks: all, each with what it gets.
-        grafana: where annotations go, with its complete URL; None: nowhere.
+        events: opens each receiver of events, with the deadline of one delivery, s.
         links: cluster and URLs in alerts.
         notices: whether to send notices too.
         timing, queue, backoff: when to send, and how much may wait.
@@ -58,8 +60,7 @@ class Receivers:
     """
 
     alertmanagers: tuple[Endpoint, ...] = ()
-    webhooks: tuple[WebhookReceiver, ...] = ()
-    grafana: Endpoint | None = None
+    events: tuple[Callable[[float], EventReceiver], ...] = ()
     links: Links = field(default_factory=Links)
     notices: bool = True
     timing: PostTiming = field(default_factory=PostTiming)
@@ -74,8 +75,7 @@ def receivers(settings: Settings) -> Receivers:
     notify = settings.notify
     return Receivers(
         tuple(one.endpoint(one.url.rstrip("/") + PATH) for one in notify.alertmanagers),
-        tuple(WebhookReceiver(one.endpoint(one.url), one.secret_file, one.format) for one in notify.webhooks),
-        notify.grafana.endpoint(notify.grafana.url.rstrip("/") + GRAFANA_PATH) if notify.grafana else None,
+        tuple(_event_receivers(notify)),
         Links.from_settings(settings),
         notify.notices,
         PostTiming(resend=timedelta(seconds=notify.resend_seconds)),
@@ -83,6 +83,22 @@ def receivers(settings: Settings) -> Receivers:
         deadline_seconds=notify.deadline_seconds,
         drain_seconds=notify.drain_seconds,
     )
+
+
+def _event_receivers(notify: NotifySettings) -> Iterator[Callable[[float], EventReceiver]]:
+    """What opens each receiver of events. Webhooks and Grafana have tables of their own, too."""
+    own: list[tuple[str, ReceiverSettings]] = [("webhook", options) for options in notify.webhooks]
+    if notify.grafana is not None:
+        own.append(("grafana", notify.grafana))
+    for name, options in own:
+        yield partial(_kind(name).open, options)
+    for one in notify.receivers:
+        kind = _kind(one.kind)
+        yield partial(kind.open, kind.check_options(one.options))
+
+
+def _kind(name: str) -> ReceiverKind[Any]:
+    return RECEIVERS.load(name, ReceiverKind)
 
 
 class AlertDelivery:
@@ -111,12 +127,9 @@ class AlertDelivery:
             AlertmanagerReceiver(HttpSender(one, to.deadline_seconds), self._saved, to.timing, instruments, clock)
             for one in to.alertmanagers
         ]
-        events: list[EventReceiver] = [
-            Webhook(HttpSender(one.endpoint, to.deadline_seconds), one) for one in to.webhooks
-        ]
-        if to.grafana is not None:
-            events.append(Grafana(HttpSender(to.grafana, to.deadline_seconds)))
+        events = [open_receiver(to.deadline_seconds) for open_receiver in to.events]
         self._queues = [EventQueue(one, self._saved, instruments) for one in events]
+        _require_different_keys(self._queues)
         self._receivers: list[Receiver] = [*self._replicas, *self._queues]
         self._loops = [
             SendLoop(receiver, self._saved.subscribe(), to.backoff, instruments) for receiver in self._receivers
@@ -204,7 +217,7 @@ class AlertDelivery:
         that runs the delivery can be cancelled while it saves."""
         async with AsyncExitStack() as connections:
             for receiver in self._receivers:
-                connections.push_async_callback(receiver.sender.close)
+                connections.push_async_callback(receiver.close)
             await self._saved.flush()
 
     def _apply(self, mesh: str, change: Transition, now: datetime) -> None:
@@ -264,3 +277,10 @@ class AlertDelivery:
             if count:
                 self._instruments.count(NOTICES_DROPPED, count, receiver=kind, reason=reason)
                 log.error("%s: %d dropped: %s", kind, count, reason)
+
+
+def _require_different_keys(queues: Iterable[EventQueue]) -> None:
+    """Two receivers with one key would share a queue, and each would get a part of the events."""
+    (key, count), *_ = Counter(queue.key for queue in queues).most_common(1) or [("", 0)]
+    if count > 1:
+        raise BadSettings(f"notify: expected each receiver once, got {key} {count} times; remove all but one")

@@ -6,6 +6,7 @@ enough, since each event holds all that is known of its incident, and ``sequence
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -13,7 +14,8 @@ from typing import Protocol
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.saved_state import SavedState
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
-from serve_app.net.http import HttpSender, Reply
+from serve_app.net.http import Reply
+from serve_app.settings.kinds import Kind, O
 
 log = logging.getLogger(__name__)
 
@@ -35,20 +37,43 @@ class QueueLimits:
 
 
 class EventReceiver(Protocol):
-    """Where events go.
+    """Where events go. It needs three attributes, two methods and no state: :class:`EventQueue` keeps, orders, repeats
+    and counts the events.
+
+    Cost of each method: ``deliver`` is called once for each event of an incident, a few times an hour, and again after
+    a failure, at most once a minute. No other event of this receiver goes out meanwhile. It must not block its thread,
+    and must end within the deadline with which the receiver was opened. ``close`` is called once.
 
     Attributes:
-        sender: for its URL.
-        kind: label of the counters.
-        key: its name in the saved state.
+        kind: its name in the settings, and label of the counters.
+        name: where it is, for the log; without secrets.
+        key: its name in the saved state; the same after a restart, and different for each receiver.
     """
 
-    sender: HttpSender
     kind: str
+    name: str
     key: str
 
     async def deliver(self, event: IncidentEvent) -> Reply:
-        """Try once to deliver an event. The same event may come again."""
+        """Try once to deliver an event. The same event may come again: ``event.id`` tells.
+
+        Returns:
+            Whether it was delivered. A ``refused`` event is dropped, any other failure is repeated.
+        """
+
+    async def close(self) -> None:
+        """Close its connections."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReceiverKind(Kind[O]):
+    """A kind of receiver: what a package provides as an entry point of ``tagae.receivers``.
+
+    Attributes:
+        open: opens a receiver with its options; the second argument is the deadline of one delivery, s.
+    """
+
+    open: Callable[[O, float], EventReceiver]
 
 
 class EventQueue:
@@ -61,7 +86,7 @@ class EventQueue:
     """
 
     def __init__(self, receiver: EventReceiver, saved: SavedState, instruments: Instruments) -> None:
-        self.sender, self.kind, self.key = receiver.sender, receiver.kind, receiver.key
+        self.kind, self.name, self.key = receiver.kind, receiver.name, receiver.key
         self._receiver = receiver
         self._saved = saved
         self._instruments = instruments
@@ -83,12 +108,14 @@ class EventQueue:
         reply = await self._receiver.deliver(event)
         if reply.failed == "refused":
             self._instruments.count(NOTICES_DROPPED, receiver=self.kind, reason="refused")
-            log.error(
-                "%s: event %s was refused and is not retried: %s", self.sender.endpoint.origin, event.id, reply.detail
-            )
+            log.error("%s: event %s was refused and is not retried: %s", self.name, event.id, reply.detail)
         elif reply.failed:
             return reply
         else:
             self._instruments.count(NOTICES_SENT, receiver=self.kind)
         self._saved.acknowledge(self.key, event.id)
         return Reply(status=reply.status)
+
+    async def close(self) -> None:
+        """Close the connections of the receiver."""
+        await self._receiver.close()

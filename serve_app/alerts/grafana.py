@@ -14,7 +14,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from serve_app.alerts.alert import IncidentEvent
+from serve_app.alerts.event_queue import ReceiverKind
 from serve_app.net.http import HttpSender, Reply
+from serve_app.settings.alerting import ReceiverSettings
 
 KIND = "grafana"
 PATH = "/api/annotations"
@@ -34,14 +36,15 @@ class Grafana:
     kind = KIND
 
     def __init__(self, sender: HttpSender) -> None:
-        self.sender = sender
+        self._sender = sender
+        self.name = sender.endpoint.origin
         self.key = grafana_key(sender.endpoint.url)
 
     async def deliver(self, event: IncidentEvent) -> Reply:
         """Add the annotation of the event's incident, or change it."""
         document = annotation(event.document)
         query = urlencode({"type": "annotation", "limit": 1, "tags": incident_tag(event.document)})
-        reply = await self.sender.send("GET", f"?{query}", keep=_MOST_BYTES)
+        reply = await self._sender.send("GET", f"?{query}", keep=_MOST_BYTES)
         if reply.failed:
             return reply
         try:
@@ -50,8 +53,12 @@ class Grafana:
             return Reply("broken", reply.status, f"expected a list of annotations: {type(error).__name__}: {error}")
         body = json.dumps(document).encode()
         if known is not None:
-            return await self.sender.send("PATCH", f"/{known}", body)
-        return await self.sender.send("POST", "", body)
+            return await self._sender.send("PATCH", f"/{known}", body)
+        return await self._sender.send("POST", "", body)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._sender.close()
 
 
 def annotation(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,3 +112,10 @@ def grafana_key(url: str) -> str:
 
 def _milliseconds(at: datetime) -> int:
     return round(1000 * at.timestamp())
+
+
+def _open(settings: ReceiverSettings, deadline_seconds: float) -> Grafana:
+    return Grafana(HttpSender(settings.endpoint(settings.url.rstrip("/") + PATH), deadline_seconds))
+
+
+GRAFANA = ReceiverKind(options=ReceiverSettings, open=_open)

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from model.names import original_name
 from serve_app.net.link_template import fill_template
-from serve_app.settings import Settings
+from serve_app.settings import LinkSettings, Settings
 
 LEAD = timedelta(minutes=15)  # before the start of an incident, from which its links show
 
@@ -39,21 +39,26 @@ class Links:
         cluster: label of every alert.
         external_url: base URL of this service; empty: no links to it.
         templates: by name: ``dashboard``, ``traces``, ``logs``, ``runbook``.
+        templates_by_mesh: of meshes with links of their own; all of them, in place of ``templates``.
     """
 
     cluster: str = "default"
     external_url: str = ""
     templates: Mapping[str, str] = field(default_factory=dict)
+    templates_by_mesh: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Links":
-        """Return the links of the settings. ``notify.dashboard_url`` and ``notify.runbook_url`` count for names that
-        ``links`` does not have."""
+        """Return the links of the settings. A link of a mesh wins over the same one of ``links``, which wins over
+        ``notify.dashboard_url`` and ``notify.runbook_url``."""
         notify = settings.notify
-        templates = {"dashboard": notify.dashboard_url, "runbook": notify.runbook_url}
-        templates |= {name: template for name, template in settings.links if template}
-        ordered = {name: found for name, _ in settings.links if (found := templates.get(name))}
-        return cls(notify.cluster, notify.external_url or "", ordered)
+        former = LinkSettings.model_construct(dashboard=notify.dashboard_url, runbook=notify.runbook_url)
+        of_meshes = {
+            name: _templates(mesh.links, settings.links, former)
+            for name, mesh in settings.meshes.items()
+            if mesh.links != LinkSettings()
+        }
+        return cls(notify.cluster, notify.external_url or "", _templates(settings.links, former), of_meshes)
 
     def tools(self, subject: LinkSubject) -> dict[str, str]:
         """Return the URLs of other tools by name; a link that needs what is not known is left out."""
@@ -68,7 +73,8 @@ class Links:
             "incident": subject.incident,
             "kind": subject.kind,
         }
-        found = {name: fill_template(template, values) for name, template in self.templates.items()}
+        templates = self.templates_by_mesh.get(subject.mesh, self.templates)
+        found = {name: fill_template(template, values) for name, template in templates.items()}
         return {name: url for name, url in found.items() if url}
 
     def urls(self, subject: LinkSubject) -> dict[str, str]:
@@ -90,6 +96,14 @@ class Links:
         """Return the URL of the newest verdict; empty without an external URL."""
         root = self.external_url.rstrip("/")
         return root and f"{root}/v1/meshes/{quote(mesh, safe='')}/verdict"
+
+
+def _templates(*settings: LinkSettings) -> dict[str, str]:
+    """The templates by name, in the order of the settings; the first group that has one wins."""
+    chosen = {
+        name: next(filter(None, (getattr(one, name) for one in settings)), None) for name in LinkSettings.model_fields
+    }
+    return {name: template for name, template in chosen.items() if template}
 
 
 def incident_subject(

@@ -6,17 +6,22 @@ from typing import Protocol
 
 from serve_app.metrics import NOTICES_FAILED, Instruments
 from serve_app.net.backoff import Backoff
-from serve_app.net.http import HttpSender, Reply
+from serve_app.net.http import Reply
 
 log = logging.getLogger(__name__)
 _PERSISTENT = frozenset({"forbidden", "refused", "secret"})  # need a person: retried at the longest interval
 
 
 class Receiver(Protocol):
-    """One endpoint and what is due to it."""
+    """One endpoint and what is due to it.
 
-    sender: HttpSender
-    kind: str  # label of the counters
+    Attributes:
+        kind: label of the counters.
+        name: where it is, for the log; without secrets.
+    """
+
+    kind: str
+    name: str
 
     def count_waiting(self) -> int:
         """How many alerts or events the endpoint has not acknowledged."""
@@ -26,6 +31,9 @@ class Receiver(Protocol):
 
     async def send(self) -> Reply | None:
         """Try once. Returns None if nothing is due."""
+
+    async def close(self) -> None:
+        """Close its connections."""
 
 
 class SendLoop:
@@ -68,7 +76,7 @@ class SendLoop:
         try:
             reply = await self.receiver.send()
         except Exception as error:  # a bug at one endpoint must stop neither its loop nor the others
-            log.exception("%s: unexpected error while sending", self.receiver.sender.endpoint.origin)
+            log.exception("%s: unexpected error while sending", self.receiver.name)
             reply = Reply("broken", detail=type(error).__name__)
         self._record(reply)
         return reply
@@ -96,15 +104,15 @@ class SendLoop:
         """Count failures. Log the first of a kind in a row, and the recovery."""
         if reply is None:
             return
-        origin = self.receiver.sender.endpoint.origin
+        name = self.receiver.name
         if reply.failed:
             self._failures += 1
             self._instruments.count(NOTICES_FAILED, receiver=self.receiver.kind, reason=reply.failed)
             if self._last_failure != reply.failed:
-                log.warning("%s %s: %s: %s", self.receiver.kind, origin, reply.failed, reply.detail)
+                log.warning("%s %s: %s: %s", self.receiver.kind, name, reply.failed, reply.detail)
         elif self._last_failure:
             log.warning(
-                "%s %s: accepts notifications again after %d failures", self.receiver.kind, origin, self._failures
+                "%s %s: accepts notifications again after %d failures", self.receiver.kind, name, self._failures
             )
         self._last_failure = reply.failed
         self._failures = self._failures if reply.failed else 0

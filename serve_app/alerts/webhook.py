@@ -4,33 +4,18 @@ import asyncio
 import hashlib
 import hmac
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from serve_app.alerts.alert import IncidentEvent
+from serve_app.alerts.event_queue import ReceiverKind
 from serve_app.alerts.payloads import encode_event, encode_slack
-from serve_app.net.endpoint import Endpoint, SecretUnreadable, read_secret
+from serve_app.net.endpoint import SecretUnreadable, read_secret
 from serve_app.net.http import HttpSender, Reply
+from serve_app.settings.alerting import WebhookSettings
 
 KIND = "webhook"
-WebhookFormat = Literal["event", "slack"]
 _ENCODE = {"event": encode_event, "slack": encode_slack}
-
-
-@dataclass(frozen=True, slots=True)
-class WebhookReceiver:
-    """Where a webhook is, and what it gets.
-
-    Attributes:
-        endpoint: its URL.
-        secret_file: key that signs each request; None: requests are not signed.
-        format: of the body: the event itself, or the message for Slack.
-    """
-
-    endpoint: Endpoint
-    secret_file: Path | None = None
-    format: WebhookFormat = "event"
 
 
 class Webhook:
@@ -38,30 +23,38 @@ class Webhook:
 
     Args:
         sender: for its URL.
-        to: what it gets.
+        secret_file: key that signs each request; None: requests are not signed.
+        format: of the body: the event itself, or the message for Slack.
     """
 
     kind = KIND
 
-    def __init__(self, sender: HttpSender, to: WebhookReceiver) -> None:
+    def __init__(
+        self, sender: HttpSender, secret_file: Path | None = None, format: Literal["event", "slack"] = "event"
+    ) -> None:
         self.sender = sender
+        self.name = sender.endpoint.origin
         self.key = webhook_key(sender.endpoint.url)
-        self._secret_file = to.secret_file
-        self._encode = _ENCODE[to.format]
+        self.secret_file = secret_file
+        self.format = format
 
     async def deliver(self, event: IncidentEvent) -> Reply:
         """Post an event."""
-        body = self._encode(event)
+        body = _ENCODE[self.format](event)
         headers = {"idempotency-key": event.id, "tagae-event": str(event.document.get("event", ""))}
         try:
             return await self.sender.post(body, headers | await self._sign(body))
         except SecretUnreadable as error:
             return Reply("secret", detail=str(error))
 
+    async def close(self) -> None:
+        """Close the connection."""
+        await self.sender.close()
+
     async def _sign(self, body: bytes) -> dict[str, str]:
-        if self._secret_file is None:
+        if self.secret_file is None:
             return {}
-        key = await asyncio.to_thread(read_secret, self._secret_file)
+        key = await asyncio.to_thread(read_secret, self.secret_file)
         return {"tagae-signature": signature(key, body, int(time.time()))}
 
 
@@ -81,3 +74,10 @@ def signature(key: str, body: bytes, at: int) -> str:
 def webhook_key(url: str) -> str:
     """The name of a webhook in the state file: a hash, since the URL may be a secret."""
     return hashlib.blake2b(url.encode(), digest_size=8).hexdigest()
+
+
+def _open(settings: WebhookSettings, deadline_seconds: float) -> Webhook:
+    return Webhook(HttpSender(settings.endpoint(settings.url), deadline_seconds), settings.secret_file, settings.format)
+
+
+WEBHOOK = ReceiverKind(options=WebhookSettings, open=_open)

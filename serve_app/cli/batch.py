@@ -70,7 +70,7 @@ def score_on_cluster(
     settings = tasks[0].settings
     models = {
         name: cluster.put(
-            MeshModel(load(settings.model.weights_of(name) or SHIPPED), options(settings, name), settings.model.threads)
+            MeshModel(load(settings.weights_of(name) or SHIPPED), options(settings, name), settings.model.threads)
         )
         for name in {task.series.mesh for task in tasks}
     }

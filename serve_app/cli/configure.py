@@ -1,9 +1,6 @@
 """Settings on the command line: the shared flags, and ``tagae config show``."""
 
-import json
-import math
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,15 +39,16 @@ def show(config: ConfigFile = None, settings: Assignments = None) -> None:
       TAGAE_WINDOW_SIZE=60 tagae config show --set scorer.device=cpu > tagae.toml
     """
     from serve_app.settings import sources
+    from serve_app.settings.toml import table_header
 
-    subject = ""
-    for origin in sources(config, overrides(settings)):
-        above, _, name = origin.name.rpartition(".")
-        if above != subject:
-            _print(Text(f"\n[{above}]" if subject else f"[{above}]", "bold"))
-            subject = above
-        if above:
-            _print(_line(name, origin.value, origin.origin))
+    tables: dict[tuple[str, ...], list[Text]] = {}  # a table of TOML may begin only once
+    for one in sources(config, overrides(settings)):
+        tables.setdefault(one.path[:-1], []).append(_line(one.path[-1], one.value, one.origin))
+    tables.pop((), None)  # the path of the file itself
+    for number, (path, lines) in enumerate(tables.items()):
+        _print(Text(f"\n{table_header(path)}" if number else table_header(path), "bold"))
+        for line in lines:
+            _print(line)
 
 
 def overrides(assignments: list[str] | None, **flags: tuple[str, Any]) -> dict[str, Any]:
@@ -88,21 +86,12 @@ def _parse(assignment: str) -> tuple[str, Any]:
 
 
 def _line(name: str, value: Any, origin: str) -> Text:
+    from serve_app.settings.toml import toml_key, toml_value
+
     style = {"default": "dim"}.get(origin, "green")
     if value is None:
         return Text(f"# {name} is not set", style)
-    return Text(f"{name} = {_toml(value)}").append(f"  # {origin}", style)
-
-
-def _toml(value: Any) -> str:
-    """TOML on one line; keys of a table that are not set are left out."""
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{name} = {_toml(one)}' for name, one in value.items() if one is not None)}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # inf and nan, which JSON lacks
-    return json.dumps(value if isinstance(value, bool | int | float) else str(value))
+    return Text(f"{toml_key(name)} = {toml_value(value)}").append(f"  # {origin}", style)
 
 
 def _print(line: Text) -> None:

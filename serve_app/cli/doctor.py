@@ -119,6 +119,5 @@ def _telemetry(config: ConfigFile, settings: Assignments, mesh: str | None, url:
 
     chosen = load(config, overrides(settings))
     name, selected = select_mesh(chosen, url, mesh)
-    policy = chosen.alert.meshes.get(name)
     at = datetime.now(UTC) - timedelta(seconds=chosen.collector.behind_seconds)
-    return check_telemetry(selected, chosen.collector, at, name, policy.entry_points if policy else ())
+    return check_telemetry(selected, chosen.collector, at, name, chosen.mesh(name).entry_points)

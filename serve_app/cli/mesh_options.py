@@ -16,7 +16,12 @@ PrometheusUrl = Annotated[
     ),
 ]
 Collected = Annotated[
-    str | None, typer.Option("--mesh", metavar="NAME", help="A mesh of the settings (collector.meshes).")
+    str | None,
+    typer.Option(
+        "--mesh",
+        metavar="NAME",
+        help="A mesh of the settings that is collected (meshes.NAME.prometheus, or a source of another package).",
+    ),
 ]
 
 
@@ -41,7 +46,7 @@ def select_mesh(settings: "Settings", url: str | None, name: str | None) -> tupl
     """
     from serve_app.settings import MeshSettings
 
-    known = settings.collector.meshes
+    known = settings.collected
     if url and not name:
         return UNNAMED, MeshSettings(prometheus=url)
     if url:

@@ -45,7 +45,7 @@ def record(
       tagae score out/live -o verdicts.jsonl
     """
     from serve_app.collect.loop import MeshCollector, PollSchedule
-    from serve_app.collect.prometheus.detect import MeshSource
+    from serve_app.collect.opening import open_source
     from serve_app.errors import Overloaded
     from serve_app.recordings.segments import Bounds, Recorder
     from serve_app.settings import load
@@ -53,7 +53,7 @@ def record(
     loaded = load(config, overrides(settings))
     chosen, (name, selected) = loaded.collector, select_mesh(loaded, prometheus, mesh)
     schedule = PollSchedule(chosen.interval_seconds, chosen.behind_seconds, MOST_MISSED)
-    source = MeshSource(selected, chosen)
+    source = open_source(selected, chosen)
     with Recorder(folder, chosen.interval_seconds, Bounds(segment, int(gigabytes * 2**30))) as recorder:
         began = recorder.until
 

@@ -128,8 +128,8 @@ def score(
         raise typer.BadParameter("expected --ray too, came none", param_hint="--ray-resource")
     chosen = load(config, overrides(settings, weights=("model.weights", weights)))
     if weights:  # also in place of the weights of single meshes
-        model = chosen.model.model_copy(update={"meshes": {}})
-        chosen = chosen.model_copy(update={"model": model})
+        without = {name: one.model_copy(update={"weights": None}) for name, one in chosen.meshes.items()}
+        chosen = chosen.model_copy(update={"meshes": without})
     period = _parse_period(begin, end) if begin else None
     series = _select_series(chosen, recordings or [], prometheus, None if url else meshes, period)
     if url and (len(series) > 1 or len(meshes) > 1 or ray or (jobs or 1) > 1):

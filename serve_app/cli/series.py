@@ -59,13 +59,13 @@ class SnapshotSeries:
             BadRecording: it is no complete recording.
             NoTelemetry: the period ends before it begins.
         """
-        from serve_app.collect.prometheus.detect import MeshSource
+        from serve_app.collect.opening import open_source
         from serve_app.collect.prometheus.history import PastPeriod
 
         if isinstance(self.source, Path):
             return open_recording(self.source)
         period, collector = self.source, settings.collector
-        source = MeshSource(period.polled, collector)
+        source = open_source(period.polled, collector)
         return PastPeriod(source, period.first, period.last, collector.interval_seconds)
 
 

@@ -1,5 +1,6 @@
 """``tagae serve``: runs the service on this machine."""
 
+import logging
 from functools import partial
 from typing import Annotated
 
@@ -7,6 +8,8 @@ import typer
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import print_state, spinner, write_json
+
+log = logging.getLogger(__name__)
 
 
 def serve(
@@ -28,11 +31,14 @@ def serve(
     from serve_app.app import start, stop
     from serve_app.runtime.lifetime import Lifetime
     from serve_app.runtime.supervisor import watch
-    from serve_app.settings import load
+    from serve_app.settings import former_tables, load
 
-    chosen = load(config, overrides(settings, host=("serve.host", host), port=("serve.port", port)))
+    given = overrides(settings, host=("serve.host", host), port=("serve.port", port))
+    chosen = load(config, given)
     if chosen.logs.format == "json":
         write_json("serve")
+    for former in former_tables(config, given):
+        log.warning(former)
     lifetime = Lifetime(partial(start, chosen), stop)
     with spinner("starting"):
         url = lifetime.start()

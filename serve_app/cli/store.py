@@ -12,7 +12,7 @@ from serve_app.cli.console import print_note, progress
 if TYPE_CHECKING:
     from serve_app.settings import StoreSettings
 
-Place = "directory of a local store, or URL of a Redis"
+Place = "directory of a local store, URL of a Redis, or kind of store of another package"
 
 app = typer.Typer(no_args_is_help=True, help="Copy meshes between stores.")
 
@@ -37,18 +37,20 @@ def copy(
 
     Stop the service first. Each copy is compared with its source. Limits on meshes and archives do not apply here, and
     the state of notifications is not in the store. The other settings of `store`, such as password_file and
-    key_prefix, apply to a Redis.
+    key_prefix, apply to a Redis, and store.options to a kind of another package.
 
     \b
     Example:
       tagae store copy --from ~/.local/state/tagae --to redis://127.0.0.1:6379/0
       tagae store copy --from redis://127.0.0.1:6379/0 --to backup --mesh shop --set store.password_file=redis.password
     """
+    from serve_app.settings.kinds import STORES
     from serve_app.stores.copying import choose_meshes, copy_meshes
     from serve_app.stores.opening import open_store
     from serve_app.stores.sqlite_file import FILE_NAME
 
-    begin, end = (_settings_of(place, config, settings) for place in (source, target))
+    other = next((place for place in (source, target) if place in STORES.names() and place not in STORES.own), None)
+    begin, end = (_settings_of(place, config, settings, other) for place in (source, target))
     if begin.kind == "local" and not (begin.path / FILE_NAME).exists():
         raise typer.BadParameter(f"expected a directory with {FILE_NAME}, came {source}", param_hint="--from")
     if begin == end:
@@ -64,9 +66,19 @@ def copy(
     print_note(f"copied and compared {len(names)} mesh{'' if len(names) == 1 else 'es'} to {target}")
 
 
-def _settings_of(place: str, config: Path | None, settings: list[str] | None) -> "StoreSettings":
-    """Settings of the store at this place."""
-    from serve_app.settings import load
+def _settings_of(place: str, config: Path | None, settings: list[str] | None, other: str | None) -> "StoreSettings":
+    """Settings of the store at this place. ``other`` is the kind of another package that one of both stores has: its
+    options are no settings of ours."""
+    from serve_app.settings import StoreSettings, load
 
-    kind, name = ("redis", "store.url") if "://" in place else ("local", "store.path")
-    return load(config, overrides(settings, kind=("store.kind", kind), place=(name, place))).store
+    kind, name = ("redis", "url") if "://" in place else ("local", "path")
+    if other is None:
+        flags = {"kind": ("store.kind", kind), "place": (f"store.{name}", place)}
+        return load(config, overrides(settings, **flags)).store
+    loaded = load(config, overrides(settings, kind=("store.kind", other))).store
+    if place == other:
+        return loaded
+    try:
+        return StoreSettings.model_validate({**loaded.model_dump(exclude={"options"}), "kind": kind, name: place})
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error

@@ -1,17 +1,58 @@
-"""The interface that every source of snapshots implements."""
+"""The interfaces of sources of snapshots."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from model.snapshot import MeshSnapshot
+from serve_app.settings import CollectorSettings
+from serve_app.settings.kinds import Kind, O
 
 
 class SnapshotSource(Protocol):
-    """A source of the snapshots of one mesh, in order of time."""
+    """A source of the snapshots of one mesh, in order of time. It needs one property and one generator."""
 
     @property
     def interval_seconds(self) -> float:
         """Expected time between two snapshots, s."""
 
     def snapshots(self) -> Iterator[MeshSnapshot]:
-        """Yield the snapshots, oldest first; may never end."""
+        """Yield the snapshots, oldest first; may never end. Each is made when it is asked for, and kept by nobody."""
+
+
+class LiveSource(Protocol):
+    """A source of a live mesh: what a package provides to read something else than Prometheus. It needs two methods
+    and no thread, no clock and no retries: the collector decides which instants are due, and asks again after a
+    failure.
+
+    Cost of each method: ``snapshot_at`` is called once an interval for each mesh, and up to
+    ``collector.catch_up_snapshots`` times in a row after an outage. It runs in a thread of its own and may block, but
+    only for ``collector.deadline_seconds``: the next instant waits for it. ``close`` is called once.
+    """
+
+    def snapshot_at(self, at: datetime) -> MeshSnapshot | None:
+        """The mesh at an instant, UTC, with ``observed_at`` equal to it. Instants come in order; the same instant may
+        come again, and then has the same content.
+
+        Returns:
+            None: the mesh has no services at this instant, and will not get any for it.
+
+        Raises:
+            Exception: it is not known now. People read its text, and the instant is asked for again.
+        """
+
+    def close(self) -> None:
+        """Release files and connections."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceKind(Kind[O]):
+    """A kind of source: what a package provides as an entry point of ``tagae.sources``.
+
+    Attributes:
+        open: opens the source of a mesh with its options. The settings of all collected meshes have the interval and
+            the deadline.
+    """
+
+    open: Callable[[O, CollectorSettings], LiveSource]

@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 
 
 class Leases(Protocol):
-    """A store of leases, which several processes share."""
+    """A store of leases, which several processes share. It needs two methods: ``hold`` is called for each mesh every
+    :data:`RENEWAL_SECONDS`, and must be one step for all processes; ``end`` once for each mesh. Both may block."""
 
     def hold(self, mesh: str, note: bytes, seconds: float) -> bytes | None:
         """Take the lease of a mesh if it is free, or extend it if this process has it.

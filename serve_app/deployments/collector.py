@@ -14,8 +14,8 @@ from model.snapshot import MeshSnapshot
 from serve_app.api.codec import pack_snapshot
 from serve_app.collect.kubernetes.watch import EventWatch, WatchState
 from serve_app.collect.loop import CollectorState, MeshCollector, Push, poll_schedule
+from serve_app.collect.opening import OpenedSource, open_source
 from serve_app.collect.ownership import Ownership
-from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.deployments.session.queries import VerdictQuery
 from serve_app.deployments.sla.counts import REPORT_SECONDS, RequestCounts, has_time, outcome_of
 from serve_app.deployments.sla.levels import SESSION
@@ -41,23 +41,23 @@ class Collector:
     waits for its own Prometheus only. A second loop watches the Events of its cluster if the settings name one.
 
     Args:
-        settings: its ``collector``, its ``store`` for the leases, and ``serve.deadline_seconds`` for a push.
+        settings: ``meshes``, ``collector``, ``store`` for the leases, and ``serve.deadline_seconds`` for a push.
         sessions: handle of the sessions.
     """
 
     def __init__(self, settings: Settings, sessions: Handle[MeshSession]) -> None:
         start_reporting(settings, "collector")
         connect(sessions)
-        collector = settings.collector
+        collected = settings.collected
         self._deadline_seconds = settings.serve.deadline_seconds
         self._sessions = sessions
         self._watches = {
             name: EventWatch(name, mesh.kubernetes.endpoint(mesh.kubernetes.url), mesh.kubernetes.namespace)
-            for name, mesh in collector.meshes.items()
+            for name, mesh in collected.items()
             if mesh.kubernetes
         }
-        self._ownership = Ownership(collector.meshes, open_leases(settings.store), self._note)
-        self._loops = {name: self._loop(name, mesh, collector) for name, mesh in collector.meshes.items()}
+        self._ownership = Ownership(collected, open_leases(settings.store), self._note)
+        self._loops = {name: self._loop(name, mesh, settings.collector) for name, mesh in collected.items()}
         self._tasks: set[asyncio.Task[None]] = set()
         self._counts, self._instruments = RequestCounts(settings.sla), RayInstruments()
 
@@ -96,7 +96,7 @@ class Collector:
         return watch.state if watch else None
 
     def _loop(self, name: str, mesh: MeshSettings, collector: CollectorSettings) -> MeshCollector:
-        source = MeshSource(mesh, collector)
+        source = open_source(mesh, collector)
         return MeshCollector(
             name,
             source,
@@ -105,7 +105,7 @@ class Collector:
             lambda: self._ownership.is_owner(name),
         )
 
-    def _push_of(self, mesh: str, source: MeshSource) -> Push:
+    def _push_of(self, mesh: str, source: OpenedSource) -> Push:
         session, watch = with_session(self._sessions, mesh), self._watches.get(mesh)
 
         async def push(snapshot: MeshSnapshot) -> None:

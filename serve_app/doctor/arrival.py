@@ -1,7 +1,6 @@
 """How the series of a mesh arrive: how often, how late, from which clusters and servers, and which pods they cover."""
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 
 from serve_app.collect.prometheus.pods import PodCoverage
@@ -9,9 +8,9 @@ from serve_app.collect.prometheus.remarks import CONTAINERS, MESH, Remark
 from serve_app.collect.prometheus.survey import Survey
 from serve_app.doctor.finding import Finding
 from serve_app.settings import CollectorSettings
+from serve_app.settings.toml import table_header
 
 MOST_NAMED = 5
-BARE_KEY = re.compile("[A-Za-z0-9_-]+")  # of TOML
 ORDER = ("scrapes", "newest sample", "lag", "clusters", "replicas", "match")
 
 
@@ -100,8 +99,7 @@ def _toml(setting: str, mesh: str, address: str) -> str:
         return ""
     if setting.partition(" ")[0] in CollectorSettings.model_fields:
         return f"[collector]\n{setting}"
-    name = mesh if BARE_KEY.fullmatch(mesh) else json.dumps(mesh)
-    lines = [f"[collector.meshes.{name}]", f"prometheus = {json.dumps(address)}" if address else "", setting]
+    lines = [table_header(("meshes", mesh)), f"prometheus = {json.dumps(address)}" if address else "", setting]
     return "\n".join(filter(None, lines))
 
 

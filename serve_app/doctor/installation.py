@@ -19,9 +19,10 @@ from model.errors import IncompatibleWeights
 from serve_app.access import is_loopback
 from serve_app.doctor.finding import Finding, Outcome
 from serve_app.errors import BadSettings
-from serve_app.settings import Settings, sources
+from serve_app.settings import Settings, former_tables, sources
 from serve_app.settings import load as load_settings
 from serve_app.settings.access import serve_rules
+from serve_app.settings.kinds import STORES
 from serve_app.stores.opening import check_store
 from serve_app.stores.sqlite_file import FILE_NAME
 
@@ -46,10 +47,11 @@ def check_installation(config: Path | None = None, overrides: Mapping[str, Any] 
         settings = load_settings(config, overrides)
         changed = [o for o in sources(config, overrides) if o.origin != "default"]
         where = ", ".join(f"{o.name} from {o.origin}" for o in changed) or "all defaults"
-        about = Finding("settings", "ok", where)
+        about = [Finding("settings", "ok", where), *_former_tables(config, overrides)]
     except BadSettings as error:
         settings = Settings.model_construct()
-        about = Finding("settings", "problem", str(error), "correct the setting; the other checks assume the defaults")
+        remedy = "correct the setting; the other checks assume the defaults"
+        about = [Finding("settings", "problem", str(error), remedy)]
     checks: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
         _python,
         _libraries,
@@ -63,7 +65,12 @@ def check_installation(config: Path | None = None, overrides: Mapping[str, Any] 
         _login,
         _ray,
     )
-    return [about, *(finding for check in checks for finding in check(settings))]
+    return [*about, *(finding for check in checks for finding in check(settings))]
+
+
+def _former_tables(config: Path | None, overrides: Mapping[str, Any] | None) -> Iterator[Finding]:
+    for former in former_tables(config, overrides):
+        yield Finding("former settings", "warning", f"{former.name}, which still works", former.remedy)
 
 
 def _python(_: Settings) -> Iterator[Finding]:
@@ -102,8 +109,8 @@ def _names(_: Settings) -> Iterator[Finding]:
 def _network(settings: Settings) -> Iterator[Finding]:
     yield Finding("kernels", "ok", _describe_kernels("cpu"))
     yield _weights("weights", settings.model.weights or SHIPPED, "model.weights", "the shipped weights")
-    for mesh, path in settings.model.weights_by_mesh.items():
-        yield _weights(f"weights of {mesh}", path, f"model.meshes.{mesh}.weights", "the weights of other meshes")
+    for mesh, path in settings.weights_by_mesh.items():
+        yield _weights(f"weights of {mesh}", path, f"meshes.{mesh}.weights", "the weights of other meshes")
 
 
 def _weights(name: str, path: Path, setting: str, instead: str) -> Finding:
@@ -141,12 +148,16 @@ def _machine(settings: Settings) -> Iterator[Finding]:
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
+    try:
+        check_store(settings.store)
+    except BadSettings as error:
+        is_redis = settings.store.kind == "redis"
+        yield Finding("store", "problem", str(error), "pip install 'tagae[redis]'" if is_redis else "correct store")
+        return
+    if settings.store.kind not in STORES.own:
+        yield Finding("store", "ok", f"of the kind {settings.store.kind}, from another package")
+        return
     if settings.store.kind == "redis":
-        try:
-            check_store(settings.store)
-        except BadSettings as error:
-            yield Finding("store", "problem", str(error), "pip install 'tagae[redis]'")
-            return
         from serve_app.doctor.redis import check_redis  # needs the client
 
         yield from check_redis(settings.store)

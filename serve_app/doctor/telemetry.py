@@ -1,9 +1,11 @@
 """Checks which metrics the Prometheus of a mesh has, and what missing ones cost."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from serve_app.collect.opening import open_source
 from serve_app.collect.prometheus.combine import split_role
 from serve_app.collect.prometheus.completeness import is_hint
 from serve_app.collect.prometheus.detect import DETECTION, MeshSource
@@ -154,6 +156,8 @@ def check_telemetry(
         name: of the mesh in the settings.
         entry_points: ids that the settings name.
     """
+    if mesh.other_source is not None:
+        return _check_other_source(mesh, collector, at, entry_points)
     source = MeshSource(mesh, collector)
     try:
         poll = source.poll(at)
@@ -164,7 +168,7 @@ def check_telemetry(
         kinds, jobs = source.kinds, None if poll.snapshot else source.jobs(at)
     finally:
         source.close()
-    address = mesh.prometheus
+    address = mesh.prometheus_url
     findings = (
         *_connection(poll, mesh, kinds),
         *_jobs(jobs),
@@ -173,6 +177,20 @@ def check_telemetry(
         *arrival_findings(poll.survey, poll.remarks, poll.pods, name, "" if _has_secret(address) else address),
     )
     return TelemetryReport(findings, draw_picture(poll.snapshot, entry_points) if poll.snapshot else None)
+
+
+def _check_other_source(
+    mesh: MeshSettings, collector: CollectorSettings, at: datetime, entry_points: Collection[str]
+) -> TelemetryReport:
+    """Poll the source of another package once."""
+    with closing(open_source(mesh, collector)) as source:
+        poll = source.poll(at)
+    if poll.snapshot is None:
+        remedy = "correct source_options, or ask the authors of the package"
+        return TelemetryReport((Finding(f"source {mesh.other_source}", "problem", poll.why, remedy),), None)
+    found = f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls"
+    finding = Finding(f"source {mesh.other_source}", "ok", found)
+    return TelemetryReport((finding,), draw_picture(poll.snapshot, entry_points))
 
 
 def _has_secret(address: str) -> bool:
@@ -286,7 +304,7 @@ def _rules(poll: Poll, kinds: Sequence[str], mesh: MeshSettings, collector: Coll
 
 
 def _connection(poll: Poll, mesh: MeshSettings, kinds: Sequence[str]) -> Iterator[Finding]:
-    address = mesh.prometheus.partition("?")[0]  # its parameters may hold a secret
+    address = mesh.prometheus_url.partition("?")[0]  # its parameters may hold a secret
     if poll.snapshot is None:
         yield Finding("mesh", "problem", poll.why, _remedy(poll, address))
     else:

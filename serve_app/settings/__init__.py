@@ -1,8 +1,10 @@
-"""All settings. ``settings`` holds the whole model, ``alerting`` and ``collector`` its two largest groups."""
+"""All settings. ``settings`` holds the whole model, ``meshes`` the table of a mesh."""
 
-from serve_app.settings.alerting import AlertSettings, MeshAlertSettings, NotifySettings, ServiceSettings
-from serve_app.settings.collector import CollectorSettings, GenericSettings, MeshSettings
+from serve_app.settings.alerting import AlertSettings, NotifySettings
+from serve_app.settings.collector import CollectorSettings
+from serve_app.settings.former import FormerTable
 from serve_app.settings.links import LinkSettings
+from serve_app.settings.meshes import MeshSettings, ServiceSettings
 from serve_app.settings.settings import (
     PLAIN_NAMES,
     LimitSettings,
@@ -13,19 +15,21 @@ from serve_app.settings.settings import (
     Settings,
     SidecarSettings,
     StoreSettings,
+    former_tables,
     load,
     sources,
 )
 from serve_app.settings.sla import SlaSettings
+from serve_app.settings.source import GenericSettings
 
 __all__ = [
     "PLAIN_NAMES",
     "AlertSettings",
     "CollectorSettings",
+    "FormerTable",
     "GenericSettings",
     "LimitSettings",
     "LinkSettings",
-    "MeshAlertSettings",
     "MeshSettings",
     "ModelSettings",
     "NotifySettings",
@@ -37,6 +41,7 @@ __all__ = [
     "SidecarSettings",
     "SlaSettings",
     "StoreSettings",
+    "former_tables",
     "load",
     "sources",
 ]

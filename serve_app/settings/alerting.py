@@ -1,37 +1,13 @@
-"""Settings of alerts: for all meshes, for one mesh, for some of its services; and who is notified."""
+"""Settings of alerts of all meshes, and who is notified."""
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from model.incidents.policy import AlertPolicy
-from model.snapshot import Sensitivity, ServicePolicy
-from serve_app.api.schemas.base import MOST_REASON
-from serve_app.settings.base import AccessSettings, Address, Location, MeshName, ServiceId, ServicesId, SettingsGroup
+from serve_app.settings.base import AccessSettings, Address, Location, SettingsGroup
+from serve_app.settings.kinds import RECEIVERS
 from serve_app.settings.links import LinkTemplate
-
-
-class ServiceSettings(SettingsGroup):
-    """Alert policy of one service."""
-
-    sensitivity: Literal["low", "normal", "high"] | None = Field(
-        None, description="low: alerts need a ten times less probable anomaly; high: one three times more probable"
-    )
-    mute: str = Field("", max_length=MOST_REASON, description="reason for a mute; empty: not muted")
-
-
-class MeshAlertSettings(SettingsGroup):
-    """Alert settings of one mesh, collected or pushed."""
-
-    services: dict[ServicesId, ServiceSettings] = Field(
-        default_factory=dict,
-        description="policies by namespace/name, or by namespace/* for services without one of their own",
-    )
-    entry_points: tuple[ServiceId, ...] = Field(
-        (),
-        description="services that get requests from outside although other services call them too, as namespace/name; "
-        "services that no other service calls are found without it",
-    )
 
 
 class AlertSettings(SettingsGroup):
@@ -64,9 +40,6 @@ class AlertSettings(SettingsGroup):
     mute_after_deletion_intervals: int = Field(
         2, ge=0, description="intervals for which a planned deletion mutes its neighbours"
     )
-    meshes: dict[MeshName, MeshAlertSettings] = Field(
-        default_factory=dict, description="settings of single meshes, by name"
-    )
 
     @model_validator(mode="after")
     def _confirm_fits(self) -> Self:
@@ -76,18 +49,6 @@ class AlertSettings(SettingsGroup):
                 f"came {self.confirm_snapshots}"
             )
         return self
-
-    def policies(self, mesh: str) -> tuple[ServicePolicy, ...]:
-        """Policies of the services of a mesh."""
-        services = self.meshes[mesh].services if mesh in self.meshes else {}
-        return tuple(
-            ServicePolicy(service, chosen.sensitivity and Sensitivity(chosen.sensitivity), chosen.mute)
-            for service, chosen in services.items()
-        )
-
-    def entry_points(self, mesh: str) -> frozenset[str]:
-        """Named entry points of a mesh."""
-        return frozenset(self.meshes[mesh].entry_points) if mesh in self.meshes else frozenset()
 
     def budget(self, services: int) -> float:
         """Budget of false alerts for a mesh of so many services, 1/day; see :meth:`AlertPolicy.budget`."""
@@ -111,6 +72,25 @@ class WebhookSettings(ReceiverSettings):
     )
 
 
+class ReceiverChoice(SettingsGroup):
+    """A receiver of events, of any kind."""
+
+    kind: str = Field(description="webhook, grafana, or a kind that an installed package has")
+    options: dict[str, Any] = Field(default_factory=dict, description="its settings, which depend on the kind")
+
+    @field_validator("kind")
+    @classmethod
+    def _is_known(cls, kind: str) -> str:
+        return RECEIVERS.check_name(kind)
+
+    @field_validator("options")
+    @classmethod
+    def _are_of_the_kind(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if "kind" in info.data:  # it is not if it is wrong
+            RECEIVERS.check_options(info.data["kind"], given)
+        return given
+
+
 class NotifySettings(SettingsGroup):
     """Who is notified of incidents, and how."""
 
@@ -120,6 +100,9 @@ class NotifySettings(SettingsGroup):
     webhooks: tuple[WebhookSettings, ...] = Field((), description="HTTP endpoints that receive incidents as JSON")
     grafana: ReceiverSettings | None = Field(
         None, description="a Grafana that shows incidents as annotations: its base URL, and a token in a file"
+    )
+    receivers: tuple[ReceiverChoice, ...] = Field(
+        (), description="receivers of any kind, also of other packages: kind and options"
     )
     notices: bool = Field(
         True, description="whether to send notices too, with the severity notice; they are no reason to wake someone"
@@ -144,7 +127,7 @@ class NotifySettings(SettingsGroup):
     @property
     def has_receivers(self) -> bool:
         """Whether anyone is notified."""
-        return bool(self.alertmanagers or self.webhooks or self.grafana)
+        return bool(self.alertmanagers or self.webhooks or self.grafana or self.receivers)
 
     @model_validator(mode="after")
     def _all_different(self) -> Self:

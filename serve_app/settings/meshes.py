@@ -1,14 +1,19 @@
-"""How much each mesh matters, where not all meshes fit: under overload, and in the memory of a session."""
+"""Settings of one mesh: its source, its weights, its priority, its services and its links."""
 
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import Field
 
-from serve_app.settings.base import SettingsGroup
+from model.snapshot import Sensitivity, ServicePolicy
+from serve_app.api.schemas.base import MOST_REASON
+from serve_app.settings.base import Location, ServiceId, ServicesId, SettingsGroup
+from serve_app.settings.links import LinkSettings
+from serve_app.settings.source import SourceSettings
 
 
 class Priority(StrEnum):
-    """Which meshes come first."""
+    """Which meshes come first where there is no room for all: under overload, and in the memory of a session."""
 
     LOW = "low"
     NORMAL = "normal"
@@ -23,11 +28,41 @@ class Priority(StrEnum):
 WEIGHTS = {Priority.LOW: 0.25, Priority.NORMAL: 1.0, Priority.HIGH: 4.0}
 
 
-class ServedMeshSettings(SettingsGroup):
-    """Settings of one mesh of the service, collected or pushed."""
+class ServiceSettings(SettingsGroup):
+    """Alert policy of one service."""
 
+    sensitivity: Literal["low", "normal", "high"] | None = Field(
+        None, description="low: alerts need a ten times less probable anomaly; high: one three times more probable"
+    )
+    mute: str = Field("", max_length=MOST_REASON, description="reason for a mute; empty: not muted")
+
+
+class MeshSettings(SourceSettings):
+    """Everything about one mesh."""
+
+    weights: Location | None = Field(None, description="checkpoint file of this mesh; none: model.weights")
     priority: Priority = Field(
         Priority.NORMAL,
         description="under overload, snapshots of low meshes are refused first and of high ones last; high ones also "
         "stay in memory longer",
     )
+    entry_points: tuple[ServiceId, ...] = Field(
+        (),
+        description="services that get requests from outside although other services call them too, as namespace/name; "
+        "services that no other service calls are found without it",
+    )
+    services: dict[ServicesId, ServiceSettings] = Field(
+        default_factory=dict,
+        description="policies by namespace/name, or by namespace/* for services without one of their own",
+    )
+    links: LinkSettings = Field(
+        default_factory=LinkSettings, description="links of this mesh; each wins over the same one of the group links"
+    )
+
+    @property
+    def policies(self) -> tuple[ServicePolicy, ...]:
+        """The policies of its services."""
+        return tuple(
+            ServicePolicy(service, chosen.sensitivity and Sensitivity(chosen.sensitivity), chosen.mute)
+            for service, chosen in self.services.items()
+        )

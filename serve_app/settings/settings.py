@@ -16,7 +16,7 @@ from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -34,8 +34,10 @@ from serve_app.net.redis_url import parse_redis_url
 from serve_app.settings.alerting import AlertSettings, NotifySettings
 from serve_app.settings.base import Location, MeshName, SettingsGroup
 from serve_app.settings.collector import CollectorSettings
+from serve_app.settings.former import FormerTable, MovedTables, find_former_tables, move_former_tables
+from serve_app.settings.kinds import STORES
 from serve_app.settings.links import LinkSettings
-from serve_app.settings.meshes import Priority, ServedMeshSettings
+from serve_app.settings.meshes import MeshSettings, Priority
 from serve_app.settings.observability import LogSettings, TraceSettings
 from serve_app.settings.sla import SlaSettings
 
@@ -45,13 +47,9 @@ PLAIN_NAMES = {
     "TAGAE_ANOMALY_PERCENTILE": ("model", "anomaly_percentile"),
 }
 USE_GPU = {"true": "cuda", "1": "cuda", "yes": "cuda", "false": "cpu", "0": "cpu", "no": "cpu"}
+NO_SETTINGS = MeshSettings()  # of a mesh without a table
+NO_ALERTS: dict[str, Any] = {"services": {}, "entry_points": ()}
 MOST_SOCKET_BYTES = 107  # sun_path on Linux, without the terminating zero
-
-
-class MeshModelSettings(SettingsGroup):
-    """The detector of one mesh."""
-
-    weights: Location = Field(description="checkpoint file of this mesh, in place of model.weights")
 
 
 class ModelSettings(SettingsGroup):
@@ -64,18 +62,6 @@ class ModelSettings(SettingsGroup):
     weights: Location | None = Field(None, description="checkpoint file; none: the shipped one")
     warm_up_snapshots: int = Field(10, ge=1, description="snapshots of a mesh before its first verdict")
     threads: int = Field(1, ge=1, description="threads of one scoring process")
-    meshes: dict[MeshName, MeshModelSettings] = Field(
-        default_factory=dict, description="weights of single meshes, by name"
-    )
-
-    @property
-    def weights_by_mesh(self) -> dict[str, Path]:
-        """The checkpoint files of single meshes, by name."""
-        return {mesh: chosen.weights for mesh, chosen in self.meshes.items()}
-
-    def weights_of(self, mesh: str) -> Path | None:
-        """The checkpoint file of a mesh, by its name; None: the shipped one."""
-        return self.weights_by_mesh.get(mesh, self.weights)
 
 
 class AdaptSettings(SettingsGroup):
@@ -264,8 +250,13 @@ def _redis_url(url: str) -> str:
 class StoreSettings(SettingsGroup):
     """Where the state of meshes is stored."""
 
-    kind: Literal["local", "redis"] = Field(
-        "local", description="local: a directory on one node; redis: a Redis or Valkey, which several nodes can share"
+    kind: str = Field(
+        "local",
+        description="local: a directory on one node; redis: a Redis or Valkey, which several nodes can share; or a "
+        "kind that an installed package has",
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="options of a kind of another package; the settings below are those of ours"
     )
     path: Location = Field(default_factory=_state_directory, description="directory of the local store")
     url: Annotated[str, AfterValidator(_redis_url)] | None = Field(
@@ -291,6 +282,21 @@ class StoreSettings(SettingsGroup):
         ge=1,
         description="time without a write after which the Redis deletes a mesh with its archive; none: never",
     )
+
+    @field_validator("kind")
+    @classmethod
+    def _is_known(cls, kind: str) -> str:
+        return STORES.check_name(kind)
+
+    @field_validator("options")
+    @classmethod
+    def _are_of_the_kind(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        kind = info.data.get("kind")  # none if it is wrong
+        if kind in STORES.own and given:
+            raise ValueError(f"expected none with kind {kind}, whose settings are in store itself")
+        if kind is not None and kind not in STORES.own:
+            STORES.check_options(kind, given)
+        return given
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -409,37 +415,106 @@ class Settings(BaseSettings):
     sidecar: SidecarSettings = Field(default_factory=SidecarSettings)
     traces: TraceSettings = Field(default_factory=TraceSettings)
     logs: LogSettings = Field(default_factory=LogSettings)
-    meshes: dict[MeshName, ServedMeshSettings] = Field(
-        default_factory=dict, description="settings of single meshes, by name"
-    )
+    meshes: dict[MeshName, MeshSettings] = Field(default_factory=dict, description="everything about one mesh, by name")
+
+    def mesh(self, name: str) -> MeshSettings:
+        """The settings of a mesh, by its name; the defaults if there are none."""
+        return self.meshes.get(name, NO_SETTINGS)
 
     def priority(self, mesh: str) -> Priority:
         """The priority of a mesh, by its name."""
-        return self.meshes[mesh].priority if mesh in self.meshes else Priority.NORMAL
+        return self.mesh(mesh).priority
+
+    @property
+    def collected(self) -> dict[str, MeshSettings]:
+        """The meshes that are polled, by name. Clients push the snapshots of all others."""
+        return {name: mesh for name, mesh in self.meshes.items() if mesh.is_collected}
+
+    @property
+    def weights_by_mesh(self) -> dict[str, Path]:
+        """The checkpoint files of meshes that have one of their own, by name."""
+        return {name: mesh.weights for name, mesh in self.meshes.items() if mesh.weights is not None}
+
+    def weights_of(self, mesh: str) -> Path | None:
+        """The checkpoint file of a mesh, by its name; None: the shipped one."""
+        return self.mesh(mesh).weights or self.model.weights
+
+    def with_alerts(self, changed: Mapping[str, Any]) -> Self:
+        """Return these settings with other alerts.
+
+        Args:
+            changed: fields of ``alert``. The former ``alert.meshes`` replaces services and entry points of all meshes.
+
+        Raises:
+            BadSettings: an unknown setting of a mesh.
+            ValidationError: an unknown field of ``alert``, or an invalid value.
+        """
+        values = move_former_tables({"alert": {**self.alert.model_dump(), **changed}}, "user_config").values
+        meshes = self.meshes
+        if "meshes" in changed:
+            given = values.get("meshes", {})
+            meshes = {
+                name: MeshSettings.model_validate({**self.mesh(name).model_dump(), **NO_ALERTS, **given.get(name, {})})
+                for name in {**meshes, **given}
+            }
+        return self.model_copy(update={"alert": AlertSettings.model_validate(values["alert"]), "meshes": meshes})
 
     @classmethod
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """The layers in the order of pydantic-settings, where the first one wins."""
-        return tuple(InitSettingsSource(settings_cls, layer.values) for layer in reversed(_layers(init_settings())))
+        return tuple(
+            InitSettingsSource(settings_cls, layer.tables.values) for layer in reversed(_layers(init_settings()))
+        )
+
+
+class _WithMeshes(BaseModel):
+    """A former table, as :mod:`serve_app.settings.former` moves it. It only says which variables are JSON."""
+
+    meshes: dict[MeshName, MeshSettings]
+
+
+class _FormerModel(ModelSettings, _WithMeshes):
+    pass
+
+
+class _FormerAlert(AlertSettings, _WithMeshes):
+    pass
+
+
+class _FormerCollector(CollectorSettings, _WithMeshes):
+    pass
+
+
+class _Environment(Settings):
+    """All names that environment variables may have."""
+
+    model: _FormerModel
+    alert: _FormerAlert
+    collector: _FormerCollector
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Nested values from one source."""
+    """Nested values from one source, with the tables of meshes at their new place."""
 
     origin: str
-    values: dict[str, Any]
+    tables: MovedTables
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """One setting: dotted name, effective value, and ``default``, ``file``, ``environment`` or ``override``."""
+    """One setting: its path, effective value, and ``default``, ``file``, ``environment`` or ``override``."""
 
-    name: str
+    path: tuple[str, ...]
     value: Any
     origin: str
+
+    @property
+    def name(self) -> str:
+        """Its dotted name."""
+        return ".".join(self.path)
 
 
 def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
@@ -463,7 +538,16 @@ def sources(config: Path | None = None, overrides: Mapping[str, Any] | None = No
     """Every setting with its value and its source; arguments and errors as in :func:`load`."""
     values = load(config, overrides).model_dump()
     layers = _layers(_arguments(config, overrides))
-    return [Origin(".".join(path), value, _origin(path, layers)) for path, value in _leaves(values)]
+    return [Origin(path, value, _origin(path, layers)) for path, value in _leaves(values)]
+
+
+def former_tables(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> list[FormerTable]:
+    """The former tables of meshes that are in use, each with the lines to write instead; arguments as in :func:`load`.
+
+    Raises:
+        BadSettings: a source cannot be read, or it gives a setting two values.
+    """
+    return find_former_tables({layer.origin: layer.tables for layer in _layers(_arguments(config, overrides))})
 
 
 def _arguments(config: Path | None, overrides: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -474,11 +558,12 @@ def _layers(overrides: dict[str, Any]) -> list[Layer]:
     """The sources above the defaults; later ones win."""
     environment = _environment()
     config = overrides.get("config") or environment.get("config")
-    return [
-        Layer("file", _file(Path(config).expanduser()) if config else {}),
-        Layer("environment", environment),
-        Layer("override", overrides),
-    ]
+    layers = {
+        "file": _file(Path(config).expanduser()) if config else {},
+        "environment": environment,
+        "override": overrides,
+    }
+    return [Layer(origin, move_former_tables(values, origin)) for origin, values in layers.items()]
 
 
 def _file(path: Path) -> dict[str, Any]:
@@ -496,7 +581,7 @@ def _environment() -> dict[str, Any]:
         if name.upper().startswith(PREFIX) and "__" in name and group not in Settings.model_fields:
             raise BadSettings(f"{name}: no such group of settings: {group!r}; expected one of {_names(Settings)}")
     try:
-        values: dict[str, Any] = EnvSettingsSource(Settings)()
+        values: dict[str, Any] = EnvSettingsSource(_Environment)()
     except SettingsError as error:
         raise BadSettings(f"environment: {error}; expected JSON for a group; set single settings instead") from error
     plain = [(place, os.environ.get(name)) for name, place in PLAIN_NAMES.items()]
@@ -523,23 +608,38 @@ def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[t
 
 def _origin(path: tuple[str, ...], layers: list[Layer]) -> str:
     """The last layer that sets a setting, or any setting of a group."""
-    for layer in reversed(layers):
-        if any(leaf[: len(path)] == path for leaf, _ in _leaves(layer.values)):
-            return layer.origin
-    return "default"
+    layer = _layer_of(path, layers)
+    return layer.origin if layer else "default"
+
+
+def _layer_of(path: tuple[str, ...], layers: list[Layer]) -> Layer | None:
+    return next((layer for layer in reversed(layers) if _has(layer.tables.values, path)), None)
+
+
+def _has(values: Any, path: tuple[str, ...]) -> bool:
+    """Whether there is a value at a path."""
+    for name in path:
+        if not isinstance(values, Mapping) or name not in values:
+            return False
+        values = values[name]
+    return True
 
 
 def _describe(error: ErrorDetails, layers: list[Layer]) -> str:
     path = tuple(str(part) for part in error["loc"] if part != "[key]")  # pydantic marks an invalid key this way
-    origin = _origin(path, layers)
+    # A setting that is missing, or part of a list, is named after the group or the list that lacks or has it.
+    above = (path[:end] for end in range(len(path), 0, -1))
+    layer = next(filter(None, (_layer_of(one, layers) for one in above)), None)
+    name = ".".join(layer.tables.as_written(path) if layer else path)
+    subject = f"{name} (from {layer.origin if layer else 'default'})"
     if error["type"] == "extra_forbidden":
-        return f"{'.'.join(path)} (from {origin}): no such setting; expected one of {_names(_group(path))}"
+        return f"{subject}: no such setting; expected one of {_names(_group(path))}"
     message = error["msg"].removeprefix("Value error, ")
     given = error["input"]
-    if path[-1] == "headers" and isinstance(given, Mapping):
+    if path[-1] in ("headers", "options", "source_options") and isinstance(given, Mapping):
         given = list(given)  # a value may be a secret in the wrong place
     came = re.sub(r"//[^/\s'\"]*@", "//...@", repr(given))  # keep passwords out of logs
-    return f"{'.'.join(path)} (from {origin}): {message}; came {came}"
+    return f"{subject}: {message}; came {came}"
 
 
 def _group(path: tuple[str, ...]) -> type[BaseModel]:

@@ -19,7 +19,7 @@ from grpc_health.v1.health import aio as health
 from model.snapshot import MeshSnapshot
 from serve_app.access import Access, require_certificate, require_protection
 from serve_app.collect.loop import MeshCollector, poll_schedule
-from serve_app.collect.prometheus.detect import MeshSource
+from serve_app.collect.opening import open_source
 from serve_app.errors import BadSettings
 from serve_app.observability.traces import check_traces, start_traces
 from serve_app.settings import MeshSettings, Settings, SidecarSettings
@@ -95,7 +95,7 @@ def _collector(
     async def push(snapshot: MeshSnapshot) -> None:
         await detector.push(snapshot)
 
-    with closing(MeshSource(polled, settings.collector)) as source:
+    with closing(open_source(polled, settings.collector)) as source:
         collector = MeshCollector(detector.mesh, source, push, poll_schedule(detector.mesh, settings.collector))
         collector.begin(newest_at)
         yield collector

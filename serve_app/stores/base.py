@@ -200,7 +200,26 @@ class WholeMesh:
 class StateStore(Protocol):
     """State of meshes, stored before the verdict is sent. Blobs are opaque bytes.
 
-    Threads may share an instance, and processes a store.
+    Threads may share an instance, and processes a store. A store needs these 19 methods and nothing else: its package
+    adds it with a :class:`~serve_app.stores.kind.StoreKind`, and proves it with ``lab.contracts.stores``. A session
+    calls them in threads, and each may block for as long as it must, below ``serve.deadline_seconds``.
+
+    What each method costs, by when it is called and what goes through it:
+
+    - ``append``: with each snapshot, before its answer; a snapshot, a verdict, and a step or a state.
+    - ``open_incidents``: with each snapshot; a few ids.
+    - ``load``: with each read of a mesh, and for a mesh that is not in memory; the newest verdict.
+    - ``check_room``: before the first snapshot of a mesh.
+    - ``load_state``, ``window``: for a mesh that is not in memory, and before a fit; all that is kept of it.
+    - ``compact``, ``tidy``: in the background, between writes; a state.
+    - ``replace``: when people or a fit change a mesh; a state.
+    - ``verdict_at``: when a client repeats a snapshot; a verdict.
+    - ``verdicts``: when an incident is archived, and when people look; the verdicts of a window.
+    - ``meshes``: for lists and metrics; the newest verdicts.
+    - ``incidents``, ``incident``: when people look, or an incident changes; incidents.
+    - ``set_aside``, ``delete``: after damage, or by hand.
+    - ``read_whole``, ``write_whole``: by ``tagae store copy`` alone; all that is kept of a mesh.
+    - ``close``: once.
 
     Every method raises:
         BadMeshName: a name outside the alphabet.

@@ -1,29 +1,25 @@
 """Opens the stores that the settings name."""
 
 from collections.abc import Callable
+from typing import Any
 
 from serve_app.alerts.storage import AlertStorage, open_file
 from serve_app.collect.ownership import Leases
-from serve_app.errors import BadSettings
 from serve_app.settings import Settings, StoreSettings
+from serve_app.settings.kinds import STORES
 from serve_app.stores.base import ArchiveLimit, MeshLimit, StateStore
-from serve_app.stores.sqlite import LocalStore
+from serve_app.stores.kind import Opening, StoreKind
 
 
-def check_store(settings: StoreSettings) -> None:
-    """Check that what the store needs is installed.
+def check_store(settings: StoreSettings) -> StoreKind[Any]:
+    """Return the kind of the store if everything that it needs is installed.
 
     Raises:
-        BadSettings: it is not.
+        BadSettings: there is no such kind, its package is broken, or something that it needs is not installed.
     """
-    if settings.kind == "redis":
-        try:
-            import redis  # noqa: F401
-        except ImportError as error:
-            raise BadSettings(
-                f"store.kind: expected the Python client of Redis for kind redis, came {error}; "
-                "pip install 'tagae[redis]'"
-            ) from None
+    kind: StoreKind[Any] = STORES.load(settings.kind, StoreKind)
+    kind.check(_options(settings, kind))
+    return kind
 
 
 def open_store(
@@ -34,43 +30,39 @@ def open_store(
     on_evicted: Callable[[str], None] | None = None,
     run: str | None = None,
 ) -> StateStore:
-    """Open a store; for the arguments see :class:`~serve_app.stores.sqlite.LocalStore`.
+    """Open a store; for the arguments see :class:`~serve_app.stores.kind.Opening`.
 
     Raises:
-        BadSettings: the client of Redis is not installed.
+        BadSettings: as of :func:`check_store`.
         CorruptState, StoreFull, StoreGone: a local store cannot be opened. A Redis is first called with the first use.
     """
-    check_store(settings)
-    if settings.kind == "redis":
-        from serve_app.stores.redis_store import RedisStore
-
-        return RedisStore(settings, limit=limit, archive=archive, on_evicted=on_evicted)
-    return LocalStore(settings.path, limit=limit, archive=archive, on_evicted=on_evicted, run=run)
+    kind = check_store(settings)
+    return kind.open(_options(settings, kind), Opening(limit, archive, on_evicted, run))
 
 
 def open_leases(settings: StoreSettings) -> Leases | None:
-    """Where collectors have their leases; None with a local store, which one collector uses.
+    """Where collectors have their leases; None with a store that has none, which one collector uses.
 
     Raises:
-        BadSettings: the client of Redis is not installed.
+        BadSettings: as of :func:`check_store`.
     """
-    if settings.kind == "local":
-        return None
-    check_store(settings)
-    from serve_app.stores.redis_leases import RedisLeases
-
-    return RedisLeases(settings)
+    kind = check_store(settings)
+    return None if kind.open_leases is None else kind.open_leases(_options(settings, kind))
 
 
 def open_alert_storage(settings: Settings) -> AlertStorage:
-    """Where the service stores the state of notifications: in its Redis, unless ``notify.path`` names a directory.
+    """Where the service stores the state of notifications: in its store if that can, unless ``notify.path`` names a
+    directory.
 
     Raises:
-        BadSettings: the client of Redis is not installed.
+        BadSettings: as of :func:`check_store`.
     """
-    if settings.store.kind == "local" or settings.notify.path is not None:
+    kind = check_store(settings.store)
+    if kind.open_alert_storage is None or settings.notify.path is not None:
         return open_file(settings)
-    check_store(settings.store)
-    from serve_app.stores.redis_alerts import RedisAlertStorage
+    return kind.open_alert_storage(_options(settings.store, kind))
 
-    return RedisAlertStorage(settings.store)
+
+def _options(settings: StoreSettings, kind: StoreKind[Any]) -> Any:
+    """Our kinds have their options in the table ``store`` itself, others in ``store.options``."""
+    return settings if kind.options is StoreSettings else kind.check_options(settings.options)

@@ -18,6 +18,7 @@ from datetime import datetime
 from pathlib import Path
 
 from serve_app.errors import CorruptState
+from serve_app.settings import StoreSettings
 from serve_app.settings.base import check_mesh_name
 from serve_app.stores import incident_table, rows, tables
 from serve_app.stores.base import (
@@ -29,6 +30,7 @@ from serve_app.stores.base import (
     StoredState,
     WholeMesh,
 )
+from serve_app.stores.kind import Opening, StoreKind
 from serve_app.stores.refusals import conflict, first_step, require_keep, too_many_meshes
 from serve_app.stores.rows import microseconds, time_of
 from serve_app.stores.sealed_store import SealedStore
@@ -296,3 +298,10 @@ def _put_position(db: sqlite3.Connection, mesh: str, sequence: int) -> int:
     (revision,) = db.execute("SELECT revision FROM clock").fetchone()
     db.execute("INSERT OR REPLACE INTO meshes VALUES (?, ?, ?)", (mesh, revision, sequence))
     return int(revision)
+
+
+def _open(settings: StoreSettings, how: Opening) -> LocalStore:
+    return LocalStore(settings.path, limit=how.limit, archive=how.archive, on_evicted=how.on_evicted, run=how.run)
+
+
+LOCAL = StoreKind(options=StoreSettings, open=_open)

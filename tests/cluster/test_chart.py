@@ -12,6 +12,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
+from serve_app.app import Arguments
 from serve_app.cli import app
 from tests.cluster.rendering import (
     CHART,
@@ -102,12 +103,20 @@ def test_each_mesh_has_the_weights_of_its_digest(tmp_path: Path) -> None:
         "d" * 64: "/claim/tagae.safetensors",
     }
     (application,) = manifests.serve_config["applications"]
-    model = application["args"]["model"]
-    assert model["weights"] == fetched["a" * 64][1]
+    assert application["args"]["model"]["weights"] == fetched["a" * 64][1]
     wanted = MESH_WEIGHTS["weights"]["meshes"]
-    assert {mesh: one["weights"] for mesh, one in model["meshes"].items()} == {
+    assert {mesh: one["weights"] for mesh, one in application["args"]["meshes"].items()} == {
         mesh: fetched[one["sha256"]][1] for mesh, one in wanted.items()
     }
+
+
+@needs_helm
+def test_former_tables_of_meshes_in_the_values_still_work(tmp_path: Path) -> None:
+    former = {"collector": {"meshes": {"shop": {"prometheus": "https://prometheus.monitoring:9090"}}}}
+    (application,) = render(tmp_path, {**MESH_WEIGHTS, "settings": former}).serve_config["applications"]
+    shop = Arguments(**application["args"]).mesh("shop")
+    assert shop.prometheus == "https://prometheus.monitoring:9090"
+    assert shop.weights is not None
 
 
 @needs_helm
@@ -123,12 +132,15 @@ def test_a_signed_url_comes_from_its_secret_only(tmp_path: Path) -> None:
 def test_settings_of_the_values_win(tmp_path: Path) -> None:
     manifests = render(tmp_path, SETTINGS)
     (application,) = manifests.serve_config["applications"]
-    assert application["args"]["collector"] == {**SETTINGS["settings"]["collector"], "replicas": 2}
+    assert application["args"]["meshes"] == SETTINGS["settings"]["meshes"]
+    assert application["args"]["collector"] == {"replicas": 2}
     (container,) = manifests.templates["head"]["spec"]["containers"]
     (front,) = [json.loads(one["value"]) for one in container["env"] if one["name"] == "TAGAE_SERVE"]
     assert front["trusted_proxies"] == ["10.0.0.7/32"]
     assert "tagae.example" in front["allowed_hosts"]
     assert "trusted_proxies" not in application["args"]["serve"], "the proxies would not have it"
+    (meshes,) = [json.loads(one["value"]) for one in container["env"] if one["name"] == "TAGAE_MESHES"]
+    assert meshes == {"shop": {"priority": "high"}}, "a new mesh would need new pods"
 
 
 @needs_helm

@@ -110,8 +110,9 @@ def test_settings_and_the_serve_config_are_valid(manifests: Manifests, monkeypat
 
 def test_gates_have_the_settings_that_they_read(manifests: Manifests, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, gate = settings_of(manifests, monkeypatch), load()  # a proxy has the environment alone
-    for group in ("limits", "logs", "meshes", "sla", "traces"):
+    for group in ("limits", "logs", "sla", "traces"):
         assert getattr(gate, group) == getattr(whole, group), group
+    assert [gate.priority(mesh) for mesh in whole.meshes] == [mesh.priority for mesh in whole.meshes.values()]
     assert gate.serve.allowed_hosts == whole.serve.allowed_hosts
 
 
@@ -140,7 +141,7 @@ def test_files_in_the_settings_are_mounted(manifests: Manifests, monkeypatch: py
     named = [settings.serve.tokens_file, settings.store.password_file, settings.store.ca_file]
     for name, template in manifests.service_templates.items():
         folders = mounts(template["spec"]["containers"][0])
-        weights = [settings.model.weights, *settings.model.weights_by_mesh.values()]
+        weights = [settings.model.weights, *settings.weights_by_mesh.values()]
         ours = [*named, *(weights if name != "head" else [])]
         for file in (one for one in ours if one is not None):
             assert str(file.parent) in folders, file

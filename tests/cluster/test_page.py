@@ -135,6 +135,6 @@ def test_the_tables_have_the_numbers_of_the_manifest() -> None:
 def test_values_of_the_page_reach_the_service(folder: Path) -> None:
     manifests = read(folder / "install.yaml")
     (application,) = manifests.serve_config["applications"]
-    assert set(application["args"]["collector"]["meshes"]) == {"shop"}
+    assert set(application["args"]["meshes"]) == {"shop"}
     (container,) = manifests.templates["gpu"]["spec"]["containers"]
     assert container["image"].startswith("registry.example/gpu@sha256:")

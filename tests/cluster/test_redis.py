@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from lab.contracts.store_content import append
 from serve_app.doctor.redis import check_redis
 from serve_app.settings import StoreSettings
 from serve_app.stores.opening import open_store
@@ -19,7 +20,6 @@ from tests.cluster.rendering import CLUSTER, SEARCHED
 from tests.cluster.schemas import ROOT
 from tests.live.programs import LOOPBACK, find_program, free_ports
 from tests.live.redis import PROGRAM
-from tests.serve_app.stores.store_cases import append
 
 pytestmark = [
     pytest.mark.live,

@@ -10,12 +10,14 @@ OWN_REDIS: dict[str, Any] = {
 }
 SETTINGS: dict[str, Any] = {
     "settings": {
-        "collector": {"meshes": {"shop": {"prometheus": "https://prometheus.monitoring:9090", "kubernetes": {}}}},
         "notify": {"alertmanagers": [{"url": "http://alertmanager.monitoring:9093"}]},
         "serve": {"trusted_proxies": ["10.0.0.7/32"], "proxy_user_header": "X-Forwarded-User"},
         "limits": {"max_meshes": 5000},
         "logs": {"format": "json"},
-        "meshes": {"shop": {"priority": "high"}},
+        "meshes": {
+            "shop": {"prometheus": "https://prometheus.monitoring:9090", "kubernetes": {}, "priority": "high"},
+            "pay": {"prometheus": "https://prometheus.monitoring:9090"},
+        },
         "sla": {"window_seconds": 7200},
         "traces": {"endpoint": "http://otel.monitoring:4318", "headers_file": "/run/secrets/tagae/otlp's-headers"},
     },

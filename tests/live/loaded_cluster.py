@@ -222,9 +222,7 @@ def keep_sending(senders: Sequence[Sender], url: str) -> Iterator[None]:
 def check(cluster: Cluster) -> None:
     """Check that the answers have no gap and no double and equal the pipeline's, and that the store has them."""
     with Client(cluster.nodes.url, patience_seconds=CLIENT_SECONDS) as client:
-        listed = {
-            row.mesh: row.sequence for row in client.meshes() if row.mesh not in cluster.settings.collector.meshes
-        }
+        listed = {row.mesh: row.sequence for row in client.meshes() if row.mesh not in cluster.settings.collected}
     assert listed == {sender.mesh: len(sender.verdicts) for sender in cluster.senders}
     for sender in cluster.senders:
         sent = sender.snapshots[: len(sender.verdicts)]

@@ -92,7 +92,7 @@ def _write_settings(folder: Path, prometheus: str) -> Path:
     path = folder / "tagae.toml"
     path.write_text(
         f"""# Written by `make mesh`.
-[collector.meshes.{NAMESPACE}]
+[meshes.{NAMESPACE}]
 prometheus = "{prometheus}"
 
 [store]

@@ -98,7 +98,7 @@ def test_a_prometheus_is_read_by_the_command(nodes: Nodes, tmp_path: Path) -> No
         settings.write_text(
             f"""
             collector.deadline_seconds = {PATIENCE_SECONDS}
-            [collector.meshes.blue]
+            [meshes.blue]
             prometheus = "{standin.url_of(server)}"
             bearer_token_file = "{token}"
             """,

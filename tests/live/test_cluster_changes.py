@@ -54,7 +54,7 @@ def test_scorers_on_a_lost_node_are_replaced(tmp_path: Path) -> None:
 
 def test_the_head_is_lost_and_returns(tmp_path: Path) -> None:
     nowhere = f"http://{LOOPBACK}:{free_ports(1)[0]}"
-    with run_under_load(tmp_path, keeps_ray=True, collector={"meshes": {"shop": {"prometheus": nowhere}}}) as cluster:
+    with run_under_load(tmp_path, keeps_ray=True, meshes={"shop": {"prometheus": nowhere}}) as cluster:
         since = time.monotonic()
         cluster.nodes.crash(cluster.nodes.head)
         cluster.await_verdicts(10)

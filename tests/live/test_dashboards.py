@@ -69,7 +69,7 @@ def settings(folder: Path, metrics_port: int, **urls: str) -> str:
         interval_seconds = 1
         behind_seconds = 1
         deadline_seconds = 60
-        [collector.meshes.shop]
+        [meshes.shop]
         prometheus = "{urls["prometheus"]}"
         [notify]
         longest_backoff_seconds = 1

@@ -172,7 +172,7 @@ def test_clusters_are_named_with_the_lines_that_choose_one(report: Ask, tmp_path
     assert "reading prod, 91% of the requests" in finding["found"]
     settings = tmp_path / "tagae.toml"
     settings.write_text(finding["toml"])
-    (mesh,) = load(settings).collector.meshes.values()
+    (mesh,) = load(settings).meshes.values()
     assert mesh.match == {"cluster": ("prod",)}
     command = ["doctor", "--config", str(settings), "--source", "mesh", "--json"]
     again = CliRunner().invoke(app, command)

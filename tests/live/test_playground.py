@@ -79,8 +79,8 @@ def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]
 
 
 def test_its_settings_watch_it(playground: Playground) -> None:
-    mesh = load(playground.settings).collector.meshes["shop"]
-    assert mesh.prometheus in playground.output
+    mesh = load(playground.settings).meshes["shop"]
+    assert mesh.prometheus_url in playground.output
 
     def has_snapshot() -> bool:
         doctor = ["doctor", "--config", str(playground.settings), "--source", "shop", "--json"]
@@ -100,7 +100,7 @@ def test_its_commands_break_and_heal_it(playground: Playground) -> None:
 
 
 def test_a_port_in_use_is_reported_with_what_to_do(playground: Playground, tmp_path: Path) -> None:
-    used = int(load(playground.settings).collector.meshes["shop"].prometheus.rpartition(":")[2])
+    used = int(load(playground.settings).meshes["shop"].prometheus_url.rpartition(":")[2])
     with start(tmp_path, used, *free_ports(1)) as second:
         output, _ = second.communicate(timeout=PATIENCE_SECONDS)
     assert second.returncode == 1

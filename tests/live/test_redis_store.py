@@ -19,6 +19,7 @@ import httpx
 import pytest
 import redis
 
+from lab.contracts.store_content import append, at, found, incident, is_step, random_bytes, snapshots, states
 from model.state.serialization import pack_state
 from serve_app.doctor.redis import check_redis
 from serve_app.errors import CorruptState, StoreConflict, StoreFull, StoreGone
@@ -29,17 +30,7 @@ from serve_app.stores.redis_store import RedisStore
 from tests.live.programs import LOOPBACK, free_ports, missing_programs
 from tests.live.redis import PROGRAM, RedisProgram
 from tests.serve_app.running import eventually, problem, start_service
-from tests.serve_app.stores.store_cases import (
-    append,
-    at,
-    found,
-    incident,
-    is_step,
-    mount_disk,
-    random_bytes,
-    snapshots,
-    states,
-)
+from tests.serve_app.stores.small_disk import mount_disk
 from tests.serve_app.stores.test_steps import Session, busy_mesh
 from tests.serve_app.stores.test_store_service import document, push
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR

@@ -49,7 +49,7 @@ PAST: dict[int, tuple[FaultKind, str]] = {  # faults of the history, by days bef
 SETTINGS = {
     "links.dashboard": "https://grafana.example/d/mesh?var-service={service}",
     "links.logs": "https://logs.example/search?q={service}",
-    "collector.meshes.unreachable.prometheus": DEAD,
+    "meshes.unreachable.prometheus": DEAD,
     "collector.interval_seconds": 1,
     "collector.deadline_seconds": 1,
 }

@@ -34,7 +34,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "model.window_size": WINDOW,
         "serve.max_streams": STREAMS,
         "serve.ingress_replicas": 1,  # the limit of streams is per replica
-        "collector.meshes.silent.prometheus": "http://127.0.0.1:9",  # nothing listens on this port
+        "meshes.silent.prometheus": "http://127.0.0.1:9",  # nothing listens on this port
         "collector.interval_seconds": 1,
         "collector.deadline_seconds": 1,
     }

@@ -22,8 +22,8 @@ pytestmark = IN_BROWSER
 
 DEAD = "http://127.0.0.1:9"  # nothing listens on this port
 UNREACHABLE = {
-    "collector.meshes.unreachable.prometheus": DEAD,
-    "collector.meshes.nothing.prometheus": DEAD,
+    "meshes.unreachable.prometheus": DEAD,
+    "meshes.nothing.prometheus": DEAD,
     "collector.interval_seconds": 1,
     "collector.deadline_seconds": 1,
 }

@@ -74,6 +74,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
     return program.settings(key_prefix=f"t-{uuid.uuid4().hex[:12]}", timeout_seconds=PATIENCE_SECONDS)
 
 
+@pytest.fixture
+def elsewhere(place: StoreSettings, tmp_path: Path) -> StoreSettings:
+    """Settings of another empty store of the same kind."""
+    return place.model_copy(update={"path": tmp_path / "elsewhere", "key_prefix": f"{place.key_prefix}-elsewhere"})
+
+
 @pytest.fixture(scope="session")
 def service(weights: Path, other_weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """The application on a free loopback port. Meshes above 40 services are cut into parts, and two have other
@@ -81,10 +87,8 @@ def service(weights: Path, other_weights: Path, tmp_path_factory: pytest.TempPat
     from serve_app.app import start, stop
 
     settings = Settings(
-        model={
-            "weights": weights,
-            "meshes": {f"own-{place}": {"weights": other_weights} for place in ("session", "replicas")},
-        },
+        model={"weights": weights},
+        meshes={f"own-{place}": {"weights": other_weights} for place in ("session", "replicas")},
         scorer={"device": "cpu", "num_replicas": 2},
         partition={"max_services": 40},
         serve={"port": 0, "ingress_replicas": 1},  # its counters belong to one process

@@ -33,10 +33,10 @@ def settings(prometheus: ThreadingHTTPServer, api: ApiServer, alertmanager: Thre
         interval_seconds = 1
         behind_seconds = 1
         deadline_seconds = 60
-        [collector.meshes.shop]
+        [meshes.shop]
         prometheus = "{standin.url_of(prometheus)}"
         kubernetes = {{ url = "{api.url}", bearer_token_file = "{folder / "token"}" }}
-        [collector.meshes.silent]
+        [meshes.silent]
         prometheus = "http://127.0.0.1:9"
         [[notify.alertmanagers]]
         url = "{standin.url_of(alertmanager)}"

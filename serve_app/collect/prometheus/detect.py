@@ -42,7 +42,7 @@ class MeshSource:
     _histograms: HistogramForm  # of the dialect in use
 
     def __init__(self, mesh: MeshSettings, collector: CollectorSettings, clock: Clock = time.time) -> None:
-        endpoint = mesh.endpoint(mesh.prometheus)
+        endpoint = mesh.endpoint(mesh.prometheus_url)
         self._origin = endpoint.origin
         self._prometheus = Prometheus(
             endpoint,

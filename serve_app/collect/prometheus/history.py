@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from model.snapshot import MeshSnapshot
-from serve_app.collect.prometheus.detect import MeshSource
+from serve_app.collect.loop import PollSource
 from serve_app.errors import NoTelemetry
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class PastPeriod:
         NoTelemetry: if the period ends before it begins.
     """
 
-    def __init__(self, source: MeshSource, first: datetime, last: datetime, interval_seconds: float) -> None:
+    def __init__(self, source: PollSource, first: datetime, last: datetime, interval_seconds: float) -> None:
         if last < first:
             raise NoTelemetry(
                 f"period: expected an end after the start, came {first.isoformat()} to {last.isoformat()}; swap them"

@@ -89,7 +89,7 @@ class Scorer:
         self._settings = settings.scorer
         self._device = find_device(device)
         prepare_gpu(self._device)
-        self._weights = load_weights(settings.model.weights, settings.model.weights_by_mesh, self._device)
+        self._weights = load_weights(settings.model.weights, settings.weights_by_mesh, self._device)
         self._checkpoint = self._weights.default
         self._probe = probe(self._checkpoint)
         self._replica: str = serve.get_replica_context().replica_id.unique_id

@@ -77,7 +77,7 @@ from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, connect
 from serve_app.runtime.storage import open_store
-from serve_app.settings import AlertSettings, Settings
+from serve_app.settings import Settings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.repository import MeshRepository
 
@@ -118,7 +118,7 @@ class MeshSession:
         connect(scorer, meta, trainer, notifier)
         torch.set_num_threads(settings.model.threads)
         self._settings = settings
-        self._weights = load_weights(settings.model.weights, settings.model.weights_by_mesh)
+        self._weights = load_weights(settings.model.weights, settings.weights_by_mesh)
         for refusal in self._weights.refused:
             log.error(refusal)
         self._evicted: deque[str] = deque()  # meshes that writing threads deleted to make room
@@ -146,9 +146,8 @@ class MeshSession:
             self._backend = Replicas(self._weights, scorer, meta, groups)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Change when to alert, while running: fields of ``AlertSettings``."""
-        alert = AlertSettings.model_validate({**self._settings.alert.model_dump(), **user_config})
-        self._settings = self._settings.model_copy(update={"alert": alert})
+        """Change when to alert, while running: fields of ``AlertSettings``, and of meshes by its former field."""
+        self._settings = self._settings.with_alerts(user_config)
         self._options = options(self._settings)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:

@@ -275,7 +275,7 @@ def test_a_repeated_mute_is_the_same_mute_and_mutes_are_limited(quiet: Mesh) -> 
 
 def test_settings_mute_and_move_the_services_of_one_mesh() -> None:
     services = {"shop/cart": {"sensitivity": "low"}, "batch/*": {"mute": "unattended jobs"}}
-    settings = Settings(alert={"meshes": {"prod": {"services": services}}})
+    settings = Settings(meshes={"prod": {"services": services}})
     assert options(settings, "prod").services == (
         ServicePolicy("shop/cart", Sensitivity.LOW),
         ServicePolicy("batch/*", mute="unattended jobs"),

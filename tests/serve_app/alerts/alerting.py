@@ -20,10 +20,11 @@ from serve_app.alerts.alertmanager import PostTiming
 from serve_app.alerts.delivery import AlertDelivery, Receivers
 from serve_app.alerts.links import Links
 from serve_app.alerts.storage import FileStorage
-from serve_app.alerts.webhook import WebhookReceiver
+from serve_app.alerts.webhook import WEBHOOK
 from serve_app.exporter import PrometheusInstruments
 from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
+from serve_app.settings.alerting import WebhookSettings
 from tests.timing import PATIENCE_SECONDS
 
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
@@ -215,7 +216,10 @@ def receivers(alertmanagers: Sequence[StandIn] = (), webhooks: Sequence[StandIn]
     hook = {name: more.pop(name) for name in ("secret_file", "format") if name in more}
     return Receivers(
         tuple(Endpoint(f"{one.url}/api/v2/alerts") for one in alertmanagers),
-        tuple(WebhookReceiver(Endpoint(f"{one.url}/hook"), **hook) for one in webhooks),
+        (
+            *(partial(WEBHOOK.open, WebhookSettings(url=f"{one.url}/hook", **hook)) for one in webhooks),
+            *more.pop("events", ()),
+        ),
         **{"links": PLACE, "backoff": QUICK, "deadline_seconds": 0.5, "drain_seconds": WITHIN, **more},
     )
 

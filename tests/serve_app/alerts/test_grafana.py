@@ -122,7 +122,7 @@ def to(grafana: StandInGrafana, token: Path, **more: Any) -> Any:
     settings = Settings.model_validate(
         {"notify": {"grafana": {"url": f"{grafana.url}/", "bearer_token_file": str(token)}}}
     )
-    return receivers(grafana=configured(settings).grafana, **more)
+    return receivers(events=configured(settings).events, **more)
 
 
 def is_over(grafana: StandInGrafana) -> Callable[[], bool]:

@@ -3,10 +3,12 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from serve_app.alerts.alert import MeshAlerts
+from serve_app.alerts.delivery import receivers
 from serve_app.alerts.links import LEAD, Links, LinkSubject, incident_subject
 from serve_app.alerts.slack import slack_message
 from serve_app.alerts.transitions import transition
@@ -112,6 +114,43 @@ def test_links_come_from_a_file_and_win_over_their_former_names(tmp_path: Path) 
         "runbook_url": "https://wiki.example/eu-1/i%201",
         "verdict_url": "https://tagae.example/v1/meshes/shop/verdict",
     }
+
+
+OWN_LINKS: dict[str, Any] = {
+    "links": {"dashboard": GRAFANA, "logs": "https://logs/{service}"},
+    "notify": {"runbook_url": "https://wiki.example/{mesh}"},
+    "meshes": {
+        "shop": {"links": {"logs": "https://shop-logs/{service}", "runbook": "https://shop-wiki/{mesh}"}},
+        "pay": {"priority": "high"},
+    },
+}
+
+
+def test_each_link_of_a_mesh_wins_over_the_same_one_of_all_meshes() -> None:
+    links = Links.from_settings(load(overrides=OWN_LINKS))
+    dashboard = f"https://grafana.example/d/abc/service?var-service=cart&from={_ms(NOW)}&to={_ms(NOW)}"
+    shop = links.tools(LinkSubject("shop", "shop/cart", NOW, NOW))
+    assert shop == {"dashboard": dashboard, "logs": "https://shop-logs/cart", "runbook": "https://shop-wiki/shop"}
+    for mesh in ("pay", "bank"):  # without links, and without a table
+        others = links.tools(LinkSubject(mesh, "shop/cart", NOW, NOW))
+        assert others == {
+            "dashboard": dashboard,
+            "logs": "https://logs/cart",
+            "runbook": f"https://wiki.example/{mesh}",
+        }
+
+
+def test_a_bad_template_of_a_mesh_is_refused_by_its_name() -> None:
+    with pytest.raises(BadSettings, match=r"meshes\.shop\.links\.logs \(from override\)"):
+        load(overrides={"meshes": {"shop": {"links": {"logs": "ftp://files"}}}})
+
+
+def test_alerts_of_a_mesh_have_its_own_links() -> None:
+    links = receivers(load(overrides=OWN_LINKS)).links
+    for mesh, logs in (("shop", "https://shop-logs/cart"), ("pay", "https://logs/cart")):
+        found = transition(MeshAlerts(), mesh, verdict(incident("a", "team/cart")), NOW, links)
+        (opened,), (event,) = found.alerts.open, found.events
+        assert opened.alert.annotations["logs_url"] == event.document["links"]["logs_url"] == logs
 
 
 def test_alerts_and_events_have_the_links_of_their_incident() -> None:

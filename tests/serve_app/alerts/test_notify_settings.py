@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from serve_app.alerts.delivery import receivers
+from serve_app.alerts.webhook import Webhook
 from serve_app.cli import app
 from serve_app.errors import BadSettings
 from serve_app.settings import load, sources
@@ -45,7 +46,7 @@ def config(tmp_path: Path) -> Path:
 
 def test_no_notification_by_default() -> None:
     to = receivers(load())
-    assert (to.alertmanagers, to.webhooks, to.links.cluster) == ((), (), "default")
+    assert (to.alertmanagers, to.events, to.links.cluster) == ((), (), "default")
 
 
 def test_receivers_from_a_file(config: Path) -> None:
@@ -55,14 +56,16 @@ def test_receivers_from_a_file(config: Path) -> None:
         "https://am-1/prefix/api/v2/alerts",
     ]
     assert to.alertmanagers[1].bearer_token_file == Path("/token")
-    hook, slack = to.webhooks
-    assert (hook.endpoint.url, hook.endpoint.origin, hook.secret_file, hook.format) == (
+    hook, slack = (open_receiver(1.0) for open_receiver in to.events)
+    assert isinstance(hook, Webhook)
+    assert isinstance(slack, Webhook)
+    assert (hook.sender.endpoint.url, hook.name, hook.secret_file, hook.format) == (
         "https://hooks.example/a/b?c=d",
         "https://hooks.example",
         Path("/secret"),
         "event",
     )
-    assert (slack.endpoint.url, slack.format) == ("https://hooks.slack.example/services/T0/B0/x", "slack")
+    assert (slack.sender.endpoint.url, slack.format) == ("https://hooks.slack.example/services/T0/B0/x", "slack")
     assert to.links.verdict_url("shop") == "https://tagae.example/base/v1/meshes/shop/verdict"
     assert to.timing.resend.total_seconds() == 30
 

@@ -23,6 +23,8 @@ from serve_app.errors import BadSettings
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import Settings, sources
+from serve_app.settings import load as load_settings
+from serve_app.settings.toml import toml_value
 from tests.serve_app.running import Service, list_meshes
 from tests.timing import PATIENCE_SECONDS
 
@@ -322,6 +324,27 @@ def test_config_show_is_a_configuration_file(tmp_path: Path, monkeypatch: pytest
     given = sources(None, {"scorer": {"device": "cpu"}, "model": {"window_size": 60}})
     assert read == {origin.name: origin.value for origin in given if origin.name != "config"}
     assert tomllib.loads(result.stdout)["serve"]["port"] == 8000
+
+
+def test_config_show_of_a_whole_mesh_is_a_configuration_file(tmp_path: Path) -> None:
+    mesh = {
+        "prometheus": "http://p",
+        "kubernetes": {"headers": {"X-Cluster": "east"}},
+        "oauth2": {"token_url": "https://x", "client_id": "a", "client_secret_file": "/s", "parameters": {"a b": "c"}},
+        "match": {"cluster": ["prod", "dev"]},
+        "queues": {"orders.v1": "shop/bank"},
+        "weights": "/shop.safetensors",
+        "priority": "high",
+        "entry_points": ["shop/web"],
+        "services": {"prod.shop/cart": {"mute": 'a "quoted" reason'}, "shop/*": {"sensitivity": "low"}},
+        "links": {"logs": "https://logs/{service}"},
+    }
+    given = {"meshes": {"shop": mesh, "shop.eu": {"priority": "low"}}}
+    (tmp_path / "given.toml").write_text(f"meshes = {toml_value(given['meshes'])}", encoding="utf-8")
+    result = tagae("config", "show", "--config", tmp_path / "given.toml")
+    (tmp_path / "again.toml").write_text(result.stdout, encoding="utf-8")
+    assert result.stdout.count("[meshes.shop]\n") == 1
+    assert load_settings(tmp_path / "again.toml").meshes == load_settings(overrides=given).meshes
 
 
 def test_config_show_names_the_wrong_setting() -> None:

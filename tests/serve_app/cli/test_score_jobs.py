@@ -86,9 +86,9 @@ def test_a_past_period_in_spans_and_of_two_meshes_is_scored_like_its_recording(
         settings.write_text(
             f"""
             collector.deadline_seconds = {PATIENCE_SECONDS}
-            [collector.meshes.blue]
+            [meshes.blue]
             prometheus = "{url}"
-            [collector.meshes.green]
+            [meshes.green]
             prometheus = "{url}"
             """,
             encoding="utf-8",
@@ -97,7 +97,7 @@ def test_a_past_period_in_spans_and_of_two_meshes_is_scored_like_its_recording(
         one = score(*period, "--mesh", "blue")
         both = score(*period, "--mesh", "blue", "--mesh", "green", "--jobs", 2, "-o", tmp_path / "verdicts")
         cut = score(*period, "--mesh", "green", "--jobs", 2, "--overlap", 40)
-        own = ("--set", f"model.meshes.blue.weights={other_weights}")
+        own = ("--set", f"meshes.blue.weights={other_weights}")
         chosen = score(*period, *own, "--mesh", "blue", "--mesh", "green", "--jobs", 2, "-o", tmp_path / "chosen")
         given = score(*period, *own, "--mesh", "blue", "--weights", SHIPPED)
     assert one.exit_code == both.exit_code == cut.exit_code == 0, one.stderr + both.stderr + cut.stderr

@@ -143,14 +143,14 @@ def test_recommended_lines_are_settings(tmp_path: Path, case: str, name: str) ->
     file = tmp_path / "tagae.toml"
     file.write_text(lines[0], encoding="utf-8")
     settings = load(file)
-    of = settings.collector if setting.startswith("collector.") else settings.collector.meshes[name]
+    of = settings.collector if setting.startswith("collector.") else settings.collected[name]
     got = getattr(of, setting.removeprefix("collector."))
     assert (dict(got) if isinstance(value, dict) else got) == value
 
 
 def test_an_address_that_may_hold_a_secret_is_not_shown() -> None:
     (line,) = (one.toml for one in found(clusters("cluster", "busiest", ("prod",)), address="") if one.toml)
-    assert line == '[collector.meshes.shop]\nmatch = {cluster = "prod"}'
+    assert line == '[meshes.shop]\nmatch = {cluster = "prod"}'
 
 
 def test_both_servers_of_a_pair_are_named() -> None:

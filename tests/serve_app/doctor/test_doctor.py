@@ -51,7 +51,7 @@ def test_the_doctor_reports_who_can_reach_the_service_and_ray(monkeypatch: pytes
         ("scorer.devise=cpu", "settings", "no such setting"),
         ("scorer.device=cuda", "device", "no CUDA device"),
         ("model.weights=/nowhere/weights.safetensors", "weights", "/nowhere"),
-        ("model.meshes.shop.weights=/nowhere/shop.safetensors", "weights of shop", "/nowhere"),
+        ("meshes.shop.weights=/nowhere/shop.safetensors", "weights of shop", "/nowhere"),
         (f"store.path={__file__}/state", "store", "not writable"),
     ],
 )

@@ -86,19 +86,19 @@ def test_plain_names(
 )
 def test_invalid_policies_of_services_are_refused(tmp_path: Path, services: str, words: str) -> None:
     with pytest.raises(BadSettings, match=words.replace("*", r"\*")) as caught:
-        load(_toml(tmp_path, f"[alert.meshes.shop.services]\n{services}\n"))
-    assert "alert.meshes.shop.services" in str(caught.value)
+        load(_toml(tmp_path, f"[meshes.shop.services]\n{services}\n"))
+    assert "meshes.shop.services" in str(caught.value)
     assert "(from file)" in str(caught.value)
 
 
 def test_settings_take_ids_and_original_names(tmp_path: Path) -> None:
     services = "'shop/bank gateway' = {mute = 'old'}\n'shop/a~20~b' = {mute = 'x'}\n'my shop/*' = {mute = 'y'}"
-    policies = f"[alert.meshes.shop]\nentry_points = ['shop/订单 服务']\n[alert.meshes.shop.services]\n{services}\n"
-    queues = "[collector.meshes.shop]\nprometheus = 'http://prometheus'\nqueues = {orders = 'shop/bank gateway'}\n"
-    loaded = load(_toml(tmp_path, policies + queues))
-    assert set(loaded.alert.meshes["shop"].services) == {"shop/bank~20~gateway", "shop/a~20~b", "my~20~shop/*"}
-    assert loaded.alert.meshes["shop"].entry_points == ("shop/订单~20~服务",)
-    assert loaded.collector.meshes["shop"].queues == {"orders": "shop/bank~20~gateway"}
+    queues = "prometheus = 'http://prometheus'\nqueues = {orders = 'shop/bank gateway'}\n"
+    table = f"[meshes.shop]\n{queues}entry_points = ['shop/订单 服务']\n[meshes.shop.services]\n{services}\n"
+    loaded = load(_toml(tmp_path, table))
+    assert set(loaded.meshes["shop"].services) == {"shop/bank~20~gateway", "shop/a~20~b", "my~20~shop/*"}
+    assert loaded.meshes["shop"].entry_points == ("shop/订单~20~服务",)
+    assert loaded.meshes["shop"].queues == {"orders": "shop/bank~20~gateway"}
 
 
 def test_a_nested_name_overrides_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ OAUTH2 = {"token_url": "https://login.example/token", "client_id": "a", "client_
 
 
 def mesh(access: dict[str, Any]) -> dict[str, Any]:
-    return {"collector": {"meshes": {"shop": {"prometheus": "http://p", **access}}}}
+    return {"meshes": {"shop": {"prometheus": "http://p", **access}}}
 
 
 @pytest.mark.parametrize(
@@ -141,17 +141,17 @@ def mesh(access: dict[str, Any]) -> dict[str, Any]:
         ({"modle": {}}, ["modle", "no such setting", "model, alert, partition"]),
         ({"model": {"window_size": 3}}, ["model.window_size", "greater than or equal to 10", "3"]),
         ({"alert": {"confirm_snapshots": 9}}, ["alert", "override", "at most window_snapshots (4)", "9"]),
-        ({"collector": {"meshes": {"My Shop": {"prometheus": "http://p"}}}}, ["collector.meshes.My Shop", "rename"]),
-        ({"alert": {"meshes": {"Shop": {}}}}, ["alert.meshes.Shop", "mesh name", "rename"]),
+        ({"meshes": {"My Shop": {"prometheus": "http://p"}}}, ["meshes.My Shop", "rename"]),
+        ({"meshes": {"Shop": {}}}, ["meshes.Shop", "mesh name", "rename"]),
         ({"store": {"kind": "etcd"}}, ["store.kind", "'local' or 'redis'", "'etcd'"]),
         ({"store": {"kind": "redis"}}, ["store", "expected url too with kind redis"]),
         ({"store": {"url": "http://127.0.0.1"}}, ["store.url", "expected redis://", "http://127.0.0.1"]),
         ({"store": {"url": "redis://me:secret@here"}}, ["store.url", "store.password_file", "redis://...@here"]),
         ({"store": {"username": "me"}}, ["store", "password_file too"]),
         ({"serve": {"port": 70000}, "limits": {"max_calls": -1}}, ["serve.port", "limits.max_calls"]),
-        (mesh({"headers": {"X Tenant": "a"}}), ["collector.meshes.shop.headers", "a name of a header"]),
+        (mesh({"headers": {"X Tenant": "a"}}), ["meshes.shop.headers", "a name of a header"]),
         (mesh({"headers": {"Authorization": "Bearer hidden"}}), ["shop.headers", "file of headers_file"]),
-        (mesh({"key_file": "/key"}), ["collector.meshes.shop", "key_file: expected certificate_file too"]),
+        (mesh({"key_file": "/key"}), ["meshes.shop", "key_file: expected certificate_file too"]),
         (mesh({"oauth2": OAUTH2, "username": "me"}), ["shop", "expected one of", "got username and oauth2"]),
         (mesh({"oauth2": OAUTH2, "google": True}), ["shop", "expected one of", "got oauth2 and google"]),
         (mesh({"oauth2": {**OAUTH2, "token_url": "https://me:hidden@x"}}), ["shop.oauth2.token_url", "no password"]),
@@ -170,7 +170,7 @@ def test_access_to_a_prometheus_is_read_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "tagae.toml"
     file.write_text(
         """
-        [collector.meshes.shop]
+        [meshes.shop]
         prometheus = "https://mimir.example/prometheus?dedup=true"
         headers = { X-Scope-OrgID = "east|west" }
         headers_file = "/run/secrets/headers"
@@ -178,15 +178,15 @@ def test_access_to_a_prometheus_is_read_from_a_file(tmp_path: Path) -> None:
         harmless_warnings = ["archive-0"]
         kubernetes = { headers = { X-Cluster = "east" }, certificate_file = "/k.pem", key_file = "/k.key" }
 
-        [collector.meshes.shop.oauth2]
+        [meshes.shop.oauth2]
         token_url = "https://login.example/token"
         client_id = "a"
         client_secret_file = "/run/secrets/oauth2"
         scopes = ["r"]
         """
     )
-    mesh = load(file).collector.meshes["shop"]
-    endpoint = mesh.endpoint(mesh.prometheus)
+    mesh = load(file).meshes["shop"]
+    endpoint = mesh.endpoint(mesh.prometheus_url)
     assert (endpoint.url, endpoint.origin) == (mesh.prometheus, "https://mimir.example")
     assert (endpoint.headers, endpoint.headers_file) == (
         (("X-Scope-OrgID", "east|west"),),

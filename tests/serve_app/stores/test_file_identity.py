@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from lab.contracts.store_content import append, at
 from serve_app.errors import StoreGone
 from serve_app.stores import rows
 from serve_app.stores.file_identity import MARKER_NAME, SUFFIXES, find_files
 from serve_app.stores.sqlite import LocalStore
 from serve_app.stores.sqlite_file import FILE_NAME
-from tests.serve_app.stores.store_cases import append, at
 
 RUN = "session_1"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.contracts.store_content import LIMIT, append, found, incident
 from serve_app.stores.sqlite import LocalStore
 from serve_app.stores.sqlite_file import FILE_NAME
-from tests.serve_app.stores.store_cases import LIMIT, append, found, incident
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.contracts.store_content import append, snapshots, states
 from serve_app.errors import CorruptState
 from serve_app.settings import StoreSettings
 from serve_app.stores import seal
@@ -15,7 +16,6 @@ from serve_app.stores.compression import MARK, compress, decompress
 from serve_app.stores.opening import open_store
 from serve_app.stores.sqlite import LocalStore
 from serve_app.stores.sqlite_file import FILE_NAME
-from tests.serve_app.stores.store_cases import append, snapshots, states
 
 BIG = b"a snapshot of many services " * 1000
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from lab.contracts.store_content import append, at, incident, is_step
 from serve_app.cli import app
 from serve_app.errors import StoreConflict
 from serve_app.settings import StoreSettings
@@ -15,7 +16,6 @@ from serve_app.stores.copying import copy_meshes
 from serve_app.stores.opening import open_store
 from serve_app.stores.sqlite import LocalStore
 from tests.live.redis import RedisProgram
-from tests.serve_app.stores.store_cases import append, at, incident, is_step
 
 
 def copy(*arguments: object) -> Result:

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from lab.contracts.store_content import append, at, is_step, random_bytes, snapshots, states
 from serve_app.errors import CorruptState, StoreFull
 from serve_app.stores.base import StoredMesh, StoredState
 from serve_app.stores.sqlite import LocalStore
 from serve_app.stores.sqlite_file import FILE_NAME
-from tests.serve_app.stores.store_cases import append, at, is_step, random_bytes, snapshots, states
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from lab.contracts.store_content import append, random_bytes, states
 from serve_app.errors import Overloaded
 from serve_app.stores.sqlite import LocalStore
 from serve_app.stores.sqlite_file import FILE_NAME
-from tests.serve_app.stores.store_cases import append, random_bytes, states
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from serve_app.stores.file_identity import MARKER_NAME
 from serve_app.stores.sqlite_file import FILE_NAME
 from tests.serve_app.running import Service, eventually, problem, start_service
-from tests.serve_app.stores.store_cases import mount_disk
+from tests.serve_app.stores.small_disk import mount_disk
 from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from lab.contracts.store_content import append
 from serve_app.errors import StoreFull
 from serve_app.stores.base import MeshLimit
 from serve_app.stores.reserve import FILE_NAME, RESERVE_BYTES
 from serve_app.stores.sqlite import LocalStore
 from serve_app.stores.sqlite_space import pages
-from tests.serve_app.stores.store_cases import append, mount_disk
+from tests.serve_app.stores.small_disk import mount_disk
 
 DISK_BYTES = 12 * 2**20
 

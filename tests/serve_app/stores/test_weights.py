@@ -37,11 +37,11 @@ from serve_app.stores.repository import MeshRepository
 
 
 def settings_of(**weights: Path) -> Settings:
-    return Settings(model={"meshes": {mesh: {"weights": path} for mesh, path in weights.items()}})
+    return Settings(meshes={mesh: {"weights": path} for mesh, path in weights.items()})
 
 
 def load_chosen(settings: Settings) -> Weights:
-    return load_weights(settings.model.weights, settings.model.weights_by_mesh)
+    return load_weights(settings.model.weights, settings.weights_by_mesh)
 
 
 def test_equal_files_are_loaded_once_and_count_once(other_weights: Path, tmp_path: Path) -> None:
@@ -59,15 +59,15 @@ def test_a_mesh_whose_weights_are_refused_has_the_default_ones(tmp_path: Path, o
     broken = tmp_path / "broken.safetensors"
     broken.write_bytes(b"noise")
     chosen = Settings(
-        model={"weights": other_weights, "meshes": {"a": {"weights": broken}, "b": {"weights": tmp_path / "no"}}}
+        model={"weights": other_weights}, meshes={"a": {"weights": broken}, "b": {"weights": tmp_path / "no"}}
     )
     weights = load_chosen(chosen)
     assert weights.of("a") is weights.of("b") is weights.default
     assert weights.default.digest == load(other_weights).digest
     first, second = weights.refused
     why = "refused, and the weights of other meshes are in use: weights"
-    assert first.startswith(f"model.meshes.a.weights: {why} {broken}: expected a checkpoint of this version")
-    assert second.startswith(f"model.meshes.b.weights: {why}: expected a file at {tmp_path / 'no'}")
+    assert first.startswith(f"meshes.a.weights: {why} {broken}: expected a checkpoint of this version")
+    assert second.startswith(f"meshes.b.weights: {why}: expected a file at {tmp_path / 'no'}")
 
 
 def test_each_mesh_is_scored_with_its_weights_also_after_a_reload(other_weights: Path, place: StoreSettings) -> None:
@@ -127,7 +127,7 @@ async def test_a_batch_of_a_scorer_does_not_mix_weights(
 
     monkeypatch.setattr(scorer, "score_groups", count_passes)
     chosen = settings_of(own=other_weights, same=other_weights)
-    weights = load_weights(None, chosen.model.weights_by_mesh, torch.device(device))
+    weights = load_weights(None, chosen.weights_by_mesh, torch.device(device))
     replica = scorer.Scorer(chosen, device)
     meshes = ["own", "plain", "same", "plain", "late"]
     requests = [

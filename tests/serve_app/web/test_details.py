@@ -274,6 +274,9 @@ def test_links_lead_to_the_time_of_the_open_incident(watched_mesh: Watched) -> N
     }
     calm = read(watched_mesh, SLOW).links
     assert set(calm) == {"dashboard"}, "without an incident there is no kind"
+    own = Links(templates={"logs": "https://logs"}, templates_by_mesh={MESH: {"logs": "https://own-logs"}})
+    document = watched_mesh.viewing.details(MESH, Subject(SLOW), None, own)
+    assert DetailsDocument.model_validate_json(document).links == {"logs": "https://own-logs"}
 
 
 def test_what_is_not_there_is_refused(watched_mesh: Watched) -> None:

@@ -180,6 +180,9 @@ def test_markdown_has_all_sections_of_a_post_mortem(moments: list[ScoredSnapshot
     page = report("shop", moments, links=Links(templates={"logs": "https://logs/?a=1&from={start_ms}"}), made_at=MADE)
     start = round(1000 * (case.incident.since - LEAD).timestamp())
     assert f'<a href="https://logs/?a=1&amp;from={start}" rel="noopener noreferrer">Logs</a>' in page
+    own = Links(templates={"logs": "https://logs"}, templates_by_mesh={"shop": {"logs": "https://shop-logs/"}})
+    assert '<a href="https://shop-logs/"' in report("shop", moments, links=own, made_at=MADE)
+    assert "https://shop-logs/" in markdown_report("shop", moments, links=own, made_at=MADE)
     without = markdown_report("shop", moments, made_at=MADE)
     assert "None was given." in without
     assert "## Links" not in without

@@ -77,20 +77,27 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if eq .Values.kind "rayservice" }}
 {{- $_ := set $settings "collector" (dict "replicas" (int .Values.replicas.collector)) }}
 {{- end }}
-{{- $model := dict }}
-{{- with .Values.weights.sha256 }}{{ $_ := set $model "weights" (include "tagae.weightsFile" .) }}{{ end }}
-{{- $own := dict }}
+{{- with .Values.weights.sha256 }}{{ $_ := set $settings "model" (dict "weights" (include "tagae.weightsFile" .)) }}{{ end }}
+{{- $meshes := dict }}
 {{- range $mesh, $one := .Values.weights.meshes }}
-{{- $_ := set $own $mesh (dict "weights" (include "tagae.weightsFile" $one.sha256)) }}
+{{- $_ := set $meshes $mesh (dict "weights" (include "tagae.weightsFile" $one.sha256)) }}
 {{- end }}
-{{- if $own }}{{ $_ := set $model "meshes" $own }}{{ end }}
-{{- if $model }}{{ $_ := set $settings "model" $model }}{{ end }}
+{{- if $meshes }}{{ $_ := set $settings "meshes" $meshes }}{{ end }}
 {{- mustMergeOverwrite $settings (deepCopy .Values.settings) | toYaml }}
 {{- end }}
 
 {{- /* Groups of settings that the gates read. They run in the proxies of all pods, which do not see the Serve config. */ -}}
 {{- define "tagae.gateGroups" -}}
-serve limits logs meshes sla traces
+serve limits logs sla traces
+{{- end }}
+
+{{- /* What the gates read of the meshes: their priorities. The rest of their tables can change without new pods. */ -}}
+{{- define "tagae.priorities" -}}
+{{- $found := dict }}
+{{- range $mesh, $one := .meshes }}
+{{- with $one.priority }}{{ $_ := set $found $mesh (dict "priority" .) }}{{ end }}
+{{- end }}
+{{- toYaml $found }}
 {{- end }}
 
 {{- /* A group of settings as an environment variable, JSON. Of a dict: group, values. */ -}}

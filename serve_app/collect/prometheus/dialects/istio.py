@@ -73,3 +73,8 @@ def _queries(selector: str, labels: tuple[str, ...]) -> dict[Role, Query]:
     queries["cancelled"] = Query(f"sum by ({keys}) ({given_up}) > 0", labels)
     in_flight = f"sum by ({keys}) (rate({duration}_sum{{{selector}}}[$window]))"
     return {**queries, "in_flight": Query(in_flight, labels, MILLISECONDS)}
+
+
+def istio_ambient() -> Dialect:
+    """Istio in ambient mode: :func:`istio` with waypoints and ztunnels."""
+    return istio(ambient=True)

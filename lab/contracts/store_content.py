@@ -1,17 +1,9 @@
-"""A store's content in tests."""
+"""What the contract of stores writes into a store, and how it reads it back."""
 
-import os
 import random
-import shutil
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from serve_app.stores.base import ArchivedIncident, ArchiveLimit, IncidentFilter, NewSnapshot, StateStore
 
@@ -27,22 +19,6 @@ def at(sequence: int) -> datetime:
 def random_bytes(seed: int, count: int) -> bytes:
     """Return bytes that a store cannot compress."""
     return random.Random(seed).randbytes(count)
-
-
-@contextmanager
-def mount_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
-    """Mount a small file system on a new folder; skips the test where that is not possible."""
-    mount = shutil.which("mount")
-    if mount is None or os.geteuid() != 0:
-        pytest.skip("only root may mount a small file system")
-    folder.mkdir()
-    made = subprocess.run([mount, "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", folder], capture_output=True)
-    if made.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {made.stderr.decode()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)  # processes that were killed may still be ending
 
 
 def append(

@@ -1,0 +1,1 @@
+"""A store, a source and a receiver for TAGAE that need only a folder."""

@@ -1,0 +1,67 @@
+"""Opens the source of a mesh: its Prometheus, or what another package reads."""
+
+from datetime import datetime
+from typing import Any
+
+from serve_app.collect.base import LiveSource, SourceKind
+from serve_app.collect.prometheus.client import QueryAnswer
+from serve_app.collect.prometheus.detect import MeshSource
+from serve_app.collect.prometheus.source import Poll
+from serve_app.collect.prometheus.workloads import WorkloadServices
+from serve_app.errors import BadSettings
+from serve_app.net.http import first_line
+from serve_app.settings import CollectorSettings, MeshSettings
+from serve_app.settings.kinds import SOURCES
+
+ROLE = ("source", "snapshot")  # in place of a query of Prometheus
+
+
+class OtherSource:
+    """Polls the source of another package; the same methods as :class:`MeshSource` has for the collector.
+
+    Args:
+        source: of the package.
+    """
+
+    workload_services: WorkloadServices = {}  # noqa: RUF012  # services are named by the source
+
+    def __init__(self, source: LiveSource) -> None:
+        self._source = source
+
+    def poll(self, at: datetime) -> Poll:
+        """Poll the snapshot of one instant."""
+        try:
+            snapshot = self._source.snapshot_at(at)
+            if snapshot is not None and snapshot.observed_at != at:
+                raise ValueError(f"expected the snapshot of {at.isoformat()}, got {snapshot.observed_at.isoformat()}")
+        except Exception as error:  # whatever another package may raise
+            why = first_line(error)
+            return Poll(at, None, {ROLE: QueryAnswer(failed="unreadable", detail=why)}, why=why)
+        return Poll(at, snapshot, {}, why="" if snapshot else "the source has no services at this instant")
+
+    def close(self) -> None:
+        """Close the source."""
+        self._source.close()
+
+
+OpenedSource = MeshSource | OtherSource
+
+
+def open_source(mesh: MeshSettings, collector: CollectorSettings) -> OpenedSource:
+    """Open the source of a collected mesh.
+
+    Args:
+        mesh: its settings.
+        collector: settings of all meshes.
+
+    Raises:
+        BadSettings: the kind of source does not exist, or its package is broken.
+    """
+    if mesh.other_source is None:
+        return MeshSource(mesh, collector)
+    kind: SourceKind[Any] = SOURCES.load(mesh.other_source, SourceKind)
+    try:
+        options = kind.check_options(mesh.source_options)
+    except ValueError as error:
+        raise BadSettings(f"meshes.NAME.source_options: {error}") from error
+    return OtherSource(kind.open(options, collector))

@@ -1,0 +1,180 @@
+"""Kinds of stores, sources and receivers that settings choose by name: ours, and those of other packages.
+
+Each of our kinds is one line in a table below. A package adds kinds as entry points of the same group, in its
+``pyproject.toml``::
+
+    [project.entry-points."tagae.stores"]
+    files = "tagae_files.store:FILES"
+
+A kind is imported when the settings name it, so that the others cost nothing and need none of their libraries.
+``examples/tagae-files`` has one kind of each group.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from serve_app.errors import BadSettings
+
+O = TypeVar("O", bound=BaseModel)  # noqa: E741
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind(Generic[O]):
+    """What the settings need of a kind: the model of its options.
+
+    Attributes:
+        options: validates the table of options, and says what is wrong with it.
+    """
+
+    options: type[O]
+
+    def check_options(self, given: Mapping[str, Any]) -> O:
+        """Return the options of this kind.
+
+        Raises:
+            ValueError: an option is unknown, missing or has an impossible value.
+        """
+        try:
+            return self.options.model_validate(given)
+        except ValidationError as error:
+            wrong = (f"{'.'.join(map(str, one['loc'])) or 'options'}: {one['msg']}" for one in error.errors())
+            raise ValueError("; ".join(wrong)) from None
+
+
+@dataclass(frozen=True)
+class KindTable:
+    """All kinds of one group.
+
+    Attributes:
+        setting: that names a kind, for messages.
+        group: of entry points.
+        own: our kinds, as ``module:name``.
+    """
+
+    setting: str
+    group: str
+    own: Mapping[str, str]
+
+    def names(self) -> list[str]:
+        """Names of all kinds, ours first."""
+        return [*self.own, *sorted({entry.name for entry in entry_points(group=self.group)} - self.own.keys())]
+
+    def load_own(self, name: str) -> Any:
+        """Return what the table names for one of our kinds."""
+        return EntryPoint(name, self.own[name], self.group).load()
+
+    def check_name(self, name: str) -> str:
+        """Return the name of a kind. A kind of another package is imported, to see that it works.
+
+        Raises:
+            ValueError: there is no such kind, or its package is broken.
+        """
+        if name not in self.own:
+            self._import(name, Kind)
+        return name
+
+    def check_options(self, name: str, given: Mapping[str, Any]) -> None:
+        """Check the options of a kind.
+
+        Raises:
+            ValueError: as of :meth:`check_name`, or an option is wrong.
+        """
+        self._import(name, Kind).check_options(given)
+
+    def load(self, name: str, expected: type[K]) -> K:
+        """Return a kind.
+
+        Args:
+            name: of the kind.
+            expected: class of the kinds of this group.
+
+        Raises:
+            BadSettings: there is no such kind, or its package is broken.
+        """
+        try:
+            return self._import(name, expected)
+        except ValueError as error:
+            raise BadSettings(f"{self.setting}: {error}") from error
+
+    def _import(self, name: str, expected: type[K]) -> K:
+        entry = self._find(name)
+        try:
+            kind = entry.load()
+        except Exception as error:  # whatever the import of another package may raise
+            raise _broken(entry, f"{type(error).__name__}: {error}") from error
+        if not isinstance(kind, expected):
+            raise _broken(entry, f"a {type(kind).__name__}, not a {expected.__name__}")
+        return kind
+
+    def _find(self, name: str) -> EntryPoint:
+        if name in self.own:
+            return EntryPoint(name, self.own[name], self.group)
+        entries = list(entry_points(group=self.group, name=name))
+        if not entries:
+            *others, last = map(repr, self.names())
+            raise ValueError(
+                f"expected {', '.join(others)} or {last}; for another kind, install the package that has it as an "
+                f"entry point of {self.group}"
+            )
+        packages = sorted({_package(entry) for entry in entries})
+        if len(packages) > 1:
+            raise ValueError(
+                f"expected one package with the kind {name!r}, got {' and '.join(packages)}; uninstall one"
+            )
+        return entries[0]
+
+
+def _broken(entry: EntryPoint, problem: str) -> ValueError:
+    return ValueError(
+        f"expected the kind {entry.name!r} of the package {_package(entry)} in {entry.value}, got {problem}; repair or "
+        "uninstall that package"
+    )
+
+
+def _package(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "tagae"
+
+
+STORES = KindTable(
+    "store.kind",
+    "tagae.stores",
+    {
+        "local": "serve_app.stores.sqlite:LOCAL",
+        "redis": "serve_app.stores.redis_kind:REDIS",
+    },
+)
+# Our sources are dialects of Prometheus, in the order in which they are looked for. Kuma, Consul and Cilium export
+# Envoy's own metrics too, so they come before it. Ingress controllers come last: they stand in front of a mesh of
+# another kind, or alone.
+_DIALECTS = "serve_app.collect.prometheus.dialects"
+SOURCES = KindTable(
+    "meshes.NAME.source",
+    "tagae.sources",
+    {
+        "istio-ambient": f"{_DIALECTS}.istio:istio_ambient",
+        "istio": f"{_DIALECTS}.istio:istio",
+        "opentelemetry": f"{_DIALECTS}.opentelemetry:opentelemetry",
+        "linkerd": f"{_DIALECTS}.linkerd:linkerd",
+        "kuma": f"{_DIALECTS}.kuma:kuma",
+        "consul": f"{_DIALECTS}.consul:consul",
+        "hubble": f"{_DIALECTS}.hubble:hubble",
+        "envoy": f"{_DIALECTS}.envoy:envoy",
+        "opentelemetry-http": f"{_DIALECTS}.opentelemetry_http:opentelemetry_http",
+        "span-metrics": f"{_DIALECTS}.span_metrics:span_metrics",
+        "nginx-ingress": f"{_DIALECTS}.nginx_ingress:nginx_ingress",
+        "traefik": f"{_DIALECTS}.traefik:traefik",
+    },
+)
+RECEIVERS = KindTable(
+    "notify.receivers",
+    "tagae.receivers",
+    {
+        "webhook": "serve_app.alerts.webhook:WEBHOOK",
+        "grafana": "serve_app.alerts.grafana:GRAFANA",
+    },
+)

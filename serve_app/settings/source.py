@@ -1,0 +1,230 @@
+"""Settings of the source of a mesh: its Prometheus, and what to read there."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+
+from serve_app.settings.base import AccessSettings, Address, Location, ServiceId, SettingsGroup
+from serve_app.settings.kinds import SOURCES
+from serve_app.settings.roles import Role
+
+LabelName = Annotated[str, Field(pattern="^[a-zA-Z_][a-zA-Z0-9_]*$")]
+LabelValues = Annotated[
+    tuple[str, ...],
+    Field(min_length=1),
+    BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
+]
+
+AUTO, GENERIC = "auto", "generic"
+
+
+def _known_sources(given: object) -> object:
+    """Refuse unknown names in one sentence: the types alone would list every name twice."""
+    names = (AUTO, *SOURCES.own, GENERIC)
+    for one in given if isinstance(given, list | tuple) else [given]:
+        if one in names:
+            continue
+        others = [name for name in SOURCES.names() if name not in names]
+        if one not in others:
+            raise ValueError(f"expected {', '.join((*names, *others))}, or a list of them, got {one!r}")
+        SOURCES.check_name(str(one))
+    return given
+
+
+class QuerySettings(SettingsGroup):
+    """One query for a mesh of another kind."""
+
+    promql: str = Field(
+        min_length=1,
+        description="PromQL of an instant vector; $window stands for the rate window, $match in a selector for the "
+        "matchers of `match`",
+    )
+    unit: float = Field(1.0, gt=0, description="factor to s, 1/s or a ratio: 0.001 for milliseconds")
+
+
+class GenericSettings(SettingsGroup):
+    """Queries for a mesh of another kind; see `serve_app/collect/prometheus/dialects/` for examples."""
+
+    service_labels: tuple[str, ...] = Field(
+        ("namespace", "service"),
+        min_length=2,
+        max_length=2,
+        description="labels with namespace and name; =text is a constant",
+    )
+    call_labels: tuple[str, ...] = Field(
+        ("source_namespace", "source", "destination_namespace", "destination"),
+        min_length=4,
+        max_length=4,
+        description="labels with namespace and name of the source, then of the destination",
+    )
+    services: dict[Role, QuerySettings] = Field(description="queries for services, by role; requests is required")
+    calls: dict[Role, QuerySettings] = Field(description="queries for calls, by role; requests is required")
+    external: tuple[str, ...] = Field((), description="names of callers that are not services")
+
+    @model_validator(mode="after")
+    def _has_requests(self) -> Self:
+        for name, queries in (("services", self.services), ("calls", self.calls)):
+            if "requests" not in queries:
+                raise ValueError(f"{name}: expected a query for requests, came {', '.join(queries) or 'none'}")
+        return self
+
+
+class KubernetesSettings(AccessSettings):
+    """The API server whose Events are shown beside incidents. deploy/kubernetes/events.yaml grants the permission."""
+
+    url: Address = "https://kubernetes.default.svc"
+    bearer_token_file: Location | None = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+    ca_file: Location | None = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+    namespace: str = Field("", description="the only namespace to watch; empty: all")
+
+
+class OAuth2Settings(SettingsGroup):
+    """Client credentials (OAuth 2.0): a token is fetched, kept until shortly before it ends, and then replaced."""
+
+    token_url: Address = Field(description="where tokens are issued")
+    client_id: str = Field(min_length=1, description="name of this client")
+    client_secret_file: Location = Field(description="file with its secret, read again for each token")
+    scopes: tuple[str, ...] = Field((), description="requested scopes")
+    parameters: dict[str, str] = Field(
+        default_factory=dict, description="further parameters of the request for a token, for example audience"
+    )
+    ca_file: Location | None = Field(None, description="certificates to trust there (PEM); none: the system's")
+
+
+class SourceSettings(AccessSettings):
+    """Where the snapshots of a mesh come from: its Prometheus, or clients that push them."""
+
+    prometheus: Address | None = Field(
+        None, description="base URL of its Prometheus, which is polled; none: clients push its snapshots"
+    )
+    oauth2: OAuth2Settings | None = Field(
+        None, description="client credentials for Prometheus, instead of basic auth or a bearer token"
+    )
+    google: bool = Field(
+        False, description="Google's application default credentials for Prometheus; pip install 'tagae[google]'"
+    )
+    harmless_warnings: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (), description="parts of warnings of Prometheus that do not make an answer incomplete; hints are known"
+    )
+    kubernetes: KubernetesSettings | None = Field(
+        None, description="API server for Events; none: no Events; {}: the cluster of the pod"
+    )
+    source: Annotated[str | tuple[str, ...], BeforeValidator(_known_sources)] = Field(
+        "auto",
+        description="kind of mesh, or several: an ingress controller in front, a service graph beside span metrics. "
+        "What two of them measure is read from the first, but from an ingress controller last. Or a kind that an "
+        "installed package has, in place of a Prometheus",
+    )
+    source_options: dict[str, Any] = Field(
+        default_factory=dict, description="options of a source of another package, which depend on its kind"
+    )
+    generic: GenericSettings | None = Field(None, description="queries for source = generic")
+    match: dict[LabelName, LabelValues] = Field(
+        default_factory=dict,
+        description="series of this mesh, where a store has more than one: value by label, literal, or a list of them; "
+        'for example {cluster = "prod"}',
+    )
+    cluster_label: LabelName | Literal[""] = Field(
+        "",
+        description="label whose value is a part of each namespace, for one mesh of several clusters: prod.shop/cart",
+    )
+    queues: dict[str, ServiceId] = Field(
+        default_factory=dict,
+        description="service that reads a queue, by queue or consumer group; others go to the service of their name",
+    )
+    queue_query: str = Field(
+        "",
+        description="PromQL of the depth of further queues, whose label `queue` has the name; $window and $match as "
+        "elsewhere",
+    )
+    compressed: bool = Field(
+        False, description="ask Prometheus for gzip: a tenth of the bytes, more CPU time at both ends"
+    )
+
+    @property
+    def prometheus_url(self) -> str:
+        """Base URL of the Prometheus of a collected mesh.
+
+        Raises:
+            ValueError: the mesh has none, as its snapshots are pushed.
+        """
+        if self.prometheus is None:
+            raise ValueError("prometheus: expected a URL of a mesh that is collected, got none")
+        return self.prometheus
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """All kinds of mesh in the order of the settings."""
+        return (self.source,) if isinstance(self.source, str) else self.source
+
+    @property
+    def other_source(self) -> str | None:
+        """The kind of source, if another package reads the mesh; None: it is read from a Prometheus, or pushed."""
+        (first, *_) = self.sources or (AUTO,)
+        return None if first in (AUTO, GENERIC, *SOURCES.own) else first
+
+    @property
+    def is_collected(self) -> bool:
+        """Whether the collector polls the mesh. If not, clients push its snapshots."""
+        return self.prometheus is not None or self.other_source is not None
+
+    @field_validator("source_options")
+    @classmethod
+    def _are_of_the_kind(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        kind = info.data.get("source", AUTO)
+        if isinstance(kind, str) and kind not in (AUTO, GENERIC, *SOURCES.own):
+            SOURCES.check_options(kind, given)
+        elif given:
+            raise ValueError("expected none, which are for a source of another package")
+        return given
+
+    @model_validator(mode="after")
+    def _is_read_from_prometheus(self) -> Self:
+        given = self._source_settings()
+        if self.other_source is not None:
+            own = [name for name in given if name not in ("source", "source_options", "kubernetes")]
+            if own or len(self.sources) > 1:
+                raise ValueError(
+                    f"source: expected {self.other_source} alone, which is not read from a Prometheus, got "
+                    f"{', '.join(own or self.sources)} too; remove it"
+                )
+        elif self.prometheus is None and given:
+            raise ValueError(f"expected prometheus too with {', '.join(given)}, got none; without it a mesh is pushed")
+        return self
+
+    @model_validator(mode="after")
+    def _sources_fit_together(self) -> Self:
+        if not self.sources:
+            raise ValueError('source: expected at least one, got none; use "auto" to look for them')
+        if len(set(self.sources)) < len(self.sources):
+            raise ValueError(f"source: expected each once, got {', '.join(self.sources)}")
+        if AUTO in self.sources and len(self.sources) > 1:
+            raise ValueError('source: expected "auto" alone, because it looks for all sources; remove it or the others')
+        if {"istio", "istio-ambient"} <= set(self.sources):
+            raise ValueError("source: expected istio or istio-ambient, which read the same metrics, got both")
+        return self
+
+    @model_validator(mode="after")
+    def _has_one_token(self) -> Self:
+        ways = {
+            "username": bool(self.username),
+            "bearer_token_file": self.bearer_token_file is not None,
+            "oauth2": self.oauth2 is not None,
+            "google": self.google,
+        }
+        given = [name for name, is_given in ways.items() if is_given]
+        if len(given) > 1:
+            raise ValueError(f"expected one of {', '.join(ways)}, got {' and '.join(given)}")
+        return self
+
+    @model_validator(mode="after")
+    def _generic_has_queries(self) -> Self:
+        if (GENERIC in self.sources) != (self.generic is not None):
+            raise ValueError("generic: expected queries if and only if source = generic")
+        return self
+
+    def _source_settings(self) -> list[str]:
+        """The settings of a source that differ from their defaults."""
+        fields = SourceSettings.model_fields.items()
+        return [name for name, one in fields if getattr(self, name) != one.get_default(call_default_factory=True)]

@@ -1,0 +1,57 @@
+"""Our receivers of events fulfil the contract of receivers."""
+
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from lab.contracts.receivers import ReceiverContract
+from serve_app.settings.alerting import ReceiverChoice
+from tests.http_server import serve_in_thread
+from tests.serve_app.alerts.test_grafana import TOKEN, StandInGrafana
+
+NOBODY = "http://127.0.0.1:9"  # the port of the discard protocol
+
+
+class Accepting(BaseHTTPRequestHandler):
+    """Accepts every request."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+class TestWebhook(ReceiverContract):
+    @pytest.fixture
+    def choice(self) -> Iterator[ReceiverChoice]:
+        with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Accepting)) as url:
+            yield ReceiverChoice(kind="webhook", options={"url": f"{url}/hook"})
+
+    @pytest.fixture
+    def away(self) -> ReceiverChoice:
+        return ReceiverChoice(kind="webhook", options={"url": NOBODY})
+
+
+class TestGrafana(ReceiverContract):
+    @pytest.fixture
+    def token(self, tmp_path: Path) -> str:
+        path = tmp_path / "grafana.token"
+        path.write_text(f"{TOKEN}\n")
+        return str(path)
+
+    @pytest.fixture
+    def choice(self, token: str) -> Iterator[ReceiverChoice]:
+        stand_in = StandInGrafana()
+        with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), stand_in.handler())) as url:
+            yield ReceiverChoice(kind="grafana", options={"url": url, "bearer_token_file": token})
+
+    @pytest.fixture
+    def away(self, token: str) -> ReceiverChoice:
+        return ReceiverChoice(kind="grafana", options={"url": NOBODY, "bearer_token_file": token})
