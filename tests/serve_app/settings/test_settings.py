@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from serve_app.errors import BadSettings
 from serve_app.pipeline import options
-from serve_app.settings import Settings, load, sources
+from serve_app.settings import MeshSettings, Settings, load, sources
 
 
 @pytest.fixture(autouse=True)
@@ -156,6 +156,14 @@ def mesh(access: dict[str, Any]) -> dict[str, Any]:
         (mesh({"oauth2": OAUTH2, "google": True}), ["shop", "expected one of", "got oauth2 and google"]),
         (mesh({"oauth2": {**OAUTH2, "token_url": "https://me:hidden@x"}}), ["shop.oauth2.token_url", "no password"]),
         (mesh({"oauth2": {"token_url": "https://x"}}), ["oauth2.client_id", "oauth2.client_secret_file"]),
+        (
+            {"meshes": {"shop": {"match": {"a": "b"}, "google": True}}},
+            ["meshes.shop", "prometheus too with google, match"],
+        ),
+        (
+            mesh({"volume": 1}),
+            ["meshes.shop.volume", "no such setting", "weights, priority, entry_points, services, links"],
+        ),
         (mesh({"harmless_warnings": [""]}), ["shop.harmless_warnings", "at least 1 character"]),
     ],
 )
@@ -202,6 +210,15 @@ def test_access_to_a_prometheus_is_read_from_a_file(tmp_path: Path) -> None:
         Path("/k.pem"),
         Path("/k.key"),
     )
+
+
+def test_a_pushed_mesh_has_no_prometheus() -> None:
+    settings = load(overrides={"meshes": {"shop": {"priority": "low"}, "pay": {"prometheus": "http://p"}}})
+    assert list(settings.collected) == ["pay"]
+    assert settings.collected["pay"].prometheus_url == "http://p"
+    with pytest.raises(ValueError, match="prometheus: expected a URL of a mesh that is collected, got none"):
+        _ = settings.mesh("shop").prometheus_url
+    assert settings.mesh("unknown") == MeshSettings()
 
 
 def test_wrong_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
