@@ -219,6 +219,7 @@ def test_there_are_examples() -> None:
 SETTINGS = [
     pytest.param(text, id=f"{page.relative_to(ROOT).as_posix()}-{i}")
     for page in dict.fromkeys((*READ, *PAGES, CONTRIBUTING, SECURITY))
+    if page.parent.name != "tagae-files"  # its settings need the package; tests/test_other_packages.py reads them
     for i, (language, text) in enumerate(FENCE.findall(page.read_text("utf-8")))
     if language == "toml"
 ]
@@ -293,7 +294,9 @@ def test_tables_of_contributing_name_existing_code() -> None:
         files = [
             file for path in paths for file in ((ROOT / path).rglob("*") if (ROOT / path).is_dir() else [ROOT / path])
         ]
-        content = "".join(file.read_text("utf-8") for file in files if file.suffix in (".py", ".yaml", ".md", ".js"))
+        content = "".join(
+            file.read_text("utf-8") for file in files if file.suffix in (".py", ".yaml", ".toml", ".md", ".js")
+        )
         for code in re.findall(r"`([^`]+)`", change):
             word = code.split("(")[0].split(".")[-1]
             if re.fullmatch(r"\w+", word) and "/" not in code and not code.endswith((".py", ".yaml", ".toml", ".md")):

@@ -91,6 +91,14 @@ def test_the_package_needs_nothing_but_the_protocols(installed: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
+def test_the_settings_of_its_page_are_valid(tmp_path: Path) -> None:
+    page = (EXAMPLE / "README.md").read_text("utf-8")
+    (tmp_path / "tagae.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
+    settings = load(tmp_path / "tagae.toml")
+    assert (settings.store.kind, list(settings.collected), settings.notify.has_receivers) == ("files", ["shop"], True)
+
+
+@pytest.mark.usefixtures("installed")
 def test_a_store_is_chosen_by_its_kind(tmp_path: Path) -> None:
     settings = load(overrides=settings_of("files", tmp_path / "state"))
     with closing(open_store(settings.store)) as store:

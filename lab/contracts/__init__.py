@@ -1,4 +1,4 @@
-"""What every store, source and receiver does, as tests: ours pass them, and so do those of other packages.
+"""What every store, source and receiver does, as tests. Our kinds pass them, and other packages run them on theirs.
 
 They need pytest, which a package of another kind has for its own tests.
 """

@@ -32,7 +32,7 @@ from serve_app.settings import NotifySettings, Settings
 from serve_app.settings.alerting import ReceiverChoice
 
 T = TypeVar("T")
-DEADLINE_SECONDS = 30.0  # of one delivery; those of the contract take milliseconds
+DEADLINE_SECONDS = 30.0  # of one delivery, which takes milliseconds here
 START = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
 
 

@@ -396,7 +396,7 @@ class StoreContract:
         assert found(archive, services=("cart",)) == []
         assert found(archive, services=("shop/web", "shop/cart")) == ["incident-3", "incident-1"]
         assert found(archive, services=("shop/web", "shop/cart-2")) == []  # all of them
-        assert found(archive, suspects=("shop/cart-2", "shop/nobody")) == ["incident-5"]
+        assert found(archive, suspects=("shop/cart-2", "shop/unknown")) == ["incident-5"]
         assert found(archive, suspects=()) == []
         assert found(archive, kind="gone") == found(archive, severity=3) == ["incident-3"]
 

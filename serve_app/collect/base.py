@@ -18,7 +18,7 @@ class SnapshotSource(Protocol):
         """Expected time between two snapshots, s."""
 
     def snapshots(self) -> Iterator[MeshSnapshot]:
-        """Yield the snapshots, oldest first; may never end. Each is made when it is asked for, and kept by nobody."""
+        """Yield the snapshots, oldest first; may never end. Each is made when it is asked for, and not kept."""
 
 
 class LiveSource(Protocol):

@@ -1,4 +1,4 @@
-"""Kinds of stores, sources and receivers that settings choose by name: ours, and those of other packages.
+"""Kinds of stores, sources and receivers that settings choose by name, of this package and of others.
 
 Each of our kinds is one line in a table below. A package adds kinds as entry points of the same group, in its
 ``pyproject.toml``::

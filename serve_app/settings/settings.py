@@ -256,7 +256,8 @@ class StoreSettings(SettingsGroup):
         "kind that an installed package has",
     )
     options: dict[str, Any] = Field(
-        default_factory=dict, description="options of a kind of another package; the settings below are those of ours"
+        default_factory=dict,
+        description="options of a kind of another package; the settings below are for local and redis",
     )
     path: Location = Field(default_factory=_state_directory, description="directory of the local store")
     url: Annotated[str, AfterValidator(_redis_url)] | None = Field(

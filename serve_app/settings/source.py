@@ -172,10 +172,10 @@ class SourceSettings(AccessSettings):
     @field_validator("source_options")
     @classmethod
     def _are_of_the_kind(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        kind = info.data.get("source", AUTO)
+        kind = info.data.get("source")  # none if it is wrong
         if isinstance(kind, str) and kind not in (AUTO, GENERIC, *SOURCES.own):
             SOURCES.check_options(kind, given)
-        elif given:
+        elif given and kind is not None:
             raise ValueError("expected none, which are for a source of another package")
         return given
 

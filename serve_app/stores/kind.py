@@ -17,7 +17,7 @@ class Opening:
         limit: how many meshes it may hold; None: any number.
         archive: what the archive of each mesh keeps; None: everything.
         on_evicted: called with the name of a mesh that was deleted to make room for another, in the writing thread;
-            None: nobody needs to know.
+            None: not reported.
         run: name of the run of the service that opens it: its replicas have the same one. None: outside a service.
     """
 

@@ -11,7 +11,7 @@ from serve_app.settings.alerting import ReceiverChoice
 from tests.http_server import serve_in_thread
 from tests.serve_app.alerts.test_grafana import TOKEN, StandInGrafana
 
-NOBODY = "http://127.0.0.1:9"  # the port of the discard protocol
+NOT_LISTENING = "http://127.0.0.1:9"  # the port of the discard protocol
 
 
 class Accepting(BaseHTTPRequestHandler):
@@ -36,7 +36,7 @@ class TestWebhook(ReceiverContract):
 
     @pytest.fixture
     def away(self) -> ReceiverChoice:
-        return ReceiverChoice(kind="webhook", options={"url": NOBODY})
+        return ReceiverChoice(kind="webhook", options={"url": NOT_LISTENING})
 
 
 class TestGrafana(ReceiverContract):
@@ -54,4 +54,4 @@ class TestGrafana(ReceiverContract):
 
     @pytest.fixture
     def away(self, token: str) -> ReceiverChoice:
-        return ReceiverChoice(kind="grafana", options={"url": NOBODY, "bearer_token_file": token})
+        return ReceiverChoice(kind="grafana", options={"url": NOT_LISTENING, "bearer_token_file": token})

@@ -1,4 +1,4 @@
-"""The kinds of mesh that are known, in the order in which they are looked for: those of the table of sources."""
+"""The kinds of mesh that are known, in the order in which they are looked for."""
 
 from collections.abc import Mapping
 
