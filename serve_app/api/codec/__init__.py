@@ -6,15 +6,11 @@ three. Verdicts are sent as JSON. Snapshots also have a packed form for stores a
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import arrow, structs
+from serve_app.api.codec.documents import call_documents, service_documents, snapshot_document
+from serve_app.api.codec.limits import Limits
+from serve_app.api.codec.mistakes import ERRORS_LISTED
 from serve_app.api.codec.packed import pack_snapshot, unpack_snapshot
-from serve_app.api.codec.validation import (
-    ERRORS_LISTED,
-    Limits,
-    call_documents,
-    require_not_ahead,
-    service_documents,
-    snapshot_document,
-)
+from serve_app.api.codec.validation import require_not_ahead
 from serve_app.api.codec.verdicts import decode_verdict_line, encode_verdict, verdict_line
 from serve_app.errors import UnsupportedMediaType
 
