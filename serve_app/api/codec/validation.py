@@ -21,7 +21,6 @@ from serve_app.api.codec.mistakes import (
     describe_errors,
     describe_missing_field,
     error_at,
-    errors_at,
     locate_error,
     pointer,
     unknown_fields,
@@ -120,7 +119,8 @@ def _check_rows(document: Any, limits: Limits) -> None:
         if name not in ids
     ][:ERRORS_LISTED]
     if unknown:
-        raise errors_at(unknown)
+        errors = [{"pointer": where, "detail": detail} for where, detail in unknown]
+        raise InvalidDocument(errors[0]["detail"], pointer=errors[0]["pointer"], errors=errors)
 
 
 def _validate_blocks(name: str, rows: Any, mistakes: Mistakes) -> Iterable[list[Any]]:
