@@ -56,7 +56,7 @@ def parse(body: bytes) -> Any:
 def require_each_key_once(body: bytes, keys: int, _: int) -> None:
     """Check that a correct body has only so many keys: typed decoders silently take the last of two equal ones.
 
-    Raises ``NeedsFullCheck`` or ``ValueError``.
+    Raises ``NeedsFullCheck``.
     """
     found = 0
 
@@ -64,6 +64,9 @@ def require_each_key_once(body: bytes, keys: int, _: int) -> None:
         nonlocal found
         found += len(pairs)
 
-    msgpack.unpackb(body, object_pairs_hook=count, max_map_len=_WIDEST)
+    try:
+        msgpack.unpackb(body, object_pairs_hook=count, max_map_len=_WIDEST)
+    except ValueError:
+        raise NeedsFullCheck from None
     if found != keys:
         raise NeedsFullCheck

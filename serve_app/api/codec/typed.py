@@ -102,48 +102,52 @@ def build(document: Any, limits: Limits, decode: Callable[[Raw], Any]) -> tuple[
     Raises:
         NeedsFullCheck, InvalidDocument, DocumentTooLarge: there is a mistake.
     """
-    services, calls = document.services, document.calls
     changes, policies = document.changes or [], document.policies or []
     keys = _count_keys(document) + sum(map(_count_keys, (*changes, *policies)))
-    if isinstance(services, list):
-        namespaces, names = [one.namespace for one in services], [one.name for one in services]
-        signals = [one.signals for one in services]
-        nodes, node_keys = _row_matrix([one.metrics for one in services], _NO_METRICS)
-        signal_table, signal_keys = _row_matrix(signals, _NO_SIGNALS) if any(signals) else (None, _count_given(signals))
-        keys += 2 * len(services) + node_keys + signal_keys
-    else:
-        namespaces, names = services.namespace, services.name
-        nodes = _column_matrix(services.metrics, NODE_METRICS, len(names))
-        signal_table = _column_matrix(services.signals, SignalKind, len(names)) if services.signals else None
-    ids = _ids(namespaces, names)
+    ids, nodes, signals, service_keys = _read_services(document.services)
     place = {name: i for i, name in enumerate(ids)}
-    if isinstance(calls, list):
-        source, destination, edges, given = _call_rows(calls, place)
-        keys += len(ENDS) * len(calls) + given
-    elif calls:
-        source, destination = calls.source, calls.destination
-    else:
-        source, destination = (), ()
-    ends = [positions(source, place), positions(destination, place)]
-    count = len(ends[0])
-    limits.check(len(ids), count)
-    if len(ends[1]) != count:
-        raise NeedsFullCheck
-    if not isinstance(calls, list):
-        edges = _column_matrix(calls, EDGE_METRICS, count)
-        if count and calls.requests_per_second is UNSET:
-            raise NeedsFullCheck
+    index, edges, call_keys = _read_calls(document.calls, place)
+    limits.check(len(ids), len(edges))
+    is_short = len(memoryview(document.observed_at)) <= LONGEST_INSTANT
     snapshot = create_snapshot(
-        observed_at=decode(document.observed_at) if len(memoryview(document.observed_at)) < LONGEST_INSTANT else None,
+        observed_at=decode(document.observed_at) if is_short else None,
         node_ids=ids,
-        edge_index=np.stack(ends),
+        edge_index=index,
         node_features=nodes,
         edge_features=edges,
         changes=to_builtins(changes),
         policies=to_builtins(policies),
-        signals=() if signal_table is None else signals_of_table(ids, signal_table),
+        signals=() if signals is None else signals_of_table(ids, signals),
     )
-    return snapshot, keys
+    return snapshot, keys + service_keys + call_keys
+
+
+def _read_services(services: Any) -> tuple[list[str], NDArray[np.float32], NDArray[np.float32] | None, int]:
+    """Ids, metrics ``[N, 7]``, signals ``[N, 7]`` if there are any, and the number of keys of rows."""
+    if not isinstance(services, list):
+        ids = _ids(services.namespace, services.name)
+        signals = _column_matrix(services.signals, SignalKind, len(ids)) if services.signals else None
+        return ids, _column_matrix(services.metrics, NODE_METRICS, len(ids)), signals, 0
+    ids = _ids([one.namespace for one in services], [one.name for one in services])
+    nodes, keys = _row_matrix([one.metrics for one in services], _NO_METRICS)
+    given = [one.signals for one in services]
+    signals, signal_keys = _row_matrix(given, _NO_SIGNALS) if any(given) else (None, _count_given(given))
+    return ids, nodes, signals, 2 * len(ids) + keys + signal_keys
+
+
+def _read_calls(calls: Any, place: Mapping[str, int]) -> tuple[NDArray[np.int64], NDArray[np.float32], int]:
+    """Ends ``[2, E]``, metrics ``[E, 4]``, and the number of keys of rows."""
+    if isinstance(calls, list):
+        sources, destinations, edges, given = _call_rows(calls, place)
+        index = positions(sources + destinations, place).reshape(len(ENDS), len(calls))
+        return index, edges, len(ENDS) * len(calls) + given
+    if not calls:
+        return np.empty((2, 0), np.int64), np.empty((0, len(EDGE_METRICS)), np.float32), 0
+    ends = [positions(calls.source, place), positions(calls.destination, place)]
+    count = len(ends[0])
+    if len(ends[1]) != count or (count and calls.requests_per_second is UNSET):
+        raise NeedsFullCheck
+    return np.stack(ends), _column_matrix(calls, EDGE_METRICS, count), 0
 
 
 def _ids(namespaces: Sequence[str], names: Sequence[str]) -> list[str]:
