@@ -55,8 +55,8 @@ def row_numbers(values: Sequence[float | None]) -> tuple[NDArray[np.float32], in
     return to_float32(np.where(absent, np.nan, exact)), len(exact) - int(np.count_nonzero(absent))
 
 
-def positions(ends: Sequence[Any] | bytes, place: Mapping[Any, int]) -> NDArray[np.int64]:
-    """Positions of one end of each call in the services.
+def positions(ends: Sequence[Any] | bytes, place: Mapping[Any, int], services: int) -> NDArray[np.int64]:
+    """Positions of ends of calls in so many services, whose names have these places.
 
     Raises:
         NeedsFullCheck: an end is not among the services.
@@ -71,7 +71,7 @@ def positions(ends: Sequence[Any] | bytes, place: Mapping[Any, int]) -> NDArray[
                 found = _pack("q", [place.get(end, end) for end in ends])  # some of both
             except struct.error:
                 raise NeedsFullCheck from None
-    if len(found) and not 0 <= found.min() <= found.max() < len(place):
+    if len(found) and not 0 <= found.min() <= found.max() < services:
         raise NeedsFullCheck
     return found
 

@@ -21,7 +21,7 @@ from serve_app.api.codec.documents import snapshot_document
 from serve_app.api.codec.limits import Limits
 from serve_app.api.codec.mistakes import NeedsFullCheck, error_at, locate_error
 from serve_app.api.codec.rows import ENDS
-from serve_app.api.codec.validation import check_document
+from serve_app.api.codec.validation import check_rows
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
 
 # LookupError: an unknown time zone, if pytz is installed, which pyarrow then uses.
@@ -102,7 +102,7 @@ def _snapshot(table: pa.Table, row: int, limits: Limits, prefix: str) -> MeshSna
         try:
             return _build(values, many)
         except (NeedsFullCheck, *_BROKEN):
-            check_document(with_rows(values, many), limits)
+            check_rows(with_rows(values, many), limits)
             raise error_at(
                 "", "expected the types that pyarrow.Table.from_pylist gives, came others; convert the columns"
             ) from None
@@ -121,7 +121,7 @@ def _build(values: Mapping[str, Any], many: Mapping[str, pa.Array]) -> MeshSnaps
     if len(ids) < len(many["services"]):
         raise NeedsFullCheck
     metrics, signals = (
-        _flat(services[name], set(), set(names)) if name in services else {}
+        {} if _is_absent(services.get(name)) else _flat(services[name], set(), set(names))
         for name, names in (("metrics", NODE_METRICS), ("signals", SignalKind))
     )
     return create_snapshot(
@@ -138,7 +138,7 @@ def _build(values: Mapping[str, Any], many: Mapping[str, pa.Array]) -> MeshSnaps
 
 def _flat(items: pa.Array, required: set[str], allowed: set[str]) -> dict[str, pa.Array]:
     """The fields of structs. Unknown ones may be null everywhere."""
-    if not len(items) or pa.types.is_null(items.type):
+    if not len(items):
         return {}
     if not isinstance(items, pa.StructArray):
         raise NeedsFullCheck
@@ -194,7 +194,7 @@ def _matrix(columns: list[pa.Array | None], rows: int) -> NDArray[np.float32]:
     """float32 ``[rows, columns]``, NaN for null. A NaN in the column itself needs the full check."""
     table = np.full((rows, len(columns)), np.nan, np.float32)
     for i, column in enumerate(columns):
-        if column is None or pa.types.is_null(column.type):
+        if _is_absent(column):
             continue
         if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
             column = _as_float64(column)
@@ -204,6 +204,11 @@ def _matrix(columns: list[pa.Array | None], rows: int) -> NDArray[np.float32]:
             raise NeedsFullCheck
         table[:, i] = values
     return table
+
+
+def _is_absent(column: pa.Array | None) -> bool:
+    """Whether there is no such column, or it is null everywhere; its type does not matter then."""
+    return column is None or column.null_count == len(column)
 
 
 def _as_float64(column: pa.Array) -> pa.Array:

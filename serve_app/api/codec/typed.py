@@ -105,8 +105,7 @@ def build(document: Any, limits: Limits, decode: Callable[[Raw], Any]) -> tuple[
     changes, policies = document.changes or [], document.policies or []
     keys = _count_keys(document) + sum(map(_count_keys, (*changes, *policies)))
     ids, nodes, signals, service_keys = _read_services(document.services)
-    place = {name: i for i, name in enumerate(ids)}
-    index, edges, call_keys = _read_calls(document.calls, place)
+    index, edges, call_keys = _read_calls(document.calls, ids)
     limits.check(len(ids), len(edges))
     is_short = len(memoryview(document.observed_at)) <= LONGEST_INSTANT
     snapshot = create_snapshot(
@@ -135,15 +134,16 @@ def _read_services(services: Any) -> tuple[list[str], NDArray[np.float32], NDArr
     return ids, nodes, signals, 2 * len(ids) + keys + signal_keys
 
 
-def _read_calls(calls: Any, place: Mapping[str, int]) -> tuple[NDArray[np.int64], NDArray[np.float32], int]:
+def _read_calls(calls: Any, ids: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.float32], int]:
     """Ends ``[2, E]``, metrics ``[E, 4]``, and the number of keys of rows."""
+    place = {name: i for i, name in enumerate(ids)}
     if isinstance(calls, list):
         sources, destinations, edges, given = _call_rows(calls, place)
-        index = positions(sources + destinations, place).reshape(len(ENDS), len(calls))
+        index = positions(sources + destinations, place, len(ids)).reshape(len(ENDS), len(calls))
         return index, edges, len(ENDS) * len(calls) + given
     if not calls:
         return np.empty((2, 0), np.int64), np.empty((0, len(EDGE_METRICS)), np.float32), 0
-    ends = [positions(calls.source, place), positions(calls.destination, place)]
+    ends = [positions(end, place, len(ids)) for end in (calls.source, calls.destination)]
     count = len(ends[0])
     if len(ends[1]) != count or (count and calls.requests_per_second is UNSET):
         raise NeedsFullCheck

@@ -82,12 +82,13 @@ def check_document(document: Any, limits: Limits, prefix: str = "") -> None:
         DocumentTooLarge: more services, calls, changes or policies than ``limits`` allow.
     """
     try:
-        _check_rows(as_rows(document, limits), limits)
+        check_rows(as_rows(document, limits), limits)
     except (InvalidDocument, DocumentTooLarge) as error:
         raise locate_error(error, prefix) from None
 
 
-def _check_rows(document: Any, limits: Limits) -> None:
+def check_rows(document: Any, limits: Limits) -> None:
+    """As :func:`check_document`, for a document of rows."""
     if not isinstance(document, Mapping):
         raise error_at("", f"expected an object with the fields of a snapshot, came {abbreviate(document)}")
     lists = {name: document.get(name, ()) for name in ROWS}

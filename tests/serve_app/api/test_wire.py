@@ -331,6 +331,15 @@ def test_a_repeated_key_in_messagepack_is_refused_with_its_place(body: bytes, pl
     assert problem(caught.value).pointer == f"/services/0/{place}"
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_service_twice_is_refused_although_a_call_names_it(form: str) -> None:
+    media_type, encode = FORMS[form]
+    services = [{"namespace": "shop", "name": name} for name in ("frontend", "cart", "db/primary", "frontend")]
+    with pytest.raises(InvalidDocument, match="'shop/frontend' was already given") as caught:
+        decode_snapshot(encode(document(services=services)), media_type)
+    assert problem(caught.value).pointer == "/services/3"
+
+
 SPACED = b'{"observed_at" : "2026-03-01T03:12:00Z", "services" :[{"namespace":"a","name":"b"%s}]}'
 
 
