@@ -194,7 +194,7 @@ def _matrix(columns: list[pa.Array | None], rows: int) -> NDArray[np.float32]:
     """float32 ``[rows, columns]``, NaN for null. A NaN in the column itself needs the full check."""
     table = np.full((rows, len(columns)), np.nan, np.float32)
     for i, column in enumerate(columns):
-        if _is_absent(column):
+        if column is None or _is_absent(column):
             continue
         if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
             column = _as_float64(column)
