@@ -18,7 +18,7 @@ export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 export MALLOC_ARENA_MAX ?= 1
 
-.PHONY: audit check-page images manifests lock sbom evaluate false-green generalize ablations evaluation-set help setup demo mesh test test-live test-page screenshots check bench openapi proto fuzz rules train clean
+.PHONY: audit check-page images manifests lock sbom evaluate false-green generalize ablations evaluation-set help setup demo mesh test test-live test-page screenshots wheel wheels sdist chart image release-check release-notes check bench openapi proto fuzz rules train clean
 .DEFAULT_GOAL := help
 
 help:  ## list all targets
@@ -91,7 +91,7 @@ train: .venv/.stamp  ## train the shipped weights; ARGS="--recording RECORDING" 
 	$(BIN)/tagae train model/weights/tagae.safetensors $(ARGS)
 
 clean:  ## delete everything that was built here, except recordings in out/
-	rm -rf .venv .venv-supply $(LINT)/node_modules kernels/lib*.so build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis && find . -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf .venv .venv-supply .venv-wheels $(LINT)/node_modules kernels/lib*.so build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis && find . -name __pycache__ -prune -exec rm -rf {} +
 
 lock: .venv-supply/.stamp  ## write requirements*.lock, with hashes, for the versions of constraints.txt
 	$(LOCK) pyproject.toml --extra gpu --extra redis --extra otel --extra google -c constraints.txt --no-emit-package torch -o requirements.lock
@@ -106,6 +106,28 @@ sbom: .venv-supply/.stamp  ## write the list of installed packages, CycloneDX JS
 	@mkdir -p dist && { cat requirements.lock && grep '^torch==' constraints.txt; } > dist/sbom-requirements.txt
 	$(SUPPLY)/cyclonedx-py requirements dist/sbom-requirements.txt --pyproject pyproject.toml --mc-type application --output-reproducible --of JSON -o dist/tagae.cdx.json
 	@rm dist/sbom-requirements.txt && echo "wrote dist/tagae.cdx.json"
+
+wheel: .venv/.stamp  ## build the wheel for this machine into dist/, and try it in an environment of its own
+	$(BIN)/pip wheel $(QUIET) --no-deps --no-build-isolation --wheel-dir dist . && $(BIN)/pytest tests/test_wheel.py $(ARGS)
+
+wheels: .venv/.stamp  ## build the wheels of a release into dist/: with compiled ops for Linux on x86-64, and one without them; needs docker
+	$(PYTHON) -m venv .venv-wheels && .venv-wheels/bin/pip install $(QUIET) 'cibuildwheel>=3,<4' && .venv-wheels/bin/cibuildwheel --platform linux --output-dir dist
+	TAGAE_BUILD_OPS=0 $(BIN)/pip wheel $(QUIET) --no-deps --no-build-isolation --wheel-dir dist .
+
+sdist: .venv/.stamp  ## build the source distribution into dist/
+	mkdir -p dist && $(BIN)/python -c 'from setuptools.build_meta import build_sdist; print(build_sdist("dist"))'
+
+chart: .venv/.stamp $(HELM)  ## check the chart and pack it into dist/
+	mkdir -p dist && PATH=$(CURDIR)/$(BIN):$$PATH sh -c 'helm lint --quiet deploy/helm/tagae && helm package --destination dist deploy/helm/tagae'
+
+image:  ## build the image without CUDA for this machine, tagae:cpu; TORCH_INDEX_URL=... for torch's CPU build; needs docker
+	docker build --target cpu -t tagae:cpu $(if $(TORCH_INDEX_URL),--build-arg TORCH_INDEX_URL=$(TORCH_INDEX_URL)) .
+
+release-check: .venv/.stamp  ## check that all version numbers and the changelog name TAG=vVERSION
+	$(BIN)/python -m deploy.release check $(TAG)
+
+release-notes: .venv/.stamp  ## write the changelog's text for TAG=vVERSION into dist/notes.md
+	mkdir -p dist && $(BIN)/python -m deploy.release notes $(TAG) > dist/notes.md
 
 images:  ## build both images, from the current digest of the base image; TORCH_INDEX_URL=... for torch's CPU build
 	@deploy/images.sh $(IMAGE)

@@ -51,7 +51,9 @@ def find_cuda_compiler() -> str | None:
 
 
 def reason_against() -> str | None:
-    """Why the library cannot be built here; None if it can."""
+    """Why the library cannot be built here, or shall not; None if it can."""
+    if os.environ.get("TAGAE_BUILD_OPS") == "0":
+        return "TAGAE_BUILD_OPS is 0; the wheel then fits every platform"
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return f"it is for Linux on x86-64, this is {sys.platform} on {platform.machine()}"
     if importlib.util.find_spec("torch") is None:

@@ -48,6 +48,7 @@ NOT_RUN = {
     "tagae serve --config": "a second Ray; test_serve_starts_and_ends",
     "docker build": "no Docker here; tests/cluster/test_images.py",
     "make images": "no Docker here; tests/cluster/test_images.py",
+    "docker compose": "no Docker here; test_workflows.py",
     "helm ": "tests/cluster/test_page.py",
     "kubectl ": "no cluster here; tests/cluster/test_page.py runs what needs none",
     "systemctl": "no systemd that runs here; test_systemd.py",
