@@ -6,7 +6,7 @@ It takes effect with the next snapshot. Earlier verdicts do not change.
 from model.state import acceptance
 from model.state.mesh_state import MeshState
 from serve_app.api.codec import structs
-from serve_app.api.codec.validation import validate_document
+from serve_app.api.codec.mistakes import validate_document
 from serve_app.api.schemas.actions import AcceptanceDocument, KeptAcceptanceDocument
 from serve_app.errors import UnknownIncident
 

@@ -12,7 +12,7 @@ from model.incidents.open_incident import incident_id
 from model.state.mesh_state import MeshState
 from model.state.traffic import accept_traffic
 from serve_app.api.codec import structs
-from serve_app.api.codec.validation import error_at, validate_document
+from serve_app.api.codec.mistakes import error_at, validate_document
 from serve_app.api.schemas.actions import (
     FeedbackDocument,
     FeedbackEffect,

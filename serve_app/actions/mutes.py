@@ -12,7 +12,7 @@ from model.incidents.mutes import OF_NAMESPACE, Mute
 from model.snapshot import namespace_of
 from model.state.mesh_state import MeshState
 from serve_app.api.codec import structs
-from serve_app.api.codec.validation import validate_document
+from serve_app.api.codec.mistakes import validate_document
 from serve_app.api.schemas.actions import KeptMuteDocument, MuteDocument
 from serve_app.errors import InvalidDocument, TooManyMutes, UnknownMute
 from serve_app.settings import LimitSettings

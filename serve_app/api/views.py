@@ -18,7 +18,7 @@ from model.features import SCHEMA, Array, Channel
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, mark_services, namespace_of
 from partitioning import Partition, PartitionPlan
 from serve_app.api.codec import call_documents, service_documents
-from serve_app.api.codec.validation import ALL_ROWS
+from serve_app.api.codec.documents import ALL_ROWS
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 from serve_app.api.schemas.views import (
     ChannelDocument,

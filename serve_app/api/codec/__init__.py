@@ -1,20 +1,20 @@
 """Converts between documents and the types of ``model``.
 
-A snapshot arrives as JSON, MessagePack or Arrow. The same mistake gives the same error with the same pointer in all
-three. Verdicts are sent as JSON. Snapshots also have a packed form for stores and for transfers between deployments.
+A snapshot arrives as JSON, Arrow or MessagePack, which is deprecated. The same mistake gives the same error with the
+same pointer in all three. Verdicts are sent as JSON. Snapshots also have a packed form for stores and for transfers
+between deployments.
 """
+
+import logging
+from functools import cache
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import arrow, structs
+from serve_app.api.codec.documents import call_documents, service_documents, snapshot_document
+from serve_app.api.codec.limits import Limits
+from serve_app.api.codec.mistakes import ERRORS_LISTED
 from serve_app.api.codec.packed import pack_snapshot, unpack_snapshot
-from serve_app.api.codec.validation import (
-    ERRORS_LISTED,
-    Limits,
-    call_documents,
-    require_not_ahead,
-    service_documents,
-    snapshot_document,
-)
+from serve_app.api.codec.validation import require_not_ahead
 from serve_app.api.codec.verdicts import decode_verdict_line, encode_verdict, verdict_line
 from serve_app.errors import UnsupportedMediaType
 
@@ -39,6 +39,7 @@ __all__ = [
     "verdict_line",
 ]
 
+log = logging.getLogger(__name__)
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
 MESSAGEPACK = "application/vnd.msgpack"
@@ -92,4 +93,12 @@ def _form(media_type: str) -> structs.BodyFormat:
         raise UnsupportedMediaType(
             f"content-type: expected one of {', '.join(MEDIA_TYPES)}, came {media_type[:80]!r}; send one of them"
         )
+    if _FORMS[media_type] is structs.MESSAGEPACK:
+        _warn_of_messagepack()
     return _FORMS[media_type]
+
+
+@cache
+def _warn_of_messagepack() -> None:
+    """Log once in a process that the format is deprecated."""
+    log.warning("a snapshot in MessagePack: the format is deprecated; send %s, which is as fast, or %s", ARROW, JSON)

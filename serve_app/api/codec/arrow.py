@@ -6,7 +6,8 @@ known in advance.
 """
 
 import struct
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,27 +15,20 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, SignalKind
-from serve_app.api.codec.arrow_rows import check_kinds, read_document
-from serve_app.api.codec.columns import ENDS
-from serve_app.api.codec.validation import (
-    Limits,
-    NeedsFullCheck,
-    create_snapshot,
-    locate_error,
-    parse_instant,
-    parse_rows,
-    signals_of_table,
-    snapshot_document,
-    table_of_signals,
-    to_float32,
-)
+from serve_app.api.codec.arrays import create_snapshot, signals_of_table, table_of_signals, to_float32
+from serve_app.api.codec.arrow_rows import LARGEST_SMALL, check_kinds, expanded_size, split_row, with_rows
+from serve_app.api.codec.documents import snapshot_document
+from serve_app.api.codec.limits import Limits
+from serve_app.api.codec.mistakes import NeedsFullCheck, error_at, locate_error
+from serve_app.api.codec.rows import ENDS
+from serve_app.api.codec.validation import check_rows
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
 
 # LookupError: an unknown time zone, if pytz is installed, which pyarrow then uses.
 _BROKEN = (pa.ArrowException, OSError, struct.error, LookupError, ValueError, OverflowError)
 _RECORD_BATCH, _DICTIONARY_BATCH = 3, 2  # MessageHeader of Arrow's Message.fbs
-_FEW = ("changes", "policies")  # lists with few rows, which the full check reads
-_FIELDS = {"version", "observed_at", "services", "calls", *_FEW}
+_FEW = ("changes", "policies")
+_SMALL = {"version", "observed_at", *_FEW}
 
 
 def decode(body: bytes, limits: Limits) -> MeshSnapshot:
@@ -104,67 +98,72 @@ def _read(body: bytes) -> pa.Table:
 
 def _snapshot(table: pa.Table, row: int, limits: Limits, prefix: str) -> MeshSnapshot:
     try:
-        return _parse_plain(table.slice(row, 1), limits)
-    except (NeedsFullCheck, InvalidDocument, DocumentTooLarge, *_BROKEN):
+        values, many = split_row(table.slice(row, 1), limits)
         try:
-            document = read_document(table.slice(row, 1), limits)
-        except (InvalidDocument, DocumentTooLarge) as error:
-            raise locate_error(error, prefix) from None
-        return parse_rows(document, limits, prefix)
+            return _build(values, many)
+        except (NeedsFullCheck, *_BROKEN):
+            check_rows(with_rows(values, many), limits)
+            raise error_at(
+                "", "expected the types that pyarrow.Table.from_pylist gives, came others; convert the columns"
+            ) from None
+    except (InvalidDocument, DocumentTooLarge) as error:
+        raise locate_error(error, prefix) from None
 
 
-def _parse_plain(table: pa.Table, limits: Limits) -> MeshSnapshot:
-    """Parse one row without mistakes; raises ``NeedsFullCheck`` for any other."""
-    names = set(table.column_names)
-    if not {"observed_at", "services"} <= names <= _FIELDS or len(names) < table.num_columns:
+def _build(values: Mapping[str, Any], many: Mapping[str, pa.Array]) -> MeshSnapshot:
+    """Build the snapshot of one row; raises ``NeedsFullCheck`` for mistakes."""
+    version = values.get("version", 1)
+    if not values.keys() <= _SMALL or "services" not in many or type(version) is not int or version != 1:
         raise NeedsFullCheck
-    if "version" in names and not (pa.types.is_integer(table["version"].type) and table["version"].to_pylist() == [1]):
+    services = _flat(many["services"], {"namespace", "name"}, {"metrics", "signals"})
+    calls = _flat(many["calls"], {*ENDS, EDGE_METRICS[0]}, set(EDGE_METRICS)) if "calls" in many else {}
+    ids = _ids(services["namespace"], services["name"]) if services else []
+    if len(ids) < len(many["services"]):
         raise NeedsFullCheck
-    if any(name in names and _has_rows(table[name]) for name in _FEW):
-        raise NeedsFullCheck
-    services = _fields(table, "services", {"namespace", "name"}, {"metrics", "signals"})
-    calls = _fields(table, "calls", {*ENDS, EDGE_METRICS[0]}, set(EDGE_METRICS)) if "calls" in names else {}
-    count, call_count = len(services["name"]), len(calls["source"]) if calls else 0
-    limits.check(count, call_count)
-    ids = _ids(services["namespace"], services["name"])
-    metrics = services.get("metrics")
-    measured = {} if metrics is None or pa.types.is_null(metrics.type) else _flat(metrics, set(), set(NODE_METRICS))
-    given = services.get("signals")
-    signals = {} if given is None or pa.types.is_null(given.type) else _flat(given, set(), set(SignalKind))
+    metrics, signals = (
+        {} if _is_absent(services.get(name)) else _flat(services[name], set(), set(names))
+        for name, names in (("metrics", NODE_METRICS), ("signals", SignalKind))
+    )
     return create_snapshot(
-        observed_at=_instant(table["observed_at"]),
+        observed_at=values.get("observed_at"),
         node_ids=ids,
         edge_index=[_positions(calls[end], ids) for end in ENDS] if calls else np.empty((2, 0), np.int64),
-        node_features=_matrix([measured.get(name) for name in NODE_METRICS], count),
-        edge_features=_matrix([calls.get(name) for name in EDGE_METRICS], call_count),
-        signals=signals_of_table(ids, _matrix([signals.get(kind) for kind in SignalKind], count)) if signals else (),
+        node_features=_matrix([metrics.get(name) for name in NODE_METRICS], len(ids)),
+        edge_features=_matrix([calls.get(name) for name in EDGE_METRICS], len(many["calls"]) if calls else 0),
+        changes=values.get("changes", []),
+        policies=values.get("policies", []),
+        signals=signals_of_table(ids, _matrix([signals.get(kind) for kind in SignalKind], len(ids))) if signals else (),
     )
 
 
-def _fields(table: pa.Table, column: str, required: set[str], allowed: set[str]) -> dict[str, pa.Array]:
-    """The fields of the structs in a column's only list."""
-    cell = table[column].combine_chunks() if table[column].num_chunks != 1 else table[column].chunk(0)
-    if isinstance(cell, pa.ListArray | pa.LargeListArray) and cell.null_count == 0:
-        return _flat(cell.flatten(), required, allowed | required)
-    raise NeedsFullCheck
-
-
 def _flat(items: pa.Array, required: set[str], allowed: set[str]) -> dict[str, pa.Array]:
+    """The fields of structs. Unknown ones may be null everywhere."""
+    if not len(items):
+        return {}
     if not isinstance(items, pa.StructArray):
         raise NeedsFullCheck
-    names = [field.name for field in items.type]
-    if not required <= set(names) <= allowed or len(set(names)) < len(names):
+    fields = dict(zip((field.name for field in items.type), items.flatten(), strict=True))
+    unknown = fields.keys() - required - allowed
+    if not required <= fields.keys() or any(fields[name].null_count < len(items) for name in unknown):
         raise NeedsFullCheck
-    return dict(zip(names, items.flatten(), strict=True))
+    return fields
 
 
 def _ids(namespaces: pa.Array, names: pa.Array) -> list[str]:
-    if namespaces.null_count or names.null_count or not _is_text(namespaces.type) or not _is_text(names.type):
+    namespaces, names = _text(namespaces), _text(names)
+    if namespaces.null_count or names.null_count or pc.any(pc.match_substring(namespaces, "/")).as_py():
         raise NeedsFullCheck
-    if pc.any(pc.match_substring(namespaces, "/")).as_py():
-        raise NeedsFullCheck
-    ids: list[str] = pc.binary_join_element_wise(namespaces, names.cast(namespaces.type), "/").to_pylist()
+    names = names if names.type == namespaces.type else names.cast(namespaces.type)
+    ids: list[str] = pc.binary_join_element_wise(namespaces, names, "/").to_pylist()
     return ids
+
+
+def _text(column: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(column.type) and expanded_size(column) <= LARGEST_SMALL:
+        column = column.dictionary_decode()
+    if not _is_text(column.type):
+        raise NeedsFullCheck
+    return column
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -195,10 +194,10 @@ def _matrix(columns: list[pa.Array | None], rows: int) -> NDArray[np.float32]:
     """float32 ``[rows, columns]``, NaN for null. A NaN in the column itself needs the full check."""
     table = np.full((rows, len(columns)), np.nan, np.float32)
     for i, column in enumerate(columns):
-        if column is None or pa.types.is_null(column.type):
+        if column is None or _is_absent(column):
             continue
         if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-            raise NeedsFullCheck
+            column = _as_float64(column)
         exact = column.to_numpy(zero_copy_only=False)
         values = exact if exact.dtype == np.float32 else to_float32(exact)
         if np.count_nonzero(values != values) != column.null_count:
@@ -207,15 +206,18 @@ def _matrix(columns: list[pa.Array | None], rows: int) -> NDArray[np.float32]:
     return table
 
 
-def _instant(column: pa.ChunkedArray) -> datetime:
-    if not (pa.types.is_string(column.type) or (pa.types.is_timestamp(column.type) and column.type.unit == "us")):
+def _is_absent(column: pa.Array | None) -> bool:
+    """Whether there is no such column, or it is null everywhere; its type does not matter then."""
+    return column is None or column.null_count == len(column)
+
+
+def _as_float64(column: pa.Array) -> pa.Array:
+    """Numbers of another type. Raises ``NeedsFullCheck`` for anything else."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if not any(test(column.type) for test in (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal)):
         raise NeedsFullCheck
-    [value] = column.to_pylist()
-    return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else parse_instant(value)
-
-
-def _has_rows(column: pa.ChunkedArray) -> bool:
-    return bool(pc.any(pc.not_equal(pc.list_value_length(column), 0)).as_py())
+    return column.cast(pa.float64())
 
 
 def _nullable(values: NDArray[np.float32], observed: NDArray[np.bool_]) -> list[pa.Array]:

@@ -6,20 +6,21 @@ is computed before anything is built.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serve_app.api.codec.columns import NamedRows
-from serve_app.api.codec.validation import Limits, error_at
+from serve_app.api.codec.limits import Limits
+from serve_app.api.codec.mistakes import error_at
+from serve_app.api.codec.rows import Rows, name_ends
 from serve_app.errors import DocumentTooLarge, InvalidDocument
 
 LARGEST = 2**26  # bytes of an expanded row; 200,000 calls between names of 60 letters need 50 million
 LARGEST_SMALL = 2**24  # bytes of everything but services and calls
 LARGEST_ROWS = 2**22  # bytes of one block of rows
 MOST_FIELDS = 256  # of a schema, including fields of structs; a snapshot has about thirty
+_MANY, _FEW = ("services", "calls"), ("changes", "policies")  # lists
 _ITEM, _CONTAINER = 16, 64  # bytes of a value, and of a list or struct, at least
 _UNREADABLE = (
     pa.ArrowException,
@@ -37,35 +38,71 @@ def check_kinds(schema: pa.Schema) -> None:
     Raises:
         InvalidDocument: names the first such column.
     """
-    if (fields := _fields_within(schema)) > MOST_FIELDS:
-        raise error_at("", f"expected a schema of at most {MOST_FIELDS} fields, came {fields}; remove the unknown ones")
-    names: set[str] = set()
-    for field in schema:
-        if field.name in names:
-            raise error_at(f"/{field.name}", "expected each column once, came a second one of this name; remove one")
-        names.add(field.name)
-        if not _is_plain(field.type):
+    kinds = [(field.name, field.type) for field in schema]
+    for name, kind in kinds:  # grows by the types within
+        if len(kinds) > MOST_FIELDS:
             raise error_at(
-                f"/{field.name}",
-                "expected numbers, text, a time, or lists and structs of them, ends of calls also as a dictionary; "
-                f"came {str(field.type)[:120]}",
+                "",
+                f"expected a schema of at most {MOST_FIELDS} fields, came {_fields_within(schema)}; remove the unknown "
+                "ones",
             )
+        if (within := _types_within(kind)) is None:
+            raise error_at(
+                f"/{name}",
+                "expected numbers, text, a time, or lists and structs of them, ends of calls also as a dictionary; "
+                f"came {str(kind)[:120]}",
+            )
+        kinds += [(name, one) for one in within]
+    for name in (names := schema.names):
+        if names.count(name) > 1:
+            raise error_at(f"/{name}", "expected each column once, came a second one of this name; remove one")
 
 
-@dataclass(frozen=True, slots=True)
-class ArrowRows:
-    """Rows of a list, by the name of its column."""
+def split_row(row: pa.Table, limits: Limits) -> tuple[dict[str, Any], dict[str, pa.Array]]:
+    """The fields of a table with one row, without null ones: services and calls as arrays of their items, where they
+    are lists, and the others as Python values.
 
-    name: str
-    items: pa.Array
+    Raises:
+        InvalidDocument: a value that Python cannot represent, such as a time after the year 9999.
+        DocumentTooLarge: more rows than ``limits`` allow, or more than :data:`LARGEST_SMALL` bytes.
+    """
+    columns = {name: row[name] for name in row.column_names}
+    many = {name: items for name in _MANY if (items := _items(columns.get(name))) is not None}
+    small = {name: column for name, column in columns.items() if name not in many}
+    counts = {name: _length(small[name]) for name in _FEW if name in small}
+    limits.check(**counts, **{name: len(items) for name, items in many.items()})
+    _require_size(sum(expanded_size(chunk) for column in small.values() for chunk in column.chunks), LARGEST_SMALL)
+    values = {name: value for name, column in small.items() if (value := _value(name, column)) is not None}
+    return values, many
 
-    def __len__(self) -> int:
-        return len(self.items)
 
-    def read(self, start: int, stop: int) -> list[Any]:
-        """The rows from ``start`` to before ``stop``; raises ``DocumentTooLarge`` and ``InvalidDocument``."""
-        rows = self.items.slice(start, stop - start)
-        if (size := _expanded_size(rows)) > LARGEST_ROWS:
+def with_rows(values: dict[str, Any], many: dict[str, pa.Array]) -> dict[str, Any]:
+    """The document of a row, whose services and calls are ``Rows``. Null fields are left out, since Arrow structs
+    always have all fields.
+
+    Raises:
+        DocumentTooLarge: they take more than :data:`LARGEST` bytes.
+    """
+    _require_size(sum(map(expanded_size, many.values())), LARGEST)
+    document = values | {name: _rows(name, items) for name, items in many.items()}
+    if "calls" in many:
+        document["calls"] = name_ends(document["calls"], document.get("services"))
+    return document
+
+
+def _require_size(size: int, most: int) -> None:
+    if size > most:
+        raise DocumentTooLarge(
+            f"row: expected at most {most} bytes when expanded, came {size}; send each service and call once"
+        )
+
+
+def _rows(name: str, items: pa.Array) -> Rows:
+    """The rows of a list; reading them raises ``DocumentTooLarge`` and ``InvalidDocument``."""
+
+    def read(start: int, stop: int) -> list[Any]:
+        rows = items.slice(start, stop - start)
+        if (size := expanded_size(rows)) > LARGEST_ROWS:
             raise DocumentTooLarge(
                 f"rows {start} to {stop}: expected at most {LARGEST_ROWS} bytes when expanded, came {size}; send "
                 "shorter texts"
@@ -73,40 +110,16 @@ class ArrowRows:
         try:
             return [_drop_nulls(row) for row in rows.to_pylist()]
         except _UNREADABLE as error:
-            raise _unreadable_error(self.name, error) from None
+            raise _unreadable_error(name, error) from None
+
+    return Rows(len(items), read)
 
 
-def read_document(row: pa.Table, limits: Limits) -> dict[str, Any]:
-    """The document of a table with one row. Null fields are left out, since Arrow structs always have all fields.
-    Services and calls are ``Rows``.
-
-    Raises:
-        InvalidDocument: a value that Python cannot represent, such as a time after the year 9999.
-        DocumentTooLarge: more rows than ``limits`` allow, or more than :data:`LARGEST` bytes.
-    """
-    limits.check(**{name: _length(row, name) for name in ("services", "calls", "changes", "policies")})
-    sizes = {name: sum(_expanded_size(chunk) for chunk in row[name].chunks) for name in row.column_names}
-    many = {name: items for name in ("services", "calls") if (items := _items(row, name)) is not None}
-    small = sum(size for name, size in sizes.items() if name not in many)
-    for size, most in ((sum(sizes.values()), LARGEST), (small, LARGEST_SMALL)):
-        if size > most:
-            raise DocumentTooLarge(
-                f"row: expected at most {most} bytes when expanded, came {size}; send each service and call once"
-            )
-    document: dict[str, Any] = {
-        name: value for name in row.column_names if name not in many and (value := _value(row, name)) is not None
-    }
-    document |= {name: ArrowRows(name, items) for name, items in many.items()}
-    if "calls" in many:
-        document["calls"] = NamedRows(document["calls"], document.get("services"))
-    return document
-
-
-def _items(row: pa.Table, name: str) -> pa.Array | None:
+def _items(column: pa.ChunkedArray | None) -> pa.Array | None:
     """The items of a column's only list, or None if it has none."""
-    if name not in row.column_names or not row[name].num_chunks:
+    if column is None or not column.num_chunks:
         return None
-    cell = row[name].combine_chunks() if row[name].num_chunks != 1 else row[name].chunk(0)
+    cell = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     return cell.flatten() if isinstance(cell, pa.ListArray | pa.LargeListArray) and not cell.null_count else None
 
 
@@ -120,48 +133,49 @@ def _fields_within(fields: Iterable[pa.Field]) -> int:
     return count
 
 
-def _is_plain(kind: pa.DataType) -> bool:
+def _types_within(kind: pa.DataType) -> list[pa.DataType] | None:
+    """The types of the fields of a type; None if no snapshot has it."""
+    if _is_scalar(kind):
+        return []
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
-        return len(set(names)) == len(names) and all(_is_plain(field.type) for field in kind)
+        return [field.type for field in kind] if len(set(names)) == len(names) else None
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _is_plain(kind.value_type)
-    if pa.types.is_dictionary(kind):
-        return _is_scalar(kind.value_type)
-    return _is_scalar(kind)
+        return [kind.value_type]
+    return [] if pa.types.is_dictionary(kind) and _is_scalar(kind.value_type) else None
 
 
 def _is_scalar(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_null, pa.types.is_primitive, pa.types.is_string, pa.types.is_large_string, pa.types.is_decimal)
-    return any(test(kind) for test in tests)
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return bool(pa.types.is_primitive(kind) or is_text or pa.types.is_null(kind) or pa.types.is_decimal(kind))
 
 
-def _length(row: pa.Table, name: str) -> int:
-    kind = row.schema.field(name).type if name in row.column_names else None
-    if kind is None or not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+def _length(column: pa.ChunkedArray) -> int:
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         return 0
-    return pc.sum(pc.list_value_length(row[name])).as_py() or 0
+    return pc.sum(pc.list_value_length(column)).as_py() or 0
 
 
-def _expanded_size(array: pa.Array) -> int:
+def expanded_size(array: pa.Array) -> int:
     """Bytes of all values when expanded. A dictionary entry counts once for each use."""
     items = (_CONTAINER if pa.types.is_nested(array.type) else _ITEM) * len(array)
     if isinstance(array, pa.StructArray):
-        return items + sum(_expanded_size(column) for column in array.flatten())
+        return items + sum(expanded_size(column) for column in array.flatten())
     if isinstance(array, pa.ListArray | pa.LargeListArray):
-        return items + _expanded_size(array.flatten())
+        return items + expanded_size(array.flatten())
     if isinstance(array, pa.DictionaryArray) and not pa.types.is_primitive(array.type.value_type):
         lengths = pc.binary_length(array.dictionary.cast(pa.large_string())).take(array.indices)
         return items + (pc.sum(lengths).as_py() or 0)
     return items + int(array.nbytes)
 
 
-def _value(row: pa.Table, name: str) -> Any:
-    column = row[name]
+def _value(name: str, column: pa.ChunkedArray) -> Any:
     try:
-        if pa.types.is_timestamp(column.type):  # a datetime has no nanoseconds; anything else must fit
+        if (
+            pa.types.is_timestamp(column.type) and column.type.unit != "us"
+        ):  # a datetime has no nanoseconds; anything else must fit
             column = column.cast(pa.timestamp("us", column.type.tz), safe=column.type.unit != "ns")
-        [value] = column.to_pylist()
+        value = column[0].as_py()
     except _UNREADABLE as error:
         raise _unreadable_error(name, error) from None
     return _drop_nulls(value)

@@ -10,7 +10,7 @@ FACTOR, SPARE_BYTES = 9, 30 * 2**20
 TYPED_BYTES = (
     4 * 2**20
 )  # a JSON body up to this size may always be decoded into typed structs, which need 18 times its size
-_CHUNK = 2**18  # bytes that are scanned together
+CHUNK = 2**18  # bytes that are scanned together
 
 # Bytes of Python per character of JSON, for CPython 3.11 and 3.12. A comma counts as a value in a list (9 bytes) and a
 # number (32), two quotation marks as a short string (64), a colon as an entry of a dict.
@@ -40,8 +40,8 @@ def typed_weight(body: bytes) -> int:
 def counts(body: bytes, characters: bytes) -> list[int]:
     """How often each of these characters occurs in a body."""
     found = [0] * len(characters)
-    for start in range(0, len(body), _CHUNK):
-        chunk = np.frombuffer(body, np.uint8, min(_CHUNK, len(body) - start), start)
+    for start in range(0, len(body), CHUNK):
+        chunk = np.frombuffer(body, np.uint8, min(CHUNK, len(body) - start), start)
         for i, character in enumerate(characters):
             found[i] += int(np.count_nonzero(chunk == character))
     return found

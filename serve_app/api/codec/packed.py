@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from model.snapshot import MeshSnapshot, PlannedChange, Signal, SignalKind
-from serve_app.api.codec.validation import policy
+from serve_app.api.codec.documents import policy
 from serve_app.errors import CorruptState
 
 PACKED_FORMAT = "tagae.snapshot/1"

@@ -22,6 +22,7 @@ from model.snapshot import (
     Signal,
     SignalKind,
 )
+from serve_app.api import codec as wire
 from serve_app.api.codec import (
     ARROW,
     JSON,
@@ -300,3 +301,92 @@ def test_documents_of_the_past_are_still_read(media_type: str) -> None:
     expected = json.loads((GOLDEN / "snapshot.expected.json").read_text())
     found = decode_snapshot((GOLDEN / f"snapshot.{SUFFIXES[media_type]}").read_bytes(), media_type)
     assert json.loads(json.dumps(snapshot_document(found))) == expected
+
+
+def test_messagepack_is_accepted_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    wire._warn_of_messagepack.cache_clear()
+    for _ in range(2):
+        decode_snapshot(msgspec.msgpack.encode(document()), MESSAGEPACK)
+    decode_snapshot(json.dumps(document()).encode())
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "deprecated; send application/vnd.apache.arrow.stream" in caplog.text
+
+
+REPEATED_IN_MESSAGEPACK = [
+    b"\x83\xabobserved_at\xb42026-03-01T03:12:00Z\xa8services\x91%s\xa7version\x01" % service
+    for service in (
+        b"\x83\xa9namespace\xa1a\xa4name\xa1b\xa4name\xa1b",
+        b"\x83\xa9namespace\xa1a\xa4name\xa1b\xa7metrics\x82\xaaerror_rate\x00\xaaerror_rate\x00",
+        b"\x84\xa9namespace\xa1a\xa4name\xa1b\xa7metrics\xc0\xa7metrics\xc0",
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("body", "place"), [*zip(REPEATED_IN_MESSAGEPACK, ["name", "metrics/error_rate", "metrics"], strict=True)]
+)
+def test_a_repeated_key_in_messagepack_is_refused_with_its_place(body: bytes, place: str) -> None:
+    with pytest.raises(InvalidDocument, match="more than once") as caught:
+        decode_snapshot(body, MESSAGEPACK)
+    assert problem(caught.value).pointer == f"/services/0/{place}"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_service_twice_is_refused_although_a_call_names_it(form: str) -> None:
+    media_type, encode = FORMS[form]
+    services = [{"namespace": "shop", "name": name} for name in ("frontend", "cart", "db/primary", "frontend")]
+    with pytest.raises(InvalidDocument, match="'shop/frontend' was already given") as caught:
+        decode_snapshot(encode(document(services=services)), media_type)
+    assert problem(caught.value).pointer == "/services/3"
+
+
+SPACED = b'{"observed_at" : "2026-03-01T03:12:00Z", "services" :[{"namespace":"a","name":"b"%s}]}'
+
+
+@pytest.mark.parametrize(
+    "repeated", [b',"name":"b"', b',"name" :"b"', b',"n\\u0061me":"b"', b',"metrics":null,"metrics"\n:null']
+)
+def test_a_repeated_key_in_json_is_refused_however_it_is_written(repeated: bytes) -> None:
+    assert decode_snapshot(SPACED % b"").node_ids == ("a/b",)
+    for body in (SPACED % repeated, (SPACED % repeated).replace(b'" :', b'":')):
+        with pytest.raises(InvalidDocument, match="more than once"):
+            decode_snapshot(body)
+
+
+@pytest.mark.parametrize("text", ['":', ":a", "a : b", "a:b", "q\\uote"])
+def test_colons_in_texts_are_no_keys(text: str) -> None:
+    change = {"kind": text, "service": "shop/cart", "reason": text}
+    for separators in ((",", ":"), (", ", " : ")):
+        body = json.dumps(document(changes=[change]), separators=separators).encode()
+        assert decode_snapshot(body).changes[0].kind == text
+    repeated = json.dumps(document(changes=[change])).replace('"kind":', '"kind": "x", "kind":').encode()
+    with pytest.raises(InvalidDocument, match="more than once"):
+        decode_snapshot(repeated)
+
+
+def test_minus_infinity_is_no_absent_value_in_messagepack() -> None:
+    service = {"namespace": "a", "name": "b", "metrics": {"request_rate": -float("inf")}}
+    with pytest.raises(InvalidDocument) as caught:
+        decode_snapshot(msgspec.msgpack.encode(document(services=[service], calls=[])), MESSAGEPACK)
+    assert problem(caught.value).pointer == "/services/0/metrics/request_rate"
+
+
+def test_unusual_types_of_arrow_are_read() -> None:
+    """Names as a dictionary, times in other units, fields that are null everywhere, and decimals."""
+    expected = decode_snapshot(json.dumps(document()).encode())
+    table = pa.Table.from_pylist([document(changes=None, extra=None)])
+    services = pa.array(document()["services"])
+    columns = [c.dictionary_encode() if pa.types.is_string(c.type) else c for c in services.flatten()]
+    encoded = pa.StructArray.from_arrays(columns, [f.name for f in services.type])
+    cell = pa.ListArray.from_arrays(pa.array([0, len(encoded)], pa.int32()), encoded)
+    table = table.set_column(table.column_names.index("services"), "services", cell)
+    for unit in ("s", "ms", "us", "ns"):
+        at = pa.array([expected.observed_at], pa.timestamp("us", "UTC")).cast(pa.timestamp(unit, "Europe/Berlin"))
+        found = decode_snapshot(
+            stream(table.set_column(table.column_names.index("observed_at"), "observed_at", at)), ARROW
+        )
+        assert (found.digest, found.observed_at) == (expected.digest, expected.observed_at)
+    rates = pa.StructArray.from_arrays([pa.array([1]).cast(pa.decimal128(20, 1))], ["request_rate"])
+    one = pa.StructArray.from_arrays([pa.array(["a"]), pa.array(["b"]), rates], ["namespace", "name", "metrics"])
+    exact = pa.table({"observed_at": ["2026-03-01T03:12:00Z"], "services": pa.ListArray.from_arrays([0, 1], one)})
+    assert decode_snapshot(stream(exact), ARROW).node_features[0, 0] == 1

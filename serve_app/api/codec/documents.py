@@ -1,0 +1,92 @@
+"""Documents of a snapshot, as a client sends them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, Sensitivity, ServicePolicy
+from serve_app.api.schemas.snapshot import StoredChangeDocument
+
+ALL_ROWS = slice(None)
+
+
+def snapshot_document(snapshot: MeshSnapshot) -> dict[str, Any]:
+    """The JSON document of a snapshot, as a client sends it. Numbers have the fewest digits that read back as the same
+    float32; unobserved values are left out."""
+    document: dict[str, Any] = {
+        "observed_at": snapshot.observed_at.isoformat(),
+        "services": service_documents(snapshot),
+        "calls": call_documents(snapshot),
+    }
+    if snapshot.changes:
+        document["changes"] = [change_document(change).model_dump() for change in snapshot.changes]
+    if snapshot.policies:
+        document["policies"] = [_policy_document(one) for one in snapshot.policies]
+    return document
+
+
+def service_documents(snapshot: MeshSnapshot, rows: slice = ALL_ROWS) -> list[dict[str, Any]]:
+    """The documents of these services of a snapshot."""
+    metrics = _metric_dicts(NODE_METRICS, snapshot.node_features[rows], snapshot.node_observed[rows])
+    documents: list[dict[str, Any]] = [
+        dict(zip(("namespace", "name"), name.split("/", 1), strict=True), metrics=of_service)
+        for name, of_service in zip(snapshot.node_ids[rows], metrics, strict=True)
+    ]
+    if snapshot.signals:
+        of_name = dict(zip(snapshot.node_ids[rows], documents, strict=True))
+        for signal in snapshot.signals:
+            if signal.service in of_name:
+                of_name[signal.service].setdefault("signals", {})[signal.kind.value] = signal.value
+    return documents
+
+
+def call_documents(snapshot: MeshSnapshot, rows: slice = ALL_ROWS) -> list[dict[str, Any]]:
+    """The documents of these calls of a snapshot."""
+    metrics = _metric_dicts(EDGE_METRICS, snapshot.edge_features[rows], snapshot.edge_observed[rows])
+    return [
+        {"source": snapshot.node_ids[source], "destination": snapshot.node_ids[destination], **of_call}
+        for (source, destination), of_call in zip(snapshot.edge_index[:, rows].T.tolist(), metrics, strict=True)
+    ]
+
+
+def _metric_dicts(
+    names: Sequence[str], values: NDArray[np.float32], observed: NDArray[np.bool_]
+) -> list[dict[str, float]]:
+    return [
+        {name: value for name, value, present in zip(names, row, mask, strict=True) if present}
+        for row, mask in zip(_to_short_decimals(values).tolist(), observed.tolist(), strict=True)
+    ]
+
+
+def _to_short_decimals(values: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The doubles with the shortest text that read back as these float32: 0.1, not 0.10000000149011612.
+
+    Tries decimals of 6 to 9 digits: 6 always survive float32, 9 always distinguish two values (C's FLT_DIG and
+    FLT_DECIMAL_DIG). Where powers of ten are inexact in a double (below 1e-14, above 1e28), more digits may remain.
+    """
+    exact = values.astype(np.float64)
+    short, exponent = exact.copy(), np.floor(np.log10(np.where(exact == 0, 1, np.abs(exact))))
+    with np.errstate(over="ignore"):
+        for digits in (9, 8, 7, 6):
+            shift = digits - 1 - exponent
+            scale = 10.0 ** np.abs(shift)
+            decimal = np.where(shift >= 0, np.rint(exact * scale) / scale, np.rint(exact / scale) * scale)
+            short = np.where(decimal.astype(np.float32) == values, decimal, short)
+    return short
+
+
+def change_document(change: PlannedChange) -> StoredChangeDocument:
+    """The document of a planned change."""
+    return StoredChangeDocument(kind=change.kind, service=change.service, reason=change.reason)
+
+
+def _policy_document(one: ServicePolicy) -> dict[str, str]:
+    given = {"service": one.service, "sensitivity": one.sensitivity and one.sensitivity.value, "mute": one.mute}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def policy(service: str, sensitivity: str | None, mute: str) -> ServicePolicy:
+    """Build a policy. Raises ``ValueError`` for an unknown sensitivity."""
+    return ServicePolicy(service, None if sensitivity is None else Sensitivity(sensitivity), mute)

@@ -1,0 +1,154 @@
+"""Mistakes of a document: where, and what is wrong. Every format reports them with the same texts and JSON pointers."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from serve_app.api.schemas.base import Document
+from serve_app.errors import DocumentTooLarge, InvalidDocument
+
+ERRORS_LISTED = 20  # of a document with thousands of mistakes, a client needs only the first few
+MOST_FIELDS = 32  # of one row; more cannot be typing errors
+SHOWN = 80  # characters of a value in an error
+_SHOWN_ITEMS, _SHOWN_DEPTH = 4, 2
+Model = TypeVar("Model", bound=Document)
+
+
+class NeedsFullCheck(Exception):
+    """The typed path found a mistake: :mod:`serve_app.api.codec.validation` must find its place."""
+
+
+class TooHeavy(Exception):
+    """Decoded to dicts and lists, the body would take more memory than a body of this size may."""
+
+
+@dataclass(slots=True)
+class Mistakes:
+    """The first mistakes of a document."""
+
+    listed: list[dict[str, str]] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, errors: Iterable[tuple[str, str]]) -> None:
+        """Add mistakes: pointer and detail of each."""
+        for where, detail in errors:
+            self.count += 1
+            if len(self.listed) < ERRORS_LISTED:
+                self.listed.append({"pointer": where, "detail": detail})
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether a further mistake would not be listed."""
+        return self.count >= ERRORS_LISTED
+
+    def require_none(self) -> None:
+        """Raise ``InvalidDocument`` if there is a mistake."""
+        if self.listed:
+            first = self.listed[0]
+            more = f" (and {self.count - 1} more)" if self.count > 1 else ""
+            message = f"{first['pointer'] or 'document'}: {first['detail']}{more}"
+            raise InvalidDocument(message, pointer=first["pointer"], errors=self.listed)
+
+
+def error_at(where: str, detail: str) -> InvalidDocument:
+    """The error for one mistake."""
+    return errors_at([(where, detail)])
+
+
+def errors_at(errors: Iterable[tuple[str, str]]) -> InvalidDocument:
+    """The error for several mistakes: pointer and detail of each."""
+    listed = [{"pointer": where, "detail": detail} for where, detail in islice(errors, ERRORS_LISTED)]
+    first = listed[0]
+    message = f"{first['pointer'] or 'document'}: {first['detail']}"
+    return InvalidDocument(message, pointer=first["pointer"], errors=listed)
+
+
+def locate_error(error: InvalidDocument | DocumentTooLarge, prefix: str) -> InvalidDocument | DocumentTooLarge:
+    """The error with its pointers moved below a prefix."""
+    if not prefix:
+        return error
+    errors = [{**e, "pointer": prefix + e["pointer"]} for e in error.details.get("errors", ())]
+    where = prefix + error.details.get("pointer", "")
+    return type(error)(f"{prefix}: {error.message}", pointer=where, errors=errors)
+
+
+def validate_document(document: Any, model: type[Model]) -> Model:
+    """Validate a document against its model. Of very many unknown fields, only the first are listed.
+
+    Raises:
+        InvalidDocument: lists the mistakes and their places.
+    """
+    mistakes = Mistakes()
+    if isinstance(document, Mapping) and len(document) > MOST_FIELDS:
+        mistakes.add(unknown_fields(document, model.model_fields))
+        mistakes.require_none()
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        mistakes.add(describe_errors(error))
+        mistakes.require_none()
+        raise  # unreachable: a validation error has at least one place
+
+
+def describe_errors(error: ValidationError, place: tuple[str, ...] = (), first_row: int = 0) -> list[tuple[str, str]]:
+    """Pointer and detail of each error of pydantic. Rows are counted from ``first_row`` of ``place``."""
+    found = error.errors(include_url=False, include_context=False)
+    if not place:
+        return [(pointer(e["loc"]), _detail(e)) for e in found]
+    return [(pointer((*place, first_row + int(e["loc"][0]), *e["loc"][1:])), _detail(e)) for e in found]
+
+
+def _detail(error: ErrorDetails) -> str:
+    if error["type"] == "extra_forbidden":
+        return describe_unknown_field(error["loc"][-1])
+    if error["type"] == "missing":
+        return describe_missing_field(error["loc"][-1])
+    return f"{error['msg'].removeprefix('Value error, ')}, came {abbreviate(error['input'])}"
+
+
+def unknown_fields(document: Mapping[Any, Any], known: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """The first unknown fields of a document: pointer and detail."""
+    unknown = (name for name in document if name not in known)
+    return [(pointer((name,)), describe_unknown_field(name)) for name in islice(unknown, ERRORS_LISTED)]
+
+
+def describe_unknown_field(name: Any) -> str:
+    """The detail of the error for an unknown field."""
+    return f"{str(name)[:SHOWN]!r} is not a field of this document; correct the name or remove the field"
+
+
+def describe_missing_field(name: Any) -> str:
+    """The detail of the error for a field that is missing."""
+    return f"{name!r} is required and was not given"
+
+
+def pointer(place: Sequence[Any]) -> str:
+    """JSON pointer, RFC 6901. Characters that UTF-8 cannot encode are escaped."""
+    parts = (str(part)[:SHOWN].encode("utf-8", "backslashreplace").decode() for part in place)
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def abbreviate(value: Any) -> str:
+    """A value as short JSON, for errors. MessagePack allows keys that JSON cannot write."""
+    try:
+        return json.dumps(_cut(value, _SHOWN_DEPTH), default=str)[:SHOWN]
+    except (TypeError, ValueError, RecursionError):
+        return f"a {type(value).__name__} that JSON cannot write"
+
+
+def _cut(value: Any, depth: int) -> Any:
+    """The beginning of a value."""
+    if isinstance(value, str | bytes):
+        return value[:SHOWN]
+    if not isinstance(value, list | dict):
+        return value
+    if not depth:
+        return "..."
+    if isinstance(value, list):
+        return [_cut(item, depth - 1) for item in value[:_SHOWN_ITEMS]]
+    return {_cut(key, 0): _cut(inner, depth - 1) for key, inner in islice(value.items(), _SHOWN_ITEMS)}
