@@ -46,9 +46,9 @@ from model.checkpoint import SHIPPED, Checkpoint, load
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 from serve_app.api.client import Client
-from serve_app.deployments.batch import NAME
 from serve_app.pipeline import Mesh, Options, advance
 from serve_app.recordings.writer import RecordingWriter
+from serve_app.runtime.batch import NAME
 from tests.live.loaded_cluster import variables
 from tests.live.ray_nodes import Nodes, run_nodes
 from tests.live.redis import RedisProgram

@@ -24,8 +24,8 @@ from lab.simulator.simulator import Simulator
 from model.checkpoint import load
 from model.mesh_weights import Weights
 from serve_app.api.codec import pack_snapshot
+from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.pipeline import LocalRunner, Options, replayer, run_now
-from serve_app.session import MeshSteps, NextSnapshot
 from serve_app.settings import Settings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.repository import MeshRepository

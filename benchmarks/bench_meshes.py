@@ -41,8 +41,8 @@ from model.checkpoint import load
 from model.mesh_weights import Weights
 from serve_app.api.codec import encode_snapshot, pack_snapshot
 from serve_app.app import start, stop
+from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.pipeline import LocalRunner, Options, replayer, run_now
-from serve_app.session import MeshSteps, NextSnapshot
 from serve_app.settings import Settings
 from serve_app.stores.base import WholeMesh
 from serve_app.stores.cache import MeshCache

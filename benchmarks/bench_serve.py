@@ -44,8 +44,8 @@ from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import encode_snapshot
 from serve_app.app import LIGHT_CPUS, application, start, stop
-from serve_app.deployments.local import QUIET
 from serve_app.pipeline import Mesh, advance, options
+from serve_app.runtime.local import QUIET
 from serve_app.settings import Settings
 
 SIZES = ((60, 3.0), (500, 6.0), (2000, 10.0), (10_000, 10.0))

@@ -25,11 +25,11 @@ from starlette.middleware import Middleware
 
 from benchmarks.bench_overload import Body, Connection
 from serve_app.app import start, stop
-from serve_app.deployments import local
 from serve_app.deployments.gate import gate
 from serve_app.deployments.gate.admission import Admission, RequestKind
 from serve_app.deployments.gate.waiting_room import WaitingRoom
 from serve_app.deployments.sla.counts import REPORT_SECONDS
+from serve_app.runtime import environment
 from serve_app.settings import Settings
 
 CALLBACK = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
@@ -128,8 +128,8 @@ def measure(changed: dict[str, Any], *, admits_all: bool, clients: int, body: Bo
     for name, value in changed.items():
         group, field = name.split(".")
         groups[group][field] = value
-    shipped = local.RAY_ENVIRONMENT[CALLBACK]
-    local.RAY_ENVIRONMENT[CALLBACK] = f"{__spec__.name}.open_middlewares" if admits_all else shipped
+    shipped = environment.RAY_ENVIRONMENT[CALLBACK]
+    environment.RAY_ENVIRONMENT[CALLBACK] = f"{__spec__.name}.open_middlewares" if admits_all else shipped
     try:
         with tempfile.TemporaryDirectory() as folder:
             url = start(Settings(store={"path": folder}, adapt={"enabled": False}, **groups))  # type: ignore[arg-type]
@@ -138,7 +138,7 @@ def measure(changed: dict[str, Any], *, admits_all: bool, clients: int, body: Bo
             finally:
                 stop()
     finally:
-        local.RAY_ENVIRONMENT[CALLBACK] = shipped
+        environment.RAY_ENVIRONMENT[CALLBACK] = shipped
     current = {one["name"]: one["current"] for one in level["objectives"]}
     pushes = level["pushes"]
     return {

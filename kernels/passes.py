@@ -20,8 +20,10 @@ from kernels.schemas import PASSES
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 Integers = NDArray[np.int64]
+Counts = NDArray[np.uint16]
 SLOTS, SCALES, EXPOSURES = 13, 3, 3
-FILTER_CONSTANTS, TAIL_CONSTANTS = 19, 6
+FILTER_CONSTANTS, TAIL_CONSTANTS, COUNT_CONSTANTS = 20, 6, 16
+COUNTED_SNAPSHOTS = 16
 MOST_CHANNELS = 64
 NODE_METRICS, EDGE_METRICS, NODE_CHANNELS, EDGE_CHANNELS = 7, 4, 9, 5
 
@@ -45,21 +47,24 @@ def update_filters(
     constants: Floats,
     floor: Floats,
     two_sided: Flags,
+    alone: Floats,
+    weight: Floats,
     filters: Floats,
     value: Floats,
     noise: Floats,
     measured: Flags,
     muted: Flags,
     paused: Flags,
+    requests: Floats,
 ) -> tuple[Floats, Floats, Floats, Floats, Floats, Flags]:
     """``update_filters`` of ``model/state/filters.py``.
 
     Args:
         constants: of that file, in the order of ``FilterConstants`` in ``csrc/passes.h``.
-        floor, two_sided: ``[C]`` of the channels; the floor as a variance.
+        floor, two_sided, alone, weight: ``[C]`` of the channels; the floor as a variance.
         filters: ``[13, N, C]``.
         value, noise, measured: ``[N, C]``.
-        muted, paused: ``[N]``.
+        muted, paused, requests: ``[N]``.
 
     Returns:
         Updated filters, deviations now, levels ``[S, N, C]``, expected values, spreads, and which series are known.
@@ -75,12 +80,15 @@ def update_filters(
         _fit("constants", constants, np.float32, (FILTER_CONSTANTS,)),
         _fit("floor", floor, np.float32, (channels,)),
         _fit("two_sided", two_sided, np.bool_, (channels,)),
+        _fit("alone", alone, np.float32, (channels,)),
+        _fit("weight", weight, np.float32, (channels,)),
         _fit("filters", filters, np.float32, (SLOTS, *size)),
         _fit("value", value, np.float32, size),
         _fit("noise", noise, np.float32, size),
         _fit("measured", measured, np.bool_, size),
         _fit("muted", muted, np.bool_, (rows,)),
         _fit("paused", paused, np.bool_, (rows,)),
+        _fit("requests", requests, np.float32, (rows,)),
         *(after, now, level, expected, spread, known),
     )
     return after, now, level, expected, spread, known
@@ -185,6 +193,58 @@ def channel_values(
     return node, node_seen, node_noise, edge, edge_seen, edge_noise
 
 
+def count_failures(
+    constants: Floats,
+    recent: Counts,
+    usual: Floats,
+    past_long: Floats,
+    seen: Floats,
+    measured: Flags,
+    requests: Floats,
+    paused: Flags,
+    level: Floats,
+    value: Floats,
+    known: Flags,
+) -> tuple[Counts, Floats, Floats]:
+    """``count_failures`` of ``model/state/few_requests.py``.
+
+    Args:
+        constants: of that file, in the order of ``CountConstants`` in ``csrc/passes.h``.
+        recent, usual: ``[16, 2, N]`` and ``[3, N]``, before the snapshot.
+        past_long, seen, measured: ``[N, C]``.
+        requests, paused: ``[N]``.
+        level, value, known: ``[S, N, C]``, ``[N, C]``, ``[N, C]``; these change in place.
+
+    Returns:
+        Updated counts, recent and usual, and the surprise ``[N]``.
+    """
+    rows, channels = size = value.shape
+    _check_channels(channels)
+    surprise, after, usual_after = (
+        np.empty(rows, np.float32),
+        np.empty(recent.shape, np.uint16),
+        np.empty((3, rows), np.float32),
+    )
+    _run(
+        "count_failures",
+        size,
+        _fit("constants", constants, np.float32, (COUNT_CONSTANTS,)),
+        _fit("recent", recent, np.uint16, (COUNTED_SNAPSHOTS, 2, rows)),
+        _fit("usual", usual, np.float32, (3, rows)),
+        _fit("past_long", past_long, np.float32, size),
+        _fit("seen", seen, np.float32, size),
+        _fit("measured", measured, np.bool_, size),
+        _fit("requests", requests, np.float32, (rows,)),
+        _fit("paused", paused, np.bool_, (rows,)),
+        *(after, usual_after),
+        _own("level", level, np.float32, (SCALES, *size)),
+        _own("value", value, np.float32, size),
+        _own("known", known, np.bool_, size),
+        surprise,
+    )
+    return after, usual_after, surprise
+
+
 def _run(name: str, scalars: tuple[float, ...], *arrays: NDArray[Any]) -> None:
     found = _BACKEND.library
     assert found is not None, "the caller asks are_compiled first"
@@ -195,9 +255,10 @@ def _run(name: str, scalars: tuple[float, ...], *arrays: NDArray[Any]) -> None:
 
 def _address(array: NDArray[Any]) -> int:
     """Return where the numbers are. ``array.ctypes.data`` takes five times as long; a pass has twenty arrays."""
-    if array.flags.writeable and array.size:
+    try:
         return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
-    return array.ctypes.data
+    except (TypeError, ValueError):  # read-only, or empty
+        return array.ctypes.data
 
 
 def _check_channels(channels: int) -> None:
@@ -210,3 +271,10 @@ def _fit(name: str, array: NDArray[Any], dtype: DTypeLike, shape: tuple[int, ...
     if array.shape != shape:
         raise InvalidArgument(f"{name}: expected shape {list(shape)}, came {list(array.shape)}", argument=name)
     return np.ascontiguousarray(array, dtype)
+
+
+def _own(name: str, array: NDArray[Any], dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return an array that the pass changes in place; a copy would lose what it writes."""
+    if _fit(name, array, dtype, shape) is not array or not array.flags.writeable:
+        raise InvalidArgument(f"{name}: expected a contiguous, writable array of {np.dtype(dtype)}", argument=name)
+    return array

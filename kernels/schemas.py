@@ -45,7 +45,8 @@ SCHEMAS = {
 
 # Numbers, floats and arrays in the struct of each pass, see csrc/passes.h.
 PASSES = {
-    "update_filters": (2, 0, 15),
+    "update_filters": (2, 0, 18),
     "calibrate": (3, 0, 18),
     "channel_values": (2, 2, 14),
+    "count_failures": (2, 0, 14),
 }

@@ -85,6 +85,11 @@ EDGE_CHANNELS = (
 )
 RATE, ERROR, P50, P99, CPU, MEMORY, CONNECTIONS, OWN_TIME, CPU_PER_REQUEST = range(9)
 _NODE_OFFSETS, _EDGE_OFFSETS = (np.array([c.offset for c in of], np.float32) for of in (NODE_CHANNELS, EDGE_CHANNELS))
+# Of requests: the share of them below a quantile, and the channels of which a snapshot with few requests says little.
+QUANTILES = {"p50_latency": 0.5, "own_time": 0.5, "p99_latency": 0.99}
+COUNTED = frozenset({"error_rate", *QUANTILES})
+MEDIAN_NOISE = 0.39  # variance of the logarithm of a median of one request: 0.25 / (0.798 ** 2)
+MANY = 1e9  # requests, if their number is not known
 WEIGHT = 4  # the first four channels of a call have the names of a service's channels
 
 
@@ -243,6 +248,14 @@ def _transform(values: Array, observed: BoolArray, channels: tuple[Channel, ...]
     return np.where(observed, np.stack(columns, axis=1), np.float32(0)).astype(np.float32)
 
 
+def count_requests(noise: Array, observed: BoolArray) -> Array:
+    """Return the requests ``[N]`` behind each row of sampling noise, ``[N, C]``; ``MANY`` where they are not known."""
+    of_median = np.where(observed[:, RATE], noise[:, P50], np.float32(0))
+    known = np.maximum(of_median, np.float32(MEDIAN_NOISE / MANY))
+    requests: Array = np.divide(np.float32(MEDIAN_NOISE), known, dtype=np.float32)
+    return requests
+
+
 def _noise(values: Array, requests: Array, channels: tuple[Channel, ...], interval_seconds: float) -> Array:
     """Return the sampling variance of each channel from counting ``requests``, by the delta method.
 
@@ -260,7 +273,7 @@ def _noise(values: Array, requests: Array, channels: tuple[Channel, ...], interv
             p = (x * n + 0.5) / (n + 1)
             noise[:, i] = p * (1 - p) / n * (1 / (p + offset) + 1 / (1 - p + offset)) ** 2
         elif channel.name in ("p50_latency", "own_time"):
-            noise[:, i] = 0.39 / n  # 0.25 / (0.798 ** 2)
+            noise[:, i] = MEDIAN_NOISE / n
         elif channel.name == "p99_latency":
             noise[:, i] = 3.5 / n  # 0.0099 / (0.0533 ** 2)
         elif channel.name in ("cpu_per_request", "active_connections"):

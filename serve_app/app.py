@@ -11,22 +11,21 @@ import ray
 from ray import serve
 from ray.serve import Application, Deployment
 from ray.serve.config import BackpressureConfig, RequestRouterConfig
-from ray.serve.context import _get_global_client
 
 from model.mesh_weights import load_weights
 from serve_app.access import Access, require_certificate, require_protection
-from serve_app.deployments import local, logs
 from serve_app.deployments.collector import Collector
 from serve_app.deployments.http.ingress import Ingress
 from serve_app.deployments.notifier import Notifier
-from serve_app.deployments.rpc import RETRY_AFTER_SECONDS
 from serve_app.deployments.scaling import follow_requests
 from serve_app.deployments.scoring.meta import MetaModel
 from serve_app.deployments.scoring.scorer import Scorer
-from serve_app.deployments.session import MeshSession
+from serve_app.deployments.session.mesh_session import MeshSession
 from serve_app.deployments.trainer import Trainer
 from serve_app.errors import BadSettings, NoCapacity
 from serve_app.observability.traces import check_traces
+from serve_app.runtime import local, logs
+from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
 from serve_app.settings import ServeSettings, Settings
 from serve_app.settings.access import serve_rules
 from serve_app.stores.opening import check_store
@@ -89,7 +88,7 @@ def application(settings: Settings) -> Application:
             settings
         )
     notifier = None
-    if settings.notify.alertmanagers or settings.notify.webhooks:
+    if settings.notify.has_receivers:
         notifier = _light(Notifier, beside_the_store, max_ongoing_requests=front.max_ongoing_requests).bind(settings)
     ingresses = front.max_ingress_replicas or front.ingress_replicas
     session = _light(
@@ -267,8 +266,7 @@ def _hosts(settings: Settings) -> list[str]:
     ``serve run`` calls the builder before it starts Serve, so its own address is not known there. The rules of access
     still refuse connections from other machines if there is no login (``Access.check``).
     """
-    client = _get_global_client(raise_if_no_controller_running=False)
-    running = client.http_config.host if client else None
+    running = local.serve_host()
     return [settings.serve.host, *([running] if running else [])]
 
 

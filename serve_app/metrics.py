@@ -1,6 +1,6 @@
 """The metrics of the service: name, meaning and labels of each.
 
-With Ray, each replica counts through ``ray.serve.metrics`` (``deployments/instruments.py``); Ray exports the metrics as
+With Ray, each replica counts through ``ray.serve.metrics`` (``runtime/instruments.py``); Ray exports the metrics as
 ``ray_tagae_*`` with labels for application, deployment and replica. Without Ray, and at the ingress's ``/metrics``,
 ``prometheus_client`` uses the same names. The gauges of meshes are computed from the stored verdicts at each scrape, so
 that all replicas give the same values, and a deleted mesh disappears.

@@ -21,14 +21,14 @@ ABOVE = {"benchmarks", "tests"}  # no package imports them
 LATE = {("serve_app/cli/", "lab")}  # imports of a higher floor that a folder may have inside functions
 # Floors within serve_app, from the lowest up. A module imports only from its own package and from floors below.
 SERVE_APP = (
-    ("errors", "metrics", "worker_setup"),
+    ("errors", "metrics"),
     ("access", "drawing", "net"),
     ("api",),
     ("settings",),
     ("observability",),
     ("pipeline", "collect", "recordings", "alerts", "actions"),
     ("exporter", "stores"),
-    ("web", "doctor", "session"),
+    ("web", "doctor", "mesh_steps", "runtime"),
     ("deployments", "sidecar"),
     ("app",),
     ("cli",),
@@ -36,22 +36,26 @@ SERVE_APP = (
 MOST_PACKAGES = 27  # nodes of the structure: folders of serve_app, and the packages below
 # The same within serve_app/deployments, by folder or file.
 DEPLOYMENTS = (
-    ("ray_environment",),
-    ("batch", "deadline", "instruments", "local", "logs", "messages", "news", "orphans"),
-    ("scaling", "service_graphs", "single_flight", "sla", "storage", "supervisor"),
-    ("lifetime", "reporting", "rpc"),
-    ("notifier", "queries", "scoring", "trainer"),
+    ("scaling", "sla"),
+    ("notifier", "scoring", "trainer"),
     ("session",),
     ("collector",),
     ("http",),
     ("gate",),
 )
+DOORS = {  # modules of each room of the deployments that others may import
+    "gate": set[str](),  # Ray imports its own file by name
+    "http": {"bodies", "ingress", "interface", "page_files", "problems", "traced_requests"},
+    "scoring": {"in_session", "messages", "meta", "replicas", "scorer", "stages"},
+    "session": {"mesh_session", "queries"},
+    "sla": {"counts", "levels"},
+}
 # The same within lab.
 LAB = (("simulator", "contenders", "evaluation"), ("training", "demo"), ("comparison",))
 DEMO = "lab/demo/remote_control.py"  # an application beside the service
 HTTP = ("serve_app/deployments/gate/", "serve_app/deployments/http/", DEMO)
 ROOMS = {  # allowed imports; a folder ends with a slash
-    "ray": ("serve_app/app.py", "serve_app/deployments/", DEMO),
+    "ray": ("serve_app/app.py", "serve_app/deployments/", "serve_app/runtime/", DEMO),
     "fastapi": HTTP,
     "starlette": HTTP,
     "pydantic": ("serve_app/settings/", "serve_app/api/", "serve_app/app.py", "serve_app/web/documents.py"),
@@ -87,15 +91,16 @@ ROOMS = {  # allowed imports; a folder ends with a slash
     "redis": ("serve_app/stores/", "serve_app/doctor/redis.py"),
     "typer": ("serve_app/cli/",),
     "mcp": ("serve_app/cli/mcp/",),
-    "grpc": ("serve_app/sidecar/", "serve_app/deployments/batch.py"),  # the latter for errors of Ray's own servers
+    "grpc": ("serve_app/sidecar/", "serve_app/runtime/batch.py"),  # the latter for errors of Ray's own servers
     "google": ("serve_app/sidecar/", "serve_app/collect/otlp/", "serve_app/net/google.py"),  # protobuf; credentials
     "opentelemetry": ("serve_app/collect/otlp/", "serve_app/observability/export.py"),
 }
 ENVIRONMENT = (
     "serve_app/settings/settings.py",
-    "serve_app/deployments/__init__.py",
-    "serve_app/deployments/local.py",
-    "serve_app/deployments/ray_environment.py",
+    "serve_app/runtime/environment.py",
+    "serve_app/runtime/local.py",
+    "serve_app/runtime/other_clusters.py",
+    "serve_app/runtime/own_process.py",
     "serve_app/doctor/installation.py",
     "lab/demo/browser.py",
     "kernels/library.py",
@@ -165,6 +170,42 @@ def imports_out_of_room(name: str, tree: ast.Module) -> Found:
     yield from ((at, what) for at, what in imports(tree) if what in ROOMS and not name.startswith(ROOMS[what]))
 
 
+def imports_past_a_door(name: str, tree: ast.Module) -> Found:
+    """Imports of what a room of the deployments has for itself."""
+    modules: list[tuple[int, str]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            modules += [
+                (node.lineno, module) for module in (node.module, *(f"{node.module}.{a.name}" for a in node.names))
+            ]
+        elif isinstance(node, ast.Import):
+            modules += [(node.lineno, alias.name) for alias in node.names]
+    for line, module in modules:
+        if found := re.match(r"serve_app\.deployments\.(\w+)\.(\w+)", module):
+            room, door = found.groups()
+            if room in DOORS and not name.startswith(f"serve_app/deployments/{room}/") and door not in DOORS[room]:
+                yield line, module
+
+
+def names_of_what_ray_keeps_to_itself(name: str, tree: ast.Module) -> Found:
+    """Such as ``ray._private``, outside the room that alone depends on it."""
+    if name.startswith("serve_app/runtime/"):
+        return
+    for node in ast.walk(tree):
+        inside: list[str] = []
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "ray":
+            inside = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            inside = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Attribute):
+            inside = [ast.unparse(node)]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            inside = [node.value]
+        for path in inside:
+            if re.match(r"(ray|serve)(\.\w+)*\._\w", path):
+                yield getattr(node, "lineno", 0), path
+
+
 def imports_of_pyg_at_module_level(name: str, tree: ast.Module) -> Found:
     late = lines_of_late_imports(tree) | {
         at
@@ -204,6 +245,8 @@ RULES = [
     imports_up_or_sideways_in_deployments,
     imports_up_or_sideways_in_lab,
     imports_out_of_room,
+    imports_past_a_door,
+    names_of_what_ray_keeps_to_itself,
     imports_of_pyg_at_module_level,
     reads_of_the_environment,
     unsafe_calls,
@@ -245,10 +288,16 @@ def test_no_module_breaks_a_rule(rule: Callable[[str, ast.Module], Found]) -> No
         ),
         (
             imports_up_or_sideways_in_deployments,
-            "serve_app/deployments/rpc.py",
+            "serve_app/deployments/sla/x.py",
             "import serve_app.deployments.scoring.meta",
         ),
         (imports_out_of_room, "serve_app/pipeline.py", "import ray"),
+        (imports_past_a_door, "serve_app/app.py", "from serve_app.deployments.session.reader import Reader"),
+        (imports_past_a_door, "serve_app/deployments/http/x.py", "from serve_app.deployments.session import reader"),
+        (names_of_what_ray_keeps_to_itself, "serve_app/app.py", "from ray._private import node"),
+        (names_of_what_ray_keeps_to_itself, "serve_app/app.py", "from ray.serve.context import _get_global_client"),
+        (names_of_what_ray_keeps_to_itself, "serve_app/app.py", "import sys\nsys.modules['ray._private.worker']"),
+        (names_of_what_ray_keeps_to_itself, "serve_app/app.py", "import ray\nray._private.state"),
         (imports_out_of_room, "partitioning/plan.py", "from torch import Tensor"),
         (imports_of_pyg_at_module_level, "model/x.py", "from torch_geometric.data import Data"),
         (reads_of_the_environment, "model/x.py", "import os\nx = os.environ['X']"),

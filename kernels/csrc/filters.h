@@ -21,11 +21,12 @@ TAGAE_INLINE void learn(
     centre += larger(1.0f / (seen + 1.0f), forget) * innovation;
 }
 
-// The vector at `at`; `pattern` is where its channels and rows are in the arrays of a block.
-template <class Lanes>
+// The vector at `at`. `limit` is of deviations; `sure` is how far the snapshot confirms or denies the averages: 1 unless
+// its block has rows with few requests.
+template <bool HAS_FEW, class Lanes>
 TAGAE_INLINE void update_vector(
     const tagae::FilterPass& f, const tagae::FilterConstants& k, int64_t at, Lanes lanes, Floats floor, Mask two_sided,
-    Mask muted, Mask paused) {
+    Mask muted, Mask paused, Floats limit, Floats sure) {
     const int64_t size = f.rows * f.channels;
     const auto slot = [&](int i) { return get(f.before + i * size + at, lanes); };
     const auto keep = [&](int i, Floats v) { put(f.after + i * size + at, v, lanes); };
@@ -41,13 +42,13 @@ TAGAE_INLINE void update_vector(
     const Floats fast = (value - centre) / spread, slow = (value - slow_centre) / slow_spread;
     const Mask nearer = absolute(slow) < absolute(fast), same_side = fast * slow > 0.0f;
     const Floats smallest = nearer ? slow : fast;
-    const Floats now = clip((known & same_side) ? smallest : none, -k.limit, k.limit);
+    const Floats now = clip((known & same_side) ? smallest : none, -limit, limit);
     put(f.now + at, now, lanes);
     put(f.expected + at, nearer ? slow_centre : centre, lanes);
     put(f.spread + at, nearer ? slow_spread : spread, lanes);
     put_mask(f.known + at, known, lanes);
 
-    const Mask learns = measured & ~(paused & (absolute(now) > k.clip));
+    const Mask learns = measured & ~(paused & (absolute(now) >= k.clip));
     learn(k, learns, k.fast, value, spread, seen, centre, variance);
     learn(k, learns, k.slow, value, slow_spread, seen, slow_centre, slow_variance);
     keep(CENTRE, centre);
@@ -62,10 +63,13 @@ TAGAE_INLINE void update_vector(
     keep(SEEN, seen + (measured ? one : none));
 
     const Mask remembered = absolute(lately) > k.memorable;
-    const Floats share = clip(now / (remembered ? k.support * lately : one), 0.0f, 1.0f);
+    const Floats recent = HAS_FEW ? sure * now + (1.0f - sure) * lately : now;
+    const Floats share = clip(recent / (remembered ? k.support * lately : one), 0.0f, 1.0f);
     const Floats present = remembered ? share : one;
     const Mask lasted = absolute(longer) > k.memorable;
-    const Floats confirmed = clip(lately / (lasted ? k.support * longer : one), 0.0f, 1.0f);
+    const Floats surely = smaller(sure / k.short_rate, 1.0f);
+    const Floats recently = HAS_FEW ? surely * lately + (1.0f - surely) * longer : lately;
+    const Floats confirmed = clip(recently / (lasted ? k.support * longer : one), 0.0f, 1.0f);
     const Floats going_on = lasted ? confirmed : one;
     const Floats signed_levels[] = {
         now * present, lately * present * k.short_scale, longer * present * going_on * k.long_scale};
@@ -82,25 +86,46 @@ TAGAE_INLINE void update_vector(
     }
 }
 
+template <bool VALUE>
+struct Flag {
+    static constexpr bool value = VALUE;
+};
+
 inline void update_filters(const tagae::FilterPass& f) {
     const tagae::FilterConstants k = *f.constants;
-    float floor[MOST_IN_BLOCK];
+    float floor[MOST_IN_BLOCK], alone[MOST_IN_BLOCK], weight[MOST_IN_BLOCK], requests[MOST_IN_BLOCK];
     uint8_t two_sided[MOST_IN_BLOCK], muted[MOST_IN_BLOCK], paused[MOST_IN_BLOCK];
     for (int64_t r = 0; r < BLOCK_ROWS; ++r)
         for (int64_t c = 0; c < f.channels; ++c) {
             floor[r * f.channels + c] = f.floor[c];
+            alone[r * f.channels + c] = f.alone[c];
+            weight[r * f.channels + c] = f.weight[c];
             two_sided[r * f.channels + c] = f.two_sided[c];
         }
     in_blocks(f.rows, [&](int64_t row, int64_t rows) {
+        bool has_few = false;
+        for (int64_t r = 0; r < rows; ++r) has_few |= f.requests[row + r] < k.enough;
         for (int64_t r = 0; r < rows; ++r) {
             __builtin_memset(muted + r * f.channels, f.muted[row + r], f.channels);
             __builtin_memset(paused + r * f.channels, f.paused[row + r], f.channels);
         }
-        in_vectors(rows * f.channels, [&](int64_t i, auto lanes) {
-            update_vector(
-                f, k, row * f.channels + i, lanes, get(floor + i, lanes), get_mask(two_sided + i, lanes),
-                get_mask(muted + i, lanes), get_mask(paused + i, lanes));
-        });
+        const auto update = [&](auto few) {
+            in_vectors(rows * f.channels, [&](int64_t i, auto lanes) {
+                Floats limit = broadcast(k.limit), sure = broadcast(1.0f);
+                if constexpr (few.value) {
+                    const Floats made = get(requests + i, lanes);
+                    limit = made < get(alone + i, lanes) ? broadcast(k.clip) : limit;
+                    sure = smaller(made * get(weight + i, lanes), sure);
+                }
+                update_vector<few.value>(
+                    f, k, row * f.channels + i, lanes, get(floor + i, lanes), get_mask(two_sided + i, lanes),
+                    get_mask(muted + i, lanes), get_mask(paused + i, lanes), limit, sure);
+            });
+        };
+        if (!has_few) return update(Flag<false>{});
+        for (int64_t r = 0; r < rows; ++r)
+            for (int64_t c = 0; c < f.channels; ++c) requests[r * f.channels + c] = f.requests[row + r];
+        update(Flag<true>{});
     });
 }
 

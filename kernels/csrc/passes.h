@@ -8,12 +8,13 @@
 namespace tagae {
 
 constexpr int SCALES = 3;
+constexpr int LAST = 16;  // snapshots whose failures are counted one by one
 constexpr int MOST_CHANNELS = 64;
 
 // Constants of model/state/filters.py, in this order.
 struct FilterConstants {
     float fast, slow, short_rate, long_rate, prior_weight, clip, clip_consistency, bound, memorable, support;
-    float short_scale, long_scale, limit, tail_start, rested[SCALES], fade, excess_limit;
+    float short_scale, long_scale, limit, tail_start, rested[SCALES], fade, excess_limit, enough;
 };
 
 struct FilterPass {
@@ -21,12 +22,36 @@ struct FilterPass {
     const FilterConstants* constants;
     const float* floor;        // [C] variance
     const uint8_t* two_sided;  // [C]
+    const float* alone;        // [C] requests from which a single one cannot set the value
+    const float* weight;       // [C] how far each request confirms or denies the averages
     const float* before;       // [13, rows, C]
     const float *value, *noise;
     const uint8_t* measured;          // [rows, C]
     const uint8_t *muted, *paused;    // [rows]
+    const float* requests;            // [rows]
     float *after, *now, *level, *expected, *spread;  // level [S, rows, C]
     uint8_t* known;
+};
+
+// Constants of model/state/few_requests.py, in this order.
+struct CountConstants {
+    float enough, counted, parts, offset, no_failure, keep, tail_start, clip, least_long, several;
+    float lasting, by_chance, at_once, certain, most, material;
+};
+
+struct CountPass {
+    int64_t rows, channels;
+    const CountConstants* constants;
+    const uint16_t* recent_before;  // [LAST, 2, rows]
+    const float* usual_before;      // [3, rows]
+    const float *past_long, *seen;  // [rows, C]
+    const uint8_t* measured;        // [rows, C]
+    const float* requests;          // [rows]
+    const uint8_t* paused;          // [rows]
+    uint16_t* recent;
+    float *usual, *level, *value;  // level [S, rows, C] and value change in place, and so does known
+    uint8_t* known;
+    float* surprise;  // [rows]
 };
 
 // Constants of model/scoring/calibration.py, in this order.
@@ -62,6 +87,7 @@ struct Passes {
     void (*update_filters)(const FilterPass&);
     void (*calibrate)(const TailPass&);
     void (*channel_values)(const ChannelPass&);
+    void (*count_failures)(const CountPass&);
 };
 extern const Passes AVX2_PASSES, AVX512_PASSES;
 

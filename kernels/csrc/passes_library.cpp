@@ -38,3 +38,8 @@ TAGAE_EXPORT int tagae_channel_values(const tagae::ChannelPass* f) {
     passes->channel_values(*f);
     return 1;
 }
+
+TAGAE_EXPORT int tagae_count_failures(const tagae::CountPass* f) {
+    passes->count_failures(*f);
+    return 1;
+}

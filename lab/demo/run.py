@@ -68,7 +68,7 @@ def demonstrate(
     """
     from lab.demo.remote_control import Line, remote_control
     from serve_app.app import start, stop  # imports Ray
-    from serve_app.deployments.lifetime import Lifetime
+    from serve_app.runtime.lifetime import Lifetime
 
     with wait("Simulating a mesh"):
         simulator = Simulator(MeshSpec(services=services, seed=seed))

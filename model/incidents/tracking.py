@@ -224,7 +224,8 @@ class IncidentMemory:
         above_traffic: scopes whose traffic is not as usual, likewise.
         open: open incidents, notices included.
         changes: planned changes of the last snapshots, and how many snapshots ago they came.
-        settled: services whose last planned change is over with the present snapshot, for them or for their neighbours.
+        expiring_changes: services whose last planned change is over with the present snapshot, for them or for their
+            neighbours.
         late: services whose last planned change is so long ago that only they may still show it; of the present
             snapshot.
         lost: ids of the incidents that were given up because nothing was seen of them for too long; of the present
@@ -253,7 +254,7 @@ class IncidentMemory:
     last_hidden: dict[str, datetime] = field(default_factory=dict)
     schedule: Schedule = field(default_factory=Schedule)
     active_mutes: ActiveMutes = field(default_factory=ActiveMutes)
-    settled: frozenset[str] = frozenset()
+    expiring_changes: frozenset[str] = frozenset()
     late: frozenset[str] = frozenset()
     lost: tuple[str, ...] = ()
 
@@ -326,9 +327,9 @@ class IncidentMemory:
         names = {change.service for change, _ in self.changes if change.kind not in DELETIONS | SCALINGS}
         return mark_services(node_ids, names)
 
-    def has_settled_change(self, node_ids: Sequence[str]) -> BoolArray:
+    def has_expiring_change(self, node_ids: Sequence[str]) -> BoolArray:
         """Return which of these services have a planned change that is over, for them or for their neighbours."""
-        return mark_services(node_ids, self.settled)
+        return mark_services(node_ids, self.expiring_changes)
 
     def has_late_change(self, node_ids: Sequence[str]) -> BoolArray:
         """Return which of these services may still show a planned change that their neighbours no longer show."""
@@ -348,9 +349,9 @@ class IncidentMemory:
         older = tuple((change, age + 1) for change, age in self.changes if age + 1 < longer.get(change.kind, versions))
         remembered = (*older, *((change, 0) for change in changes))
         ages = {change.service: age for change, age in remembered if change.kind not in DELETIONS}  # of the newest
-        settled = frozenset(service for service, age in ages.items() if age + 1 in (keep, versions))
+        expiring = frozenset(service for service, age in ages.items() if age + 1 in (keep, versions))
         late = frozenset(service for service, age in ages.items() if age >= keep)
-        return replace(self, changes=remembered, settled=settled, late=late)
+        return replace(self, changes=remembered, expiring_changes=expiring, late=late)
 
     def attach_changes(self, now: datetime, interval_seconds: float) -> "IncidentMemory":
         """Attach the planned changes at the services of each open incident. They stay with it longer than changes are
@@ -465,7 +466,7 @@ class IncidentMemory:
             mutes=tuple(mute for mute in self.mutes if mute.end > now),
             last_hidden={service: last for service, last in self.last_hidden.items() if last >= oldest},
             active_mutes=ActiveMutes(),
-            settled=frozenset(),
+            expiring_changes=frozenset(),
             late=frozenset(),
             lost=(),
         )
@@ -602,7 +603,7 @@ def split_muted(found: Sequence[Group], confirmed: BoolArray, muted: BoolArray) 
     return sorted(remaining, key=lambda g: not g.confirmed), np.concatenate([np.zeros(0, np.int64), *hidden])
 
 
-def follow(
+def match_incidents(
     before: Sequence[OpenIncident],
     found: Sequence[Group],
     names: Sequence[str],

@@ -201,6 +201,17 @@ def surprises(observation: Observation, decoded: MeshScores, node_tail: Tail, ed
     return Surprises(node[0], edge[0], node[1], edge[1][:, RATE], node[2], edge[2])
 
 
+def with_rare_failures(observation: Observation, surprise: Surprises) -> Surprises:
+    """Return the surprises with the failures among few requests that only many snapshots show."""
+    tables = []
+    for table, rare in ((surprise.node, observation.node_failures), (surprise.edge, observation.edge_failures)):
+        if rare.any():
+            table = table.copy()
+            table[:, ERROR] = np.maximum(table[:, ERROR], rare)
+        tables.append(table)
+    return replace(surprise, node=tables[0], edge=tables[1])
+
+
 def assemble_scores(
     state: MeshState, scores: list[tuple[IntArray, IntArray, PartitionScore]], crossing: IntArray
 ) -> MeshScores:
@@ -247,6 +258,7 @@ def gather(
         raised: how many times higher the page level is because the mesh is restless. Events that normal traffic never
             shows count as many times more, since a restless mesh does not show them either.
     """
+    surprise = with_rare_failures(observation, surprise)
     remote = remotes(state)
     dropped = _find_dropped_calls(state, observation)
     kinds = _kinds(state, observation, decoded, surprise, remote, dropped, np.float32(raised))
@@ -520,7 +532,8 @@ def failure_surprise(state: MeshState, observation: Observation) -> Array:
     """Return the surprise ``[N]`` of services that fail for many users while a planned change is near.
 
     Deploys cause errors for a moment in most meshes, so the tails near changes are heavy. They do not excuse a service
-    that fails a third of its requests: ``FAILING_SURPRISE`` if that is true of enough requests.
+    that fails a third of its requests: ``FAILING_SURPRISE`` if that is true of enough requests in the snapshot. Few
+    requests count less each time; together they count as :func:`with_rare_failures`, near changes too.
     """
     node = observation.node
     exposed = (observation.node_exposure == OWN) & node.observed[:, ERROR] & node.observed[:, RATE]

@@ -27,11 +27,11 @@ from model.incidents.tracking import (
     OpenIncident,
     Streaks,
     confirm_services,
-    follow,
     groups,
     is_confirmed,
     is_recovering,
     is_unseen,
+    match_incidents,
     split_muted,
 )
 from model.network.autoencoder import Autoencoder
@@ -355,7 +355,7 @@ def _follow_alerts(
     deviating = _find_deviating(evidence, before, when.level)
     clear, interval = policy.clear, when.interval_seconds
     return FollowedIncidents(
-        *follow(before, found, evidence.names, began, severities, culprits, clear, interval, deviating)
+        *match_incidents(before, found, evidence.names, began, severities, culprits, clear, interval, deviating)
     )
 
 
@@ -399,7 +399,7 @@ def _follow_notices(
     found = [g for g in groups(member, confirmed, evidence.calls) if g.confirmed]
     began = [_began(above, evidence, g, when.observed_at) for g in found]
     before = [i for i in memory.open if not i.is_alert and not i.scope and alerted.isdisjoint(i.members)]
-    followed = follow(
+    followed = match_incidents(
         before,
         found,
         evidence.names,

@@ -7,11 +7,12 @@ so a slot is contiguous.
 """
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
 from kernels import passes
-from model.features import Array, Channel
+from model.features import COUNTED, MANY, QUANTILES, Array, Channel
 from model.snapshot import BoolArray, IntArray
 
 # Slots of a filter. Variances are in transformed units squared.
@@ -38,10 +39,11 @@ RESTED = np.array([1.0, TAIL_START / SHORT_SCALE, TAIL_START / LONG_SCALE], np.f
 TAIL_MEMORY = 1000  # snapshots after which old tail counts fade
 EXCESS_LIMIT = 5.0  # largest exceedance counted, sigmas
 FADE = np.float32(1 - 1 / TAIL_MEMORY)
+ENOUGH = 20.0  # requests in a snapshot, from which it alone can deny what the snapshots before it showed
 _CONSTANTS = np.array(  # of the compiled pass, in the order of FilterConstants in kernels/csrc/passes.h
     [
         *(FAST, SLOW, SHORT_RATE, LONG_RATE, PRIOR_WEIGHT, CLIP, CLIP_CONSISTENCY, BOUND, MEMORABLE, SUPPORT),
-        *(SHORT_SCALE, LONG_SCALE, LIMIT, TAIL_START, *RESTED, FADE, EXCESS_LIMIT),
+        *(SHORT_SCALE, LONG_SCALE, LIMIT, TAIL_START, *RESTED, FADE, EXCESS_LIMIT, ENOUGH),
     ],
     np.float32,
 )
@@ -121,11 +123,16 @@ def update_filters(
     muted: BoolArray,
     paused: BoolArray,
     channels: tuple[Channel, ...],
+    requests: Array | None = None,
 ) -> tuple[Deviation, Array]:
     """Return the deviation of each value from its filters, and the updated filters.
 
     Centre and variance are exponentially forgetting means of Huber-clipped innovations (Huber 1964), a fast and a slow
     pair. The deviation is the smaller of the two, so that a level known to either baseline is normal.
+
+    A quantile of few requests that a single one can set is no evidence by itself: its deviation ends below the tail.
+    Several such snapshots are evidence, through the averages. A snapshot of a few requests hardly denies the averages,
+    because a service that fails a third of its requests often answers two in a row.
 
     Args:
         filters: ``[13, N, C]``; not changed.
@@ -133,12 +140,14 @@ def update_filters(
         muted: ``[N]`` rows whose tails do not learn.
         paused: ``[N]`` rows whose centres and variances do not learn from deviations either.
         channels: C channels.
+        requests: ``[N]`` in the snapshot; None: many.
     """
-    floor = np.array([c.floor**2 for c in channels], np.float32)
+    floor, two_sided, alone, weight = _settings(channels)
+    if requests is None:
+        requests = np.full(filters.shape[1], MANY, np.float32)
     if passes.are_compiled():
-        two_sided = np.array([c.two_sided for c in channels], bool)
         updated, now, level, expected, spread, known = passes.update_filters(
-            _CONSTANTS, floor, two_sided, filters, value, noise, measured, muted, paused
+            _CONSTANTS, floor, two_sided, alone, weight, filters, value, noise, measured, muted, paused, requests
         )
         return _deviation(filters, value, now, level, expected, spread, known), updated
     before, filters = filters, filters.copy()
@@ -152,21 +161,39 @@ def update_filters(
     fast, spread = _score(value, filters, CENTRE, noise, floor, uncertainty)
     slow, slow_spread = _score(value, filters, SLOW_CENTRE, noise, floor, uncertainty)
     nearer = np.abs(slow) < np.abs(fast)
-    now = np.where(known & (fast * slow > 0), np.where(nearer, slow, fast), 0).clip(-LIMIT, LIMIT)
+    limit = np.where(requests[:, None] < alone, np.float32(CLIP), np.float32(LIMIT))
+    now = np.where(known & (fast * slow > 0), np.where(nearer, slow, fast), 0).clip(-limit, limit)
     past_short, past_long = before[SHORT], before[LONG]
     expected = np.where(nearer, filters[SLOW_CENTRE], filters[CENTRE])
-    learns = measured & ~(paused[:, None] & (np.abs(now) > CLIP))
+    learns = measured & ~(paused[:, None] & (np.abs(now) >= CLIP))
     _learn(filters, CENTRE, value, spread, FAST, learns)
     _learn(filters, SLOW_CENTRE, value, slow_spread, SLOW, learns)
     bounded = now.clip(-BOUND, BOUND)
     filters[SHORT] += np.where(measured, bounded - past_short, 0) * np.float32(SHORT_RATE)
     filters[LONG] += np.where(measured, bounded - past_long, 0) * np.float32(LONG_RATE)
     filters[SEEN] += measured
-    level = _levels(now, filters[SHORT], filters[LONG], channels)
+    sure = np.minimum(requests[:, None] * weight, np.float32(1))
+    level = _levels(now, filters[SHORT], filters[LONG], sure, channels)
     spread = np.where(nearer, slow_spread, spread)
     deviation = _deviation(before, value, now.astype(np.float32), level, expected, spread, known)
     _count_tail(filters, deviation, muted)
     return deviation, filters
+
+
+@cache
+def _settings(channels: tuple[Channel, ...]) -> tuple[Array, BoolArray, Array, Array]:
+    """Return, of each channel, the floor as a variance, whether it is two-sided, the requests from which a single one
+    cannot set it, and how far each request confirms or denies the averages.
+
+    One request sets a quantile if no more than one is above it: the median of two, the 99th percentile of a hundred.
+    """
+    shares = [QUANTILES.get(channel.name, 0.0) for channel in channels]
+    return (
+        np.array([c.floor**2 for c in channels], np.float32),
+        np.array([c.two_sided for c in channels], bool),
+        np.array([min(1 / (1 - share) + 0.5, ENOUGH) if share else 0 for share in shares], np.float32),
+        np.array([1 / ENOUGH if c.name in COUNTED else MANY for c in channels], np.float32),
+    )
 
 
 def _deviation(
@@ -224,15 +251,18 @@ def _learn(filters: Array, centre: int, value: Array, spread: Array, forget: flo
     filters[centre] += np.maximum(forget, 1 / (seen + 1)) * innovation
 
 
-def _levels(now: Array, short: Array, long: Array, channels: tuple[Channel, ...]) -> Array:
+def _levels(now: Array, short: Array, long: Array, sure: Array, channels: tuple[Channel, ...]) -> Array:
     """Return ``[SCALES, N, C]``: the deviation now, over 4 and over 16 snapshots, each scaled to unit variance of white
     noise.
 
     Traffic counts on both sides, other channels only when they get worse. An average that the present does not confirm
     belongs to the past and is no anomaly any more. The average over 4 snapshots also confirms the one over 16, which
-    would otherwise come back when the shorter one has faded.
+    would otherwise come back when the shorter one has faded. Of a snapshot of few requests, only the share ``sure``
+    ``[N, C]`` confirms or denies; the rest is left to the average.
     """
-    present, going_on = _confirmed(short, now), _confirmed(long, short)
+    recent = sure * now + (1 - sure) * short
+    lately = np.minimum(sure / np.float32(SHORT_RATE), 1)  # of the average over 4 snapshots
+    present, going_on = _confirmed(short, recent), _confirmed(long, lately * short + (1 - lately) * long)
     level = np.empty((SCALES, *now.shape), np.float32)
     for of_scale, (deviation, scale) in zip(level, ((now, 1), (short, SHORT_SCALE), (long, LONG_SCALE)), strict=True):
         np.multiply(deviation, present, out=of_scale, casting="same_kind")

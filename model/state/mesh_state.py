@@ -26,6 +26,7 @@ from model.features import (
     Channel,
     ChannelValues,
     channel_values,
+    count_requests,
 )
 from model.incidents.tracking import IncidentMemory
 from model.ordering import descending_order, stable_order
@@ -42,6 +43,7 @@ from model.state.change_impact import (
     settled_series,
     update_impact,
 )
+from model.state.few_requests import Counts, count_failures
 from model.state.filters import (
     CENTRE,
     LONG,
@@ -83,6 +85,7 @@ class MeshState:
             ``change_impact.py``.
         node_absent, edge_absent: int32, snapshots since last present.
         node_unmeasured: int32, snapshots since a metric of the service was last observed; 0 if none ever was.
+        node_counts, edge_counts: failures and requests, see ``few_requests.py``.
         node_history: float16 ``[BLOCKS, N, 3]``, see ``history.py``.
         attended_callers, attended_callees: bool ``[E]``: whether the destination attends to this caller, and the source
             to this callee.
@@ -106,6 +109,8 @@ class MeshState:
     node_absent: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     edge_absent: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     node_unmeasured: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    node_counts: Counts = field(default_factory=lambda: Counts.none(0))
+    edge_counts: Counts = field(default_factory=lambda: Counts.none(0))
     node_history: History = field(default_factory=lambda: new_history(0))
     attended_callers: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
     attended_callees: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
@@ -131,6 +136,7 @@ class Observation:
         presence: which services are measured, gone or silent, and which calls stopped.
         node_exposure, edge_exposure: to planned changes, see ``change_impact.py``.
         node_impact, edge_impact: ``[4, EXPOSURES, SCALES, C]``, effect of earlier changes in this mesh.
+        node_failures, edge_failures: ``[N]``, ``[E]`` surprise of failures among few requests, see ``few_requests.py``.
     """
 
     node: Deviation
@@ -143,6 +149,8 @@ class Observation:
     edge_exposure: IntArray
     node_impact: Array
     edge_impact: Array
+    node_failures: Array
+    edge_failures: Array
 
 
 def observe(
@@ -207,13 +215,28 @@ def observe(
     involved |= suspicious
     muted = involved | (exposure != UNEXPOSED)
     edge_paused = paused[state.edge_index[0]] | paused[state.edge_index[1]]
+    requests = count_requests(values.node_noise, values.node_observed)
     node, node_filters = update_filters(
-        state.node_filters, values.node, values.node_observed, values.node_noise, muted, paused, NODE_CHANNELS
+        state.node_filters, values.node, values.node_observed, values.node_noise, muted, paused, NODE_CHANNELS, requests
+    )
+    node, node_counts, node_failures = count_failures(
+        state.node_counts, node, state.node_filters, values.node_observed, requests, paused
     )
     edge_involved = involved[state.edge_index[0]] | involved[state.edge_index[1]]
     edge_muted = edge_involved | (edge_exposure != UNEXPOSED)
+    edge_requests = count_requests(values.edge_noise, values.edge_observed)
     edge, edge_filters = update_filters(
-        state.edge_filters, values.edge, values.edge_observed, values.edge_noise, edge_muted, edge_paused, EDGE_CHANNELS
+        state.edge_filters,
+        values.edge,
+        values.edge_observed,
+        values.edge_noise,
+        edge_muted,
+        edge_paused,
+        EDGE_CHANNELS,
+        edge_requests,
+    )
+    edge, edge_counts, edge_failures = count_failures(
+        state.edge_counts, edge, state.edge_filters, values.edge_observed, edge_requests, edge_paused
     )
     if changed.any():
         new = changed & ~arriving & state.memory.has_new_version(state.node_ids)
@@ -224,8 +247,8 @@ def observe(
         calls = arriving[state.edge_index].any(axis=0)
         node_filters = follow_levels(state.node_filters, node_filters, node, arriving, NODE_CHANNELS)
         edge_filters = follow_levels(state.edge_filters, edge_filters, edge, calls, EDGE_CHANNELS)
-    if state.memory.settled:
-        over, edge_over = exposures(state.memory.has_settled_change(state.node_ids), late, state.edge_index)
+    if state.memory.expiring_changes:
+        over, edge_over = exposures(state.memory.has_expiring_change(state.node_ids), late, state.edge_index)
         kept = alerted | find_worse(node, NODE_CHANNELS)
         source, destination = state.edge_index
         # The calls to a service follow its own metrics. The calls of a single caller are fewer, and vary more.
@@ -247,6 +270,8 @@ def observe(
         edge_exposure,
         state.node_impact,
         state.edge_impact,
+        node_failures,
+        edge_failures,
     )
     state = replace(
         state,
@@ -255,6 +280,8 @@ def observe(
         node_unmeasured=np.where(presence.gone | presence.silent, state.node_unmeasured + 1, 0).astype(np.int32),
         node_impact=update_impact(state.node_impact, node, exposure, involved),
         edge_impact=update_impact(state.edge_impact, edge, edge_exposure, edge_involved),
+        node_counts=node_counts,
+        edge_counts=edge_counts,
         learned=state.learned + 1,
         learned_at=snapshot.observed_at,
     )
@@ -437,6 +464,8 @@ def _align_rows(state: MeshState, snapshot: MeshSnapshot, window_size: int) -> t
             node_absent=node_absent,
             edge_absent=edge_absent,
             node_unmeasured=np.append(state.node_unmeasured, np.zeros(len(new_names), np.int32)).astype(np.int32),
+            node_counts=state.node_counts.add_rows(len(new_names)),
+            edge_counts=state.edge_counts.add_rows(int((~found).sum())),
             node_history=np.concatenate([state.node_history, new_history(len(new_names))], axis=1),
         ),
         node_rows,
@@ -460,6 +489,8 @@ def _forget_absent(state: MeshState, window_size: int) -> MeshState:
         node_absent=state.node_absent[nodes],
         edge_absent=state.edge_absent[edges],
         node_unmeasured=state.node_unmeasured[nodes],
+        node_counts=state.node_counts.keep_rows(nodes),
+        edge_counts=state.edge_counts.keep_rows(edges),
         node_history=state.node_history[:, nodes],
         attended_callers=np.zeros(0, bool),  # sampled again: others may take the places of the removed ones
         attended_callees=np.zeros(0, bool),

@@ -27,6 +27,7 @@ from model.incidents.mutes import Mute
 from model.incidents.schedule import Burst, Schedule, Work
 from model.incidents.tracking import IncidentMemory, OpenIncident, Streaks
 from model.snapshot import MeshSnapshot, PlannedChange
+from model.state.few_requests import Counts
 from model.state.history import new_history
 from model.state.load_adapter import Adaptation, Adapter
 from model.state.mesh_state import MeshState
@@ -41,13 +42,14 @@ ARRAYS = (
     "attended_callers", "attended_callees",
 )  # fmt: skip
 LATER_ARRAYS = ("node_unmeasured", "node_history")  # of services; version 0.1.0 did not store them
+COUNTS = tuple(f"{table}_{name}" for table in ("node", "edge") for name in ("recent", "usual"))  # nor these
 TIMES = ("observed_at", "learned_at")
 HEADER_SIZE_BYTES = 8  # of the header's length, before the header
 DTYPES = {
     np.dtype(of): name
     for of, name in (
         (np.float64, "F64"), (np.int64, "I64"), (np.float32, "F32"), (np.int32, "I32"), (np.float16, "F16"),
-        (np.uint8, "U8"), (np.bool_, "BOOL"),
+        (np.uint16, "U16"), (np.uint8, "U8"), (np.bool_, "BOOL"),
     )
 }  # fmt: skip
 CURVES = ("load", "curve")  # arrays of an adapter
@@ -64,7 +66,12 @@ def pack_state(state: MeshState) -> bytes:
     document["adaptation"] = _adaptation_document(state.adaptation)
     document["schema"] = SCHEMA.to_json()
     tensors = {key: np.ascontiguousarray(getattr(state, key)) for key in (*ARRAYS, *LATER_ARRAYS)}
-    tensors |= _memory_arrays(state.memory) | _adaptation_arrays(state.adaptation) | _traffic_arrays(state.traffic)
+    tensors |= (
+        _counts_arrays(state)
+        | _memory_arrays(state.memory)
+        | _adaptation_arrays(state.adaptation)
+        | _traffic_arrays(state.traffic)
+    )
     document["traffic"] = {"names": state.traffic.names, "slot": state.traffic.slot}
     return _join_arrays(tensors | {"document": _json_array(document)})
 
@@ -140,7 +147,7 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = (), *, with_table
         IncompatibleWeights: the bytes are not a state, or have another feature schema.
     """
     with _refusing_other_bytes(f"{len(ARRAYS)} arrays and a document"):
-        tensors = load(data if with_tables else _without_arrays(data, {*ARRAYS, *LATER_ARRAYS}))
+        tensors = load(data if with_tables else _without_arrays(data, {*ARRAYS, *LATER_ARRAYS, *COUNTS}))
         document = json.loads(tensors["document"].tobytes())
         SCHEMA.require(FeatureSchema.from_json(document["schema"]), "saved state")
         fields: dict[str, Any] = _tables(tensors) if with_tables else {}
@@ -153,12 +160,21 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = (), *, with_table
         return MeshState(**fields, window=tuple(window))
 
 
-def _tables(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _tables(tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """Return the arrays of services and calls."""
-    tables = {key: tensors[key] for key in ARRAYS}
+    tables: dict[str, Any] = {key: tensors[key] for key in ARRAYS}
     tables["node_unmeasured"] = tensors.get("node_unmeasured", np.zeros_like(tensors["node_absent"]))
     tables["node_history"] = tensors.get("node_history", new_history(len(tensors["node_absent"])))
+    for table in ("node", "edge"):
+        none = Counts.none(len(tensors[f"{table}_absent"]))
+        recent, usual = (tensors.get(f"{table}_{name}", getattr(none, name)) for name in ("recent", "usual"))
+        tables[f"{table}_counts"] = Counts(recent, usual)
     return tables
+
+
+def _counts_arrays(state: MeshState) -> dict[str, NDArray[Any]]:
+    both = {"node": state.node_counts, "edge": state.edge_counts}
+    return {f"{table}_{name}": getattr(of, name) for table, of in both.items() for name in ("recent", "usual")}
 
 
 def _join_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:

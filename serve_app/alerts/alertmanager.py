@@ -54,7 +54,7 @@ class _Acknowledgement:
     at: datetime
 
 
-class Replica:
+class AlertmanagerReceiver:
     """One Alertmanager of a cluster. Each one gets all alerts, since they do not forward alerts to each other.
 
     Args:

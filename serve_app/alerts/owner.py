@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from serve_app.alerts.notifier import AlertDelivery
+from serve_app.alerts.delivery import AlertDelivery
 from serve_app.errors import StoreGone
 
 RETRY_SECONDS = 0.5

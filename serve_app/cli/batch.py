@@ -25,8 +25,8 @@ from serve_app.errors import NoTelemetry
 if TYPE_CHECKING:
     from model.checkpoint import Checkpoint
     from model.snapshot import MeshSnapshot
-    from serve_app.deployments.batch import BatchCluster
     from serve_app.pipeline import Mesh, Options
+    from serve_app.runtime.batch import BatchCluster
 
 PIECE_SNAPSHOTS = 240  # of a task: some ten seconds for a mesh of 60 services
 PIECE_CALLS = 4_000_000  # rows of calls in the snapshots of a task, some 250 MB: large meshes have shorter pieces

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from serve_app.recordings.reader import RecordingReader
     from serve_app.recordings.segments import SegmentReader
     from serve_app.settings import Settings
-    from serve_app.web.moments import Moment
+    from serve_app.web.scored_snapshot import ScoredSnapshot
 
     Source = RecordingReader | SegmentReader | PastPeriod
 
@@ -34,7 +34,7 @@ def open_recording(path: Path) -> "RecordingReader | SegmentReader":
 
 def score_snapshots(
     settings: "Settings", name: str, warmups: Iterable["RecordingReader"], source: "Source"
-) -> Iterator["Moment"]:
+) -> Iterator["ScoredSnapshot"]:
     """Yield every snapshot of a recording with its verdict, in order, with a progress bar.
 
     Args:
@@ -48,7 +48,7 @@ def score_snapshots(
 
 def score_all(
     settings: "Settings", name: str, warmups: Iterable[Iterable["MeshSnapshot"]], snapshots: Iterable["MeshSnapshot"]
-) -> Iterator["Moment"]:
+) -> Iterator["ScoredSnapshot"]:
     """Yield every snapshot with its verdict, in order.
 
     Args:
@@ -63,7 +63,7 @@ def score_all(
         from model.checkpoint import SHIPPED, load
         from serve_app.api.codec import encode_verdict
         from serve_app.pipeline import Mesh, advance, advance_in_detail, deviations_of, options
-        from serve_app.web.moments import Moment
+        from serve_app.web.scored_snapshot import ScoredSnapshot
 
         torch.set_num_threads(settings.model.threads)
         checkpoint, chosen, mesh = load(settings.model.weights_of(name) or SHIPPED), options(settings, name), Mesh()
@@ -74,7 +74,7 @@ def score_all(
         advanced = advance_in_detail(checkpoint, mesh, snapshot, chosen)
         mesh = advanced.mesh
         deviations = deviations_of(advanced.prepared, advanced.calibrated, snapshot)
-        yield Moment(snapshot, deviations, encode_verdict(advanced.verdict))
+        yield ScoredSnapshot(snapshot, deviations, encode_verdict(advanced.verdict))
 
 
 def read(source: "Source", what: str) -> Iterator["MeshSnapshot"]:

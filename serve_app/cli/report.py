@@ -14,7 +14,7 @@ from serve_app.web.formats import ReportFormat
 
 if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import IncidentDocument
-    from serve_app.web.moments import Moment
+    from serve_app.web.scored_snapshot import ScoredSnapshot
 
 
 def report(
@@ -81,7 +81,7 @@ def report(
             stderr_console().print(f"other incident: {_line(other)}", soft_wrap=True)
 
 
-def _count(moments: "Iterator[Moment]", tally: Tally) -> "Iterator[Moment]":
+def _count(moments: "Iterator[ScoredSnapshot]", tally: Tally) -> "Iterator[ScoredSnapshot]":
     for moment in moments:
         tally.add(moment.verdict)
         yield moment

@@ -189,7 +189,7 @@ def _open_scoring(ray: str | None, resource: str | None) -> "Iterator[ScoreSpans
         return
     with spinner("connecting to the Ray cluster"):
         from serve_app.cli.batch import score_on_cluster
-        from serve_app.deployments.batch import connect_batch
+        from serve_app.runtime.batch import connect_batch
     with connect_batch(ray, resource, print_note) as cluster:
         yield partial(score_on_cluster, cluster)
 

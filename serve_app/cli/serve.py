@@ -26,8 +26,8 @@ def serve(
       tagae serve --port 9000 --set scorer.device=cpu
     """
     from serve_app.app import start, stop
-    from serve_app.deployments.lifetime import Lifetime
-    from serve_app.deployments.supervisor import watch
+    from serve_app.runtime.lifetime import Lifetime
+    from serve_app.runtime.supervisor import watch
     from serve_app.settings import load
 
     chosen = load(config, overrides(settings, host=("serve.host", host), port=("serve.port", port)))

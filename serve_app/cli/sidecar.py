@@ -12,8 +12,8 @@ import typer
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import print_state, write_json
 from serve_app.cli.mesh_options import UNNAMED, Collected, PrometheusUrl, select_mesh
+from serve_app.observability.log_context import set_log_context
 from serve_app.observability.logs import stderr_handler
-from serve_app.observability.topic import set_topic
 
 
 def sidecar(
@@ -57,7 +57,10 @@ def sidecar(
         source = f"polls {selected.prometheus}" if selected else "waits for snapshots"
         print_state("ready", f"at {' and '.join(addresses)}   mesh {name} {source}", "bold green")
 
-    with set_topic(name), closing(asyncio.new_event_loop()) as loop:  # asyncio.run would wait for a poll under way
+    with (
+        set_log_context(name),
+        closing(asyncio.new_event_loop()) as loop,
+    ):  # asyncio.run would wait for a poll under way
         loop.run_until_complete(run(loaded, name, selected, print_ready))
     # All state is saved. A query that hangs would delay the end of the interpreter.
     logging.shutdown()

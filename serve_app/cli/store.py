@@ -46,7 +46,7 @@ def copy(
     """
     from serve_app.stores.copying import choose_meshes, copy_meshes
     from serve_app.stores.opening import open_store
-    from serve_app.stores.sqlite import FILE_NAME
+    from serve_app.stores.sqlite_file import FILE_NAME
 
     begin, end = (_settings_of(place, config, settings) for place in (source, target))
     if begin.kind == "local" and not (begin.path / FILE_NAME).exists():

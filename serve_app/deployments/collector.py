@@ -16,21 +16,22 @@ from serve_app.collect.kubernetes.watch import EventWatch, WatchState
 from serve_app.collect.loop import CollectorState, MeshCollector, Push, poll_schedule
 from serve_app.collect.ownership import Ownership
 from serve_app.collect.prometheus.detect import MeshSource
-from serve_app.deployments.deadline import Deadline
-from serve_app.deployments.instruments import RayInstruments
-from serve_app.deployments.reporting import start_reporting
-from serve_app.deployments.rpc import PAUSE_SECONDS, Caller, Handle, connect, with_session
+from serve_app.deployments.session.queries import VerdictQuery
 from serve_app.deployments.sla.counts import REPORT_SECONDS, RequestCounts, has_time, outcome_of
 from serve_app.deployments.sla.levels import SESSION
 from serve_app.errors import ServeError, UnknownMesh, answer
 from serve_app.metrics import REQUESTS
+from serve_app.observability.log_context import set_log_context
 from serve_app.observability.spans import span, traceparent
-from serve_app.observability.topic import set_topic
+from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.instruments import RayInstruments
+from serve_app.runtime.reporting import start_reporting
+from serve_app.runtime.rpc import PAUSE_SECONDS, Caller, Handle, connect, with_session
 from serve_app.settings import CollectorSettings, MeshSettings, Settings
 from serve_app.stores.opening import open_leases
 
 if TYPE_CHECKING:  # the collector needs no torch
-    from serve_app.deployments.session import MeshSession
+    from serve_app.deployments.session.mesh_session import MeshSession
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +146,7 @@ class Collector:
         """Collect a mesh while this replica owns it, from the newest snapshot of the service on."""
         mesh = one.state.mesh
         while True:
-            with set_topic(mesh):
+            with set_log_context(mesh):
                 await self._ownership.wait_for(mesh)
                 one.begin(await self._newest(mesh))
                 await one.run()
@@ -156,7 +157,7 @@ class Collector:
         while True:
             caller = Caller(Deadline.after(self._deadline_seconds))
             try:
-                verdict = await caller.ask(with_session(self._sessions, mesh).verdict, mesh)
+                verdict = await caller.ask(with_session(self._sessions, mesh).read, VerdictQuery(mesh))
             except UnknownMesh:
                 return None
             except ServeError as error:

@@ -4,12 +4,12 @@ import asyncio
 from datetime import UTC, datetime
 
 from model.verdict import Verdict
-from serve_app.alerts.notifier import AlertDelivery, receivers
+from serve_app.alerts.delivery import AlertDelivery, receivers
 from serve_app.alerts.owner import Owner
-from serve_app.deployments.instruments import RayInstruments
-from serve_app.deployments.reporting import start_reporting
+from serve_app.observability.log_context import set_log_context
 from serve_app.observability.spans import span
-from serve_app.observability.topic import set_topic
+from serve_app.runtime.instruments import RayInstruments
+from serve_app.runtime.reporting import start_reporting
 from serve_app.settings import Settings
 from serve_app.stores.opening import open_alert_storage
 
@@ -49,7 +49,7 @@ class Notifier:
         Raises:
             StoreGone: the state of alerts is not here yet; the next verdict has the same alerts.
         """
-        with set_topic(mesh), span("notifier.accept_verdict", trace, mesh=mesh):
+        with set_log_context(mesh), span("notifier.accept_verdict", trace, mesh=mesh):
             self._owner.delivery().accept_verdict(mesh, verdict, datetime.now(UTC))
 
     async def forget_mesh(self, mesh: str) -> None:

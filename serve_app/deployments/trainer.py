@@ -14,9 +14,9 @@ from model.state.adapter_fit import Candidate, fit
 from model.state.mesh_state import MeshState
 from model.state.serialization import unpack_state
 from serve_app.api.codec import unpack_snapshot
-from serve_app.deployments.reporting import start_reporting
-from serve_app.deployments.storage import open_store
-from serve_app.observability.topic import set_topic
+from serve_app.observability.log_context import set_log_context
+from serve_app.runtime.reporting import start_reporting
+from serve_app.runtime.storage import open_store
 from serve_app.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Trainer:
 
     async def fit(self, mesh: str) -> Candidate | None:
         """Fit an adapter to the stored state of a mesh; None if the mesh has too little data."""
-        with set_topic(mesh):
+        with set_log_context(mesh):
             try:
                 return await asyncio.to_thread(self._fit, mesh)
             finally:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from serve_app.collect.prometheus.pods import PodCoverage
 from serve_app.collect.prometheus.remarks import CONTAINERS, MESH, Remark
 from serve_app.collect.prometheus.survey import Survey
-from serve_app.doctor.installation import Finding
+from serve_app.doctor.finding import Finding
 from serve_app.settings import CollectorSettings
 
 MOST_NAMED = 5

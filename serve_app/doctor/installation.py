@@ -7,10 +7,9 @@ import shutil
 import socket
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -18,14 +17,14 @@ from kernels import backend, backend_reason, load_cuda
 from model.checkpoint import SHIPPED, load
 from model.errors import IncompatibleWeights
 from serve_app.access import is_loopback
+from serve_app.doctor.finding import Finding, Outcome
 from serve_app.errors import BadSettings
 from serve_app.settings import Settings, sources
 from serve_app.settings import load as load_settings
 from serve_app.settings.access import serve_rules
 from serve_app.stores.opening import check_store
-from serve_app.stores.sqlite import FILE_NAME
+from serve_app.stores.sqlite_file import FILE_NAME
 
-Outcome = Literal["ok", "warning", "problem"]
 PACKAGES = ("serve_app", "model", "partitioning", "kernels", "lab")
 LABORATORY = "lab"  # the only one that an installation may lack: the container images have none
 LIBRARIES = ("ray", "numpy", "pymetis", "pyarrow", "msgspec", "pydantic", "safetensors", "networkx", "fastapi")
@@ -39,25 +38,6 @@ EXTRAS = {
 }
 LEAST_FREE_BYTES = 2**30  # a mesh of 2,000 services and 20,000 calls keeps about 100 MB
 LEAST_SHARED_BYTES = 256 * 2**20  # Ray's object store on one machine
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the report.
-
-    Attributes:
-        subject: what was checked.
-        outcome: a ``problem`` keeps the service from working as configured, a ``warning`` does not.
-        found: the result.
-        remedy: what to do; empty if all is well.
-        toml: the lines of `tagae.toml` that mend it; empty if no setting does.
-    """
-
-    subject: str
-    outcome: Outcome
-    found: str
-    remedy: str = ""
-    toml: str = ""
 
 
 def check_installation(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> list[Finding]:

@@ -11,7 +11,7 @@ from serve_app.collect.prometheus.gaps import FoundGap, ScrapedJob
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, THROTTLING
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Poll, Role
 from serve_app.doctor.arrival import arrival_findings
-from serve_app.doctor.installation import Finding, Outcome
+from serve_app.doctor.finding import Finding, Outcome
 from serve_app.doctor.picture import MeshPicture, draw_picture
 from serve_app.settings import CollectorSettings, MeshSettings
 

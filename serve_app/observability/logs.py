@@ -4,8 +4,8 @@ import json
 import logging
 from datetime import UTC, datetime
 
+from serve_app.observability.log_context import log_context
 from serve_app.observability.spans import trace_id
-from serve_app.observability.topic import topic
 
 
 class AddContext(logging.Filter):
@@ -13,7 +13,7 @@ class AddContext(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not hasattr(record, "trace_id"):
-            about = topic()
+            about = log_context()
             record.mesh, record.sequence, record.trace_id = about.mesh, about.sequence, trace_id()
         return True
 

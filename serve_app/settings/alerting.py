@@ -141,6 +141,11 @@ class NotifySettings(SettingsGroup):
     longest_backoff_seconds: float = Field(60.0, ge=1, description="longest wait before a failed request is retried")
     drain_seconds: float = Field(5.0, ge=0, description="time to send pending notifications when the service stops")
 
+    @property
+    def has_receivers(self) -> bool:
+        """Whether anyone is notified."""
+        return bool(self.alertmanagers or self.webhooks or self.grafana)
+
     @model_validator(mode="after")
     def _all_different(self) -> Self:
         for name, receivers in (("alertmanagers", self.alertmanagers), ("webhooks", self.webhooks)):

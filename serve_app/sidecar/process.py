@@ -1,4 +1,4 @@
-"""The sidecar from its start to its end: session, collector, servers."""
+"""The sidecar from its start to its end: detector, collector, servers."""
 
 import asyncio
 import logging
@@ -24,11 +24,11 @@ from serve_app.errors import BadSettings
 from serve_app.observability.traces import check_traces, start_traces
 from serve_app.settings import MeshSettings, Settings, SidecarSettings
 from serve_app.settings.access import sidecar_rules
+from serve_app.sidecar.detector import Detector
 from serve_app.sidecar.gate import TokenInterceptor, metrics_server
 from serve_app.sidecar.generated.verdicts_pb2 import DESCRIPTOR
 from serve_app.sidecar.generated.verdicts_pb2_grpc import add_VerdictsServicer_to_server
 from serve_app.sidecar.service import Verdicts
-from serve_app.sidecar.session import Session
 
 SERVICE = DESCRIPTOR.services_by_name["Verdicts"].full_name
 GRACE_SECONDS = 1.0  # for answers under way when it ends
@@ -49,7 +49,7 @@ async def run(settings: Settings, mesh: str, polled: MeshSettings | None, ready:
     Raises:
         BadSettings: it cannot listen at the configured address, others could connect to it without a token, or
             traces cannot be exported here.
-        ServeError: as of ``Session``.
+        ServeError: as of ``Detector``.
     """
     ends = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -59,14 +59,14 @@ async def run(settings: Settings, mesh: str, polled: MeshSettings | None, ready:
     require_certificate(settings.sidecar.certificate_file, settings.sidecar.key_file, "sidecar")
     access = Access(rules)
     check_traces(settings.traces)
-    session = Session(mesh, settings)
-    send_spans = start_traces(settings.traces, "sidecar", lambda: session.instruments)
+    detector = Detector(mesh, settings)
+    send_spans = start_traces(settings.traces, "sidecar", lambda: detector.instruments)
     try:
-        newest_at = await session.begin()
-        servers, healthy, addresses = _bind_servers(settings, session, access)
+        newest_at = await detector.begin()
+        servers, healthy, addresses = _bind_servers(settings, detector, access)
         with (
-            _collector(settings, session, polled, newest_at) as collector,
-            _serve_metrics(settings.sidecar, session, collector, access) as pages,
+            _collector(settings, detector, polled, newest_at) as collector,
+            _serve_metrics(settings.sidecar, detector, collector, access) as pages,
         ):
             for server in servers:
                 await server.start()
@@ -76,16 +76,16 @@ async def run(settings: Settings, mesh: str, polled: MeshSettings | None, ready:
                 ready([*addresses, *pages])
                 await ends.wait()
                 await healthy.enter_graceful_shutdown()
-                session.newest.end()
+                detector.newest.end()
                 await asyncio.gather(*(server.stop(GRACE_SECONDS) for server in servers))
     finally:
-        await session.close()
+        await detector.close()
         send_spans()
 
 
 @contextmanager
 def _collector(
-    settings: Settings, session: Session, polled: MeshSettings | None, newest_at: float | None
+    settings: Settings, detector: Detector, polled: MeshSettings | None, newest_at: float | None
 ) -> Iterator[MeshCollector | None]:
     """The collector of the mesh; None if nothing polls it."""
     if polled is None:
@@ -93,10 +93,10 @@ def _collector(
         return
 
     async def push(snapshot: MeshSnapshot) -> None:
-        await session.push(snapshot)
+        await detector.push(snapshot)
 
     with closing(MeshSource(polled, settings.collector)) as source:
-        collector = MeshCollector(session.mesh, source, push, poll_schedule(session.mesh, settings.collector))
+        collector = MeshCollector(detector.mesh, source, push, poll_schedule(detector.mesh, settings.collector))
         collector.begin(newest_at)
         yield collector
 
@@ -116,19 +116,19 @@ async def _poll_in_background(collector: MeshCollector | None) -> AsyncIterator[
 
 @contextmanager
 def _serve_metrics(
-    chosen: SidecarSettings, session: Session, collector: MeshCollector | None, access: Access
+    chosen: SidecarSettings, detector: Detector, collector: MeshCollector | None, access: Access
 ) -> Iterator[list[str]]:
     """Serves ``/metrics`` on threads of its own inside the block. Yields its address, or none if it is off."""
     if chosen.metrics_port is None:
         yield []
         return
-    registry = session.instruments.registry(session.gauges, lambda: [collector.state] if collector else [])
+    registry = detector.instruments.registry(detector.gauges, lambda: [collector.state] if collector else [])
     tls = None
     if chosen.certificate_file and chosen.key_file:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(chosen.certificate_file, chosen.key_file)
     try:
-        server = metrics_server(chosen.host, chosen.metrics_port, registry, access, session.instruments, tls)
+        server = metrics_server(chosen.host, chosen.metrics_port, registry, access, detector.instruments, tls)
     except OSError as error:
         raise BadSettings(
             f"sidecar.metrics_port: expected an address to listen on, came {chosen.host}:{chosen.metrics_port}, which "
@@ -145,15 +145,15 @@ def _serve_metrics(
 
 
 def _bind_servers(
-    settings: Settings, session: Session, access: Access
+    settings: Settings, detector: Detector, access: Access
 ) -> tuple[list[grpc.aio.Server], health.HealthServicer, list[str]]:
     """Servers that are bound and not started, with their addresses: one for the port, one for the socket.
 
     The port asks for tokens. The socket asks for none, since its mode says who can connect.
     """
     chosen = settings.sidecar
-    verdicts, healthy = Verdicts(session, settings), health.HealthServicer()
-    guard = TokenInterceptor(access, session.mesh, session.instruments)
+    verdicts, healthy = Verdicts(detector, settings), health.HealthServicer()
+    guard = TokenInterceptor(access, detector.mesh, detector.instruments)
     servers = [_server(settings, verdicts, healthy, [guard])]
     addresses = [_bind_port(servers[0], chosen)]
     if chosen.socket is not None:

@@ -16,10 +16,10 @@ from serve_app.errors import Overloaded, UnknownMesh, answer
 from serve_app.metrics import REFUSALS, Instruments
 from serve_app.observability.spans import HEADER
 from serve_app.settings import Settings
+from serve_app.sidecar.detector import Detector
 from serve_app.sidecar.generated.verdicts_pb2 import LatestRequest, Snapshot, Verdict, WatchRequest
 from serve_app.sidecar.generated.verdicts_pb2_grpc import VerdictsServicer
 from serve_app.sidecar.messages import snapshot_document, verdict_message
-from serve_app.sidecar.session import Session
 
 MOST_LETTERS = 600  # of a status' text: with its encoding it stays below the 8 KiB that a peer takes as metadata
 STATUS = {  # of gRPC, by HTTP's
@@ -45,30 +45,30 @@ log = logging.getLogger(__name__)
 
 
 class Verdicts(VerdictsServicer):
-    """Answers for one session.
+    """Answers for one detector.
 
     Args:
-        session: of the mesh.
+        detector: of the mesh.
         settings: its ``limits`` and ``sidecar.max_watchers``.
     """
 
-    def __init__(self, session: Session, settings: Settings) -> None:
-        self._session = session
+    def __init__(self, detector: Detector, settings: Settings) -> None:
+        self._detector = detector
         self._limits = settings.limits
         self._free = settings.sidecar.max_watchers
 
     async def Latest(self, request: LatestRequest, context: Any) -> Verdict:  # noqa: N802 - gRPC's names
         """The newest verdict."""
-        async with answer_errors(context, self._session.instruments):
-            if self._session.newest.verdict is None:
+        async with answer_errors(context, self._detector.instruments):
+            if self._detector.newest.verdict is None:
                 raise UnknownMesh(
-                    f"mesh {self._session.mesh!r}: has no verdict yet; the first one follows the first snapshot"
+                    f"mesh {self._detector.mesh!r}: has no verdict yet; the first one follows the first snapshot"
                 )
-            return self._session.newest.verdict
+            return self._detector.newest.verdict
 
     async def Watch(self, request: WatchRequest, context: Any) -> AsyncIterator[Verdict]:  # noqa: N802
         """Each newest verdict. A slow watcher delays no other."""
-        async with answer_errors(context, self._session.instruments):
+        async with answer_errors(context, self._detector.instruments):
             if self._free == 0:
                 raise Overloaded(
                     "sidecar: the maximum number of watchers is reached; end one, or raise sidecar.max_watchers"
@@ -77,14 +77,14 @@ class Verdicts(VerdictsServicer):
             number = 0
             try:
                 while True:
-                    number, verdict = await self._session.newest.after(number)
+                    number, verdict = await self._detector.newest.after(number)
                     yield verdict
             finally:
                 self._free += 1
 
     async def Push(self, request: Snapshot, context: Any) -> Verdict:  # noqa: N802
         """Push a snapshot."""
-        async with answer_errors(context, self._session.instruments):
+        async with answer_errors(context, self._detector.instruments):
             limits, document = self._limits, await asyncio.to_thread(snapshot_document, request)
             snapshot = await asyncio.to_thread(
                 decode_snapshot,
@@ -94,7 +94,7 @@ class Verdicts(VerdictsServicer):
             )
             require_not_ahead(snapshot.observed_at, datetime.now(UTC), limits.max_ahead_seconds)
             trace = str(dict(context.invocation_metadata() or ()).get(HEADER, ""))
-            return verdict_message(await self._session.push(snapshot, trace))
+            return verdict_message(await self._detector.push(snapshot, trace))
 
 
 @asynccontextmanager

@@ -18,7 +18,6 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, cast
 
@@ -31,11 +30,8 @@ from serve_app.stores.base import (
     ArchiveLimit,
     IncidentFilter,
     MeshLimit,
-    MeshSummary,
     NewSnapshot,
-    StoredMesh,
     StoredState,
-    StoredVerdict,
     WholeMesh,
 )
 from serve_app.stores.redis_rows import (
@@ -49,8 +45,9 @@ from serve_app.stores.redis_rows import (
 )
 from serve_app.stores.redis_scripts import load_scripts
 from serve_app.stores.redis_server import Client, RedisServer
-from serve_app.stores.refusals import conflict, too_many_meshes
+from serve_app.stores.refusals import conflict, first_step, require_keep, too_many_meshes
 from serve_app.stores.rows import microseconds
+from serve_app.stores.sealed_store import SealedStore
 
 KEYS = (  # of a mesh, in the order of the scripts
     *("position", "state", "steps", "snapshots", "verdicts", "times"),
@@ -65,7 +62,7 @@ _DONE, _OTHER_STORE = 1, -1
 log = logging.getLogger(__name__)
 
 
-class RedisStore:
+class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
     """A :class:`~serve_app.stores.base.StateStore` in the Redis of ``store.url``. It connects with the first call.
 
     Args:
@@ -86,9 +83,9 @@ class RedisStore:
         on_evicted: Callable[[str], None] | None = None,
     ) -> None:
         self._server = RedisServer(settings)
+        super().__init__(self._server.name, limit, archive, on_evicted)
         self._prefix = settings.key_prefix
         self._expire_ms = "" if settings.expire_seconds is None else round(settings.expire_seconds * 1e3)
-        self._limit, self._archive, self._on_evicted = limit, archive, on_evicted
         self._id: bytes | None = None
         self._is_lost = False
         self._scripts = load_scripts()
@@ -103,36 +100,13 @@ class RedisStore:
             if count >= self._limit.max_meshes:
                 self._find_idle(mesh, self._limit)
 
-    def load(self, mesh: str) -> StoredMesh | None:
-        check_mesh_name(mesh)
-        found = self._ask("load", mesh)
-        if not found:
-            self._check_identity()
-            return None
-        sequence, revision = int(found[0]), int(found[1])
-        if not sequence:
-            return StoredMesh(mesh, revision, 0, None, "", b"")
-        with self._setting_aside_damage(mesh):
-            at, digest, verdict = unpack_verdict(mesh, sequence, found[2])
-        return StoredMesh(mesh, revision, sequence, at, digest, verdict)
-
-    def load_state(self, mesh: str) -> StoredState | None:
-        check_mesh_name(mesh)
-        found = self._ask("load_state", mesh)
-        if not found:
-            self._check_identity()
-            return None
-        with self._setting_aside_damage(mesh):
-            return unseal_state(mesh, *found)
-
     def append(self, mesh: str, new: NewSnapshot, *, keep: int, revision: int | None = None) -> int:
-        if keep < 1:
-            raise ValueError(f"keep: expected at least 1 snapshot, came {keep}")
+        require_keep(keep)
         check_mesh_name(mesh)
         sequence, at = new.sequence, microseconds(new.observed_at)
         is_new = sequence == 1 and not revision and not self._ask("load", mesh)
         if is_new and new.is_step:
-            raise ValueError("is_step: expected the first state of a mesh in full, came a step")
+            raise first_step()
         if is_new:
             self._reserve(mesh)
         writer = _name_write()
@@ -179,45 +153,6 @@ class RedisStore:
     def tidy(self) -> None:
         """Nothing: the server writes its log itself."""
 
-    def verdict_at(self, mesh: str, observed_at: datetime) -> StoredVerdict | None:
-        check_mesh_name(mesh)
-        at = microseconds(observed_at)
-        for _, found, digest, verdict in reversed(self._read_verdicts(mesh, at, at, -1)):
-            if found == observed_at:  # beyond the year 2255, the server rounds times
-                return StoredVerdict(digest, verdict)
-        return None
-
-    def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
-        check_mesh_name(mesh)
-        after = "-inf" if since is None else f"({microseconds(since)}"
-        return [verdict for *_, verdict in self._read_verdicts(mesh, after, "+inf", limit)]
-
-    def _read_verdicts(
-        self, mesh: str, begin: str | int, end: str | int, limit: int
-    ) -> list[tuple[int, datetime, str, bytes]]:
-        found = self._ask("verdicts", mesh, begin, end, limit)
-        if not found:
-            self._check_identity()
-        with self._setting_aside_damage(mesh):
-            return [
-                (int(number), *unpack_verdict(mesh, int(number), row))
-                for number, row in zip(found[::2], found[1::2], strict=True)
-            ]
-
-    def window(self, mesh: str) -> Iterator[tuple[int, bytes]]:
-        check_mesh_name(mesh)
-        return self._window(mesh)
-
-    def _window(self, mesh: str) -> Iterator[tuple[int, bytes]]:
-        # One answer is one consistent view, however long the reader takes.
-        key = self._keys(mesh)[KEYS.index("snapshots")]
-        kept: dict[bytes, bytes] = self._command("HGETALL", key)
-        if not kept:
-            self._check_identity()
-        with self._setting_aside_damage(mesh):
-            for number in sorted(map(int, kept)):
-                yield number, rows.unseal_snapshot(mesh, number, kept.pop(b"%d" % number))
-
     def open_incidents(self, mesh: str) -> dict[str, int]:
         check_mesh_name(mesh)
         key = self._keys(mesh)[KEYS.index("open")]
@@ -238,77 +173,9 @@ class RedisStore:
         (row, details) = self._ask("incident", mesh, incident)
         return None if row is None else unpack_incident(mesh, row, details)
 
-    def meshes(self) -> list[MeshSummary]:
-        names = [name.decode() for name in sorted(self._entries())]
-        found = []
-        for name, (sequence, verdict) in zip(names, self._read_newest(names), strict=True):
-            if sequence == 0:
-                found.append(MeshSummary(name, 0, None, b""))
-            elif sequence is not None and (summary := self._summary(name, sequence, verdict)) is not None:
-                found.append(summary)
-        return found
-
-    def _read_newest(self, names: list[str]) -> list[tuple[int | None, bytes]]:
-        """Sequence and newest verdict of meshes, in two round trips; None for a mesh that is not stored."""
-
-        def ask(client: Client) -> list[tuple[int | None, bytes]]:
-            with client.pipeline(transaction=False) as pipeline:
-                for name in names:
-                    pipeline.hget(self._keys(name)[0], "sequence")
-                found = pipeline.execute()
-                for name, sequence in zip(names, found, strict=True):
-                    pipeline.hget(self._keys(name)[KEYS.index("verdicts")], sequence or "0")
-                verdicts = pipeline.execute()
-            return [
-                (None if sequence is None else int(sequence), verdict or b"")
-                for sequence, verdict in zip(found, verdicts, strict=True)
-            ]
-
-        return self._server.call(ask) if names else []
-
-    def _summary(self, mesh: str, sequence: int, row: bytes) -> MeshSummary | None:
-        """The summary of one mesh; None if it had to be set aside, so that the others are still listed."""
-        try:
-            at, _, verdict = unpack_verdict(mesh, sequence, row)
-        except CorruptState:  # damaged, or overwritten between the two reads
-            try:
-                stored = self.load(mesh)
-            except CorruptState:  # logged when it was set aside
-                return None
-            if stored is None:
-                return None
-            return MeshSummary(mesh, stored.sequence, stored.observed_at, stored.verdict)
-        return MeshSummary(mesh, sequence, at, verdict)
-
-    def set_aside(self, mesh: str, why: str, *, revision: int) -> bool:
-        check_mesh_name(mesh)
-        changed = self._remove("set_aside", mesh, revision, why)
-        if changed:
-            log.error("state store %s: mesh %r was set aside and starts learning again: %s", self.name, mesh, why)
-        return changed
-
     def delete(self, mesh: str) -> bool:
         check_mesh_name(mesh)
         return self._remove("delete", mesh, "")
-
-    def _remove(self, script: str, mesh: str, *arguments: Any) -> bool:
-        """Run a script that ends a mesh, and take the mesh off the list. Returns False if the script refuses."""
-        entry = self._command("HGET", self._store_keys()[1], mesh)
-        if self._write(script, mesh, _name_write(), *arguments) != _DONE:
-            self._check_identity()
-            return False
-        if entry is not None:
-            self._release(mesh, entry)
-        return True
-
-    def read_whole(self, mesh: str) -> WholeMesh | None:
-        check_mesh_name(mesh)
-        found = self._ask("read_whole", mesh)
-        if not found:
-            self._check_identity()
-            return None
-        with self._setting_aside_damage(mesh):
-            return unpack_whole(mesh, *found)
 
     def write_whole(self, mesh: str, whole: WholeMesh, *, replace: bool = False) -> None:
         check_mesh_name(mesh)
@@ -346,10 +213,91 @@ class RedisStore:
         )
         self._finish(mesh, "a copy", 0, answer, is_new=True)
 
-    @property
-    def name(self) -> str:
-        """The URL."""
-        return self._server.name
+    def _fetch_newest(self, mesh: str) -> tuple[int, int, bytes] | None:
+        found = self._ask_about("load", mesh)
+        return found and (int(found[1]), int(found[0]), found[2])
+
+    def _fetch_all_newest(self) -> list[tuple[str, int, bytes]]:
+        names = [name.decode() for name in sorted(self._entries())]
+        newest = zip(names, self._read_newest(names), strict=True)
+        return [(name, sequence, verdict) for name, (sequence, verdict) in newest if sequence is not None]
+
+    def _read_newest(self, names: list[str]) -> list[tuple[int | None, bytes]]:
+        """Sequence and newest verdict of meshes, in two round trips; None for a mesh that is not stored."""
+
+        def ask(client: Client) -> list[tuple[int | None, bytes]]:
+            with client.pipeline(transaction=False) as pipeline:
+                for name in names:
+                    pipeline.hget(self._keys(name)[0], "sequence")
+                found = pipeline.execute()
+                for name, sequence in zip(names, found, strict=True):
+                    pipeline.hget(self._keys(name)[KEYS.index("verdicts")], sequence or "0")
+                verdicts = pipeline.execute()
+            return [
+                (None if sequence is None else int(sequence), verdict or b"")
+                for sequence, verdict in zip(found, verdicts, strict=True)
+            ]
+
+        return self._server.call(ask) if names else []
+
+    def _fetch_verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[tuple[int, bytes]]:
+        return self._select_verdicts(mesh, "-inf" if since is None else f"({microseconds(since)}", "+inf", limit)
+
+    def _fetch_verdicts_of(self, mesh: str, observed_at: datetime) -> list[tuple[int, bytes]]:
+        at = microseconds(observed_at)  # beyond the year 2255, the server rounds times
+        return self._select_verdicts(mesh, at, at, -1)
+
+    def _select_verdicts(self, mesh: str, begin: str | int, end: str | int, limit: int) -> list[tuple[int, bytes]]:
+        found = self._ask_about("verdicts", mesh, begin, end, limit) or []
+        return [(int(number), row) for number, row in zip(found[::2], found[1::2], strict=True)]
+
+    def _fetch_window(self, mesh: str) -> Iterator[tuple[int, bytes]]:
+        # One answer is one consistent view, however long the reader takes.
+        kept: dict[bytes, bytes] = self._command("HGETALL", self._keys(mesh)[KEYS.index("snapshots")])
+        if not kept:
+            self._check_identity()
+        for number in sorted(map(int, kept)):
+            yield number, kept.pop(b"%d" % number)
+
+    def _fetch_state(self, mesh: str) -> list[Any] | None:
+        found: list[Any] | None = self._ask_about("load_state", mesh)
+        return found
+
+    def _fetch_whole(self, mesh: str) -> list[Any] | None:
+        found: list[Any] | None = self._ask_about("read_whole", mesh)
+        return found
+
+    def _unseal_verdict(self, mesh: str, sequence: int, sealed: bytes) -> tuple[datetime, str, bytes]:
+        return unpack_verdict(mesh, sequence, sealed)
+
+    def _unseal_state(self, mesh: str, found: list[Any]) -> StoredState:
+        return unseal_state(mesh, *found)
+
+    def _unseal_whole(self, mesh: str, found: list[Any]) -> WholeMesh:
+        return unpack_whole(mesh, *found)
+
+    def _move_aside(self, mesh: str, why: str, revision: int) -> bool:
+        return self._remove("set_aside", mesh, revision, why)
+
+    def _move_aside_if_damaged(self, mesh: str, why: str) -> bool:
+        found = self._ask("read_whole", mesh)
+        if not found:
+            return False
+        try:
+            unpack_whole(mesh, *found)
+        except CorruptState:
+            return self._move_aside(mesh, why, int(found[1]))
+        return False
+
+    def _remove(self, script: str, mesh: str, *arguments: Any) -> bool:
+        """Run a script that ends a mesh, and take the mesh off the list. Returns False if the script refuses."""
+        entry = self._command("HGET", self._store_keys()[1], mesh)
+        if self._write(script, mesh, _name_write(), *arguments) != _DONE:
+            self._check_identity()
+            return False
+        if entry is not None:
+            self._release(mesh, entry)
+        return True
 
     def _finish(self, mesh: str, what: str, revision: int | None, answer: list[Any], *, is_new: bool) -> int:
         """The new revision, or the error of a refused write."""
@@ -382,9 +330,7 @@ class RedisStore:
                 continue
             idle = self._find_idle(mesh, limit)
             if idle is not None and self._remove("delete", *idle):
-                log.warning("state store %s: mesh %r was idle and was deleted to make room", self.name, idle[0])
-                if self._on_evicted is not None:
-                    self._on_evicted(idle[0])
+                self._report_evicted(idle[0])
 
     def _find_idle(self, mesh: str, limit: MeshLimit) -> tuple[str, int] | None:
         """The idle mesh that a new one may replace, with its revision; None if there is room now.
@@ -459,6 +405,13 @@ class RedisStore:
         self._check_known()
         return self._server.call(lambda client: self._scripts[script].run(client, self._keys(mesh), arguments))
 
+    def _ask_about(self, script: str, mesh: str, *arguments: Any) -> Any:
+        """As :meth:`_ask`; None if nothing is stored, and the store is the one that this process has seen."""
+        found = self._ask(script, mesh, *arguments)
+        if not found:
+            self._check_identity()
+        return found or None
+
     def _command(self, *words: str) -> Any:
         self._check_known()
         return self._server.call(lambda client: cast(Any, client).execute_command(*words))
@@ -477,24 +430,6 @@ class RedisStore:
 
     def _store_keys(self) -> list[str]:
         return [f"{self._prefix}:{{{_STORE}}}:{name}" for name in ("id", "meshes")]
-
-    @contextmanager
-    def _setting_aside_damage(self, mesh: str) -> Iterator[None]:
-        """Set a mesh aside if its rows turn out to be damaged, and raise the error again."""
-        try:
-            yield
-        except CorruptState as error:
-            found = self._ask("read_whole", mesh)
-            if found:
-                try:
-                    unpack_whole(mesh, *found)  # another process may have set it aside already
-                except CorruptState:
-                    self.set_aside(mesh, str(error), revision=int(found[1]))
-            raise CorruptState(
-                f"state store {self.name}: {error}; the mesh was set aside and starts learning again with its next "
-                "snapshot",
-                mesh=mesh,
-            ) from error
 
 
 def _name_write() -> str:

@@ -30,3 +30,14 @@ def too_many_meshes(mesh: str, limit: MeshLimit) -> TooManyMeshes:
         f"changed; delete unused meshes (DELETE /v1/meshes/NAME), raise limits.max_meshes, or {idle} so that "
         "idle meshes make room"
     )
+
+
+def require_keep(keep: int) -> None:
+    """Raise ``ValueError`` if a write is to keep no snapshot."""
+    if keep < 1:
+        raise ValueError(f"keep: expected at least 1 snapshot, came {keep}")
+
+
+def first_step() -> ValueError:
+    """The error for a mesh that would begin with a step."""
+    return ValueError("is_step: expected the first state of a mesh in full, came a step")

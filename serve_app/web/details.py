@@ -19,7 +19,7 @@ from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.record import Record
 from serve_app.web.history import call_row, instant, plain, unknown_row
 from serve_app.web.metric_history import Subject, metric_histories, metric_table
-from serve_app.web.moments import Moment
+from serve_app.web.scored_snapshot import ScoredSnapshot
 
 MOST_SNAPSHOTS = 240  # of the metrics
 MOST_NEIGHBOURS = 100  # callers, and callees
@@ -79,7 +79,7 @@ def span(window: Sequence[MeshSnapshot], at: datetime) -> Sequence[MeshSnapshot]
 def details(
     subject: Subject,
     state: MeshState,
-    moment: Moment,
+    moment: ScoredSnapshot,
     shown: Sequence[MeshSnapshot],
     records: Iterable[Record],
     archived: Iterable[ArchivedIncident],
@@ -153,7 +153,7 @@ def _row(snapshot: MeshSnapshot, subject: Subject) -> int | None:
     return snapshot.node_ids.index(subject.service) if subject.service in snapshot.node_ids else None
 
 
-def _state(moment: Moment, subject: Subject, row: int | None) -> str:
+def _state(moment: ScoredSnapshot, subject: Subject, row: int | None) -> str:
     snapshot = moment.snapshot
     if row is None:
         return "absent"
@@ -164,7 +164,7 @@ def _state(moment: Moment, subject: Subject, row: int | None) -> str:
     return "unscored" if _deviation(moment, subject, row) is None else "scored"
 
 
-def _deviation(moment: Moment, subject: Subject, row: int | None) -> float | None:
+def _deviation(moment: ScoredSnapshot, subject: Subject, row: int | None) -> float | None:
     scores = moment.deviations.services if subject.source is None else moment.deviations.calls
     return None if row is None or np.isnan(scores[row]) else round(float(scores[row]), 2)
 
@@ -187,7 +187,7 @@ def _find_pauses(subject: Subject, shown: Sequence[MeshSnapshot], verdicts: Sequ
 
 
 def _neighbours(
-    subject: Subject, moment: Moment, until: Sequence[MeshSnapshot], interval_seconds: float
+    subject: Subject, moment: ScoredSnapshot, until: Sequence[MeshSnapshot], interval_seconds: float
 ) -> dict[str, Any]:
     """The callers and callees at the moment; of a service that disappeared, its last ones."""
     nothing = {"callers": [], "callers_total": 0, "callees": [], "callees_total": 0}

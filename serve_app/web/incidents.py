@@ -21,7 +21,7 @@ from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
 from serve_app.stores.rows import microseconds
 from serve_app.web.history import series
-from serve_app.web.moments import Moment
+from serve_app.web.scored_snapshot import ScoredSnapshot
 
 MOST_SHOWN = 5  # earlier incidents that resemble one
 NOTICE = SEVERITIES.index("notice")
@@ -34,10 +34,10 @@ class ArchivedCase:
 
     document: ArchivedIncidentDocument
     details: Details
-    moments: tuple[Moment, ...]
+    moments: tuple[ScoredSnapshot, ...]
 
     @property
-    def strongest(self) -> Moment:
+    def strongest(self) -> ScoredSnapshot:
         """The moment of its highest score."""
         return next(one for one in self.moments if one.verdict.observed_at == self.document.strongest_at)
 
@@ -111,7 +111,7 @@ class IncidentViews:
         """
         return series([one.snapshot for one in self.case(mesh, incident).moments], service, source)
 
-    def moments(self, mesh: str, incident: str, kept: Sequence[Moment]) -> Sequence[Moment]:
+    def moments(self, mesh: str, incident: str, kept: Sequence[ScoredSnapshot]) -> Sequence[ScoredSnapshot]:
         """The moments to report an incident from: of the archive if it is over or its highest score is no longer kept,
         else all that are ``kept``, so that the report of an archived incident stays the same."""
         archived = self._read_archived(mesh, incident)
@@ -124,7 +124,7 @@ class IncidentViews:
         archived = self._meshes.load_incident(mesh, incident)
         details = Details.unpack(archived.details)
         moments = tuple(
-            Moment(
+            ScoredSnapshot(
                 scored.snapshot,
                 Deviations.unpack(scored.deviations, scored.snapshot),
                 VerdictDocument.model_validate(scored.verdict),
@@ -195,7 +195,7 @@ class IncidentViews:
         return {one.incident: encode_feedback(one) for one in memory.feedback}
 
 
-def _is_kept(at: datetime | None, kept: Sequence[Moment]) -> bool:
+def _is_kept(at: datetime | None, kept: Sequence[ScoredSnapshot]) -> bool:
     return at is not None and bool(kept) and at >= kept[0].verdict.observed_at
 
 

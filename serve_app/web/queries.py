@@ -28,7 +28,7 @@ from serve_app.web.graph.layout import Layout, arrange
 from serve_app.web.graph.map import gone_services, map_document
 from serve_app.web.history import instant, series, timeline
 from serve_app.web.metric_history import Subject
-from serve_app.web.moments import Moment
+from serve_app.web.scored_snapshot import ScoredSnapshot
 from serve_app.web.search import find_services
 
 MOST_MESHES = 32  # with a cached layout
@@ -156,7 +156,7 @@ class PageQueries:
                 cache.maps.popitem(last=False)
         return cache.maps[key]
 
-    def moments(self, mesh: str) -> list[Moment]:
+    def moments(self, mesh: str) -> list[ScoredSnapshot]:
         """Return all kept snapshots with their verdicts, oldest first.
 
         Raises:
@@ -189,7 +189,7 @@ class PageQueries:
             raise unknown_mesh(mesh)
         return window
 
-    def _moment(self, mesh: str, state: MeshState, at: datetime) -> Moment:
+    def _moment(self, mesh: str, state: MeshState, at: datetime) -> ScoredSnapshot:
         record = self._meshes.load_record(mesh, at)
         snapshot = next((snapshot for snapshot in reversed(state.window) if snapshot.observed_at == at), None)
         if snapshot is None:  # dropped in the meantime
@@ -197,11 +197,11 @@ class PageQueries:
         return _moment(snapshot, VerdictDocument.model_validate_json(record.document), record)
 
 
-def _moment(snapshot: MeshSnapshot, verdict: VerdictDocument, record: Record) -> Moment:
-    return Moment(snapshot, Deviations.unpack(record.deviations, snapshot), verdict, record.seconds)
+def _moment(snapshot: MeshSnapshot, verdict: VerdictDocument, record: Record) -> ScoredSnapshot:
+    return ScoredSnapshot(snapshot, Deviations.unpack(record.deviations, snapshot), verdict, record.seconds)
 
 
-def _update_layout(layout: Layout | None, state: MeshState, moment: Moment) -> Layout:
+def _update_layout(layout: Layout | None, state: MeshState, moment: ScoredSnapshot) -> Layout:
     """Return a layout of all services of a mesh and its incidents; services keep their positions."""
     names = tuple(dict.fromkeys((*state.node_ids, *moment.snapshot.node_ids, *gone_services(moment))))
     if layout is not None and set(names) <= set(layout.names):

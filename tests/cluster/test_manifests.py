@@ -14,7 +14,7 @@ from ray.serve.schema import ServeDeploySchema
 
 from serve_app.access.routes import OPEN
 from serve_app.app import LIGHT_CPUS, Arguments
-from serve_app.deployments.local import RAY_ENVIRONMENT
+from serve_app.runtime.environment import RAY_ENVIRONMENT
 from serve_app.settings import Settings, load
 from tests.cluster.rendering import CLUSTER, ONE_POD, Manifests
 from tests.cluster.schemas import ROOT, check, checkable, needs_crd, pods

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 import kernels
 from kernels import passes
-from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array, Channel, channel_values
+from model.features import EDGE_CHANNELS, ERROR, MANY, NODE_CHANNELS, Array, Channel, channel_values
 from model.scoring.calibration import SeriesTail, Tail
 from model.snapshot import BoolArray, IntArray
 from model.state.change_impact import EXPOSURES
+from model.state.few_requests import Counts, count_failures
 from model.state.filters import SCALES, SLOTS, Deviation, new_filters, update_filters
 from tests.kernels.test_library import run
 
@@ -46,7 +47,8 @@ def watch(rows: int, channels: tuple[Channel, ...], snapshots: int, seed: int) -
         value = np.where(measured, 0.3 * rng.standard_normal(size) + spikes, 0).astype(np.float32)
         noise = np.where(measured | (rng.random(size) < 0.5), 0.01 * rng.random(size), np.nan).astype(np.float32)
         muted, paused = rng.random((2, rows)) < 0.1
-        deviation, filters = update_filters(filters, value, measured, noise, muted, paused, channels)
+        requests = rng.choice([1, 3, 10, 19, 1000], rows).astype(np.float32)
+        deviation, filters = update_filters(filters, value, measured, noise, muted, paused, channels, requests)
         seen.append((deviation, filters))
     return seen
 
@@ -158,3 +160,53 @@ def test_the_passes_follow_the_backend(setting: str | None) -> None:
     else:
         backend, are_compiled = done.stdout.split()
         assert (are_compiled == "True") == (backend != "reference")
+
+
+def count(rows: int, channels: tuple[Channel, ...], snapshots: int) -> list[tuple[Deviation, Counts, Array]]:
+    """Count failures among few and among many requests; some rows begin to fail, and some have a long past of it."""
+    rng = np.random.default_rng(rows)
+    size = rows, len(channels)
+    usual = rng.choice([0.001, 0.05, 0.5], rows)
+    requests = rng.choice([0.2, 2, 8, 40, 150, 900, 5000], rows)
+    counts, found = Counts.none(rows), []
+    filters = new_filters(rows, np.zeros((SLOTS, 0, len(channels)), np.float32), channels)
+    for index in range(snapshots):
+        share = np.where((np.arange(rows) % 3 == 0) & (index > 0.8 * snapshots), 0.4, usual)
+        made = rng.poisson(requests)
+        value = rng.normal(0, 0.1, size).astype(np.float32)
+        value[:, ERROR] = channels[ERROR].forward((rng.binomial(made, share) / np.maximum(made, 1)).astype(np.float32))
+        measured = np.broadcast_to(made[:, None] > 0, size) & (rng.random(size) < 0.98)
+        some = np.where(rng.random(rows) < 0.98, np.maximum(made, 1), MANY).astype(np.float32)
+        muted, paused = rng.random((2, rows)) < 0.005
+        of_snapshot = value, measured, np.zeros(size, np.float32), muted, paused, channels, some
+        deviation, updated = update_filters(filters, *of_snapshot)
+        deviation, counts, surprise = count_failures(counts, deviation, filters, measured, some, paused)
+        filters = updated
+        found.append((deviation, counts, surprise))
+    return found
+
+
+@compiled
+@pytest.mark.parametrize(("rows", "channels"), TABLES)
+def test_failures_are_counted_alike(rows: int, channels: tuple[Channel, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = both(monkeypatch, lambda: count(rows, channels, 150))
+    for (deviation, counts, surprise), (expected, expected_counts, expected_surprise) in zip(ours, theirs, strict=True):
+        for name, values in fields(expected).items():
+            np.testing.assert_allclose(fields(deviation)[name], values, rtol=1e-5, atol=1e-5, err_msg=name)
+        for name, values in fields(expected_counts).items():
+            np.testing.assert_array_equal(fields(counts)[name], values, err_msg=name)
+        np.testing.assert_allclose(surprise, expected_surprise, rtol=1e-5)
+    assert rows < 100 or np.any([surprise for _, _, surprise in ours])
+
+
+@compiled
+def test_arrays_that_change_in_place_are_not_copied() -> None:
+    arrays = [np.zeros(shape, np.float32) for shape in ((2, 5), (2, 5), (3, 2, 5))]
+    past, value, level = arrays
+    known, row = np.ones((2, 5), bool), np.zeros(2, np.float32)
+    counts = Counts.none(2)
+    with pytest.raises(kernels.InvalidArgument, match="level: expected a contiguous, writable array of float32"):
+        passes.count_failures(
+            *(np.zeros(16, np.float32), counts.recent, counts.usual, past, past, known, row, row > 0),
+            *(np.asfortranarray(level), value, known),
+        )

@@ -27,15 +27,9 @@ from ray._private.parameter import RayParams
 from ray.serve._private.api import serve_start
 from ray.serve.schema import ApplicationStatusOverview, ServeDeploySchema
 
-from serve_app.deployments.local import (
-    OBJECT_STORE_BYTES,
-    POLL_SECONDS,
-    RAY_ENVIRONMENT,
-    START_ATTEMPTS,
-    TIMED_OUT,
-    WORKER_ENVIRONMENT,
-)
 from serve_app.errors import NoCapacity
+from serve_app.runtime.environment import RAY_ENVIRONMENT, WORKER_ENVIRONMENT
+from serve_app.runtime.local import OBJECT_STORE_BYTES, POLL_SECONDS, START_ATTEMPTS, TIMED_OUT
 from tests.live.programs import LOOPBACK, Program, free_ports
 from tests.timing import PATIENCE_SECONDS
 
@@ -281,7 +275,7 @@ def run_node(address: str, ready_file: str, resources: dict[str, float], *, is_h
 
 
 def _start_node(parameters: RayParams) -> Node:
-    """Start it, again if a time limit of Ray's passed that cannot be changed; see ``serve_app.deployments.local``."""
+    """Start it, again if a time limit of Ray's passed that cannot be changed; see ``serve_app.runtime.local``."""
     for _ in range(START_ATTEMPTS):
         try:
             return Node(copy.copy(parameters), head=parameters.gcs_address is None)

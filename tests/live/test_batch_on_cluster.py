@@ -12,8 +12,8 @@ import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from serve_app.deployments.batch import LOWEST_PRIORITY, NAME
 from serve_app.recordings.writer import RecordingWriter
+from serve_app.runtime.batch import LOWEST_PRIORITY, NAME
 from tests.live.programs import Program
 from tests.live.ray_nodes import Nodes, run_nodes
 from tests.serve_app.collect.prometheus import standin

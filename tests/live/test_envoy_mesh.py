@@ -19,7 +19,7 @@ from serve_app.collect.prometheus.dialects.envoy import envoy
 from serve_app.collect.prometheus.source import PrometheusSource, QueryOptions
 from serve_app.net.endpoint import Endpoint
 from serve_app.settings import Settings
-from serve_app.sidecar.session import Session
+from serve_app.sidecar.detector import Detector
 from tests.live.alertmanager import Alert, Alertmanager, alertmanager
 from tests.live.mesh import NEEDS, LiveMesh
 from tests.live.programs import missing_programs, own_share
@@ -196,22 +196,22 @@ def lapse(mesh: LiveMesh, count: int, first: int) -> Iterator[MeshSnapshot]:
 
 
 @asynccontextmanager
-async def open_session(folder: Path, manager: Alertmanager) -> AsyncIterator[Session]:
+async def open_detector(folder: Path, manager: Alertmanager) -> AsyncIterator[Detector]:
     """A detector of the shop: it keeps the mesh's state and sends notifications of its incidents."""
     receivers = [{"url": manager.url}]
-    session = Session(NAMESPACE, Settings(store={"path": folder / "state"}, notify={"alertmanagers": receivers}))
+    detector = Detector(NAMESPACE, Settings(store={"path": folder / "state"}, notify={"alertmanagers": receivers}))
     try:
-        await session.begin()
-        yield session
+        await detector.begin()
+        yield detector
     finally:
-        await session.close()
+        await detector.close()
 
 
-async def push_and_alert(session: Session, mesh: LiveMesh, count: int, first: int) -> AsyncIterator[VerdictDocument]:
+async def push_and_alert(detector: Detector, mesh: LiveMesh, count: int, first: int) -> AsyncIterator[VerdictDocument]:
     """Push snapshots when they are due and yield their verdicts. Notifications are sent at the same time."""
     snapshots = lapse(mesh, count, first)
     while (snapshot := await asyncio.to_thread(next, snapshots, None)) is not None:
-        yield VerdictDocument.model_validate_json(await session.push(snapshot))
+        yield VerdictDocument.model_validate_json(await detector.push(snapshot))
 
 
 async def eventually(manager: Alertmanager, severities: list[str]) -> list[Alert]:
@@ -237,8 +237,8 @@ def describe_verdicts(verdicts: Sequence[VerdictDocument]) -> str:
 async def test_a_slow_service_is_one_alert_that_names_it_and_ends_with_it(mesh: LiveMesh, tmp_path: Path) -> None:
     verdicts: list[VerdictDocument] = []
     with alertmanager(tmp_path) as manager:
-        async with open_session(tmp_path, manager) as session:
-            async for verdict in push_and_alert(session, mesh, MOST, 0):
+        async with open_detector(tmp_path, manager) as detector:
+            async for verdict in push_and_alert(detector, mesh, MOST, 0):
                 verdicts.append(verdict)
                 if len(verdicts) >= QUIET and all(v.status == "normal" for v in verdicts[-QUIET:]):
                     break
@@ -249,11 +249,11 @@ async def test_a_slow_service_is_one_alert_that_names_it_and_ends_with_it(mesh: 
             await eventually(manager, [])
             healthy = len(verdicts)
             with apply_trouble(mesh, lambda: mesh.slow(CULPRIT, 0.4)):
-                verdicts += [verdict async for verdict in push_and_alert(session, mesh, SICK, healthy)]
+                verdicts += [verdict async for verdict in push_and_alert(detector, mesh, SICK, healthy)]
                 assert len(verdicts[-1].incidents) == 1, describe_verdicts(verdicts)
                 (last,) = verdicts[-1].incidents
                 (alert,) = await eventually(manager, [last.severity])
-            async for verdict in push_and_alert(session, mesh, HEALED, len(verdicts)):
+            async for verdict in push_and_alert(detector, mesh, HEALED, len(verdicts)):
                 verdicts.append(verdict)
                 if not verdict.incidents:
                     break

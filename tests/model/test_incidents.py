@@ -18,10 +18,10 @@ from model.incidents.tracking import (
     OpenIncident,
     advance_quiet,
     confirm_services,
-    follow,
     groups,
     is_over,
     is_recovering,
+    match_incidents,
 )
 from model.snapshot import PlannedChange
 from model.verdict import NearbyChange, Severity, Suspect
@@ -60,7 +60,7 @@ class Watch:
         """Follow these groups. ``deviates``: services of the open incidents are not back to normal."""
         ordered = sorted(found, key=lambda g: not g.confirmed)
         count = len(found)
-        alive, self.now = follow(
+        alive, self.now = match_incidents(
             self.memory.open,
             ordered,
             self.names,
@@ -364,7 +364,7 @@ def test_a_change_settles_in_the_last_snapshot_in_which_it_is_remembered() -> No
     memory = IncidentMemory().advance_changes([deploy, retire], 3)
     settled = []
     for _ in range(4):
-        settled.append(memory.has_settled_change(NAMES).nonzero()[0].tolist())
+        settled.append(memory.has_expiring_change(NAMES).nonzero()[0].tolist())
         memory = memory.advance_changes([], 3, 10)
     assert settled == [[], [], [0], []]
 
@@ -377,7 +377,7 @@ def test_a_change_that_may_bring_a_new_version_is_remembered_longer() -> None:
     for _ in range(7):
         remembered.append(memory.has_planned_change(NAMES).nonzero()[0].tolist())
         late.append(memory.has_late_change(NAMES).nonzero()[0].tolist())
-        settled.append(memory.has_settled_change(NAMES).nonzero()[0].tolist())
+        settled.append(memory.has_expiring_change(NAMES).nonzero()[0].tolist())
         memory = memory.advance_changes([], 3, 0, 6)
     assert remembered == [[0, 1]] * 3 + [[0]] * 3 + [[]]
     assert late == [[]] * 3 + [[0]] * 3 + [[]]
@@ -398,7 +398,7 @@ def test_a_scaling_after_a_deploy_is_early_again() -> None:
 def test_a_change_settles_after_the_newest_of_its_service() -> None:
     deploy = PlannedChange("deploy", NAMES[0])
     memory = IncidentMemory().advance_changes([deploy], 3).advance_changes([], 3).advance_changes([deploy], 3)
-    settled = [(memory := memory.advance_changes([], 3)).settled for _ in range(3)]
+    settled = [(memory := memory.advance_changes([], 3)).expiring_changes for _ in range(3)]
     assert settled == [frozenset(), {NAMES[0]}, frozenset()]
 
 
@@ -493,7 +493,7 @@ def test_the_argument_is_unchanged() -> None:
         above_level={NAMES[0]: (1, at(0))}, open=(OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)
     )
     confirm_services(memory.above_level, NAMES, np.full(8, 9.0), LEVEL, POLICY, at(1))
-    follow(memory.open, [group(0, 1)], NAMES, [at(1)], [Severity.CRITICAL], [Culprit()], CLEAR)
+    match_incidents(memory.open, [group(0, 1)], NAMES, [at(1)], [Severity.CRITICAL], [Culprit()], CLEAR)
     assert memory.above_level == {NAMES[0]: (1, at(0))}
     assert memory.open == (OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)
 

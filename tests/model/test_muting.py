@@ -17,8 +17,8 @@ from model.incidents.tracking import (
     IncidentMemory,
     OpenIncident,
     confirm_services,
-    follow,
     groups,
+    match_incidents,
     split_muted,
 )
 from model.scoring.evidence import (
@@ -158,7 +158,7 @@ def step(memory: IncidentMemory, inputs: Step, pairs: np.ndarray, now: datetime)
     found, hidden = split_muted(
         groups((scores > LEVEL) | confirmed | affected, confirmed, pairs), confirmed, muted_rows
     )
-    alive, seen = follow(
+    alive, seen = match_incidents(
         memory.open, found, NAMES, [now] * len(found), [Severity.MINOR] * len(found), [Culprit()] * len(found), 4
     )
     for group in seen.values():

@@ -18,9 +18,10 @@ from model.incidents.feedback import Feedback, PastIncident
 from model.incidents.schedule import Burst, Schedule, Work
 from model.incidents.tracking import IncidentMemory, OpenIncident
 from model.snapshot import PlannedChange
+from model.state.few_requests import Counts
 from model.state.load_adapter import Adaptation, Adapter
 from model.state.mesh_state import MeshState
-from model.state.serialization import ARRAYS, LATER_ARRAYS, pack_state, pack_step, unpack_state, unpack_step
+from model.state.serialization import ARRAYS, COUNTS, LATER_ARRAYS, pack_state, pack_step, unpack_state, unpack_step
 from model.state.traffic import PROFILES, ROWS, EntryTraffic
 from model.verdict import LimitForecast, NearbyChange, Reason, Severity, Suspect
 from tests.contract import different
@@ -127,7 +128,7 @@ def test_a_state_of_the_first_version_has_no_feedback_and_no_adapter() -> None:
 @pytest.mark.parametrize("state", [MeshState(), full_state()], ids=["empty", "full"])
 def test_a_state_without_its_tables_is_equal_apart_from_them(state: MeshState) -> None:
     back = unpack_state(pack_state(state), state.window, with_tables=False)
-    tables = (*ARRAYS, *LATER_ARRAYS)
+    tables = (*ARRAYS, *LATER_ARRAYS, "node_counts", "edge_counts")
     assert not different(back, replace(state, **{name: getattr(MeshState(), name) for name in tables}))
 
 
@@ -216,6 +217,17 @@ def test_a_state_without_traffic_and_regular_work_is_read() -> None:
     assert after.traffic.names == ("shop/gateway", "shop/idle"), "it is learned from now on"
 
 
+def test_a_state_without_counted_failures_is_read() -> None:
+    """Version 0.1.0 stored none."""
+    full = full_state()
+    back = unpack_state(stored_with(lambda _: None, *COUNTS))
+    nodes, edges = Counts.none(len(full.node_ids)), Counts.none(full.edge_index.shape[1])
+    assert full.node_counts.usual.any()
+    assert not different(back, replace(full, node_counts=nodes, edge_counts=edges, window=()))
+    _, after = watch([noisy(31, np.random.default_rng(1))], back)
+    assert after.node_counts.usual[2].any(), "they are counted from now on"
+
+
 def test_traffic_from_outside_is_stored_with_its_week() -> None:
     _, state = watch(snapshot(i, interval=300.0) for i in range(20))
     back = unpack_state(pack_state(state))
@@ -226,7 +238,7 @@ def test_traffic_from_outside_is_stored_with_its_week() -> None:
 
 
 def test_what_is_true_of_one_snapshot_only_is_not_stored() -> None:
-    memory = replace(MEMORY, lost=("20260101T000000Z-gone",), settled=frozenset({"shop/cart"}))
+    memory = replace(MEMORY, lost=("20260101T000000Z-gone",), expiring_changes=frozenset({"shop/cart"}))
     assert unpack_state(pack_state(replace(full_state(), memory=memory))).memory == MEMORY
     assert unpack_step(pack_step(memory, None, snapshots=3), MEMORY) == (MEMORY, None)
 

@@ -17,7 +17,7 @@ from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import snapshot_document
-from serve_app.settings import ModelSettings
+from serve_app.settings import ModelSettings, NotifySettings, Settings
 from tests.serve_app.running import Service, assert_same, expected, list_meshes, problem, push, record_simulation
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
@@ -42,7 +42,7 @@ def beside(service: Service, name: str, **changed: dict[str, Any]) -> Iterator[S
     from ray import serve
 
     from serve_app.app import application
-    from serve_app.deployments.local import QUIET
+    from serve_app.runtime.local import QUIET
 
     groups = {group: getattr(service.settings, group).model_copy(update=values) for group, values in changed.items()}
     settings = service.settings.model_copy(update=groups)
@@ -50,6 +50,20 @@ def beside(service: Service, name: str, **changed: dict[str, Any]) -> Iterator[S
     with httpx.Client(base_url=f"{service.url}/{name}", timeout=PATIENCE_SECONDS) as http:
         yield Service(f"{service.url}/{name}", settings, http)
     serve.delete(name)
+
+
+def deployments_of(settings: Settings) -> set[str]:
+    """Return the names of the deployments that an application consists of."""
+    from ray.serve import Application
+
+    from serve_app.app import application
+
+    waiting, names = [application(settings)], set()
+    while waiting:
+        deployment = waiting.pop()._bound_deployment
+        names.add(deployment.name)
+        waiting += [one for one in deployment.init_args if isinstance(one, Application)]
+    return names
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +121,20 @@ def test_scoring_replicas_run_only_where_they_are_used(service: Service, replica
     found = serve.status().applications
     assert {"Scorer", "MetaModel"} & found["tagae"].deployments.keys() == set()
     assert {"Scorer", "MetaModel"} <= found["replicas"].deployments.keys()
+
+
+@pytest.mark.parametrize(
+    "notify",
+    [
+        {"alertmanagers": [{"url": "http://127.0.0.1:9"}]},
+        {"webhooks": [{"url": "http://127.0.0.1:9"}]},
+        {"grafana": {"url": "http://127.0.0.1:9"}},
+    ],
+    ids=lambda notify: next(iter(notify)),
+)
+def test_each_receiver_alone_has_a_notifier(service: Service, notify: dict[str, Any]) -> None:
+    settings = service.settings.model_copy(update={"notify": NotifySettings(**notify)})
+    assert "Notifier" in deployments_of(settings) - deployments_of(service.settings)
 
 
 def test_the_newest_verdict_can_be_read_again(service: Service) -> None:

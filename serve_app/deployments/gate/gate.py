@@ -32,17 +32,12 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.access import Access
-from serve_app.deployments.deadline import mark_time
 from serve_app.deployments.gate import connections
 from serve_app.deployments.gate.admission import Admission, RequestKind, Ticket
 from serve_app.deployments.gate.waiting_room import WaitingRoom
 from serve_app.deployments.http.page_files import PageFiles
 from serve_app.deployments.http.problems import MEDIA_TYPE, problem_response
 from serve_app.deployments.http.traced_requests import TracedRequests
-from serve_app.deployments.instruments import RayInstruments
-from serve_app.deployments.local import handed_settings
-from serve_app.deployments.reporting import start_reporting
-from serve_app.deployments.rpc import RECEIVED, RETRY_AFTER_SECONDS
 from serve_app.deployments.sla.counts import (
     EXTENSION,
     REPORT_SECONDS,
@@ -63,6 +58,11 @@ from serve_app.errors import (
     answer,
 )
 from serve_app.metrics import FAILED_LOGINS, REFUSALS, REQUESTS, SNAPSHOTS_DROPPED, Instruments
+from serve_app.runtime.deadline import mark_time
+from serve_app.runtime.environment import handed_settings
+from serve_app.runtime.instruments import RayInstruments
+from serve_app.runtime.reporting import start_reporting
+from serve_app.runtime.rpc import RECEIVED, RETRY_AFTER_SECONDS
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
 from serve_app.settings.meshes import Priority

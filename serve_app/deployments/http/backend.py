@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 from fastapi import Request
 
 from serve_app.collect.loop import CollectorState
-from serve_app.deployments.deadline import Deadline, seconds_since
-from serve_app.deployments.rpc import RECEIVED, Caller, Handle, P, T, with_session
+from serve_app.deployments.session.queries import MeshQuery
 from serve_app.deployments.sla.levels import SESSION
+from serve_app.runtime.deadline import Deadline, seconds_since
+from serve_app.runtime.rpc import RECEIVED, Caller, Handle, P, T, with_session
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
 
 if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.deployments.collector import Collector
-    from serve_app.deployments.session import MeshSession
+    from serve_app.deployments.session.mesh_session import MeshSession
 
 
 class Backend:
@@ -52,6 +53,10 @@ class Backend:
     async def ask(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a method of a handle within the usual deadline; errors as of :meth:`Caller.ask`."""
         return await Caller(self.deadline()).ask(method, *args, **kwargs)
+
+    async def read(self, query: MeshQuery[T]) -> T:
+        """Ask the session that owns a mesh within the usual deadline; errors as of the query, and as of :meth:`ask`."""
+        return await self.ask(self.session_of(query.mesh).read, query)
 
     async def collector_states(self, seconds: float | None = None) -> list[CollectorState]:
         """The state of each collected mesh. Returns an empty list if no collector runs.

@@ -6,10 +6,10 @@ import time
 from contextlib import suppress
 
 from serve_app.deployments.http.backend import Backend
-from serve_app.deployments.messages import Equipment
-from serve_app.deployments.rpc import Caller
-from serve_app.deployments.single_flight import SingleFlight
+from serve_app.deployments.http.single_flight import SingleFlight
+from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.errors import ServeError
+from serve_app.runtime.rpc import Caller
 
 PROBE_SECONDS = 0.5  # that a probe of liveness waits for the replicas behind the ingress
 READY_SECONDS = 2.0  # for which an answer of the replicas is reused, so that many probes cost little
@@ -24,40 +24,40 @@ class Health:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._equipment: Equipment | None = None  # the newest answer
+        self._newest: ScorerInfo | None = None  # the newest answer
         self._answered_at = -math.inf  # s of the monotonic clock
-        self._shared: SingleFlight[Equipment] = SingleFlight()
+        self._shared: SingleFlight[ScorerInfo] = SingleFlight()
         self._refreshing: asyncio.Task[None] | None = None
 
-    async def last_equipment(self) -> Equipment | None:
+    async def last_scorer_info(self) -> ScorerInfo | None:
         """The newest answer of the scorers, and a fresh one if it comes at once. None if they have never answered."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh())
-        if self._equipment is None:
+        if self._newest is None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._refreshing), PROBE_SECONDS)
-        return self._equipment
+        return self._newest
 
-    async def ready_equipment(self) -> Equipment:
+    async def ready_scorer_info(self) -> ScorerInfo:
         """An answer of the scorers that is at most ``READY_SECONDS`` old.
 
         Raises:
             ServeError: the store, a session, a scorer or the meta-model does not answer.
         """
-        if self._equipment is not None and time.monotonic() - self._answered_at < READY_SECONDS:
-            return self._equipment
+        if self._newest is not None and time.monotonic() - self._answered_at < READY_SECONDS:
+            return self._newest
         return await self._ask()
 
-    async def _ask(self) -> Equipment:
+    async def _ask(self) -> ScorerInfo:
         """Ask the scorers; probes that come at the same time share the call."""
 
-        async def ask() -> Equipment:
+        async def ask() -> ScorerInfo:
             caller = Caller(self._backend.deadline())
             found = await caller.ask(self._backend.sessions.ready, caller.deadline)
-            self._equipment, self._answered_at = found, time.monotonic()
+            self._newest, self._answered_at = found, time.monotonic()
             return found
 
-        return await self._shared.do("equipment", ask)
+        return await self._shared.do("ready", ask)
 
     async def _refresh(self) -> None:
         with suppress(ServeError):  # liveness does not depend on other replicas

@@ -12,15 +12,15 @@ from serve_app.deployments.http.health import Health
 from serve_app.deployments.http.interface import CountRequests, interface
 from serve_app.deployments.http.routes import ROUTERS
 from serve_app.deployments.http.streams import VerdictStreams
-from serve_app.deployments.reporting import start_reporting
-from serve_app.deployments.rpc import Handle, connect
 from serve_app.deployments.scaling import RequestLoad
+from serve_app.runtime.reporting import start_reporting
+from serve_app.runtime.rpc import Handle, connect
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
 
 if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.deployments.collector import Collector
-    from serve_app.deployments.session import MeshSession
+    from serve_app.deployments.session.mesh_session import MeshSession
 
 
 def _load() -> RequestLoad:

@@ -9,7 +9,7 @@ import re
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.observability import spans
-from serve_app.observability.topic import set_topic
+from serve_app.observability.log_context import set_log_context
 from serve_app.settings.base import MESH_NAME
 
 MESH_ROUTE = re.compile(rf"/v1/meshes/(?P<mesh>{MESH_NAME})/(?P<what>snapshots|baseline|otlp/v1/metrics)")
@@ -32,7 +32,7 @@ class TracedRequests:
         """Pass a request on inside its span."""
         found = MESH_ROUTE.fullmatch(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
         if found:
-            with set_topic(found["mesh"]):
+            with set_log_context(found["mesh"]):
                 route = f"/v1/meshes/{{mesh}}/{found['what']}"
                 await self._trace(route, {"mesh": found["mesh"]}, scope, receive, send)
         elif scope["type"] == "http" and scope["path"] == SCORE_ROUTE:

@@ -17,19 +17,19 @@ from model.mesh_weights import Weights
 from model.network.autoencoder import Autoencoder
 from model.scoring.score import PartitionScore, score
 from model.verdict import Verdict
-from serve_app.deployments.deadline import Deadline
-from serve_app.deployments.messages import Equipment
-from serve_app.deployments.rpc import Caller, P, T
+from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.deployments.scoring.scorer import ScoredGroup, Scores, probe, score_groups
 from serve_app.deployments.scoring.stages import Progress
 from serve_app.metrics import INFERENCE, PARTS_SCORED, Instruments
 from serve_app.pipeline import DECIDE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide, run_in_pool, score_whole
+from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.rpc import Caller, P, T
 
 log = logging.getLogger(__name__)
 
 
 class InSession:
-    """A :class:`~serve_app.deployments.scoring.stages.Place`: this process, on its CPU.
+    """A :class:`~serve_app.deployments.scoring.stages.ScoringBackend`: this process, on its CPU.
 
     Snapshots of all meshes wait in one queue, in order of arrival. Each mesh has one snapshot at a time under way, so
     that none takes the turn of another.
@@ -56,27 +56,27 @@ class InSession:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self.pool, score, self._checkpoint.network, self._probe)
 
-    async def equipment(self, caller: Caller) -> Equipment:
+    async def info(self, caller: Caller) -> ScorerInfo:
         device = next(self._checkpoint.network.parameters()).device
-        return Equipment(device.type, backend(), self._checkpoint.digest, "; ".join(self.weights.refused))
+        return ScorerInfo(device.type, backend(), self._checkpoint.digest, "; ".join(self.weights.refused))
 
 
 class SessionRunner:
     """A :class:`~serve_app.pipeline.StageRunner` whose stages run in the thread that runs them all.
 
     Args:
-        place: where it runs.
+        backend: whose threads it uses.
         checkpoint: the weights of the mesh.
         progress: of its snapshot.
     """
 
-    def __init__(self, place: InSession, checkpoint: Checkpoint, progress: Progress) -> None:
-        self._place = place
+    def __init__(self, backend: InSession, checkpoint: Checkpoint, progress: Progress) -> None:
+        self._backend = backend
         self.checkpoint = checkpoint
         self.progress = progress
 
     async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        return await run_in_pool(self._place.pool, stages)
+        return await run_in_pool(self._backend.pool, stages)
 
     async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function in this thread.
@@ -94,17 +94,17 @@ class SessionRunner:
         Raises:
             DeadlineExceeded: no time is left.
         """
-        place = self._place
+        backend = self._backend
         started = time.perf_counter()
         outcomes = await self.run(SCORE, score_parts, self.checkpoint.network, prepared)
         seconds = time.perf_counter() - started
         model = self.checkpoint.digest
-        place.instruments.observe(INFERENCE, seconds, model_version=model)
+        backend.instruments.observe(INFERENCE, seconds, model_version=model)
         groups = [
-            one if isinstance(one, Exception) else ScoredGroup(place.replica, model, one, seconds) for one in outcomes
+            one if isinstance(one, Exception) else ScoredGroup(backend.replica, model, one, seconds) for one in outcomes
         ]
         scores = self.progress.accept_scores(len(outcomes), groups)
-        place.instruments.count(PARTS_SCORED, len(scores), scorer=place.replica)
+        backend.instruments.count(PARTS_SCORED, len(scores), scorer=backend.replica)
         return scores
 
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:

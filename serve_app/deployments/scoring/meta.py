@@ -7,9 +7,9 @@ import torch
 from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.mesh_weights import load_weights
 from model.verdict import Verdict
-from serve_app.deployments.reporting import start_reporting
 from serve_app.observability.spans import span
 from serve_app.pipeline import MetaInput, decide
+from serve_app.runtime.reporting import start_reporting
 from serve_app.settings import Settings
 
 

@@ -14,14 +14,14 @@ from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.mesh_weights import Weights
 from model.scoring.score import PartitionScore
 from model.verdict import Verdict
-from serve_app.deployments.deadline import Deadline
-from serve_app.deployments.messages import Equipment
-from serve_app.deployments.rpc import Caller, Handle, P, T
+from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.deployments.scoring.scorer import Group, ScoredGroup, Scorer, balance, score_groups
 from serve_app.deployments.scoring.stages import Progress
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
 from serve_app.observability.spans import traceparent
 from serve_app.pipeline import DECIDE, PREPARE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide
+from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.rpc import Caller, Handle, P, T
 
 if TYPE_CHECKING:
     from serve_app.deployments.scoring.meta import MetaModel
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """A :class:`~serve_app.deployments.scoring.stages.Place` beside the session.
+    """A :class:`~serve_app.deployments.scoring.stages.ScoringBackend` beside the session.
 
     Attributes:
         weights: of all meshes.
@@ -54,9 +54,9 @@ class Replicas:
     async def check(self) -> None:
         """Serve checks the replicas itself."""
 
-    async def equipment(self, caller: Caller) -> Equipment:
-        equipment, _ = await asyncio.gather(caller.ask(self.scorer.equipment), caller.ask(self.meta.digest))
-        return equipment
+    async def info(self, caller: Caller) -> ScorerInfo:
+        info, _ = await asyncio.gather(caller.ask(self.scorer.info), caller.ask(self.meta.digest))
+        return info
 
 
 class ReplicaRunner:

@@ -20,16 +20,16 @@ from model.mesh_weights import load_weights
 from model.network.autoencoder import Autoencoder
 from model.scoring.score import PartitionScore, PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from serve_app.deployments.deadline import Deadline
-from serve_app.deployments.instruments import RayInstruments
-from serve_app.deployments.messages import Equipment
-from serve_app.deployments.reporting import start_reporting
 from serve_app.deployments.scoring.batching import Load, batch_limits
 from serve_app.deployments.scoring.gpu import measure_memory, prepare_gpu, watch_gpu
+from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.errors import DeadlineExceeded, NoCapacity
 from serve_app.metrics import BATCH_SIZE, BATCH_WAIT, GROUPS_WAITING, INFERENCE, PARTS_SCORED
 from serve_app.observability.spans import clear, span
 from serve_app.pipeline import Mesh, Options, prepare
+from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.instruments import RayInstruments
+from serve_app.runtime.reporting import start_reporting
 from serve_app.settings import ScorerSettings, Settings
 
 LOG = logging.getLogger(__name__)
@@ -116,11 +116,11 @@ class Scorer:
         self._settings = ScorerSettings.model_validate({**self._settings.model_dump(), **user_config})
         self._follow_load()
 
-    async def equipment(self) -> Equipment:
+    async def info(self) -> ScorerInfo:
         """The device, kernels and weights of this replica."""
         kind = self._device.type
         refused = "; ".join(self._weights.refused)
-        return Equipment(kind, backend(kind), self._checkpoint.digest, refused, self._gpu.headroom)
+        return ScorerInfo(kind, backend(kind), self._checkpoint.digest, refused, self._gpu.headroom)
 
     async def score(self, group: Group, deadline: Deadline, mesh: str, trace: str = "") -> ScoredGroup:
         """Score a group of parts of a mesh, in one pass with other groups that wait. ``trace`` is the ``traceparent``

@@ -13,12 +13,12 @@ from model.checkpoint import Checkpoint
 from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.scoring.score import PartitionScore
 from model.verdict import Verdict
-from serve_app.deployments.deadline import Deadline
-from serve_app.deployments.messages import Equipment, SnapshotAnswer
-from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, Caller, P, T
+from serve_app.deployments.scoring.messages import ScorerInfo, SnapshotAnswer
 from serve_app.deployments.scoring.scorer import ScoredGroup
 from serve_app.errors import DeadlineExceeded, ServeError
 from serve_app.pipeline import MetaInput, PreparedSnapshot, stage_span
+from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, P, T
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class SnapshotRunner(Protocol):
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]: ...
 
 
-class Place(Protocol):
+class ScoringBackend(Protocol):
     """Where a session has its snapshots scored."""
 
     def runner(self, mesh: str, deadline: Deadline) -> SnapshotRunner:
@@ -49,7 +49,7 @@ class Place(Protocol):
     async def check(self) -> None:
         """Raise an error if this session can score no longer."""
 
-    async def equipment(self, caller: Caller) -> Equipment:
+    async def info(self, caller: Caller) -> ScorerInfo:
         """What scores there. Raises an error if it does not answer."""
 
 

@@ -14,7 +14,7 @@ from model.verdict import Severity
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.web.graph.layout import Layout
 from serve_app.web.history import instant
-from serve_app.web.moments import Moment
+from serve_app.web.scored_snapshot import ScoredSnapshot
 
 FOLD_FROM = 200  # services, above which namespaces are one node each
 MOST_SERVICES = 5000  # drawn one by one, in namespaces that were asked for
@@ -49,7 +49,9 @@ class MapContent:
     calls: Array
 
 
-def map_document(moment: Moment, layout: Layout, before: Sequence[MeshSnapshot], expand: Collection[str]) -> bytes:
+def map_document(
+    moment: ScoredSnapshot, layout: Layout, before: Sequence[MeshSnapshot], expand: Collection[str]
+) -> bytes:
     """Return JSON of a ``MapDocument``.
 
     Args:
@@ -102,7 +104,7 @@ def map_document(moment: Moment, layout: Layout, before: Sequence[MeshSnapshot],
     )
 
 
-def gone_services(moment: Moment) -> list[str]:
+def gone_services(moment: ScoredSnapshot) -> list[str]:
     """Return the suspected or affected services that are missing from the snapshot."""
     services = {suspect.service for suspect in moment.verdict.suspects} | set(_incidents(moment.verdict))
     return sorted(services - set(moment.snapshot.node_ids))
@@ -120,7 +122,7 @@ def _incidents(verdict: VerdictDocument) -> dict[str, str]:
     return found
 
 
-def _content(moment: Moment, before: Sequence[MeshSnapshot]) -> MapContent:
+def _content(moment: ScoredSnapshot, before: Sequence[MeshSnapshot]) -> MapContent:
     snapshot, gone = moment.snapshot, gone_services(moment)
     names = (*snapshot.node_ids, *gone)
     row = {name: i for i, name in enumerate(names)}

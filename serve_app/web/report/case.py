@@ -9,7 +9,7 @@ from model.verdict import Severity
 from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.errors import UnknownIncident
 from serve_app.web.graph.propagation import Hop, spread
-from serve_app.web.moments import Moment
+from serve_app.web.scored_snapshot import ScoredSnapshot
 
 _SEVERITIES = [severity.value for severity in Severity]
 
@@ -32,8 +32,8 @@ class ReportedIncident:
     """
 
     mesh: str
-    moments: tuple[Moment, ...]
-    worst: Moment
+    moments: tuple[ScoredSnapshot, ...]
+    worst: ScoredSnapshot
     incident: IncidentDocument
     ended: datetime | None
     ended_unseen: bool
@@ -53,7 +53,7 @@ def rank(incident: IncidentDocument) -> tuple[int, float]:
     return _SEVERITIES.index(incident.severity), incident.score
 
 
-def find(mesh: str, moments: Sequence[Moment], incident: str | None = None) -> ReportedIncident:
+def find(mesh: str, moments: Sequence[ScoredSnapshot], incident: str | None = None) -> ReportedIncident:
     """Find an incident by its id; without an id, the worst of those that were open last.
 
     Raises:
@@ -85,7 +85,7 @@ def find(mesh: str, moments: Sequence[Moment], incident: str | None = None) -> R
     )
 
 
-def _last_open(mesh: str, moments: Sequence[Moment]) -> str:
+def _last_open(mesh: str, moments: Sequence[ScoredSnapshot]) -> str:
     for moment in reversed(moments):
         if moment.verdict.incidents:
             return max(moment.verdict.incidents, key=rank).id
@@ -95,7 +95,7 @@ def _last_open(mesh: str, moments: Sequence[Moment]) -> str:
     )
 
 
-def _newest_with_suspect(moments: Sequence[Moment], incident: IncidentDocument) -> MeshSnapshot:
+def _newest_with_suspect(moments: Sequence[ScoredSnapshot], incident: IncidentDocument) -> MeshSnapshot:
     newest = moments[-1].snapshot
     if not incident.suspects:
         return newest

@@ -9,19 +9,19 @@ from model.names import readable
 from serve_app.alerts.links import Links
 from serve_app.api.schemas.actions import KeptFeedbackDocument
 from serve_app.api.schemas.verdict import SuspectDocument
-from serve_app.web.moments import Moment
 from serve_app.web.report import sentences
 from serve_app.web.report.case import ReportedIncident, find
-from serve_app.web.report.course import course, reporting_delay
+from serve_app.web.report.event_log import event_log, reporting_delay
 from serve_app.web.report.links import named_links
 from serve_app.web.report.suspects import arrows, listed_suspects
+from serve_app.web.scored_snapshot import ScoredSnapshot
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|!~&$@])")
 
 
 def markdown_report(
     mesh: str,
-    moments: Sequence[Moment],
+    moments: Sequence[ScoredSnapshot],
     incident: str | None = None,
     *,
     seen_before: str = "",
@@ -49,7 +49,7 @@ def markdown_report(
         _table(("", ""), _summary(case)),
         *([f"{_plain(seen_before)}."] if seen_before else []),
         "## Timeline (UTC)",
-        _table(("time", "what happened"), ((f"{step.at:%Y-%m-%d %H:%M:%S}", step.text) for step in course(case))),
+        _table(("time", "what happened"), ((f"{step.at:%Y-%m-%d %H:%M:%S}", step.text) for step in event_log(case))),
         f"## {sentences.suspects_heading(case)}",
         f"At {case.worst.verdict.observed_at:%H:%M:%S} UTC, when the score was highest.",
         *(_suspect(place, one) for place, one in listed_suspects(case)),

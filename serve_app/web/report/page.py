@@ -7,7 +7,6 @@ from html import escape
 
 from serve_app.alerts.links import Links
 from serve_app.drawing.html import document, key, readable_html
-from serve_app.web.moments import Moment
 from serve_app.web.report import sentences
 from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.graph import SHADES, graph, narrow_graph
@@ -15,11 +14,12 @@ from serve_app.web.report.links import named_links
 from serve_app.web.report.style import STYLE
 from serve_app.web.report.suspects import suspects
 from serve_app.web.report.timeline import PHONE, timeline
+from serve_app.web.scored_snapshot import ScoredSnapshot
 
 
 def report(
     mesh: str,
-    moments: Sequence[Moment],
+    moments: Sequence[ScoredSnapshot],
     incident: str | None = None,
     *,
     seen_before: str = "",

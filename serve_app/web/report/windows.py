@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from serve_app.api.schemas.verdict import IncidentDocument
-from serve_app.web.moments import Moment
 from serve_app.web.report.case import rank
+from serve_app.web.scored_snapshot import ScoredSnapshot
 
 BEFORE, AFTER = 40, 20  # snapshots kept before and after an incident
 LONGEST = 240  # snapshots kept of an incident; of a longer one, every second is dropped, repeatedly
@@ -28,8 +28,8 @@ class IncidentWindow:
     """
 
     incident: IncidentDocument
-    strongest: Moment
-    moments: list[Moment]
+    strongest: ScoredSnapshot
+    moments: list[ScoredSnapshot]
     last: datetime
     passed: int = 0
     after: int = 0
@@ -37,7 +37,7 @@ class IncidentWindow:
 
 
 def worst_window(
-    moments: Iterable[Moment], is_selected: Callable[[IncidentWindow], bool] = lambda _: True
+    moments: Iterable[ScoredSnapshot], is_selected: Callable[[IncidentWindow], bool] = lambda _: True
 ) -> IncidentWindow | None:
     """Return the window of the worst selected incident; None if there is none.
 
@@ -45,7 +45,7 @@ def worst_window(
         moments: all snapshots, oldest first; those outside windows are dropped.
         is_selected: whether an incident that is over can be chosen.
     """
-    recent: deque[Moment] = deque(maxlen=BEFORE)
+    recent: deque[ScoredSnapshot] = deque(maxlen=BEFORE)
     passing: dict[str, IncidentWindow] = {}
     worst: IncidentWindow | None = None
     for moment in moments:
@@ -63,7 +63,7 @@ def worst_window(
     return worst
 
 
-def _add(window: IncidentWindow, moment: Moment, incident: IncidentDocument | None) -> None:
+def _add(window: IncidentWindow, moment: ScoredSnapshot, incident: IncidentDocument | None) -> None:
     """Add a snapshot; ``incident`` is None if the incident is not open in it."""
     window.passed += 1
     window.after = 0 if incident else window.after + 1

@@ -4,10 +4,9 @@ import * as feed from "./feed.js";
 import { feedbackView } from "./feedback.js";
 import { address } from "./link.js";
 import { BAD, QUIET } from "./severity.js";
+import { likelySuspects } from "./suspects.js";
 import { clock, clockOrDay, ends, figures, incidentTitle, isOfScope, kind, lasted, metricName, metricValue, plural, short, span } from "./words.js";
 
-const SUSPECTS = 5; // in the list
-const LIKELY = 0.02; // score of a suspect, below which only the first one is listed
 const CHARTED = 2; // suspects with charts
 const CHARTS = 2; // of each of them
 const MOST_DRAWN = 40; // services in the graph
@@ -105,7 +104,7 @@ function whole(mesh, { incident, graph, series }, feedback) {
     el("h4", {}, "Around it, at its highest score"),
     picture(incident, graph),
     el("h4", {}, "Suspects"),
-    el("ol", { class: "archived" }, ...incident.suspects.filter((one, i) => i === 0 || one.score >= LIKELY).slice(0, SUSPECTS).map((one) => suspect(one, incident, series, feedback))),
+    el("ol", { class: "archived" }, ...likelySuspects(incident).map((one) => suspect(one, incident, series, feedback))),
     el("p", { class: "affected" }, `Affected: ${incident.affected.join(", ") || "none"}`),
     el(
       "div",

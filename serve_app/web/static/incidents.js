@@ -4,10 +4,9 @@ import { seenBefore } from "./archived.js";
 import * as feed from "./feed.js";
 import { feedbackView } from "./feedback.js";
 import { alerts, isUnseen, notices } from "./severity.js";
+import { likelySuspects } from "./suspects.js";
 import { capitalized, clock, clockOrDay, ends, incidentTitle, isOfScope, metricName, metricValue, plural, recovery, span, subject } from "./words.js";
 
-const SUSPECTS = 5,
-  LIKELY = 0.02; // at most per incident; below this score only the first suspect is shown
 const UNKNOWN = {
   muted: "No alerts.",
   learning: "Still learning this mesh.",
@@ -112,10 +111,7 @@ export function incidentsView(on) {
       earlier.found.get(incident.id)?.seen_before ? seenBefore(earlier.found.get(incident.id).seen_before) : null,
       ...incident.changes.slice(0, 3).map((one) => el("p", { class: "why planned" }, `▲ ${one.text}`)),
       ...incident.events.slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
-      ...incident.suspects
-        .slice(0, SUSPECTS)
-        .filter((one, i) => i === 0 || one.score >= LIKELY)
-        .map((one, i) => suspect(one, i, incident, number)),
+      ...likelySuspects(incident).map((one, i) => suspect(one, i, incident, number)),
       actions(incident),
       el("p", { class: "affected" }, `Affected: ${firstNames(incident.affected)}`),
     );

@@ -17,8 +17,8 @@ from model.incidents.kind import incident_kind
 from model.snapshot import PlannedChange
 from model.verdict import Incident, LimitForecast, NearbyChange, Reason, Severity, Status, Suspect, Verdict
 from serve_app.alerts.alertmanager import PostTiming
+from serve_app.alerts.delivery import AlertDelivery, Receivers
 from serve_app.alerts.links import Links
-from serve_app.alerts.notifier import AlertDelivery, Receivers
 from serve_app.alerts.storage import FileStorage
 from serve_app.alerts.webhook import WebhookReceiver
 from serve_app.exporter import PrometheusInstruments

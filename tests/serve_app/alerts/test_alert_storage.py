@@ -12,7 +12,7 @@ import pytest
 from model.verdict import Verdict
 from serve_app.alerts import saved_state
 from serve_app.alerts.alert import AlertState
-from serve_app.alerts.notifier import AlertDelivery
+from serve_app.alerts.delivery import AlertDelivery
 from serve_app.alerts.owner import Owner
 from serve_app.alerts.storage import AlertStorage, FileStorage
 from serve_app.errors import StoreConflict, StoreGone

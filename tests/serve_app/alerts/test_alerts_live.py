@@ -16,7 +16,7 @@ import pytest
 from model.verdict import Incident, Verdict
 from serve_app.alerts.alert import Alert
 from serve_app.alerts.alertmanager import find_problem
-from serve_app.alerts.notifier import Receivers, utc_now
+from serve_app.alerts.delivery import Receivers, utc_now
 from serve_app.alerts.payloads import encode_alerts
 from serve_app.net.endpoint import Endpoint
 from serve_app.net.http import HttpSender

@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from serve_app.alerts.alert import MeshAlerts
+from serve_app.alerts.delivery import receivers as configured
 from serve_app.alerts.grafana import KIND, annotation, incident_tag
-from serve_app.alerts.notifier import receivers as configured
 from serve_app.alerts.transitions import transition
 from serve_app.settings import Settings
 from tests.http_server import serve_in_thread

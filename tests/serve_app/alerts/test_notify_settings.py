@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from serve_app.alerts.notifier import receivers
+from serve_app.alerts.delivery import receivers
 from serve_app.cli import app
 from serve_app.errors import BadSettings
 from serve_app.settings import load, sources

@@ -18,8 +18,8 @@ from serve_app.api.codec import pack_snapshot, unpack_snapshot
 from serve_app.collect.loop import MeshCollector, PollSchedule
 from serve_app.collect.ownership import Ownership
 from serve_app.collect.prometheus.source import Poll
+from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.pipeline import LocalRunner, Options, replayer
-from serve_app.session import MeshSteps, NextSnapshot
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.opening import open_store

@@ -7,10 +7,10 @@ import pytest
 
 from tests.timing import PATIENCE_SECONDS
 
-WITHOUT = ("gate", "http.ingress", "collector", "notifier", "trainer")
+WITHOUT = ("gate", "http.ingress", "collector", "notifier", "trainer", "session.queries")
 
 
-@pytest.mark.parametrize("deployment", [*WITHOUT, "session"])
+@pytest.mark.parametrize("deployment", [*WITHOUT, "session.mesh_session"])
 def test_only_processes_that_score_import_torch(deployment: str) -> None:
     code = f"import sys, serve_app.deployments.{deployment}; print('torch' in sys.modules)"
     done = subprocess.run(

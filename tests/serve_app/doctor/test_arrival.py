@@ -15,7 +15,7 @@ from serve_app.collect.prometheus.pods import PodCoverage
 from serve_app.collect.prometheus.remarks import PollTiming, remark
 from serve_app.collect.prometheus.survey import Survey
 from serve_app.doctor.arrival import arrival_findings
-from serve_app.doctor.installation import Finding
+from serve_app.doctor.finding import Finding
 from serve_app.settings import load
 
 AT = datetime(2026, 7, 1, tzinfo=UTC)

@@ -1,6 +1,7 @@
 """The sidecar as a process: requests over its port and its socket, stop, kill, restart."""
 
 import json
+import queue
 import re
 import signal
 import stat
@@ -447,3 +448,25 @@ def test_a_fault_is_an_alert(tmp_path: Path) -> None:
             assert sidecar.process.wait(SECONDS) == 0
     assert alert["labels"]["incident"] in {one.id for one in verdict.incidents}
     assert (tmp_path / "state" / "notify" / "notifications.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "path"),
+    [("[[notify.webhooks]]", "/"), ("[notify.grafana]", "/api/annotations")],
+    ids=["webhook", "grafana"],
+)
+def test_each_receiver_alone_hears_of_a_fault(tmp_path: Path, setting: str, path: str) -> None:
+    posted: queue.Queue[str] = queue.Queue()
+
+    def receive(request: Request) -> None:
+        if request.command == "POST":
+            posted.put(request.path)
+        request.send(200, b"[]" if request.command == "GET" else b'{"id": 1}')
+
+    with standin.start_server(receive) as server:
+        config = tmp_path / "tagae.toml"
+        config.write_text(f'store.path = "{tmp_path / "state"}"\n{setting}\nurl = "{standin.url_of(server)}"')
+        with start_sidecar("--mesh", "shop", "--config", str(config)) as sidecar, open_client(sidecar.address) as ask:
+            for snapshot in record_simulation(SPEC, 45, fault_from=25):
+                push(ask, snapshot)
+            assert posted.get(timeout=SECONDS) == path

@@ -16,7 +16,7 @@ from serve_app.settings import StoreSettings
 from serve_app.stores.base import IncidentFilter, StateStore
 from serve_app.stores.incident_rows import incident_row
 from serve_app.stores.opening import open_store
-from serve_app.stores.sqlite import FILE_NAME
+from serve_app.stores.sqlite_file import FILE_NAME
 from tests.serve_app.stores.store_cases import LIMIT, START, append, at, found, incident
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_app.stores.sqlite import FILE_NAME, LocalStore
+from serve_app.stores.sqlite import LocalStore
+from serve_app.stores.sqlite_file import FILE_NAME
 from tests.serve_app.stores.store_cases import LIMIT, append, found, incident
 
 

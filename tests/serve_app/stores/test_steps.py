@@ -30,8 +30,8 @@ from serve_app.api.codec import pack_snapshot
 from serve_app.api.schemas.actions import MuteDocument
 from serve_app.errors import DeadlineExceeded
 from serve_app.exporter import PrometheusInstruments
+from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.pipeline import LocalRunner, options, prepare, replayer, run_now
-from serve_app.session import MeshSteps, NextSnapshot
 from serve_app.settings import ModelSettings, Settings, StoreSettings
 from serve_app.stores.base import StateStore, StoredState
 from serve_app.stores.cache import CachedMesh, MeshCache

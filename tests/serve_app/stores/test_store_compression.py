@@ -13,7 +13,8 @@ from serve_app.settings import StoreSettings
 from serve_app.stores import seal
 from serve_app.stores.compression import MARK, compress, decompress
 from serve_app.stores.opening import open_store
-from serve_app.stores.sqlite import FILE_NAME, LocalStore
+from serve_app.stores.sqlite import LocalStore
+from serve_app.stores.sqlite_file import FILE_NAME
 from tests.serve_app.stores.store_cases import append, snapshots, states
 
 BIG = b"a snapshot of many services " * 1000

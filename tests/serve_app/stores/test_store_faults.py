@@ -16,7 +16,8 @@ import pytest
 
 from serve_app.errors import CorruptState, StoreFull
 from serve_app.stores.base import StoredMesh, StoredState
-from serve_app.stores.sqlite import FILE_NAME, LocalStore
+from serve_app.stores.sqlite import LocalStore
+from serve_app.stores.sqlite_file import FILE_NAME
 from tests.serve_app.stores.store_cases import append, at, is_step, random_bytes, snapshots, states
 
 
@@ -240,7 +241,7 @@ def test_a_full_disk_changes_nothing_and_is_still_read(tmp_path: Path) -> None:
 
 def test_the_full_error_of_sqlite_becomes_store_full(store: LocalStore) -> None:
     append(store, 1)
-    store._connection.execute("PRAGMA max_page_count = 20")
+    store._file.connection.execute("PRAGMA max_page_count = 20")
     with pytest.raises(StoreFull, match="nothing was changed"):
         append(store, 2, snapshot=random_bytes(2, 10**6))
     loaded = store.load("prod")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from serve_app.errors import Overloaded
-from serve_app.stores.sqlite import FILE_NAME, LocalStore
+from serve_app.stores.sqlite import LocalStore
+from serve_app.stores.sqlite_file import FILE_NAME
 from tests.serve_app.stores.store_cases import append, random_bytes, states
 
 

@@ -12,6 +12,7 @@ from serve_app.errors import StoreFull
 from serve_app.stores.base import MeshLimit
 from serve_app.stores.reserve import FILE_NAME, RESERVE_BYTES
 from serve_app.stores.sqlite import LocalStore
+from serve_app.stores.sqlite_space import pages
 from tests.serve_app.stores.store_cases import append, mount_disk
 
 DISK_BYTES = 12 * 2**20
@@ -117,7 +118,7 @@ def test_many_small_meshes_are_deleted_one_by_one_on_a_full_disk(disk: Path) -> 
 def test_a_mesh_is_deleted_when_sqlite_may_take_no_more_pages(tmp_path: Path) -> None:
     with closing(LocalStore(tmp_path)) as store:
         append(store, 1, mesh="other")
-        store._connection.execute("PRAGMA max_page_count = 60")
+        store._file.connection.execute("PRAGMA max_page_count = 60")
         assert fill(store, "large") > 3
         assert store.delete("large")
         append(store, 2, mesh="other", snapshot=os.urandom(300_000))
@@ -128,10 +129,10 @@ def test_the_file_shrinks_only_if_space_is_needed(tmp_path: Path) -> None:
     with closing(LocalStore(tmp_path)) as store:
         append(store, 1, mesh="large", snapshot=os.urandom(10**6))
         append(store, 1, mesh="other")
-        before = store._pages("page_count")
+        before = pages(store._file.connection, "page_count")
         assert store.delete("large")
-        assert store._pages("page_count") == before
-        assert store._pages("freelist_count") > 60
+        assert pages(store._file.connection, "page_count") == before
+        assert pages(store._file.connection, "freelist_count") > 60
 
 
 def test_a_deletion_also_deletes_data_that_was_set_aside(tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_a_deletion_also_deletes_data_that_was_set_aside(tmp_path: Path) -> None
         append(store, 1)
         assert store.delete("prod")
         for table in ("meshes", "snapshots", "meshes_aside", "snapshots_aside"):
-            assert store._connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+            assert store._file.connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
 
 
 def test_a_refused_snapshot_evicts_nothing(tmp_path: Path) -> None:
@@ -150,8 +151,8 @@ def test_a_refused_snapshot_evicts_nothing(tmp_path: Path) -> None:
     with closing(LocalStore(tmp_path, limit=MeshLimit(1, 1e-6), on_evicted=evicted.append)) as store:
         append(store, 1, mesh="a")
         with closing(LocalStore(tmp_path)) as other:
-            other._connection.execute("PRAGMA max_page_count = 1")
-        store._connection.execute("PRAGMA max_page_count = 20")
+            other._file.connection.execute("PRAGMA max_page_count = 1")
+        store._file.connection.execute("PRAGMA max_page_count = 20")
         with pytest.raises(StoreFull):
             append(store, 1, mesh="b", snapshot=os.urandom(10**6))
         assert (evicted, [one.mesh for one in store.meshes()]) == ([], ["a"])

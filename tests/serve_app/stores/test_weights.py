@@ -19,16 +19,17 @@ from model.mesh_weights import Weights, load_weights
 from model.network.autoencoder import Autoencoder
 from model.scoring.score import score
 from serve_app.api.codec import pack_snapshot
-from serve_app.deployments.deadline import Deadline
-from serve_app.deployments.news import News
-from serve_app.deployments.queries import Queries
 from serve_app.deployments.scoring import scorer
 from serve_app.deployments.scoring.in_session import InSession
 from serve_app.deployments.scoring.scorer import Group, ScoredGroup, Scores, probe, score_groups
+from serve_app.deployments.session.queries import ModelQuery
+from serve_app.deployments.session.reader import Reader
+from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import DeadlineExceeded
 from serve_app.exporter import PrometheusInstruments
+from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.pipeline import LocalRunner, Options, options, replayer, run_now
-from serve_app.session import MeshSteps, NextSnapshot
+from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.opening import open_store
@@ -160,6 +161,7 @@ def test_the_model_route_names_the_weights_of_meshes(other_weights: Path, place:
     weights = load_chosen(settings_of(own=other_weights))
     with closing(open_store(place)) as store:
         meshes = MeshRepository(store, MeshCache(0), replayer(weights, Settings()))
-        document = msgspec.json.decode(asyncio.run(Queries(meshes, weights, Options(), News()).model()))
+        reader = Reader(meshes, weights, Options(), VerdictSignal())
+        document = msgspec.json.decode(asyncio.run(ModelQuery().answer(reader)))
     assert document["digest"] == weights.default.digest
     assert document["meshes"] == {"own": load(other_weights).digest}

@@ -25,11 +25,12 @@ from serve_app.actions.feedback import add_feedback
 from serve_app.api.schemas.actions import AcceptanceDocument, FeedbackDocument
 from serve_app.api.schemas.incidents import IncidentDetailDocument, IncidentsDocument
 from serve_app.api.schemas.views import GraphDocument
-from serve_app.deployments.news import News
-from serve_app.deployments.queries import Queries
+from serve_app.deployments.session.queries import ReportQuery
+from serve_app.deployments.session.reader import Reader
+from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import InvalidDocument, InvalidParameter, UnknownIncident, UnknownMesh
+from serve_app.mesh_steps import MeshSteps
 from serve_app.pipeline import Options
-from serve_app.session import MeshSteps
 from serve_app.stores.archive import BEFORE, MOST_MOMENTS, KeptSnapshot, archive, match, unpack_document
 from serve_app.stores.base import IncidentFilter
 from serve_app.web.history import instant
@@ -83,8 +84,8 @@ def detail(watched_mesh: Watched, incident: str) -> IncidentDetailDocument:
 
 def report(watched_mesh: Watched, incident: str) -> str:
     """The report without the time at which it was made."""
-    queries = Queries(watched_mesh.meshes, Weights(load()), Options(), News())
-    return re.sub(r"<dt>made</dt><dd>[^<]*", "", asyncio.run(queries.report(MESH, incident)))
+    reader = Reader(watched_mesh.meshes, Weights(load()), Options(), VerdictSignal())
+    return re.sub(r"<dt>made</dt><dd>[^<]*", "", asyncio.run(ReportQuery(MESH, incident).answer(reader)))
 
 
 def everything(watched_mesh: Watched, incident: str) -> tuple[object, ...]:

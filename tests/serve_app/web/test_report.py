@@ -21,15 +21,15 @@ from serve_app.cli.reading import score_snapshots
 from serve_app.errors import UnknownIncident
 from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import Settings
-from serve_app.web.moments import Moment
 from serve_app.web.report import markdown_report, report, windows
 from serve_app.web.report.case import ReportedIncident, find
-from serve_app.web.report.course import course
+from serve_app.web.report.event_log import event_log
 from serve_app.web.report.incident_graph import MOST_NEIGHBOURS, build_graph
 from serve_app.web.report.sentences import duration, end_text, span, suspects_heading
 from serve_app.web.report.series import metric_series
 from serve_app.web.report.suspects import suspects
 from serve_app.web.report.windows import worst_window
+from serve_app.web.scored_snapshot import ScoredSnapshot
 
 VOID = {"meta"}
 MADE = datetime(2026, 3, 2, tzinfo=UTC)
@@ -54,12 +54,12 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def moments(recording: Path) -> list[Moment]:
+def moments(recording: Path) -> list[ScoredSnapshot]:
     return list(score_snapshots(Settings(), "", [], RecordingReader(recording)))
 
 
 @pytest.fixture(scope="module")
-def vanished_recording(tmp_path_factory: pytest.TempPathFactory) -> list[Moment]:
+def vanished_recording(tmp_path_factory: pytest.TempPathFactory) -> list[ScoredSnapshot]:
     folder = record_fault(tmp_path_factory.mktemp("vanished"), "disappearance")
     return list(score_snapshots(Settings(), "", [], RecordingReader(folder)))
 
@@ -109,7 +109,7 @@ def read(page: str) -> str:
     return " ".join(checked.text)
 
 
-def test_a_report_has_cause_start_and_source(moments: list[Moment]) -> None:
+def test_a_report_has_cause_start_and_source(moments: list[ScoredSnapshot]) -> None:
     text = read(report("shop", moments, made_at=MADE))
     case = find("shop", moments)
     assert case.first
@@ -148,7 +148,7 @@ def feedback_on(case: ReportedIncident, note: str) -> KeptFeedbackDocument:
     )
 
 
-def test_markdown_has_all_sections_of_a_post_mortem(moments: list[Moment]) -> None:
+def test_markdown_has_all_sections_of_a_post_mortem(moments: list[ScoredSnapshot]) -> None:
     case = find("shop", moments)
     note = "fixed by *us* <b>now</b>"
     text = markdown_report(
@@ -185,9 +185,9 @@ def test_markdown_has_all_sections_of_a_post_mortem(moments: list[Moment]) -> No
     assert "## Links" not in without
 
 
-def test_the_timeline_of_an_incident_is_in_order_and_has_its_changes(moments: list[Moment]) -> None:
+def test_the_timeline_of_an_incident_is_in_order_and_has_its_changes(moments: list[ScoredSnapshot]) -> None:
     case = find("shop", moments)
-    steps = course(case)
+    steps = event_log(case)
     assert [step.at for step in steps] == sorted(step.at for step in steps)
     texts = [step.text for step in steps]
     assert "The deviation begins." in texts
@@ -197,15 +197,15 @@ def test_the_timeline_of_an_incident_is_in_order_and_has_its_changes(moments: li
     assert sum("severity rises" in text for text in texts) == len(set(severities)) - 1
     quiet = replace(moments[-1], verdict=moments[-1].verdict.model_copy(update={"incidents": []}))
     ended = find("shop", [m for m in moments if m.verdict.observed_at <= case.last] + [quiet], case.incident.id)
-    assert course(ended)[-1].text == "The incident is over."
+    assert event_log(ended)[-1].text == "The incident is over."
     lost = replace(quiet, verdict=quiet.verdict.model_copy(update={"lost": [case.incident.id]}))
     unseen = find("shop", [m for m in moments if m.verdict.observed_at <= case.last] + [lost], case.incident.id)
-    assert course(unseen)[-1].text == "Nothing was seen of it for too long. The incident ended, unknown how."
+    assert event_log(unseen)[-1].text == "Nothing was seen of it for too long. The incident ended, unknown how."
     assert end_text(unseen) == f"ended, unknown how; last seen at {case.last:%H:%M:%S}"
     assert duration(unseen) == f"at least {span(case.last - case.incident.since)}"
 
 
-def test_names_in_markdown_are_text(moments: list[Moment]) -> None:
+def test_names_in_markdown_are_text(moments: list[ScoredSnapshot]) -> None:
     case = find("shop", moments)
     evil = "[x](javascript:alert(1)) <script>alert(1)</script> | `y` ![z](https://host/)\n# Head"
     incident = case.incident.model_copy(update={"headline": evil, "affected": [evil]})
@@ -218,7 +218,7 @@ def test_names_in_markdown_are_text(moments: list[Moment]) -> None:
     assert "&lt;script&gt;" in html
 
 
-def test_suspects_are_from_the_worst_moment_and_the_end_is_known(moments: list[Moment]) -> None:
+def test_suspects_are_from_the_worst_moment_and_the_end_is_known(moments: list[ScoredSnapshot]) -> None:
     case = find("shop", moments)
     scores = [i.score for m in moments for i in m.verdict.incidents if i.id == case.incident.id]
     assert case.incident.score == max(scores)
@@ -229,7 +229,7 @@ def test_suspects_are_from_the_worst_moment_and_the_end_is_known(moments: list[M
     unseen = newest.model_copy(update={"kind": "telemetry_missing"})
     silent = [*cut[:-1], replace(cut[-1], verdict=cut[-1].verdict.model_copy(update={"incidents": [unseen]}))]
     assert "state unknown in the last snapshot, without telemetry" in read(report("shop", silent, made_at=MADE))
-    steps = [step.text for step in course(find("shop", silent))]
+    steps = [step.text for step in event_log(find("shop", silent))]
     assert steps[-1] == "The first suspect sends no telemetry any more, so its state is unknown."
     deviating = [m for m in cut if m.verdict.observed_at <= case.worst.verdict.observed_at]
     assert "still open" in read(report("shop", deviating, made_at=MADE))
@@ -237,7 +237,7 @@ def test_suspects_are_from_the_worst_moment_and_the_end_is_known(moments: list[M
     assert find("shop", [*cut, quiet]).ended == quiet.verdict.observed_at
 
 
-def test_a_notice_is_called_a_notice(moments: list[Moment]) -> None:
+def test_a_notice_is_called_a_notice(moments: list[ScoredSnapshot]) -> None:
     case = find("shop", moments)
     notice = case.incident.model_copy(update={"severity": "notice"})
     document = case.worst.verdict.model_copy(update={"incidents": [notice]})
@@ -246,7 +246,7 @@ def test_a_notice_is_called_a_notice(moments: list[Moment]) -> None:
     assert "notice in mesh shop" in " ".join(read(page).split())
 
 
-def test_names_are_text_and_never_markup(moments: list[Moment]) -> None:
+def test_names_are_text_and_never_markup(moments: list[ScoredSnapshot]) -> None:
     verdict = moments[-1].verdict
     case = find("shop", moments)
     evil = "<script>alert(1)</script>"
@@ -254,12 +254,12 @@ def test_names_are_text_and_never_markup(moments: list[Moment]) -> None:
     incident = case.incident.model_copy(update={"id": evil}).model_dump() | {"changes": [change]}
     changed_verdict = type(verdict).model_validate(verdict.model_dump() | {"incidents": [incident]})
     elsewhere = replace(moments[-1].snapshot, changes=(PlannedChange(evil, f"shop/{evil}", evil),))
-    page = report(evil, [*moments[:-1], Moment(elsewhere, moments[-1].deviations, changed_verdict)], evil)
+    page = report(evil, [*moments[:-1], ScoredSnapshot(elsewhere, moments[-1].deviations, changed_verdict)], evil)
     assert "&lt;script&gt;" in page
     read(page)
 
 
-def test_a_vanished_service_is_drawn_dashed_with_its_callers(vanished_recording: list[Moment]) -> None:
+def test_a_vanished_service_is_drawn_dashed_with_its_callers(vanished_recording: list[ScoredSnapshot]) -> None:
     case = find("shop", vanished_recording)
     shown = build_graph(case)
     assert case.first not in case.worst.snapshot.node_ids
@@ -270,7 +270,7 @@ def test_a_vanished_service_is_drawn_dashed_with_its_callers(vanished_recording:
     assert "disappeared: no requests" in read(page)
 
 
-def test_the_graph_shows_the_incident_and_not_the_whole_mesh(moments: list[Moment]) -> None:
+def test_the_graph_shows_the_incident_and_not_the_whole_mesh(moments: list[ScoredSnapshot]) -> None:
     case = find("shop", moments)
     shown = build_graph(case)
     names = shown.layout.names
@@ -283,12 +283,12 @@ def test_the_graph_shows_the_incident_and_not_the_whole_mesh(moments: list[Momen
     assert set(shown.edge_index.ravel().tolist()) | set(range(shown.num_involved)) == set(range(len(names)))
 
 
-def _is_onset(since: datetime, moment: Moment) -> bool:
+def _is_onset(since: datetime, moment: ScoredSnapshot) -> bool:
     """Return whether an incident has its suspects and their reasons from this moment."""
     return since <= moment.verdict.observed_at <= since + timedelta(seconds=ONSET_SECONDS)
 
 
-def test_charts_show_the_metric_of_the_reason(moments: list[Moment]) -> None:
+def test_charts_show_the_metric_of_the_reason(moments: list[ScoredSnapshot]) -> None:
     case = find("shop", moments)
     reasons = [(s.service, r) for s in case.incident.suspects for r in s.reasons if r.observed is not None]
     assert reasons
@@ -300,7 +300,7 @@ def test_charts_show_the_metric_of_the_reason(moments: list[Moment]) -> None:
         assert np.isclose(shown, reason.observed, rtol=0.01, atol=1e-4).any(), reason.text
 
 
-def test_the_numbers_of_a_whole_scope_have_no_chart(moments: list[Moment]) -> None:
+def test_the_numbers_of_a_whole_scope_have_no_chart(moments: list[ScoredSnapshot]) -> None:
     """No service has a metric that shows the requests to the whole mesh."""
     case = find("shop", moments)
     first, *others = case.incident.suspects
@@ -315,7 +315,7 @@ def test_the_numbers_of_a_whole_scope_have_no_chart(moments: list[Moment]) -> No
     assert not entry.is_of_scope(first.service)
 
 
-def test_charts_show_the_signal_of_the_reason(moments: list[Moment]) -> None:
+def test_charts_show_the_signal_of_the_reason(moments: list[ScoredSnapshot]) -> None:
     service = moments[0].snapshot.node_ids[0]
     lag, kill = Signal(SignalKind.QUEUE_DEPTH, service, 5200.0), Signal(SignalKind.OOM_KILLS, service, 1.0)
     snapshots = [replace(moments[i].snapshot, signals=signals) for i, signals in enumerate([(), (lag, kill)])]
@@ -327,7 +327,7 @@ def test_charts_show_the_signal_of_the_reason(moments: list[Moment]) -> None:
     np.testing.assert_array_equal(found, [[np.nan, 5200.0], [0.0, 1.0]])
 
 
-def test_a_mesh_without_an_incident_is_an_error_with_a_reason(moments: list[Moment]) -> None:
+def test_a_mesh_without_an_incident_is_an_error_with_a_reason(moments: list[ScoredSnapshot]) -> None:
     quiet = [moment for moment in moments if not moment.verdict.incidents]
     with pytest.raises(UnknownIncident, match="came none"):
         report("shop", quiet)
@@ -336,7 +336,7 @@ def test_a_mesh_without_an_incident_is_an_error_with_a_reason(moments: list[Mome
 
 
 def test_windows_are_short_and_include_the_strongest_moment(
-    moments: list[Moment], monkeypatch: pytest.MonkeyPatch
+    moments: list[ScoredSnapshot], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(windows, "BEFORE", 7)
     monkeypatch.setattr(windows, "AFTER", 3)
@@ -353,7 +353,7 @@ def test_windows_are_short_and_include_the_strongest_moment(
     assert worst_window(iter(moments), lambda _: False) is None
 
 
-def test_the_command_writes_the_page(recording: Path, moments: list[Moment], tmp_path: Path) -> None:
+def test_the_command_writes_the_page(recording: Path, moments: list[ScoredSnapshot], tmp_path: Path) -> None:
     case = find("shop", moments)
     result = tagae("report", recording, "--warmup", recording, "-o", tmp_path / "new" / "page.html")
     assert result.exit_code == 0, result.stderr
@@ -365,7 +365,7 @@ def test_the_command_writes_the_page(recording: Path, moments: list[Moment], tmp
 
 
 def test_the_command_writes_markdown(
-    recording: Path, moments: list[Moment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recording: Path, moments: list[ScoredSnapshot], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     result = tagae("report", recording, "--format", "markdown")
@@ -377,7 +377,7 @@ def test_the_command_writes_markdown(
     assert tagae("report", recording, "--format", "pdf").exit_code == 2
 
 
-def test_without_an_incident_the_command_reports_the_snapshots(recording: Path, moments: list[Moment]) -> None:
+def test_without_an_incident_the_command_reports_the_snapshots(recording: Path, moments: list[ScoredSnapshot]) -> None:
     result = tagae("report", recording, "--incident", "absent")
     assert result.exit_code == 1
     assert "with the id absent" in result.stderr

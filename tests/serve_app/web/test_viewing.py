@@ -23,9 +23,10 @@ from serve_app.api.codec import unpack_snapshot
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import GraphDocument
 from serve_app.api.views import Deviations
-from serve_app.deployments import queries as session_queries
-from serve_app.deployments.news import News
-from serve_app.deployments.queries import Queries
+from serve_app.deployments.session import reader as session_reader
+from serve_app.deployments.session.queries import GraphQuery, MapQuery, NeighbourhoodQuery, NewVerdictsQuery
+from serve_app.deployments.session.reader import Reader
+from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import InvalidParameter, UnknownInstant, UnknownMesh
 from serve_app.pipeline import Options
 from serve_app.web import queries as viewing
@@ -33,7 +34,7 @@ from serve_app.web.assets import GZIP
 from serve_app.web.documents import MapDocument
 from serve_app.web.graph.map import map_document
 from serve_app.web.history import instant
-from serve_app.web.moments import Moment
+from serve_app.web.scored_snapshot import ScoredSnapshot
 from tests.serve_app.web.watching import SECONDS, Watched
 
 SPEC = MeshSpec(services=40, seed=3, latent=0.1)
@@ -156,17 +157,17 @@ def test_a_vanished_service_is_drawn_at_its_last_position(watched_mesh: Watched)
 
 def test_ten_pages_cost_as_much_as_one(watched_mesh: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     watched_mesh.see(MESH, recording(12))
-    made: list[Moment] = []
+    made: list[ScoredSnapshot] = []
 
-    def counted(moment: Moment, *arguments: Any) -> bytes:
+    def counted(moment: ScoredSnapshot, *arguments: Any) -> bytes:
         made.append(moment)
         return map_document(moment, *arguments)
 
     monkeypatch.setattr(viewing, "map_document", counted)
-    queries = Queries(watched_mesh.meshes, Weights(load()), Options(), News())
+    reader = Reader(watched_mesh.meshes, Weights(load()), Options(), VerdictSignal())
 
     async def ten() -> list[bytes]:
-        return await asyncio.gather(*(queries.map(MESH, None, ()) for _ in range(10)))
+        return await asyncio.gather(*(MapQuery(MESH, None, ()).answer(reader) for _ in range(10)))
 
     maps = asyncio.run(ten())
     assert len(made) == 1
@@ -181,24 +182,23 @@ def test_of_a_large_mesh_only_the_surroundings_of_a_service_are_returned(
 ) -> None:
     snapshot = recording(1)[0]
     watched_mesh.see(MESH, [snapshot])
-    queries = Queries(watched_mesh.meshes, Weights(load()), Options(), News())
-    monkeypatch.setattr(session_queries, "MOST_IN_GRAPH", snapshot.num_nodes)
-    whole = asyncio.run(queries.graph(MESH))
+    reader = Reader(watched_mesh.meshes, Weights(load()), Options(), VerdictSignal())
+    monkeypatch.setattr(session_reader, "MOST_IN_GRAPH", snapshot.num_nodes)
+    whole = asyncio.run(GraphQuery(MESH).answer(reader))
     assert unpack_snapshot(whole.snapshot).num_nodes == snapshot.num_nodes
-    monkeypatch.setattr(session_queries, "MOST_IN_GRAPH", snapshot.num_nodes - 1)
+    monkeypatch.setattr(session_reader, "MOST_IN_GRAPH", snapshot.num_nodes - 1)
     with pytest.raises(InvalidParameter, match=r"service or incidents=true .* of more than 39 services"):
-        asyncio.run(queries.graph(MESH))
+        asyncio.run(GraphQuery(MESH).answer(reader))
     source, destination = snapshot.edge_index
     one = int(source[0])
     part = GraphDocument.model_validate_json(
-        asyncio.run(queries.graph_around(MESH, snapshot.observed_at, snapshot.node_ids[one]))
+        asyncio.run(NeighbourhoodQuery(MESH, snapshot.observed_at, snapshot.node_ids[one]).answer(reader))
     )
     assert len(part.calls) == ((source == one) | (destination == one)).sum()
-    assert GraphDocument.model_validate_json(asyncio.run(queries.graph_around(MESH, None, None))).services == [], (
-        "no incident is open"
-    )
+    of_incidents = asyncio.run(NeighbourhoodQuery(MESH, None, None).answer(reader))
+    assert GraphDocument.model_validate_json(of_incidents).services == [], "no incident is open"
     with pytest.raises(InvalidParameter, match="came 'no/such'"):
-        asyncio.run(queries.graph_around(MESH, None, "no/such"))
+        asyncio.run(NeighbourhoodQuery(MESH, None, "no/such").answer(reader))
 
 
 def test_cached_maps_and_layouts_are_limited(watched_mesh: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,41 +232,42 @@ def test_moments_have_snapshot_and_verdict(watched_mesh: Watched) -> None:
 # new verdicts
 
 
-async def test_news_wake_waiting_tasks_and_leave_no_state() -> None:
-    news = News()
-    waiting = [asyncio.create_task(news.next_verdict("a").wait()) for _ in range(3)]
-    other = asyncio.create_task(news.next_verdict("b").wait())
+async def test_a_signal_wakes_waiting_tasks_and_leave_no_state() -> None:
+    signal = VerdictSignal()
+    waiting = [asyncio.create_task(signal.next_verdict("a").wait()) for _ in range(3)]
+    other = asyncio.create_task(signal.next_verdict("b").wait())
     await asyncio.sleep(0)
-    news.notify("a")
+    signal.notify("a")
     await asyncio.gather(*waiting)
     assert not other.done()
     other.cancel()
     await asyncio.wait([other])
     del waiting, other
-    assert dict(news._awaited) == {}
-    news.notify("nobody")
+    assert dict(signal._awaited) == {}
+    signal.notify("nobody")
 
 
 async def test_a_waiting_request_gets_later_verdicts_once(watched_mesh: Watched) -> None:
     snapshots = recording(6)
     pushed = [verdict["observed_at"] for verdict in watched_mesh.see(MESH, snapshots[:3])]
-    news = News()
-    queries = Queries(watched_mesh.meshes, Weights(load()), Options(), news)
+    signal = VerdictSignal()
+    reader = Reader(watched_mesh.meshes, Weights(load()), Options(), signal)
 
     def times(documents: list[bytes]) -> list[str]:
         return [instant(VerdictDocument.model_validate_json(document).observed_at) for document in documents]
 
-    assert times(await queries.newer(MESH, None, 10, 0.0)) == pushed[-1:]
-    assert times(await queries.newer(MESH, snapshots[0].observed_at, 10, 60.0)) == pushed[1:]
-    assert times(await queries.newer(MESH, snapshots[0].observed_at, 1, 60.0)) == pushed[1:2]
-    assert await queries.newer(MESH, snapshots[2].observed_at, 10, 0.01) == []
-    waiting = [asyncio.create_task(queries.newer(MESH, snapshots[2].observed_at, 10, 60.0)) for _ in range(3)]
-    while not news._awaited:
+    assert times(await NewVerdictsQuery(MESH, None, 10, 0.0).answer(reader)) == pushed[-1:]
+    assert times(await NewVerdictsQuery(MESH, snapshots[0].observed_at, 10, 60.0).answer(reader)) == pushed[1:]
+    assert times(await NewVerdictsQuery(MESH, snapshots[0].observed_at, 1, 60.0).answer(reader)) == pushed[1:2]
+    assert await NewVerdictsQuery(MESH, snapshots[2].observed_at, 10, 0.01).answer(reader) == []
+    query = NewVerdictsQuery(MESH, snapshots[2].observed_at, 10, 60.0)
+    waiting = [asyncio.create_task(query.answer(reader)) for _ in range(3)]
+    while not signal._awaited:
         await asyncio.sleep(0)
     came = await asyncio.to_thread(watched_mesh.see, MESH, snapshots[3:4])
-    news.notify(MESH)
+    signal.notify(MESH)
     for documents in await asyncio.wait_for(asyncio.gather(*waiting), 10):
         assert times(documents) == [came[0]["observed_at"]]
     for since in (None, snapshots[0].observed_at):
         with pytest.raises(UnknownMesh):
-            await queries.newer("nowhere", since, 10, 60.0)
+            await NewVerdictsQuery("nowhere", since, 10, 60.0).answer(reader)

@@ -18,7 +18,7 @@ from serve_app.deployments.http.bodies import read_acceptance, read_feedback, re
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.routes.dependencies import WITH_A_BODY, UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import describe_json_body, json_response
-from serve_app.deployments.rpc import Caller
+from serve_app.deployments.session.queries import AdaptationQuery, FeedbackQuery, MutesQuery
 from serve_app.errors import (
     NoAdapter,
     StoreConflict,
@@ -29,6 +29,7 @@ from serve_app.errors import (
     UnknownMute,
 )
 from serve_app.metrics import ADAPTERS
+from serve_app.runtime.rpc import Caller
 
 router = APIRouter()
 
@@ -51,7 +52,7 @@ async def add_feedback(mesh: MeshName, request: Request, backend: UseBackend) ->
 @router.get("/v1/meshes/{mesh}/feedback", response_model=FeedbackListDocument, responses=errors_of_mesh())
 async def feedback(mesh: MeshName, backend: UseBackend) -> Response:
     """The feedback on incidents of this mesh, and its effect."""
-    return json_response(await backend.ask(backend.session_of(mesh).feedback, mesh))
+    return json_response(await backend.read(FeedbackQuery(mesh)))
 
 
 @router.delete(
@@ -113,7 +114,7 @@ async def add_mute(mesh: MeshName, request: Request, backend: UseBackend) -> Res
 @router.get("/v1/meshes/{mesh}/mutes", response_model=MuteListDocument, responses=errors_of_mesh())
 async def mutes(mesh: MeshName, backend: UseBackend) -> Response:
     """The current and future mutes that were set here. Verdicts list all mutes that are in force, from any source."""
-    return json_response(await backend.ask(backend.session_of(mesh).mutes, mesh))
+    return json_response(await backend.read(MutesQuery(mesh)))
 
 
 @router.delete(
@@ -134,7 +135,7 @@ async def remove_mute(
 @router.get("/v1/meshes/{mesh}/adapter", response_model=AdaptationDocument, responses=errors_of_mesh())
 async def adaptation(mesh: MeshName, backend: UseBackend) -> Response:
     """The adapter of the mesh: when it was fitted, on how much data, and how much it improves predictions."""
-    return json_response(await backend.ask(backend.session_of(mesh).adaptation, mesh))
+    return json_response(await backend.read(AdaptationQuery(mesh)))
 
 
 @router.post(
@@ -147,7 +148,7 @@ async def roll_back(mesh: MeshName, request: Request, backend: UseBackend) -> Re
     removed adapter was fitted on is not used again, so the same adapter does not come back."""
     caller, session = Caller(backend.deadline()), backend.session_of(mesh)
     await read_nothing(request, backend.settings.limits)
-    found = await caller.ask(session.adaptation, mesh)
+    found = await caller.ask(session.read, AdaptationQuery(mesh))
     adapter = AdaptationDocument.model_validate_json(found).adapter
     after = await caller.ask(session.roll_back, mesh, adapter.fitted_at if adapter else None)
     request.app.state.instruments.count(ADAPTERS, outcome="rolled_back")

@@ -7,17 +7,18 @@ from fastapi import APIRouter, Request, Response
 from serve_app.api.schemas.sla import SlaDocument, sla_document
 from serve_app.api.schemas.views import HealthDocument
 from serve_app.collect.loop import CollectorState
-from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.health import PROBE_SECONDS
 from serve_app.deployments.http.interface import VERSION
 from serve_app.deployments.http.routes.dependencies import BUSY, UseBackend, UseHealth
-from serve_app.deployments.messages import Equipment
-from serve_app.deployments.rpc import Caller
+from serve_app.deployments.scoring.messages import ScorerInfo
+from serve_app.deployments.session.queries import MeshesQuery
 from serve_app.deployments.sla.counts import EXTENSION
 from serve_app.errors import InvalidParameter, ServeError, StoreGone
 from serve_app.exporter import CONTENT_TYPE, PrometheusInstruments
 from serve_app.metrics import MeshGauges, ServiceLevel
+from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.rpc import Caller
 
 router = APIRouter()
 
@@ -25,7 +26,7 @@ router = APIRouter()
 @router.get("/healthz")
 async def healthz(health: UseHealth) -> HealthDocument:
     """This process is alive. Also says what the scorers worked with when they last answered."""
-    return _document("ok", await health.last_equipment())
+    return _document("ok", await health.last_scorer_info())
 
 
 @router.get("/readyz", responses=problems.describe_errors(*BUSY))
@@ -33,7 +34,7 @@ async def readyz(request: Request, health: UseHealth, backend: UseBackend) -> He
     """The store, a session, a scorer and the meta-model answer."""
     if report := request.scope.get("extensions", {}).get(EXTENSION):  # the gate asks, and sends its counts
         await backend.ask(backend.level_session.take_counts, report)
-    return _document("ready", await health.ready_equipment())
+    return _document("ready", await health.ready_scorer_info())
 
 
 @router.get("/metrics", response_class=Response, responses=problems.describe_errors(*BUSY))
@@ -41,7 +42,7 @@ async def metrics(request: Request, backend: UseBackend) -> Response:
     """Metrics in Prometheus' text format: the meshes, the collector, and the requests to this replica."""
     meshes: list[MeshGauges] = []
     with suppress(StoreGone):  # `tagae_store_gone` reports it; the metrics of this replica are still of use
-        meshes = await backend.ask(backend.sessions.meshes)
+        meshes = await backend.ask(backend.sessions.read, MeshesQuery())
     states: list[CollectorState] = []
     with suppress(ServeError):  # the missing metrics of the collector show that it does not answer
         states = await backend.collector_states(PROBE_SECONDS)
@@ -59,15 +60,15 @@ async def sla(backend: UseBackend) -> SlaDocument:
     return sla_document(await backend.ask(backend.level_session.service_level))
 
 
-def _document(status: str, equipment: Equipment | None) -> HealthDocument:
-    if equipment is None:
+def _document(status: str, scorer: ScorerInfo | None) -> HealthDocument:
+    if scorer is None:
         return HealthDocument(status=status, version=VERSION)
     return HealthDocument(
         status=status,
         version=VERSION,
-        device=equipment.device,
-        kernels=equipment.kernels,
-        model=equipment.model,
-        refused=equipment.refused or None,
-        headroom=equipment.headroom,
+        device=scorer.device,
+        kernels=scorer.kernels,
+        model=scorer.model,
+        refused=scorer.refused or None,
+        headroom=scorer.headroom,
     )

@@ -9,9 +9,9 @@ from serve_app.deployments.http import problems
 from serve_app.deployments.http.bodies import read_metrics
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.routes.dependencies import OF_A_MESH, WITH_A_BODY, UseBackend
-from serve_app.deployments.rpc import Caller
 from serve_app.errors import AheadOfClock, SameTimeOtherContent, StaleSnapshot, StoreFull, TooManyMeshes
 from serve_app.observability.spans import span, traceparent
+from serve_app.runtime.rpc import Caller
 
 router = APIRouter()
 MESSAGES = {PROTOBUF: {"schema": {"type": "string", "format": "binary"}}, JSON: {"schema": {"type": "object"}}}

@@ -7,14 +7,12 @@ from datetime import UTC, datetime
 from fastapi import APIRouter, Request, Response
 
 from serve_app.api.schemas.verdict import VerdictDocument
-from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.bodies import read_snapshot, read_snapshots
 from serve_app.deployments.http.interface import MeshName, server_timing
 from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, WITH_A_BODY, UseBackend
 from serve_app.deployments.http.routes.responses import describe_body, json_response
-from serve_app.deployments.messages import SnapshotAnswer
-from serve_app.deployments.rpc import Caller
+from serve_app.deployments.scoring.messages import SnapshotAnswer
 from serve_app.errors import (
     AheadOfClock,
     InvalidParameter,
@@ -26,6 +24,8 @@ from serve_app.errors import (
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import INFERENCE, PARTS_MISSING, PARTS_SCORED, PREDICTIONS, RETRIES, STAGE
 from serve_app.observability.spans import span, traceparent
+from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.rpc import Caller
 
 router = APIRouter()
 

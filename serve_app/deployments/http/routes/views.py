@@ -31,6 +31,21 @@ from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.page_files import file_response
 from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, At, UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import json_response
+from serve_app.deployments.session.queries import (
+    ComparisonQuery,
+    DetailsQuery,
+    GraphQuery,
+    MapQuery,
+    MeshesQuery,
+    ModelQuery,
+    NeighbourhoodQuery,
+    PlanQuery,
+    SeriesQuery,
+    ServicesQuery,
+    TimelineQuery,
+    VerdictQuery,
+    VerdictsQuery,
+)
 from serve_app.errors import InvalidParameter, ServeError, UnknownInstant
 from serve_app.metrics import MeshGauges
 from serve_app.settings.base import check_mesh_name
@@ -56,7 +71,7 @@ router = APIRouter()
 @router.get("/v1/meshes/{mesh}/verdict", response_model=VerdictDocument, responses=errors_of_mesh(UnknownInstant))
 async def verdict(mesh: MeshName, backend: UseBackend, at: At = None) -> Response:
     """The newest verdict, or a kept one."""
-    return json_response(await backend.ask(backend.session_of(mesh).verdict, mesh, at))
+    return json_response(await backend.read(VerdictQuery(mesh, at)))
 
 
 @router.get("/v1/meshes/{mesh}/verdicts", response_model=VerdictsDocument, responses=errors_of_mesh())
@@ -67,7 +82,7 @@ async def verdicts(
     limit: Annotated[int, Query(ge=1, le=MOST_VERDICTS, description="maximum number, the oldest first")] = 120,
 ) -> Response:
     """The kept verdicts of the window, oldest first. For the next page, pass the last time as `since`."""
-    kept = await backend.ask(backend.session_of(mesh).verdicts, mesh, since, limit)
+    kept = await backend.read(VerdictsQuery(mesh, since, limit))
     return json_response(b'{"verdicts":[' + b",".join(kept) + b"]}")
 
 
@@ -85,7 +100,7 @@ async def plan(
     members: Annotated[bool, Query(description="list the services of each part")] = False,
 ) -> Response:
     """How the mesh of the newest snapshot is cut into parts, and the quality of the cut."""
-    return json_response(await backend.ask(backend.session_of(mesh).plan, mesh, members))
+    return json_response(await backend.read(PlanQuery(mesh, members)))
 
 
 @router.get("/v1/meshes/{mesh}/graph", response_model=GraphDocument, responses=errors_of_mesh(UnknownInstant))
@@ -108,8 +123,8 @@ async def graph(
             pointer="/incidents",
         )
     if service is not None or incidents:
-        return json_response(await backend.ask(backend.session_of(mesh).graph_around, mesh, at, service))
-    whole = await backend.ask(backend.session_of(mesh).graph, mesh, at)
+        return json_response(await backend.read(NeighbourhoodQuery(mesh, at, service)))
+    whole = await backend.read(GraphQuery(mesh, at))
     return StreamingResponse(await asyncio.to_thread(_graph, whole), media_type=JSON)
 
 
@@ -121,7 +136,7 @@ async def timeline(
     limit: Annotated[int, Query(ge=1, le=10_000, description="maximum number, the oldest first")] = 1000,
 ) -> Response:
     """The kept verdicts as columns, with the incidents and planned changes of that time."""
-    return json_response(await backend.ask(backend.session_of(mesh).timeline, mesh, since, limit))
+    return json_response(await backend.read(TimelineQuery(mesh, since, limit)))
 
 
 @router.get(
@@ -139,7 +154,7 @@ async def mesh_map(
     """The mesh with a stable position for each service. Above 5,000 services a namespace is one node, unless it has an
     incident or is in `expand`."""
     names = [name for name in expand.split(",") if name][:MOST_EXPANDED]
-    zipped = await backend.ask(backend.session_of(mesh).map, mesh, at, names)
+    zipped = await backend.read(MapQuery(mesh, at, names))
     return file_response(File(zipped, "application/json"), request.headers, {})
 
 
@@ -151,7 +166,7 @@ async def services(
     limit: Annotated[int, Query(ge=1, le=MOST_FOUND, description="maximum number")] = 100,
 ) -> Response:
     """The services of the kept snapshots whose names contain a text."""
-    return json_response(await backend.ask(backend.session_of(mesh).services, mesh, text, limit))
+    return json_response(await backend.read(ServicesQuery(mesh, text, limit)))
 
 
 @router.get("/v1/meshes/{mesh}/series", response_model=SeriesDocument, responses=errors_of_mesh())
@@ -162,7 +177,7 @@ async def series(
     source: Annotated[AskedService | None, Query(description="caller; return its calls to the service")] = None,
 ) -> Response:
     """The metrics of a service, or of the calls to it from one caller, over the kept time."""
-    return json_response(await backend.ask(backend.session_of(mesh).series, mesh, service, source))
+    return json_response(await backend.read(SeriesQuery(mesh, service, source)))
 
 
 @router.get(
@@ -181,7 +196,7 @@ async def details(
     """A service, or the calls to it from one caller: metrics with expected values, callers and callees, changes,
     events, incidents and mutes."""
     subject, links = Subject(service, source), Links.from_settings(backend.settings)
-    return json_response(await backend.ask(backend.session_of(mesh).details, mesh, subject, at, links))
+    return json_response(await backend.read(DetailsQuery(mesh, subject, at, links)))
 
 
 @router.get("/v1/meshes/{mesh}/comparison", response_model=ComparisonDocument, responses=errors_of_mesh())
@@ -195,20 +210,21 @@ async def comparison(
 ) -> Response:
     """The differences between two periods of the kept time, largest first."""
     first, second = (first_from, first_to), (second_from, second_to)
-    return json_response(await backend.ask(backend.session_of(mesh).comparison, mesh, first, second))
+    return json_response(await backend.read(ComparisonQuery(mesh, first, second)))
 
 
 @router.get("/v1/model", response_model=ModelDocument, responses=problems.describe_errors(InvalidParameter, *BUSY))
 async def model(backend: UseBackend) -> Response:
     """The weights in use: their inputs, their size, and how they were trained."""
-    return json_response(await backend.ask(backend.sessions.model))
+    return json_response(await backend.ask(backend.sessions.read, ModelQuery()))
 
 
 @router.get("/v1/meshes", responses=problems.describe_errors(InvalidParameter, *BUSY))
 async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
     """The meshes that the caller may see, by name. Includes collected meshes that have no snapshot yet."""
     now, budget = time.time(), backend.settings.alert.budget
-    found = {one.mesh: mesh_document(one, now, budget) for one in await backend.ask(backend.sessions.meshes)}
+    stored = await backend.ask(backend.sessions.read, MeshesQuery())
+    found = {one.mesh: mesh_document(one, now, budget) for one in stored}
     with suppress(ServeError):  # without the collector, list the meshes that have snapshots
         for state in await backend.collector_states(PROBE_SECONDS):
             empty = MeshDocument(mesh=state.mesh, services=0, sequence=0, observed_at=None, status=Status.WARMING_UP)

@@ -17,14 +17,14 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from serve_app.access import Access
-from serve_app.deployments.deadline import seconds_since
 from serve_app.deployments.gate import connections
 from serve_app.deployments.gate import gate as gates
 from serve_app.deployments.gate.gate import Gate
-from serve_app.deployments.rpc import RECEIVED
 from serve_app.deployments.sla.counts import EXTENSION, Count, Counts, Report, of_kind
 from serve_app.deployments.sla.durations import upper_end
 from serve_app.exporter import PrometheusInstruments
+from serve_app.runtime.deadline import seconds_since
+from serve_app.runtime.rpc import RECEIVED
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
 from serve_app.web.assets import CACHE_PERMANENTLY, files

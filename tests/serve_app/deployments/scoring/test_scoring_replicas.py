@@ -14,10 +14,10 @@ from model.checkpoint import load
 from model.incidents.tracking import AlertPolicy
 from model.mesh_weights import Weights
 from serve_app.api.codec import encode_verdict
-from serve_app.deployments.deadline import Deadline
 from serve_app.deployments.scoring.replicas import Replicas
 from serve_app.deployments.scoring.scorer import Group, ScoredGroup, score_groups
 from serve_app.pipeline import Mesh, MetaInput, Options, advance, decide, run_stages
+from serve_app.runtime.deadline import Deadline
 from tests.serve_app.running import assert_same
 from tests.timing import PATIENCE_SECONDS
 

@@ -1,0 +1,219 @@
+"""Failures among few requests.
+
+One failure among two requests is not a share of 50%, and a second one a minute later is more than chance. So where few
+requests are made, failures are counted: the failures of one, 4 and 16 snapshots are compared with the earlier ones of
+the same service or call. The test is exact however few the requests are, and it needs no usual share.
+
+The last minutes together may leave no doubt where no single snapshot does. Then they are evidence by themselves, until
+too many requests have succeeded since the last failure. Failures that come together often have one cause that is soon
+over, so of 4 snapshots two of them count at most.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels import passes
+from model.features import EDGE_CHANNELS, ERROR
+from model.features import Array as Floats
+from model.snapshot import BoolArray, IntArray
+from model.state.filters import CLIP, ENOUGH, LONG, SEEN, TAIL_START, Deviation
+
+CHANNEL = EDGE_CHANNELS[ERROR]  # the same for services and calls
+LAST = 16
+SCALES = (1, 4, LAST)  # snapshots, as of the filters
+FORGET = 1 / 240  # of the usual failures and requests, per snapshot
+NO_FAILURE = float(CHANNEL.forward(np.full(1, 1e-4, np.float32))[0])  # transformed share
+PARTS = 256  # of a request: rates are averages, so their requests are no whole numbers
+LASTING = 3.0  # sigmas over 16 snapshots, from which one without requests does not interrupt a deviation
+COUNTED = 10 * ENOUGH  # requests of a snapshot; the filters describe the failures of more requests well enough
+LEAST_LONG = 0.5  # sigmas, average of the filters over 16 snapshots, from which failures may last
+SEVERAL = 1.5  # failures; a single one is no evidence by itself
+BY_CHANCE = 0.05  # that no request failed since, from which failures may continue
+TOGETHER, AT_ONCE = 4, 2.0  # snapshots, and how many of their failures count
+CERTAIN, MOST = 5.0, 8.0  # decades: less is left to the filters, and more is not given
+MATERIAL = 0.02  # more of the requests
+_TINY = 1e-9
+_CONSTANTS = np.array(  # of the compiled pass, in the order of CountConstants in kernels/csrc/passes.h
+    [
+        *(ENOUGH, COUNTED, PARTS, CHANNEL.offset, NO_FAILURE, 1 - FORGET, TAIL_START, CLIP),
+        *(LEAST_LONG, SEVERAL, LASTING, BY_CHANCE, AT_ONCE, CERTAIN, MOST, MATERIAL),
+    ],
+    np.float32,
+)
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Failures and requests of N services or calls.
+
+    Attributes:
+        recent: uint16 ``[LAST, 2, N]``: failures and requests in each of the last snapshots, newest first, in
+            ``PARTS`` of one; 0 where requests were not few or not known.
+        usual: float32 ``[3, N]``: failures and requests of the hour or so before them, and the snapshots since the
+            baselines were paused last. What happened shortly before, during or after a pause is not usual.
+    """
+
+    recent: NDArray[np.uint16]
+    usual: Floats
+
+    @classmethod
+    def none(cls, rows: int) -> "Counts":
+        """Return the counts of new services or calls."""
+        return cls(np.zeros((LAST, 2, rows), np.uint16), np.zeros((3, rows), np.float32))
+
+    def add_rows(self, rows: int) -> "Counts":
+        """Return the counts with new services or calls at the end."""
+        new = Counts.none(rows)
+        return Counts(
+            np.concatenate([self.recent, new.recent], axis=2), np.concatenate([self.usual, new.usual], axis=1)
+        )
+
+    def keep_rows(self, kept: BoolArray) -> "Counts":
+        """Return the counts of some of the services or calls."""
+        return Counts(self.recent[:, :, kept], self.usual[:, kept])
+
+
+def count_failures(
+    counts: Counts, deviation: Deviation, filters: Floats, measured: BoolArray, requests: Floats, paused: BoolArray
+) -> tuple[Deviation, Counts, Floats]:
+    """Count the failures of a snapshot, and return what they say where requests are few.
+
+    The levels of errors come from :func:`compare_counts`, and are not higher than the filters say. With fewer than
+    ``ENOUGH`` requests the filters say little about 16 snapshots, so there the counts decide alone. The value is the
+    share among the last ``ENOUGH`` requests. Only levels in the tail and lasting failures are compared. A single
+    failure is never in the tail by itself.
+
+    Args:
+        counts: before the snapshot.
+        deviation: of services ``[N, 9]``, or of calls ``[E, 5]``; its levels, its values and what is observed change in
+            place.
+        filters: before the snapshot, ``[13, N, C]``.
+        measured: ``[N, C]``.
+        requests: in the snapshot, ``[N]``; many if unknown.
+        paused: ``[N]`` rows that may be part of an incident.
+
+    Returns:
+        The deviation, the counts with this snapshot, and the surprise ``[N]`` of lasting failures that only many
+        snapshots show, decades.
+    """
+    past, seen = filters[LONG], filters[SEEN]
+    level, value, known = deviation.level, deviation.value, deviation.observed
+    if passes.are_compiled():
+        found = passes.count_failures(
+            *(_CONSTANTS, counts.recent, counts.usual, past, seen, measured, requests, paused, level, value, known)
+        )
+        return deviation, Counts(found[0], found[1]), found[2]
+    counts = _add(counts, value[:, ERROR], measured[:, ERROR], requests, paused)
+    surprise = np.zeros(len(value), np.float32)
+    lasting = past[:, ERROR] > np.float32(LEAST_LONG)
+    in_question = (level[..., ERROR] > TAIL_START).any(axis=0) & (requests < COUNTED) | (lasting & (requests < ENOUGH))
+    is_busy = (requests >= COUNTED) & measured[:, ERROR]
+    rows = np.flatnonzero((in_question | (lasting & (counts.usual[1] > 0))) & (seen[:, ERROR] > 0) & ~is_busy)
+    is_one = (counts.recent[0, 0, rows] < SEVERAL * PARTS) & ~lasting[rows]
+    is_one &= level[1:, rows, ERROR].max(axis=0, initial=0) <= TAIL_START
+    level[0, rows[is_one], ERROR] = np.minimum(level[0, rows[is_one], ERROR], np.float32(CLIP))
+    rows = rows[~is_one]
+    if len(rows):
+        _compare(rows, counts, deviation, lasting, in_question, requests, surprise)
+    return deviation, counts, surprise
+
+
+def _add(counts: Counts, value: Floats, measured: BoolArray, requests: Floats, paused: BoolArray) -> Counts:
+    """Count this snapshot, and let the oldest one become usual unless an incident was near."""
+    counted = measured & (requests < COUNTED)
+    made = np.where(counted, requests, 0).astype(np.float64)
+    failed = np.where(counted & (value > np.float32(NO_FAILURE)), made * CHANNEL.invert(value), 0)
+    newest = np.rint(np.stack([failed, made]) * PARTS).astype(np.uint16)
+    rested = np.where(paused, np.float32(0), counts.usual[2] + np.float32(1))
+    oldest = counts.recent[-1].astype(np.float32) / np.float32(PARTS)
+    learned = counts.usual[:2] * np.float32(1 - FORGET) + oldest
+    usual = np.where(rested > LAST, learned, counts.usual[:2])
+    return Counts(np.concatenate([newest[None], counts.recent[:-1]]), np.concatenate([usual, rested[None]]))
+
+
+def _compare(
+    rows: IntArray,
+    counts: Counts,
+    deviation: Deviation,
+    lasting: BoolArray,
+    in_question: BoolArray,
+    requests: Floats,
+    surprise: Floats,
+) -> None:
+    """Set levels, values and surprise of some rows ``[k]``, in place; the other arrays are ``[N]``."""
+    failed, made = counts.recent[:, :, rows].astype(np.float64).swapaxes(0, 1) / PARTS
+    before, made_before, _ = counts.usual[:, rows].astype(np.float64)
+    is_few, lasts = requests[rows] < ENOUGH, lasting[rows]
+    is_unsure = is_few & (made_before > 0)
+    failures, lately = (np.stack([of[:snapshots].sum(axis=0) for snapshots in SCALES]) for of in (failed, made))
+    found, of_filters = compare_counts(failures, lately, before, made_before), deviation.level[:, rows, ERROR]
+    levels = np.where(in_question[rows] & (made_before > 0), np.minimum(found, of_filters), of_filters)
+    going_on = continues(failed, made)
+    levels[-1] = np.where(is_unsure, found[-1] * going_on, levels[-1])
+    deviation.level[:, rows, ERROR] = levels
+    share, taken = share_lately(failed, made)
+    known = is_few & (taken > 0)
+    deviation.value[rows[known], ERROR] = CHANNEL.forward(share[known].astype(np.float32))
+    deviation.observed[rows[is_unsure & (levels[-1] >= LASTING)], ERROR] = True
+    more = failures[-1] / np.maximum(lately[-1], _TINY) - before / np.maximum(made_before, _TINY)
+    matters = lasts & (lately[-1] < LAST * ENOUGH) & (more >= MATERIAL)
+    apart = np.minimum(failed.reshape(-1, TOGETHER, len(rows)).sum(axis=1), AT_ONCE).sum(axis=0)
+    rare = _decades(compare_counts(apart, lately[-1], before, made_before))
+    surprise[rows] = np.where(matters & (rare >= CERTAIN), np.minimum(rare, MOST) * going_on, 0)
+
+
+def compare_counts(failed: Array, made: Array, before: Array, made_before: Array) -> Array:
+    """Return by how many sigmas more of the requests fail than before; 0 if nothing is known of the time before.
+
+    If nothing has changed, all failures are spread over both times as the requests are. So the later ones follow a
+    binomial distribution, whatever the usual share is. The result is the signed root of its deviance, with half a
+    failure as the correction for counts: within 0.2 sigmas of the exact quantile.
+
+    Args:
+        failed, made: failures and requests, lately.
+        before, made_before: the same in an earlier time.
+    """
+    total = failed + before
+    expected = total * made / np.maximum(made + made_before, _TINY)
+    later = np.maximum(failed - 0.5, expected)
+    earlier = np.maximum(total - later, _TINY)
+    usual = np.maximum(total - expected, _TINY)
+    ratio = np.maximum(later, _TINY) / np.maximum(expected, _TINY)
+    deviance = later * np.log(ratio) + earlier * np.log(earlier / usual)
+    sigmas: Array = np.sqrt(2 * np.maximum(deviance, 0)) * (made_before > 0)
+    return sigmas
+
+
+def _decades(sigmas: Array) -> Array:
+    """Return how rare so many sigmas are, ``-log10 p``."""
+    more = np.maximum(sigmas, 1)
+    decades: Array = np.where(sigmas > 1, more**2 / 2 / np.log(10) + np.log10(more * np.sqrt(2 * np.pi)), 0)
+    return decades
+
+
+def share_lately(failed: Array, made: Array) -> tuple[Array, Array]:
+    """Return the share of failures among the last ``ENOUGH`` requests, ``[k]``, and their number.
+
+    Args:
+        failed, made: failures and requests in each snapshot, ``[T, k]``, newest first.
+    """
+    taken = np.clip(ENOUGH - (made.cumsum(axis=0) - made), 0, made)
+    counted: Array = taken.sum(axis=0)
+    share: Array = (failed * taken / np.maximum(made, _TINY)).sum(axis=0) / np.maximum(counted, _TINY)
+    return share, counted
+
+
+def continues(failed: Array, made: Array) -> Array:
+    """Return how far the failures of the last ``LAST`` snapshots may continue, ``[k]`` from 0 to 1: less than 1 if so
+    many requests succeeded since the last failure that this is hardly by chance.
+
+    Args:
+        failed, made: failures and requests in each snapshot, ``[T, k]``, newest first.
+    """
+    share = failed.sum(axis=0) / np.maximum(made.sum(axis=0), _TINY)
+    since = (made * (np.cumsum(failed, axis=0) <= 0)).sum(axis=0)
+    chance: Array = np.clip(1 - share, 0, 1) ** since
+    return np.clip(chance / np.float32(BY_CHANCE), 0, 1)

@@ -1,0 +1,266 @@
+"""Sends incidents to people: verdicts in, alerts and events out.
+
+    accept_verdict(mesh, verdict) -> state -> storage -> a send loop for each Alertmanager, webhook and Grafana
+
+``accept_verdict`` only computes. :meth:`AlertDelivery.run` stores and sends, each endpoint independently.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from model.verdict import Verdict
+from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
+from serve_app.alerts.alertmanager import KIND as ALERTMANAGER
+from serve_app.alerts.alertmanager import PATH, AlertmanagerReceiver, PostTiming
+from serve_app.alerts.event_queue import EventQueue, EventReceiver, QueueLimits
+from serve_app.alerts.grafana import PATH as GRAFANA_PATH
+from serve_app.alerts.grafana import Grafana
+from serve_app.alerts.links import Links
+from serve_app.alerts.saved_state import SavedState
+from serve_app.alerts.send_loop import Receiver, SendLoop
+from serve_app.alerts.storage import AlertStorage
+from serve_app.alerts.transitions import resolve_all, transition
+from serve_app.alerts.webhook import KIND as WEBHOOK
+from serve_app.alerts.webhook import Webhook, WebhookReceiver
+from serve_app.metrics import NOTICES_DROPPED, NOTICES_WAITING, Instruments
+from serve_app.net.backoff import Backoff
+from serve_app.net.endpoint import Endpoint
+from serve_app.net.http import HttpSender
+from serve_app.settings import Settings
+
+FORGET_AFTER = timedelta(hours=24)  # without a verdict; the alerts of the mesh are then resolved
+MAX_ENDED = 2000  # resolved alerts that wait for replicas that are down
+MEASURE_SECONDS = 2.0  # Ray drops a gauge that was not set for two of its reports, 20 s
+log = logging.getLogger(__name__)
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Receivers:
+    """Where to send alerts and events, and how.
+
+    Attributes:
+        alertmanagers: all replicas, with complete URLs.
+        webhooks: all, each with what it gets.
+        grafana: where annotations go, with its complete URL; None: nowhere.
+        links: cluster and URLs in alerts.
+        notices: whether to send notices too.
+        timing, queue, backoff: when to send, and how much may wait.
+        deadline_seconds: for one request.
+        drain_seconds: for what still waits when the process ends.
+    """
+
+    alertmanagers: tuple[Endpoint, ...] = ()
+    webhooks: tuple[WebhookReceiver, ...] = ()
+    grafana: Endpoint | None = None
+    links: Links = field(default_factory=Links)
+    notices: bool = True
+    timing: PostTiming = field(default_factory=PostTiming)
+    queue: QueueLimits = field(default_factory=QueueLimits)
+    backoff: Backoff = field(default_factory=Backoff)
+    deadline_seconds: float = 10.0
+    drain_seconds: float = 5.0
+
+
+def receivers(settings: Settings) -> Receivers:
+    """The receivers of the settings."""
+    notify = settings.notify
+    return Receivers(
+        tuple(one.endpoint(one.url.rstrip("/") + PATH) for one in notify.alertmanagers),
+        tuple(WebhookReceiver(one.endpoint(one.url), one.secret_file, one.format) for one in notify.webhooks),
+        notify.grafana.endpoint(notify.grafana.url.rstrip("/") + GRAFANA_PATH) if notify.grafana else None,
+        Links.from_settings(settings),
+        notify.notices,
+        PostTiming(resend=timedelta(seconds=notify.resend_seconds)),
+        backoff=Backoff(longest_seconds=notify.longest_backoff_seconds),
+        deadline_seconds=notify.deadline_seconds,
+        drain_seconds=notify.drain_seconds,
+    )
+
+
+class AlertDelivery:
+    """Sends the alerts and events of one process. Use it from one event loop.
+
+    Args:
+        to: where to send, and how.
+        storage: for the state, which outlives the process.
+        instruments: counters.
+        clock: UTC now.
+
+    Raises:
+        BadSettings: the storage cannot be written, or certificates cannot be read.
+        StoreGone: the storage is away.
+    """
+
+    def __init__(
+        self, to: Receivers, storage: AlertStorage, instruments: Instruments, clock: Callable[[], datetime] = utc_now
+    ) -> None:
+        self._to = to
+        self._instruments = instruments
+        self._clock = clock
+        self._began = clock()
+        self._saved = SavedState(storage, instruments)
+        self._replicas = [
+            AlertmanagerReceiver(HttpSender(one, to.deadline_seconds), self._saved, to.timing, instruments, clock)
+            for one in to.alertmanagers
+        ]
+        events: list[EventReceiver] = [
+            Webhook(HttpSender(one.endpoint, to.deadline_seconds), one) for one in to.webhooks
+        ]
+        if to.grafana is not None:
+            events.append(Grafana(HttpSender(to.grafana, to.deadline_seconds)))
+        self._queues = [EventQueue(one, self._saved, instruments) for one in events]
+        self._receivers: list[Receiver] = [*self._replicas, *self._queues]
+        self._loops = [
+            SendLoop(receiver, self._saved.subscribe(), to.backoff, instruments) for receiver in self._receivers
+        ]
+        self._closing = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._running = False
+        self._tidy()
+
+    def accept_verdict(self, mesh: str, verdict: Verdict, now: datetime) -> None:
+        """Update the alerts of a mesh from its newest verdict; returns at once. ``now`` is UTC."""
+        before = self._saved.state.meshes.get(mesh, MeshAlerts())
+        sent = verdict if self._to.notices else replace(verdict, incidents=verdict.alerts)
+        self._apply(mesh, transition(before, mesh, sent, now, self._to.links), now)
+
+    def forget_mesh(self, mesh: str, now: datetime) -> None:
+        """Resolve the alerts of a mesh that was deleted. The mesh may come back at any time."""
+        self._resolve_all(mesh, now, "mesh_deleted")
+
+    def firing_alerts(self, mesh: str) -> tuple[Alert, ...]:
+        """The alerts that fire for a mesh."""
+        alerts = self._saved.state.meshes.get(mesh, MeshAlerts())
+        return tuple(incident.alert for incident in alerts.open)
+
+    @property
+    def is_taken_over(self) -> bool:
+        """Whether :meth:`run` ended because another process owns the storage."""
+        return self._saved.is_taken_over
+
+    def count_waiting(self) -> dict[str, int]:
+        """How many alerts and events are not acknowledged yet, by kind of receiver."""
+        found = dict.fromkeys((ALERTMANAGER, WEBHOOK), 0)
+        for receiver in self._receivers:
+            found[receiver.kind] = found.get(receiver.kind, 0) + receiver.count_waiting()
+        return found
+
+    async def run(self) -> None:
+        """Deliver until :meth:`close`, then for ``drain_seconds`` more. Cancelling ends delivery at once, and so does
+        another process that takes over the storage."""
+        if self._closing.is_set():
+            return
+        self._running = True
+        try:
+            await self._deliver()
+        finally:
+            try:
+                await self._shut_down()
+            finally:
+                self._ended.set()
+
+    async def close(self) -> None:
+        """End :meth:`run`. If it never ran, save the state."""
+        await asyncio.sleep(0)  # lets a task that was just created enter run(), so that it delivers
+        self._closing.set()
+        if self._running:
+            await self._ended.wait()
+        else:
+            await self._shut_down()
+
+    async def _deliver(self) -> None:
+        """Save and send until closing or taken over. All tasks have ended when it returns."""
+        saving = asyncio.create_task(self._saved.run())
+        closing = asyncio.create_task(self._closing.wait())
+        background = [
+            saving,
+            closing,
+            asyncio.create_task(self._tidy_regularly()),
+            asyncio.create_task(self._measure()),
+        ]
+        sending = [asyncio.create_task(loop.run()) for loop in self._loops]
+        try:
+            await asyncio.wait({saving, closing}, return_when=asyncio.FIRST_COMPLETED)
+            await self._saved.publish()
+            for loop in self._loops:
+                loop.close()
+            if sending and not self._saved.is_taken_over:
+                await asyncio.wait(sending, timeout=self._to.drain_seconds)
+        finally:
+            for task in (*background, *sending):
+                task.cancel()
+            await asyncio.gather(*background, *sending, return_exceptions=True)
+
+    async def _shut_down(self) -> None:
+        """Save the state and close all connections, even if this is cancelled meanwhile: after a takeover, the task
+        that runs the delivery can be cancelled while it saves."""
+        async with AsyncExitStack() as connections:
+            for receiver in self._receivers:
+                connections.push_async_callback(receiver.sender.close)
+            await self._saved.flush()
+
+    def _apply(self, mesh: str, change: Transition, now: datetime) -> None:
+        state = self._saved.state.apply(mesh, change, [queue.key for queue in self._queues])
+        has_news = bool(change.ended or change.events)
+        self._saved.update(self._trim(state, now) if has_news else state, write=has_news)
+
+    def _resolve_all(self, mesh: str, now: datetime, why: str) -> None:
+        if alerts := self._saved.state.meshes.get(mesh):
+            self._apply(mesh, resolve_all(alerts, mesh, now, self._to.links, why), now)
+            self._saved.update(self._saved.state.without(mesh))
+
+    async def _tidy_regularly(self) -> None:
+        while True:
+            try:
+                self._tidy()
+            except Exception:  # a bug here must end neither the deliveries nor this loop
+                log.exception("notifications: unexpected error while tidying")
+            await asyncio.sleep(self._to.timing.resend.total_seconds())
+
+    def _tidy(self) -> None:
+        """Resolve silent meshes, drop what needs no delivery, and save the state while alerts fire."""
+        now = self._clock()
+        for mesh, alerts in self._saved.state.meshes.items():
+            if now - max(alerts.at or self._began, self._began) > FORGET_AFTER:
+                log.warning("mesh %s: no verdict for %s; its alerts are resolved", mesh, FORGET_AFTER)
+                self._resolve_all(mesh, now, "mesh_silent")
+        before = self._saved.state
+        state = self._trim(before, now)
+        if state != before or any(True for _ in state.firing_alerts()):
+            self._saved.update(state)
+
+    async def _measure(self) -> None:
+        """Set the gauge again and again: Ray drops a gauge that is not set, and with it any alert on the gauge."""
+        while True:
+            for kind, count in self.count_waiting().items():
+                self._instruments.set(NOTICES_WAITING, count, receiver=kind)
+            await asyncio.sleep(MEASURE_SECONDS)
+
+    def _trim(self, state: AlertState, now: datetime) -> AlertState:
+        """Drop what every replica knows, what is too old, and what is too much."""
+        keep, ended = self._to.timing.keep, [alert for alert in state.ended if not self._is_known(alert)]
+        young = [alert for alert in ended if alert.ends_at and now - alert.ends_at < keep]
+        kept = tuple(young[-MAX_ENDED:])
+        self._count_dropped(ALERTMANAGER, {"expired": len(ended) - len(young), "full": len(young) - len(kept)})
+        events = {}
+        for queue in self._queues:  # events of a receiver that was removed from the settings are dropped
+            events[queue.key], dropped = self._to.queue.trim(state.events.get(queue.key, ()), now)
+            self._count_dropped(queue.kind, dropped)
+        return replace(state, ended=kept, events=events)
+
+    def _is_known(self, alert: Alert) -> bool:
+        return all(replica.knows_end(alert) for replica in self._replicas)
+
+    def _count_dropped(self, kind: str, counts: dict[str, int]) -> None:
+        for reason, count in counts.items():
+            if count:
+                self._instruments.count(NOTICES_DROPPED, count, receiver=kind, reason=reason)
+                log.error("%s: %d dropped: %s", kind, count, reason)

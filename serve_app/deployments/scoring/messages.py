@@ -1,0 +1,45 @@
+"""Messages of sessions and scorers to the ingress, in a file of their own because the ingress needs no torch."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotAnswer:
+    """The answer to one snapshot.
+
+    Attributes:
+        verdict: its JSON document.
+        status: of the verdict; empty for a repeated snapshot, which was counted before.
+        model: digest of the weights.
+        seconds: duration of each stage.
+        parts: number of parts scored, by replica.
+        missing_parts: number of parts without a score.
+        retries: calls repeated because a replica died, by deployment.
+    """
+
+    verdict: bytes
+    status: str = ""
+    model: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+    parts: dict[str, int] = field(default_factory=dict)
+    missing_parts: int = 0
+    retries: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ScorerInfo:
+    """What a replica works with.
+
+    Attributes:
+        device: ``cpu`` or ``cuda``.
+        kernels: their backend.
+        model: digest of the weights.
+        refused: why the configured weights are not in use; empty if they are.
+        headroom: share of the usual requests that it can take; below 1 while its GPU is hot.
+    """
+
+    device: str
+    kernels: str
+    model: str
+    refused: str = ""
+    headroom: float = 1.0

@@ -1,0 +1,438 @@
+"""MeshSession: holds the state of meshes, and takes each snapshot to its verdict.
+
+The store is the truth: state is written with compare-and-set before the answer, so that two sessions cannot both
+advance a mesh. Routing a mesh to the same session each time only saves a read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from ray import serve
+
+from model.mesh_weights import load_weights
+from model.snapshot import MeshSnapshot
+from model.state.adapter_fit import Candidate, adopt
+from model.state.mesh_state import MeshState
+from model.verdict import ClusterEvent
+from serve_app.actions.adapter import encode_adaptation, roll_back
+from serve_app.actions.mutes import add_mute, encode_mute, remove_mute
+from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
+from serve_app.api.schemas.actions import (
+    AcceptanceDocument,
+    FeedbackDocument,
+    KeptMuteDocument,
+    MissedDocument,
+    MuteDocument,
+)
+from serve_app.collect.otlp.decode import Point
+from serve_app.deployments.scaling import RequestLoad
+from serve_app.deployments.scoring.in_session import InSession
+from serve_app.deployments.scoring.messages import ScorerInfo, SnapshotAnswer
+from serve_app.deployments.scoring.replicas import Replicas
+from serve_app.deployments.scoring.stages import ScoringBackend, SnapshotRunner
+from serve_app.deployments.session.queries import SessionQuery
+from serve_app.deployments.session.reader import Reader
+from serve_app.deployments.session.service_graphs import ServiceGraphs
+from serve_app.deployments.session.verdict_signal import VerdictSignal
+from serve_app.deployments.sla.counts import Report
+from serve_app.deployments.sla.levels import ServiceLevels
+from serve_app.errors import (
+    Overloaded,
+    ServeError,
+    StoreGone,
+)
+from serve_app.mesh_steps import MeshSteps, NextSnapshot, PushResult
+from serve_app.metrics import (
+    ADAPTERS,
+    MESHES_HELD,
+    MESHES_HELD_BYTES,
+    PARTS_MISSING,
+    PREDICTIONS,
+    STAGE,
+    STORE_GONE,
+    WEIGHTS,
+    ServiceLevel,
+)
+from serve_app.observability import spans
+from serve_app.observability.log_context import set_log_context
+from serve_app.pipeline import (
+    PREPARE,
+    Mesh,
+    StageResults,
+    adapts,
+    options,
+    replayer,
+    run_stages,
+)
+from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.instruments import RayInstruments
+from serve_app.runtime.reporting import start_reporting
+from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, connect
+from serve_app.runtime.storage import open_store
+from serve_app.settings import AlertSettings, Settings
+from serve_app.stores.cache import MeshCache
+from serve_app.stores.repository import MeshRepository
+
+if TYPE_CHECKING:
+    from serve_app.deployments.notifier import Notifier
+    from serve_app.deployments.scoring.meta import MetaModel
+    from serve_app.deployments.scoring.scorer import Scorer
+    from serve_app.deployments.trainer import Trainer
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class MeshSession:
+    """Owner of some of the meshes.
+
+    Args:
+        settings: all of them.
+        scorer, meta: handles; None: the session scores.
+        trainer: handle; None: no adapter is fitted.
+        notifier: handle; None: no alert is sent.
+
+    Raises:
+        IncompatibleWeights: not even the shipped weights can be read.
+        CorruptState, StoreFull: the store cannot be opened.
+        StoreGone: this run had a store, and its files are gone.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        scorer: Handle[Scorer] | None = None,
+        meta: Handle[MetaModel] | None = None,
+        trainer: Handle[Trainer] | None = None,
+        notifier: Handle[Notifier] | None = None,
+    ) -> None:
+        start_reporting(settings, "session")
+        connect(scorer, meta, trainer, notifier)
+        torch.set_num_threads(settings.model.threads)
+        self._settings = settings
+        self._weights = load_weights(settings.model.weights, settings.model.weights_by_mesh)
+        for refusal in self._weights.refused:
+            log.error(refusal)
+        self._evicted: deque[str] = deque()  # meshes that writing threads deleted to make room
+        store = open_store(settings, on_evicted=self._evicted.append)
+        self._instruments = RayInstruments()
+        budget = max(0, settings.serve.session_memory_bytes - self._weights.size_bytes())
+        cache = MeshCache(budget, lambda mesh: settings.priority(mesh).weight, self._instruments)
+        self._meshes = MeshRepository(store, cache, replayer(self._weights, settings), self._instruments)
+        self._options = options(settings)
+        self._steps = MeshSteps(self._meshes, fit_adapter=False, keep_details=True)
+        self._signal = VerdictSignal()
+        self._reader = Reader(self._meshes, self._weights, self._options, self._signal)
+        self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
+        self._levels = ServiceLevels(settings.sla)
+        self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
+        self._trainer, self._notifier = trainer, notifier
+        self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
+        self._load = RequestLoad()
+        self._backend: ScoringBackend
+        if scorer is None or meta is None:
+            replica = serve.get_replica_context().replica_id.unique_id
+            self._backend = InSession(self._weights, replica, settings.model.threads, self._instruments)
+        else:
+            groups = settings.partition.groups or settings.scorer.max_replicas or settings.scorer.num_replicas
+            self._backend = Replicas(self._weights, scorer, meta, groups)
+
+    def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """Change when to alert, while running: fields of ``AlertSettings``."""
+        alert = AlertSettings.model_validate({**self._settings.alert.model_dump(), **user_config})
+        self._settings = self._settings.model_copy(update={"alert": alert})
+        self._options = options(self._settings)
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Serve calls this periodically if it scales the sessions: how many snapshots are under way, on average."""
+        return self._load.report()
+
+    async def check_health(self) -> None:
+        """Serve calls this periodically: measure whether the store is there, what is in memory, and whether the session
+        can score.
+
+        A missing store does not make the replica unhealthy: its replacement would not find the store either, and this
+        replica resumes as soon as the files are back.
+        """
+        gone = 0.0
+        try:
+            await asyncio.to_thread(self._meshes.check)
+        except StoreGone:  # was logged when it was first noticed
+            gone = 1.0
+        except ServeError as error:
+            log.warning("the store could not be checked: %s", error)
+        self._instruments.set(STORE_GONE, gone)
+        meshes, size = self._meshes.memory
+        self._instruments.set(MESHES_HELD, meshes)
+        self._instruments.set(MESHES_HELD_BYTES, size + self._weights.size_bytes())
+        self._instruments.set(WEIGHTS, len(self._weights.distinct()))
+        await self._backend.check()
+
+    async def read(self, query: SessionQuery[T]) -> T:
+        """The answer to a question, which changes nothing. It describes the answer and the errors."""
+        return await query.answer(self._reader)
+
+    async def push(
+        self, mesh: str, packed: bytes, deadline: Deadline, events: tuple[ClusterEvent, ...] = (), trace: str = ""
+    ) -> SnapshotAnswer:
+        """Compute the verdict of a snapshot and store both. A failed push changes nothing.
+
+        Args:
+            mesh: name.
+            packed: the snapshot as the store keeps it.
+            deadline: after which nothing is stored.
+            events: recent Kubernetes events of the mesh, newest first; shown with incidents.
+            trace: ``traceparent`` of the caller; so in all methods.
+
+        Raises:
+            SameTimeOtherContent: another snapshot of this instant has a verdict.
+            StaleSnapshot: it is older than the newest one.
+            ServeError: it could not be scored or stored, or not in time.
+        """
+        runner = self._backend.runner(mesh, deadline)
+        with set_log_context(mesh), spans.span("session.push", trace, mesh=mesh):
+            stored = await self._push(mesh, packed, runner, events=events)
+            if stored.advanced is None:
+                return SnapshotAnswer(stored.document)
+            with set_log_context(mesh, stored.advanced.mesh.state.sequence):
+                self._follow_up(mesh, stored.advanced)
+        return runner.progress.answer(stored.document, stored.advanced.verdict)
+
+    async def add_metrics(self, mesh: str, points: Sequence[Point], deadline: Deadline, trace: str = "") -> None:
+        """Count data points of a service graph, and push the snapshot of the interval that they end. Errors as of
+        :meth:`push` and :meth:`ServiceGraphs.add`."""
+
+        async def push(snapshot: MeshSnapshot) -> None:
+            await self.push(mesh, pack_snapshot(snapshot), deadline, trace=trace)
+
+        await self._service_graphs.add(mesh, points, push)
+
+    async def baseline(self, mesh: str, packed: bytes, deadline: Deadline, trace: str = "") -> None:
+        """Learn baselines and calibration from a snapshot. Moves neither the mesh's clock nor its newest verdict."""
+        with set_log_context(mesh), spans.span("session.baseline", trace, mesh=mesh):
+            await self._push(mesh, packed, self._backend.runner(mesh, deadline), counted=False)
+
+    async def score(self, packed: Sequence[bytes], deadline: Deadline, trace: str = "") -> SnapshotAnswer:
+        """Score the last of several snapshots of one mesh, in order of time, against those before it. Stores nothing.
+
+        Raises:
+            Overloaded: too many such requests are under way.
+            ServeError: it could not be scored, or not in time.
+        """
+        if self._scores.locked():
+            raise Overloaded(
+                "MeshSession: as many requests to score as it accepts are under way; come back later, or raise "
+                "serve.max_ongoing_scores",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            )
+        async with self._scores:
+            with spans.span("session.score_snapshots", trace, snapshots=len(packed)):
+                return await self._score(packed, self._backend.runner("(not stored)", deadline))
+
+    async def _score(self, packed: Sequence[bytes], runner: SnapshotRunner) -> SnapshotAnswer:
+        mesh = Mesh()
+        with self._load.work():
+            for one in packed:  # one by one, so that pushes of other meshes have their turn in between
+                advanced = await runner.run_all(partial(self._advance, runner, mesh, one))
+                mesh = advanced.mesh
+        document = encode_verdict(advanced.verdict).model_dump_json().encode()
+        return runner.progress.answer(document, advanced.verdict)
+
+    async def delete(self, mesh: str) -> None:
+        """Delete a mesh.
+
+        Raises:
+            UnknownMesh: there is none.
+        """
+        async with self._steps.lock(mesh):
+            self._meshes.evict(mesh)
+            await asyncio.to_thread(self._meshes.delete, mesh)
+            await self._reader.forget(mesh)
+            self._signal.notify(mesh)
+        self._service_graphs.forget(mesh)
+        self._resolve_alerts(mesh)
+
+    async def add_feedback(self, mesh: str, document: FeedbackDocument | MissedDocument, by: str = "") -> bytes:
+        """Store feedback of a user on an incident. Returns it as JSON.
+
+        It applies from the next snapshot on, unless only the archive has the incident.
+
+        Raises:
+            UnknownMesh, UnknownIncident: there is none.
+            InvalidDocument: it names a service that the mesh does not have.
+            TooMuchFeedback: the mesh has the maximum.
+        """
+        most = self._settings.limits.max_feedback
+        kept = await self._with_room(self._steps.add_feedback(mesh, document, most, by))
+        return kept.model_dump_json().encode()
+
+    async def withdraw_feedback(self, mesh: str, incident: str) -> None:
+        """Withdraw the feedback on an incident from the next snapshot on.
+
+        Raises:
+            UnknownMesh, UnknownIncident: there is none, or it has no feedback.
+        """
+        await self._with_room(self._steps.withdraw_feedback(mesh, incident))
+
+    async def accept_incident(self, mesh: str, incident: str, document: AcceptanceDocument, by: str = "") -> bytes:
+        """Make the present level of an open incident normal from the next snapshot on, which ends it. Returns what is
+        kept of the decision, as JSON.
+
+        Raises:
+            UnknownMesh: there is none.
+            UnknownIncident: no open incident has this id.
+        """
+        kept = await self._with_room(self._steps.accept_incident(mesh, incident, document, by))
+        return kept.model_dump_json().encode()
+
+    async def add_mute(self, mesh: str, document: MuteDocument, by: str = "") -> bytes:
+        """Store a mute of a user, which applies from the next snapshot of its time on. Returns it as JSON.
+
+        Raises:
+            UnknownMesh: there is none.
+            InvalidDocument: it names a service that the mesh does not have, is over, or is too long.
+            TooManyMutes: the mesh has the maximum.
+        """
+
+        def change(state: MeshState) -> tuple[MeshState, KeptMuteDocument]:
+            after, kept = add_mute(state, document, self._settings.limits, by)
+            return after, encode_mute(kept, after.observed_at)
+
+        return (await self._change(mesh, change)).model_dump_json().encode()
+
+    async def remove_mute(self, mesh: str, mute: str) -> None:
+        """Remove a mute from the next snapshot on.
+
+        Raises:
+            UnknownMesh, UnknownMute: there is none.
+        """
+        await self._change(mesh, lambda state: remove_mute(state, mute))
+
+    async def roll_back(self, mesh: str, fitted_at: datetime | None) -> bytes:
+        """Roll back the adapter of this time: the one before it, or none, is used from the next snapshot on. Returns
+        what is used then, as JSON.
+
+        Raises:
+            UnknownMesh, NoAdapter: there is none.
+        """
+        after = await self._change(mesh, lambda state: roll_back(state, fitted_at))
+        self._instruments.count(ADAPTERS, outcome="rolled_back")
+        return encode_adaptation(after).model_dump_json().encode()
+
+    async def ready(self, deadline: Deadline) -> ScorerInfo:
+        """What scores. Raises an error if the store, a scorer or the meta-model does not answer."""
+        _, info = await asyncio.gather(asyncio.to_thread(self._meshes.check), self._backend.info(Caller(deadline)))
+        return info
+
+    async def take_counts(self, report: Report) -> None:
+        """Add the requests that a gate or the collector counted to the service level."""
+        self._levels.take(report)
+
+    async def service_level(self) -> ServiceLevel:
+        """The service level, if the counts are sent to this session."""
+        return self._levels.level()
+
+    async def _advance(self, runner: SnapshotRunner, mesh: Mesh, packed: bytes) -> StageResults:
+        snapshot = await runner.run(PREPARE, unpack_snapshot, packed)
+        return await run_stages(runner, mesh, snapshot, self._options, fit_adapter=False)
+
+    async def _push(
+        self,
+        mesh: str,
+        packed: bytes,
+        runner: SnapshotRunner,
+        *,
+        counted: bool = True,
+        events: tuple[ClusterEvent, ...] = (),
+    ) -> PushResult:
+        push = NextSnapshot(mesh, packed, counted, events)
+        try:
+            with self._load.work():
+                stored = await self._steps.push(push, options(self._settings, mesh), runner)
+        finally:
+            self._forget_evicted()
+        if stored.advanced is not None:
+            for stage, duration in runner.progress.seconds.items():
+                self._instruments.observe(STAGE, duration, stage=stage)
+            self._instruments.count(PARTS_MISSING, runner.progress.missing_parts)
+            verdict = stored.advanced.verdict
+            self._instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=verdict.status.value)
+        return stored
+
+    async def _change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
+        return await self._with_room(self._steps.change(mesh, change))
+
+    async def _with_room(self, step: Awaitable[T]) -> T:
+        """The result of a step that writes, for which the store may have deleted other meshes."""
+        try:
+            return await step
+        finally:
+            self._forget_evicted()
+
+    def _forget_evicted(self) -> None:
+        """Forget meshes that the store has deleted to make room for new ones, and resolve their alerts."""
+        while self._evicted:
+            mesh = self._evicted.popleft()
+            self._meshes.evict(mesh)
+            self._signal.notify(mesh)
+            self._resolve_alerts(mesh)
+
+    def _follow_up(self, mesh: str, advanced: StageResults) -> None:
+        """Start what follows a new verdict."""
+        self._signal.notify(mesh)
+        self._start(self._tidy(mesh))
+        if self._trainer is not None and adapts(advanced.mesh.state.sequence, self._options):
+            self._start(self._adapt(mesh, self._trainer))
+        if self._notifier is not None:
+            trace = spans.traceparent()
+            self._start(self._notify(self._notifier.accept_verdict, mesh, advanced.verdict, trace))
+
+    def _resolve_alerts(self, mesh: str) -> None:
+        if self._notifier is not None:
+            self._start(self._notify(self._notifier.forget_mesh, mesh))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start work that no request waits for."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _notify(self, method: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call the notifier. If it cannot be reached now, it gets the same state with the next verdict."""
+        try:
+            await Caller(Deadline.after(self._settings.serve.deadline_seconds)).ask(method, *args, **kwargs)
+        except ServeError as error:
+            log.warning("the notifier could not be reached: %s", error)
+
+    async def _tidy(self, mesh: str) -> None:
+        """Do what pushes leave for later."""
+        try:
+            await self._steps.tidy(mesh, self._options)
+        except ServeError as error:  # the next push does it, or fails with the same error
+            log.warning("mesh %s: its state could not be stored in full: %s", mesh, error)
+
+    async def _adapt(self, mesh: str, trainer: Handle[Trainer]) -> None:
+        """Have an adapter fitted, and use it from the next snapshot on if it is better than the one in use."""
+        deadline = Deadline.after(self._settings.adapt.deadline_seconds)
+        try:
+            await self._steps.compact(mesh)  # the trainer reads the state in full
+            candidate = await Caller(deadline).ask(trainer.fit, mesh)
+            outcome = "too_early" if candidate is None else await self._steps.adopt(mesh, partial(_adopt, candidate))
+        except Exception as error:  # no one awaits this task
+            outcome = "failed"
+            log.warning("mesh %s keeps its adapter: %s", mesh, error, exc_info=not isinstance(error, ServeError))
+        self._instruments.count(ADAPTERS, outcome=outcome)
+
+
+def _adopt(candidate: Candidate, state: MeshState) -> tuple[MeshState, str]:
+    """The state with the candidate's adapter if it is better, and the outcome."""
+    after = adopt(state, candidate)
+    return after, "refused" if after is state else "adopted"

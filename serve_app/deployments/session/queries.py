@@ -1,0 +1,337 @@
+"""Questions to a session. Each knows how a reader answers it, and changes nothing.
+
+They travel from the ingress to the session that owns the mesh. The ingress needs no torch, so this file imports none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from serve_app.alerts.links import Links
+from serve_app.metrics import MeshGauges
+from serve_app.stores.base import IncidentFilter
+from serve_app.stores.record import StoredSnapshot
+from serve_app.web.formats import ReportFormat
+from serve_app.web.metric_history import Subject
+
+if TYPE_CHECKING:
+    from serve_app.deployments.session.reader import Reader
+
+A = TypeVar("A", covariant=True)
+Period = tuple[datetime, datetime]
+
+
+class SessionQuery(Protocol[A]):
+    """A question with an answer of the type ``A``."""
+
+    async def answer(self, reader: Reader) -> A:
+        """The answer of the session with this reader."""
+
+
+class MeshQuery(SessionQuery[A], Protocol[A]):
+    """A question about one mesh. All of them raise ``UnknownMesh`` if there is no such mesh."""
+
+    @property
+    def mesh(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MeshesQuery:
+    """The meshes of all sessions."""
+
+    async def answer(self, reader: Reader) -> list[MeshGauges]:
+        return await reader.load(reader.meshes.gauges)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelQuery:
+    """The weights in use, as JSON."""
+
+    async def answer(self, reader: Reader) -> bytes:
+        return reader.model()
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictQuery:
+    """The newest verdict, or the one of an instant, as JSON.
+
+    Raises:
+        UnknownInstant: there is none.
+    """
+
+    mesh: str
+    at: datetime | None = None
+
+    async def answer(self, reader: Reader) -> bytes:
+        return (await reader.load(reader.meshes.load_record, self.mesh, self.at)).document
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictsQuery:
+    """The first ``limit`` kept verdicts after ``since``, oldest first, as JSON."""
+
+    mesh: str
+    since: datetime | None
+    limit: int
+
+    async def answer(self, reader: Reader) -> list[bytes]:
+        return await reader.load(reader.meshes.load_verdicts, self.mesh, self.since, self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class NewVerdictsQuery:
+    """As :class:`VerdictsQuery`, but waits up to ``seconds`` if there is none yet. Without ``since``: the newest one.
+
+    If another session takes the mesh over meanwhile, its verdicts are found when the wait is over.
+    """
+
+    mesh: str
+    since: datetime | None
+    limit: int
+    seconds: float
+
+    async def answer(self, reader: Reader) -> list[bytes]:
+        if self.since is None:
+            return [await VerdictQuery(self.mesh).answer(reader)]
+        stored = VerdictsQuery(self.mesh, self.since, self.limit)
+        next_verdict = reader.signal.next_verdict(self.mesh)
+        if found := await stored.answer(reader):
+            return found
+        await reader.wait(next_verdict, self.seconds)
+        return await stored.answer(reader)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanQuery:
+    """The plan that the newest snapshot was cut by, as JSON; ``members``: with the services of each part."""
+
+    mesh: str
+    members: bool = False
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.load(reader.plan, self.mesh, self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphQuery:
+    """The newest snapshot, or the one of an instant, with its verdict.
+
+    Raises:
+        UnknownInstant: there is none.
+        InvalidParameter: it has too many services.
+    """
+
+    mesh: str
+    at: datetime | None = None
+
+    async def answer(self, reader: Reader) -> StoredSnapshot:
+        return await reader.load(reader.graph, self.mesh, self.at)
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourhoodQuery:
+    """A service with its callers and callees, as JSON; None: the services of all open incidents.
+
+    Raises:
+        UnknownInstant: there is no such snapshot.
+        InvalidParameter: there is no such service, or too many.
+    """
+
+    mesh: str
+    at: datetime | None
+    service: str | None
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.view(reader.pages.graph, self.mesh, self.at, self.service)
+
+
+@dataclass(frozen=True, slots=True)
+class MapQuery:
+    """The map of the mesh, gzipped JSON; ``expand``: namespaces of a large mesh to show by service."""
+
+    mesh: str
+    at: datetime | None
+    expand: Sequence[str]
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.view(reader.pages.map, self.mesh, self.at, self.expand)
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineQuery:
+    """The verdicts of :class:`VerdictsQuery` as columns, JSON."""
+
+    mesh: str
+    since: datetime | None
+    limit: int
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.view(reader.pages.timeline, self.mesh, self.since, self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesQuery:
+    """The metrics of a service, or of the calls from ``source`` to it, as JSON.
+
+    Raises:
+        InvalidParameter: no kept snapshot has a service of this name.
+    """
+
+    mesh: str
+    service: str
+    source: str | None
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.view(reader.pages.series, self.mesh, self.service, self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class ServicesQuery:
+    """The services of a mesh whose names contain a text, as JSON."""
+
+    mesh: str
+    text: str
+    limit: int
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.view(reader.pages.services, self.mesh, self.text, self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class DetailsQuery:
+    """What is known of a service, or of the calls from one caller to it, as JSON. ``links`` lead to other tools.
+
+    Raises:
+        UnknownInstant: there is no such snapshot.
+        InvalidParameter: no kept snapshot has it.
+    """
+
+    mesh: str
+    subject: Subject
+    at: datetime | None
+    links: Links
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.view(reader.pages.details, self.mesh, self.subject, self.at, self.links)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonQuery:
+    """The differences between two periods, as JSON.
+
+    Raises:
+        InvalidParameter: a period has no snapshot.
+    """
+
+    mesh: str
+    first: Period
+    second: Period
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.view(reader.pages.comparison, self.mesh, self.first, self.second)
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentsQuery:
+    """The incidents of a period, or those that are open now, as JSON."""
+
+    mesh: str
+    wanted: IncidentFilter
+    of_period: bool
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.view(reader.incidents.overview, self.mesh, self.wanted, self.of_period)
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentQuery:
+    """An incident, open or archived, as JSON.
+
+    Raises:
+        UnknownIncident: there is none.
+    """
+
+    mesh: str
+    incident: str
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.view(reader.incidents.detail, self.mesh, self.incident)
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentGraphQuery:
+    """The part of the mesh around an incident, as JSON. Errors as of :class:`IncidentQuery`."""
+
+    mesh: str
+    incident: str
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.view(reader.incidents.graph, self.mesh, self.incident)
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentSeriesQuery:
+    """The metrics of a service or a call around an incident, as JSON.
+
+    Raises:
+        UnknownIncident: there is none.
+        InvalidParameter: the archive does not have it.
+    """
+
+    mesh: str
+    incident: str
+    service: str
+    source: str | None
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.view(reader.incidents.series, self.mesh, self.incident, self.service, self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportQuery:
+    """The report on an incident, open or archived; None: the most severe one that was open last.
+
+    Raises:
+        UnknownIncident: there is none.
+    """
+
+    mesh: str
+    incident: str | None
+    form: ReportFormat = ReportFormat.HTML
+    links: Links | None = None
+
+    async def answer(self, reader: Reader) -> str:
+        return await reader.view(reader.report, self.mesh, self.incident, self.form, self.links)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackQuery:
+    """The feedback on a mesh, as JSON."""
+
+    mesh: str
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.load(reader.feedback, self.mesh)
+
+
+@dataclass(frozen=True, slots=True)
+class MutesQuery:
+    """The current and future mutes of a mesh, as JSON."""
+
+    mesh: str
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.load(reader.mutes, self.mesh)
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptationQuery:
+    """The adapter of a mesh, as JSON."""
+
+    mesh: str
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.load(reader.adaptation, self.mesh)

@@ -1,0 +1,112 @@
+"""Answers the questions to a session."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime
+from typing import ParamSpec, TypeVar, TypeVarTuple
+
+from model.mesh_weights import Weights
+from serve_app.actions.adapter import encode_adaptation
+from serve_app.actions.feedback import encode_feedback
+from serve_app.actions.mutes import encode_mute
+from serve_app.alerts.links import Links
+from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
+from serve_app.api.views import model_document, plan_document
+from serve_app.deployments.session.verdict_signal import VerdictSignal
+from serve_app.errors import InvalidParameter
+from serve_app.pipeline import Options, plan_of
+from serve_app.stores.record import StoredSnapshot
+from serve_app.stores.repository import MeshRepository
+from serve_app.web.formats import ReportFormat
+from serve_app.web.incidents import IncidentViews
+from serve_app.web.queries import PageQueries
+from serve_app.web.report import markdown_report, report
+from serve_app.web.report.case import find
+
+MOST_IN_GRAPH = 20_000  # services of a whole graph: some 40 MB of JSON
+P = ParamSpec("P")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Reader:
+    """What a :class:`~serve_app.deployments.session.queries.SessionQuery` is answered with.
+
+    Its methods run in the threads of :meth:`load` and :meth:`view`. The queries describe the answers and the errors.
+
+    Args:
+        meshes: stored meshes, some of them in memory.
+        weights: in use.
+        options: how meshes are cut into parts.
+        signal: wakes readers that wait for a verdict.
+
+    Attributes:
+        pages, incidents: views for the page, in the thread of :meth:`view`.
+    """
+
+    def __init__(self, meshes: MeshRepository, weights: Weights, options: Options, signal: VerdictSignal) -> None:
+        self.meshes, self.signal = meshes, signal
+        self.pages, self.incidents = PageQueries(meshes), IncidentViews(meshes)
+        self._weights, self._options = weights, options
+        # A thread of its own: pages wait for each other, and never take a thread that a push needs.
+        self._view_thread = ThreadPoolExecutor(1, "viewing")
+
+    async def load(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that reads the store, in any thread."""
+        return await asyncio.to_thread(function, *args, **kwargs)
+
+    async def view(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Call a function that makes a part of the page, in the thread of the page."""
+        return await asyncio.get_running_loop().run_in_executor(self._view_thread, function, *args)
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> None:
+        """Wait for an event, at most so long."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), seconds)
+
+    async def forget(self, mesh: str) -> None:
+        """Drop what is held in memory for the page of a mesh."""
+        await self.view(self.pages.forget, mesh)
+
+    def model(self) -> bytes:
+        digests = {mesh: one.digest for mesh, one in self._weights.by_mesh.items()}
+        return model_document(self._weights.default, digests).model_dump_json().encode()
+
+    def plan(self, name: str, members: bool) -> bytes:
+        mesh = self.meshes.refresh(self.meshes.load_stored(name)).mesh
+        document = plan_document(plan_of(mesh, self._options), mesh.state, members=members)
+        return document.model_dump_json(exclude_none=True).encode()
+
+    def graph(self, mesh: str, at: datetime | None) -> StoredSnapshot:
+        services = self.meshes.load_record(mesh, at).services
+        if services > MOST_IN_GRAPH:
+            raise InvalidParameter(
+                f"graph: expected service or incidents=true for a mesh of more than {MOST_IN_GRAPH} services, came "
+                f"neither for {services}; name a service, ask for the services of the open incidents, or read the map",
+            )
+        return self.meshes.load_snapshot(mesh, at)
+
+    def report(self, mesh: str, incident: str | None, form: ReportFormat, links: Links | None) -> str:
+        kept = self.pages.moments(mesh)
+        chosen = incident or find(mesh, kept).incident.id
+        moments = self.incidents.moments(mesh, chosen, kept)
+        before = self.incidents.seen_before(mesh, find(mesh, moments, chosen).incident)
+        text = before.text if before else ""
+        if form is ReportFormat.HTML:
+            return report(mesh, moments, chosen, seen_before=text, links=links)
+        given = [one] if (one := self.incidents.feedback(mesh, chosen)) else []
+        return markdown_report(mesh, moments, chosen, seen_before=text, feedback=given, links=links)
+
+    def feedback(self, mesh: str) -> bytes:
+        kept = [encode_feedback(one) for one in self.meshes.load_state(mesh).memory.feedback]
+        return FeedbackListDocument(feedback=kept).model_dump_json().encode()
+
+    def mutes(self, mesh: str) -> bytes:
+        state = self.meshes.load_state(mesh)
+        kept = [encode_mute(one, state.observed_at) for one in state.memory.mutes]
+        return MuteListDocument(mutes=kept).model_dump_json().encode()
+
+    def adaptation(self, mesh: str) -> bytes:
+        return encode_adaptation(self.meshes.load_state(mesh).adaptation).model_dump_json().encode()

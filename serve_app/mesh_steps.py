@@ -1,0 +1,342 @@
+"""Steps of stored meshes, without Ray: the sessions of the service and of the sidecar share them.
+
+A step reads the state of a mesh, computes the next one, and writes it with compare-and-set. If another writer was
+first, the step is done once more from what the store has by then.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from model.snapshot import MeshSnapshot
+from model.state.mesh_state import MeshState
+from model.verdict import ClusterEvent
+from serve_app.actions.acceptance import accept_incident
+from serve_app.actions.feedback import add_feedback, encode_feedback, record_feedback, withdraw_feedback
+from serve_app.api.codec import encode_verdict, unpack_snapshot
+from serve_app.api.schemas.actions import (
+    AcceptanceDocument,
+    FeedbackDocument,
+    KeptAcceptanceDocument,
+    KeptFeedbackDocument,
+    MissedDocument,
+)
+from serve_app.api.schemas.incidents import ArchivedIncidentDocument
+from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.errors import CorruptState, StoreConflict, UnknownIncident
+from serve_app.observability import spans
+from serve_app.observability.log_context import set_log_context
+from serve_app.pipeline import PREPARE, STORE, Options, StageResults, StageRunner, deviations_of, run_stages
+from serve_app.stores.base import ArchivedIncident
+from serve_app.stores.cache import CachedMesh
+from serve_app.stores.record import Record
+from serve_app.stores.repository import MeshRepository
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class NextSnapshot:
+    """A snapshot on its way to its verdict.
+
+    Attributes:
+        mesh: name.
+        packed: the snapshot as the store keeps it.
+        counted: False for a baseline.
+        events: recent Kubernetes events of the mesh, newest first.
+    """
+
+    mesh: str
+    packed: bytes
+    counted: bool = True
+    events: tuple[ClusterEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PushResult:
+    """The answer to a snapshot.
+
+    Attributes:
+        document: JSON of the verdict.
+        advanced: what the pipeline computed; None: the snapshot was pushed before, and so was its verdict stored.
+    """
+
+    document: bytes
+    advanced: StageResults | None = None
+
+
+class MeshSteps:
+    """Does the steps of meshes, one at a time for each mesh. Of one event loop.
+
+    Args:
+        meshes: stored meshes, some of them in memory.
+        fit_adapter: whether a push fits the mesh's adapter when a fit is due.
+        keep_details: whether to store how unusual each service and call was, and the duration, with each verdict, and
+            incidents in the archive.
+    """
+
+    def __init__(self, meshes: MeshRepository, *, fit_adapter: bool, keep_details: bool) -> None:
+        self._meshes = meshes
+        self._fit_adapter, self._keep_details = fit_adapter, keep_details
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._compacting: set[str] = set()
+
+    def lock(self, mesh: str) -> asyncio.Lock:
+        """The lock of a mesh; it lives as long as someone holds or awaits it."""
+        lock = self._locks.get(mesh)
+        if lock is None:
+            lock = self._locks[mesh] = asyncio.Lock()
+        return lock
+
+    async def push(self, push: NextSnapshot, options: Options, runner: StageRunner) -> PushResult:
+        """Compute the verdict of a snapshot and store it. A failed push changes nothing.
+
+        Raises:
+            SameTimeOtherContent: another snapshot of this instant has a verdict.
+            StaleSnapshot: it is older than the newest one.
+            ServeError: it could not be scored or stored.
+        """
+
+        async def step() -> PushResult:
+            known = self._meshes.look_up(push.mesh)
+            after, result = await runner.run_all(lambda: self._push(push, known, options, runner))
+            if after is not None:
+                self._meshes.cache(push.mesh, after)
+            return result
+
+        return await self._step(push.mesh, step)
+
+    async def tidy(self, mesh: str, options: Options) -> None:
+        """Do what a push leaves for later: call it after the answer. The mesh and its verdicts stay the same.
+
+        Raises:
+            ServeError: the store could not be written. The next push does it then.
+        """
+        entry = self._meshes.get_cached(mesh)
+        if entry is not None and self._meshes.is_compaction_due(entry, options.window_size):
+            await self.compact(mesh)
+            await asyncio.to_thread(self._meshes.tidy)
+
+    async def compact(self, mesh: str) -> None:
+        """Store the state of a mesh in memory in full. Pushes go on meanwhile.
+
+        Raises:
+            ServeError: the store could not be written.
+        """
+        entry = self._meshes.get_cached(mesh)
+        if entry is None or mesh in self._compacting:
+            return
+        self._compacting.add(mesh)
+        try:
+            full = await asyncio.to_thread(self._meshes.compact, mesh, entry)
+        finally:
+            self._compacting.discard(mesh)
+        async with self.lock(mesh):
+            now = self._meshes.get_cached(mesh)
+            if full is not None and now is not None and now.full == entry.full:
+                self._meshes.cache(mesh, replace(now, full=full))
+
+    async def adopt(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
+        """Replace the adaptation of a mesh; otherwise as :meth:`change`. The next snapshot stores it: until then, a
+        crash leaves the one before."""
+
+        async def step() -> T:
+            known, result = await asyncio.to_thread(self._meshes.change_adaptation, mesh, change)
+            self._meshes.cache(mesh, known)
+            return result
+
+        return await self._step(mesh, step)
+
+    async def change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
+        """Replace the state of a mesh, and return what else ``change`` returns.
+
+        Raises:
+            UnknownMesh: the mesh has no verdict.
+        """
+
+        async def step() -> T:
+            known, result = await asyncio.to_thread(self._meshes.change_state, mesh, change)
+            self._meshes.cache(mesh, known)
+            return result
+
+        return await self._step(mesh, step)
+
+    async def add_feedback(
+        self, mesh: str, document: FeedbackDocument | MissedDocument, most: int, by: str
+    ) -> KeptFeedbackDocument:
+        """Store feedback: with the state; on an incident that the state has forgotten, with it in the archive.
+
+        Raises:
+            UnknownMesh, UnknownIncident: there is none.
+            InvalidDocument: it names a service that the mesh does not have.
+            TooMuchFeedback: the mesh has ``most``.
+        """
+        try:
+            return encode_feedback(await self.change(mesh, lambda state: add_feedback(state, document, most, by)))
+        except UnknownIncident:
+            if isinstance(document, MissedDocument):
+                raise
+            record = partial(record_feedback, document=document, by=by)
+            changed = await self._change_incident(mesh, document.incident, record)
+            if changed is None or changed.feedback is None:
+                raise
+            return changed.feedback
+
+    async def withdraw_feedback(self, mesh: str, incident: str) -> None:
+        """Withdraw the feedback on an incident, from the state or from the archive.
+
+        Raises:
+            UnknownMesh, UnknownIncident: there is none, or it has no feedback.
+        """
+        try:
+            await self.change(mesh, lambda state: withdraw_feedback(state, incident))
+        except UnknownIncident as error:
+            unknown = error
+
+            def change(
+                state: MeshState, before: ArchivedIncidentDocument
+            ) -> tuple[MeshState, ArchivedIncidentDocument]:
+                if before.feedback is None:
+                    raise unknown from None
+                return state, before.model_copy(update={"feedback": None})
+
+            if await self._change_incident(mesh, incident, change) is None:
+                raise
+
+    async def accept_incident(
+        self, mesh: str, incident: str, document: AcceptanceDocument, by: str
+    ) -> KeptAcceptanceDocument:
+        """Make the present level of an open incident normal. The state is stored in full, since its filters change; who
+        accepted it is stored with the incident in the archive. A repeated request changes nothing.
+
+        Raises:
+            UnknownMesh: there is none.
+            UnknownIncident: no open incident has this id.
+        """
+
+        def change(state: MeshState, before: ArchivedIncidentDocument) -> tuple[MeshState, ArchivedIncidentDocument]:
+            if before.accepted is not None:
+                return state, before
+            after, kept = accept_incident(state, incident, document, by)
+            return after, before.model_copy(update={"accepted": kept})
+
+        def find(state: MeshState, before: ArchivedIncidentDocument) -> tuple[MeshState, ArchivedIncidentDocument]:
+            return state, before
+
+        changed = await self._change_incident(mesh, incident, change, is_open=True)
+        changed = changed or await self._change_incident(mesh, incident, find)
+        if changed is not None and changed.accepted is not None:
+            return changed.accepted
+        return await self.change(mesh, lambda state: accept_incident(state, incident, document, by))  # no archive
+
+    async def _change_incident(
+        self,
+        mesh: str,
+        incident: str,
+        change: Callable[[MeshState, ArchivedIncidentDocument], tuple[MeshState, ArchivedIncidentDocument]],
+        *,
+        is_open: bool = False,
+    ) -> ArchivedIncidentDocument | None:
+        """Change an incident of the archive that has ended, or is open; None: there is none."""
+
+        async def step() -> ArchivedIncidentDocument | None:
+            found = await asyncio.to_thread(self._meshes.change_incident, mesh, incident, change, is_open=is_open)
+            if found is None:
+                return None
+            self._meshes.cache(mesh, found[0])
+            return found[1]
+
+        return await self._step(mesh, step)
+
+    async def _step(self, mesh: str, step: Callable[[], Awaitable[T]]) -> T:
+        async with self.lock(mesh):
+            try:
+                return await step()
+            # Another writer was first, or a damaged state was set aside: what is in memory is out of date.
+            except (StoreConflict, CorruptState):
+                self._meshes.evict(mesh)
+                return await step()
+
+    async def _push(
+        self, push: NextSnapshot, known: CachedMesh | None, options: Options, runner: StageRunner
+    ) -> tuple[CachedMesh | None, PushResult]:
+        """The mesh to cache and the answer; None if nothing was written. ``known`` is the mesh in memory."""
+        started = time.perf_counter()
+        snapshot = await runner.run(PREPARE, unpack_snapshot, push.packed)
+        # A change of threads delays the snapshot; it is necessary only if the store must be read.
+        if known is None or _is_repeat(snapshot, known):
+            found = await runner.run(PREPARE, self._find, push, snapshot)
+            if isinstance(found, PushResult):
+                return None, found
+            known = found
+        sequence = known.mesh.state.sequence + push.counted
+        spans.annotate(sequence=sequence, services=snapshot.num_nodes, calls=snapshot.num_edges)
+        with set_log_context(push.mesh, sequence):
+            advanced = await run_stages(
+                runner,
+                known.mesh,
+                snapshot,
+                options,
+                counted=push.counted,
+                events=push.events,
+                fit_adapter=self._fit_adapter,
+            )
+            verdict = encode_verdict(advanced.verdict)
+            spans.annotate(status=verdict.status)
+            document = verdict.model_dump_json().encode()
+            seconds = time.perf_counter() - started
+            after = await runner.run(
+                STORE, self._store, push, snapshot, known, advanced, verdict, document, seconds, options
+            )
+        return after, PushResult(document, advanced)
+
+    def _find(self, push: NextSnapshot, snapshot: MeshSnapshot) -> CachedMesh | PushResult:
+        """The state before the snapshot, or the verdict if the snapshot was pushed before."""
+        known = self._meshes.get(push.mesh)
+        if not known.revision:
+            self._meshes.check_room(push.mesh)
+        if not push.counted or not _is_repeat(snapshot, known):
+            return known
+        # Another session may have deleted or evicted the mesh that is in memory here.
+        known = self._meshes.reload(push.mesh)
+        newest = known.mesh.state.observed_at
+        if newest is None or not _is_repeat(snapshot, known):
+            return known
+        return PushResult(self._meshes.repeat_verdict(push.mesh, snapshot, newest.isoformat()))
+
+    def _store(
+        self,
+        push: NextSnapshot,
+        snapshot: MeshSnapshot,
+        known: CachedMesh,
+        advanced: StageResults,
+        verdict: VerdictDocument,
+        document: bytes,
+        seconds: float,
+        options: Options,
+    ) -> CachedMesh:
+        """Write the mesh after the step; ``known`` is the one before it, ``document`` the JSON of the verdict."""
+        if not push.counted:
+            return self._meshes.replace(push.mesh, replace(known, mesh=advanced.mesh))
+        record, keep = Record(snapshot.num_nodes, document), options.window_size
+        incidents: tuple[ArchivedIncident, ...] = ()
+        if self._keep_details:
+            details = deviations_of(advanced.prepared, advanced.calibrated, snapshot).pack()
+            interval = advanced.mesh.state.interval_seconds
+            record = replace(record, deviations=details, seconds=seconds, made_at=time.time(), interval=interval)
+            incidents = self._meshes.update_archive(
+                push.mesh, verdict, record, replace(known, mesh=advanced.mesh), keep
+            )
+        return self._meshes.append(
+            push.mesh, known, advanced.mesh, snapshot, push.packed, record, keep=keep, incidents=incidents
+        )
+
+
+def _is_repeat(snapshot: MeshSnapshot, known: CachedMesh) -> bool:
+    """Whether the mesh has counted this snapshot, or a newer one."""
+    newest = known.mesh.state.observed_at
+    return newest is not None and snapshot.observed_at <= newest

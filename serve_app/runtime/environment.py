@@ -1,0 +1,95 @@
+"""The environment that the processes of a Ray on this machine inherit: how Ray works here, and our settings.
+
+A runtime environment of Ray would cost each of them a process that is started and thrown away.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+
+from ray._private import ray_constants
+from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # its stub lacks them
+from ray.serve._private import api as serve_api
+from ray.serve._private import client as serve_client
+
+from serve_app.settings import Settings
+
+GRPC_BYTES = 2**30  # above every limit of a body; Ray's 4 MiB are less than a mesh of 10,000 services has
+LOOPBACK_SWITCH = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+START_SECONDS = 300  # limit of each step of the start; it ends what hangs, and does not measure speed
+SETTINGS = "TAGAE_SERVICE_SETTINGS"  # JSON: what this process hands to the processes of Ray
+# Ray's own processes read these as they start.
+RAY_ENVIRONMENT = {
+    LOOPBACK_SWITCH: "0",
+    "RAY_AUTH_MODE": "token",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # Ray's 15 lets every other process of the machine go first
+    # Each is for one step of the start, which takes minutes on a busy machine. Ray gives a proxy 5 s.
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": str(START_SECONDS),
+    "RAY_gcs_server_port_wait_time_s": str(START_SECONDS),
+    "RAY_worker_register_timeout_seconds": str(START_SECONDS),
+    "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",  # three failures replace a proxy; with Ray's 10 s that took 24 s
+    # Ten times a second by default, in each process: a sixth of what an idle service takes of a core.
+    "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "1000",
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.2",
+    # Calls between proxy and replicas as gRPC instead of actor calls: a fifth less CPU for a small push.
+    "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
+    "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(GRPC_BYTES),
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve_app.deployments.gate.middlewares",
+    # uvicorn would believe X-Forwarded-* of any process of this machine; serve.trusted_proxies has the trusted ones.
+    "FORWARDED_ALLOW_IPS": "none",
+    ray_constants.WORKER_PROCESS_SETUP_HOOK_ENV_VAR: "serve_app.runtime.worker_setup.import_serve",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the behaviour to come, without the warning about it
+}
+# glibc gives large blocks back to the kernel after each op, and pays for them again at the next one
+# (docs/troubleshooting.md).
+WORKER_ENVIRONMENT = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(4 * 2**30),
+    "MALLOC_TOP_PAD_": str(256 * 2**20),
+    # By default each thread has a heap of its own, and what one frees, no other can use: a session with a mesh of
+    # 10,000 services held 1,409 instead of 1,000 MiB.
+    "MALLOC_ARENA_MAX": "1",
+}
+TOKEN_FOLDER = "tagae-ray-"  # and random letters
+
+
+def set_environment(settings: Settings, quiet: bool) -> None:
+    """Set what processes of Ray inherit, with a new token. They read it as they start.
+
+    Args:
+        settings: handed to them; see :func:`handed_settings`.
+        quiet: leave the log of Serve out of stderr.
+    """
+    for name, value in WORKER_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    os.environ.update(RAY_ENVIRONMENT)
+    os.environ["RAY_SERVE_LOG_TO_STDERR"] = "0" if quiet else "1"
+    os.environ[SETTINGS] = json.dumps(settings.model_dump(), default=str)
+    # Ray read these variables when this process imported it, and has none for the last two.
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    ray_constants.RAY_DASHBOARD_STARTUP_TIMEOUT_S = START_SECONDS
+    serve_api.HTTP_PROXY_TIMEOUT = serve_client.HTTP_PROXY_TIMEOUT = START_SECONDS
+    token = Path(tempfile.mkdtemp(prefix=TOKEN_FOLDER)) / "token"  # the directory is its owner's alone
+    token.touch(mode=0o600)
+    token.write_text(secrets.token_hex(32), encoding="ascii")
+    os.environ.pop("RAY_AUTH_TOKEN", None)  # it would win over the file
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
+    Config.initialize("")  # likewise
+    AuthenticationTokenLoader.instance().reset_cache()  # this process may have had another Ray before
+
+
+def remove_token() -> None:
+    """Remove the token file of :func:`set_environment`."""
+    path = Path(os.environ.pop("RAY_AUTH_TOKEN_PATH", "none"))
+    if path.parent.name.startswith(TOKEN_FOLDER):
+        shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def handed_settings() -> Settings:
+    """In a process of Ray: the settings of the service that started it. If no service did: the settings of the file
+    and the environment."""
+    return Settings(**json.loads(os.environ.get(SETTINGS, "{}")))

@@ -1,0 +1,79 @@
+"""Starts and stops the service for a command, whose process SIGINT and SIGTERM end within seconds."""
+
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import NoReturn
+
+from serve_app.runtime.environment import remove_token
+from serve_app.runtime.supervisor import adopt_orphans, kill_all_below
+
+END_SECONDS = 8.0  # from a signal to a forced end
+
+
+class Lifetime:
+    """The time from the start of the service to the end of the process. A signal sets ``ended``.
+
+    A process with Ray cannot simply let ``KeyboardInterrupt`` end it. Calls of Ray may hang or turn the interrupt into
+    another error. And if Ray's processes are killed, its library ends this process as well, with the exit code 1.
+
+    Args:
+        start: starts the service and returns its URL.
+        stop: stops it; False if this was possible by force only.
+        folders: removed by a forced end, when the cleanup of the caller does not run.
+        interrupted: exit code of a forced end after a signal.
+    """
+
+    def __init__(
+        self, start: Callable[[], str], stop: Callable[[], bool], folders: Sequence[Path] = (), interrupted: int = 0
+    ) -> None:
+        self.ended = threading.Event()
+        self._start, self._stop, self._folders, self._interrupted = start, stop, folders, interrupted
+        # Ray's processes end with the thread that started them (PR_SET_PDEATHSIG), so it lives as long as they do.
+        self._beside = ThreadPoolExecutor(1, "Ray")
+
+    def start(self) -> str:
+        """Start the service and return its URL. A signal meanwhile ends this process. Errors as of ``start``."""
+        adopt_orphans()
+        starting = self._beside.submit(self._start)
+        while not starting.done():
+            self._end_on_signals()  # repeatedly, since Ray installs its own handlers while it starts
+            wait([starting], 0.1)
+            if self.ended.is_set():
+                self.end_by_force(self._interrupted)
+        url = starting.result()
+        self._end_on_signals()
+        return url
+
+    def stop(self, status: int = 0) -> None:
+        """Stop the service. If that is possible by force only, end this process with the exit code ``status``."""
+        if not self._beside.submit(self._stop).result():
+            self.end_by_force(status)
+        self._beside.shutdown()
+
+    def end_by_force(self, status: int) -> NoReturn:
+        """Kill this process and its descendants. Acknowledged data is stored."""
+        kill_all_below()
+        remove_token()
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        sys.stdout.flush()
+        os._exit(status)
+
+    def _end_on_signals(self) -> None:
+        """Make SIGINT and SIGTERM set ``ended``. The process is killed soon after, since calls of Ray may hang."""
+
+        def end(*_: object) -> None:
+            if not self.ended.is_set():
+                self.ended.set()
+                timer = threading.Timer(END_SECONDS, self.end_by_force, [self._interrupted])
+                timer.daemon = True
+                timer.start()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, end)

@@ -1,0 +1,231 @@
+"""Ray and Serve on this machine alone, quiet and closed: for ``tagae serve``, ``serve run``, the demo and tests.
+
+Ray opens some 15 ports on one machine. Two measures close them, and either one alone would do:
+
+* Every process of Ray binds to loopback. Ray does this by itself on Windows and macOS, and on Linux where
+  ``RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER`` is 0. (``ray.init(_node_ip_address="127.0.0.1")`` does not help: Ray replaces
+  loopback by the address of the host.)
+* Every port of Ray asks for a token (``RAY_AUTH_MODE=token``). The token is generated for each run and lies in a file
+  that only its owner can read, so that other users of this machine cannot run code here either.
+"""
+
+import errno
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+import psutil
+import ray
+from ray import serve
+from ray._private import parameter
+from ray._private.node import Node
+from ray.exceptions import RayError
+from ray.serve.config import HTTPOptions
+from ray.serve.context import _get_global_client
+from ray.serve.exceptions import RayServeException
+from ray.serve.schema import LoggingConfig
+
+from serve_app.errors import BadSettings, NoCapacity
+from serve_app.runtime.environment import WORKER_ENVIRONMENT, remove_token, set_environment
+from serve_app.runtime.other_clusters import cluster_address, leave_other_clusters
+from serve_app.settings import Settings
+
+log = logging.getLogger(__name__)
+QUIET = LoggingConfig(enable_access_log=False, log_level="WARNING")
+# That replicas can claim together. A replica without its claim never starts; they share the real CPUs anyway.
+LEAST_CPUS = 16
+OBJECT_STORE_BYTES = 256 * 2**20
+START_ATTEMPTS = 5
+TIMED_OUT = "timed out during startup"  # in Ray's error
+KILL_SECONDS = 5.0  # for killed processes to be gone
+POLL_SECONDS = 0.1
+STOP_SECONDS = 6.0  # for the applications to end in order
+DOWN_SECONDS = 30.0  # for all of an orderly end; then processes are killed
+
+
+def connect(settings: Settings) -> None:
+    """Connect to the cluster of ``RAY_ADDRESS``, or start Ray and Serve here as :func:`start` does.
+
+    ``serve run`` calls the builder before it starts anything, so that the builder decides how Ray is started. Where a
+    cluster runs already, its ports are as its owner configured them; the log says so if it asks for no token.
+    """
+    if ray.is_initialized():
+        return
+    if address := cluster_address():
+        ray.init(namespace="serve", runtime_env={"env_vars": WORKER_ENVIRONMENT})
+        if os.environ.get("RAY_AUTH_MODE") != "token":
+            log.warning(
+                "Ray at %s: anyone who can reach its ports can run code there; set RAY_AUTH_MODE=token on all of its "
+                "nodes, and let only the cluster reach its ports",
+                address,
+            )
+        return
+    start(settings, namespace="serve", quiet=False)
+
+
+def start(settings: Settings, namespace: str | None = None, *, quiet: bool = True) -> str:
+    """Start Ray and Serve, whatever cluster the environment names.
+
+    Args:
+        settings: its ``serve``. Port 0 takes a free one, for the service and for the metrics.
+        namespace: of Ray, for this process.
+        quiet: log errors only; else Ray and Serve log what they do.
+
+    Returns:
+        The URL of the service.
+
+    Raises:
+        BadSettings: a port is in use. Ray would start anyway, without metrics, and share the requests with another
+            TAGAE of this machine.
+        NoCapacity: this machine is too busy to start Ray.
+    """
+    front = settings.serve
+    if front.port and not _is_free(front.host, front.port):
+        raise BadSettings(f"serve.port: expected a free port, {front.port} is in use; choose another, or 0 for any")
+    if front.metrics_port and not _is_free("127.0.0.1", front.metrics_port):
+        raise BadSettings(
+            f"serve.metrics_port: expected a free port, {front.metrics_port} is in use; choose another, or 0 for any"
+        )
+    leave_other_clusters()
+    set_environment(settings, quiet)
+    _start_ray(
+        namespace=namespace,
+        num_cpus=max(LEAST_CPUS, os.cpu_count() or LEAST_CPUS),
+        object_store_memory=OBJECT_STORE_BYTES,
+        include_dashboard=False,
+        _metrics_export_port=front.metrics_port or None,
+        log_to_driver=not quiet,
+        logging_level="error" if quiet else "info",
+    )
+    if quiet:
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    port = front.port or _free_port(front.host)
+    options = HTTPOptions(
+        host=front.host,
+        port=port,
+        keep_alive_timeout_s=int(front.keep_alive_seconds),
+        ssl_certfile=front.certificate_file and str(front.certificate_file),
+        ssl_keyfile=front.key_file and str(front.key_file),
+    )
+    serve.start(http_options=options, logging_config=QUIET if quiet else None)
+    return f"{'https' if front.certificate_file else 'http'}://{front.host}:{port}"
+
+
+def serve_host() -> str | None:
+    """The address that Serve listens on in the cluster that this process is connected to; None if it does not run."""
+    client = _get_global_client(raise_if_no_controller_running=False)
+    return client.http_config.host if client else None
+
+
+def stop() -> bool:
+    """End the applications, then Ray with all its processes.
+
+    Takes at most some :data:`DOWN_SECONDS`, also where Ray no longer answers: then its processes are killed.
+
+    Returns:
+        Whether they ended in order. If not, end this process: Ray's library soon does so, with the exit code 1.
+    """
+    if not ray.is_initialized():
+        remove_token()
+        return True
+    children = psutil.Process().children(recursive=True)
+    ending = threading.Thread(target=_end_in_order, name="end Ray", daemon=True)
+    ending.start()
+    ending.join(DOWN_SECONDS)
+    is_orderly = not ending.is_alive()
+    remove_token()
+    _kill(children)  # and wait: they must not write to folders that the caller removes
+    return is_orderly
+
+
+def _end_in_order() -> None:
+    """End the applications, so that requests under way are answered, then Ray.
+
+    Ray ends without them if they take too long. It must not be killed while this process is connected to it.
+    """
+    until = time.monotonic() + STOP_SECONDS
+    with suppress(RayError, RayServeException, TimeoutError):
+        for name in serve.status().applications:
+            serve.delete(name, _blocking=False)
+        while serve.status().applications and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
+    ray.shutdown()
+
+
+def _start_ray(**options: Any) -> None:
+    """Call ``ray.init``, again if a time limit of Ray's passed that cannot be changed.
+
+    The raylet ends if its agents need more than 15 s to start (https://github.com/ray-project/ray/issues/65983). On a
+    busy machine the next attempt is faster, because their files are in memory by then.
+
+    Raises:
+        NoCapacity: no attempt was in time.
+    """
+    before = set(psutil.Process().children(recursive=True))
+    for _ in range(START_ATTEMPTS):
+        try:
+            with _few_processes(prints_logs=options.get("log_to_driver", True)):
+                ray.init(**options)
+        except Exception as error:  # Ray raises nothing more specific
+            if TIMED_OUT not in str(error):
+                raise
+            log.warning("Ray did not start within its time limit, trying again: %s", error)
+            _kill(set(psutil.Process().children(recursive=True)) - before)
+        else:
+            return
+    raise NoCapacity(
+        f"Ray did not start in {START_ATTEMPTS} attempts, because this machine is too busy; stop other work and try "
+        "again"
+    )
+
+
+@contextmanager
+def _few_processes(*, prints_logs: bool) -> Iterator[None]:
+    """Start no processes of Ray that a service on one machine does not use: the monitor of its autoscaler, the server
+    of its dashboard, and the reader of its logs if this process does not print them. They take 160 MiB and two seconds
+    of CPU. ``ray.init`` has no argument for them."""
+    default_parameters, start_api_server = parameter.RayParams, Node.start_api_server
+    parameter.RayParams = partial(default_parameters, no_monitor=True, include_log_monitor=prints_logs)
+    Node.start_api_server = _start_no_api_server
+    try:
+        yield
+    finally:
+        parameter.RayParams, Node.start_api_server = default_parameters, start_api_server
+
+
+def _start_no_api_server(node: Node, **_: object) -> None:
+    """In place of a method of ``node``."""
+
+
+def _kill(processes: Collection[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, KILL_SECONDS)
+
+
+def _is_free(host: str, port: int) -> bool:
+    """Whether no process listens there. Connections of a process that has ended do not count."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise BadSettings(
+                    f"serve.host: expected an address of this machine, came {host!r} ({error.strerror}); correct it"
+                ) from None
+            return False
+    return True
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])

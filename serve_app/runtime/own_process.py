@@ -1,0 +1,39 @@
+"""What a process of Ray does before it imports anything else of ours. Other processes need none of it.
+
+* Its log goes to Serve's log.
+* It ends if Ray has given it up (:mod:`serve_app.runtime.orphans`).
+* Each replica opens a port for calls from other replicas, on all interfaces even if Ray is on loopback. The port asks
+  for Ray's token, but a port that cannot be reached is safer. So it is bound to loopback if Ray is.
+"""
+
+import os
+import sys
+
+from serve_app.runtime import logs
+
+
+def prepare() -> None:
+    """Prepare this process if it is one of Ray's. Call it once."""
+    # RAY_JOB_ID would not do: what a job of Ray starts inherits it. A process of Ray has imported Ray by now.
+    worker = sys.modules.get("ray._private.worker")
+    if worker is None or worker.global_worker.mode != worker.WORKER_MODE:
+        return
+    from serve_app.runtime import orphans  # other processes need no Ray
+
+    logs.install()
+    orphans.start_watch()
+    if os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER") == "0":
+        _bind_port_to_loopback()
+
+
+def _bind_port_to_loopback() -> None:
+    """Have the replica of this process open its port on loopback alone."""
+    from ray.serve._private import replica
+
+    add_port = replica.add_port_to_grpc_server
+
+    def add_loopback_port(server: object, address: str) -> int:
+        port: int = add_port(server, address.replace("[::]", "127.0.0.1"))
+        return port
+
+    replica.add_port_to_grpc_server = add_loopback_port

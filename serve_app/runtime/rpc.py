@@ -1,0 +1,108 @@
+"""Calls to other deployments: typed, within a deadline, repeated if a replica dies.
+
+Every remote method can be called twice: scoring and deciding are pure, and a push is idempotent. The first repeat goes
+to another replica at once. If there is none, the call waits for the replacement until the deadline.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, ParamSpec, TypeVar
+
+from ray.exceptions import RayActorError, RayTaskError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
+
+from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
+from serve_app.observability.spans import add_event
+from serve_app.runtime.deadline import Deadline
+
+P = ParamSpec("P")
+T = TypeVar("T")
+# A handle of a deployment, typed as the deployed class, so that mypy checks names and arguments of remote methods.
+# Pass its methods to :meth:`Caller.ask`; they cannot be called directly.
+Handle = Annotated[T, "deployment handle"]
+RECEIVED = "x-tagae-received"  # header that the gate adds: when it had received the whole request
+RETRY_AFTER_SECONDS = 1.0
+PAUSE_SECONDS = 0.25  # between repeats after the first; a replacement takes seconds
+
+
+def with_session(handle: T, session_id: str) -> T:
+    """The handle with its calls routed to the replica that owns a session (here: a mesh)."""
+    handle_options: Any = handle
+    routed: T = handle_options.options(session_id=session_id)
+    return routed
+
+
+def connect(*handles: Any) -> None:
+    """Prepare handles for calls. None is left out.
+
+    Without this, the first call of a handle blocks the whole process until Serve's controller answers. While Ray's head
+    is away, a process that works without it would stand still until it returns.
+    """
+    for handle in handles:
+        if handle is not None:
+            handle.options()
+
+
+class Caller:
+    """Calls methods of other deployments until a deadline.
+
+    Args:
+        deadline: remote work that is still running then is cancelled.
+        retries: calls that were repeated because a replica died are counted here, by deployment.
+    """
+
+    def __init__(self, deadline: Deadline, retries: Counter[str] | None = None) -> None:
+        self.deadline = deadline
+        self.retries: Counter[str] = Counter() if retries is None else retries
+
+    async def ask(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a method of a handle, such as ``handle.score``, and return its answer.
+
+        Raises:
+            DeadlineExceeded: no answer came before the deadline.
+            NoCapacity: replicas died, and none replaced them before the deadline.
+            Overloaded: the deployment's queue is full.
+            Exception: what the remote method raised.
+        """
+        remote: Any = method
+        pause = 0.0
+        while True:
+            try:
+                answer: T = await _answer(remote, self.deadline, *args, **kwargs)
+                return answer
+            except (RayActorError, DeploymentUnavailableError) as error:
+                if self.deadline.remaining_seconds <= pause:
+                    raise NoCapacity(
+                        f"{remote.deployment_name}: no replica could answer ({type(error).__name__}); try again, and "
+                        "look at `serve status` if it lasts",
+                        retry_after_seconds=RETRY_AFTER_SECONDS,
+                    ) from error
+            self.retries[remote.deployment_name] += 1
+            add_event("retry", deployment=remote.deployment_name)
+            await asyncio.sleep(pause)
+            pause = PAUSE_SECONDS
+
+
+async def _answer(method: Any, deadline: Deadline, *args: Any, **kwargs: Any) -> Any:
+    response = method.remote(*args, **kwargs)
+    try:
+        async with asyncio.timeout(deadline.remaining_seconds):
+            return await response
+    except (TimeoutError, RequestCancelledError):
+        response.cancel()
+        raise DeadlineExceeded(
+            f"{method.deployment_name}: no answer before the deadline; whether the request took effect is "
+            "unknown; retrying is safe; raise serve.deadline_seconds if it lasts",
+            retry_after_seconds=RETRY_AFTER_SECONDS,
+            stored="unknown",
+        ) from None
+    except asyncio.CancelledError:
+        response.cancel()
+        raise
+    except BackPressureError as error:
+        raise Overloaded(
+            f"{method.deployment_name}: its queue is full; come back later", retry_after_seconds=RETRY_AFTER_SECONDS
+        ) from error
+    except RayTaskError as error:
+        raise error.cause from None

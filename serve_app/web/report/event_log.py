@@ -1,0 +1,74 @@
+"""The event log of an incident: what happened when, with planned changes and Kubernetes events, oldest first."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from serve_app.api.schemas.verdict import IncidentDocument
+from serve_app.web.report.case import ReportedIncident
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that happened.
+
+    Attributes:
+        at: when, UTC.
+        text: in words.
+    """
+
+    at: datetime
+    text: str
+
+
+def event_log(case: ReportedIncident) -> list[Step]:
+    """Return the event log of an incident. Of its snapshots, only those are steps that changed something."""
+    incident = case.incident
+    steps = [
+        *(Step(change.at, _change(change.kind, change.service, change.reason)) for change in incident.changes),
+        *(Step(one.first, f"Kubernetes: {one.kind} of {one.service} ({one.message})") for one in incident.events),
+        Step(incident.since, "The deviation begins."),
+    ]
+    before: IncidentDocument | None = None
+    for moment in case.moments:
+        now = next((one for one in moment.verdict.incidents if one.id == incident.id), None)
+        if now is not None:
+            steps += [Step(moment.verdict.observed_at, text) for text in _news(before, now)]
+            before = now
+    top = case.worst.verdict.observed_at
+    steps.append(Step(top, f"The score is highest: {incident.score:.1f}. {len(incident.affected)} affected."))
+    if case.ended:
+        unseen = "Nothing was seen of it for too long. The incident ended, unknown how."
+        steps.append(Step(case.ended, unseen if case.ended_unseen else "The incident is over."))
+    return sorted(steps, key=lambda step: step.at)
+
+
+def _news(before: IncidentDocument | None, now: IncidentDocument) -> list[str]:
+    """What a snapshot changed in an incident; ``before`` is None for the first snapshot with it."""
+    first = now.suspects[0].service if now.suspects else "none"
+    if before is None:
+        return [f"TAGAE reports it: {now.severity}, first suspect {first}."]
+    news = []
+    if now.severity != before.severity:
+        news.append(f"The severity rises to {now.severity}.")
+    if first != (before.suspects[0].service if before.suspects else "none"):
+        news.append(f"The first suspect is now {first}.")
+    if now.is_unseen and not before.is_unseen:
+        news.append("The first suspect sends no telemetry any more, so its state is unknown.")
+    elif now.recovering != before.recovering:
+        news.append("Its services are back to normal." if now.recovering else "Its services deviate again.")
+    return news
+
+
+def _change(kind: str, service: str, reason: str) -> str:
+    return f"Planned change: {kind.replace('_', ' ')} of {service}{f' ({reason})' if reason else ''}"
+
+
+def reporting_delay(case: ReportedIncident) -> timedelta | None:
+    """Return the time from the start of the deviation to the first snapshot that reported it; None if not kept."""
+    found = (
+        moment.verdict.observed_at
+        for moment in case.moments
+        if any(one.id == case.incident.id for one in moment.verdict.incidents)
+    )
+    first = next(found, None)
+    return None if first is None else first - case.incident.since

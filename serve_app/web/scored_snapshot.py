@@ -1,0 +1,26 @@
+"""A snapshot with its verdict and the anomaly scores of its services and calls."""
+
+from dataclasses import dataclass
+
+from model.snapshot import MeshSnapshot
+from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.api.views import Deviations
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredSnapshot:
+    """A scored snapshot.
+
+    Attributes:
+        snapshot: the metrics.
+        deviations: anomaly scores of its services and calls.
+        verdict: on the snapshot.
+        seconds: from snapshot to verdict, without decoding and storing; None if not recorded.
+        of_mesh: numbers of services and calls of the whole mesh; None: the snapshot has all of them.
+    """
+
+    snapshot: MeshSnapshot
+    deviations: Deviations
+    verdict: VerdictDocument
+    seconds: float | None = None
+    of_mesh: tuple[int, int] | None = None

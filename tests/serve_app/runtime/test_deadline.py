@@ -1,0 +1,57 @@
+"""Deadlines that travel between processes, and the mark of the gate."""
+
+import time
+
+import pytest
+
+from serve_app.runtime import deadline
+from serve_app.runtime.deadline import Deadline, mark_time, seconds_since
+
+
+def shift_clocks(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Shift both clocks of this process, as if it ran on another machine from here on."""
+    monotonic, wall = time.monotonic, time.time
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + seconds)
+    monkeypatch.setattr(time, "time", lambda: wall() + seconds)
+
+
+@pytest.mark.parametrize("ahead", [-86_400.0, -3000.0, 3000.0, 86_400.0])
+def test_a_deadline_ignores_how_far_the_clock_of_the_receiver_is_ahead(
+    monkeypatch: pytest.MonkeyPatch, ahead: float
+) -> None:
+    rebuild, sent = Deadline.after(1000.0).__reduce__()  # what Ray sends to another process
+    shift_clocks(monkeypatch, ahead)
+    assert 0.0 < rebuild(*sent).remaining_seconds <= 1000.0
+
+
+def test_a_deadline_that_has_passed_arrives_as_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Deadline.after(5.0)
+    shift_clocks(monkeypatch, 6.0)  # work that takes 6 s
+    assert late.remaining_seconds == 0.0
+    rebuild, sent = late.__reduce__()
+    assert rebuild(*sent).remaining_seconds == 0.0
+
+
+def test_a_share_of_a_deadline_and_a_later_one() -> None:
+    whole = Deadline.after(1e6)
+    assert whole.take_share(0.8).remaining_seconds == pytest.approx(0.8e6, rel=1e-3)
+    assert whole.extend(10.0).at == whole.at + 10.0
+
+
+def test_the_wait_of_a_request_counts_on_one_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = mark_time()
+    shift_clocks(monkeypatch, 3.0)
+    assert 3.0 <= seconds_since(mark) < 60.0
+    monkeypatch.setattr(deadline, "_boot", lambda: "another-machine")
+    assert seconds_since(mark) == 0.0
+
+
+def test_a_system_without_an_id_of_its_boot_counts_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadline, "_boot", lambda: "")
+    assert seconds_since(mark_time()) == 0.0
+
+
+@pytest.mark.parametrize("mark", [None, "", "1.0", "boot", "boot yesterday", "boot nan", "boot -1e9", "boot 1e9"])
+def test_what_is_no_mark_counts_no_wait(monkeypatch: pytest.MonkeyPatch, mark: str | None) -> None:
+    monkeypatch.setattr(deadline, "_boot", lambda: "boot")
+    assert seconds_since(mark) == 0.0

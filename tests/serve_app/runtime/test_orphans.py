@@ -1,0 +1,35 @@
+"""A process that Ray has given up without ending it ends itself."""
+
+import pytest
+from ray.exceptions import RayError, RaySystemError
+
+from serve_app.runtime.orphans import MISSES, wait_until_unknown
+
+OWN = {"scorer", "session"}
+OTHERS = {"session"}
+AWAY = RaySystemError("the head is away")
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [*[OTHERS] * MISSES],
+        [OWN, OWN, *[OTHERS] * MISSES],
+        [*[OTHERS] * (MISSES - 1), OWN, *[OTHERS] * MISSES],
+        [OTHERS, AWAY, AWAY, AWAY, *[OTHERS] * (MISSES - 1)],
+    ],
+    ids=["unknown", "known at first", "missing for a moment", "no answers in between"],
+)
+def test_only_answers_in_a_row_count(answers: list[set[str] | RayError]) -> None:
+    left = list(answers)
+
+    def list_names() -> set[str]:
+        answer = left.pop(0)
+        if isinstance(answer, RayError):
+            raise answer
+        return answer
+
+    pauses: list[float] = []
+    wait_until_unknown("scorer", list_names, pauses.append)
+    assert not left, "each answer was waited for"
+    assert len(pauses) == len(answers)

@@ -1,0 +1,142 @@
+"""Variables of the environment that are meant for another Ray than the one that `tagae serve` starts."""
+
+import logging
+import os
+from pathlib import Path
+
+import httpx
+import pytest
+import ray
+from ray import serve
+from ray._private import client_mode_hook
+
+from serve_app.runtime import local, other_clusters
+from serve_app.runtime.other_clusters import OF_OTHER_CLUSTERS, cluster_address, leave_other_clusters
+from serve_app.settings import Settings
+from tests.serve_app.running import start_service
+from tests.timing import TIME_FACTOR
+
+TUNING = {
+    "RAY_TMPDIR": "/var/tmp/ray",
+    "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "7",
+    "RAY_USE_TLS": "1",
+    "RAY_object_spilling_directory": "/var/tmp/spill",
+    "RAY_BACKEND_LOG_LEVEL": "debug",
+}
+
+
+@pytest.fixture(autouse=True)
+def no_ray_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("RAY_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(client_mode_hook, "is_client_mode_enabled", False)
+    monkeypatch.setattr(client_mode_hook, "is_client_mode_enabled_by_default", False)
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        (None, None),
+        ("", None),  # as a template without a value writes it
+        (" ", None),
+        ("local", None),
+        ("auto", "auto"),
+        ("10.1.2.3:6379", "10.1.2.3:6379"),
+        ("ray://head.ray:10001", "ray://head.ray:10001"),
+    ],
+)
+def test_only_the_address_of_a_cluster_is_one(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, address: str | None
+) -> None:
+    if given is not None:
+        monkeypatch.setenv("RAY_ADDRESS", given)
+    assert cluster_address() == address
+
+
+@pytest.mark.parametrize("address", ["auto", "10.1.2.3:6379", "ray://head.ray:10001"])
+def test_the_address_of_a_cluster_is_ignored_and_the_log_says_how_to_use_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, address: str
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with caplog.at_level(logging.WARNING):
+        leave_other_clusters()
+    [message] = caplog.messages
+    assert f"RAY_ADDRESS={address} is ignored" in message
+    assert "serve run serve_app.app:build" in message
+    assert "RAY_ADDRESS" not in os.environ
+
+
+def test_all_that_is_meant_for_another_cluster_is_removed_and_named_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in OF_OTHER_CLUSTERS:
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("RAY_JOB_ID", "01000000")
+    monkeypatch.setattr(client_mode_hook, "is_client_mode_enabled_by_default", True)
+    monkeypatch.setattr(serve.api, "RAY_SERVE_FORCE_LOCAL_TESTING_MODE", True)
+    with caplog.at_level(logging.WARNING):
+        leave_other_clusters()
+    [message] = caplog.messages
+    assert all(name in message for name in (*OF_OTHER_CLUSTERS, "RAY_CLIENT_MODE"))
+    assert [name for name in os.environ if name.startswith("RAY_")] == []
+    assert not client_mode_hook.is_client_mode_enabled_by_default
+    assert not serve.api.RAY_SERVE_FORCE_LOCAL_TESTING_MODE
+
+
+@pytest.mark.parametrize("environment", [{}, {"RAY_ADDRESS": ""}, TUNING])
+def test_tuning_stays_in_force_and_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, environment: dict[str, str]
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with caplog.at_level(logging.WARNING):
+        leave_other_clusters()
+    assert caplog.messages == []
+    kept = {name: value for name, value in environment.items() if value}
+    assert {name: value for name, value in os.environ.items() if name.startswith("RAY_")} == kept
+
+
+@pytest.mark.parametrize(
+    ("address", "connects"), [("10.1.2.3:6379", True), ("auto", True), ("local", False), ("", False)]
+)
+def test_serve_run_connects_to_a_cluster_and_otherwise_starts_ray(
+    monkeypatch: pytest.MonkeyPatch, address: str, connects: bool
+) -> None:
+    done = []
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **_: done.append(os.environ["RAY_ADDRESS"]))
+    monkeypatch.setattr(local, "start", lambda *_, **__: done.append("start"))
+    local.connect(Settings())
+    assert done == [address if connects else "start"]
+
+
+def test_each_variable_is_one_that_ray_reads() -> None:
+    """A misspelt one would stay in force."""
+    source = Path(ray.__file__).parent
+    files = ("_private/ray_constants.py", "_private/node.py", "_private/worker.py", "serve/_private/constants.py")
+    text = "".join((source / file).read_text() for file in files)
+    not_in_python = {"RAY_external_storage_namespace"}  # of Ray's configuration in C++
+    lower = {"RAY_gcs_storage", "RAY_gcs_storage_path"}
+    assert [name for name in OF_OTHER_CLUSTERS if name not in text and name not in not_in_python | lower] == []
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(1200)
+def test_the_service_starts_its_own_ray_where_the_environment_is_of_a_job_of_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # Ray must not write a token there
+    for name in (*OF_OTHER_CLUSTERS, other_clusters.CLIENT_MODE):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6379")
+    monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "nowhere.hook")
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", '{"runtime_env": {"working_dir": "gcs://nowhere.zip"}}')
+    monkeypatch.setenv("RAY_OVERRIDE_RESOURCES", '{"CPU": 1}')
+    monkeypatch.setenv("RAY_JOB_ID", "02000000")
+    monkeypatch.setenv("RAY_RAYLET_PID", "1")
+    settings = ("--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu", "--port", "0")
+    with start_service(*settings) as (_, url):
+        assert httpx.get(f"{url}/readyz", timeout=240 * TIME_FACTOR).status_code == 200
+    assert not (tmp_path / ".ray").exists()

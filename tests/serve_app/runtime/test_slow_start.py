@@ -1,0 +1,39 @@
+"""A start on a busy machine: if a fixed time limit of Ray has passed, the start is attempted again."""
+
+from typing import Any
+
+import pytest
+import ray
+
+from serve_app.errors import NoCapacity
+from serve_app.runtime import local
+
+LATE = "The current node timed out during startup. This could happen because some of the raylet failed to startup"
+
+
+def start_with(monkeypatch: pytest.MonkeyPatch, *outcomes: Exception | None) -> list[dict[str, Any]]:
+    """Start Ray with these results of its attempts, repeating the last one, and return the number of attempts."""
+    attempts: list[dict[str, Any]] = []
+
+    def init(**options: Any) -> None:
+        attempts.append(options)
+        if (error := outcomes[min(len(attempts), len(outcomes)) - 1]) is not None:
+            raise error
+
+    monkeypatch.setattr(ray, "init", init)
+    local._start_ray(num_cpus=3)
+    return attempts
+
+
+def test_ray_is_started_again_if_its_time_limit_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert start_with(monkeypatch, Exception(LATE), Exception(LATE), None) == [{"num_cpus": 3}] * 3
+
+
+def test_a_machine_that_is_too_busy_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NoCapacity, match=f"in {local.START_ATTEMPTS} attempts, because this machine is too busy"):
+        start_with(monkeypatch, Exception(LATE))
+
+
+def test_other_errors_of_ray_are_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="no such resource"):
+        start_with(monkeypatch, ValueError("no such resource"), None)

@@ -1,0 +1,75 @@
+"""A service that loses processes recovers or exits. It never keeps running without working."""
+
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from serve_app.runtime.supervisor import Watch
+from tests.serve_app.running import start_service
+from tests.timing import TIME_FACTOR
+
+WHOLE = {"gcs_server": 1, "raylet": 1, "ServeController": 1, "ProxyActor": 1, "ServeReplica:tagae:Scorer": 2}
+
+
+def test_a_process_that_is_replaced_in_time_is_no_reason_to_exit() -> None:
+    watch = Watch(recovery_seconds=20, answered=0.0)
+    assert watch.reason_to_exit(WHOLE, 0.0) == ""
+    assert watch.reason_to_exit(WHOLE | {"ProxyActor": 0}, 1.0) == ""
+    assert watch.reason_to_exit(WHOLE | {"ServeReplica:tagae:Scorer": 1}, 20.0) == ""  # the other replica works
+    assert watch.reason_to_exit(WHOLE, 22.0) == ""
+    assert watch.reason_to_exit({k: v for k, v in WHOLE.items() if k != "ProxyActor"}, 30.0) == ""
+    found = watch.reason_to_exit({k: v for k, v in WHOLE.items() if k != "ProxyActor"}, 51.0)
+    assert found == "ProxyActor ended and was not replaced within 20 s"
+
+
+@pytest.mark.parametrize("role", ["gcs_server", "raylet"])
+def test_a_lost_process_without_replacement_is_a_reason_to_exit_at_once(role: str) -> None:
+    watch = Watch(recovery_seconds=20, answered=0.0)
+    roles = {name: count for name, count in WHOLE.items() if name != role}
+    assert watch.reason_to_exit(roles, 0.5) == f"{role} ended, and only a new start replaces it"
+
+
+def test_a_service_that_stays_silent_with_all_its_processes_is_ended() -> None:
+    watch = Watch(recovery_seconds=20, answered=5.0)
+    assert watch.reason_to_exit(WHOLE, 64.0) == ""
+    assert watch.reason_to_exit(WHOLE, 66.0) == "the service has not answered for 61 s"
+
+
+def list_descendants(process: psutil.Process) -> list[psutil.Process]:
+    return process.children(recursive=True)
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(1200)
+def test_without_gcs_the_service_exits_and_leaves_no_process(tmp_path: Path) -> None:
+    settings = ("--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu", "--port", "0")
+    with start_service(*settings) as (process, url):
+        assert httpx.get(f"{url}/readyz", timeout=240 * TIME_FACTOR).status_code == 200
+        family = list_descendants(process)
+        [gcs] = [one for one in family if one.name() == "gcs_server"]
+        gcs.kill()
+        assert process.wait(240 * TIME_FACTOR) == 1
+        assert psutil.wait_procs(family, timeout=120 * TIME_FACTOR)[1] == []
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(1200)
+def test_sigterm_ends_a_service_whose_ray_hangs(tmp_path: Path) -> None:
+    settings = ("--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu", "--port", "0")
+    with start_service(*settings) as (process, _):
+        family = list_descendants(process)
+        for one in family:
+            if one.name() in ("gcs_server", "raylet"):
+                one.suspend()
+        process.send_signal(signal.SIGTERM)
+        try:
+            assert process.wait(240 * TIME_FACTOR) == 0
+            assert psutil.wait_procs(family, timeout=120 * TIME_FACTOR)[1] == []
+        finally:
+            for one in family:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
