@@ -36,7 +36,9 @@ OUTSIDE = {".venv", ".venv-docs", ".venv-supply", "build", "node_modules", "out"
 PAGES = sorted(path for path in ROOT.rglob("README.md") if not OUTSIDE & set(path.relative_to(ROOT).parts))
 PACKAGES = ("serve_app", "model", "partitioning", "kernels", "lab")
 REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
-READ = (README, *(page for page in site_pages() if page.parent == ROOT / "docs"))  # commands run in this order
+EXAMPLES_PAGE = ROOT / "examples" / "README.md"
+# Commands run in this order.
+READ = (README, *(page for page in site_pages() if page.parent == ROOT / "docs"), EXAMPLES_PAGE)
 PORT = 8000
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"""(?<=\]\()[^)]+|(?<=src=")[^"]+|(?<=srcset=")[^"]+""")
@@ -63,10 +65,12 @@ NOT_RUN = {
     "tagae score out/mon": "three more recordings; tests/serve_app/cli/test_score_jobs.py",
     "adapter/rollback": "an adapter, which is fitted in the background; test_adaptation_routes.py",
     "tagae store copy": "a Redis; tests/serve_app/stores/test_store_copy.py",
+    "jupyter": "Jupyter; tests/examples/test_notebook.py runs the cells",
     "make train": "half an hour, and would replace the weights; test_train_makes_weights_that_score",
     "tagae train": "half an hour; test_train_makes_weights_that_score",
 }
-ENDLESS = {"/verdicts/stream": "event: verdict"}  # a command that is ended after this output
+# A command that is ended after this output.
+ENDLESS = {"/verdicts/stream": "event: verdict", "webhook_receiver.py": "ready at"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +326,7 @@ def test_commands_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         if not probe.connect_ex(("127.0.0.1", PORT)):
             pytest.skip(f"port {PORT}, which the pages use, is taken here")
     (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / ".curlrc").write_text("fail-with-body\n", encoding="utf-8")  # an error document fails the command
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)

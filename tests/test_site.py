@@ -3,6 +3,7 @@
 ``make docs`` builds the site, and MkDocs checks every link. What needs no MkDocs is checked here.
 """
 
+import itertools
 import re
 from collections import Counter
 from pathlib import Path
@@ -120,9 +121,7 @@ def test_a_list_or_table_begins_after_an_empty_line(page: Path) -> None:
     is_item = re.compile(r"[-*] |\d+\. |\|").match
     wrong = [
         line
-        for before, line in zip(lines, lines[1:], strict=False)
+        for before, line in itertools.pairwise(lines)
         if is_item(line) and before and not is_item(before) and not before.startswith(" ")
     ]
     assert wrong == []
-
-

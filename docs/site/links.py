@@ -1,7 +1,7 @@
 """A hook of MkDocs: links of a page to files of the repository outside of docs/.
 
-A picture becomes a part of the site. Any other link leads to the file in the repository, if ``repo_url`` is set; else the
-page shows its path. Links within docs/ are left to MkDocs, which checks them.
+A picture becomes a part of the site. Any other link leads to the file in the repository, if ``repo_url`` is set; else
+the page shows its path. Links within docs/ are left to MkDocs, which checks them.
 """
 
 from __future__ import annotations

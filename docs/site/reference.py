@@ -220,9 +220,9 @@ def metrics_page() -> str:
     header = ("metric", "type", "labels", "meaning")
     return document(
         "Metrics",
-        "`/metrics` of the service has these names. The metrics page of Ray has the metrics of replicas as `ray_tagae_*`, "
-        "with labels for application, deployment and replica. [How to scrape them](../monitoring.md), and alerts and "
-        "dashboards that use them.",
+        "`/metrics` of the service has these names. The metrics page of Ray has the metrics of replicas as "
+        "`ray_tagae_*`, with labels for application, deployment and replica. [How to scrape them](../monitoring.md), "
+        "and alerts and dashboards that use them.",
         "## Processes",
         table(header, own),
         *(part for title, rows in sections.items() for part in (f"## {title}", table(header, rows))),
@@ -255,10 +255,11 @@ def routes_page() -> str:
     return document(
         "Routes",
         "[The API](../api.md) explains the documents and has examples. A running service describes each parameter, "
-        "document and error in its OpenAPI document, `/openapi.json`, for example `http://127.0.0.1:8000/openapi.json`. The "
-        "same document is in the repository, as [openapi.json](../../tests/serve_app/golden/openapi.json).",
-        "The [scope](../security.md#tokens) is what a token needs. A route that covers all meshes refuses tokens that are "
-        "limited to some.",
+        "document and error in its OpenAPI document, `/openapi.json`, for example "
+        "`http://127.0.0.1:8000/openapi.json`. The same document is in the repository, as "
+        "[openapi.json](../../tests/serve_app/golden/openapi.json).",
+        "The [scope](../security.md#tokens) is what a token needs. A route that covers all meshes refuses tokens that "
+        "are limited to some.",
         "## API",
         table(header, api),
         "## Page and login",
@@ -285,8 +286,8 @@ def commands_page() -> str:
     """All commands with their arguments and options."""
     return document(
         "Commands",
-        "`tagae COMMAND --help` prints the same, with examples. Every command has `--help`. Exit codes: 0 for success, 1 "
-        "for a failure, 2 for a wrong command line.",
+        "`tagae COMMAND --help` prints the same, with examples. Every command has `--help`. Exit codes: 0 for success, "
+        "1 for a failure, 2 for a wrong command line.",
         *_command_parts(get_command(app), "tagae"),
     )
 
