@@ -30,6 +30,7 @@ LEAST_RISE = {history.MEMORY: 0.08, history.CONNECTIONS: 0.8}  # above the media
 FULL_CPU, USUAL_CPU = 0.95, 0.7  # CPU utilization from which no CPU is left, and up to which this is unusual
 FAR_ABOVE = 0.05, 0.1  # of memory above the highest block: from, and in full
 LIMIT = 1.0  # of the memory utilization
+REACHED = 0.995  # of it, from which people read 100%
 FARTHEST = 4 * 3600.0  # s; a limit that is farther away is not worth a notice
 
 
@@ -201,5 +202,5 @@ def _rise(older: Array, newer: Array, metric: int, block: float) -> Array | None
 def _forecast(now: float, slopes: Array) -> LimitForecast:
     """Return when the memory reaches its limit, from slopes per second."""
     middle, fast, slow = map(float, np.quantile(slopes, [0.5, 0.9, 0.1]))
-    room = max(LIMIT - now, 0.0)
+    room = LIMIT - now if now < REACHED else 0.0
     return LimitForecast(room / middle, room / fast, room / slow if slow > 0 else float("inf"))

@@ -66,6 +66,15 @@ def test_a_forecast_counts_in_the_mesh_s_own_interval() -> None:
     assert (quick.seconds, slow.seconds) == (1200, 3000)
 
 
+@pytest.mark.parametrize(("peak", "has_reached"), [(0.9965, True), (1.0, True), (0.98, False)])
+def test_memory_that_people_read_as_full_has_reached_its_limit(peak: float, has_reached: bool) -> None:
+    memory = leak(peak - 0.4, 10)
+    memory[-1] = peak
+    (trend,) = trends(state_with(memory))
+    assert trend.forecast is not None
+    assert (trend.forecast.seconds == 0) == has_reached
+
+
 @pytest.mark.parametrize("minutes", [5, 38, 76, 80, 10_000])
 def test_a_gap_leaves_blocks_without_a_value_in_the_history(minutes: int) -> None:
     _, state = watch([snapshot(i) for i in range(16)])
