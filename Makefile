@@ -65,7 +65,7 @@ reference: .venv/.stamp  ## write docs/reference from the code: settings, metric
 	$(BIN)/python -m docs.site.reference
 
 docs: .venv-docs/.stamp  ## build the site of docs/ into build/site; a warning fails; REPOSITORY_URL=... for links to the code
-	NO_MKDOCS_2_WARNING=1 $(DOCS)/mkdocs build --strict --quiet && echo "open build/site/index.html"
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/mkdocs build --strict --quiet && echo "built build/site; its search needs a server: python3 -m http.server --directory build/site 8080"
 
 proto: .venv/.stamp  ## generate the sidecar's code from its .proto, into serve_app/sidecar/generated
 	$(BIN)/python -m grpc_tools.protoc -Iserve_app/sidecar/generated=serve_app/sidecar --python_out=. --pyi_out=. --grpc_python_out=. serve_app/sidecar/generated/verdicts.proto

@@ -37,8 +37,9 @@ PAGES = sorted(path for path in ROOT.rglob("README.md") if not OUTSIDE & set(pat
 PACKAGES = ("serve_app", "model", "partitioning", "kernels", "lab")
 REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
 EXAMPLES_PAGE = ROOT / "examples" / "README.md"
-# Commands run in this order.
-READ = (README, *(page for page in site_pages() if page.parent == ROOT / "docs"), EXAMPLES_PAGE)
+API = ROOT / "docs" / "api.md"
+OTHERS = [page for page in site_pages() if page.parent == ROOT / "docs" and page != API]
+READ = (README, API, *OTHERS, EXAMPLES_PAGE)  # commands run in this order: the API's continue README's
 PORT = 8000
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"""(?<=\]\()[^)]+|(?<=src=")[^"]+|(?<=srcset=")[^"]+""")

@@ -23,6 +23,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 ROOT = PAGE.parents[1]
 PORTS = (9090, 9095, 8000)  # of Prometheus, of the faults, of TAGAE
 CALM_SNAPSHOTS = 14  # ten to warm up, and "a minute more"
+QUIET_SECONDS = 0.1  # p50 of a service that needs 0.02 s; above that, the machine itself is slower than the fault
 FOUND_SECONDS = 600.0 * TIME_FACTOR  # snapshots come every 15 s
 
 pytestmark = [
@@ -63,6 +64,7 @@ def running(name: str, command: str, sign: str, folder: Path) -> Iterator[None]:
         for child in children:
             if child.is_running():
                 child.kill()
+        process.wait(PATIENCE_SECONDS)
 
 
 def until(is_true: Callable[[], bool], seconds: float) -> None:
@@ -100,11 +102,19 @@ def test_the_page_finds_the_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (one,) = json.loads(run(meshes, tmp_path))
         return dict(one)
 
+    def read_p50() -> list[float]:
+        url = "http://127.0.0.1:8000/v1/meshes/shop/details?service=shop/payment"
+        answer = json.loads(run(f"curl -sS '{url}'", tmp_path))
+        (p50,) = [one for one in answer["metrics"] if one["metric"] == "p50_latency"]
+        return [value for value in p50["observed"] if value is not None]
+
     with ExitStack() as programs:
         programs.enter_context(running("mesh", f"{sys.executable} -m tests.live.playground", "Ctrl-C", tmp_path))
         until(lambda: "7 services, 8 calls" in run(doctor, tmp_path, may_fail=True), 2 * PATIENCE_SECONDS)
         programs.enter_context(running("serve", serve, "Stop with Ctrl-C", tmp_path))
         until(lambda: int(str(newest().get("sequence") or 0)) >= CALM_SNAPSHOTS, FOUND_SECONDS)
+        if (slowest := max(read_p50())) > QUIET_SECONDS:
+            pytest.skip(f"this machine is busy: without a fault, the p50 of payment was {slowest:.2f} s")
         assert newest()["status"] == "normal"
         run(slow, tmp_path)
         until(lambda: bool(newest()["incidents"]), FOUND_SECONDS)
