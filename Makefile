@@ -3,6 +3,7 @@
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 SUPPLY := .venv-supply/bin
+DOCS := .venv-docs/bin
 LINT := tests/page/lint
 HELM := .venv/bin/helm
 JOBS ?= 2
@@ -18,7 +19,7 @@ export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 export MALLOC_ARENA_MAX ?= 1
 
-.PHONY: audit check-page images manifests lock sbom evaluate false-green generalize ablations evaluation-set help setup demo mesh test test-live test-page screenshots wheel wheels sdist chart image release-check release-notes check bench openapi proto fuzz rules train clean
+.PHONY: audit check-page images manifests lock sbom evaluate false-green generalize ablations evaluation-set help setup demo mesh test test-live test-page screenshots wheel wheels sdist chart image release-check release-notes check bench openapi reference docs proto fuzz rules train clean
 .DEFAULT_GOAL := help
 
 help:  ## list all targets
@@ -60,6 +61,12 @@ bench: .venv/.stamp  ## measure the figures, in about half an hour, into benchma
 openapi: .venv/.stamp  ## write the golden OpenAPI document
 	$(BIN)/python -c 'import json; from serve_app.deployments.http.ingress import http; print(json.dumps(http.openapi(), indent=1, sort_keys=True))' > tests/serve_app/golden/openapi.json
 
+reference: .venv/.stamp  ## write docs/reference from the code: settings, metrics, routes, commands
+	$(BIN)/python -m docs.site.reference
+
+docs: .venv-docs/.stamp  ## build the site of docs/ into build/site; a warning fails; REPOSITORY_URL=... for links to the code
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/mkdocs build --strict --quiet && echo "built build/site; its search needs a server: python3 -m http.server --directory build/site 8080"
+
 proto: .venv/.stamp  ## generate the sidecar's code from its .proto, into serve_app/sidecar/generated
 	$(BIN)/python -m grpc_tools.protoc -Iserve_app/sidecar/generated=serve_app/sidecar --python_out=. --pyi_out=. --grpc_python_out=. serve_app/sidecar/generated/verdicts.proto
 
@@ -91,12 +98,13 @@ train: .venv/.stamp  ## train the shipped weights; ARGS="--recording RECORDING" 
 	$(BIN)/tagae train model/weights/tagae.safetensors $(ARGS)
 
 clean:  ## delete everything that was built here, except recordings in out/
-	rm -rf .venv .venv-supply .venv-wheels $(LINT)/node_modules kernels/lib*.so build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis && find . -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf .venv .venv-supply .venv-docs .venv-wheels $(LINT)/node_modules kernels/lib*.so build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis && find . -name __pycache__ -prune -exec rm -rf {} +
 
 lock: .venv-supply/.stamp  ## write requirements*.lock, with hashes, for the versions of constraints.txt
 	$(LOCK) pyproject.toml --extra gpu --extra redis --extra otel --extra google -c constraints.txt --no-emit-package torch -o requirements.lock
 	$(LOCK) pyproject.toml --extra test -c constraints.txt --no-emit-package torch -o requirements-test.lock
 	$(LOCK) --group supply -o requirements-supply.lock
+	$(LOCK) --group docs -o requirements-docs.lock
 	$(LOCK) --group helm --no-deps -o requirements-helm.lock
 
 audit: .venv-supply/.stamp  ## look up known vulnerabilities of the pinned versions; also fails if the vulnerability service cannot be reached
@@ -145,6 +153,9 @@ $(HELM): requirements-helm.lock | .venv/.stamp
 
 .venv-supply/.stamp: requirements-supply.lock
 	@$(PYTHON) -m venv .venv-supply && $(SUPPLY)/pip install $(QUIET) --require-hashes --no-deps -r requirements-supply.lock && touch $@
+
+.venv-docs/.stamp: requirements-docs.lock
+	@$(PYTHON) -m venv .venv-docs && $(DOCS)/pip install $(QUIET) --require-hashes --no-deps -r requirements-docs.lock && touch $@
 
 $(LINT)/node_modules/.stamp: $(LINT)/package-lock.json
 	@command -v npm >/dev/null || { echo "make check-page: expected Node.js 20 or later with npm on PATH, found none; install them" >&2; exit 1; }

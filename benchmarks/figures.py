@@ -779,11 +779,11 @@ def tables() -> list[tuple[Path, str, str]]:
     log = docs / "research-log.md"
     found = [
         (readme, "numbers", speed()),
-        (docs / "operations.md", "numbers", numbers()),
-        (docs / "operations.md", "memory", memory()),
-        (docs / "operations.md", "overload", overload()),
-        (docs / "operations.md", "slow clients", slow_clients()),
-        (docs / "operations.md", "recovery", recovery()),
+        (docs / "results.md", "numbers", numbers()),
+        (docs / "results.md", "memory", memory()),
+        (docs / "results.md", "overload", overload()),
+        (docs / "results.md", "slow clients", slow_clients()),
+        (docs / "results.md", "recovery", recovery()),
         (log, "kernels", kernels()),
         (log, "sizes", sizes()),
         (log, "adaptation", adaptation()),
@@ -791,13 +791,13 @@ def tables() -> list[tuple[Path, str, str]]:
     ]
     results = ROOT / "benchmarks" / "results"
     if (results / "store.jsonl").exists():  # made by `python -m benchmarks.bench_store`
-        found.append((docs / "operations.md", "store", store()))
+        found.append((docs / "results.md", "store", store()))
     if (results / "sla.jsonl").exists():  # made by `python -m benchmarks.bench_sla`, in half an hour
-        found.append((docs / "operations.md", "service level", sla()))
+        found.append((docs / "results.md", "service level", sla()))
     if (results / "kills_cluster.jsonl").exists():  # made by `python -m benchmarks.bench_kills_cluster`, in 40 minutes
-        found.append((docs / "operations.md", "kills on a cluster", kills_cluster()))
+        found.append((docs / "results.md", "kills on a cluster", kills_cluster()))
     if (results / "page.jsonl").exists():  # made by `python -m benchmarks.bench_page`
-        found.append((docs / "operations.md", "page", page()))
+        found.append((docs / "results.md", "page", page()))
     if (results / "detection.jsonl").exists():  # made by `make evaluate`, in half an hour
         found += [(readme, "detection", detection(BRIEF)), (docs / "model-card.md", "detection", detection())]
     if (results / "generalize.jsonl").exists():  # made by `make generalize`, in half an hour

@@ -25,16 +25,21 @@ from benchmarks.figures import insert_table, tables
 from serve_app.cli import app
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.settings import load
+from tests.site_pages import site_pages
 from tests.timing import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parent.parent
 README, CONTRIBUTING, SECURITY = ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
 TEMPLATES = ROOT / ".github"
-READ = (README, *sorted((ROOT / "docs").glob("*.md")))  # commands run in this order
-OUTSIDE = {".venv", ".venv-supply", "node_modules", "out"}
+OUTSIDE = {".venv", ".venv-docs", ".venv-supply", "build", "node_modules", "out"}
 PAGES = sorted(path for path in ROOT.rglob("README.md") if not OUTSIDE & set(path.relative_to(ROOT).parts))
 PACKAGES = ("serve_app", "model", "partitioning", "kernels", "lab")
+REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
+EXAMPLES_PAGE = ROOT / "examples" / "README.md"
+API = ROOT / "docs" / "api.md"
+OTHERS = [page for page in site_pages() if page.parent == ROOT / "docs" and page != API]
+READ = (README, API, *OTHERS, EXAMPLES_PAGE)  # commands run in this order: the API's continue README's
 PORT = 8000
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"""(?<=\]\()[^)]+|(?<=src=")[^"]+|(?<=srcset=")[^"]+""")
@@ -46,6 +51,10 @@ NOT_RUN = {
     "pip install tagae": "the public index; test_wheel.py installs the wheel, and a test below the versions of torch",
     "tagae doctor --config": "a Prometheus; tests/live, and test_living_service.py",
     "tagae serve --config": "a second Ray; test_serve_starts_and_ends",
+    "make mesh": "Envoys; tests/live/test_tutorial.py",
+    "out/mesh/tagae.toml": "the mesh of `make mesh`; tests/live/test_tutorial.py",
+    "/faults": "the mesh of `make mesh`; tests/live/test_tutorial.py",
+    "shop/report": "an incident of that mesh; tests/live/test_tutorial.py",
     "docker build": "no Docker here; tests/cluster/test_images.py",
     "make images": "no Docker here; tests/cluster/test_images.py",
     "docker compose": "no Docker here; test_workflows.py",
@@ -57,10 +66,12 @@ NOT_RUN = {
     "tagae score out/mon": "three more recordings; tests/serve_app/cli/test_score_jobs.py",
     "adapter/rollback": "an adapter, which is fitted in the background; test_adaptation_routes.py",
     "tagae store copy": "a Redis; tests/serve_app/stores/test_store_copy.py",
+    "jupyter": "Jupyter; tests/examples/test_notebook.py runs the cells",
     "make train": "half an hour, and would replace the weights; test_train_makes_weights_that_score",
     "tagae train": "half an hour; test_train_makes_weights_that_score",
 }
-ENDLESS = {"/verdicts/stream": "event: verdict"}  # a command that is ended after this output
+# A command that is ended after this output.
+ENDLESS = {"/verdicts/stream": "event: verdict", "webhook_receiver.py": "ready at"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +122,7 @@ def test_pip_installs_the_torch_that_tagae_needs() -> None:
 def test_commands_and_their_options_exist(line: str) -> None:
     command = get_command(app)
     words = shlex.split(line)[1:]
-    while hasattr(command, "commands") and words:
+    while hasattr(command, "commands") and words and not words[0].startswith("-"):  # a group has options too
         command = command.commands[words.pop(0)]
     known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
     assert [word for word in words if word.startswith("-") and word != "-" and word not in known] == []
@@ -131,7 +142,7 @@ def test_images_and_manifests_exist() -> None:
 
 def test_links_and_their_anchors_exist() -> None:
     missing, found = [], 0
-    for page in {*PAGES, *READ, *DECISIONS, CONTRIBUTING, SECURITY}:
+    for page in {*PAGES, *READ, *DECISIONS, *REFERENCE, CONTRIBUTING, SECURITY}:
         for target in LINK.findall(FENCE.sub("", page.read_text("utf-8"))):
             if "://" in target:
                 continue
@@ -240,7 +251,7 @@ def test_each_source_has_an_example() -> None:
     assert [name for name in KNOWN if f"`{name}`" not in page.read_text("utf-8")] == []
 
 
-def test_readme_and_operations_name_each_source() -> None:
+def test_readme_and_the_page_on_live_meshes_name_each_source() -> None:
     names = {  # as people call them
         "istio-ambient": "ambient",
         "opentelemetry": "service graph",
@@ -250,8 +261,8 @@ def test_readme_and_operations_name_each_source() -> None:
     }
     section = README.read_text("utf-8").partition("## Your own mesh in five minutes")[2].partition("\n## ")[0].lower()
     assert [name for name in KNOWN if names.get(name, name).lower() not in section] == []
-    operations = (ROOT / "docs" / "operations.md").read_text("utf-8")
-    assert [name for name in KNOWN if f"`{name}`" not in operations] == []
+    live = (ROOT / "docs" / "live-mesh.md").read_text("utf-8")
+    assert [name for name in KNOWN if f"`{name}`" not in live] == []
 
 
 def test_tables_match_the_results() -> None:
@@ -319,6 +330,7 @@ def test_commands_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         if not probe.connect_ex(("127.0.0.1", PORT)):
             pytest.skip(f"port {PORT}, which the pages use, is taken here")
     (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / ".curlrc").write_text("fail-with-body\n", encoding="utf-8")  # an error document fails the command
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)

@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("docs", "benchmarks", "deploy", "kernels", "lab", "model", "partitioning", "serve_app", "tests")
-CODE = ("serve_app", "model", "partitioning", "kernels", "lab", "benchmarks", "tests")
+FOLDERS = ("docs", "examples", "benchmarks", "deploy", "kernels", "lab", "model", "partitioning", "serve_app", "tests")
+CODE = ("serve_app", "model", "partitioning", "kernels", "lab", "benchmarks", "docs", "examples", "tests")
 MOST_WORDS_IN_A_SENTENCE = 35
 MOST_WORDS_IN_A_PARAGRAPH = 100
 

@@ -35,7 +35,7 @@ DIALECT_CHANGE = {  # the change that adds it: what is inserted before a line, b
     "tests/live/test_dialects.py": (r"def test_", f'MESH = "{DIALECT}"\n\n\n'),
     "README.md": (r"(?<=## Your own mesh in five minutes\n)", f"\nAlso {DIALECT}.\n"),
     "docs/sources.md": (r"\Z", f'\n`{DIALECT}`:\n\n```toml\n[meshes.shop]\nsource = "{DIALECT}"\n```\n'),
-    "docs/operations.md": (r"\Z", f"\n`{DIALECT}` is a mesh.\n"),
+    "docs/live-mesh.md": (r"\Z", f"\n`{DIALECT}` is a mesh.\n"),
 }
 # Runs in the copy: prints which checks fail with the whole change, and with each file as it was before.
 DIALECT_CHECK = """

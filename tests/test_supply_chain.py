@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LOCKS = ("requirements.lock", "requirements-test.lock", "requirements-supply.lock")
+LOCKS = ("requirements.lock", "requirements-test.lock", "requirements-supply.lock", "requirements-docs.lock")
 # Wheels that differ between indexes: see pyproject.toml.
 WITHOUT_HASH = {"torch"}
 # Extras that only developers install, with versions: CONTRIBUTING.md.

@@ -73,7 +73,7 @@ class GenericSettings(SettingsGroup):
 class KubernetesSettings(AccessSettings):
     """The API server whose Events are shown beside incidents. deploy/kubernetes/events.yaml grants the permission."""
 
-    url: Address = "https://kubernetes.default.svc"
+    url: Address = Field("https://kubernetes.default.svc", description="URL of the API server")
     bearer_token_file: Location | None = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
     ca_file: Location | None = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
     namespace: str = Field("", description="the only namespace to watch; empty: all")
