@@ -34,7 +34,7 @@ FROM libraries AS cpu-build
 ARG TORCH_INDEX_URL
 RUN pip install -c constraints.txt torch ${TORCH_INDEX_URL:+--extra-index-url "$TORCH_INDEX_URL"}
 RUN python -c "import sys, torch; torch.version.cuda and sys.exit( \
-    f'expected torch without CUDA in this image, came {torch.__version__}; give --build-arg TORCH_INDEX_URL')"
+    f'expected torch without CUDA in this image, got {torch.__version__}; give --build-arg TORCH_INDEX_URL')"
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY kernels kernels
 COPY partitioning partitioning

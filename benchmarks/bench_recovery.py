@@ -186,7 +186,7 @@ def main() -> None:
     wanted = {caller.mesh: len(caller.sequences) for caller in callers}
     for caller in callers:
         assert caller.sequences == list(range(1, len(caller.sequences) + 1)), f"{caller.mesh}: a gap or a double"
-    assert sequences == wanted, f"expected {wanted}, came {sequences}"
+    assert sequences == wanted, f"expected {wanted}, got {sequences}"
     partial = [line["outage_seconds"] for line in lines if not line["restarted"]]
     whole = [line["outage_seconds"] for line in lines if line["restarted"]]
     summary = {

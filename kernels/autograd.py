@@ -70,7 +70,7 @@ def refuse(ctx: Any, *grads: Tensor) -> NoReturn:
         NotDifferentiable: always. Otherwise torch would leave out the second derivative with only a warning.
     """
     raise NotDifferentiable(
-        "tagae ops: expected to be differentiated once, came a second derivative through one of them; "
+        "tagae ops: expected to be differentiated once, got a second derivative through one of them; "
         "leave out create_graph=True or compute that term without the op"
     )
 

@@ -189,11 +189,11 @@ def check_floats(op: str, **tensors: Tensor) -> None:
     for name, tensor in tensors.items():
         if tensor.dtype not in FLOATS:
             raise InvalidArgument(
-                f"{op}: {name}: expected float32 or float64, came {tensor.dtype}; convert it first", argument=name
+                f"{op}: {name}: expected float32 or float64, got {tensor.dtype}; convert it first", argument=name
             )
         if tensor.dtype != tensors[first].dtype:
             raise InvalidArgument(
-                f"{op}: {name}: expected {tensors[first].dtype} as {first} has, came {tensor.dtype}; convert one",
+                f"{op}: {name}: expected {tensors[first].dtype} as {first} has, got {tensor.dtype}; convert one",
                 argument=name,
             )
         _check_device(op, name, tensor, first, tensors[first])
@@ -207,12 +207,10 @@ def check_indices(op: str, like: tuple[str, Tensor], **tensors: Tensor) -> None:
     """
     for name, tensor in tensors.items():
         if tensor.dtype != torch.int64:
-            raise InvalidArgument(
-                f"{op}: {name}: expected int64, came {tensor.dtype}; use {name}.long()", argument=name
-            )
+            raise InvalidArgument(f"{op}: {name}: expected int64, got {tensor.dtype}; use {name}.long()", argument=name)
         if tensor.dim() != 1:
             raise InvalidArgument(
-                f"{op}: {name}: expected one dimension, came shape {list(tensor.shape)}; flatten it", argument=name
+                f"{op}: {name}: expected one dimension, got shape {list(tensor.shape)}; flatten it", argument=name
             )
         _check_device(op, name, tensor, *like)
 
@@ -225,7 +223,7 @@ def check_dims(op: str, name: str, tensor: Tensor, form: str, dims: int) -> None
     """
     if tensor.dim() != dims:
         raise InvalidArgument(
-            f"{op}: {name}: expected shape {form}, came {list(tensor.shape)}; reshape it to {dims} dimensions",
+            f"{op}: {name}: expected shape {form}, got {list(tensor.shape)}; reshape it to {dims} dimensions",
             argument=name,
         )
 
@@ -238,7 +236,7 @@ def check_size(op: str, name: str, tensor: Tensor, dim: int, size: int, reason: 
     """
     if tensor.shape[dim] != size:
         raise InvalidArgument(
-            f"{op}: {name}: expected size {size} in dimension {dim} ({reason}), came shape {list(tensor.shape)}; "
+            f"{op}: {name}: expected size {size} in dimension {dim} ({reason}), got shape {list(tensor.shape)}; "
             f"make the two fit",
             argument=name,
         )
@@ -252,7 +250,7 @@ def check_filled(op: str, name: str, tensor: Tensor) -> None:
     """
     if 0 in tensor.shape:
         raise InvalidArgument(
-            f"{op}: {name}: expected no empty dimension, came shape {list(tensor.shape)}; give at least one of each",
+            f"{op}: {name}: expected no empty dimension, got shape {list(tensor.shape)}; give at least one of each",
             argument=name,
         )
 
@@ -268,7 +266,7 @@ def check_offsets(op: str, indptr: Tensor, slots: int) -> None:
     first, last = int(indptr[0]), int(indptr[-1])
     if (first, last) != (0, slots):
         raise InvalidArgument(
-            f"{op}: indptr: expected offsets from 0 to {slots} (the length of indices), came {first} to {last}; "
+            f"{op}: indptr: expected offsets from 0 to {slots} (the length of indices), got {first} to {last}; "
             "build it as the cumulated counts of slots, with a leading 0",
             argument="indptr",
         )
@@ -276,7 +274,7 @@ def check_offsets(op: str, indptr: Tensor, slots: int) -> None:
     if len(counts) and int(counts.min()) < 0:
         row = int((counts < 0).nonzero()[0])
         raise InvalidArgument(
-            f"{op}: indptr: expected offsets that never fall, came {int(indptr[row])} before {int(indptr[row + 1])} at "
+            f"{op}: indptr: expected offsets that never fall, got {int(indptr[row])} before {int(indptr[row + 1])} at "
             f"position {row}; build it as the cumulated counts of slots",
             argument="indptr",
         )
@@ -294,7 +292,7 @@ def check_positions(op: str, name: str, positions: Tensor, target: str, rows: in
     if low < 0 or high >= rows:
         slot = int(((positions < 0) | (positions >= rows)).nonzero()[0])
         raise InvalidArgument(
-            f"{op}: {name}: expected rows of {target}, 0 to {rows - 1}, came {int(positions[slot])} at slot {slot}; "
+            f"{op}: {name}: expected rows of {target}, 0 to {rows - 1}, got {int(positions[slot])} at slot {slot}; "
             f"give {target} that row or leave the slot out",
             argument=name,
         )
@@ -316,7 +314,7 @@ def check_ends(op: str, source: Tensor, target: Tensor, source_index: Tensor, ta
 def _check_device(op: str, name: str, tensor: Tensor, other: str, like: Tensor) -> None:
     if tensor.device != like.device:
         raise InvalidArgument(
-            f"{op}: {name}: expected device {like.device} as {other} has, came {tensor.device}; move one of them",
+            f"{op}: {name}: expected device {like.device} as {other} has, got {tensor.device}; move one of them",
             argument=name,
         )
 

@@ -126,7 +126,7 @@ def _choose(library: _Library, setting: str | None) -> Backend:
         return Backend(REFERENCE, "TAGAE_KERNELS=reference")
     if setting and setting != "require" and setting not in COMPILED:
         raise UnavailableBackend(
-            f"TAGAE_KERNELS: expected reference, require, {', '.join(COMPILED)}, or not set, came {setting!r}; "
+            f"TAGAE_KERNELS: expected reference, require, {', '.join(COMPILED)}, or not set, got {setting!r}; "
             "unset it to let tagae choose"
         )
     is_named = setting in library.names
@@ -136,7 +136,7 @@ def _choose(library: _Library, setting: str | None) -> Backend:
     except _Unusable as reason:
         if setting == "require" or is_named:
             raise UnavailableBackend(
-                f"TAGAE_KERNELS={setting}: expected a compiled library, came none: {reason}; or unset TAGAE_KERNELS, "
+                f"TAGAE_KERNELS={setting}: expected a compiled library, got none: {reason}; or unset TAGAE_KERNELS, "
                 "so that the PyTorch or numpy form runs"
             ) from reason
         if library.file.exists():

@@ -224,7 +224,7 @@ def count_failures(
     _check_channels(channels)
     if len(recent) != COUNTED_SNAPSHOTS:
         raise InvalidArgument(
-            f"recent: expected {COUNTED_SNAPSHOTS} arrays, came {len(recent)}; give one for each snapshot",
+            f"recent: expected {COUNTED_SNAPSHOTS} arrays, got {len(recent)}; give one for each snapshot",
             argument="recent",
         )
     surprise, newest, usual_after = (
@@ -257,7 +257,7 @@ def _run(name: str, scalars: tuple[float, ...], *arrays: NDArray[Any]) -> None:
     assert found is not None, "the caller asks are_compiled first"
     filled = _STRUCTS[name](*scalars, *map(_address, arrays))
     if not getattr(found, f"tagae_{name}")(ctypes.byref(filled)):
-        raise InvalidArgument(f"{name}: expected indices of rows, came one that is none; check edge_index and exposure")
+        raise InvalidArgument(f"{name}: expected indices of rows, got one that is none; check edge_index and exposure")
 
 
 def _address(array: NDArray[Any]) -> int:
@@ -270,13 +270,13 @@ def _address(array: NDArray[Any]) -> int:
 
 def _check_channels(channels: int) -> None:
     if not 0 < channels <= MOST_CHANNELS:
-        raise InvalidArgument(f"expected 1 to {MOST_CHANNELS} channels, came {channels}; give the array of one table")
+        raise InvalidArgument(f"expected 1 to {MOST_CHANNELS} channels, got {channels}; give the array of one table")
 
 
 def _fit(name: str, array: NDArray[Any], dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return the array as the pass reads it: contiguous, of its type."""
     if array.shape != shape:
-        raise InvalidArgument(f"{name}: expected shape {list(shape)}, came {list(array.shape)}", argument=name)
+        raise InvalidArgument(f"{name}: expected shape {list(shape)}, got {list(array.shape)}", argument=name)
     return np.ascontiguousarray(array, dtype)
 
 

@@ -72,7 +72,7 @@ def find_difference(device: torch.device) -> str | None:
         for ours, theirs in pairs:
             error = float((ours.cpu().double() - theirs).abs().max())
             if not error <= LARGEST_ERROR:  # also if it is not a number
-                return f"{case.op}: expected at most {LARGEST_ERROR} from the reference, came {error:.3g}"
+                return f"{case.op}: expected at most {LARGEST_ERROR} from the reference, got {error:.3g}"
     return None
 
 

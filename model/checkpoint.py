@@ -98,7 +98,7 @@ def load(path: Path = SHIPPED, device: torch.device | None = None) -> Checkpoint
         raise
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise IncompatibleWeights(
-            f"weights {path}: expected a checkpoint of this version, came something else ({error}); train again"
+            f"weights {path}: expected a checkpoint of this version, got something else ({error}); train again"
         ) from error
     digest = hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
     network.eval().to(device or torch.device("cpu"))

@@ -129,11 +129,11 @@ class FeatureSchema:
                 a, b = ours[i : i + 1], theirs[i : i + 1]
                 if a != b:
                     raise IncompatibleWeights(
-                        f"{what}: {kind} channel {i}: expected {a[0] if a else 'none'}, came {b[0] if b else 'none'}; "
+                        f"{what}: {kind} channel {i}: expected {a[0] if a else 'none'}, got {b[0] if b else 'none'}; "
                         "train again, or use the version that made it"
                     )
         raise IncompatibleWeights(
-            f"{what}: expected feature schema {self.version}, came {other.version}; train again, or use the version "
+            f"{what}: expected feature schema {self.version}, got {other.version}; train again, or use the version "
             "that made it"
         )
 

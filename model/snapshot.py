@@ -181,7 +181,7 @@ class MeshSnapshot:
         if index.size == 0:
             index = index.reshape(2, 0)
         if index.ndim != 2 or len(index) != 2:
-            raise InvalidSnapshot(f"edge_index: expected the shape [2, E], came {list(index.shape)}", place=())
+            raise InvalidSnapshot(f"edge_index: expected the shape [2, E], got {list(index.shape)}", place=())
         ids = tuple(node_ids)
         _check_ids(ids, len(nodes))
         _check_edges(ids, index, len(edges))
@@ -204,7 +204,7 @@ class MeshSnapshot:
         for kind, rows, expected in (("services", nodes, self.num_nodes), ("calls", edges, self.num_edges)):
             if len(rows) != expected:
                 raise InvalidSnapshot(
-                    f"expected one row of features for each of {expected} {kind}, came {len(rows)}", place=()
+                    f"expected one row of features for each of {expected} {kind}, got {len(rows)}", place=()
                 )
         return self._of(self.node_ids, self.edge_index, nodes, edges, observed_at, changes, policies, signals)
 
@@ -223,7 +223,7 @@ class MeshSnapshot:
         """A snapshot of services and calls that were checked."""
         if observed_at.tzinfo is None:
             raise InvalidSnapshot(
-                f"observed_at: expected a time with a zone, came {observed_at.isoformat()}; add Z or an offset",
+                f"observed_at: expected a time with a zone, got {observed_at.isoformat()}; add Z or an offset",
                 place=("observed_at",),
             )
         node_observed = _check_values("nodes", nodes, NODE_METRICS)
@@ -417,7 +417,7 @@ def _in_utc(observed_at: datetime) -> datetime:
         return observed_at.astimezone(UTC)
     except OverflowError:
         raise InvalidSnapshot(
-            f"observed_at: expected a time between the years 1 and 9999 in UTC, came {observed_at.isoformat()}",
+            f"observed_at: expected a time between the years 1 and 9999 in UTC, got {observed_at.isoformat()}",
             place=("observed_at",),
         ) from None
 
@@ -432,17 +432,15 @@ def _table(name: str, values: ArrayLike, columns: int) -> FloatArray:
     if table.size == 0:
         return table.reshape(0, columns)
     if table.ndim != 2 or table.shape[1] != columns:
-        raise InvalidSnapshot(f"{name}: expected the shape [rows, {columns}], came {list(table.shape)}", place=())
+        raise InvalidSnapshot(f"{name}: expected the shape [rows, {columns}], got {list(table.shape)}", place=())
     return table
 
 
 def _check_ids(ids: tuple[str, ...], rows: int) -> None:
     if len(ids) != rows:
-        raise InvalidSnapshot(f"expected one row of features for each of {len(ids)} services, came {rows}", place=())
+        raise InvalidSnapshot(f"expected one row of features for each of {len(ids)} services, got {rows}", place=())
     if not ids:
-        raise InvalidSnapshot(
-            "expected at least one service, came none; an empty mesh has no verdict", place=("nodes",)
-        )
+        raise InvalidSnapshot("expected at least one service, got none; an empty mesh has no verdict", place=("nodes",))
     if _all_in_two_parts(ids) and len(set(ids)) == len(ids):
         return
     seen: dict[str, int] = {}
@@ -450,7 +448,7 @@ def _check_ids(ids: tuple[str, ...], rows: int) -> None:
         namespace, slash, service = name.partition("/")
         if not (namespace and slash and service):
             raise InvalidSnapshot(
-                f"node {i}: expected an id 'namespace/service' with both parts filled, came {name[:80]!r}",
+                f"node {i}: expected an id 'namespace/service' with both parts filled, got {name[:80]!r}",
                 place=("nodes", i),
             )
         if seen.setdefault(name, i) != i:
@@ -475,7 +473,7 @@ def _all_in_two_parts(ids: tuple[str, ...]) -> bool:
 def _check_edges(ids: tuple[str, ...], index: IntArray, rows: int) -> None:
     count = index.shape[1]
     if count != rows:
-        raise InvalidSnapshot(f"expected one row of features for each of {count} calls, came {rows}", place=())
+        raise InvalidSnapshot(f"expected one row of features for each of {count} calls, got {rows}", place=())
     if not count:
         return
     if index.min() < 0 or index.max() >= len(ids):
@@ -516,7 +514,7 @@ def _check_values(kind: str, values: FloatArray, names: Sequence[str]) -> BoolAr
         row, column = (int(x) for x in np.argwhere(wrong)[0])
         expected = "a ratio from 0 to 1" if names[column] in RATIOS else "a finite number, 0 or more"
         raise InvalidSnapshot(
-            f"{kind[:-1]} {row}: {names[column]}: expected {expected}, came {values[row, column]:g}; "
+            f"{kind[:-1]} {row}: {names[column]}: expected {expected}, got {values[row, column]:g}; "
             "leave out what was not observed",
             place=(kind, row, names[column]),
         )

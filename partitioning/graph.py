@@ -126,25 +126,25 @@ def check_limit(limit: int, seed: int) -> None:
         InvalidGraph: if ``limit`` is below 1 or ``seed`` is not in [0, 2^31).
     """
     if limit < 1:
-        raise InvalidGraph(f"limit: expected at least 1 service a part, came {limit}", argument="limit")
+        raise InvalidGraph(f"limit: expected at least 1 service a part, got {limit}", argument="limit")
     if not 0 <= seed < 2**31:
-        raise InvalidGraph(f"seed: expected 0 <= seed < 2^31 (METIS keeps 31 bits), came {seed}", argument="seed")
+        raise InvalidGraph(f"seed: expected 0 <= seed < 2^31 (METIS keeps 31 bits), got {seed}", argument="seed")
 
 
 def _check_array(name: str, array: NDArray[Any], shape: tuple[int | None, ...], dtype: type[np.generic]) -> None:
     wanted = f"[{', '.join('any' if size is None else str(size) for size in shape)}]"
     fits = array.ndim == len(shape) and all(
-        size is None or size == came for size, came in zip(shape, array.shape, strict=True)
+        size is None or size == got for size, got in zip(shape, array.shape, strict=True)
     )
     if not fits:
         raise InvalidGraph(
-            f"{name}: expected shape {wanted}, came {list(array.shape)}; arrays of calls have one entry for each "
+            f"{name}: expected shape {wanted}, got {list(array.shape)}; arrays of calls have one entry for each "
             "column of edge_index",
             argument=name,
         )
     if array.dtype != dtype:
         raise InvalidGraph(
-            f"{name}: expected {np.dtype(dtype)}, came {array.dtype}; convert it with .astype", argument=name
+            f"{name}: expected {np.dtype(dtype)}, got {array.dtype}; convert it with .astype", argument=name
         )
 
 

@@ -72,7 +72,7 @@ def rebalance(
 def _check_kept(kept: IntArray, num_nodes: int, old_nodes: int) -> None:
     if kept.shape != (num_nodes,) or kept.dtype != np.int64:
         raise InvalidGraph(
-            f"kept: expected int64 [{num_nodes}], one old position for each service, came {kept.dtype} "
+            f"kept: expected int64 [{num_nodes}], one old position for each service, got {kept.dtype} "
             f"{list(kept.shape)}",
             argument="kept",
         )

@@ -51,7 +51,7 @@ BANNED = {  # a regular expression, and what to write instead
     r"taken? for": '"treated as"',
     r"goes? on": '"continues", "resumes"',
     r"tells? of": '"reports"',
-    r"came of": '"resulted"',
+    r"got of": '"resulted"',
     r"the watcher": '"the detector", "TAGAE"',
 }
 

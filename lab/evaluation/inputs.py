@@ -25,7 +25,7 @@ def verdict_files(given: Sequence[str], recordings: Sequence[Path]) -> dict[str,
     for one in given:
         name, equals, path = one.partition("=")
         if not (name.strip() and equals and path.strip()):
-            raise BadVerdicts(f"--verdicts: expected NAME=FILE or NAME=FOLDER, came {one!r}; name the detector")
+            raise BadVerdicts(f"--verdicts: expected NAME=FILE or NAME=FOLDER, got {one!r}; name the detector")
         paths.setdefault(name.strip(), []).append(Path(path.strip()).expanduser())
     return {name: _files(name, known, recordings) for name, known in paths.items()}
 
@@ -39,7 +39,7 @@ def recording_names(recordings: Sequence[Path]) -> list[str]:
     parts = [path.resolve().parts for path in recordings]
     twice = sorted({str(path) for path, known in zip(recordings, parts, strict=True) if parts.count(known) > 1})
     if twice:
-        raise BadVerdicts(f"recordings: expected each once, came {', '.join(twice)} twice; remove one")
+        raise BadVerdicts(f"recordings: expected each once, got {', '.join(twice)} twice; remove one")
     depth = 2
     while len({known[-depth:] for known in parts}) < len(parts):
         depth += 1
@@ -52,7 +52,7 @@ def _files(name: str, given: Sequence[Path], recordings: Sequence[Path]) -> list
     if len(given) != len(recordings):
         hint = "give each name once" if len(recordings) == 1 else "give one for each, in their order, or a folder"
         raise BadVerdicts(
-            f"--verdicts {name}: expected {len(recordings)} files for {len(recordings)} recordings, came {len(given)} "
+            f"--verdicts {name}: expected {len(recordings)} files for {len(recordings)} recordings, got {len(given)} "
             f"({', '.join(map(str, given))}); {hint}"
         )
     return list(given)

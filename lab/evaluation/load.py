@@ -36,7 +36,7 @@ def read_truth(
     if not (path / "incidents.parquet").exists():
         raise BadRecording(
             f"recording {path}: expected incidents.parquet with the labels (a file without rows means no "
-            "incident), came none; label the recording"
+            "incident), got none; label the recording"
         )
     times: list[datetime] = []
     namespaces: dict[str, str] = {}
@@ -47,7 +47,7 @@ def read_truth(
             services.add(known)
             namespaces.setdefault(known.split("/", 1)[1], known.split("/", 1)[0])
     if not times:
-        raise BadRecording(f"recording {path}: expected snapshots, came none; record it again")
+        raise BadRecording(f"recording {path}: expected snapshots, got none; record it again")
     incidents = reader.incidents()
     form = form_of(incidents)
     if guard is None:
@@ -115,7 +115,7 @@ def read_verdicts(path: Path) -> Iterator[Verdict]:
                     yield _verdict(path, number, line)
     except (OSError, UnicodeDecodeError) as error:
         raise BadVerdicts(
-            f"verdicts {path}: expected a readable file of verdict lines, came {error}; name another"
+            f"verdicts {path}: expected a readable file of verdict lines, got {error}; name another"
         ) from error
 
 
@@ -131,7 +131,7 @@ def read_series(path: Path, truth: GroundTruth) -> VerdictSeries:
     if missing > UNMATCHED * len(truth.times):
         raise BadVerdicts(
             f"verdicts {path}: expected one for each of the {len(truth.times)} snapshots of {truth.name} "
-            f"({truth.instant(0).isoformat()} to {truth.instant(-1).isoformat()}), came none for {missing} of them and "
+            f"({truth.instant(0).isoformat()} to {truth.instant(-1).isoformat()}), got none for {missing} of them and "
             f"{matched.unplaced} about other times; name the file made from this recording, or score it again"
         )
     return matched
@@ -143,7 +143,7 @@ def _verdict(path: Path, number: int, line: str) -> Verdict:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadVerdicts(
             f"verdicts {path}, line {number}: expected a JSON object with observed_at, status, mesh_score and "
-            f"suspects, came {line.strip()[:80]!r} ({error!r}); write it as `tagae score` does"
+            f"suspects, got {line.strip()[:80]!r} ({error!r}); write it as `tagae score` does"
         ) from error
 
 

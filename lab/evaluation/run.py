@@ -153,7 +153,7 @@ def _control(
     sheet = evaluate_sheet(f"control of {truth.name}", folder, files, options)
     if truth.form is not Form.LOCATED or sheet.form not in (Form.LOCATED, Form.NORMAL):
         raise BadRecording(
-            f"control {folder}: expected two recordings whose labels name the affected services, came "
+            f"control {folder}: expected two recordings whose labels name the affected services, got "
             f"{truth.name} ({truth.form}) and its control ({sheet.form}); leave out --control"
         )
     return sheet.results

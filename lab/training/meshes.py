@@ -111,7 +111,7 @@ def recorded_runs(paths: Sequence[Path]) -> list[TrainingRun]:
         reader = RecordingReader(path)
         if reader.incidents():
             raise ValueError(
-                f"{path}: expected a recording without incidents, came one with {len(reader.incidents())}; "
+                f"{path}: expected a recording without incidents, got one with {len(reader.incidents())}; "
                 "use recordings with labels for evaluation only"
             )
         runs.append(TrainingRun(path.name, reader.snapshots))

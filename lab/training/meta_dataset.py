@@ -187,7 +187,7 @@ def train_meta(
     rank_data, detect_data = _meta_data(scored_runs, offset)
     if not rank_data:
         raise ValueError(
-            f"runs: expected a fault that shows in the {len(scored_runs)} runs for the meta-model, came none; "
+            f"runs: expected a fault that shows in the {len(scored_runs)} runs for the meta-model, got none; "
             "give more or longer runs with faults"
         )
     torch.manual_seed(seed)

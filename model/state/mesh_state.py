@@ -182,7 +182,7 @@ def observe(
     """
     if counted and state.observed_at is not None and snapshot.observed_at <= state.observed_at:
         raise OutOfOrder(
-            f"observed_at: expected a time after the newest snapshot, {state.observed_at.isoformat()}, came "
+            f"observed_at: expected a time after the newest snapshot, {state.observed_at.isoformat()}, got "
             f"{snapshot.observed_at.isoformat()}; send snapshots in order",
             newest=state.observed_at.isoformat(),
         )

@@ -232,7 +232,7 @@ def _refusing_other_bytes(expected: str) -> Iterator[None]:
         if isinstance(error, IncompatibleWeights):
             raise
         raise IncompatibleWeights(
-            f"saved state: expected {expected}, came something else ({error}); delete the mesh and let it warm up again"
+            f"saved state: expected {expected}, got something else ({error}); delete the mesh and let it warm up again"
         ) from error
 
 

@@ -205,7 +205,7 @@ class Access:
         user = self._proxy_user(found, client)
         if user is None:
             raise Unauthenticated(
-                "authorization: expected `Authorization: Bearer TOKEN` or a signed-in page's cookie, came neither; "
+                "authorization: expected `Authorization: Bearer TOKEN` or a signed-in page's cookie, got neither; "
                 "send a token of this service"
             )
         return user
@@ -216,7 +216,7 @@ class Access:
             return ANONYMOUS
         subject = self._rules.subject
         raise Forbidden(
-            f"client: expected a connection from this machine, since the service has no tokens, came "
+            f"client: expected a connection from this machine, since the service has no tokens, got "
             f"{_host(client)!r}; set {subject}.tokens_file, or {subject}.allow_anonymous to let everyone do everything"
         )
 

@@ -63,7 +63,7 @@ def remove(path: Path, name: str) -> None:
         tokens = parse(before, str(path))
         if name not in {token.name for token in tokens}:
             known = ", ".join(token.name for token in tokens)
-            raise BadSettings(f"{path}: expected the name of a token ({known or 'there are none'}), came {name!r}")
+            raise BadSettings(f"{path}: expected the name of a token ({known or 'there are none'}), got {name!r}")
         head, *entries = ENTRY.split(before)
         kept = [entry for entry in entries if [t.name for t in parse(entry, str(path))] != [name]]
         after = head + "".join(kept)
@@ -91,7 +91,7 @@ def _text(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
-        raise BadSettings(f"{path}: expected a readable UTF-8 file, came {type(error).__name__}") from None
+        raise BadSettings(f"{path}: expected a readable UTF-8 file, got {type(error).__name__}") from None
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def _lock(path: Path) -> Iterator[None]:
     try:
         folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise BadSettings(f"{path}: expected a folder that exists, came {error.strerror}") from None
+        raise BadSettings(f"{path}: expected a folder that exists, got {error.strerror}") from None
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
         yield
@@ -114,7 +114,7 @@ def _replace(path: Path, text: str) -> None:
     try:
         number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
     except OSError as error:
-        raise BadSettings(f"{path}: expected a folder that can be written, came {error.strerror}") from None
+        raise BadSettings(f"{path}: expected a folder that can be written, got {error.strerror}") from None
     new = Path(name)
     try:
         with os.fdopen(number, "w", encoding="utf-8") as file:
@@ -125,4 +125,4 @@ def _replace(path: Path, text: str) -> None:
         new.replace(path)
     except OSError as error:
         new.unlink(missing_ok=True)
-        raise BadSettings(f"{path}: expected a file that can be written, came {error.strerror}") from None
+        raise BadSettings(f"{path}: expected a file that can be written, got {error.strerror}") from None

@@ -98,10 +98,10 @@ class Hosts:
             place = parse_host_port(host or "")
         except ValueError:
             came = "none" if host is None else repr(host[:MAX_SHOWN])
-            raise BadHost(f"host: expected one header HOST or HOST:PORT, came {came}; correct the request") from None
+            raise BadHost(f"host: expected one header HOST or HOST:PORT, got {came}; correct the request") from None
         if not place.is_address and place.name not in self._names:
             raise WrongHost(
-                f"host: expected an IP address, localhost or a name of this service, came {place.name[:MAX_SHOWN]!r}; "
+                f"host: expected an IP address, localhost or a name of this service, got {place.name[:MAX_SHOWN]!r}; "
                 f"if that is a name of this service, add it to {self._setting}"
             )
         return place
@@ -120,7 +120,7 @@ class Hosts:
         if (origin is None or self._is_own(origin, here)) and fetch_site != "cross-site":
             return
         raise CrossOrigin(
-            f"origin: expected a page of this service, came {(origin or fetch_site or '')[:MAX_SHOWN]!r}; if a proxy "
+            f"origin: expected a page of this service, got {(origin or fetch_site or '')[:MAX_SHOWN]!r}; if a proxy "
             f"changes Host, configure it to pass Host on, or set notify.external_url or {self._setting}"
         )
 

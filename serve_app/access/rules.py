@@ -70,7 +70,7 @@ def require_certificate(certificate_file: Path | None, key_file: Path | None, su
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate_file, key_file)
     except (OSError, ssl.SSLError) as error:
         raise BadSettings(
-            f"{subject}.certificate_file and {subject}.key_file: expected a certificate and its key in PEM, came "
+            f"{subject}.certificate_file and {subject}.key_file: expected a certificate and its key in PEM, got "
             f"{certificate_file} and {key_file} ({getattr(error, 'reason', None) or error.strerror}); correct them"
         ) from None
 
@@ -92,7 +92,7 @@ def require_protection(rules: Rules, hosts: Iterable[str], nodes: int = 1) -> No
     if not exposed and nodes <= 1:
         return
     subject = rules.subject
-    came = f"came {exposed[0]!r}" if exposed else f"came a cluster of {nodes} nodes"
+    came = f"got {exposed[0]!r}" if exposed else f"got a cluster of {nodes} nodes"
     proxy = "" if subject == "sidecar" else f"set {subject}.trusted_proxies and {subject}.proxy_user_header; or "
     raise BadSettings(
         f"{subject}.host: expected a loopback address, since anyone who can connect could read, push and delete, "

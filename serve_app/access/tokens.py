@@ -90,16 +90,16 @@ def parse(text: str, place: str) -> tuple[Token, ...]:
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadSettings(f"{place}: expected TOML with [[tokens]] entries, came {error}; correct the file") from None
+        raise BadSettings(f"{place}: expected TOML with [[tokens]] entries, got {error}; correct the file") from None
     if unknown := [name for name in content if name != "tokens"]:
-        raise BadSettings(f"{place}: expected only [[tokens]] entries, came {unknown[0]!r}; remove it")
+        raise BadSettings(f"{place}: expected only [[tokens]] entries, got {unknown[0]!r}; remove it")
     entries = content.get("tokens", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise BadSettings(f"{place}: expected tokens as [[tokens]] entries, came {type(entries).__name__}")
+        raise BadSettings(f"{place}: expected tokens as [[tokens]] entries, got {type(entries).__name__}")
     tokens = tuple(_token(entry, f"{place}: entry {i + 1}") for i, entry in enumerate(entries))
     for what, values in (("name", [t.name for t in tokens]), ("sha256", [t.digest for t in tokens])):
         if len(set(values)) < len(values):
-            raise BadSettings(f"{place}: expected each {what} once, came one twice; remove one of the entries")
+            raise BadSettings(f"{place}: expected each {what} once, got one twice; remove one of the entries")
     return tokens
 
 
@@ -108,7 +108,7 @@ def _token(entry: dict[str, Any], place: str) -> Token:
         raise BadSettings(f"{place}: {unknown[0]!r} is not a field; expected {', '.join(FIELDS)}")
     name, hashed, expires = entry.get("name"), entry.get("sha256"), entry.get("expires")
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise BadSettings(f"{place}: name: expected 1 to 63 letters, digits and . _ @ -, came {name!r}")
+        raise BadSettings(f"{place}: name: expected 1 to 63 letters, digits and . _ @ -, got {name!r}")
     place = f"{place} ({name})"
     if not isinstance(hashed, str) or not HASH.fullmatch(hashed):
         raise BadSettings(f"{place}: sha256: expected 64 hexadecimal digits in lower case")
@@ -131,7 +131,7 @@ def parse_scopes(given: object, place: str) -> frozenset[Scope]:
     """
     known = [scope.value for scope in Scope]
     if not isinstance(given, list | tuple) or not given or not all(one in known for one in given):
-        raise BadSettings(f"{place}: expected one or more of {', '.join(known)}, came {given!r}")
+        raise BadSettings(f"{place}: expected one or more of {', '.join(known)}, got {given!r}")
     return frozenset(Scope(one) for one in given)
 
 
@@ -141,7 +141,7 @@ def _meshes(entry: dict[str, Any], place: str) -> frozenset[str] | None:
     given = entry["meshes"]
     is_list = isinstance(given, list) and all(isinstance(one, str) and MESH.fullmatch(one) for one in given)
     if not is_list or not given:
-        raise BadSettings(f"{place}: meshes: expected a list of mesh names, came {given!r}; leave it out for all")
+        raise BadSettings(f"{place}: meshes: expected a list of mesh names, got {given!r}; leave it out for all")
     return frozenset(given)
 
 
@@ -204,7 +204,7 @@ class TokenFile:
             found = self._path.stat()
         except OSError as error:
             raise BadSettings(
-                f"tokens file {self._path}: expected a readable file, came {error.strerror}; create one with "
+                f"tokens file {self._path}: expected a readable file, got {error.strerror}; create one with "
                 "`tagae token create`, or correct the path"
             ) from None
         return found.st_mtime_ns, found.st_size, found.st_ino
@@ -216,7 +216,7 @@ class TokenFile:
                 mode = self._path.stat().st_mode
                 text = file.read().decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise BadSettings(f"{place}: expected a readable UTF-8 file, came {type(error).__name__}") from None
+            raise BadSettings(f"{place}: expected a readable UTF-8 file, got {type(error).__name__}") from None
         # Anyone who can write the file can add a token. Reading it reveals only names and hashes, and Kubernetes mounts
         # Secrets readable for all users of the pod, so that a warning is enough.
         if mode & stat.S_IWOTH:

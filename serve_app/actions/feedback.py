@@ -50,7 +50,7 @@ def add_feedback(
         return state, before
     if before is None and len(state.memory.feedback) >= most:
         raise TooMuchFeedback(
-            f"feedback: expected feedback on at most {most} incidents, came one more; withdraw some, or raise "
+            f"feedback: expected feedback on at most {most} incidents, got one more; withdraw some, or raise "
             "limits.max_feedback"
         )
     return replace(_accept_usual_traffic(state, feedback), memory=state.memory.add_feedback(feedback)), feedback
@@ -131,7 +131,7 @@ def _of_past(state: MeshState, document: FeedbackDocument) -> Feedback:
         return replace(before, given_at=_now(state), culprit=document.culprit or "", note=document.note)
     if past is None:
         raise UnknownIncident(
-            f"incident: expected an open one, one of the last {REMEMBERED} or an ended one of the archive, came "
+            f"incident: expected an open one, one of the last {REMEMBERED} or an ended one of the archive, got "
             f"{document.incident[:SHOWN]!r}; take the id from a verdict; if it is in none, send its services and time "
             "instead",
             pointer="/incident",
@@ -150,7 +150,7 @@ def _of_missed(state: MeshState, document: MissedDocument) -> Feedback:
     for field, time in (("since", document.since), ("until", until)):
         if time > newest:
             raise InvalidDocument(
-                f"{field}: expected a time up to the newest snapshot, {newest.isoformat()}, came {time.isoformat()}; "
+                f"{field}: expected a time up to the newest snapshot, {newest.isoformat()}, got {time.isoformat()}; "
                 "correct the time or its zone",
                 pointer=f"/{field}",
             )
@@ -201,10 +201,10 @@ def decode_feedback(body: bytes) -> FeedbackDocument | MissedDocument:
     document = validate_document(content, MissedDocument) if is_missed else validate_document(content, FeedbackDocument)
     if isinstance(document, MissedDocument):
         if document.until is not None and document.until < document.since:
-            raise error_at("/until", f"expected a time not before since, came {document.until.isoformat()}; correct it")
+            raise error_at("/until", f"expected a time not before since, got {document.until.isoformat()}; correct it")
     elif document.culprit and not document.was_incident:
         raise error_at(
-            "/culprit", "expected none where was_incident is false, came one; remove it, or set was_incident to true"
+            "/culprit", "expected none where was_incident is false, got one; remove it, or set was_incident to true"
         )
     return document
 

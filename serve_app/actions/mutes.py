@@ -43,7 +43,7 @@ def add_mute(state: MeshState, document: MuteDocument, limits: LimitSettings, by
     _require_times(document, start, state.observed_at, limits.max_mute_seconds)
     if len(known) >= limits.max_mutes:
         raise TooManyMutes(
-            f"mutes: expected at most {limits.max_mutes} in force or not started, came one more; remove some, name "
+            f"mutes: expected at most {limits.max_mutes} in force or not started, got one more; remove some, name "
             "several services in one, or raise limits.max_mutes"
         )
     mute = Mute(_id(document, services), services, start, document.end, document.reason, state.observed_at, by)
@@ -90,7 +90,7 @@ def _require_services(state: MeshState, document: MuteDocument) -> None:
 
 def _require_times(document: MuteDocument, start: datetime, newest: datetime, longest_seconds: float) -> None:
     longest = timedelta(seconds=longest_seconds)
-    came = f"came {document.end.isoformat()}; correct the time or its zone"
+    came = f"got {document.end.isoformat()}; correct the time or its zone"
     whose = "start" if document.start else "newest snapshot, which it starts from"
     if document.end <= start:
         problem = f"end: expected a time after the {whose}, {start.isoformat()}, {came}"

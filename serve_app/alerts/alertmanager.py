@@ -199,7 +199,7 @@ def find_problem(alert: Alert) -> str:
             if not _LABEL.fullmatch(name):
                 return f"{kind} {name!r}: expected letters, digits and underscores, no digit first"
             if not value:
-                return f"{kind} {name}: expected a value, came none"
+                return f"{kind} {name}: expected a value, got none"
             if not _is_utf8(value):
                 return f"{kind} {name}: expected UTF-8"
     if not alert.labels:
@@ -207,11 +207,11 @@ def find_problem(alert: Alert) -> str:
     if alert.starts_at.tzinfo is None or (alert.ends_at and alert.ends_at.tzinfo is None):
         return "expected times with a time zone"
     if alert.ends_at and alert.ends_at < alert.starts_at:
-        return f"expected an end after the start {alert.starts_at}, came {alert.ends_at}"
+        return f"expected an end after the start {alert.starts_at}, got {alert.ends_at}"
     if alert.url and not re.match(r"https?://[^\s/]", alert.url):
-        return f"generatorURL: expected http(s)://..., came {alert.url!r}"
+        return f"generatorURL: expected http(s)://..., got {alert.url!r}"
     size = sum(len(text.encode()) for pair in (alert.labels | alert.annotations).items() for text in pair)
-    return f"expected at most {MAX_BYTES} bytes, came {size}" if size > MAX_BYTES else ""
+    return f"expected at most {MAX_BYTES} bytes, got {size}" if size > MAX_BYTES else ""
 
 
 def _is_utf8(text: str) -> bool:

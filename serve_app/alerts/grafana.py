@@ -101,7 +101,7 @@ def _find_id(content: bytes) -> int | None:
     """The id of the annotation in an answer; None: there is none. Raises an error if the answer is something else."""
     found = json.loads(content)
     if not isinstance(found, list):
-        raise TypeError(f"came {type(found).__name__}")
+        raise TypeError(f"got {type(found).__name__}")
     return int(found[0]["id"]) if found else None
 
 

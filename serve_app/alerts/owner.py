@@ -38,7 +38,7 @@ class Owner:
         if self._delivery is None or self._delivery.is_taken_over:
             self._verdict_came.set()
             raise StoreGone(
-                "notifier: expected the state of alerts, came none: the Redis is away, or another notifier had taken "
+                "notifier: expected the state of alerts, got none: the Redis is away, or another notifier had taken "
                 "over; the next verdict has the same alerts"
             )
         return self._delivery

@@ -111,11 +111,11 @@ def decode_state(content: bytes) -> AlertState:
     try:
         stored = msgspec.json.decode(content, type=_StoredState)
     except msgspec.MsgspecError as error:
-        raise CorruptState(f"notifications: expected a state file of this service, came {error}") from None
+        raise CorruptState(f"notifications: expected a state file of this service, got {error}") from None
     if stored.version != STATE_VERSION:
-        raise CorruptState(f"notifications: expected version {STATE_VERSION}, came {stored.version}")
+        raise CorruptState(f"notifications: expected version {STATE_VERSION}, got {stored.version}")
     if not all(at.tzinfo for at in _find_times(stored.state)):
-        raise CorruptState("notifications: expected times with a time zone, came one without")
+        raise CorruptState("notifications: expected times with a time zone, got one without")
     return stored.state
 
 

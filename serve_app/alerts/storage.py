@@ -67,7 +67,7 @@ class FileStorage:
             log.error("%s; renamed to %s; the next verdict sends open incidents again", error, aside)
             return AlertState()
         except OSError as error:
-            raise BadSettings(f"notify: expected a directory to write in, came {error}; correct notify.path") from error
+            raise BadSettings(f"notify: expected a directory to write in, got {error}; correct notify.path") from error
 
     def write(self, state: AlertState) -> None:
         path, new = self._directory / FILE_NAME, self._directory / f"{FILE_NAME}.new"

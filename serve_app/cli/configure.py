@@ -78,7 +78,7 @@ def overrides(assignments: list[str] | None, **flags: tuple[str, Any]) -> dict[s
 def _parse(assignment: str) -> tuple[str, Any]:
     name, equals, value = assignment.partition("=")
     if not (name and equals):
-        raise BadSettings(f"--set: expected NAME=VALUE such as model.window_size=60, came {assignment!r}")
+        raise BadSettings(f"--set: expected NAME=VALUE such as model.window_size=60, got {assignment!r}")
     try:
         return name.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:

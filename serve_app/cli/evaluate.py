@@ -71,11 +71,11 @@ def evaluate(
 
     controls = control or []
     if controls and len(controls) != len(recording):
-        raise BadVerdicts(f"--control: expected one for each of {len(recording)} recordings, came {len(controls)}")
+        raise BadVerdicts(f"--control: expected one for each of {len(recording)} recordings, got {len(controls)}")
     files = verdict_files(verdicts, [*recording, *controls])
     chosen = reference or next(iter(files))
     if chosen not in files:
-        raise BadVerdicts(f"--reference: expected one of {', '.join(files)}, came {chosen!r}")
+        raise BadVerdicts(f"--reference: expected one of {', '.join(files)}, got {chosen!r}")
     rules = EvaluationOptions(
         load(config, overrides(settings)).alert,
         None if guard is None else timedelta(seconds=guard),

@@ -71,7 +71,7 @@ def incidents(
         end = None if until is None else _parse(until, chosen.observed_at, "--until")
         if end is not None and end <= begin:
             raise typer.BadParameter(
-                f"expected a time after --since, {begin:%Y-%m-%d %H:%M} UTC, came {end:%Y-%m-%d %H:%M} UTC",
+                f"expected a time after --since, {begin:%Y-%m-%d %H:%M} UTC, got {end:%Y-%m-%d %H:%M} UTC",
                 param_hint="--until",
             )
         found = client.incidents(chosen.mesh, since=begin, until=end, service=service)
@@ -125,7 +125,7 @@ def _select_mesh(client: "Client", name: str | None) -> "MeshDocument":
     found = [one for one in meshes if name in (None, one.mesh)]
     if len(found) != 1:
         expected = "a name, since there are several meshes" if name is None and found else "one of the meshes"
-        raise typer.BadParameter(f"expected {expected} ({names}), came {name or 'none'}", param_hint="--mesh")
+        raise typer.BadParameter(f"expected {expected} ({names}), got {name or 'none'}", param_hint="--mesh")
     return found[0]
 
 

@@ -34,7 +34,7 @@ def parse_time(text: str) -> datetime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"expected a time such as 2026-03-01T12:00:00Z, came {text!r}") from None
+        raise typer.BadParameter(f"expected a time such as 2026-03-01T12:00:00Z, got {text!r}") from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
@@ -50,12 +50,12 @@ def select_mesh(settings: "Settings", url: str | None, name: str | None) -> tupl
     if url and not name:
         return UNNAMED, MeshSettings(prometheus=url)
     if url:
-        raise typer.BadParameter("expected --prometheus or --mesh, came both; leave one out", param_hint="--mesh")
+        raise typer.BadParameter("expected --prometheus or --mesh, got both; leave one out", param_hint="--mesh")
     if name is None and len(known) == 1:
         (name,) = known
     if name not in known:
         raise typer.BadParameter(
-            f"expected one of the meshes of the settings ({', '.join(known) or 'there are none'}), came "
+            f"expected one of the meshes of the settings ({', '.join(known) or 'there are none'}), got "
             f"{name or 'none'}; or give --prometheus",
             param_hint="--mesh",
         )

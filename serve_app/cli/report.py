@@ -69,7 +69,7 @@ def report(
         choice = " ".join(filter(None, [incident and f"with the id {incident}", at and f"open at {at}"]))
         raise UnknownIncident(
             f"{recording}: expected an incident{f' {choice}' if choice else ''} in {tally.statuses.total()} snapshots, "
-            f"came {'others: ' + ', '.join(tally.incidents) if tally.incidents else 'none'}"
+            f"got {'others: ' + ', '.join(tally.incidents) if tally.incidents else 'none'}"
         )
     write, name = (page, "report.html") if form is ReportFormat.HTML else (markdown_report, "report.md")
     target = output or Path(name)

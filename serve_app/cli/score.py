@@ -123,9 +123,9 @@ def score(
             "expected with --url or --from only; in this process a mesh ends with the run", param_hint="--mesh"
         )
     if overlap and (jobs is None or jobs == 1):
-        raise typer.BadParameter(f"expected --jobs of 2 or more too, came {jobs or 'none'}", param_hint="--overlap")
+        raise typer.BadParameter(f"expected --jobs of 2 or more too, got {jobs or 'none'}", param_hint="--overlap")
     if ray_resource and not ray:
-        raise typer.BadParameter("expected --ray too, came none", param_hint="--ray-resource")
+        raise typer.BadParameter("expected --ray too, got none", param_hint="--ray-resource")
     chosen = load(config, overrides(settings, weights=("model.weights", weights)))
     if weights:  # also in place of the weights of single meshes
         without = {name: one.model_copy(update={"weights": None}) for name, one in chosen.meshes.items()}
@@ -135,7 +135,7 @@ def score(
     if url and (len(series) > 1 or len(meshes) > 1 or ray or (jobs or 1) > 1):
         raise typer.BadParameter("expected one series and one mesh, without --jobs and --ray", param_hint="--url")
     if len(series) > 1 and str(output) == "-":
-        raise typer.BadParameter(f"expected a folder for {len(series)} files, came none", param_hint="--output")
+        raise typer.BadParameter(f"expected a folder for {len(series)} files, got none", param_hint="--output")
     if len(series) > 1 or overlap or ray:
         with _open_scoring(ray, ray_resource) as score_spans:
             jobs = jobs or (len(series) if ray else 1)

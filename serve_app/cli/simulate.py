@@ -145,7 +145,7 @@ def simulate(
     for option, given, known in (("--fault", fault, KINDS), ("--severity", severity, LEVELS)):
         for value in given or ():
             if value not in known:
-                raise typer.BadParameter(f"expected one of {', '.join(known)}, came {value!r}", param_hint=option)
+                raise typer.BadParameter(f"expected one of {', '.join(known)}, got {value!r}", param_hint=option)
     try:
         spec = MeshSpec(
             services,

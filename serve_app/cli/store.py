@@ -52,9 +52,9 @@ def copy(
     other = next((place for place in (source, target) if place in STORES.names() and place not in STORES.own), None)
     begin, end = (_settings_of(place, config, settings, other) for place in (source, target))
     if begin.kind == "local" and not (begin.path / FILE_NAME).exists():
-        raise typer.BadParameter(f"expected a directory with {FILE_NAME}, came {source}", param_hint="--from")
+        raise typer.BadParameter(f"expected a directory with {FILE_NAME}, got {source}", param_hint="--from")
     if begin == end:
-        raise typer.BadParameter(f"expected another store than --from, came {target}", param_hint="--to")
+        raise typer.BadParameter(f"expected another store than --from, got {target}", param_hint="--to")
     with closing(open_store(begin)) as reading, closing(open_store(end)) as writing:
         names = choose_meshes(reading, writing, mesh or (), overwrite=overwrite)
         copied = copy_meshes(reading, writing, names, overwrite=overwrite)

@@ -47,10 +47,10 @@ def fetch(
     from model.errors import IncompatibleWeights
 
     if not re.fullmatch("[0-9a-f]{64}", sha256.lower()):
-        raise typer.BadParameter(f"expected 64 hexadecimal digits, came {sha256!r}", param_hint="--sha256")
+        raise typer.BadParameter(f"expected 64 hexadecimal digits, got {sha256!r}", param_hint="--sha256")
     if not target.parent.is_dir():
         raise typer.BadParameter(
-            f"expected a folder that exists, came {target.parent}; make it first", param_hint="FILE"
+            f"expected a folder that exists, got {target.parent}; make it first", param_hint="FILE"
         )
     wanted = sha256.lower()
     if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == wanted:
@@ -65,7 +65,7 @@ def fetch(
                 size += len(piece)
                 if size > MOST_BYTES:
                     raise IncompatibleWeights(
-                        f"weights {name}: expected at most {MOST_BYTES} bytes, came more; correct SOURCE"
+                        f"weights {name}: expected at most {MOST_BYTES} bytes, got more; correct SOURCE"
                     )
                 digest.update(piece)
                 file.write(piece)
@@ -73,7 +73,7 @@ def fetch(
             os.fsync(file.fileno())
         if digest.hexdigest() != wanted:
             raise IncompatibleWeights(
-                f"weights {name}: expected SHA-256 {wanted}, came {digest.hexdigest()} ({size} bytes); {target} is "
+                f"weights {name}: expected SHA-256 {wanted}, got {digest.hexdigest()} ({size} bytes); {target} is "
                 "unchanged; correct the digest, or do not trust the source"
             )
         version = load(part).digest  # raises IncompatibleWeights
@@ -104,7 +104,7 @@ def read_source(source: str, bearer_token_file: Path | None, ca_file: Path | Non
                     yield piece
         except OSError as error:
             raise IncompatibleWeights(
-                f"weights {name}: expected a readable file, came {error}; correct the path"
+                f"weights {name}: expected a readable file, got {error}; correct the path"
             ) from error
         return
     try:
@@ -118,12 +118,12 @@ def read_source(source: str, bearer_token_file: Path | None, ca_file: Path | Non
         ):
             if answer.status_code != httpx.codes.OK:
                 raise IncompatibleWeights(
-                    f"weights {name}: expected 200, came {answer.status_code}; correct the URL, or its access"
+                    f"weights {name}: expected 200, got {answer.status_code}; correct the URL, or its access"
                 )
             yield from answer.iter_bytes(CHUNK_BYTES)
     except httpx.HTTPError as error:
         raise IncompatibleWeights(
-            f"weights {name}: expected the whole file, came {type(error).__name__}; try again"
+            f"weights {name}: expected the whole file, got {type(error).__name__}; try again"
         ) from error
 
 

@@ -137,7 +137,7 @@ def _read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")  # editors of Windows begin files with a mark
     except (OSError, UnicodeDecodeError) as error:
-        raise SecretUnreadable(f"expected a readable file {file}, came {type(error).__name__}") from None
+        raise SecretUnreadable(f"expected a readable file {file}, got {type(error).__name__}") from None
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
@@ -166,7 +166,7 @@ def ssl_context(ca_file: Path | None) -> ssl.SSLContext | bool:
     try:
         return ssl.create_default_context(cafile=ca_file)
     except (OSError, ssl.SSLError) as error:
-        raise BadSettings(f"ca_file {ca_file}: expected certificates in PEM, came {error}") from None
+        raise BadSettings(f"ca_file {ca_file}: expected certificates in PEM, got {error}") from None
 
 
 def check_url(url: str) -> str:

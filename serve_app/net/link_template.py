@@ -26,7 +26,7 @@ def check_template(template: str) -> str:
         raise ValueError("expected no placeholder in the host; write the host itself")
     for name in _PLACEHOLDER.findall(template):
         if name not in PLACEHOLDERS:
-            raise ValueError(f"expected only the placeholders {_KNOWN}, came {{{name}}}")
+            raise ValueError(f"expected only the placeholders {_KNOWN}, got {{{name}}}")
     if set("{}") & set(_PLACEHOLDER.sub("", template)):
         raise ValueError(f"expected braces only around the placeholders {_KNOWN}; write other braces as %7B and %7D")
     return template

@@ -145,11 +145,11 @@ def _read_meta(folder: Path) -> dict[str, Any]:
         interval = float(meta["sampling_interval_seconds"])
     except (ValueError, TypeError, KeyError) as error:
         raise BadRecording(
-            f"{path}: expected a JSON object with a number sampling_interval_seconds, came {error!r}; correct it"
+            f"{path}: expected a JSON object with a number sampling_interval_seconds, got {error!r}; correct it"
         ) from error
     if not 0 < interval < float("inf"):
         raise BadRecording(
-            f"{path}: sampling_interval_seconds: expected a number above 0, came {interval:g}; correct it"
+            f"{path}: sampling_interval_seconds: expected a number above 0, got {interval:g}; correct it"
         )
     return dict(meta)
 
@@ -161,7 +161,7 @@ def _parquet(path: Path) -> Iterator[pq.ParquetFile]:
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=2**20) as file:
             yield file
     except (pa.ArrowException, OSError) as error:
-        raise BadRecording(f"{path}: expected a whole Parquet file, came {error}; write the recording again") from error
+        raise BadRecording(f"{path}: expected a whole Parquet file, got {error}; write the recording again") from error
 
 
 def _require(path: Path, present: Sequence[str], required: Sequence[str]) -> None:
@@ -180,7 +180,7 @@ def _read_small_file(path: Path, required: Sequence[str]) -> list[dict[str, Any]
     for i, column in enumerate(table.schema):
         values = table.column(i)
         if column.name in required and values.null_count:
-            raise BadRecording(f"{path}: {column.name}: expected a value in every row, came {values.null_count} nulls")
+            raise BadRecording(f"{path}: {column.name}: expected a value in every row, got {values.null_count} nulls")
         if column.name in ("time", "start", "end") or pa.types.is_timestamp(column.type):
             table = table.set_column(i, column.name, _as_utc(path, column.name, values))
     return [{name: _plain(value) for name, value in row.items()} for row in table.to_pylist()]
@@ -188,7 +188,7 @@ def _read_small_file(path: Path, required: Sequence[str]) -> list[dict[str, Any]
 
 def _as_utc(path: Path, name: str, times: Any) -> Any:
     if not pa.types.is_timestamp(times.type):
-        raise BadRecording(f"{path}: {name}: expected a timestamp column, came {times.type}; convert it")
+        raise BadRecording(f"{path}: {name}: expected a timestamp column, got {times.type}; convert it")
     instants = times if times.type.tz else times.cast(pa.timestamp(times.type.unit, tz="UTC"))
     return instants.cast(TIME, safe=False)
 
@@ -286,7 +286,7 @@ def _concatenate(parts: list[_Rows]) -> _Rows:
 def _check_order(path: Path, before: int, after: int, row: int) -> None:
     if after < before:
         raise BadRecording(
-            f"{path}, row {row}: expected rows sorted by time, came {_datetime(after).isoformat()} after "
+            f"{path}, row {row}: expected rows sorted by time, got {_datetime(after).isoformat()} after "
             f"{_datetime(before).isoformat()}; sort the file by time"
         )
 
@@ -295,7 +295,7 @@ def _times(path: Path, batch: pa.RecordBatch, row: int) -> NDArray[np.int64]:
     column = batch.column("time")
     if column.null_count:
         raise BadRecording(
-            f"{path}: time: expected a value in every row, came {column.null_count} nulls in rows {row} to "
+            f"{path}: time: expected a value in every row, got {column.null_count} nulls in rows {row} to "
             f"{row + len(column)}; leave such rows out"
         )
     microseconds: NDArray[np.int64] = _as_utc(path, "time", column).cast(pa.int64()).to_numpy()

@@ -54,7 +54,7 @@ class RecordingWriter:
         self.path = Path(path)
         if (self.path / "meta.json").exists():
             raise BadRecording(
-                f"recording {self.path}: expected a new folder, came a complete recording; choose another"
+                f"recording {self.path}: expected a new folder, got a complete recording; choose another"
             )
         self._meta = {**(meta or {}), "sampling_interval_seconds": interval_seconds}
         self._incidents: list[LabelledIncident] = []
@@ -88,7 +88,7 @@ class RecordingWriter:
         """
         if self._newest is not None and snapshot.observed_at <= self._newest:
             raise BadRecording(
-                f"recording {self.path}: expected a snapshot after {self._newest.isoformat()}, came one of "
+                f"recording {self.path}: expected a snapshot after {self._newest.isoformat()}, got one of "
                 f"{snapshot.observed_at.isoformat()}; write each instant once, oldest first"
             )
         self._newest = snapshot.observed_at

@@ -144,7 +144,7 @@ def connect_batch(address: str, resource: str | None, on_wait: Callable[[str], N
         ray.init(found, log_to_driver=False, logging_level="error")
     except (ConnectionError, RuntimeError, ValueError, RayError) as error:
         raise NoCapacity(
-            f"--ray: expected a node of the Ray cluster at {found}, came {_first_line(error)}; run the command on one "
+            f"--ray: expected a node of the Ray cluster at {found}, got {_first_line(error)}; run the command on one "
             "of its nodes, such as with kubectl exec"
         ) from None
     try:
@@ -174,7 +174,7 @@ def _find_cluster(address: str) -> str:
             NodeInfoGcsServiceStub(channel).CheckAlive(CheckAliveRequest(), timeout=REACH_SECONDS)
     except (ConnectionError, ValueError, OSError) as error:
         raise NoCapacity(
-            f"--ray: expected a running Ray cluster at {address}, came {_first_line(error)}; run the command on a node "
+            f"--ray: expected a running Ray cluster at {address}, got {_first_line(error)}; run the command on a node "
             "of the cluster, or give HOST:PORT of its head"
         ) from None
     except AuthenticationError as error:
@@ -185,7 +185,7 @@ def _find_cluster(address: str) -> str:
                 f"--ray: the Ray cluster at {found} refused the token of this process; {_SET_TOKEN}"
             ) from None
         raise NoCapacity(
-            f"--ray: expected a running Ray cluster at {found}, came {error.details()}; correct the address, or start "
+            f"--ray: expected a running Ray cluster at {found}, got {error.details()}; correct the address, or start "
             "the cluster"
         ) from None
     return str(found)

@@ -219,7 +219,7 @@ def _is_free(host: str, port: int) -> bool:
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise BadSettings(
-                    f"serve.host: expected an address of this machine, came {host!r} ({error.strerror}); correct it"
+                    f"serve.host: expected an address of this machine, got {host!r} ({error.strerror}); correct it"
                 ) from None
             return False
     return True

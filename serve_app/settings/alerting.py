@@ -46,7 +46,7 @@ class AlertSettings(SettingsGroup):
         if self.confirm_snapshots > self.window_snapshots:
             raise ValueError(
                 f"confirm_snapshots: expected at most window_snapshots ({self.window_snapshots}), "
-                f"came {self.confirm_snapshots}"
+                f"got {self.confirm_snapshots}"
             )
         return self
 
@@ -134,5 +134,5 @@ class NotifySettings(SettingsGroup):
         for name, receivers in (("alertmanagers", self.alertmanagers), ("webhooks", self.webhooks)):
             urls = [receiver.url.rstrip("/") for receiver in receivers]
             if twice := [url for url in urls if urls.count(url) > 1]:
-                raise ValueError(f"{name}: expected each URL once, came {twice[0]} twice")
+                raise ValueError(f"{name}: expected each URL once, got {twice[0]} twice")
         return self

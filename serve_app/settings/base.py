@@ -84,9 +84,9 @@ class AccessSettings(SettingsGroup):
     @model_validator(mode="after")
     def _one_way_in(self) -> Self:
         if self.bearer_token_file and self.username:
-            raise ValueError("expected username or bearer_token_file, came both")
+            raise ValueError("expected username or bearer_token_file, got both")
         if self.password_file and not self.username:
-            raise ValueError("password_file: expected username too, came none")
+            raise ValueError("password_file: expected username too, got none")
         if self.key_file and not self.certificate_file:
             raise ValueError("key_file: expected certificate_file too, got none")
         return self
@@ -104,6 +104,6 @@ def check_mesh_name(name: str) -> str:
     if not re.fullmatch(MESH_NAME, name):
         raise BadMeshName(
             f"mesh name: expected 1 to 63 of a-z, 0-9, '.', '_' and '-', starting and ending with a letter or digit, "
-            f"came {name[:80]!r}; rename the mesh"
+            f"got {name[:80]!r}; rename the mesh"
         )
     return name

@@ -119,7 +119,7 @@ class ScorerSettings(SettingsGroup):
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.place == "session" and self.device == "cuda":
-            raise ValueError("expected device cpu or auto with place session, which scores on the CPU, came cuda")
+            raise ValueError("expected device cpu or auto with place session, which scores on the CPU, got cuda")
         return self
 
 
@@ -227,13 +227,13 @@ class ServeSettings(SettingsGroup):
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if (self.certificate_file is None) != (self.key_file is None):
-            raise ValueError("expected certificate_file and key_file, came one of them; set both or neither")
+            raise ValueError("expected certificate_file and key_file, got one of them; set both or neither")
         if self.proxy_user_header and not self.trusted_proxies:
             raise ValueError(
                 "proxy_user_header: expected trusted_proxies too, because otherwise anyone could send this header"
             )
         if self.allow_anonymous and (self.tokens_file or self.proxy_user_header):
-            raise ValueError("expected allow_anonymous, or tokens_file and proxy_user_header, came both; choose one")
+            raise ValueError("expected allow_anonymous, or tokens_file and proxy_user_header, got both; choose one")
         return self
 
 
@@ -302,9 +302,9 @@ class StoreSettings(SettingsGroup):
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.kind == "redis" and self.url is None:
-            raise ValueError("expected url too with kind redis, such as redis://127.0.0.1:6379/0, came none")
+            raise ValueError("expected url too with kind redis, such as redis://127.0.0.1:6379/0, got none")
         if self.username and not self.password_file:
-            raise ValueError("username: expected password_file too, came none")
+            raise ValueError("username: expected password_file too, got none")
         return self
 
 
@@ -383,9 +383,9 @@ class SidecarSettings(SettingsGroup):
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if (self.certificate_file is None) != (self.key_file is None):
-            raise ValueError("expected certificate_file and key_file, came one of them; set both or neither")
+            raise ValueError("expected certificate_file and key_file, got one of them; set both or neither")
         if self.allow_anonymous and self.tokens_file:
-            raise ValueError("expected allow_anonymous or tokens_file, came both; choose one")
+            raise ValueError("expected allow_anonymous or tokens_file, got both; choose one")
         return self
 
 
@@ -572,7 +572,7 @@ def _file(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BadSettings(
-            f"config {path}: expected a readable TOML file, came {error}; correct it or TAGAE_CONFIG"
+            f"config {path}: expected a readable TOML file, got {error}; correct it or TAGAE_CONFIG"
         ) from error
 
 
@@ -595,7 +595,7 @@ def _environment() -> dict[str, Any]:
 def _device() -> str | None:
     value = os.environ.get("USE_GPU")
     if value and value.lower() not in USE_GPU:
-        raise BadSettings(f"USE_GPU: expected one of {', '.join(USE_GPU)}, came {value!r}; correct it or remove it")
+        raise BadSettings(f"USE_GPU: expected one of {', '.join(USE_GPU)}, got {value!r}; correct it or remove it")
     return USE_GPU[value.lower()] if value else None
 
 
@@ -640,7 +640,7 @@ def _describe(error: ErrorDetails, layers: list[Layer]) -> str:
     if path[-1] in ("headers", "options", "source_options") and isinstance(given, Mapping):
         given = list(given)  # a value may be a secret in the wrong place
     came = re.sub(r"//[^/\s'\"]*@", "//...@", repr(given))  # keep passwords out of logs
-    return f"{subject}: {message}; came {came}"
+    return f"{subject}: {message}; got {came}"
 
 
 def _group(path: tuple[str, ...]) -> type[BaseModel]:

@@ -66,7 +66,7 @@ class GenericSettings(SettingsGroup):
     def _has_requests(self) -> Self:
         for name, queries in (("services", self.services), ("calls", self.calls)):
             if "requests" not in queries:
-                raise ValueError(f"{name}: expected a query for requests, came {', '.join(queries) or 'none'}")
+                raise ValueError(f"{name}: expected a query for requests, got {', '.join(queries) or 'none'}")
         return self
 
 

@@ -53,7 +53,7 @@ class Detector:
     def __init__(self, mesh: str, settings: Settings) -> None:
         if settings.scorer.device == "cuda":
             raise BadSettings(
-                "scorer.device: expected cpu or auto, since the sidecar scores on the CPU beside its workload, came "
+                "scorer.device: expected cpu or auto, since the sidecar scores on the CPU beside its workload, got "
                 "cuda; set it to cpu, or run the service (`tagae serve`)"
             )
         torch.set_num_threads(settings.model.threads)

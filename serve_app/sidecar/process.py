@@ -131,7 +131,7 @@ def _serve_metrics(
         server = metrics_server(chosen.host, chosen.metrics_port, registry, access, detector.instruments, tls)
     except OSError as error:
         raise BadSettings(
-            f"sidecar.metrics_port: expected an address to listen on, came {chosen.host}:{chosen.metrics_port}, which "
+            f"sidecar.metrics_port: expected an address to listen on, got {chosen.host}:{chosen.metrics_port}, which "
             f"is in use or not of this machine ({error}); choose another, or 0 for a free port"
         ) from None
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -190,7 +190,7 @@ def _bind_port(server: grpc.aio.Server, chosen: SidecarSettings) -> str:
         return f"{host}:{port}"
     except RuntimeError as error:
         raise BadSettings(
-            f"sidecar.port: expected an address to listen on, came {host}:{chosen.port}, which is in use or not of "
+            f"sidecar.port: expected an address to listen on, got {host}:{chosen.port}, which is in use or not of "
             f"this machine ({error}); choose another, or 0 for a free port"
         ) from None
 
@@ -208,7 +208,7 @@ def _bind_socket(server: grpc.aio.Server, path: Path) -> str:
         server.add_insecure_port(f"unix:{path}")
     except RuntimeError as error:
         raise BadSettings(
-            f"sidecar.socket: expected a path in a folder that may be written, came {path} ({error})"
+            f"sidecar.socket: expected a path in a folder that may be written, got {path} ({error})"
         ) from None
     finally:
         os.umask(before)

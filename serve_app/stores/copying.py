@@ -38,13 +38,13 @@ def choose_meshes(source: StateStore, target: StateStore, names: Iterable[str], 
     unknown = sorted(set(wanted) - set(stored))
     if unknown:
         raise UnknownMesh(
-            f"expected meshes of the source ({', '.join(stored) or 'it has none'}), came {', '.join(unknown)}; correct "
+            f"expected meshes of the source ({', '.join(stored) or 'it has none'}), got {', '.join(unknown)}; correct "
             "the names"
         )
     known = [] if overwrite else [mesh for mesh in wanted if target.load(mesh) is not None]
     if known:
         raise StoreConflict(
-            f"expected a target without the meshes to copy, came one with {', '.join(known)}; nothing was copied; "
+            f"expected a target without the meshes to copy, got one with {', '.join(known)}; nothing was copied; "
             "choose other meshes (--mesh), or replace them (--overwrite)"
         )
     return wanted
@@ -67,13 +67,13 @@ def copy_meshes(
         target.write_whole(mesh, whole, replace=overwrite)
         if target.read_whole(mesh) != whole:
             raise CorruptState(
-                f"mesh {mesh!r}: expected a copy that equals revision {whole.state.revision} of the source, came "
+                f"mesh {mesh!r}: expected a copy that equals revision {whole.state.revision} of the source, got "
                 "another one; stop what writes to the target, and copy it again with --overwrite"
             )
         now = source.load(mesh)
         if now is None or now.revision != whole.state.revision:
             raise StoreConflict(
-                f"mesh {mesh!r}: expected revision {whole.state.revision} in the source after the copy too, came "
+                f"mesh {mesh!r}: expected revision {whole.state.revision} in the source after the copy too, got "
                 f"{now.revision if now else 'no mesh'}; stop the service that writes to it, and copy it again with "
                 "--overwrite"
             )

@@ -60,10 +60,10 @@ class RedisAlertStorage:
             return
         if outcome == _OTHER_WRITER:
             raise StoreConflict(
-                f"{self.name}: expected to be its writer, came another process that has taken over; nothing was changed"
+                f"{self.name}: expected to be its writer, got another process that has taken over; nothing was changed"
             )
         raise StoreGone(
-            f"{self.name}: expected the state that this process has read, came none; the Redis was emptied or "
+            f"{self.name}: expected the state that this process has read, got none; the Redis was emptied or "
             "replaced; restore its data, or restart the service to continue without it"
         )
 

@@ -32,7 +32,7 @@ def unseal_state(
     """
     state_revision, begin, writer, sealed = full
     if state_revision is None or begin is None or writer is None or sealed is None:
-        raise CorruptState(f"stored state {mesh}: expected it in full, came none")
+        raise CorruptState(f"stored state {mesh}: expected it in full, got none")
     state = unseal(sealed, "state", mesh, writer.decode("utf-8", "replace"), _number(begin))
     found = dict(sorted(zip(map(_number, steps[::2]), steps[1::2], strict=True)))
     rows.check_steps(mesh, _number(begin), int(sequence), list(found))
@@ -42,7 +42,7 @@ def unseal_state(
 
 def _number(text: bytes) -> int:
     if not text.isdigit():
-        raise CorruptState(f"stored number: expected digits, came {text[:40]!r}")
+        raise CorruptState(f"stored number: expected digits, got {text[:40]!r}")
     return int(text)
 
 
@@ -60,7 +60,7 @@ def unpack_verdict(mesh: str, sequence: int, row: bytes) -> tuple[datetime, str,
     head, _, sealed = row.partition(b"\n")
     time_text, _, digest = head.decode("utf-8", "replace").partition(" ")
     if not re.fullmatch(r"-?\d{1,18}", time_text):
-        raise CorruptState(f"stored verdict {mesh} {sequence}: expected its time and digest, came {head[:40]!r}")
+        raise CorruptState(f"stored verdict {mesh} {sequence}: expected its time and digest, got {head[:40]!r}")
     at = int(time_text)
     return time_of(at), digest, rows.unseal_verdict(mesh, sequence, at, digest, sealed)
 
@@ -88,7 +88,7 @@ def unpack_whole(
     rows.check_window(mesh, state.sequence, numbers)
     if judged.keys() != sealed.keys():
         raise CorruptState(
-            f"stored verdicts {mesh}: expected one for each of {len(numbers)} snapshots, came {len(judged)}"
+            f"stored verdicts {mesh}: expected one for each of {len(numbers)} snapshots, got {len(judged)}"
         )
     window = tuple(
         WindowRow(number, *unpack_verdict(mesh, number, judged[number]), rows.unseal_snapshot(mesh, number, snapshot))

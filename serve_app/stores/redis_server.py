@@ -162,7 +162,7 @@ class RedisServer:
 
     def _absence(self, why: str, wait: float, **details: Any) -> StoreGone:
         return StoreGone(
-            f"state store {self.name}: expected an answer within {self._settings.timeout_seconds:g} s, came: {why}; "
+            f"state store {self.name}: expected an answer within {self._settings.timeout_seconds:g} s, got: {why}; "
             "nothing that was acknowledged is lost by this; start the Redis, or correct store.url; sending the request "
             "again is safe",
             retry_after_seconds=max(wait, 1.0),
@@ -173,7 +173,7 @@ class RedisServer:
         text = str(error)
         if isinstance(error, OutOfMemoryError) or text.startswith(("OOM", "MISCONF")):
             return StoreFull(
-                f"state store {self.name}: expected space to write, came {text}; nothing was changed; raise maxmemory "
+                f"state store {self.name}: expected space to write, got {text}; nothing was changed; raise maxmemory "
                 "or free its disk, or delete unused meshes, and send the snapshot again"
             )
         if isinstance(error, ResponseError) and text.startswith("BUSY"):
@@ -181,7 +181,7 @@ class RedisServer:
                 f"state store {self.name}: a script of another client keeps it busy; try again", retry_after_seconds=1.0
             )
         return CorruptState(
-            f"state store {self.name}: expected an answer of Redis 6.2 or later, came {text}; run `tagae doctor`"
+            f"state store {self.name}: expected an answer of Redis 6.2 or later, got {text}; run `tagae doctor`"
         )
 
     def _connect(self) -> Client:

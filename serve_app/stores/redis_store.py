@@ -391,7 +391,7 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
                 log.warning("state store %s: its data is back and in use again", self.name)
             return
         error = StoreGone(
-            f"state store {self.name}: expected the data of store {self._id.decode()}, came "
+            f"state store {self.name}: expected the data of store {self._id.decode()}, got "
             f"{f'the data of store {found.decode()}' if found else 'none'}; the Redis was emptied or replaced, and "
             "nothing can be read or stored; restore its data, or restart the service to continue without it",
             retry_after_seconds=_RETRY_SECONDS,

@@ -26,7 +26,7 @@ def too_many_meshes(mesh: str, limit: MeshLimit) -> TooManyMeshes:
     """The error for a new mesh in a store that is full."""
     idle = "set limits.evict_idle_seconds" if limit.evict_idle_seconds is None else "lower limits.evict_idle_seconds"
     return TooManyMeshes(
-        f"mesh {mesh!r}: expected at most {limit.max_meshes} meshes in the store, came another one; nothing was "
+        f"mesh {mesh!r}: expected at most {limit.max_meshes} meshes in the store, got another one; nothing was "
         f"changed; delete unused meshes (DELETE /v1/meshes/NAME), raise limits.max_meshes, or {idle} so that "
         "idle meshes make room"
     )
@@ -35,9 +35,9 @@ def too_many_meshes(mesh: str, limit: MeshLimit) -> TooManyMeshes:
 def require_keep(keep: int) -> None:
     """Raise ``ValueError`` if a write is to keep no snapshot."""
     if keep < 1:
-        raise ValueError(f"keep: expected at least 1 snapshot, came {keep}")
+        raise ValueError(f"keep: expected at least 1 snapshot, got {keep}")
 
 
 def first_step() -> ValueError:
     """The error for a mesh that would begin with a step."""
-    return ValueError("is_step: expected the first state of a mesh in full, came a step")
+    return ValueError("is_step: expected the first state of a mesh in full, got a step")

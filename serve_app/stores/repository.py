@@ -196,7 +196,7 @@ class MeshRepository:
         judged = self._store.verdict_at(mesh, snapshot.observed_at)
         if judged is None:
             raise StaleSnapshot(
-                f"mesh {mesh!r}: expected a snapshot after the newest one, {newest}, came "
+                f"mesh {mesh!r}: expected a snapshot after the newest one, {newest}, got "
                 f"{snapshot.observed_at.isoformat()}; send snapshots in order",
                 pointer="/observed_at",
             )
@@ -387,7 +387,7 @@ class MeshRepository:
             archived = archive(incident, scored, stored.sequence, archived) if scored else archived
         if archived is None:
             raise UnknownIncident(
-                f"mesh {mesh!r}: expected an incident of its archive, came {incident[:80]!r}; take an id from the "
+                f"mesh {mesh!r}: expected an incident of its archive, got {incident[:80]!r}; take an id from the "
                 "list of incidents"
             )
         return archived
@@ -446,7 +446,7 @@ class MeshRepository:
             numbers = range(begin + 1, stored.sequence + 1)
             if not window.keys() >= set(numbers):  # deleted, and perhaps created again, in between
                 raise StoreConflict(
-                    f"mesh {mesh!r}: expected snapshots {begin + 1} to {stored.sequence}, came others, because another "
+                    f"mesh {mesh!r}: expected snapshots {begin + 1} to {stored.sequence}, got others, because another "
                     "session wrote in between; load the mesh again"
                 )
             replayed = ((window[number], *step) for number, step in zip(numbers, steps, strict=True))

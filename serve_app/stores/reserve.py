@@ -58,7 +58,7 @@ class Reserve:
             self._warn(str(error))
             return False
         if possible < RESERVE_BYTES:
-            self._warn(f"expected space for {RESERVE_BYTES >> 20} MiB, came {possible / 2**20:.1f} MiB")
+            self._warn(f"expected space for {RESERVE_BYTES >> 20} MiB, got {possible / 2**20:.1f} MiB")
             return False
         self._warned = False
         return True

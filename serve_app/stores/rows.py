@@ -65,7 +65,7 @@ def check_steps(mesh: str, begin: int, end: int, numbers: list[int]) -> None:
         CorruptState: a step is missing or superfluous.
     """
     if numbers != list(range(begin + 1, end + 1)):
-        raise CorruptState(f"stored state {mesh}: expected steps from {begin + 1} to {end}, came {numbers}")
+        raise CorruptState(f"stored state {mesh}: expected steps from {begin + 1} to {end}, got {numbers}")
 
 
 def check_window(mesh: str, newest: int, numbers: list[int]) -> None:
@@ -75,6 +75,6 @@ def check_window(mesh: str, newest: int, numbers: list[int]) -> None:
         CorruptState: one is missing or superfluous.
     """
     if (numbers[-1] if numbers else 0) != newest:
-        raise CorruptState(f"stored snapshots {mesh}: expected {newest} as the newest, came {numbers[-1:]}")
+        raise CorruptState(f"stored snapshots {mesh}: expected {newest} as the newest, got {numbers[-1:]}")
     if numbers != list(range(newest + 1 - len(numbers), newest + 1)):
-        raise CorruptState(f"stored snapshots {mesh}: expected consecutive ones, came {numbers}")
+        raise CorruptState(f"stored snapshots {mesh}: expected consecutive ones, got {numbers}")

@@ -29,7 +29,7 @@ def unseal(sealed: bytes, *key: object) -> bytes:
     packed = memoryview(sealed)[_SIZE:]
     if len(sealed) < _SIZE or sealed[:_SIZE] != _sum([packed], key):
         raise CorruptState(
-            f"stored {' '.join(map(str, key))}: expected the bytes that were written, came {len(packed)} bytes with "
+            f"stored {' '.join(map(str, key))}: expected the bytes that were written, got {len(packed)} bytes with "
             "another checksum"
         )
     return decompress(packed)

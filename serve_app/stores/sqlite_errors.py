@@ -24,7 +24,7 @@ def translate(error: sqlite3.DatabaseError, path: Path, busy_seconds: float) -> 
         )
     if code in _FULL:
         return StoreFull(
-            f"state store {path}: expected space to write, came {error}; nothing was changed; free space on the disk, "
+            f"state store {path}: expected space to write, got {error}; nothing was changed; free space on the disk, "
             "or delete unused meshes, and send the snapshot again"
         )
     return CorruptState(f"state store {path}: {error}; check the disk and the permissions")

@@ -219,7 +219,7 @@ class SqliteFile:
             return
         if last_run == self._run:
             raise StoreGone(
-                f"state store {self.path}: expected the store that this run of the service had open, came no file; "
+                f"state store {self.path}: expected the store that this run of the service had open, got no file; "
                 "put the files back, or restart the service to start with an empty store",
                 retry_after_seconds=_RETRY_GONE_SECONDS,
             )

@@ -71,7 +71,7 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
             _run(db, _SPLIT)
         elif layout != 4:  # only blobs that are written from now on are compressed
             raise CorruptState(
-                f"state store {path}: expected layout {LAYOUT}, came {layout}; it was written by another version of "
+                f"state store {path}: expected layout {LAYOUT}, got {layout}; it was written by another version of "
                 "tagae: use that version or another directory"
             )
         db.execute(f"PRAGMA user_version = {LAYOUT}")
@@ -129,7 +129,7 @@ def unseal_rows(mesh: str, found: StateRows) -> StoredState:
     """
     (revision, sequence), full = found.position, found.full
     if full is None:
-        raise CorruptState(f"stored state {mesh}: expected it in full, came none")
+        raise CorruptState(f"stored state {mesh}: expected it in full, got none")
     state = rows.unseal_state(mesh, *full)
     rows.check_steps(mesh, full[1], sequence, [number for number, _ in found.steps])
     return StoredState(revision, sequence, state, full[0], tuple(rows.unseal_step(mesh, *step) for step in found.steps))

@@ -78,7 +78,7 @@ def period(window: Sequence[MeshSnapshot], begin: datetime, end: datetime, name:
     if not found:
         kept = f"{instant(window[0].observed_at)} to {instant(window[-1].observed_at)}" if window else "none"
         raise InvalidParameter(
-            f"query: expected a {name} period with a snapshot in it, came {instant(begin)} to "
+            f"query: expected a {name} period with a snapshot in it, got {instant(begin)} to "
             f"{instant(end)}; the kept snapshots are {kept}"
         )
     return found

@@ -146,7 +146,7 @@ def unknown_row(window: Sequence[MeshSnapshot], service: str, source: str | None
     """Return the error for a service, or a call, that no kept snapshot has."""
     what = f"service {service!r}" if source is None else f"calls {source!r} -> {service!r}"
     return InvalidParameter(
-        f"{what}: expected in one of the {len(window)} kept snapshots, came none; take a name from the graph"
+        f"{what}: expected in one of the {len(window)} kept snapshots, got none; take a name from the graph"
     )
 
 

@@ -74,7 +74,7 @@ class PageQueries:
         document = graph_document(moment.snapshot, moment.deviations, moment.verdict, around)
         if service is not None and not document.services and service not in document.vanished:
             raise InvalidParameter(
-                f"service: expected a service of the snapshot of {at.isoformat()}, came {service!r}; correct the name, "
+                f"service: expected a service of the snapshot of {at.isoformat()}, got {service!r}; correct the name, "
                 "or find it with the route services",
                 pointer="/service",
             )

@@ -120,7 +120,7 @@ def test_the_image_for_cpus_refuses_a_torch_with_cuda(tmp_path: Path) -> None:
         command, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"}
     )
     assert refused.returncode == 1
-    assert "expected torch without CUDA in this image, came 2.13.0; give --build-arg TORCH_INDEX_URL" in refused.stderr
+    assert "expected torch without CUDA in this image, got 2.13.0; give --build-arg TORCH_INDEX_URL" in refused.stderr
 
 
 def test_the_sidecar_uses_a_built_image_and_its_user() -> None:

@@ -111,7 +111,7 @@ def check_rows(op: str, arguments: tuple[Any, ...], argument: int, at: int, bad:
     spoiled[at] = bad
     (after,) = call(op, (*arguments[:argument], spoiled, *arguments[argument + 1 :]))
     rows = {row for row in range(len(after)) if bool(after[row].isnan().any())}
-    assert rows == affected, f"{op}, argument {argument}, {bad}: expected NaN in {affected}, came {rows}"
+    assert rows == affected, f"{op}, argument {argument}, {bad}: expected NaN in {affected}, got {rows}"
     assert all(bool(after[row].isnan().all()) for row in rows)
     others = [row for row in range(len(after)) if row not in affected]
     assert torch.equal(after[others], before[others])

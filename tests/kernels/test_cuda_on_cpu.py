@@ -105,7 +105,7 @@ def test_bodies_that_pass_the_check_are_registered(tmp_path: Path) -> None:
         ),
         (
             lambda text: text.replace("totals[warp] = total;\n        __syncthreads();", "totals[warp] = total;"),
-            "came nan",
+            "got nan",
         ),
     ],
     ids=["wrong result", "illegal access", "no barrier"],

@@ -125,9 +125,9 @@ def test_arrays_that_do_not_fit_are_named() -> None:
     filters, one = np.zeros((SLOTS, 2, 1), np.float32), np.zeros((2, 1), np.float32)
     mask, rows = np.ones((2, 1), bool), np.zeros(2, bool)
     channels = (NODE_CHANNELS[0],)
-    with pytest.raises(kernels.InvalidArgument, match=r"noise: expected shape \[2, 1\], came \[1, 1\]"):
+    with pytest.raises(kernels.InvalidArgument, match=r"noise: expected shape \[2, 1\], got \[1, 1\]"):
         update_filters(filters, one, mask, one[:1], rows, rows, channels)
-    with pytest.raises(kernels.InvalidArgument, match="expected 1 to 64 channels, came 65"):
+    with pytest.raises(kernels.InvalidArgument, match="expected 1 to 64 channels, got 65"):
         update_filters(np.zeros((SLOTS, 2, 65), np.float32), one, mask, one, rows, rows, channels)
 
 
@@ -206,7 +206,7 @@ def test_counts_of_other_snapshots_are_shared_and_their_number_is_checked() -> N
     constants, usual, level = np.zeros(16, np.float32), np.zeros((3, 2), np.float32), np.zeros((3, 2, 5), np.float32)
     row, table, flags = np.zeros(2, np.float32), np.zeros((2, 5), np.float32), np.zeros((2, 5), bool)
     recent = Counts.none(2).recent[1:]
-    with pytest.raises(kernels.InvalidArgument, match="recent: expected 16 arrays, came 15"):
+    with pytest.raises(kernels.InvalidArgument, match="recent: expected 16 arrays, got 15"):
         passes.count_failures(constants, recent, usual, table, table, flags, row, flags[:, 0], level, table, flags)
 
 

@@ -262,5 +262,5 @@ def check_store(settings: Settings, senders: Sequence[Sender]) -> None:
             assert stored.sequence == last
             assert [number for number, _ in store.window(sender.mesh)] == list(range(max(1, last - keep + 1), last + 1))
             records = [Record.unpack(row) for row in store.verdicts(sender.mesh, None, last)]
-            for record, came in zip(records, sender.verdicts[-keep:], strict=True):
-                assert_same(json.loads(record.document), came, sender.mesh)
+            for record, got in zip(records, sender.verdicts[-keep:], strict=True):
+                assert_same(json.loads(record.document), got, sender.mesh)

@@ -83,11 +83,11 @@ def write(
 def _instants(snapshots: Sequence[MeshSnapshot], export: Export) -> list[str]:
     """Return the Unix seconds of reads of counters. The first read is an interval before the first snapshot."""
     if not snapshots:
-        raise ValueError("expected at least one snapshot, came none")
+        raise ValueError("expected at least one snapshot, got none")
     at = [snapshot.observed_at.timestamp() for snapshot in snapshots]
     for earlier, later in pairwise(at):
         if not math.isclose(later - earlier, export.interval_seconds, abs_tol=0.01):
-            raise ValueError(f"expected snapshots {export.interval_seconds:g} s apart, came {later - earlier:g} s")
+            raise ValueError(f"expected snapshots {export.interval_seconds:g} s apart, got {later - earlier:g} s")
     count = len(at) * export.reads + 1
     return [f"{at[0] + (i / export.reads - 1) * export.interval_seconds:.3f}" for i in range(count)]
 

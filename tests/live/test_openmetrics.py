@@ -79,7 +79,7 @@ def test_unobserved_values_are_not_counted(tmp_path: Path) -> None:
 
 
 def test_snapshots_at_uneven_times_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="10 s apart, came 30 s"):
+    with pytest.raises(ValueError, match="10 s apart, got 30 s"):
         write([snapshot(AT), snapshot(AT + timedelta(seconds=30))], tmp_path / "text", Export(10.0))
     with pytest.raises(ValueError, match="at least one"):
         write([], tmp_path / "text")

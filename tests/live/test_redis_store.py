@@ -391,7 +391,7 @@ def test_an_emptied_redis_is_503_until_its_data_is_back(program: RedisProgram) -
             assert hand.keys() == [], "nothing was written to the other Redis"
         with closing(open_store(program.settings())) as restarted:
             append(restarted, 1)  # a new run of the service starts with what is there
-            with pytest.raises(StoreGone, match="came the data of store"):
+            with pytest.raises(StoreGone, match="got the data of store"):
                 store.load("another")
         program.kill()
         shutil.rmtree(program.folder)

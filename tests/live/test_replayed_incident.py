@@ -102,9 +102,9 @@ def incidents(verdicts: list[Line]) -> list[tuple[int, int]]:
 def likeness(recorded: list[Line], replayed: list[Line]) -> Likeness:
     """Compare verdicts of the same instants, which must have the same incidents."""
     assert [line["observed_at"] for line in recorded] == [line["observed_at"] for line in replayed]
-    wanted, came = incidents(recorded), incidents(replayed)
-    assert len(came) == len(wanted), (wanted, came)
-    late, longer = (max((abs(a[end] - b[end]) for a, b in zip(wanted, came, strict=True)), default=0) for end in (0, 1))
+    wanted, got = incidents(recorded), incidents(replayed)
+    assert len(got) == len(wanted), (wanted, got)
+    late, longer = (max((abs(a[end] - b[end]) for a, b in zip(wanted, got, strict=True)), default=0) for end in (0, 1))
     pairs = list(zip(recorded, replayed, strict=True))
     suspected = [
         a["incidents"][0]["suspects"][0]["service"] == b["incidents"][0]["suspects"][0]["service"]

@@ -86,13 +86,13 @@ def saved(tmp_path: Path) -> Path:
 def test_another_schema_is_refused_naming_what_is_expected_and_what_came(saved: Path, tmp_path: Path) -> None:
     theirs = document(saved)["schema"].replace("cpu_per_request", "cpu_per_call")
     other = rewritten(saved, tmp_path / "other", {"schema": theirs})
-    with pytest.raises(IncompatibleWeights, match=r"node channel 8: expected .*cpu_per_request.* came .*cpu_per_call"):
+    with pytest.raises(IncompatibleWeights, match=r"node channel 8: expected .*cpu_per_request.* got .*cpu_per_call"):
         load(other)
 
 
 def test_another_version_is_refused(saved: Path, tmp_path: Path) -> None:
     schema = json.loads(document(saved)["schema"]) | {"version": 99}
-    with pytest.raises(IncompatibleWeights, match="expected feature schema 3, came 99"):
+    with pytest.raises(IncompatibleWeights, match="expected feature schema 3, got 99"):
         load(rewritten(saved, tmp_path / "other", {"schema": json.dumps(schema)}))
 
 

@@ -164,16 +164,16 @@ def test_a_schema_comes_back_from_its_text() -> None:
     ("other", "message"),
     [
         (replace(SCHEMA, node=(*NODE_CHANNELS[:3], *NODE_CHANNELS[4:])), "node channel 3: .*p99_latency"),
-        (replace(SCHEMA, node=NODE_CHANNELS[:-1]), "node channel 8: expected .*cpu_per_request.* came none"),
+        (replace(SCHEMA, node=NODE_CHANNELS[:-1]), "node channel 8: expected .*cpu_per_request.* got none"),
         (
             replace(SCHEMA, edge=(*EDGE_CHANNELS, NODE_CHANNELS[0])),
-            "edge channel 5: expected none, came .*request_rate",
+            "edge channel 5: expected none, got .*request_rate",
         ),
         (
             replace(SCHEMA, edge=(*EDGE_CHANNELS[:4], replace(EDGE_CHANNELS[4], offset=0.5))),
             "edge channel 4: .*weight.*offset=0.5",
         ),
-        (replace(SCHEMA, version=9), "expected feature schema 3, came 9"),
+        (replace(SCHEMA, version=9), "expected feature schema 3, got 9"),
     ],
 )
 def test_another_schema_is_refused_naming_the_channel(other: FeatureSchema, message: str) -> None:

@@ -220,7 +220,7 @@ def main() -> None:
         sys.exit(absent)
     known = views()
     if unknown := set(arguments.views) - known.keys():
-        parser.error(f"expected views out of {', '.join(known)}; came {', '.join(sorted(unknown))}")
+        parser.error(f"expected views out of {', '.join(known)}; got {', '.join(sorted(unknown))}")
     arguments.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as store, serve(Path(store), SETTINGS) as base, chromium() as browser:
         for name in arguments.views or known:

@@ -198,7 +198,7 @@ def test_missing_telemetry_and_unknown_services_are_explained(one: Tab, base: st
     open_at(one, 5, f"&service={silent}")
     wait_for_panel(one, silent, "TAGAE is still learning this mesh")
     open_at(one, SILENT, "&service=shop/no-such-service")
-    wait_for_panel(one, "shop/no-such-service", "came none; take a name from the graph")
+    wait_for_panel(one, "shop/no-such-service", "got none; take a name from the graph")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -179,17 +179,17 @@ def test_digest_does_not_depend_on_traffic_or_memory_layout() -> None:
 @pytest.mark.parametrize(
     ("change", "argument", "words"),
     [
-        ({"namespaces": np.zeros((2, 3), dtype=np.int64)}, "namespaces", r"expected shape \[any\], came \[2, 3\]"),
+        ({"namespaces": np.zeros((2, 3), dtype=np.int64)}, "namespaces", r"expected shape \[any\], got \[2, 3\]"),
         ({"namespaces": np.array(["a", "b", "c"])}, "namespaces", "expected int64"),
         ({"edge_index": np.zeros((3, 2), dtype=np.int64)}, "edge_index", r"expected shape \[2, any\]"),
-        ({"edge_index": np.zeros((2, 2), dtype=np.int32)}, "edge_index", "expected int64, came int32"),
+        ({"edge_index": np.zeros((2, 2), dtype=np.int32)}, "edge_index", "expected int64, got int32"),
         ({"edge_index": np.array([[0, 1], [1, 3]])}, "edge_index", "call 1 goes from 1 to 3"),
         ({"edge_index": np.array([[0, -1], [1, 2]])}, "edge_index", "call 1 goes from -1"),
-        ({"edge_weight": np.ones(3)}, "edge_weight", r"expected shape \[2\], came \[3\]"),
+        ({"edge_weight": np.ones(3)}, "edge_weight", r"expected shape \[2\], got \[3\]"),
         ({"edge_weight": np.array([1.0, np.nan])}, "edge_weight", "call 1 has weight nan"),
         ({"edge_weight": np.array([-1.0, 1.0])}, "edge_weight", "call 0 has weight -1.0"),
-        ({"attended_callers": np.ones(2)}, "attended_callers", "expected bool, came float64"),
-        ({"attended_callees": np.ones(1, dtype=bool)}, "attended_callees", r"expected shape \[2\], came \[1\]"),
+        ({"attended_callers": np.ones(2)}, "attended_callers", "expected bool, got float64"),
+        ({"attended_callees": np.ones(1, dtype=bool)}, "attended_callees", r"expected shape \[2\], got \[1\]"),
     ],
 )
 def test_wrong_arrays_are_refused_by_name(change: dict[str, np.ndarray], argument: str, words: str) -> None:

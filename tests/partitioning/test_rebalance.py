@@ -199,7 +199,7 @@ def test_slow_decay_is_compared_with_the_last_fresh_plan() -> None:
     ("kept", "words"),
     [
         (np.arange(29), r"expected int64 \[30\]"),
-        (np.arange(30.0), "came float64"),
+        (np.arange(30.0), "got float64"),
         (np.append(np.arange(29), 30), "service 29 claims old position 30, expected -1"),
         (np.append(np.arange(29), -2), "service 29 claims old position -2"),
         (np.append(np.arange(29), 0), "old position 0 is claimed by several"),

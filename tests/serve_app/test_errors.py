@@ -65,7 +65,7 @@ def test_statuses_that_clients_rely_on(name: str, status: int) -> None:
 
 @pytest.mark.parametrize("cls", HOUSE)
 def test_pickling_keeps_class_text_and_details(cls: type[ServeError]) -> None:
-    error = cls("expected this, came that", pointer="/calls/17", retry_after_seconds=2.5)
+    error = cls("expected this, got that", pointer="/calls/17", retry_after_seconds=2.5)
     back = pickle.loads(pickle.dumps(error))
     assert type(back) is cls
     assert (str(back), back.details) == (str(error), error.details)

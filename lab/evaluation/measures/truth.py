@@ -181,6 +181,6 @@ def _piece(span: Span, at: Ints) -> Window:
     if len(rows) < 3:
         raise ValueError(
             f"segment {begin.isoformat()} to {end.isoformat()}: expected a normal snapshot, an ambiguous one and "
-            f"faulty ones, came {len(rows)} snapshots; correct segment_start and segment_end"
+            f"faulty ones, got {len(rows)} snapshots; correct segment_start and segment_end"
         )
     return Window(span, rows[2:], rows[2:])

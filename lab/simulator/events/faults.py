@@ -137,13 +137,13 @@ class Fault:
         if self.kind not in SPECS:
             raise ValueError(f"kind: expected one of {', '.join(SPECS)}, got {self.kind!r}")
         if self.start >= self.end:
-            raise ValueError(f"end: expected a snapshot after start {self.start}, came {self.end}")
+            raise ValueError(f"end: expected a snapshot after start {self.start}, got {self.end}")
         if self.severity is None:
             object.__setattr__(self, "severity", DEFAULT_SEVERITY[self.kind])
         share = SPECS[self.kind].share
         if self.size <= 0 or (share and self.size > 1):
             expected = "a share above 0 up to 1" if share else "a number above 0"
-            raise ValueError(f"severity: expected {expected} for {self.kind}, came {self.size}")
+            raise ValueError(f"severity: expected {expected} for {self.kind}, got {self.size}")
 
     @property
     def size(self) -> float:

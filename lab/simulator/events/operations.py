@@ -79,7 +79,7 @@ class BenignChange:
 
     def __post_init__(self) -> None:
         if self.kind not in DEFAULT_FACTOR:
-            raise ValueError(f"kind: expected one of {', '.join(DEFAULT_FACTOR)}, came {self.kind!r}")
+            raise ValueError(f"kind: expected one of {', '.join(DEFAULT_FACTOR)}, got {self.kind!r}")
         if not 0 <= self.errors <= 1:
             raise ValueError(f"errors: expected a share from 0 to 1, got {self.errors}")
         if not 1 <= self.stages <= STAGES:

@@ -93,29 +93,29 @@ class MeshSpec:
 
     def __post_init__(self) -> None:
         if self.services < 8:
-            raise ValueError(f"services: expected at least 8, came {self.services}; smaller meshes have no layers")
+            raise ValueError(f"services: expected at least 8, got {self.services}; smaller meshes have no layers")
         if not 1.0 <= self.calls_per_service <= (self.services - 1) / 6:
             raise ValueError(
                 f"calls_per_service: expected 1 to {(self.services - 1) / 6:.1f} for {self.services} services, "
-                f"came {self.calls_per_service}; a layered mesh holds no more"
+                f"got {self.calls_per_service}; a layered mesh holds no more"
             )
         if self.namespaces is not None and not 1 <= self.namespaces <= self.services // 4:
             raise ValueError(
-                f"namespaces: expected 1 to {self.services // 4} for {self.services} services, came {self.namespaces}"
+                f"namespaces: expected 1 to {self.services // 4} for {self.services} services, got {self.namespaces}"
             )
         for field, known in (("missing_metrics", NODE_METRICS), ("missing_call_metrics", EDGE_METRICS[1:])):
             unknown = set(getattr(self, field)) - set(known)
             if unknown:
-                raise ValueError(f"{field}: expected some of {', '.join(known)}, came {', '.join(sorted(unknown))}")
+                raise ValueError(f"{field}: expected some of {', '.join(known)}, got {', '.join(sorted(unknown))}")
         if self.interval_seconds <= 0:
-            raise ValueError(f"interval_seconds: expected a time above 0, came {self.interval_seconds}")
+            raise ValueError(f"interval_seconds: expected a time above 0, got {self.interval_seconds}")
         if self.day_amplitude is not None and not 0 <= self.day_amplitude <= 1:
             raise ValueError(f"day_amplitude: expected 0 to 1, got {self.day_amplitude}")
         for name in ("weekend", "load", "sized_for"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}: expected a factor above 0, got {getattr(self, name)}")
         if self.start.tzinfo is None:
-            raise ValueError(f"start: expected a time with a zone, came {self.start.isoformat()}; add tzinfo=UTC")
+            raise ValueError(f"start: expected a time with a zone, got {self.start.isoformat()}; add tzinfo=UTC")
 
     def time_of(self, index: int) -> datetime:
         """Return the time of a snapshot."""

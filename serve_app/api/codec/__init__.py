@@ -91,7 +91,7 @@ def encode_snapshot(snapshot: MeshSnapshot, media_type: str = JSON) -> bytes:
 def _form(media_type: str) -> structs.BodyFormat:
     if media_type not in _FORMS:
         raise UnsupportedMediaType(
-            f"content-type: expected one of {', '.join(MEDIA_TYPES)}, came {media_type[:80]!r}; send one of them"
+            f"content-type: expected one of {', '.join(MEDIA_TYPES)}, got {media_type[:80]!r}; send one of them"
         )
     if _FORMS[media_type] is structs.MESSAGEPACK:
         _warn_of_messagepack()

@@ -148,7 +148,7 @@ def create_snapshot(observed_at: Any, changes: Any, policies: Any, **arrays: Any
     if (bad := find_bad_name(arrays["node_ids"])) is not None:
         written = escape_namespace(bad.text) if bad.part == "namespace" else escape_name(bad.text)
         hint = f"; write {written}" if written else ""
-        message = f"expected {NAME_RULE}; came {abbreviate(bad.text)}{hint}"
+        message = f"expected {NAME_RULE}; got {abbreviate(bad.text)}{hint}"
         raise error_at(f"/services/{bad.position}/{bad.part}", message)
     try:
         snapshot = MeshSnapshot.create(observed_at=at, changes=changes, policies=policies, **arrays)
@@ -173,7 +173,7 @@ def _require_possible(
     row, column = (int(i) for i in np.argwhere(values > largest)[0])
     raise error_at(
         pointer((words[0], row, *inside, names[column])),
-        f"{words[1]} {row}: {names[column]}: expected at most {LARGEST_VALUE:g}, came {values[row, column]:g}; "
+        f"{words[1]} {row}: {names[column]}: expected at most {LARGEST_VALUE:g}, got {values[row, column]:g}; "
         "correct the unit, or leave out what was not observed",
     )
 

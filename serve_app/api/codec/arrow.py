@@ -36,9 +36,9 @@ def decode(body: bytes, limits: Limits) -> MeshSnapshot:
     table = _read(body)
     if table.num_rows != 1:
         raise InvalidDocument(
-            f"expected one row, a snapshot, came {table.num_rows}; send one snapshot a request",
+            f"expected one row, a snapshot, got {table.num_rows}; send one snapshot a request",
             pointer="",
-            errors=[{"pointer": "", "detail": f"expected one row, came {table.num_rows}"}],
+            errors=[{"pointer": "", "detail": f"expected one row, got {table.num_rows}"}],
         )
     return _snapshot(table, 0, limits, "")
 
@@ -84,7 +84,7 @@ def _read(body: bytes) -> pa.Table:
     try:
         for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(body)):
             if _is_compressed(bytes(message.metadata)):
-                raise MalformedDocument("expected an Arrow stream with plain buffers, came compressed ones; send plain")
+                raise MalformedDocument("expected an Arrow stream with plain buffers, got compressed ones; send plain")
         stream = pa.ipc.open_stream(pa.BufferReader(body))
         check_kinds(stream.schema)  # reads all names, which may be invalid text
         table = stream.read_all()
@@ -92,7 +92,7 @@ def _read(body: bytes) -> pa.Table:
         return table
     except _BROKEN as error:
         raise MalformedDocument(
-            f"expected an Arrow IPC stream, came {str(error)[:200]}; write it with pyarrow.ipc.new_stream"
+            f"expected an Arrow IPC stream, got {str(error)[:200]}; write it with pyarrow.ipc.new_stream"
         ) from None
 
 
@@ -104,7 +104,7 @@ def _snapshot(table: pa.Table, row: int, limits: Limits, prefix: str) -> MeshSna
         except (NeedsFullCheck, *_BROKEN):
             check_rows(with_rows(values, many), limits)
             raise error_at(
-                "", "expected the types that pyarrow.Table.from_pylist gives, came others; convert the columns"
+                "", "expected the types that pyarrow.Table.from_pylist gives, got others; convert the columns"
             ) from None
     except (InvalidDocument, DocumentTooLarge) as error:
         raise locate_error(error, prefix) from None

@@ -43,19 +43,19 @@ def check_kinds(schema: pa.Schema) -> None:
         if len(kinds) > MOST_FIELDS:
             raise error_at(
                 "",
-                f"expected a schema of at most {MOST_FIELDS} fields, came {_fields_within(schema)}; remove the unknown "
+                f"expected a schema of at most {MOST_FIELDS} fields, got {_fields_within(schema)}; remove the unknown "
                 "ones",
             )
         if (within := _types_within(kind)) is None:
             raise error_at(
                 f"/{name}",
                 "expected numbers, text, a time, or lists and structs of them, ends of calls also as a dictionary; "
-                f"came {str(kind)[:120]}",
+                f"got {str(kind)[:120]}",
             )
         kinds += [(name, one) for one in within]
     for name in (names := schema.names):
         if names.count(name) > 1:
-            raise error_at(f"/{name}", "expected each column once, came a second one of this name; remove one")
+            raise error_at(f"/{name}", "expected each column once, got a second one of this name; remove one")
 
 
 def split_row(row: pa.Table, limits: Limits) -> tuple[dict[str, Any], dict[str, pa.Array]]:
@@ -93,7 +93,7 @@ def with_rows(values: dict[str, Any], many: dict[str, pa.Array]) -> dict[str, An
 def _require_size(size: int, most: int) -> None:
     if size > most:
         raise DocumentTooLarge(
-            f"row: expected at most {most} bytes when expanded, came {size}; send each service and call once"
+            f"row: expected at most {most} bytes when expanded, got {size}; send each service and call once"
         )
 
 
@@ -104,7 +104,7 @@ def _rows(name: str, items: pa.Array) -> Rows:
         rows = items.slice(start, stop - start)
         if (size := expanded_size(rows)) > LARGEST_ROWS:
             raise DocumentTooLarge(
-                f"rows {start} to {stop}: expected at most {LARGEST_ROWS} bytes when expanded, came {size}; send "
+                f"rows {start} to {stop}: expected at most {LARGEST_ROWS} bytes when expanded, got {size}; send "
                 "shorter texts"
             )
         try:
@@ -182,7 +182,7 @@ def _value(name: str, column: pa.ChunkedArray) -> Any:
 
 
 def _unreadable_error(name: str, error: Exception) -> InvalidDocument:
-    return error_at(f"/{name}", f"expected values that Python can represent, came {str(error)[:120]}")
+    return error_at(f"/{name}", f"expected values that Python can represent, got {str(error)[:120]}")
 
 
 def _drop_nulls(value: Any) -> Any:

@@ -41,5 +41,5 @@ class Limits:
         advice = "split the mesh" if what in ("services", "calls") else "send fewer"
         limit = getattr(self, f"max_{what}")
         return DocumentTooLarge(
-            f"{what}: expected at most {limit}, came {came}; raise limits.max_{what} or {advice}", pointer=f"/{what}"
+            f"{what}: expected at most {limit}, got {came}; raise limits.max_{what} or {advice}", pointer=f"/{what}"
         )

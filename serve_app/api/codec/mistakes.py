@@ -108,7 +108,7 @@ def _detail(error: ErrorDetails) -> str:
         return describe_unknown_field(error["loc"][-1])
     if error["type"] == "missing":
         return describe_missing_field(error["loc"][-1])
-    return f"{error['msg'].removeprefix('Value error, ')}, came {abbreviate(error['input'])}"
+    return f"{error['msg'].removeprefix('Value error, ')}, got {abbreviate(error['input'])}"
 
 
 def unknown_fields(document: Mapping[Any, Any], known: Iterable[str]) -> Iterable[tuple[str, str]]:

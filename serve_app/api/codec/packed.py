@@ -84,7 +84,7 @@ def unpack_snapshot(packed: bytes, last: MeshSnapshot | None = None) -> MeshSnap
         )
     except (SafetensorError, ValueError, LookupError, TypeError) as error:
         raise CorruptState(
-            f"packed snapshot of {len(packed)} bytes: expected {PACKED_FORMAT}, came {error!r}; delete the mesh; "
+            f"packed snapshot of {len(packed)} bytes: expected {PACKED_FORMAT}, got {error!r}; delete the mesh; "
             "new snapshots rebuild its state"
         ) from error
 

@@ -97,7 +97,7 @@ def _with_inner(rows: Rows, services: Mapping[str, Any]) -> Rows:
 
 def _read_columns(place: str, columns: Mapping[str, Any], known: Sequence[str], length: int | None = None) -> Rows:
     if not columns:
-        raise error_at(place, "expected a list of rows, or columns by name, came neither")
+        raise error_at(place, "expected a list of rows, or columns by name, got neither")
     if unknown := [name for name in columns if name not in known]:
         # point to the first row, as for a document of rows
         rows, _, inside = place.removeprefix("/").partition("/")
@@ -108,7 +108,7 @@ def _read_columns(place: str, columns: Mapping[str, Any], known: Sequence[str], 
     for name, column in lists.items():
         length = len(column) if length is None else length
         if len(column) != length:
-            raise error_at(f"{place}/{name}", f"expected {length} values as in the other columns, came {len(column)}")
+            raise error_at(f"{place}/{name}", f"expected {length} values as in the other columns, got {len(column)}")
 
     def read(start: int, stop: int) -> list[dict[str, Any]]:
         parts = [column[start:stop] for column in lists.values()]
@@ -127,10 +127,10 @@ def _read_column(place: str, name: str, column: Any) -> Any:
     if isinstance(column, bytes):
         kind = INTS if name in ENDS else FLOATS
         if len(column) % kind.itemsize:
-            raise error_at(place, f"expected 4 bytes for each value, came {len(column)} bytes")
+            raise error_at(place, f"expected 4 bytes for each value, got {len(column)} bytes")
         return np.frombuffer(column, kind)
     if not isinstance(column, list):
-        raise error_at(place, f"expected a column, came {abbreviate(column)}")
+        raise error_at(place, f"expected a column, got {abbreviate(column)}")
     return column
 
 

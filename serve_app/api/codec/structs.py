@@ -132,7 +132,7 @@ def _parse(form: BodyFormat, body: bytes, refused: Exception, limits: Limits) ->
 
 
 def _malformed(form: BodyFormat, error: Exception) -> MalformedDocument:
-    return MalformedDocument(f"expected a {form.name} document, came {str(error)[:200]!r}; send UTF-8 {form.name}")
+    return MalformedDocument(f"expected a {form.name} document, got {str(error)[:200]!r}; send UTF-8 {form.name}")
 
 
 def _first_mistake(error: Exception, limits: Limits) -> InvalidDocument | DocumentTooLarge:
@@ -145,7 +145,7 @@ def _first_mistake(error: Exception, limits: Limits) -> InvalidDocument | Docume
         return error_at(pointer((*place, missing[1])), describe_missing_field(missing[1]))
     if unknown := _UNKNOWN.match(detail):
         return error_at(pointer((*place, unknown[1])), describe_unknown_field(unknown[1]))
-    return error_at(pointer(place), f"{detail[:200] or 'expected a snapshot, came something else'}; correct it")
+    return error_at(pointer(place), f"{detail[:200] or 'expected a snapshot, got something else'}; correct it")
 
 
 def _locate(decode: Callable[..., MeshSnapshot], prefix: str, *arguments: Any) -> MeshSnapshot:

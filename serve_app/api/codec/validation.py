@@ -63,7 +63,7 @@ def require_not_ahead(observed_at: datetime, now: datetime, most_seconds: float)
     if (observed_at - now) / timedelta(seconds=1) > most_seconds:
         raise AheadOfClock(
             f"observed_at: expected at most {most_seconds:g} s after the service's clock, "
-            f"{now.astimezone(UTC).isoformat(timespec='seconds')}, came {observed_at.isoformat()}; correct the clock "
+            f"{now.astimezone(UTC).isoformat(timespec='seconds')}, got {observed_at.isoformat()}; correct the clock "
             "or the time zone, or raise limits.max_ahead_seconds",
             pointer="/observed_at",
         )
@@ -90,7 +90,7 @@ def check_document(document: Any, limits: Limits, prefix: str = "") -> None:
 def check_rows(document: Any, limits: Limits) -> None:
     """As :func:`check_document`, for a document of rows."""
     if not isinstance(document, Mapping):
-        raise error_at("", f"expected an object with the fields of a snapshot, came {abbreviate(document)}")
+        raise error_at("", f"expected an object with the fields of a snapshot, got {abbreviate(document)}")
     lists = {name: document.get(name, ()) for name in ROWS}
     limits.check(**{name: len(rows) for name, rows in lists.items() if isinstance(rows, list | Rows)})
     mistakes = Mistakes()
@@ -127,7 +127,7 @@ def check_rows(document: Any, limits: Limits) -> None:
 def _validate_blocks(name: str, rows: Any, mistakes: Mistakes) -> Iterable[list[Any]]:
     """Yield the validated rows of a list in blocks, until there are enough mistakes."""
     if not isinstance(rows, list | tuple | Rows):
-        mistakes.add([(f"/{name}", f"Input should be a valid list, came {abbreviate(rows)}")])
+        mistakes.add([(f"/{name}", f"Input should be a valid list, got {abbreviate(rows)}")])
         return
     for start in range(0, len(rows), ROWS_AT_ONCE):
         if mistakes.are_enough:
@@ -137,7 +137,7 @@ def _validate_blocks(name: str, rows: Any, mistakes: Mistakes) -> Iterable[list[
         wide = [(i, where, of) for i, row in enumerate(some) for where, of in _find_wide(row)]
         if wide:
             mistakes.add(
-                (pointer((name, start + i, *where)), f"expected at most {MOST_FIELDS} fields, came {of}")
+                (pointer((name, start + i, *where)), f"expected at most {MOST_FIELDS} fields, got {of}")
                 for i, where, of in wide
             )
             return

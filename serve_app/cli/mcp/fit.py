@@ -28,7 +28,7 @@ def fit(document: Any, *, newest: bool = False, most_characters: int = MOST_CHAR
         if len(text) <= most_characters:
             return [text] if most is None else [text, _note(document, most, newest)]
     raise DocumentTooLarge(
-        f"expected at most {most_characters} characters for an answer, came {len(text)} with lists of one item; "
+        f"expected at most {most_characters} characters for an answer, got {len(text)} with lists of one item; "
         "ask for a part of it"
     )
 

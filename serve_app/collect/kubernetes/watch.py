@@ -198,7 +198,7 @@ class EventWatch:
             try:
                 page = _LIST.decode(body)
             except msgspec.MsgspecError as error:
-                raise _Failed("broken", f"expected a list of Events, came {error}") from error
+                raise _Failed("broken", f"expected a list of Events, got {error}") from error
             for item in page.items or ():
                 self._remember(item)
             metadata = page.metadata or Metadata()

@@ -87,7 +87,7 @@ def decode_metrics(body: bytes, media_type: str) -> tuple[list[Point], int]:
             request.ParseFromString(body)
     except (DecodeError, json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedDocument(
-            f"body: expected an ExportMetricsServiceRequest as {media_type}, came {str(error)[:200]}; send OTLP metrics"
+            f"body: expected an ExportMetricsServiceRequest as {media_type}, got {str(error)[:200]}; send OTLP metrics"
         ) from None
     points: list[Point] = []
     parts, seen = len(request.resource_metrics), 0
@@ -141,7 +141,7 @@ def _require_size(parts: int, body: bytes) -> None:
     most = FEW_PARTS + len(body) // LEAST_BYTES
     if parts > most:
         raise DocumentTooLarge(
-            f"body: expected at most {most} messages in {len(body)} bytes, came {parts} or more; "
+            f"body: expected at most {most} messages in {len(body)} bytes, got {parts} or more; "
             "send metrics with names and values"
         )
 

@@ -32,7 +32,7 @@ class PastPeriod:
     def __init__(self, source: PollSource, first: datetime, last: datetime, interval_seconds: float) -> None:
         if last < first:
             raise NoTelemetry(
-                f"period: expected an end after the start, came {first.isoformat()} to {last.isoformat()}; swap them"
+                f"period: expected an end after the start, got {first.isoformat()} to {last.isoformat()}; swap them"
             )
         self._source, self._first, self._last = source, first, last
         self._interval_seconds = interval_seconds

@@ -200,7 +200,7 @@ def read_annotations(
     for namespace, workload, annotation, value in sorted(keys):
         policy = _parse_annotation(annotation, value.strip())
         if isinstance(policy, str):
-            ignored.append(f"{namespace}/{workload}: tagae.io/{annotation}: {policy}, came {value[:80]!r}")
+            ignored.append(f"{namespace}/{workload}: tagae.io/{annotation}: {policy}, got {value[:80]!r}")
             continue
         for service in serving.services_of((namespace, workload)):
             name = "/".join(service)

@@ -231,7 +231,7 @@ class Gate:
         size += len(scope.get("raw_path") or b"") + len(scope["query_string"])
         if size > self._front.max_header_bytes:
             raise HeadersTooLarge(
-                f"headers: expected at most {self._front.max_header_bytes} bytes with the request line, came {size}; "
+                f"headers: expected at most {self._front.max_header_bytes} bytes with the request line, got {size}; "
                 "send fewer or shorter ones"
             )
 
@@ -329,7 +329,7 @@ class Gate:
                 self._buffered += len(chunk)
                 if len(body) > self._most_body:
                     raise DocumentTooLarge(
-                        f"body: expected at most {self._most_body} bytes, came more; raise limits.max_body_bytes or "
+                        f"body: expected at most {self._most_body} bytes, got more; raise limits.max_body_bytes or "
                         "split the mesh"
                     )
                 if self._buffered > MOST_BODIES * self._most_body:
@@ -345,7 +345,7 @@ class Gate:
             self._buffered -= len(body)
             raise SlowRequest(
                 f"body: expected the whole body within {self._front.body_seconds:g} s and at least {least:g} bytes/s "
-                f"after {grace:.1f} s, came {len(body)} bytes in {time.monotonic() - started:.1f} s; send it faster"
+                f"after {grace:.1f} s, got {len(body)} bytes in {time.monotonic() - started:.1f} s; send it faster"
             ) from None
         except ServeError:
             self._buffered -= len(body)

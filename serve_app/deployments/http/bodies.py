@@ -88,10 +88,10 @@ async def read_metrics(request: Request, limits: LimitSettings, now: datetime) -
     the media type. Errors as of :func:`read_snapshot`."""
     encoding, media_type = _encoding(request), _media_type(request)
     if encoding not in ("identity", "gzip"):
-        raise UnsupportedMediaType(f"content-encoding: expected gzip or none, came {encoding[:80]!r}; send gzip")
+        raise UnsupportedMediaType(f"content-encoding: expected gzip or none, got {encoding[:80]!r}; send gzip")
     if media_type not in (otlp.PROTOBUF, otlp.JSON):
         raise UnsupportedMediaType(
-            f"content-type: expected {otlp.PROTOBUF} or {otlp.JSON}, came {media_type[:80]!r}; send OTLP over HTTP"
+            f"content-type: expected {otlp.PROTOBUF} or {otlp.JSON}, got {media_type[:80]!r}; send OTLP over HTTP"
         )
     most = limits.max_metrics_bytes
     body = await _body(request, most)
@@ -111,7 +111,7 @@ async def read_nothing(request: Request, limits: LimitSettings) -> None:
     """Read the body of a request that needs none: empty, or an empty JSON object. Errors as of :func:`read_mute`."""
     body = await _body(request, limits.max_action_bytes)
     if body.strip() and structs.parse(structs.JSON, body) != {}:
-        raise InvalidDocument("body: expected none, or {}, came something else; leave it out", pointer="")
+        raise InvalidDocument("body: expected none, or {}, got something else; leave it out", pointer="")
 
 
 async def read_json(request: Request, most: int) -> Any:
@@ -133,7 +133,7 @@ async def read_json(request: Request, most: int) -> Any:
 def _json_only(decode: Callable[[bytes], Any]) -> Callable[[bytes, str], Any]:
     def decode_json(body: bytes, media_type: str) -> Any:
         if media_type != JSON:
-            raise UnsupportedMediaType(f"content-type: expected {JSON}, came {media_type[:80]!r}; send JSON")
+            raise UnsupportedMediaType(f"content-type: expected {JSON}, got {media_type[:80]!r}; send JSON")
         return decode(body)
 
     return decode_json
@@ -159,7 +159,7 @@ def _encoding(request: Request) -> str:
 def _require_no_encoding(request: Request) -> None:
     if (encoding := _encoding(request)) != "identity":
         raise UnsupportedMediaType(
-            f"content-encoding: expected none, came {encoding[:80]!r}; send the body uncompressed, or in a binary form"
+            f"content-encoding: expected none, got {encoding[:80]!r}; send the body uncompressed, or in a binary form"
         )
 
 
@@ -169,7 +169,7 @@ def _unzip(body: bytes, most: int) -> bytes:
     try:
         found = unpacker.decompress(body, most + 1)
     except zlib.error as error:
-        raise MalformedDocument(f"body: expected gzip, came {error}; correct content-encoding") from None
+        raise MalformedDocument(f"body: expected gzip, got {error}; correct content-encoding") from None
     if len(found) > most:
         raise _too_long(most, "more when unpacked")
     if not unpacker.eof or unpacker.unused_data:
@@ -182,7 +182,7 @@ def _media_type(request: Request) -> str:
     media_type, _, parameters = request.headers.get("content-type", JSON).partition(";")
     charset = parameters.lower().replace(" ", "").replace('"', "")
     if "charset=" in charset and "charset=utf-8" not in charset:
-        raise UnsupportedMediaType(f"content-type: expected UTF-8, came {parameters.strip()[:80]!r}; send UTF-8")
+        raise UnsupportedMediaType(f"content-type: expected UTF-8, got {parameters.strip()[:80]!r}; send UTF-8")
     return media_type.strip().lower() or JSON
 
 
@@ -204,7 +204,7 @@ async def _body(request: Request, most: int) -> bytes:
 
 def _too_long(most: int, came: str) -> DocumentTooLarge:
     return DocumentTooLarge(
-        f"body: expected at most {most} bytes, came {came}; send less, or raise limits.max_body_bytes "
+        f"body: expected at most {most} bytes, got {came}; send less, or raise limits.max_body_bytes "
         "(limits.max_action_bytes for feedback and mutes, limits.max_metrics_bytes for metrics) or split the mesh"
     )
 
@@ -212,7 +212,7 @@ def _too_long(most: int, came: str) -> DocumentTooLarge:
 def _require_enough(snapshots: Sequence[MeshSnapshot], fewest: int) -> None:
     if len(snapshots) < fewest:
         raise InvalidDocument(
-            f"snapshots: expected at least {fewest}, which scoring needs, came {len(snapshots)}; send more",
+            f"snapshots: expected at least {fewest}, which scoring needs, got {len(snapshots)}; send more",
             pointer="/snapshots",
         )
 
@@ -223,7 +223,7 @@ def _require_order(snapshots: Sequence[MeshSnapshot]) -> None:
         if after <= before:
             pointer, detail = (
                 f"/snapshots/{i}/observed_at",
-                f"snapshot {i}: expected a time after the one before, {before.isoformat()}, came {after.isoformat()}; "
+                f"snapshot {i}: expected a time after the one before, {before.isoformat()}, got {after.isoformat()}; "
                 "send snapshots in order, each instant once",
             )
             raise InvalidDocument(detail, pointer=pointer, errors=[{"pointer": pointer, "detail": detail}])

@@ -150,7 +150,7 @@ async def only_known_parameters(request: Request) -> None:
                 "correct the name or leave it out"
             )
         if len(request.query_params.getlist(name)) > 1:
-            raise InvalidParameter(f"query: expected {name!r} once, came several times; leave one")
+            raise InvalidParameter(f"query: expected {name!r} once, got several times; leave one")
 
 
 async def only_own_pages(request: Request) -> None:
@@ -163,7 +163,7 @@ async def only_own_pages(request: Request) -> None:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if request.method == "POST" and "origin" in request.headers and media_type in UNASKED:
         raise UnsupportedMediaType(
-            f"content-type: expected application/json or a binary format from a page, came {media_type or 'none'!r}; "
+            f"content-type: expected application/json or a binary format from a page, got {media_type or 'none'!r}; "
             "set the content type of the body"
         )
 

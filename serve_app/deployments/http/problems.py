@@ -89,7 +89,7 @@ def _refuse_parameter(request: Request, error: Exception) -> Response:
     first = error.errors()[0]
     place, complaint = " ".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
     return _refuse_request(
-        request, InvalidParameter(f"{place}: {complaint}, came {str(first['input'])[:80]!r}; correct it")
+        request, InvalidParameter(f"{place}: {complaint}, got {str(first['input'])[:80]!r}; correct it")
     )
 
 

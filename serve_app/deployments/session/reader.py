@@ -83,7 +83,7 @@ class Reader:
         services = self.meshes.load_record(mesh, at).services
         if services > MOST_IN_GRAPH:
             raise InvalidParameter(
-                f"graph: expected service or incidents=true for a mesh of more than {MOST_IN_GRAPH} services, came "
+                f"graph: expected service or incidents=true for a mesh of more than {MOST_IN_GRAPH} services, got "
                 f"neither for {services}; name a service, ask for the services of the open incidents, or read the map",
             )
         return self.meshes.load_snapshot(mesh, at)

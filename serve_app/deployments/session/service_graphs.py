@@ -70,7 +70,7 @@ class ServiceGraphs:
         for what, count, most, setting in sizes:
             if count > most:
                 raise DocumentTooLarge(
-                    f"mesh {mesh!r}: expected at most {most} {what}, came {count}; remove dimensions of the service "
+                    f"mesh {mesh!r}: expected at most {most} {what}, got {count}; remove dimensions of the service "
                     f"graph connector, split the mesh, or raise {setting}"
                 )
 

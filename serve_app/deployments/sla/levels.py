@@ -64,7 +64,7 @@ class ServiceLevels:
         if report.slot_seconds != self.slot_seconds:
             if not self._is_warned:
                 log.error(
-                    "sla.window_seconds: expected the same in all processes, came %g s in the one that takes requests "
+                    "sla.window_seconds: expected the same in all processes, got %g s in the one that takes requests "
                     "and %g s here; set it in the environment of all pods",
                     SLOTS * report.slot_seconds,
                     self.settings.window_seconds,

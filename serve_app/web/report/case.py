@@ -65,7 +65,7 @@ def find(mesh: str, moments: Sequence[ScoredSnapshot], incident: str | None = No
         known = dict.fromkeys(one.id for moment in moments for one in moment.verdict.incidents)
         raise UnknownIncident(
             f"expected an incident of the {len(moments)} snapshots kept of mesh {mesh!r} "
-            f"({', '.join(known) or 'none'}), came {chosen!r}"
+            f"({', '.join(known) or 'none'}), got {chosen!r}"
         )
     worst, strongest = max(found, key=lambda one: (not one[1].recovering, one[1].score))
     last = found[-1][0]
@@ -90,7 +90,7 @@ def _last_open(mesh: str, moments: Sequence[ScoredSnapshot]) -> str:
         if moment.verdict.incidents:
             return max(moment.verdict.incidents, key=rank).id
     raise UnknownIncident(
-        f"expected an incident in the {len(moments)} snapshots kept of mesh {mesh!r}, came none; choose another "
+        f"expected an incident in the {len(moments)} snapshots kept of mesh {mesh!r}, got none; choose another "
         "recording or time"
     )
 

@@ -378,5 +378,5 @@ def test_a_verdict_does_not_depend_on_later_snapshots(name: str, mesh: list[Mesh
 
 
 def test_an_unknown_contender_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"expected one of guarded, .*, came 'oracle'"):
+    with pytest.raises(ValueError, match=r"expected one of guarded, .*, got 'oracle'"):
         contender("oracle")

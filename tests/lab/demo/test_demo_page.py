@@ -163,7 +163,7 @@ async def test_keys_wait_in_order_up_to_a_limit() -> None:
 
 @pytest.mark.parametrize("key", ["q", "?", "le", "", None, 7, ["l"]])
 def test_an_unknown_key_is_refused(key: object) -> None:
-    with pytest.raises(InvalidDocument, match="expected one of 'e' 'l', came"):
+    with pytest.raises(InvalidDocument, match="expected one of 'e' 'l', got"):
         WaitingKeys("le").press(key)
 
 

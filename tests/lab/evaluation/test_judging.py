@@ -247,13 +247,13 @@ def test_verdicts_that_cannot_be_evaluated_are_refused(labelled_recording: Path,
 
     assert evaluate_lines(*good).status == {"normal": 10}
     assert evaluate_lines(*good[:5]).notes[0].startswith("5 snapshots have no verdict")
-    with pytest.raises(BadVerdicts, match=r"for each of the 10 snapshots of .*/shop .* came none for 6 of them"):
+    with pytest.raises(BadVerdicts, match=r"for each of the 10 snapshots of .*/shop .* got none for 6 of them"):
         evaluate_lines(*good[:4])
-    with pytest.raises(BadVerdicts, match="came none for 10 of them and 10 about other times"):
+    with pytest.raises(BadVerdicts, match="got none for 10 of them and 10 about other times"):
         evaluate_lines(*(line.replace("2026", "2025") for line in good))
     with pytest.raises(BadVerdicts, match=r"verdicts.jsonl, line 2: expected a JSON object"):
         evaluate_lines(good[0], "{", *good[2:])
-    with pytest.raises(BadVerdicts, match=r"line 1: .*came '\"normal\"'"):
+    with pytest.raises(BadVerdicts, match=r"line 1: .*got '\"normal\"'"):
         evaluate_lines('"normal"')
     with pytest.raises(BadVerdicts, match=r"line 1: .*'broken' is not a valid Status"):
         evaluate_lines(good[0].replace("}", ', "status": "broken"}'))

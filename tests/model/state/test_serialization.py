@@ -141,7 +141,7 @@ def test_another_schema_is_refused_naming_the_channel() -> None:
     tensors = load(pack_state(full_state()))
     theirs = tensors["document"].tobytes().decode().replace("cpu_per_request", "cpu_per_call")
     tensors["document"] = np.frombuffer(theirs.encode(), np.uint8)
-    with pytest.raises(IncompatibleWeights, match=r"node channel 8: expected .*cpu_per_request.* came .*cpu_per_call"):
+    with pytest.raises(IncompatibleWeights, match=r"node channel 8: expected .*cpu_per_request.* got .*cpu_per_call"):
         unpack_state(save(tensors))
 
 

@@ -107,7 +107,7 @@ def test_removing_keeps_comments_and_the_others(file: Path) -> None:
     assert [token.name for token in editing.read_tokens(file)] == ["a", "c"]
     assert file.read_text().startswith("# ours\n")
     assert "# the third" in file.read_text()
-    with pytest.raises(BadSettings, match=r"expected the name of a token \(a, c\), came 'b'"):
+    with pytest.raises(BadSettings, match=r"expected the name of a token \(a, c\), got 'b'"):
         editing.remove(file, "b")
     with pytest.raises(BadSettings, match="'a' is taken"):
         editing.create(file, "a", [Scope.READ])
@@ -121,11 +121,11 @@ HASH = "0" * 64
     [
         ("tokens = 3", "expected tokens as"),
         ("[[tokens]", "expected TOML"),
-        ("[users]", "came 'users'"),
+        ("[users]", "got 'users'"),
         (f'[[tokens]]\nname = ""\nsha256 = "{HASH}"\nscopes = ["read"]', "name: expected 1 to 63"),
         ('[[tokens]]\nname = "a"\nsha256 = "abc"\nscopes = ["read"]', "expected 64 hexadecimal"),
         (f'[[tokens]]\nname = "a"\nsha256 = "{HASH}"', "expected one or more of read, write, admin"),
-        (f'[[tokens]]\nname = "a"\nsha256 = "{HASH}"\nscopes = ["all"]', "came ['all']"),
+        (f'[[tokens]]\nname = "a"\nsha256 = "{HASH}"\nscopes = ["all"]', "got ['all']"),
         (f'[[tokens]]\nname = "a"\nsha256 = "{HASH}"\nscopes = ["read"]\nmeshes = []', "leave it out for all"),
         (f'[[tokens]]\nname = "a"\nsha256 = "{HASH}"\nscopes = ["read"]\nexpires = 2027-01-01', "with a zone"),
         (f'[[tokens]]\nname = "a"\nsha256 = "{HASH}"\nscopes = ["read"]\nscope = 1', "'scope' is not a field"),
@@ -636,7 +636,7 @@ def test_loopback(host: str, loopback: bool) -> None:
 
 
 def test_a_cluster_of_several_nodes_needs_a_login_too(file: Path) -> None:
-    with pytest.raises(BadSettings, match="came a cluster of 2 nodes"):
+    with pytest.raises(BadSettings, match="got a cluster of 2 nodes"):
         require_protection(Rules(), ["127.0.0.1"], nodes=2)
     for rules in (
         Rules(tokens_file=file),

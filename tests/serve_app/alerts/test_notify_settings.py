@@ -109,7 +109,7 @@ def test_printed_settings_are_a_file_with_the_same_settings(config: Path, tmp_pa
         ({"alertmanagers": [{"uri": "http://a"}]}, ["notify.alertmanagers.0.uri", "no such setting", "username, "]),
         ({"webhooks": [{"url": "http://a", "hmac": "x"}]}, ["notify.webhooks.0.hmac", "secret_file"]),
         ({"alertmanagers": [{"url": "http://a"}, {"url": "http://a/"}]}, ["alertmanagers", "each URL once"]),
-        ({"webhooks": [{"url": "http://a", "username": "u", "bearer_token_file": "/t"}]}, ["came both"]),
+        ({"webhooks": [{"url": "http://a", "username": "u", "bearer_token_file": "/t"}]}, ["got both"]),
         ({"webhooks": [{"url": "http://a", "password_file": "/t"}]}, ["expected username too"]),
         ({"cluster": ""}, ["notify.cluster"]),
         ({"resend_seconds": 300}, ["notify.resend_seconds"]),

@@ -91,14 +91,14 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
         "/calls/2/destination",
         "call 2: destination 'shop/pay' is not among the services (3 given); add it or remove the call",
     ),
-    ({"calls": [call(requests_per_second=None)]}, "/calls/0/requests_per_second", "came null"),
+    ({"calls": [call(requests_per_second=None)]}, "/calls/0/requests_per_second", "got null"),
     ({"calls": [call(requests_per_second=-1)]}, "/calls/0/requests_per_second", "call 0: requests_per_second"),
     ({"calls": [call(), call()]}, "/calls/1", "call 1: the call 'shop/cart' to 'shop/frontend' was already"),
     ({"calls": [{"source": "shop/cart"}]}, "/calls/0/destination", "'destination' is required"),
     (
         {"services": [{"namespace": "a", "name": "x", "metrics": {"error_rate": 1.2}}], "calls": []},
         "/services/0/metrics/error_rate",
-        "service 0: error_rate: expected a ratio from 0 to 1, came 1.2",
+        "service 0: error_rate: expected a ratio from 0 to 1, got 1.2",
     ),
     (
         {"services": [{"namespace": "a", "name": "x", "metrics": {"reqest_rate": 1}}], "calls": []},
@@ -113,7 +113,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     (
         {"services": [{"namespace": "a", "name": "x", "metrics": {"p50_latency": float("nan")}}], "calls": []},
         "/services/0/metrics/p50_latency",
-        "came NaN",
+        "got NaN",
     ),
     ({"services": [{"namespace": "a/b", "name": "x"}], "calls": []}, "/services/0/namespace", '"a/b"'),
     ({"services": [{"namespace": "a", "name": "x"}] * 2, "calls": []}, "/services/1", "service 1: 'a/x' was"),
@@ -134,7 +134,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     (
         {"services": [{"namespace": "a", "name": "x", "signals": {"oom_kills": float("nan")}}], "calls": []},
         "/services/0/signals/oom_kills",
-        "came NaN",
+        "got NaN",
     ),
     (
         {"services": [{"namespace": "a", "name": "x", "signals": {"queue": 2}}], "calls": []},

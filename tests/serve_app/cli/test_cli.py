@@ -172,7 +172,7 @@ def test_simulate_can_run_without_faults(tmp_path: Path) -> None:
     ("args", "words"),
     [
         (("--fault", "flood"), "latency_injection, error_burst"),
-        (("--services", 5), "expected at least 8, came 5"),
+        (("--services", 5), "expected at least 8, got 5"),
         (("--interval", 0), "expected a time above 0"),
     ],
 )

@@ -213,11 +213,11 @@ def test_false_alerts_that_the_muted_control_also_has_are_not_due_to_churn(meshe
     [
         (["one", "-v", "{m}/right/one.jsonl"], "expected NAME=FILE or NAME=FOLDER"),
         (["one", "-v", "a={m}/right/one.jsonl", "-v", "a={m}/wrong/one.jsonl"], "a: expected 1 files for 1 recordings"),
-        (["one", "two", "-v", "a={m}/right/one.jsonl"], "a: expected 2 files for 2 recordings, came 1"),
+        (["one", "two", "-v", "a={m}/right/one.jsonl"], "a: expected 2 files for 2 recordings, got 1"),
         (["one", "one", "-v", "a={m}/right"], "recordings: expected each once"),
         (["one", "-v", "a={m}/nowhere"], "expected a readable file of verdict lines"),
         (["one", "two", "-v", "a={m}/two"], "a: expected {m}/two/"),
-        (["one", "-v", "a={m}/right", "--reference", "b"], "--reference: expected one of a, came 'b'"),
+        (["one", "-v", "a={m}/right", "--reference", "b"], "--reference: expected one of a, got 'b'"),
         (["one", "two", "--control", "{m}/one-muted", "-v", "a={m}/right"], "--control: expected one for each of 2"),
         (["quiet", "--control", "{m}/one-muted", "-v", "a={m}/right"], "leave out --control"),
         (["right", "-v", "a={m}/right/one.jsonl"], "it is not a recording"),

@@ -131,7 +131,7 @@ def test_a_recording_that_is_broken_fails_with_its_error(recordings: dict[str, P
         (("mon", "--jobs", "2", "--url", "http://127.0.0.1:9"), "expected one series and one mesh"),
         (("mon", "tue", "--url", "http://127.0.0.1:9"), "expected one series and one mesh"),
         (("mon", "--ray", "auto", "--url", "http://127.0.0.1:9"), "expected one series and one mesh"),
-        (("mon", "--ray", "auto", "--overlap", "40"), "expected --jobs of 2 or more too, came none"),
+        (("mon", "--ray", "auto", "--overlap", "40"), "expected --jobs of 2 or more too, got none"),
         (("mon", "--ray-resource", "batch"), "expected --ray too"),
     ],
 )

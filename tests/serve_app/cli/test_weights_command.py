@@ -84,9 +84,9 @@ def test_weights_come_from_a_volume(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "digest", "message"),
     [
-        ("/weights?signature=secret", "0" * 64, f"expected SHA-256 {'0' * 64}, came {DIGEST}"),
+        ("/weights?signature=secret", "0" * 64, f"expected SHA-256 {'0' * 64}, got {DIGEST}"),
         ("/cut?signature=secret", DIGEST, "expected the whole file"),
-        ("/weights?signature=wrong", DIGEST, "expected 200, came 403"),
+        ("/weights?signature=wrong", DIGEST, "expected 200, got 403"),
     ],
 )
 def test_other_content_changes_nothing(tmp_path: Path, path: str, digest: str, message: str) -> None:
@@ -106,7 +106,7 @@ def test_a_server_that_is_away_changes_nothing(tmp_path: Path) -> None:
         pass
     done = fetch(f"{url}/weights", tmp_path / "weights.safetensors")
     assert done.exit_code == 1
-    assert "expected the whole file, came ConnectError" in done.output
+    assert "expected the whole file, got ConnectError" in done.output
     assert list(tmp_path.iterdir()) == []
 
 
@@ -122,7 +122,7 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
     done = fetch(SHIPPED, tmp_path / "absent" / "weights.safetensors")
     assert done.exit_code == 2
-    assert f"expected a folder that exists, came {tmp_path / 'absent'}" in done.output
+    assert f"expected a folder that exists, got {tmp_path / 'absent'}" in done.output
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full, as Linux has it")

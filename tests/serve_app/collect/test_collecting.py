@@ -198,7 +198,7 @@ async def test_refused_or_known_snapshots_are_not_pushed_again() -> None:
 
 
 async def test_annotations_without_effect_are_logged_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    messages = ["shop/cart: tagae.io/mute: expected the reason, came 'no'"]
+    messages = ["shop/cart: tagae.io/mute: expected the reason, got 'no'"]
     source, service = Scripted(lambda at: replace(good_poll(at), ignored_annotations=tuple(messages))), Service()
     one = run_collector(source, service)
     for i in range(2):

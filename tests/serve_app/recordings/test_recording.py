@@ -223,7 +223,7 @@ def test_rows_must_be_sorted_by_time(tmp_path: Path) -> None:
         ({"service": ["a", "a"], "times": [0, 0]}, r"2026-03-01T00:00:00\+00:00: node 1: 'n/a' was already given"),
         ({"service": ["a", None], "times": [0, 0]}, r"node 1: expected an id"),
         ({"error_rate": [1.5], "times": [60]}, r"00:01:00\+00:00: node 0: error_rate: expected a ratio"),
-        ({"time": ["today"], "times": [0]}, "time: expected a timestamp column, came string"),
+        ({"time": ["today"], "times": [0]}, "time: expected a timestamp column, got string"),
         ({"time": pa.array([None], pa.timestamp("us", tz="UTC")), "times": [0]}, "time: expected a value in every row"),
     ],
 )
@@ -265,7 +265,7 @@ def test_the_writer_requires_order_and_keeps_existing_files(tmp_path: Path) -> N
     assert (
         len(list(_write(tmp_path, [_mesh(2, 2, 1, START)]).snapshots())) == 1
     )  # the unfinished recording is overwritten
-    with pytest.raises(BadRecording, match="came a complete recording"):
+    with pytest.raises(BadRecording, match="got a complete recording"):
         RecordingWriter(tmp_path, 15)
 
 

@@ -24,5 +24,5 @@ def test_a_port_that_is_taken_is_refused_before_anything_starts(name: str) -> No
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
-    with pytest.raises(BadSettings, match=r"serve\.host: expected an address of this machine, came '192\.0\.2\.1'"):
+    with pytest.raises(BadSettings, match=r"serve\.host: expected an address of this machine, got '192\.0\.2\.1'"):
         local.start(Settings(serve={"host": "192.0.2.1"}))

@@ -129,7 +129,7 @@ def test_pushed_snapshots_have_the_verdicts_of_the_pipeline(pushed_mesh: Pushed)
             "INVALID_ARGUMENT",
             "invalid-document",
             "/services/0/namespace",
-            "came",
+            "got",
         ),
         (
             Snapshot(observed_at=Timestamp(seconds=4_000_000_000), services=[Service(namespace="a", name="b")]),

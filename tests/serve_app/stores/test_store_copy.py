@@ -58,7 +58,7 @@ def test_a_mesh_in_the_target_is_replaced_only_on_request(tmp_path: Path) -> Non
         append(store, 1, mesh="web")
     refused = copy("--from", tmp_path / "one", "--to", tmp_path / "two")
     assert refused.exit_code == 1
-    assert "came one with web; nothing was copied" in " ".join(refused.stderr.split())
+    assert "got one with web; nothing was copied" in " ".join(refused.stderr.split())
     with closing(LocalStore(tmp_path / "two")) as store:
         assert list(read(store)) == ["web"]
     assert copy("--from", tmp_path / "one", "--to", tmp_path / "two", "--mesh", "shop").exit_code == 0
@@ -90,7 +90,7 @@ def test_an_unknown_mesh_is_named(tmp_path: Path) -> None:
     fill(tmp_path / "one")
     result = copy("--from", tmp_path / "one", "--to", tmp_path / "two", "--mesh", "shp")
     assert result.exit_code == 1
-    assert "expected meshes of the source (new, shop, web), came shp" in " ".join(result.stderr.split())
+    assert "expected meshes of the source (new, shop, web), got shp" in " ".join(result.stderr.split())
 
 
 def test_a_mesh_that_changes_during_the_copy_is_an_error(tmp_path: Path) -> None:

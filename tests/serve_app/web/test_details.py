@@ -281,7 +281,7 @@ def test_links_lead_to_the_time_of_the_open_incident(watched_mesh: Watched) -> N
 
 def test_what_is_not_there_is_refused(watched_mesh: Watched) -> None:
     for subject in (Subject("shop/none"), Subject(SLOW, "shop/none"), Subject(SLOW, SLOW)):
-        with pytest.raises(InvalidParameter, match="came none; take a name from the graph"):
+        with pytest.raises(InvalidParameter, match="got none; take a name from the graph"):
             watched_mesh.viewing.details(MESH, subject, None, LINKS)
     with pytest.raises(UnknownInstant):
         watched_mesh.viewing.details(MESH, Subject(SLOW), SNAPSHOTS[3].observed_at + timedelta(seconds=1), LINKS)

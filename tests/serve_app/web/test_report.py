@@ -332,9 +332,9 @@ def test_charts_show_the_signal_of_the_reason(moments: list[ScoredSnapshot]) -> 
 
 def test_a_mesh_without_an_incident_is_an_error_with_a_reason(moments: list[ScoredSnapshot]) -> None:
     quiet = [moment for moment in moments if not moment.verdict.incidents]
-    with pytest.raises(UnknownIncident, match="came none"):
+    with pytest.raises(UnknownIncident, match="got none"):
         report("shop", quiet)
-    with pytest.raises(UnknownIncident, match="came 'other'"):
+    with pytest.raises(UnknownIncident, match="got 'other'"):
         report("shop", moments, "other")
 
 

@@ -197,7 +197,7 @@ def test_of_a_large_mesh_only_the_surroundings_of_a_service_are_returned(
     assert len(part.calls) == ((source == one) | (destination == one)).sum()
     of_incidents = asyncio.run(NeighbourhoodQuery(MESH, None, None).answer(reader))
     assert GraphDocument.model_validate_json(of_incidents).services == [], "no incident is open"
-    with pytest.raises(InvalidParameter, match="came 'no/such'"):
+    with pytest.raises(InvalidParameter, match="got 'no/such'"):
         asyncio.run(NeighbourhoodQuery(MESH, None, "no/such").answer(reader))
 
 

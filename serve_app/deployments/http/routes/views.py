@@ -119,7 +119,7 @@ async def graph(
     than 20,000 services, only the surroundings of a service or of the open incidents."""
     if service is not None and incidents:
         raise InvalidParameter(
-            f"incidents: expected one of service and incidents, came both, service {service!r}; leave out one",
+            f"incidents: expected one of service and incidents, got both, service {service!r}; leave out one",
             pointer="/incidents",
         )
     if service is not None or incidents:

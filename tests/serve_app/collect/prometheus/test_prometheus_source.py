@@ -274,7 +274,7 @@ def test_the_doctor_reports_annotations_without_effect() -> None:
         found = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST).findings
     by = {finding.subject: finding for finding in found}
     assert by["annotations"].outcome == "warning"
-    assert f"{workload}: tagae.io/sensitivity: expected low, normal, high, came 'loud'" in by["annotations"].found
+    assert f"{workload}: tagae.io/sensitivity: expected low, normal, high, got 'loud'" in by["annotations"].found
     assert by["kubernetes annotations"].outcome == "ok"
 
 

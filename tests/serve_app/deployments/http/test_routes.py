@@ -145,7 +145,7 @@ def test_a_graph_can_be_limited_to_the_surroundings_of_a_service_or_of_the_incid
         }
     unknown = service.http.get("/v1/meshes/watched/graph", params={"service": "no/such"})
     assert unknown.status_code == 422
-    assert "came 'no/such'" in unknown.json()["detail"]
+    assert "got 'no/such'" in unknown.json()["detail"]
     both = service.http.get("/v1/meshes/watched/graph", params={"service": culprit, "incidents": "true"})
     problem(both, 422, "invalid-parameter", "/incidents")
 

@@ -72,13 +72,13 @@ async def test_requests_of_a_mesh_at_the_same_time_are_counted_one_after_the_oth
 
 async def test_a_mesh_that_is_too_large_is_refused() -> None:
     graphs, pushes = ServiceGraphs(INTERVAL, LimitSettings(max_calls=2)), Pushes()
-    with pytest.raises(DocumentTooLarge, match=r"at most 8 series, came 9.*limits\.max_calls"):
+    with pytest.raises(DocumentTooLarge, match=r"at most 8 series, got 9.*limits\.max_calls"):
         await graphs.add("shop", flushes(1, calls=3)[0], pushes)
     graphs = ServiceGraphs(INTERVAL, LimitSettings(max_services=3))
     requests = flushes(3, calls=3)
     for points in requests[:2]:
         await graphs.add("shop", points, pushes)
-    with pytest.raises(DocumentTooLarge, match=r"at most 3 services, came 4.*limits\.max_services"):
+    with pytest.raises(DocumentTooLarge, match=r"at most 3 services, got 4.*limits\.max_services"):
         await graphs.add("shop", requests[2], pushes)
     assert pushes.snapshots == []
 
