@@ -35,7 +35,7 @@ __all__ = ["NAME", "Arguments", "application", "build", "start", "stop"]
 
 log = logging.getLogger(__name__)
 NAME = "tagae"  # of the application in Serve
-LIGHT_CPUS = 0.1  # claimed by a replica that mostly waits, so that the whole house fits two cores
+LIGHT_CPUS = 0.1  # claimed by a replica that mostly waits, so that the application runs on two cores
 FITS_WAITING = 16  # meshes that wait for the trainer
 READS = 50  # requests of an ingress beside the snapshots that it passes on: lists, probes, scrapes
 HEALTH_CHECK_PERIOD_SECONDS = 1.0  # a dead replica is replaced in 3 s; Serve's 10 s would make it 12

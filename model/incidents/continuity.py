@@ -1,4 +1,4 @@
-"""What an incident remembers besides its strongest moment: suspects that led for a while, and notices from before it.
+"""What an incident remembers besides its peak: suspects that led for a while, and notices from before it.
 
 The suspects of one snapshot depend on what that snapshot shows. A cause that restarts, or is hidden by a backlog, shows
 nothing later, and a resource that became short before the incident explains it although something else is now further

@@ -1,4 +1,4 @@
-"""The kind of an incident: what is wrong with its first suspect, by the reasons of its strongest moment."""
+"""The kind of an incident: what is wrong with its first suspect, by its reasons at the peak."""
 
 from collections.abc import Set as AbstractSet
 
@@ -45,7 +45,7 @@ def incident_kind(incident: Incident, silent: AbstractSet[str] = frozenset()) ->
     """Return the kind of an incident.
 
     Args:
-        incident: with the suspects of its strongest moment.
+        incident: with the suspects at its peak.
         silent: services whose telemetry is missing now.
     """
     if not incident.suspects:

@@ -217,7 +217,8 @@ class Access:
         subject = self._rules.subject
         raise Forbidden(
             f"client: expected a connection from this machine, since the service has no tokens, got "
-            f"{_host(client)!r}; set {subject}.tokens_file, or {subject}.allow_anonymous to let everyone do everything"
+            f"{_host(client)!r}; set {subject}.tokens_file, or {subject}.allow_anonymous to allow unauthenticated "
+            "access"
         )
 
     def _owner(self, token: str, address: str, way: Way, route: str) -> Principal:

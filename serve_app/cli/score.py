@@ -94,7 +94,7 @@ def score(
 ) -> None:
     """Score recordings, or a past period of live meshes: one line of JSON per snapshot, a summary on stderr.
 
-    Exit code 0 means that every snapshot was scored. The verdicts are in the lines.
+    Exit code 0 means that every snapshot was scored. Each line is one verdict.
 
     \b
     Example:
@@ -120,7 +120,7 @@ def score(
         )
     if meshes and not (url or begin):
         raise typer.BadParameter(
-            "expected with --url or --from only; in this process a mesh ends with the run", param_hint="--mesh"
+            "expected with --url or --from only; without them, the mesh is discarded after the run", param_hint="--mesh"
         )
     if overlap and (jobs is None or jobs == 1):
         raise typer.BadParameter(f"expected --jobs of 2 or more too, got {jobs or 'none'}", param_hint="--overlap")

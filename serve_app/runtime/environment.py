@@ -20,7 +20,7 @@ from serve_app.settings import Settings
 GRPC_BYTES = 2**30  # above every limit of a body; Ray's 4 MiB are less than a mesh of 10,000 services has
 LOOPBACK_SWITCH = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 START_SECONDS = 300  # limit of each step of the start; it ends what hangs, and does not measure speed
-SETTINGS = "TAGAE_SERVICE_SETTINGS"  # JSON: what this process hands to the processes of Ray
+SETTINGS = "TAGAE_SERVICE_SETTINGS"  # JSON: settings passed to Ray's processes
 # Ray's own processes read these as they start.
 RAY_ENVIRONMENT = {
     LOOPBACK_SWITCH: "0",

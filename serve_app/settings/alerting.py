@@ -105,7 +105,7 @@ class NotifySettings(SettingsGroup):
         (), description="receivers of any kind, also of other packages: kind and options"
     )
     notices: bool = Field(
-        True, description="whether to send notices too, with the severity notice; they are no reason to wake someone"
+        True, description="whether to send notices too, with the severity notice; they never warrant a page"
     )
     cluster: str = Field(
         "default", min_length=1, max_length=256, description="value of the label cluster of every alert"

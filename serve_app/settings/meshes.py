@@ -32,7 +32,8 @@ class ServiceSettings(SettingsGroup):
     """Alert policy of one service."""
 
     sensitivity: Literal["low", "normal", "high"] | None = Field(
-        None, description="low: alerts need a ten times less probable anomaly; high: one three times more probable"
+        None,
+        description="low: alert only on anomalies ten times rarer; high: also on anomalies three times more common",
     )
     mute: str = Field("", max_length=MOST_REASON, description="reason for a mute; empty: not muted")
 

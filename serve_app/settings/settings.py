@@ -315,7 +315,10 @@ class ArchiveSettings(SettingsGroup):
         90.0, gt=0, le=36_500, description="days after its end for which an incident is kept, by the clock of its mesh"
     )
     max_bytes: int = Field(
-        64 * 2**20, ge=2**20, description="bytes of the archive of one mesh; beyond, old and less severe incidents go"
+        64 * 2**20,
+        ge=2**20,
+        description="bytes of the archive of one mesh; when full, the least severe, then the oldest incidents are "
+        "deleted",
     )
 
 

@@ -122,7 +122,7 @@ def test_links_to_deleted_snapshots_say_so(one: Tab) -> None:
         one.until(partial(_has_note, one, f"{moment}, is no longer kept"), "the note is shown")
     one.page.goto("about:blank")
     one.open("/#mesh=linked&incident=20200101T000000Z-00000000")
-    one.until(lambda: "the incident of this link is no longer kept" in one.text("#notes"), "it is said")
+    one.until(lambda: "This incident has expired" in one.text("#notes"), "it is said")
     one.page.goto("about:blank")
     one.page.goto(f"{one.base}/#mesh=linked&expand={'x' * 5000}")
     one.until(lambda: "query expand: " in one.text("#notes"), "why there is no graph")

@@ -16,7 +16,7 @@ class FoundGap:
 
     Attributes:
         source: name of the dialect.
-        gap: what is missing, what that costs, and what to configure.
+        gap: what is missing, what you lose, and what to configure.
         series: number of series that cannot be used.
     """
 

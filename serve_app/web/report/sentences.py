@@ -43,7 +43,7 @@ def spread(case: ReportedIncident) -> str:
     callers, callees = ([hop.far for hop in case.hops if hop.distance == 1 and hop.is_down == down] for down in (0, 1))
     direct = " and ".join(filter(None, (_name_role("caller", callers), _name_role("callee", callees))))
     if not direct:
-        return "No affected service calls it or is called by it."
+        return "It has no affected callers or callees."
     beyond = len(case.hops) - len(callers) - len(callees)
     return f"It spread to {direct}" + (f", and through them to {beyond} more." if beyond else ".")
 

@@ -219,7 +219,7 @@ function linkNotes({ verdict, view, timeline, missed, problem }) {
 
 function incidentOfLink(id, { incidents, observed_at }) {
   const found = incidents.find((one) => one.id === id);
-  if (!found) return `the incident of this link is no longer kept; the timeline starts at ${clock(observed_at[0])} UTC`;
+  if (!found) return `This incident has expired; the timeline starts at ${clock(observed_at[0])} UTC`;
   const when = found.last === observed_at.at(-1) ? "is still open" : `was open until ${clock(found.last)} UTC`;
   return `the ${isNotice(found) ? "notice" : "incident"} of this link, ${found.service ?? id}, ${when}; see the timeline`;
 }

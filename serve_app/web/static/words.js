@@ -109,7 +109,7 @@ export const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ?
 export function recovery(incident) {
   const at = incident.suspects_at ? `, ${clock(incident.suspects_at)} UTC` : "",
     state = isUnseen(incident) ? "Its telemetry stopped" : "Recovering: quiet for the last snapshots";
-  return `${state}; suspects of its strongest moment${at}.`;
+  return `${state}; suspects at the peak${at}.`;
 }
 
 /** The headline that the server made; verdicts of earlier versions have none. */
