@@ -268,7 +268,7 @@ def routes_page() -> str:
 
 
 def _route(route: APIRoute) -> Iterator[tuple[str, str, str]]:
-    for method in sorted(route.methods - {"HEAD"}):
+    for method in sorted((route.methods or set()) - {"HEAD"}):
         yield code(f"{method} {route.path}"), _scope(method, route.path), plain(route.description)
 
 

@@ -11,11 +11,11 @@ import httpx
 import pytest
 
 from examples.webhook_receiver import LARGEST_BODY, LONGEST_SECONDS, Events, is_signed, make_server
-from serve_app.alerts.delivery import Receivers
-from serve_app.alerts.webhook import WebhookReceiver, signature
-from serve_app.net.endpoint import Endpoint
+from serve_app.alerts.delivery import receivers
+from serve_app.alerts.webhook import signature
+from serve_app.settings import load
 from tests.http_server import serve_in_thread
-from tests.serve_app.alerts.alerting import NOW, PATIENT, PLACE, eventually, incident, start_notifier, verdict
+from tests.serve_app.alerts.alerting import NOW, PATIENT, eventually, incident, start_notifier, verdict
 
 SECRET = "a secret of the team"
 EVENT = {"id": "1", "event": "opened", "at": "2026-03-01T03:14:00Z", "mesh": "shop", "summary": "shop/cart is slow"}
@@ -30,7 +30,8 @@ async def test_it_keeps_the_events_that_tagae_sends(tmp_path: Path) -> None:
     key.write_text(f"{SECRET}\n")
     kept = tmp_path / "events.jsonl"
     with serve_in_thread(make_server("127.0.0.1", 0, SECRET, Events(kept))) as url:
-        to = Receivers(links=PLACE, webhooks=(WebhookReceiver(Endpoint(f"{url}/"), key),), deadline_seconds=PATIENT)
+        webhook = {"url": f"{url}/", "secret_file": str(key)}
+        to = receivers(load(overrides={"notify": {"webhooks": [webhook], "deadline_seconds": PATIENT}}))
         async with start_notifier(to, tmp_path) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await eventually(lambda: len(lines(kept)) == 1)
