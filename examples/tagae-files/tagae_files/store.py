@@ -239,7 +239,7 @@ class FilesStore:
         return self._folder / f"{check_mesh_name(mesh)}{SUFFIX}"
 
     def _read_window(self, mesh: str) -> Iterator[WindowRow]:
-        """The unchanged window, read at the first ``next``."""
+        """The window at the time of the first ``next``."""
         yield from self._read(mesh).window
 
     def _read(self, mesh: str) -> MeshFile:
