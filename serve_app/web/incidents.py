@@ -1,6 +1,6 @@
 """Incidents, open and archived: lists, documents, graphs and series."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -169,9 +169,11 @@ class IncidentViews:
             text=_seen_before_text(len(same), last, incident.since),
         )
 
-    def _find_open(self, mesh: str, newest: VerdictDocument, wanted: IncidentFilter) -> list[ArchivedIncidentDocument]:
-        """The open incidents that match."""
-        found = [one for one in newest.incidents if _matches(one, wanted)][: wanted.limit]
+    def _find_open(
+        self, mesh: str, newest: VerdictDocument, wanted: IncidentFilter, known: Set[str] = frozenset()
+    ) -> list[ArchivedIncidentDocument]:
+        """The open incidents that match, without those that are ``known``."""
+        found = [one for one in newest.incidents if one.id not in known and _matches(one, wanted)][: wanted.limit]
         documents = [_with_course(one, self._read_archived(mesh, one.id)) for one in found]
         return [one.model_copy(update={"seen_before": self.seen_before(mesh, one)}) for one in documents]
 
@@ -183,8 +185,14 @@ class IncidentViews:
         shown = rows[: wanted.limit]
         following = f"{microseconds(shown[-1].since)}~{shown[-1].id}" if len(rows) > len(shown) else None
         live = {one.id: one for one in newest.incidents}
-        archived = [unpack_document(one.document) for one in shown]
-        return [_with_course(live[one.id], one) if one.id in live else one for one in archived], following
+        archived = [
+            unpack_document(one.document) for one in shown if one.id not in live or _matches(live[one.id], wanted)
+        ]
+        found = [_with_course(live[one.id], one) if one.id in live else one for one in archived]
+        if following is None:  # the archive may lag behind open incidents, which became severe since
+            known = {one.id for one in rows}
+            found += self._find_open(mesh, newest, replace(wanted, limit=wanted.limit - len(found)), known)
+        return sorted(found, key=lambda one: one.since, reverse=True), following
 
     def _read_archived(self, mesh: str, incident: str) -> ArchivedIncidentDocument | None:
         archived = self._meshes.find_incident(mesh, incident)
@@ -200,10 +208,12 @@ def _is_kept(at: datetime | None, kept: Sequence[ScoredSnapshot]) -> bool:
 
 
 def _matches(incident: IncidentDocument, wanted: IncidentFilter) -> bool:
-    """Whether an open incident is one of those that are wanted, whatever the time."""
+    """Whether an open incident is one of those that are wanted."""
     services = {*incident.affected, *(suspect.service for suspect in incident.suspects)}
     return (
         wanted.kind in (None, incident.kind)
+        and (wanted.until is None or incident.since < wanted.until)
+        and (wanted.before is None or (incident.since, incident.id) < wanted.before)
         and wanted.severity in (None, SEVERITIES.index(incident.severity))
         and services.issuperset(wanted.services)
     )
