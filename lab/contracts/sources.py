@@ -1,4 +1,4 @@
-"""What every source of a live mesh does: it gives the snapshot of the instant that it is asked for, or none.
+"""What every source of a live mesh does: it returns the snapshot of the requested time, or none.
 
 A package with a source of its own subclasses :class:`SourceContract` in a test module::
 

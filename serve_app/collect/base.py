@@ -18,7 +18,7 @@ class SnapshotSource(Protocol):
         """Expected time between two snapshots, s."""
 
     def snapshots(self) -> Iterator[MeshSnapshot]:
-        """Yield the snapshots, oldest first; may never end. Each is made when it is asked for, and not kept."""
+        """Yield the snapshots, oldest first; may never end. Each is made on demand and not stored."""
 
 
 class LiveSource(Protocol):
@@ -39,7 +39,7 @@ class LiveSource(Protocol):
             None: the mesh has no services at this instant, and will not get any for it.
 
         Raises:
-            Exception: it is not known now. People read its text, and the instant is asked for again.
+            Exception: the snapshot is not available now. People read the text, and the same time is requested again.
         """
 
     def close(self) -> None:
