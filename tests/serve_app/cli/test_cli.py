@@ -72,7 +72,7 @@ def test_help_explains_the_commands(command: tuple[str, ...]) -> None:
 
 def test_version() -> None:
     result = tagae("--version")
-    assert (result.exit_code, result.stdout) == (0, "tagae 0.1.0\n")
+    assert (result.exit_code, result.stdout) == (0, "tagae 0.2.0\n")
 
 
 def test_a_wrong_command_line_is_exit_code_2() -> None:
