@@ -95,6 +95,18 @@ def observe_drift(state: MeshState, observation: Observation, at: datetime, trai
     return replace(state, drift=counted)
 
 
+def limits_of(reference: TrainingReference | None) -> Array:
+    """Return the limit of each measure, ``[MEASURES]``; not a number for those that need a reference without one."""
+    limits = LIMITS.copy()
+    for kind in (Kind.VALUES, Kind.EMBEDDINGS):
+        rows = ROWS[Reference.TRAINING, kind]
+        if reference is None:
+            limits[rows] = np.nan
+        else:
+            limits[rows] *= reference.limits if kind is Kind.VALUES else reference.embeddings_limit
+    return limits
+
+
 def tail_decades(state: MeshState, trained: Trained) -> Array:
     """Return how much more often than in training each channel enters its tail, ``[CHANNELS]``, decades."""
     tables = ((state.node_filters, trained.node_tail), (state.edge_filters, trained.edge_tail))
@@ -119,7 +131,7 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
     )
     recent, blocks = sketch.recent.copy(), sketch.recent_blocks.copy()
     recent[slot], blocks[slot] = shares, sketch.block
-    distances, moved, limits = no_distances(), no_distances(), LIMITS.copy()
+    distances, moved, limits = no_distances(), no_distances(), limits_of(trained.reference)
     samples = sketch.embeddings
 
     def compare(reference: Reference, p: Array, q: Array) -> None:
@@ -133,8 +145,6 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
         if samples.model == trained.model:
             distance = energy_distance(samples.recent, trained.reference.embeddings)
             distances[ROWS[Reference.TRAINING, Kind.EMBEDDINGS]] = distance
-        limits[ROWS[Reference.TRAINING, Kind.VALUES]] *= trained.reference.limits
-        limits[ROWS[Reference.TRAINING, Kind.EMBEDDINGS]] *= trained.reference.embeddings_limit
     distances[ROWS[Reference.TRAINING, Kind.TAILS]] = tails
     if sketch.days[slot] >= LEAST_DAYS:
         compare(Reference.WEEK, shares, sketch.week[slot].astype(np.float32))
@@ -157,6 +167,7 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
         days=days,
         calls=calls,
         distances=distances,
+        ratios=distances / limits,
         moved=moved,
         since=np.where(distances > limits, began, 0.0),
         judged=sketch.block,

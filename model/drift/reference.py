@@ -50,17 +50,14 @@ class TrainingReference:
         for row in np.flatnonzero(number >= LEAST_MESHES):
             own = tables[measured[:, row], row]
             limits[row] = population_stability_index(own, (total[row] - own) / (number[row] - 1)).max()
-        mean = total / np.maximum(number, 1)[:, None]
-        rows = [sample for sample in embeddings if len(sample)]
-        kept = np.concatenate([_thin(sample, -(-EMBEDDINGS_KEPT // len(rows))) for sample in rows]) if rows else None
-        if kept is None:
-            return cls(mean.astype(np.float32), limits, np.zeros((0, WIDTH), np.float16), np.nan)
-        distances = [
-            energy_distance(sample, np.concatenate([other for other in rows if other is not sample]))
-            for sample in (rows if len(rows) >= LEAST_MESHES else ())
-        ]
-        limit = max(distances, default=float("nan"))
-        return cls(mean.astype(np.float32), limits, kept, limit)
+        mean = (total / np.maximum(number, 1)[:, None]).astype(np.float32)
+        samples = [sample for sample in embeddings if len(sample)]
+        kept = [_thin(sample, -(-EMBEDDINGS_KEPT // len(samples))) for sample in samples]
+        limit = float("nan")
+        if len(samples) >= LEAST_MESHES:
+            others = (np.concatenate([*kept[:i], *kept[i + 1 :]]) for i in range(len(kept)))
+            limit = max(energy_distance(*pair) for pair in zip(samples, others, strict=True))
+        return cls(mean, limits, np.concatenate([np.zeros((0, WIDTH), np.float16), *kept]), limit)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return its arrays under their names in a checkpoint."""

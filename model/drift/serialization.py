@@ -15,8 +15,8 @@ from model.drift.sketch import DriftSketch, Embeddings
 
 Arrays = dict[str, NDArray[Any]]
 ARRAYS = (
-    "counts", "possible", "recent", "recent_blocks", "week", "week_missing", "week_tails", "days", "distances", "moved",
-    "since",
+    "counts", "possible", "recent", "recent_blocks", "week", "week_missing", "week_tails", "days", "distances", "ratios",
+    "moved", "since",
 )  # fmt: skip
 PLAIN = ("samples", "block", "judged")
 

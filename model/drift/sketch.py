@@ -16,6 +16,7 @@ from model.drift.energy import WIDTH
 from model.drift.measures import MEASURES, no_distances
 from model.drift.populations import BINS, CHANNELS, POPULATIONS
 from model.features import Array
+from model.snapshot import IntArray
 
 BLOCK_SECONDS = 21_600
 SLOTS = 4  # blocks of a day
@@ -70,6 +71,7 @@ class DriftSketch:
         calls: a sample of the calls of the week.
         embeddings: samples of embeddings.
         distances: float32 ``[MEASURES]`` of the last block, see ``measures.py``; not a number where unknown.
+        ratios: float32 ``[MEASURES]`` the same, relative to their limits.
         moved: float32 ``[MEASURES]`` share of the values that moved since the reference; of populations only.
         since: float64 ``[MEASURES]`` Unix time since when the distance is above its limit; 0: it is not.
         judged: number of the last block; -1: none.
@@ -88,6 +90,13 @@ class DriftSketch:
     calls: CallSample = field(default_factory=CallSample)
     embeddings: Embeddings = field(default_factory=Embeddings)
     distances: Array = field(default_factory=no_distances)
+    ratios: Array = field(default_factory=no_distances)
     moved: Array = field(default_factory=no_distances)
     since: NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(MEASURES)))
     judged: int = -1
+
+
+def drifting(sketch: DriftSketch) -> IntArray:
+    """Return the rows of the measures that drift: above their limits for two blocks in a row, or more."""
+    rows: IntArray = np.flatnonzero((sketch.since > 0) & (sketch.judged * BLOCK_SECONDS - sketch.since >= BLOCK_SECONDS))
+    return rows
