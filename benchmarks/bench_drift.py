@@ -104,7 +104,8 @@ def mesh_spec(seed: int, rng: np.random.Generator, latent: float) -> MeshSpec:
         calls_per_service=float(rng.uniform(1.6, 3.0)),
         interval_seconds=INTERVAL,
         seed=seed,
-        start=datetime(2026, 3, 2, tzinfo=UTC) + timedelta(days=int(rng.integers(0, 7)), hours=float(rng.uniform(0, 24))),
+        start=datetime(2026, 3, 2, tzinfo=UTC)
+        + timedelta(days=int(rng.integers(0, 7)), hours=float(rng.uniform(0, 24))),
         weekend=float(rng.uniform(0.4, 1.0)),
         day_amplitude=float(rng.uniform(0.1, 0.5)),
         crowds_per_day=float(rng.uniform(0.0, 2.0)),
@@ -194,7 +195,9 @@ def observe(checkpoint: Checkpoint, snapshots: Iterator[MeshSnapshot]) -> Iterat
         yield index, snapshot, mesh
 
 
-def measure(checkpoint: Checkpoint, drift: Drift | None, seed: int, dump: list[dict[str, object]] | None = None) -> Result:
+def measure(
+    checkpoint: Checkpoint, drift: Drift | None, seed: int, dump: list[dict[str, object]] | None = None
+) -> Result:
     """Run one mesh until its drift is reported, or to its end."""
     spec, size, snapshots = run_of(drift, seed)
     active: set[int] = set()
@@ -213,7 +216,9 @@ def measure(checkpoint: Checkpoint, drift: Drift | None, seed: int, dump: list[d
             m, moved = MEASURES[row], float(sketch.moved[row])
             distance = float(sketch.distances[row])
             reports.append(
-                Report(index, m.reference, m.kind, m.of, round(distance, 4), None if np.isnan(moved) else round(moved, 3))
+                Report(
+                    index, m.reference, m.kind, m.of, round(distance, 4), None if np.isnan(moved) else round(moved, 3)
+                )
             )
         if drift is not None and index > BEFORE and now - active and dump is None:
             hours = (snapshot.observed_at - start).total_seconds() / 3600

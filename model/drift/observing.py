@@ -32,6 +32,7 @@ EMBEDDING_SECONDS, EMBEDDINGS = 3600.0, 4  # between two samples of embeddings, 
 DAYS = 7  # over which a week is averaged
 LEAST_DAYS = 5  # of a slot, before blocks are compared with it
 LEAST_SAMPLES = 24  # of a block: a third of it; with fewer, its hours are not known
+STAYS = np.float32(0.8)  # times the limit: above it, drift continues, so that a distance at its limit is reported once
 TAIL_WEIGHT = 5.0  # exceedances, observed and expected, that are added: few exceedances say little
 
 
@@ -169,7 +170,7 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
         distances=distances,
         ratios=distances / limits,
         moved=moved,
-        since=np.where(distances > limits, began, 0.0),
+        since=np.where(distances > limits * np.where(sketch.since > 0, STAYS, np.float32(1)), began, 0.0),
         judged=sketch.block,
     )
 

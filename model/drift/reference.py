@@ -63,7 +63,9 @@ class TrainingReference:
         """Return its arrays under their names in a checkpoint."""
         arrays = {name: getattr(self, name) for name in ("shares", "limits", "embeddings")}
         limit = np.array([self.embeddings_limit], np.float32)
-        return {f"{PREFIX}{name}": np.ascontiguousarray(a) for name, a in (arrays | {"embeddings_limit": limit}).items()}
+        return {
+            f"{PREFIX}{name}": np.ascontiguousarray(a) for name, a in (arrays | {"embeddings_limit": limit}).items()
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self | None:

@@ -98,5 +98,7 @@ class DriftSketch:
 
 def drifting(sketch: DriftSketch) -> IntArray:
     """Return the rows of the measures that drift: above their limits for two blocks in a row, or more."""
-    rows: IntArray = np.flatnonzero((sketch.since > 0) & (sketch.judged * BLOCK_SECONDS - sketch.since >= BLOCK_SECONDS))
+    rows: IntArray = np.flatnonzero(
+        (sketch.since > 0) & (sketch.judged * BLOCK_SECONDS - sketch.since >= BLOCK_SECONDS)
+    )
     return rows

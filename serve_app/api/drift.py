@@ -103,7 +103,7 @@ def _describe(group: Sequence[_Drift]) -> str:
     kind, channel = worst.measure.kind, worst.measure.of.partition(".")[2]
     to = REFERENCES[worst.measure.reference]
     if kind is Kind.VALUES:
-        return f"the {worst.subject} of {worst.moved:.0%} of the {worst.whose} are unlike {to}"
+        return f"the {worst.subject} of at least {worst.moved:.0%} of the {worst.whose} are unlike {to}"
     if kind is Kind.MISSING:
         return f"{channel} is missing for {worst.distance:.0%} more of the {worst.whose} than last week"
     if kind is Kind.CALLS:

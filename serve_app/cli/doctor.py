@@ -64,7 +64,9 @@ def doctor(
     if of_mesh and not url:
         raise typer.BadParameter("expected --url with --mesh; a mesh of the settings is --source", param_hint="--mesh")
     if url and (mesh or prometheus):
-        raise typer.BadParameter("expected --url alone, got a source of telemetry, too; leave one out", param_hint="--url")
+        raise typer.BadParameter(
+            "expected --url alone, got a source of telemetry, too; leave one out", param_hint="--url"
+        )
     picture: MeshPicture | None = None
     findings: Sequence[Finding]
     subject = f"the telemetry of {mesh or prometheus}" if mesh or prometheus else url or "this installation"

@@ -76,7 +76,9 @@ def pack_drift(sketch: DriftSketch) -> bytes:
 def _drift_numbers(drifts: int, ratios: bytes) -> bytes:
     """The same numbers are stored with each verdict of six hours."""
     hundredths = np.frombuffer(ratios, np.float32).astype(np.float64) * 100
-    return b" ".join([b"%d" % drifts, *(b"-" if np.isnan(one) else b"%d" % min(round(one), MOST) for one in hundredths)])
+    return b" ".join(
+        [b"%d" % drifts, *(b"-" if np.isnan(one) else b"%d" % min(round(one), MOST) for one in hundredths)]
+    )
 
 
 def _drift(numbers: bytes) -> DriftGauges | None:

@@ -31,7 +31,9 @@ class DriftMeasureDocument(Document):
 class DriftAdviceDocument(Document):
     """What drifts, in words, and the command to run."""
 
-    text: str = Field(examples=["the latencies of 61% of the services are unlike training's since Tue 3 Mar, 12:00 UTC"])
+    text: str = Field(
+        examples=["the latencies of at least 61% of the services are unlike training's since Tue 3 Mar, 12:00 UTC"]
+    )
     command: str = Field(examples=["tagae train weights.safetensors --recording FOLDER"])
     purpose: str = Field(description="what the command does here", examples=["train weights on this mesh"])
     since: Instant
