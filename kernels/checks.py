@@ -237,7 +237,7 @@ def check_size(op: str, name: str, tensor: Tensor, dim: int, size: int, reason: 
     if tensor.shape[dim] != size:
         raise InvalidArgument(
             f"{op}: {name}: expected size {size} in dimension {dim} ({reason}), got shape {list(tensor.shape)}; "
-            f"make the two fit",
+            f"make the two match",
             argument=name,
         )
 

@@ -155,7 +155,7 @@ def _load(library: _Library, wanted: str) -> tuple[str, ctypes.CDLL]:
     if not file.exists():
         raise _Unusable(f"there is no {file}; install tagae where {library.compiler} is on PATH")
     if not _is_whole(file.read_bytes()):
-        raise _Unusable(f"{file} cannot be loaded (it is cut off, or no library); install tagae again")
+        raise _Unusable(f"{file} cannot be loaded (it is truncated, or not a library); install tagae again")
     if library.check:
         library.check(file)
     try:

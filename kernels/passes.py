@@ -257,7 +257,7 @@ def _run(name: str, scalars: tuple[float, ...], *arrays: NDArray[Any]) -> None:
     assert found is not None, "the caller asks are_compiled first"
     filled = _STRUCTS[name](*scalars, *map(_address, arrays))
     if not getattr(found, f"tagae_{name}")(ctypes.byref(filled)):
-        raise InvalidArgument(f"{name}: expected indices of rows, got one that is none; check edge_index and exposure")
+        raise InvalidArgument(f"{name}: expected row indices, got one out of range; check edge_index and exposure")
 
 
 def _address(array: NDArray[Any]) -> int:

@@ -71,7 +71,7 @@ class SignalKind(StrEnum):
     RESTARTS = "restarts"  # containers that were restarted since the previous snapshot, kills for memory included
     DISK_PRESSURE = "disk_pressure"  # share of its fullest volume in use, or 1 if its node reports disk pressure, 0..1
     PENDING_PODS = "pending_pods"  # pods that cannot be scheduled or started
-    QUEUE_DEPTH = "queue_depth"  # messages that wait for it: consumer lag, or the depth of the queue that it reads
+    QUEUE_DEPTH = "queue_depth"  # messages waiting for it: consumer lag, or the depth of the queue that it reads
     CANCELLED = "cancelled"  # share of its requests on which callers gave up before the response was complete, 0..1
 
 

@@ -30,7 +30,7 @@ class Severity(StrEnum):
     """How much of the mesh an incident affects, and how far it is from expectation. It only rises while the incident is
     open.
 
-    ``NOTICE``: a resource becomes short, but users do not suffer yet. A notice raises no alert. It ends when an
+    ``NOTICE``: a resource is running out, but users are not affected yet. A notice raises no alert. It ends when an
     incident at its services begins.
     """
 
@@ -81,7 +81,7 @@ class Reason:
         metric: name of the metric in the API (``p99_latency``). ``vanished``: the service disappeared and is missed.
             ``new_calls``, ``lost_calls``, ``dropped_calls``: calls into it that are new, that go elsewhere now, or that
             their caller suddenly makes no longer. ``moved_calls``: new calls that it makes. The values of these five
-            are requests, 1/s. ``overdue_work``: work that it does at regular times did not come; the values are seconds
+            are requests, 1/s. ``overdue_work``: work that it does at regular times did not run; the values are seconds
             since it last began, and between two such times, and ``since`` is when it last began.
         observed: value now, in the metric's unit.
         expected: value expected from the past and the neighbours, same unit.

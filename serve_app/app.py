@@ -156,7 +156,7 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
     try:
         url = local.start(settings)
         if settings.scorer.device == "cuda" and not _gpus():
-            raise NoCapacity("scorer.device: expected a GPU, Ray finds none here; use cpu or auto")
+            raise NoCapacity("scorer.device: expected a GPU, got none: Ray finds none here; set it to cpu or auto")
         try:
             whole = {NAME: application(settings), **(beside or {})}
             serve.run_many(  # all at once: their processes start side by side
@@ -286,7 +286,7 @@ def _require_one_node(settings: Settings) -> None:
     if store.open_leases is None and settings.collector.replicas > 1:
         raise BadSettings(
             f"collector.replicas: expected 1 with a {kind} store, got {settings.collector.replicas}; set store.kind to "
-            "redis, where collectors have their leases"
+            "redis, which holds the leases of the collectors"
         )
     nodes = _nodes()
     most = settings.serve.max_session_replicas or settings.serve.session_replicas

@@ -52,7 +52,7 @@ from model.errors import IncompatibleWeights, InvalidSnapshot, ModelError, OutOf
 
 
 class ServeError(Exception):
-    """The message says what was expected, what came, where, and what to do."""
+    """The message says what was expected and received, where, and what to do."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)

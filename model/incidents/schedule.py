@@ -87,7 +87,7 @@ class Use:
     """What N services use in a snapshot.
 
     Attributes:
-        notice: ``[N]`` surprise of resources that become short.
+        notice: ``[N]`` surprise of resources that are running out.
         cpu, usual_cpu: ``[N]`` CPU utilization now and expected, 0 to 1.
         measured: bool ``[N]``: whether the CPU utilization is known.
     """
@@ -105,7 +105,7 @@ class RegularWork:
     Attributes:
         schedule: the snapshot included.
         regular: bool ``[N]`` services whose burst is regular now.
-        overdue: bool ``[N]`` services whose regular work did not come.
+        overdue: bool ``[N]`` services whose regular work did not run.
     """
 
     schedule: Schedule
@@ -265,7 +265,7 @@ def _assume_that_it_came(work: Work, at: float, interval_seconds: float) -> Work
 
 
 def _forget(work: Work, at: float, interval_seconds: float) -> Work:
-    """Return the work without old bursts, and without its schedule if it did not come any more."""
+    """Return the work without old bursts, and without its schedule if it no longer runs."""
     kept = tuple(burst for burst in work.bursts if at - burst.start - burst.seconds <= KEPT_SECONDS)
     late = at - work.came - MOST_MISSED * work.period
     if work.period and late > _tolerance(work.period, interval_seconds):

@@ -1,4 +1,4 @@
-"""Notices: resources that become short before users suffer."""
+"""Notices: resources that are running out, before users are affected."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -38,7 +38,7 @@ def follow_notices(
     policy: AlertPolicy,
     when: VerdictContext,
 ) -> tuple[IncidentMemory, MatchedIncidents]:
-    """Match resources that become short with the open notices. A service has an alert or a notice, not both."""
+    """Match resources that are running out with the open notices. A service has an alert or a notice, not both."""
     alerted = {name for incident in alerting for name in incident.members}
     free = ~muted & ~mark_services(evidence.names, alerted)
     policy = replace(policy, confirm=NOTICE_CONFIRM, confirm_of=NOTICE_CONFIRM_OF)

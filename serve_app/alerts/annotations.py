@@ -59,7 +59,7 @@ def description(mesh: str, incident: Incident, severity: Severity, verdict: Verd
     events."""
     since = f"in mesh {mesh} since {format_time(incident.since)}."
     if severity is Severity.NOTICE:
-        lines = [f"Notice {since} A resource becomes short; users are not affected yet."]
+        lines = [f"Notice {since} A resource is running out; users are not affected yet."]
     else:
         lines = [f"{severity.value.capitalize()} incident {since}"]
     if incident.recovering:

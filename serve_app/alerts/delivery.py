@@ -235,7 +235,7 @@ class AlertDelivery:
             try:
                 self._tidy()
             except Exception:  # a bug here must end neither the deliveries nor this loop
-                log.exception("notifications: unexpected error while tidying")
+                log.exception("notifications: unexpected error during cleanup")
             await asyncio.sleep(self._to.timing.resend.total_seconds())
 
     def _tidy(self) -> None:

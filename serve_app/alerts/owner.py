@@ -38,8 +38,8 @@ class Owner:
         if self._delivery is None or self._delivery.is_taken_over:
             self._verdict_came.set()
             raise StoreGone(
-                "notifier: expected the state of alerts, got none: the Redis is away, or another notifier had taken "
-                "over; the next verdict has the same alerts"
+                "notifier: expected the saved state of alerts, got none: Redis is unreachable, or another notifier has "
+                "taken over; the next verdict repeats these alerts"
             )
         return self._delivery
 

@@ -1,4 +1,4 @@
-"""Where the state of notifications is stored: in a file of one node, or in the Redis of the store (``stores``)."""
+"""Where the state of notifications is stored: in a file of one node, or in the store's Redis (``stores``)."""
 
 import logging
 import os
@@ -25,7 +25,7 @@ class AlertStorage(Protocol):
 
         Raises:
             BadSettings: there is no access to it.
-            StoreGone: the Redis is away.
+            StoreGone: Redis is unreachable.
         """
 
     def write(self, state: AlertState) -> None:

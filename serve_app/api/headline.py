@@ -44,7 +44,7 @@ _OWN = {  # by metric
     "error_rate": "{who} is failing: {observed} of its requests, usually {usual}",
     **dict.fromkeys(_LATENCIES, f"{{who}} is slow: {{metric}} {_NUMBERS}"),
     "cpu_utilization": f"{{who}} uses more CPU: {_NUMBERS}",
-    "cpu_per_request": f"{{who}} uses more CPU for each request: {_NUMBERS}",
+    "cpu_per_request": f"{{who}} uses more CPU per request: {_NUMBERS}",
     "memory_utilization": f"{{who}} uses more memory: {_NUMBERS}",
     "active_connections": f"{{who}} has more connections: {_NUMBERS}",
     VANISHED: "{who} has disappeared: no requests, usually {usual}",
@@ -68,14 +68,15 @@ _SAME_CALL = {  # of another symptom of these calls
     **dict.fromkeys(_LATENCIES, f"they are slow: {{metric}} {_NUMBERS}"),
 }
 _AFTER_A_CHANGE = {  # instead of the texts above
-    _OWN["error_rate"]: "{who} is failing since {change}: {usual} to {observed} of its requests",
-    _OWN["p99_latency"]: "{who} is slower since {change}: {metric} {usual} to {observed}",
-    _OF_A_CALL["error_rate"]: "{who} is failing since {change}: {usual} to {observed} of the calls from {source}",
-    _OF_A_CALL["p99_latency"]: "{who} is slower for {source} since {change}: {metric} {usual} to {observed}",
-    _ONLY_A_CALL["error_rate"]: "{observed} of the calls from {source} to {who} fail since {change}, usually {usual}",
+    _OWN["error_rate"]: "{who} has been failing since {change}: {usual} to {observed} of its requests",
+    _OWN["p99_latency"]: "{who} has been slower since {change}: {metric} {usual} to {observed}",
+    _OF_A_CALL["error_rate"]: "{who} has been failing since {change}: {usual} to {observed} of the calls from {source}",
+    _OF_A_CALL["p99_latency"]: "{who} has been slower for {source} since {change}: {metric} {usual} to {observed}",
+    _ONLY_A_CALL["error_rate"]: "{observed} of the calls from {source} to {who} have failed since {change}, usually "
+    "{usual}",
     _ONLY_A_CALL[
         "p99_latency"
-    ]: "calls from {source} to {who} are slower since {change}: {metric} {usual} to {observed}",
+    ]: "calls from {source} to {who} have been slower since {change}: {metric} {usual} to {observed}",
 }
 _LEAK = f"{{who}} leaks memory: {_NUMBERS}"  # that rises steadily and has a forecast
 _CHANGE = "{{whose}} {{metric}} {} to {{observed}}, usually {{usual}}"  # of anything else
@@ -169,14 +170,14 @@ def _traffic(incident: Incident, *, is_alone: bool) -> str:
     text = f"{subject} {'fell' if is_lost else 'rose'}{numbers} since {since:%H:%M} UTC"
     if not is_lost or not is_alone:
         return text
-    return f"{text}; nothing inside fails: look at the load balancer, DNS, or the source of the metrics"
+    return f"{text}; nothing inside the mesh fails: check the load balancer, DNS, or the source of the metrics"
 
 
 def _shortage(suspect: Suspect) -> str:
-    """Of a notice: which resource of which service becomes short."""
+    """Of a notice: which resource of which service is running out."""
     reasons = [reason for reason in suspect.reasons if not reads_as_expected(reason)]
     return _capitalized(
-        shortage_text(reasons[0], suspect.service) if reasons else f"a resource of {suspect.service} becomes short"
+        shortage_text(reasons[0], suspect.service) if reasons else f"a resource of {suspect.service} is running out"
     )
 
 

@@ -30,7 +30,7 @@ def doctor(
     settings: Assignments = None,
     mesh: Annotated[
         str | None,
-        typer.Option("--source", metavar="NAME", help="Check the telemetry of this mesh of the settings instead."),
+        typer.Option("--source", metavar="NAME", help="Check the telemetry of this mesh from the settings instead."),
     ] = None,
     prometheus: PrometheusUrl = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,

@@ -20,7 +20,7 @@ Collected = Annotated[
     typer.Option(
         "--mesh",
         metavar="NAME",
-        help="A mesh of the settings that is collected (meshes.NAME.prometheus, or a source of another package).",
+        help="A collected mesh from the settings (meshes.NAME.prometheus, or a source of another package).",
     ),
 ]
 

@@ -82,7 +82,7 @@ def _pods(pods: PodCoverage) -> Iterator[Finding]:
             "workloads",
             "warning",
             f"of no service of the mesh: {_some(pods.unmatched_workloads)}",
-            "their CPU, memory and planned changes count for no service; that is right for workloads without a proxy",
+            "their CPU, memory and planned changes count for no service; this is correct for workloads without a proxy",
         )
     if pods.services_without_pods:
         yield Finding(

@@ -322,5 +322,5 @@ def _remedy(poll: Poll, address: str) -> str:
         return ""
     arrival = poll.survey.mesh if poll.survey else None
     if arrival and arrival.newest_seconds is not None and arrival.interval_seconds is None:
-        return "its series are too young: a rate needs two scrapes; wait a minute and ask again"
+        return "its series are too young: a rate needs two scrapes; wait a minute and run this check again"
     return f"check {address} and what it scrapes"

@@ -107,7 +107,7 @@ class BatchCluster:
         except RayError as error:
             raise NoCapacity(
                 f"a task on the cluster was lost with its node or process, and so were {REPEATS} repetitions: "
-                f"{str(error).strip().splitlines()[0]} Look for nodes without memory, and choose fewer --jobs"
+                f"{str(error).strip().splitlines()[0]} Check the memory of the nodes, and use fewer --jobs"
             ) from None
         finally:
             self._running.discard(reference)
@@ -145,7 +145,7 @@ def connect_batch(address: str, resource: str | None, on_wait: Callable[[str], N
     except (ConnectionError, RuntimeError, ValueError, RayError) as error:
         raise NoCapacity(
             f"--ray: expected a node of the Ray cluster at {found}, got {_first_line(error)}; run the command on one "
-            "of its nodes, such as with kubectl exec"
+            "of its nodes, for example with kubectl exec"
         ) from None
     try:
         cluster = BatchCluster(resource, on_wait)

@@ -42,12 +42,12 @@ def wait_until_unknown(name: str, list_names: Callable[[], set[str]], pause: Cal
         try:
             misses = 0 if name in list_names() else misses + 1
         except RayError as error:  # its head is away
-            log.debug("actor %s: Ray does not say whether it knows it: %s", name, error)
+            log.debug("actor %s: Ray did not say whether it knows this actor: %s", name, error)
 
 
 def _watch(name: str) -> NoReturn:
     wait_until_unknown(name, _list_names, time.sleep)
-    log.error("actor %s: Ray has given this process up without ending it; it ends now", name)
+    log.error("actor %s: Ray gave up on this process without ending it; the process exits now", name)
     logging.shutdown()
     os._exit(1)
 

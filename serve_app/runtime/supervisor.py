@@ -55,7 +55,7 @@ class Watch:
                 self.missing.setdefault(role, now)
         for role, since in sorted(self.missing.items(), key=lambda item: item[1]):
             if role in IRREPLACEABLE:
-                return f"{role} ended, and only a new start replaces it"
+                return f"{role} ended, and only a restart of the service replaces it"
             if now - since > self.recovery_seconds:
                 return f"{role} ended and was not replaced within {self.recovery_seconds:g} s"
         if now - self.answered > SILENCE_FACTOR * self.recovery_seconds:

@@ -39,6 +39,6 @@ def import_serve() -> None:
         importlib.import_module("ray.serve")
         importlib.import_module("pyarrow").array([])  # looks for pandas, once
     except Exception:
-        log.exception("Ray Serve could not be imported without pandas; it will be imported with it")
+        log.exception("Ray Serve could not be imported without pandas; importing it with pandas")
     finally:
         sys.meta_path.remove(finder)

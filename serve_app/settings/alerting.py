@@ -75,7 +75,7 @@ class WebhookSettings(ReceiverSettings):
 class ReceiverChoice(SettingsGroup):
     """A receiver of events, of any kind."""
 
-    kind: str = Field(description="webhook, grafana, or a kind that an installed package has")
+    kind: str = Field(description="webhook, grafana, or a kind that an installed package provides")
     options: dict[str, Any] = Field(default_factory=dict, description="its settings, which depend on the kind")
 
     @field_validator("kind")
@@ -113,11 +113,11 @@ class NotifySettings(SettingsGroup):
     external_url: Address | None = Field(None, description="URL at which people reach this service, for links")
     runbook_url: LinkTemplate | None = Field(None, description="former name of links.runbook, which wins")
     dashboard_url: LinkTemplate | None = Field(
-        None, description="former name of links.dashboard, which wins; none of both: the page at external_url"
+        None, description="former name of links.dashboard, which wins; if neither is set: the page at external_url"
     )
     path: Location | None = Field(
         None,
-        description="directory for the state of notifications; none: the Redis of the store, or notify in store.path",
+        description="directory for the state of notifications; none: the store's Redis, or notify in store.path",
     )
     deadline_seconds: float = Field(10.0, gt=0, description="deadline of one request")
     resend_seconds: float = Field(60.0, gt=0, le=120, description="time between two posts of an unchanged alert")

@@ -28,11 +28,13 @@ class CollectorSettings(SettingsGroup):
         description="age of the newest snapshot, so that all targets have been scraped; where it is not set, more for "
         "data that arrive late",
     )
-    catch_up_snapshots: int = Field(20, ge=1, description="missed snapshots that are collected at most after an outage")
+    catch_up_snapshots: int = Field(
+        20, ge=1, description="maximum number of missed snapshots collected after an outage"
+    )
     recorded_from_calls: float = Field(
         2000,
         ge=0,
-        description="number of calls in a mesh from which recording rules are read, if they exist; inf: never",
+        description="calls in a mesh, from which on recording rules are read if they exist; inf: never",
     )
     queries_at_once: int = Field(
         4, ge=1, description="concurrent queries to one Prometheus, which runs at most 20 for all its users by default"

@@ -118,8 +118,8 @@ class KindTable:
         if not entries:
             *others, last = map(repr, self.names())
             raise ValueError(
-                f"expected {', '.join(others)} or {last}; for another kind, install the package that has it as an "
-                f"entry point of {self.group}"
+                f"expected {', '.join(others)} or {last}; for another kind, install the package that provides it as "
+                f"an entry point of {self.group}"
             )
         packages = sorted({_package(entry) for entry in entries})
         if len(packages) > 1:

@@ -105,16 +105,18 @@ class SourceSettings(AccessSettings):
         False, description="Google's application default credentials for Prometheus; pip install 'tagae[google]'"
     )
     harmless_warnings: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        (), description="parts of warnings of Prometheus that do not make an answer incomplete; hints are known"
+        (),
+        description="texts in warnings of Prometheus that do not mean an incomplete answer; hints are recognized "
+        "without them",
     )
     kubernetes: KubernetesSettings | None = Field(
         None, description="API server for Events; none: no Events; {}: the cluster of the pod"
     )
     source: Annotated[str | tuple[str, ...], BeforeValidator(_known_sources)] = Field(
         "auto",
-        description="kind of mesh, or several: an ingress controller in front, a service graph beside span metrics. "
-        "What two of them measure is read from the first, but from an ingress controller last. Or a kind that an "
-        "installed package has, in place of a Prometheus",
+        description="kind of mesh, or several, such as an ingress controller in front or a service graph beside span "
+        "metrics. A metric that several of them have is read from the first, and from an ingress controller last. Or a "
+        "kind that an installed package provides instead of Prometheus",
     )
     source_options: dict[str, Any] = Field(
         default_factory=dict, description="options of a source of another package, which depend on its kind"
@@ -131,7 +133,8 @@ class SourceSettings(AccessSettings):
     )
     queues: dict[str, ServiceId] = Field(
         default_factory=dict,
-        description="service that reads a queue, by queue or consumer group; others go to the service of their name",
+        description="service that reads a queue, by queue or consumer group; other queues belong to the service with "
+        "their name",
     )
     queue_query: str = Field(
         "",

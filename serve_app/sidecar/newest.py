@@ -34,7 +34,7 @@ class Newest:
         """
         while self.verdict is None or self._number == number:
             if self._ended:
-                raise NoCapacity("sidecar: it is ending; watch again when it is back")
+                raise NoCapacity("sidecar: it is shutting down; watch again after its restart")
             await self._changed.wait()
         return self._number, self.verdict
 

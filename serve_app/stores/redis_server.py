@@ -163,7 +163,7 @@ class RedisServer:
     def _absence(self, why: str, wait: float, **details: Any) -> StoreGone:
         return StoreGone(
             f"state store {self.name}: expected an answer within {self._settings.timeout_seconds:g} s, got: {why}; "
-            "nothing that was acknowledged is lost by this; start the Redis, or correct store.url; sending the request "
+            "no acknowledged data is lost; start Redis, or correct store.url; sending the request "
             "again is safe",
             retry_after_seconds=max(wait, 1.0),
             **details,

@@ -1,4 +1,4 @@
-"""The expected values of one service or call over the kept time.
+"""The expected values of one service or call over the kept snapshots.
 
 The detector keeps the filters of the newest snapshot only. So the filters of one row are updated again with the kept
 snapshots, as the detector did it. They start from the slow baseline that the row has now.

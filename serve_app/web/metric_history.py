@@ -1,4 +1,4 @@
-"""The metrics of one service, or of the calls between two, over the kept time, each with its expected values."""
+"""The metrics of one service, or of the calls between two, over the kept snapshots, each with its expected values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -124,8 +124,8 @@ def _parse(form: BodyFormat, body: bytes, refused: Exception, limits: Limits) ->
         if isinstance(refused, _BROKEN):
             raise _malformed(form, refused) from None
         raise DocumentTooLarge(
-            f"body: it has a mistake, but {len(body)} bytes hold too many values to search for its place; send "
-            "the same mistake in a smaller document to get the place"
+            f"body: it has a mistake, but {len(body)} bytes hold too many values to locate it; send the same mistake "
+            "in a smaller document to get its place"
         ) from None
     except _BROKEN as error:
         raise _malformed(form, error) from None

@@ -31,7 +31,7 @@ class ReasonDocument(Document):
         description="the name of a metric or of a signal; `vanished`: the suspect disappeared while callers need it; "
         "`new_calls`: calls into it from a new caller; `lost_calls`: calls into it that moved elsewhere; "
         "`dropped_calls`: calls into it that its caller suddenly makes no longer; `moved_calls`: calls that it did not "
-        "make before (values in requests/s); `overdue_work`: work that it does at regular times did not come (values "
+        "make before (values in requests/s); `overdue_work`: work that it does at regular times did not run (values "
         "in seconds: since it last began, and between two such times)"
     )
     source: ServiceKey | None = Field(None, description="the caller, if the evidence is a call into the suspect")
@@ -99,8 +99,8 @@ class ImpactDocument(Document):
 class IncidentDocument(Document):
     """Related anomalous services and calls. The id stays the same while the incident is open.
 
-    An incident with the severity `notice` raises no alert: a resource becomes short, but users do not suffer yet. It
-    ends when an incident at its services begins.
+    An incident with the severity `notice` raises no alert: a resource is running out, but users are not affected yet.
+    It ends when an incident at its services begins.
     """
 
     id: str

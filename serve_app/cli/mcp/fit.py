@@ -28,7 +28,7 @@ def fit(document: Any, *, newest: bool = False, most_characters: int = MOST_CHAR
         if len(text) <= most_characters:
             return [text] if most is None else [text, _note(document, most, newest)]
     raise DocumentTooLarge(
-        f"expected at most {most_characters} characters for an answer, got {len(text)} with lists of one item; "
+        f"expected at most {most_characters} characters in an answer, got {len(text)} even with one item per list; "
         "ask for a part of it"
     )
 
@@ -46,7 +46,7 @@ def _note(document: Any, most: int, newest: bool) -> str:
     for name, length in _long_lists(document, most, ""):
         lengths[name] = max(length, lengths.get(name, 0))
     which = "last" if newest else "first"
-    return f"Cut to fit. Lists hold their {which} {most} items. Whole lengths: " + ", ".join(
+    return f"Truncated: each list has its {which} {most} items. Full lengths: " + ", ".join(
         f"{name} {length}" for name, length in lengths.items()
     )
 

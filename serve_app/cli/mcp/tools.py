@@ -67,7 +67,7 @@ class ReadTools:
 
         With `since` or `until`, list all incidents of that period, the newest first; incidents are kept for 90 days by
         default. `service` leaves out incidents that do not involve it. The severity `notice` raises no alert: a
-        resource becomes short, but users do not suffer yet.
+        resource is running out, but users are not affected yet.
         """
         return fit(self._read(mesh, "incidents", since=since, until=until, service=service))
 
@@ -90,7 +90,7 @@ class ReadTools:
         return fit({**found, "services": _most_unusual(found["services"]), "calls": _most_unusual(found["calls"])})
 
     def series(self, mesh: str, service: AskedService, source: AskedService | None = None) -> list[str]:
-        """Get the metrics of a service over the kept time, oldest first, one value for each snapshot.
+        """Get the metrics of a service over the kept snapshots, oldest first, one value for each snapshot.
 
         With `source`, a caller, get the metrics of its calls to the service instead. Units as in `graph`.
         """
@@ -99,7 +99,7 @@ class ReadTools:
     def comparison(
         self, mesh: str, first_from: Instant, first_to: Instant, second_from: Instant, second_to: Instant
     ) -> list[str]:
-        """Compare two periods of the kept time: the metrics that differ most, the strongest difference first.
+        """Compare two periods in the kept snapshots: the metrics that differ most, the strongest difference first.
 
         `first` and `second` are typical values of the periods, in the metric's unit (see `graph`). `strength` is the
         difference divided by the usual variation. Its sign is the direction. Use it to compare before and during an

@@ -81,7 +81,7 @@ def decode_metrics(body: bytes, media_type: str) -> tuple[list[Point], int]:
     try:
         if media_type == JSON:
             if not body.lstrip().startswith(b"{"):
-                raise json_format.ParseError("something else than an object")
+                raise json_format.ParseError("something other than an object")
             json_format.Parse(body, request, ignore_unknown_fields=True)
         else:
             request.ParseFromString(body)

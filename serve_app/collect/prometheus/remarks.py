@@ -119,13 +119,13 @@ def _lag(survey: Survey, timing: PollTiming) -> Iterator[Remark]:
     if not late:
         return
     share = "" if survey.mesh.late_share > ALMOST_ALL else f" of {survey.mesh.late_share:.0%} of the services"
-    seen = f"data arrive late: the newest sample{share} is {late:.0f} s old"
+    seen = f"data arrives late: the newest sample{share} is {late:.0f} s old"
     if not survey.lag_seconds:
-        yield Remark("lag", seen, "if it stays so, the targets are down, or set behind_seconds to more")
+        yield Remark("lag", seen, "if this persists, check whether the targets are up, or raise behind_seconds")
         return
     needed = timing.behind_seconds + survey.lag_seconds
     if timing.follows_lag:
-        yield Remark("lag", f"{seen}, so the newest snapshot is {needed:.0f} s old", "alerts are as late")
+        yield Remark("lag", f"{seen}, so the newest snapshot is {needed:.0f} s old", "alerts are delayed by as much")
     else:
         setting = f"behind_seconds = {needed:.0f}"
         yield Remark("lag", seen, f"set {setting}: newer snapshots are incomplete", setting)
@@ -147,7 +147,7 @@ def _clusters(found: Clusters | None) -> Iterator[Remark]:
     elif found.choice == "connected":
         yield Remark(
             "clusters",
-            f"{seen} call each other: reading all; services of one name are one service",
+            f"{seen} call each other: reading all; services with the same name are merged",
             f"set cluster_label = {_toml(DESTINATION_CLUSTER)} to keep them apart",
             f"cluster_label = {_toml(DESTINATION_CLUSTER)}",
         )
@@ -172,7 +172,7 @@ def _container_clusters(survey: Survey) -> Iterator[Remark]:
         yield Remark(
             "clusters",
             f"containers of {count} clusters in this Prometheus, but the series of the mesh have no label {label}",
-            f"set match = {{{label} = ...}} for this mesh: CPU and memory of workloads with the same name are added",
+            f"set match = {{{label} = ...}} for this mesh: CPU and memory of workloads with the same name are added up",
         )
 
 

@@ -44,7 +44,7 @@ class GuardedProtocol(HttpToolsProtocol):
             (self.clients[address], self.limits.max_connections_per_client),
         ):
             if count >= most:
-                self._close(_REFUSAL, b"too many connections; close idle ones, or come back later\n")
+                self._close(_REFUSAL, b"too many connections; close idle ones, or try again later\n")
                 return
         self._address = address
         self.clients[address] += 1

@@ -221,7 +221,7 @@ class Gate:
                 return False
             self._headrooms.append(json.loads(body).get("headroom") or 1.0)
         except Exception as error:  # of the service, or of Serve
-            log.warning("the service could not be asked whether it is ready: %r", error)
+            log.warning("the readiness of the service could not be checked: %r", error)
             return False
         self._admission.headroom = min(self._headrooms)
         return True
@@ -299,7 +299,7 @@ class Gate:
         """The error of a request that is not admitted."""
         wait = self._admission.retry_after_seconds()
         return Overloaded(
-            "the service has as many requests under way as it can finish in time; nothing was changed; try again "
+            "the service has as many requests in progress as it can finish in time; nothing was changed; try again "
             f"in {wait:.0f} s",
             retry_after_seconds=wait,
         )
@@ -334,7 +334,7 @@ class Gate:
                     )
                 if self._buffered > MOST_BODIES * self._most_body:
                     raise Overloaded(
-                        "body: other requests use all the memory for bodies; come back later",
+                        "body: other requests use all the memory for bodies; try again later",
                         retry_after_seconds=RETRY_AFTER_SECONDS,
                     )
                 if not message.get("more_body", False):
@@ -375,14 +375,14 @@ class Gate:
                     await asyncio.sleep(PAUSE_SECONDS)
         except TimeoutError:
             if send.has_begun:
-                raise DeadlineExceeded("the answer did not end before the deadline") from None
+                raise DeadlineExceeded("the response was not complete at the deadline") from None
             raise DeadlineExceeded(
                 "no answer before the deadline; whether the request took effect is unknown; retrying is safe",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
                 stored="unknown",
             ) from None
         raise NoCapacity(
-            "no replica could answer before the deadline; retrying is safe; look at the log if it lasts",
+            "no replica could answer before the deadline; retrying is safe; check the log if this persists",
             retry_after_seconds=RETRY_AFTER_SECONDS,
         )
 

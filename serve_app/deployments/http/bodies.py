@@ -173,7 +173,7 @@ def _unzip(body: bytes, most: int) -> bytes:
     if len(found) > most:
         raise _too_long(most, "more when unpacked")
     if not unpacker.eof or unpacker.unused_data:
-        raise MalformedDocument("body: expected one whole gzip stream; send it again")
+        raise MalformedDocument("body: expected one complete gzip stream; send it again")
     return found
 
 

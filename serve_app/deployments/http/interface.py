@@ -150,7 +150,7 @@ async def only_known_parameters(request: Request) -> None:
                 "correct the name or leave it out"
             )
         if len(request.query_params.getlist(name)) > 1:
-            raise InvalidParameter(f"query: expected {name!r} once, got several times; leave one")
+            raise InvalidParameter(f"query: expected {name!r} once, got it several times; keep one")
 
 
 async def only_own_pages(request: Request) -> None:

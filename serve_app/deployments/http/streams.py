@@ -88,7 +88,7 @@ class VerdictStreams:
         """
         if self._open >= self._most:
             raise Overloaded(
-                f"ingress: expected at most {self._most} open streams, which is reached; come back later, or raise "
+                f"ingress: the limit of {self._most} open streams is reached; try again later, or raise "
                 "serve.max_streams",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )

@@ -201,9 +201,7 @@ def _work(group: Group) -> int:
 
 
 def _late() -> DeadlineExceeded:
-    return DeadlineExceeded(
-        "Scorer: the parts waited until after their deadline; add replicas, or send fewer snapshots"
-    )
+    return DeadlineExceeded("Scorer: the parts waited past their deadline; add replicas, or send fewer snapshots")
 
 
 def balance(tasks: Sequence[PartitionTask], count: int) -> list[Group]:
@@ -251,7 +249,7 @@ def find_device(device: str) -> torch.device:
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise NoCapacity(
-            "scorer.device: expected a CUDA device, this replica sees none; set scorer.num_gpus above 0, give "
+            "scorer.device: expected a CUDA device, got none in this replica; set scorer.num_gpus above 0, give "
             "the node a GPU, or set scorer.device to cpu"
         )
     return torch.device(device)

@@ -223,12 +223,12 @@ class MeshSession:
         """Score the last of several snapshots of one mesh, in order of time, against those before it. Stores nothing.
 
         Raises:
-            Overloaded: too many such requests are under way.
+            Overloaded: too many such requests are in progress.
             ServeError: it could not be scored, or not in time.
         """
         if self._scores.locked():
             raise Overloaded(
-                "MeshSession: as many requests to score as it accepts are under way; come back later, or raise "
+                "MeshSession: the limit of concurrent scoring requests is reached; try again later, or raise "
                 "serve.max_ongoing_scores",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )

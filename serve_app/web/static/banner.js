@@ -118,18 +118,18 @@ function openThen(verdict, incident, when) {
 export const stopText = (source, lost) => `${reasonForStop(source, lost)} ${remedy(source, lost)}`;
 
 function reasonForStop(source, lost) {
-  if (lost) return "This page cannot reach TAGAE, and tries again.";
+  if (lost) return "This page cannot reach TAGAE and keeps retrying.";
   if (source?.problem) return `${capitalized(source.problem)}${/[.!?]$/.test(source.problem) ? "" : "."}`;
   if (source?.collected) return "The telemetry source reports no problem, but no new snapshot was scored.";
   return "No new snapshot arrived.";
 }
 
 function remedy(source, lost) {
-  if (lost) return "Check that the service runs, and your connection to it.";
+  if (lost) return "Check that the service is running, and your connection to it.";
   if (source === null) return "Check the telemetry source.";
   if (!source.collected) return "Check the telemetry source: the program that pushes the snapshots of this mesh.";
   return source.problem
-    ? "Check that Prometheus runs and can be reached; tagae doctor tests each query."
+    ? "Check that Prometheus is running and reachable; tagae doctor tests each query."
     : "Check the log of TAGAE.";
 }
 

@@ -108,7 +108,7 @@ export const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ?
 /** What a recovering incident shows. */
 export function recovery(incident) {
   const at = incident.suspects_at ? `, ${clock(incident.suspects_at)} UTC` : "",
-    state = isUnseen(incident) ? "Its telemetry stopped" : "Recovering: quiet for the last snapshots";
+    state = isUnseen(incident) ? "Its telemetry stopped" : "Recovering: normal in the last snapshots";
   return `${state}; suspects at the peak${at}.`;
 }
 

@@ -252,7 +252,7 @@ def test_a_failing_service_or_call_names_its_change_shortly_before() -> None:
     assert f": {text}. " in headline(replace(slow, suspects=suspects))
 
 
-OUTSIDE = "nothing inside fails: look at the load balancer, DNS, or the source of the metrics."
+OUTSIDE = "nothing inside the mesh fails: check the load balancer, DNS, or the source of the metrics."
 
 
 def traffic(scope: str, observed: float, usual: float, **more: Any) -> Incident:

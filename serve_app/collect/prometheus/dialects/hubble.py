@@ -62,14 +62,14 @@ def hubble() -> Dialect:
             Gap(
                 "namespaces",
                 f'count({_REQUESTS}{{$match status!="",destination_workload!="",destination_namespace=""}})',
-                "services of one name in several namespaces are one service",
+                "services with the same name in different namespaces are merged",
                 "add source_namespace and destination_namespace to the labelsContext of httpV2",
             ),
             Gap(
                 "metric httpV2",
                 "count(hubble_http_responses_total{$match})",
-                "the metric http has no usable ends: its durations exchange source and destination",
-                "replace http by httpV2 in hubble.metrics.enabled",
+                "the metric http cannot be used: its durations swap source and destination",
+                "replace http with httpV2 in hubble.metrics.enabled",
             ),
         ),
     )
