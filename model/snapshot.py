@@ -33,7 +33,7 @@ class NodeMetric(IntEnum):
 
 
 class EdgeMetric(IntEnum):
-    """Metrics of a call: columns of ``edge_features``. Names as of :class:`NodeMetric`."""
+    """Metrics of a call: columns of ``edge_features``. Names as in :class:`NodeMetric`."""
 
     REQUESTS_PER_SECOND = 0  # 1/s
     ERROR_RATE = 1  # 0..1

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from model.snapshot import PlannedChange
 
-# Reasons that are no metric.
+# Reasons that are not metrics.
 VANISHED, LOST, NEW, MOVED, DROPPED = "vanished", "lost_calls", "new_calls", "moved_calls", "dropped_calls"
 OVERDUE = "overdue_work"  # of a notice
 SENT = "sent_calls"  # of ``Suspect.context``: all calls that a service makes, 1/s
@@ -112,7 +112,7 @@ class NearbyChange:
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """A Kubernetes event of a service. It may explain an incident, but is no evidence of one and lowers no score.
+    """A Kubernetes event of a service. It may explain an incident, but is not evidence of one and lowers no score.
 
     Attributes:
         kind: Kubernetes' reason, such as ``BackOff``.
@@ -140,7 +140,7 @@ class Suspect:
         service: node id.
         score: 0 to 1; the suspects of one list add up to at most 1.
         reasons: strongest first.
-        context: further facts that tell the kind of a fault and are no evidence of it: all calls that it makes
+        context: further facts that tell the kind of a fault but are not evidence of it: all calls that it makes
             (``SENT``) and the error rate of those that fail most, if it makes far more than usual; a resource.
     """
 
@@ -252,7 +252,7 @@ class MuteInForce:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Services whose telemetry is missing. Nothing is known about them, and they are no symptom.
+    """Services whose telemetry is missing. Nothing is known about them, and they are not symptoms.
 
     Attributes:
         services: how many.

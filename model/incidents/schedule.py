@@ -1,7 +1,7 @@
 """Regular work: bursts of resource use on a schedule, such as a backup or a job every hour.
 
 A burst is a time in which a service uses far more of a resource than usual. Each one is unusual, but a burst that comes
-at the same interval as the two before it is what this service does. Such a burst is *regular*: it is no reason for a
+at the same interval as the two before it is what this service does. Such a burst is *regular*: it is not a reason for a
 notice while it is no longer and no stronger than the earlier ones. Work that was regular and does not come is a reason
 for one.
 """
@@ -184,7 +184,7 @@ def _with_use(work: Work, now: Burst, interval_seconds: float) -> Work:
             longer = Burst(last.start, now.start - last.start, max(last.evidence, now.evidence), max(last.cpu, now.cpu))
             return replace(work, bursts=(*work.bursts[:-1], longer))
     earlier = work.bursts[-1:] if work.bursts and work.bursts[-1].seconds else ()
-    work = replace(work, bursts=(*work.bursts[:-1], *earlier), until=0.0)  # what was seen once was no burst
+    work = replace(work, bursts=(*work.bursts[:-1], *earlier), until=0.0)  # what was seen once was not a burst
     due = _find_due(work, now.start, interval_seconds)
     if due is not None:
         work = due

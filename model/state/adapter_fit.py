@@ -235,7 +235,7 @@ def _fit_block(
 
     Returns:
         Of n services: curves in use ``[n, 3, 2]``; loads ``[n, 2, 3]`` of these and of the proposed ones; proposed
-        curves ``[n, 3, 2]``; squared deviations ``[n]`` of both, as of :func:`_fit_curves`; how many values they sum.
+        curves ``[n, 3, 2]``; squared deviations ``[n]`` of both, as in :func:`_fit_curves`; how many values they sum.
     """
     lessons = _fit_data(readings, teaches[:, rows], rows)
     present = _current_curves(state, lessons, rows)

@@ -69,7 +69,8 @@ GAP_INTERVALS = 3.0  # a longer silence is a gap
 NEW_SERVICE, MOST_OF_TIME = 120.0, 0.8  # snapshots for which a service is new, and of the snapshots of its mesh
 ANY_CHANGE = 50.0  # logarithm, more than any channel can move
 NEW_LOAD, NEW_LOAD_SECONDS = np.log(3.0), 1800.0  # of its requests, and how long an alert has been open
-UNSEEN_SECONDS, UNSEEN_CHANGE = 300.0, np.log(2.2)  # without data, after which a change by such a factor is no event
+# Without data for so long, a change of the rate by less than this factor is not an event.
+UNSEEN_SECONDS, UNSEEN_CHANGE = 300.0, np.log(2.2)
 BASELINE_SECONDS = 86_400.0  # without data, after which any level may be normal
 
 

@@ -7,7 +7,7 @@ Otherwise it is *silent*: only its telemetry is missing.
 A call without a row has *stopped* only if its caller reports other calls or fails, if its destination receives less, or
 if a second caller of a missing service stopped too. Otherwise the call is silent too.
 
-What is silent is not observed. It does not count as zero, its filters pause, and it is no symptom.
+A silent service is not observed. Its values do not count as zero, its filters pause, and it is not a symptom.
 """
 
 from dataclasses import dataclass

@@ -188,7 +188,7 @@ class Access:
         return principal
 
     def check_bearer(self, authorization: str | None, address: str, needed: Need, route: str) -> Principal:
-        """Decide on a call without host and origin, such as gRPC. Errors as :meth:`check`."""
+        """Decide on a call without host and origin, such as gRPC. Errors as in :meth:`check`."""
         found = {b"authorization": [authorization.encode("utf-8", "replace")]} if authorization is not None else {}
         principal = self._principal(found, (address, 0), route)
         _require(principal, needed)

@@ -112,7 +112,7 @@ class AlertDelivery:
 
     Raises:
         BadSettings: the storage cannot be written, or certificates cannot be read.
-        StoreGone: the storage is away.
+        StoreGone: the storage is unavailable.
     """
 
     def __init__(
@@ -251,14 +251,14 @@ class AlertDelivery:
             self._saved.update(state)
 
     async def _measure(self) -> None:
-        """Set the gauge again and again: Ray drops a gauge that is not set, and with it any alert on the gauge."""
+        """Set the gauge repeatedly: Ray drops a gauge that is not set, and with it any alert on the gauge."""
         while True:
             for kind, count in self.count_waiting().items():
                 self._instruments.set(NOTICES_WAITING, count, receiver=kind)
             await asyncio.sleep(MEASURE_SECONDS)
 
     def _trim(self, state: AlertState, now: datetime) -> AlertState:
-        """Drop what every replica knows, what is too old, and what is too much."""
+        """Drop what every replica knows, what is too old, and what exceeds the limits."""
         keep, ended = self._to.timing.keep, [alert for alert in state.ended if not self._is_known(alert)]
         young = [alert for alert in ended if alert.ends_at and now - alert.ends_at < keep]
         kept = tuple(young[-MAX_ENDED:])

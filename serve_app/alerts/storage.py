@@ -33,7 +33,7 @@ class AlertStorage(Protocol):
 
         Raises:
             StoreConflict: another process has taken over. Send nothing more.
-            OSError, ServeError: nothing changed, or that is not known.
+            OSError, ServeError: nothing changed, or it is unknown whether anything did.
         """
 
 

@@ -257,13 +257,13 @@ def _cause_text(reason: Reason, who: str, *, is_only_in_a_call: bool = False, ch
 
 
 def _symptom_text(reason: Reason, who: str, call: Reason | None) -> str:
-    """The same without a subject if the cause has it; an error rate of ``destination`` is of the calls that the cause
-    speaks of.
+    """The same without a subject if the cause has it; an error rate of ``destination`` is about the calls that the
+    cause mentions.
 
     Args:
         reason: of another kind than the cause.
         who: the suspect.
-        call: the cause, if it speaks of calls and not of the suspect.
+        call: the cause, if it is about calls and not about the suspect.
     """
     if is_signal(reason):
         return signal_text(reason)

@@ -263,7 +263,7 @@ def metric_words(metric: str) -> str:
 
 def reads_as_expected(reason: Reason) -> bool:
     """Whether observed and expected look the same at the shown precision, so that the text would say nothing. A signal
-    always says something: a full disk is short even if it was full before."""
+    always says something: a full disk matters even if it was full before."""
     return not is_signal(reason) and _looks_equal(reason)
 
 

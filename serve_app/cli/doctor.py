@@ -36,10 +36,11 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Check that the service can run here: packages, weights, device, store, port. With --source or --prometheus, check
-    what is read of a mesh: which series are found or missing and what you lose, how they arrive, the mesh they show.
+    what is read of a mesh: which series exist, which are missing and what you lose, how they arrive, and which mesh
+    they show.
 
-    Nothing is started or changed. The exit code is 1 if there is a problem; warnings are advice. Of a mesh, only one of
-    which nothing can be read is a problem.
+    Nothing is started or changed. The exit code is 1 if there is a problem; warnings are advice. For a mesh, the only
+    problem is that nothing can be read.
 
     \b
     Example:

@@ -29,7 +29,7 @@ def parse_time(text: str) -> datetime:
     """Parse a time in ISO format; without a zone it is UTC.
 
     Raises:
-        typer.BadParameter: it is no time.
+        typer.BadParameter: it is not a time.
     """
     try:
         time = datetime.fromisoformat(text)

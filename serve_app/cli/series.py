@@ -56,7 +56,7 @@ class SnapshotSeries:
         """Open the series.
 
         Raises:
-            BadRecording: it is no complete recording.
+            BadRecording: it is not a complete recording.
             NoTelemetry: the period ends before it begins.
         """
         from serve_app.collect.opening import open_source
@@ -116,7 +116,7 @@ class SpanTask:
 
 @dataclass(frozen=True, slots=True)
 class SpanResult:
-    """Of a span: why there was no snapshot at all, and notes on what was left out."""
+    """The result of a span: why it has no snapshots at all, and notes on what was left out."""
 
     problem: str
     notes: tuple[str, ...]
@@ -130,7 +130,7 @@ class ScoredSeries:
     """A series that was scored.
 
     Attributes:
-        series: it.
+        series: which one.
         files: with the lines of its spans, in order of time.
         notes: on what was left out.
     """

@@ -68,7 +68,7 @@ def copy(
 
 def _settings_of(place: str, config: Path | None, settings: list[str] | None, other: str | None) -> "StoreSettings":
     """Settings of the store at this place. ``other`` is the kind of another package that one of both stores has: its
-    options are no settings of ours."""
+    options are not among our settings."""
     from serve_app.settings import StoreSettings, load
 
     kind, name = ("redis", "url") if "://" in place else ("local", "path")

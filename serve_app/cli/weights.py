@@ -1,4 +1,4 @@
-"""``tagae weights``: gets weights from elsewhere, and checks them before anything uses them."""
+"""``tagae weights``: fetches model weights, and checks them before anything uses them."""
 
 import hashlib
 import os
@@ -36,7 +36,7 @@ def fetch(
     """Download or copy weights, and check their SHA-256 and that this version can read them.
 
     FILE is replaced as a whole, and only by weights that pass both checks. If FILE has them already, nothing is
-    fetched. A signed URL of an object store works; its query is in no message.
+    fetched. A signed URL of an object store works; its query appears in no message.
 
     \b
     Example:

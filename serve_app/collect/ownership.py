@@ -42,11 +42,11 @@ class Leases(Protocol):
         """
 
     def end(self, mesh: str) -> None:
-        """End the lease if this process has it. Errors as of :meth:`hold`."""
+        """End the lease if this process has it. Errors as in :meth:`hold`."""
 
 
 class Ownership:
-    """The meshes that this process collects. Of one event loop.
+    """The meshes that this process collects. Use it from one event loop.
 
     Args:
         meshes: all that are configured.

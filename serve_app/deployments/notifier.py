@@ -53,7 +53,7 @@ class Notifier:
             self._owner.delivery().accept_verdict(mesh, verdict, datetime.now(UTC))
 
     async def forget_mesh(self, mesh: str) -> None:
-        """Resolve the alerts of a mesh that was deleted. Errors as of :meth:`accept_verdict`."""
+        """Resolve the alerts of a mesh that was deleted. Errors as in :meth:`accept_verdict`."""
         self._owner.delivery().forget_mesh(mesh, datetime.now(UTC))
 
     async def __del__(self) -> None:  # Serve awaits it when a replica ends

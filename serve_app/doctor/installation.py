@@ -233,7 +233,8 @@ def _ray(_: Settings) -> Iterator[Finding]:
         yield Finding(
             "ray ports",
             "warning",
-            f"`serve run` uses Ray at {address}, `tagae serve` does not; anyone who reaches its ports can run code there",
+            f"`serve run` uses Ray at {address}, `tagae serve` does not; "
+            "anyone who can reach its ports can run code there",
             "set RAY_AUTH_MODE=token on all of its nodes and here, and let only the cluster reach its ports",
         )
 

@@ -1,4 +1,4 @@
-"""Checks the collector of traces: whether it takes spans."""
+"""Checks whether the collector of traces accepts spans."""
 
 import httpx
 
@@ -24,7 +24,7 @@ def check_trace_collector(settings: TraceSettings) -> Finding:
     except (BadSettings, SecretUnreadable) as error:
         return Finding("traces", "problem", str(error), "correct the settings of traces")
     except httpx.HTTPError as error:
-        remedy = "start the collector, or correct traces.endpoint; until then spans are dropped, but verdicts go on"
+        remedy = "start the collector, or correct traces.endpoint; until then spans are dropped, but verdicts continue"
         return Finding("traces", "warning", f"{settings.url} does not answer: {first_line(error)}", remedy)
     if response.status_code != httpx.codes.OK:
         remedy = "give the URL of OTLP over HTTP (port 4318 by default) in traces.endpoint, and its headers_file"

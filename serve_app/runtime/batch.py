@@ -134,7 +134,7 @@ def connect_batch(address: str, resource: str | None, on_wait: Callable[[str], N
 
     Args:
         address: HOST:PORT of Ray's head; ``auto``: the cluster of this node.
-        resource, on_wait: as of :class:`BatchCluster`.
+        resource, on_wait: as in :class:`BatchCluster`.
 
     Raises:
         NoCapacity: no cluster can be used there, or none of its nodes is large enough.

@@ -1,6 +1,6 @@
 """Ray and Serve on this machine alone, quiet and closed: for ``tagae serve``, ``serve run``, the demo and tests.
 
-Ray opens some 15 ports on one machine. Two measures close them, and either one alone would do:
+Ray opens about 15 ports on one machine. Two measures close them, and either one alone would do:
 
 * Every process of Ray binds to loopback. Ray does this by itself on Windows and macOS, and on Linux where
   ``RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER`` is 0. (``ray.init(_node_ip_address="127.0.0.1")`` does not help: Ray replaces

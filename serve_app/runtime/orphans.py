@@ -41,7 +41,7 @@ def wait_until_unknown(name: str, list_names: Callable[[], set[str]], pause: Cal
         pause(CHECK_SECONDS)
         try:
             misses = 0 if name in list_names() else misses + 1
-        except RayError as error:  # its head is away
+        except RayError as error:  # its head is unreachable
             log.debug("actor %s: Ray did not say whether it knows this actor: %s", name, error)
 
 

@@ -84,7 +84,7 @@ def move_former_tables(values: Mapping[str, Any], origin: str) -> MovedTables:
         origin: what to call the source in errors.
 
     Raises:
-        BadSettings: a former table has an unknown setting or is no table, or the source gives a setting different
+        BadSettings: a former table has an unknown setting or is not a table, or the source gives a setting different
             values under both names.
     """
     rest = dict(values)

@@ -82,7 +82,7 @@ class KindTable:
         """Check the options of a kind.
 
         Raises:
-            ValueError: as of :meth:`check_name`, or an option is wrong.
+            ValueError: as in :meth:`check_name`, or an option is wrong.
         """
         self._import(name, Kind).check_options(given)
 

@@ -7,7 +7,7 @@ from serve_app.sidecar.generated.verdicts_pb2 import Verdict
 
 
 class Newest:
-    """Holds one verdict, without a queue: a slow watcher gets the newest. Of one event loop."""
+    """Holds one verdict, without a queue: a slow watcher gets the newest. Use it from one event loop."""
 
     def __init__(self) -> None:
         self.verdict: Verdict | None = None

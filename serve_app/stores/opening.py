@@ -33,7 +33,7 @@ def open_store(
     """Open a store; for the arguments see :class:`~serve_app.stores.kind.Opening`.
 
     Raises:
-        BadSettings: as of :func:`check_store`.
+        BadSettings: as in :func:`check_store`.
         CorruptState, StoreFull, StoreGone: a local store cannot be opened. A Redis is first called with the first use.
     """
     kind = check_store(settings)
@@ -44,7 +44,7 @@ def open_leases(settings: StoreSettings) -> Leases | None:
     """Where collectors have their leases; None with a store that has none, which one collector uses.
 
     Raises:
-        BadSettings: as of :func:`check_store`.
+        BadSettings: as in :func:`check_store`.
     """
     kind = check_store(settings)
     return None if kind.open_leases is None else kind.open_leases(_options(settings, kind))
@@ -55,7 +55,7 @@ def open_alert_storage(settings: Settings) -> AlertStorage:
     directory.
 
     Raises:
-        BadSettings: as of :func:`check_store`.
+        BadSettings: as in :func:`check_store`.
     """
     kind = check_store(settings.store)
     if kind.open_alert_storage is None or settings.notify.path is not None:

@@ -96,7 +96,7 @@ class IncidentViews:
         return document.model_copy(update=update).model_dump_json().encode()
 
     def graph(self, mesh: str, incident: str) -> bytes:
-        """JSON of the part of the mesh around an incident at its highest score. Errors as of :meth:`detail`."""
+        """JSON of the part of the mesh around an incident at its highest score. Errors as in :meth:`detail`."""
         case = self.case(mesh, incident)
         strongest = case.strongest
         document = graph_document(strongest.snapshot, strongest.deviations, strongest.verdict)
@@ -120,7 +120,7 @@ class IncidentViews:
         return self.case(mesh, incident).moments
 
     def case(self, mesh: str, incident: str) -> ArchivedCase:
-        """An incident with the moments around it. Errors as of :meth:`detail`."""
+        """An incident with the moments around it. Errors as in :meth:`detail`."""
         archived = self._meshes.load_incident(mesh, incident)
         details = Details.unpack(archived.details)
         moments = tuple(

@@ -94,7 +94,7 @@ class RecordingResult:
         auroc, average_precision: of the labelled span.
         vus_pr, auroc_against_tail: of streams.
         labelled, tail: false alarms in labelled normal time, and after the last incident.
-        first_row_alarms, first_rows_cold: alarms on the normal rows of segments, and how many rows are no evidence.
+        first_row_alarms, first_rows_cold: alarms on the normal rows of segments, and how many rows are not evidence.
         probabilities, incident: of the snapshots that are normal or faulty and were scored, ``[S]``.
         fault_free: alerts in time without faults.
         silent_time: alerts while telemetry was missing; None if it never was.

@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 FAULT, NORMAL, UNSCORED, TAIL = 1, 0, -1, -2  # labels; the tail follows the last incident and is not labelled
-GUARD = timedelta(minutes=2)  # after an incident of a stream: an alarm there counts as found, silence is no error
+GUARD = timedelta(minutes=2)  # after an incident of a stream: an alarm there counts as found, silence is not an error
 TICK = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -32,7 +32,7 @@ _SMALL = {"version", "observed_at", *_FEW}
 
 
 def decode(body: bytes, limits: Limits) -> MeshSnapshot:
-    """The one snapshot of a stream. Errors as :func:`serve_app.api.codec.decode_snapshot`."""
+    """The one snapshot of a stream. Errors as in :func:`serve_app.api.codec.decode_snapshot`."""
     table = _read(body)
     if table.num_rows != 1:
         raise InvalidDocument(
@@ -44,7 +44,7 @@ def decode(body: bytes, limits: Limits) -> MeshSnapshot:
 
 
 def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
-    """One snapshot a row. Errors as :func:`serve_app.api.codec.decode_snapshots`."""
+    """One snapshot a row. Errors as in :func:`serve_app.api.codec.decode_snapshots`."""
     try:
         table = _read(body)
     except MalformedDocument:

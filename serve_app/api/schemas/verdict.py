@@ -56,7 +56,7 @@ class SuspectDocument(Document):
     reasons: list[ReasonDocument] = Field(description="strongest first")
     context: list[ReasonDocument] = Field(
         [],
-        description="further facts that tell the kind of a fault and are no evidence of it: all calls that it makes "
+        description="further facts that tell the kind of a fault but are not evidence of it: all calls that it makes "
         "(`sent_calls`, requests/s) and the error rate of those that fail most, if it makes far more than usual; "
         "a resource that it uses far more of",
     )
@@ -202,7 +202,7 @@ class VerdictDocument(Document):
     observed_at: Instant
     sequence: int = Field(ge=0, description="number of snapshots of this mesh, including this one")
     status: str = Field(
-        description="`anomalous` while an incident is open that is no notice; `partial`: no incident found, but some "
+        description="`anomalous` while an incident other than a notice is open; `partial`: no incident found, but some "
         "services were not scored, or the telemetry of more than a twentieth is missing; `warming_up`: too few "
         "snapshots so far; else `normal`",
         examples=["normal"],

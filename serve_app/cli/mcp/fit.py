@@ -1,4 +1,4 @@
-"""Cuts the lists of a document until it fits into the answer of a tool. An agent has room for some thousand words."""
+"""Cuts the lists of a document until it fits into the answer of a tool. An agent has room for a few thousand words."""
 
 import json
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from typing import Any
 
 from serve_app.errors import DocumentTooLarge
 
-MOST_CHARACTERS = 30_000  # of a document, some 10,000 tokens: clients refuse answers much above
+MOST_CHARACTERS = 30_000  # of a document, about 10,000 tokens: clients refuse answers much above
 MOST_ITEMS = (None, 1000, 500, 200, 100, 50, 20, 10, 5, 2, 1)  # of each list, in the order in which they are tried
 
 

@@ -70,7 +70,8 @@ def add_points(
 ) -> tuple[ServiceGraph, MeshSnapshot | None]:
     """The state with these points, and the snapshot of the interval that they end, if they end one.
 
-    Points that are no newer than the newest point of their series are left out, so repeating a request changes nothing.
+    Points that are not newer than the newest point of their series are left out, so repeating a request changes
+    nothing.
 
     Args:
         graph: before.

@@ -116,7 +116,7 @@ class _Measured:
     calls: Columns
 
     def at_its_place(self) -> "_Measured":
-        """Without callers that are no services; of an ingress controller without the services behind it."""
+        """Without callers that are not services; for an ingress controller, also without the services behind it."""
         if "requests" not in self.calls:
             return self
         external = self.dialect.external

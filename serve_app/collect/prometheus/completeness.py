@@ -10,7 +10,7 @@
 
 Since version 2.48, Prometheus also sends hints about the query in the same list. They begin with "PromQL info" or
 "PromQL warning", and later versions send the former in a list of their own, ``infos``. Stores that use its engine send
-the same texts. A warning that is no known hint counts as a sign of a missing part.
+the same texts. A warning that is not a known hint counts as a sign of a missing part.
 """
 
 import re
@@ -33,7 +33,7 @@ _HINTS = re.compile(
     r"|resolution larger than query range",  # M3: the query asks for more detail than is stored
     re.IGNORECASE,
 )
-# A text with one of these is no hint, whatever else it says.
+# A text with one of these is not a hint, whatever else it says.
 _CUT = re.compile(
     r"\b(partial|incomplete|truncated|timed? ?out|unavailable|unreachable|not exhaustive)\b", re.IGNORECASE
 )

@@ -228,7 +228,7 @@ def find_late(prometheus: Prometheus, at: datetime, within: float, match: Match)
             most = age + LOOKBACK_SECONDS
             return (
                 f"the newest sample of {series[name][0]} is {age // 60} to {most // 60} minutes old; check what "
-                f"scrapes the mesh, or set behind_seconds = {most} if data always arrives that late"
+                f"scrapes the mesh, or set behind_seconds = {most} if data always arrive that late"
             )
     return ""
 

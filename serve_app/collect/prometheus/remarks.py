@@ -21,7 +21,7 @@ class Remark:
         subject: what it is about: ``scrapes``, ``lag``, ``clusters``, ``replicas``, ``jobs`` or ``match``.
         found: what was found.
         remedy: what it costs and what to do; empty if nothing needs to be done.
-        setting: the line of `tagae.toml` that mends it; empty if no setting does.
+        setting: the line of `tagae.toml` that fixes it; empty if no setting does.
         of: the series that it is about, ``the mesh`` or ``containers``; empty: all.
     """
 
@@ -119,7 +119,7 @@ def _lag(survey: Survey, timing: PollTiming) -> Iterator[Remark]:
     if not late:
         return
     share = "" if survey.mesh.late_share > ALMOST_ALL else f" of {survey.mesh.late_share:.0%} of the services"
-    seen = f"data arrives late: the newest sample{share} is {late:.0f} s old"
+    seen = f"data arrive late: the newest sample{share} is {late:.0f} s old"
     if not survey.lag_seconds:
         yield Remark("lag", seen, "if this persists, check whether the targets are up, or raise behind_seconds")
         return

@@ -9,7 +9,7 @@ Signals of pods are by pod; :class:`~serve_app.collect.prometheus.pods.Pods` kno
 - Disk is the fullest volume that a pod of the service mounts; 1 if one of their nodes reports disk pressure.
 - A queue belongs to the service of the settings, or to the only service or workload with the name of the queue or of
   the consumer group.
-- Requests on which callers gave up are no failures of the service. The proxies of some meshes tell them apart.
+- Requests on which callers gave up are not failures of the service. The proxies of some meshes tell them apart.
 """
 
 from collections import defaultdict

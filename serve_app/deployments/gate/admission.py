@@ -61,7 +61,7 @@ class Ticket:
 
 @dataclass(slots=True)
 class Admission:
-    """Requests under way in one process. Of one event loop.
+    """Requests under way in one process. Use it from one event loop.
 
     Attributes:
         deadline_seconds: of a request.

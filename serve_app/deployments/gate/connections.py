@@ -1,7 +1,7 @@
 """Connections of clients: how many there may be, and how long one may take to send its headers.
 
-uvicorn limits neither. Serve builds its uvicorn server itself and takes no protocol class, so :func:`install` puts ours
-in uvicorn's table of protocols, in the processes that call it.
+uvicorn limits neither. Serve builds its uvicorn server itself and accepts no protocol class, so :func:`install` puts
+ours in uvicorn's table of protocols, in the processes that call it.
 """
 
 import asyncio

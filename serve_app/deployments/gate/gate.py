@@ -1,7 +1,7 @@
 """The gate: every request passes it before Serve sees it.
 
-It runs in the process that listens (Serve's proxy, or an ingress replica where Serve listens there) and keeps work that
-cannot be done away from the replicas:
+It runs in the process that listens (Serve's proxy, or an ingress replica where Serve listens there) and shields the
+replicas from requests they cannot serve:
 
 * A request that is not allowed is refused before a byte of its body is read (:mod:`serve_app.access`).
 * A body is read here, within a time and at a minimum rate, and passed on whole. A slow client holds a connection, never
@@ -126,7 +126,7 @@ class Request:
 
 
 class Gate:
-    """ASGI middleware. Of one event loop.
+    """ASGI middleware. Use it from one event loop.
 
     Args:
         app: what is behind it.
@@ -358,7 +358,7 @@ class Gate:
 
         Args:
             until: deadline, s of the monotonic clock.
-            received: when the whole request had arrived, as of :func:`mark_time`: a wait for room counts, too.
+            received: when the whole request had arrived, as returned by :func:`mark_time`: a wait for room counts, too.
             scope, body, receive, send: of the request.
         """
         headers = [(name, value) for name, value in scope["headers"] if name != RECEIVED.encode()]

@@ -33,7 +33,7 @@ class WaitingSnapshot:
 
 
 class WaitingRoom:
-    """Admits requests. Of one event loop.
+    """Admits requests. Use it from one event loop.
 
     Args:
         admission: decides how many may be under way.

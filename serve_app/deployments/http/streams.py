@@ -31,7 +31,7 @@ STREAMS_PER_TICK = 8
 UNBUFFERED = {"x-accel-buffering": "no"}  # nginx and similar proxies pass each event on at once
 STREAM_SECONDS = 600.0  # then it ends and the page connects again, perhaps to another replica
 RECONNECT = b"retry: 2000\n\n"  # ms
-MOST_VERDICTS_AT_ONCE = 200  # for a page that was away for a while
+MOST_VERDICTS_AT_ONCE = 200  # for a page that was disconnected for a while
 
 
 @dataclass(frozen=True, slots=True)

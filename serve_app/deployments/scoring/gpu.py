@@ -48,7 +48,7 @@ class GpuReading:
     @property
     def headroom(self) -> float:
         """Share of the usual requests to admit, ``LEAST_HEADROOM`` to 1. It falls in proportion over the last
-        ``COOL_MARGIN`` degrees. The limit of power is no reason: GPUs work at it all the time."""
+        ``COOL_MARGIN`` degrees. The power limit is not a reason: GPUs work at it all the time."""
         if self.is_hot:
             return LEAST_HEADROOM
         if self.slowdown_temperature is None:

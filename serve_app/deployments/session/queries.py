@@ -263,7 +263,7 @@ class IncidentQuery:
 
 @dataclass(frozen=True, slots=True)
 class IncidentGraphQuery:
-    """The part of the mesh around an incident, as JSON. Errors as of :class:`IncidentQuery`."""
+    """The part of the mesh around an incident, as JSON. Errors as in :class:`IncidentQuery`."""
 
     mesh: str
     incident: str

@@ -25,7 +25,7 @@ from serve_app.web.queries import PageQueries
 from serve_app.web.report import markdown_report, report
 from serve_app.web.report.case import find
 
-MOST_IN_GRAPH = 20_000  # services of a whole graph: some 40 MB of JSON
+MOST_IN_GRAPH = 20_000  # services of a whole graph: about 40 MB of JSON
 P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

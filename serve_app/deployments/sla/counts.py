@@ -104,7 +104,7 @@ class RequestCounts:
         return self.settings.window_seconds / SLOTS
 
     def count_request(self, outcome: Outcome) -> None:
-        """Count a request that is no push of a snapshot."""
+        """Count a request that does not push a snapshot."""
         self._slot()[Count.REQUEST, outcome] += 1
 
     def count_push(self, outcome: Outcome, mesh: str, seconds: float | None) -> None:

@@ -91,8 +91,7 @@ function incidentNotes(verdict, incident) {
 
 const quietNotes = (verdict) => (notices(verdict.incidents).length ? [["notice", noticeText(verdict)]] : []);
 
-/** What to say when data stopped: since when, why, and what to do. An incident that was open then is kept: no data is no
- * sign of its end. */
+/** What to say when data stopped: since when, why, and what to do. An incident that was open then is kept: missing data is not a sign of its end. */
 function stoppedHead({ state, verdict, incident, received, source, lost }) {
   const since = lastKnownAt({ verdict, received }),
     age = Number.isFinite(received) ? span(silentFor({ received })) : null,

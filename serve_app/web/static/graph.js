@@ -109,7 +109,7 @@ export function graphView(on) {
     return nearestCall(edges, places, { x: here.x, y: -here.y }, reach, isDrawn);
   }
 
-  /** The service that a group of callers or callees belongs to; null: the node is no group. */
+  /** The service that a group of callers or callees belongs to; null: the node is not a group. */
   const hubOf = (node) => drawn.map.nodes.hub?.[drawn.index.get(node)] ?? null;
 
   /** The service and the caller of a call. */

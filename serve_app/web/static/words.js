@@ -57,7 +57,7 @@ export function callLabel(rate, errors) {
   return errors >= LEAST_ERRORS ? `${text}, ${percent(errors)} failed` : text;
 }
 
-/** 03:12 or 03:12:15, from a time of the service; a text that is no time stays unchanged. */
+/** 03:12 or 03:12:15, from a time of the service; a text that is not a time stays unchanged. */
 export function clock(at, exact = false) {
   const time = new Date(at);
   return Number.isNaN(time.getTime()) ? String(at) : time.toISOString().slice(11, exact ? 19 : 16);

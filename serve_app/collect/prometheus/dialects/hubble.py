@@ -23,7 +23,7 @@ def hubble() -> Dialect:
 
     Names come from ``source_workload`` and ``destination_workload``, else from the applications, else from the labels
     ``source`` and ``destination`` of ``sourceContext`` and ``destinationContext``. Ends without a name are outside of
-    the cluster. The older metric ``http`` is not read: its durations exchange both ends.
+    the cluster. The older metric ``http`` is not read: its durations swap both ends.
 
     Both ends of a request may report it. A service is measured by itself where it reports (``reporter="server"``),
     else by its callers; a call by the caller, else by the callee.
@@ -76,7 +76,7 @@ def hubble() -> Dialect:
 
 
 def _names(end: str, labels: tuple[str, str]) -> tuple[Derived, Derived]:
-    # The contexts write `namespace/name` or `name`; identities, lists of DNS names and addresses are no names.
+    # The contexts write `namespace/name` or `name`; identities, lists of DNS names and addresses are not names.
     no, name = f"[^{SEPARATOR}]", "[^/:,]*?[a-z][^/:,]*?"
     pod = f"(?:{POD}{{6,10}}{POD}{{5}})?"
     return (
