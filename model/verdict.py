@@ -80,7 +80,7 @@ class Reason:
     Attributes:
         metric: name of the metric in the API (``p99_latency``). ``vanished``: the service disappeared and is missed.
             ``new_calls``, ``lost_calls``, ``dropped_calls``: calls into it that are new, that go elsewhere now, or that
-            their caller suddenly makes no longer. ``moved_calls``: new calls that it makes. The values of these five
+            their caller suddenly no longer makes. ``moved_calls``: new calls that it makes. The values of these five
             are requests, 1/s. ``overdue_work``: work that it does at regular times did not run; the values are seconds
             since it last began, and between two such times, and ``since`` is when it last began.
         observed: value now, in the metric's unit.

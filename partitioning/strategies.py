@@ -96,7 +96,7 @@ def part_graph(graph: SymmetricGraph, sizes: IntArray, nparts: int, seed: int) -
         seed: 0 to 2^31 - 1.
 
     Returns:
-        int64 ``[V]``; a part may be empty, and may be some percent larger than the others.
+        int64 ``[V]``; a part may be empty, and may be a few percent larger than the others.
 
     Raises:
         MissingMetis: no binding is installed.

@@ -25,7 +25,7 @@ from model.snapshot import BoolArray, IntArray, SignalKind, mark_services
 from model.verdict import Reason, Severity, Suspect
 
 NOTICE_CLEAR_SECONDS = 600.0  # without evidence after which a notice ends
-NOTICE_CONFIRM, NOTICE_CONFIRM_OF = 3, 4  # snapshots above the level, of the last so many; a notice is not urgent
+NOTICE_CONFIRM, NOTICE_CONFIRM_OF = 3, 4  # k of the last n snapshots above the level; a notice is not urgent
 SIGNALS = frozenset(SignalKind)
 RESOURCE_METRICS = frozenset(NODE_CHANNELS[c].name for c in (CPU, MEMORY, CONNECTIONS, CPU_PER_REQUEST))
 

@@ -153,7 +153,7 @@ def _names_to_examine(window: Sequence[MeshSnapshot]) -> list[str]:
 
 
 def _is_recent(window: Sequence[MeshSnapshot], seconds: float) -> BoolArray:
-    """Return which snapshots ``[T]`` are within so many seconds before the newest one."""
+    """Return which snapshots ``[T]`` are within this many seconds before the newest one."""
     since = window[-1].observed_at - timedelta(seconds=seconds)
     return np.array([snapshot.observed_at > since for snapshot in window])
 

@@ -168,7 +168,7 @@ def _compare(
 
 
 def compare_counts(failed: Array, made: Array, before: Array, made_before: Array) -> Array:
-    """Return by how many sigmas more of the requests fail than before; 0 if nothing is known of the time before.
+    """Return by how many sigmas more of the requests fail than before; 0 if nothing is known about the time before.
 
     If nothing has changed, all failures are spread over both times as the requests are. So the later ones follow a
     binomial distribution, whatever the usual share is. The result is the signed root of its deviance, with half a
@@ -190,7 +190,7 @@ def compare_counts(failed: Array, made: Array, before: Array, made_before: Array
 
 
 def _decades(sigmas: Array) -> Array:
-    """Return how rare so many sigmas are, ``-log10 p``."""
+    """Return how rare a deviation of this many sigmas is, ``-log10 p``."""
     more = np.maximum(sigmas, 1)
     decades: Array = np.where(sigmas > 1, more**2 / 2 / np.log(10) + np.log10(more * np.sqrt(2 * np.pi)), 0)
     return decades

@@ -69,14 +69,14 @@ GAP_INTERVALS = 3.0  # a longer silence is a gap
 NEW_SERVICE, MOST_OF_TIME = 120.0, 0.8  # snapshots for which a service is new, and of the snapshots of its mesh
 ANY_CHANGE = 50.0  # logarithm, more than any channel can move
 NEW_LOAD, NEW_LOAD_SECONDS = np.log(3.0), 1800.0  # of its requests, and how long an alert has been open
-# Without data for so long, a change of the rate by less than this factor is not an event.
+# After a gap of this many seconds, a change of a level by up to this factor (logarithm) is not an event.
 UNSEEN_SECONDS, UNSEEN_CHANGE = 300.0, np.log(2.2)
 BASELINE_SECONDS = 86_400.0  # without data, after which any level may be normal
 
 
 @dataclass(frozen=True, slots=True)
 class MeshState:
-    """What is known of a mesh between two snapshots.
+    """What is known about a mesh between two snapshots.
 
     Attributes:
         node_ids: N known services, in the order they were first seen; absent ones stay for W snapshots.

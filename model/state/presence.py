@@ -97,12 +97,13 @@ def find_presence(
     expected = np.bincount(destination, edge_usual * (present | stopped), count)
     lost = np.bincount(destination, edge_usual * (unanswered | stopped), count)
     gone = missing & (expected * interval_seconds >= FEWEST_REQUESTS) & (lost >= LOST_SHARE * expected)
-    # A service without callers, such as an entrance, is missed by its callees: those that it mainly calls receive less.
+    # A service without callers, such as an entry point, is missed by its callees: those that it mainly calls receive
+    # less.
     mainly = edge_usual >= MAIN_SHARE * np.maximum(node_usual[destination], 1e-6)
     expected = np.bincount(source, edge_usual * (mainly & ~present & rows.node_observed[destination, RATE]), count)
     less = mainly & ~present & rows.node_observed[destination, RATE] & (drop >= MISSED_SHARE * edge_usual)
     lost = np.bincount(source, edge_usual * less, count)
-    # One that gets its requests almost only from this service, and still gets them, is the better witness.
+    # One that gets its requests almost only from this service, and still gets them, is better evidence.
     works = edge_usual >= SOLE_SHARE * np.maximum(node_usual[destination], 1e-6)
     works &= ~present & rows.node_observed[destination, RATE] & (drop <= (1 - MISSED_SHARE) * edge_usual)
     denied = np.bincount(source, works & (edge_usual * interval_seconds >= FEWEST_REQUESTS), count) > 0

@@ -199,7 +199,7 @@ def _forget_levels(traffic: EntryTraffic) -> EntryTraffic:
 
 
 def _align(traffic: EntryTraffic, names: Sequence[str]) -> EntryTraffic:
-    """Add new entry points, and remove those that are none any more."""
+    """Add new entry points, and remove those that no longer are entry points."""
     if traffic.names == tuple(names):
         return traffic
     known, present = set(traffic.names), set(names)

@@ -2,7 +2,7 @@
 
 An event that cannot be delivered delays the events behind it: a rise in severity must not arrive before the event that
 opened the incident. The queue is bounded. Beyond ``max_events`` the oldest are dropped and counted. The others are
-enough, since each event holds all that is known of its incident, and ``sequence`` shows the gap.
+enough, since each event holds all that is known about its incident, and ``sequence`` shows the gap.
 """
 
 import logging

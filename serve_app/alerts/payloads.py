@@ -29,7 +29,7 @@ def incident_document(incident: Incident, verdict: Verdict) -> dict[str, Any]:
 def build_event(
     kind: Kind, incident: AlertedIncident, mesh: str, at: datetime, links: Links, **more: str
 ) -> IncidentEvent:
-    """An event with all that is known of its incident, so that a receiver needs no other event.
+    """An event with all that is known about its incident, so that a receiver needs no other event.
 
     Args:
         kind: what happened.

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 class AlertStorage(Protocol):
     """Stores the state of one process that sends notifications. It needs two methods: ``read`` is called once, at the
-    start, and ``write`` whenever an alert begins, changes or ends, with some KB; it may block its thread."""
+    start, and ``write`` whenever an alert begins, changes or ends, with a few KB; it may block its thread."""
 
     def read(self) -> AlertState:
         """The stored state; an empty one if there is none, or if it is damaged: it is then set aside.

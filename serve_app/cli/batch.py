@@ -3,7 +3,7 @@
 This process reads the snapshots, whether from a recording or from Prometheus, and sends them to the tasks. So the nodes
 need no files, no access to Prometheus and no secrets, and only one client reads Prometheus, however many nodes score.
 
-A task scores a piece of a span: some minutes of snapshots, from the state that the previous task returned. So a lost
+A task scores a piece of a span: a few minutes of snapshots, from the state that the previous task returned. So a lost
 node costs a few seconds of work, and the CPU of a task is free again soon. The verdicts are the same as in one process,
 since the state is passed on unchanged.
 """

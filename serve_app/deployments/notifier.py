@@ -17,7 +17,7 @@ from serve_app.stores.opening import open_alert_storage
 class Notifier:
     """Notifies Alertmanagers and webhooks.
 
-    A lost verdict does no harm: an alert is a state, and the next verdict has the same state.
+    Losing a verdict does no harm: an alert is a state, and the next verdict has the same state.
 
     Args:
         settings: its ``notify`` and ``store``.

@@ -50,7 +50,7 @@ class Trainer:
         state = self._load(mesh)
         if state is None:  # deleted meanwhile
             return None
-        # Snapshots after the full state are ignored. It is at most some snapshots old.
+        # Snapshots after the full state are ignored. It is at most a few snapshots old.
         candidate = fit(state, (unpack_snapshot(packed) for _, packed in self._store.window(mesh)))
         log.info("mesh %s: a fit of its adapter took %.2f s", mesh, time.perf_counter() - started)
         return candidate

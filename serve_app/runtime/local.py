@@ -126,7 +126,7 @@ def serve_host() -> str | None:
 def stop() -> bool:
     """End the applications, then Ray with all its processes.
 
-    Takes at most some :data:`DOWN_SECONDS`, also where Ray no longer answers: then its processes are killed.
+    Takes at most about :data:`DOWN_SECONDS`, also where Ray no longer answers: then its processes are killed.
 
     Returns:
         Whether they ended in order. If not, end this process: Ray's library soon does so, with the exit code 1.

@@ -1,6 +1,6 @@
 """Ends processes that Ray has given up but could not kill.
 
-If Ray's head is lost while a process of Serve starts, the head that replaces it may take the process for ended without
+If Ray's head is lost while a process of Serve starts, the head that replaces it may consider the process dead without
 killing it. Serve starts another one, and the first one would keep its memory and its share of the node's CPUs for as
 long as the node runs. So each process of Serve asks Ray now and then whether it is still one of its actors.
 """
@@ -34,7 +34,7 @@ def wait_until_unknown(name: str, list_names: Callable[[], set[str]], pause: Cal
     Args:
         name: of the actor.
         list_names: asks Ray for the names of all actors that it has not given up.
-        pause: waits so many seconds.
+        pause: waits this many seconds.
     """
     misses = 0
     while misses < MISSES:

@@ -1,7 +1,7 @@
 """The environment of a Ray that this process starts: without what is meant for another cluster.
 
 Ray reads many variables ``RAY_*``. Most tune it (limits of time, logs, ``RAY_TMPDIR``, TLS, throughput) and stay in
-force. Some make a start something else: they name a cluster to connect to, or are what a cluster gives its own
+force. Others change what a start does: they name a cluster to connect to, or are what a cluster gives its own
 processes, for example where this process is a job of ``ray job submit``. They are removed, and the log says so.
 """
 

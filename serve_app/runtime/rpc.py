@@ -37,7 +37,7 @@ def connect(*handles: Any) -> None:
     """Prepare handles for calls. None is left out.
 
     Without this, the first call of a handle blocks the whole process until Serve's controller answers. While Ray's head
-    is away, a process that works without it would stand still until it returns.
+    is unavailable, a process that works without it would block until it returns.
     """
     for handle in handles:
         if handle is not None:

@@ -19,14 +19,14 @@ PROBE_PERIOD_SECONDS = 5.0
 PROBE_SECONDS = 4.0
 IRREPLACEABLE = ("gcs_server", "raylet")
 REPLACED_BY_SERVE = ("ServeController", "ServeReplica", "ProxyActor")
-SILENCE_FACTOR = 3  # times the recovery time: so long the service may be silent while all its processes are there
+SILENCE_FACTOR = 3  # times the recovery time: how long the service may be silent while all its processes run
 KILL_ROUNDS, KILL_SECONDS = 5, 1.0  # a killed process may have started another one just before
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 
 @dataclass(slots=True)
 class Watch:
-    """What is known of the processes of a service.
+    """What is known about the processes of a service.
 
     Attributes:
         recovery_seconds: within which a process that ended must be replaced.
@@ -64,7 +64,7 @@ class Watch:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of processes below this one whose parent died, so that none is left behind. Linux alone."""
+    """Become the parent of processes below this one whose parent died, so that none is left behind. Linux only."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 

@@ -27,7 +27,7 @@ def import_serve() -> None:
     """Import Ray Serve and pyarrow without pandas. Ray calls this in each process of the Ray that ``tagae serve``
     starts.
 
-    Both import pandas if it is installed, only to convert data frames. That takes 25 to 30 MiB and .3 s of CPU in each
+    Both import pandas if it is installed, only to convert data frames. That takes 25 to 30 MiB and 0.3 s of CPU in each
     process of the service. Later imports of pandas work as usual, without conversions by these two. An error is logged
     and changes nothing else: Ray would start the process again and again.
     """

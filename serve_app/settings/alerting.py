@@ -51,7 +51,7 @@ class AlertSettings(SettingsGroup):
         return self
 
     def budget(self, services: int) -> float:
-        """Budget of false alerts for a mesh of so many services, 1/day; see :meth:`AlertPolicy.budget`."""
+        """Budget of false alerts for a mesh of this many services, 1/day; see :meth:`AlertPolicy.budget`."""
         return AlertPolicy(self.false_pages_per_day).budget(services)
 
 

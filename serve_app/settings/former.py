@@ -1,7 +1,7 @@
 """Former places of the settings of a mesh: the tables that became one, ``meshes``.
 
 They work like the new table, in every source of settings. :func:`move_former_tables` moves the values of one source to
-their new place before anything is validated, and keeps what was moved, so that errors have the names of the user.
+their new place before anything is validated, and keeps what was moved, so that errors use the user's names.
 """
 
 from collections.abc import Iterator, Mapping

@@ -80,7 +80,7 @@ class KubernetesSettings(AccessSettings):
 
 
 class OAuth2Settings(SettingsGroup):
-    """Client credentials (OAuth 2.0): a token is fetched, kept until shortly before it ends, and then replaced."""
+    """Client credentials (OAuth 2.0): a token is fetched, kept until shortly before it expires, and then replaced."""
 
     token_url: Address = Field(description="where tokens are issued")
     client_id: str = Field(min_length=1, description="name of this client")
@@ -150,7 +150,7 @@ class SourceSettings(AccessSettings):
         """Base URL of the Prometheus of a collected mesh.
 
         Raises:
-            ValueError: the mesh has none, as its snapshots are pushed.
+            ValueError: the mesh has none, because its snapshots are pushed.
         """
         if self.prometheus is None:
             raise ValueError("prometheus: expected a URL of a mesh that is collected, got none")

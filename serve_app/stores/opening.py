@@ -34,7 +34,7 @@ def open_store(
 
     Raises:
         BadSettings: as in :func:`check_store`.
-        CorruptState, StoreFull, StoreGone: a local store cannot be opened. A Redis is first called with the first use.
+        CorruptState, StoreFull, StoreGone: a local store cannot be opened. Redis is first called on first use.
     """
     kind = check_store(settings)
     return kind.open(_options(settings, kind), Opening(limit, archive, on_evicted, run))

@@ -1,4 +1,4 @@
-"""The connection to a Redis: clients for each kind of address, repeated calls, and errors in our words.
+"""The connection to Redis: clients for each kind of address, repeated calls, and our own errors.
 
 A call that fails because the server is unreachable is repeated with growing pauses for ``store.timeout_seconds``. Until
 the next attempt is due, further calls then fail at once, so that no thread waits for a server that is known to be away.
@@ -65,7 +65,7 @@ class _PasswordFile(CredentialProvider):
 
 
 class RedisServer:
-    """The Redis of ``store.url``. Threads may share it. It connects with the first call.
+    """The Redis at ``store.url``. Threads may share it. It connects with the first call.
 
     Args:
         settings: of the store; ``url`` is set.

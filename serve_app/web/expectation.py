@@ -58,7 +58,7 @@ class Expectation:
 
 
 def expectation(row: Measurements, filters: Array | None, channels: Sequence[Channel]) -> Expectation:
-    """Return what the row's own past lets expect of each snapshot.
+    """Return the values that the row's own past predicts for each snapshot.
 
     Values within ``TAIL_START`` sigmas of the expected one are usual.
 

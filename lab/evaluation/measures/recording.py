@@ -37,7 +37,7 @@ class IncidentOutcome:
         cold: whether the detector was warming up all the time.
         place, twin_place: rank of the root cause among the suspects, from 1; None: not named.
         scores: in it, ``[K]``.
-        at_budget, at_budget_with_tail: whether it is found with at most so many strict false-alarm events; the same
+        at_budget, at_budget_with_tail: whether it is found with at most this many strict false-alarm events; the same
             with the tail as normal time.
     """
 

@@ -56,7 +56,7 @@ def row_numbers(values: Sequence[float | None]) -> tuple[NDArray[np.float32], in
 
 
 def positions(ends: Sequence[Any] | bytes, place: Mapping[Any, int], services: int) -> NDArray[np.int64]:
-    """Positions of ends of calls in so many services, whose names have these places.
+    """Positions of ends of calls among this many services, whose names have these places.
 
     Raises:
         NeedsFullCheck: an end is not among the services.

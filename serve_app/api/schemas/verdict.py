@@ -30,7 +30,7 @@ class ReasonDocument(Document):
     metric: str = Field(
         description="the name of a metric or of a signal; `vanished`: the suspect disappeared while callers need it; "
         "`new_calls`: calls into it from a new caller; `lost_calls`: calls into it that moved elsewhere; "
-        "`dropped_calls`: calls into it that its caller suddenly makes no longer; `moved_calls`: calls that it did not "
+        "`dropped_calls`: calls into it that its caller suddenly no longer makes; `moved_calls`: calls that it did not "
         "make before (values in requests/s); `overdue_work`: work that it does at regular times did not run (values "
         "in seconds: since it last began, and between two such times)"
     )

@@ -122,7 +122,7 @@ def has_connection_type(attributes: Attributes) -> bool:
 
 
 def encode_response(media_type: str, ignored: int) -> bytes:
-    """The answer to a request, of which so many data points were ignored."""
+    """The answer to a request with this many ignored data points."""
     response = ExportMetricsServiceResponse()
     if ignored:
         response.partial_success.rejected_data_points = ignored

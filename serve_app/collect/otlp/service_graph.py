@@ -27,7 +27,7 @@ from serve_app.settings.roles import SHARES
 
 NAMESPACE = "default"  # service graphs have no namespaces
 EARLY = 0.8  # share of the interval after which a flush can end it: flushes come a little early or late
-KEEP_INTERVALS = 20  # a series without a point is forgotten after so many
+KEEP_INTERVALS = 20  # a series without a point is forgotten after this many intervals
 SECOND = 10**9  # ns
 
 Series = tuple[Measure, str, str, Attributes, int, tuple[float, ...]]
