@@ -39,8 +39,8 @@ def doctor(
     what is read of a mesh: which series exist, which are missing and what you lose, how they arrive, and which mesh
     they show.
 
-    Nothing is started or changed. The exit code is 1 if there is a problem; warnings are advice. For a mesh, the only
-    problem is that nothing can be read.
+    Nothing is started or changed. The exit code is 1 if there is a problem; warnings are advice. For a mesh, it is 1
+    only if nothing can be read.
 
     \b
     Example:

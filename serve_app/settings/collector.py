@@ -34,7 +34,7 @@ class CollectorSettings(SettingsGroup):
     recorded_from_calls: float = Field(
         2000,
         ge=0,
-        description="calls in a mesh, from which on recording rules are read if they exist; inf: never",
+        description="smallest number of calls in a mesh at which recording rules are read, if they exist; inf: never",
     )
     queries_at_once: int = Field(
         4, ge=1, description="concurrent queries to one Prometheus, which runs at most 20 for all its users by default"

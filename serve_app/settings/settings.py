@@ -105,7 +105,8 @@ class ScorerSettings(SettingsGroup):
     latency_target_ms: float = Field(
         35.0,
         gt=0,
-        description="target for the time from the arrival of parts at a replica to their scores, ms; limits batches",
+        description="target for the time from the arrival of parts at a replica to their scores, ms; limits the size "
+        "of batches",
     )
     max_batch_size: int = Field(
         8, ge=1, description="upper limit of a batch: groups of parts, from any meshes, that are scored in one pass"

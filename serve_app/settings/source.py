@@ -107,7 +107,7 @@ class SourceSettings(AccessSettings):
     harmless_warnings: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         (),
         description="texts in warnings of Prometheus that do not mean an incomplete answer; hints are recognized "
-        "without them",
+        "anyway",
     )
     kubernetes: KubernetesSettings | None = Field(
         None, description="API server for Events; none: no Events; {}: the cluster of the pod"
