@@ -19,7 +19,7 @@ from model.verdict import Verdict
 from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
 from serve_app.alerts.alertmanager import KIND as ALERTMANAGER
 from serve_app.alerts.alertmanager import PATH, AlertmanagerReceiver, PostTiming
-from serve_app.alerts.event_queue import EventQueue, EventReceiver, QueueLimits, ReceiverKind
+from serve_app.alerts.event_queue import EventQueue, EventReceiver, QueueLimits, ReceiverPlugin
 from serve_app.alerts.links import Links
 from serve_app.alerts.saved_state import SavedState
 from serve_app.alerts.send_loop import Receiver, SendLoop
@@ -33,7 +33,7 @@ from serve_app.net.endpoint import Endpoint
 from serve_app.net.http import HttpSender
 from serve_app.settings import NotifySettings, Settings
 from serve_app.settings.alerting import ReceiverSettings
-from serve_app.settings.kinds import RECEIVERS
+from serve_app.settings.plugins import RECEIVERS
 
 FORGET_AFTER = timedelta(hours=24)  # without a verdict; the alerts of the mesh are then resolved
 MAX_ENDED = 2000  # resolved alerts that wait for replicas that are down
@@ -91,14 +91,14 @@ def _event_receivers(notify: NotifySettings) -> Iterator[Callable[[float], Event
     if notify.grafana is not None:
         own.append(("grafana", notify.grafana))
     for name, options in own:
-        yield partial(_kind(name).open, options)
+        yield partial(_plugin(name).open, options)
     for one in notify.receivers:
-        kind = _kind(one.kind)
-        yield partial(kind.open, kind.check_options(one.options))
+        plugin = _plugin(one.kind)
+        yield partial(plugin.open, plugin.check_options(one.options))
 
 
-def _kind(name: str) -> ReceiverKind[Any]:
-    return RECEIVERS.load(name, ReceiverKind)
+def _plugin(name: str) -> ReceiverPlugin[Any]:
+    return RECEIVERS.load(name, ReceiverPlugin)
 
 
 class AlertDelivery:

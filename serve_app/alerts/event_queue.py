@@ -15,7 +15,7 @@ from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.saved_state import SavedState
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
 from serve_app.net.http import Reply
-from serve_app.settings.kinds import Kind, O
+from serve_app.settings.plugins import O, Plugin
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +66,8 @@ class EventReceiver(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReceiverKind(Kind[O]):
-    """A kind of receiver: what a package provides as an entry point of ``tagae.receivers``.
+class ReceiverPlugin(Plugin[O]):
+    """A receiver that settings can choose: what a package provides as an entry point of ``tagae.receivers``.
 
     Attributes:
         open: opens a receiver with its options; the second argument is the deadline of one delivery, s.

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from serve_app.alerts.alert import IncidentEvent
-from serve_app.alerts.event_queue import ReceiverKind
+from serve_app.alerts.event_queue import ReceiverPlugin
 from serve_app.net.http import HttpSender, Reply
 from serve_app.settings.alerting import ReceiverSettings
 
@@ -118,4 +118,4 @@ def _open(settings: ReceiverSettings, deadline_seconds: float) -> Grafana:
     return Grafana(HttpSender(settings.endpoint(settings.url.rstrip("/") + PATH), deadline_seconds))
 
 
-GRAFANA = ReceiverKind(options=ReceiverSettings, open=_open)
+GRAFANA = ReceiverPlugin(options=ReceiverSettings, open=_open)

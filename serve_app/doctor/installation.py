@@ -22,7 +22,7 @@ from serve_app.errors import BadSettings
 from serve_app.settings import Settings, former_tables, sources
 from serve_app.settings import load as load_settings
 from serve_app.settings.access import serve_rules
-from serve_app.settings.kinds import STORES
+from serve_app.settings.plugins import STORES
 from serve_app.stores.opening import check_store
 from serve_app.stores.sqlite_file import FILE_NAME
 

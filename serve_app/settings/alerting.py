@@ -6,8 +6,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from model.incidents.policy import AlertPolicy
 from serve_app.settings.base import AccessSettings, Address, Location, SettingsGroup
-from serve_app.settings.kinds import RECEIVERS
 from serve_app.settings.links import LinkTemplate
+from serve_app.settings.plugins import RECEIVERS
 
 
 class AlertSettings(SettingsGroup):

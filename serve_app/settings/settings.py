@@ -35,10 +35,10 @@ from serve_app.settings.alerting import AlertSettings, NotifySettings
 from serve_app.settings.base import Location, MeshName, SettingsGroup
 from serve_app.settings.collector import CollectorSettings
 from serve_app.settings.former import FormerTable, MovedTables, find_former_tables, move_former_tables
-from serve_app.settings.kinds import STORES
 from serve_app.settings.links import LinkSettings
 from serve_app.settings.meshes import MeshSettings, Priority
 from serve_app.settings.observability import LogSettings, TraceSettings
+from serve_app.settings.plugins import STORES
 from serve_app.settings.sla import SlaSettings
 
 PREFIX = "TAGAE_"
