@@ -76,7 +76,7 @@ MIB = 2**20
 
 @dataclass(slots=True)
 class Memory:
-    """What a cluster holds over time.
+    """The memory that a cluster uses over time.
 
     Attributes:
         samples: memory of the largest process of each role without what it shares, of the Redis (``redis``), and of our

@@ -29,7 +29,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What runs on one kind of device.
+    """The code that runs on one kind of device.
 
     Attributes:
         name: ``cpu-avx512``, ``cpu-avx2``, ``cuda`` or ``reference``.

@@ -63,8 +63,8 @@ class PlannedChange:
 
 
 class SignalKind(StrEnum):
-    """What a :class:`Signal` says. All but ``CANCELLED`` are measured outside the mesh: by the kernel, Kubernetes, or a
-    broker."""
+    """The kind of a :class:`Signal`. All but ``CANCELLED`` are measured outside the mesh: by the kernel, Kubernetes, or
+    a broker."""
 
     CPU_THROTTLING = "cpu_throttling"  # share of the CPU periods in which it was throttled, 0..1
     OOM_KILLS = "oom_kills"  # containers that were killed for memory since the previous snapshot

@@ -268,7 +268,7 @@ class Silence:
 
     @property
     def share(self) -> float:
-        """Of the services of the mesh, 0..1."""
+        """Share of the services of the mesh, 0..1."""
         return self.services / self.total
 
 

@@ -84,7 +84,7 @@ WAYS = (
 
 
 class Form(StrEnum):
-    """What the verdicts of a case must show."""
+    """The result that the verdicts of a case must show."""
 
     ALERT = "alert"  # an alert in time, which then stays unless ``stays`` is False
     FOUND = "found"  # an alert or a notice in time
@@ -98,7 +98,7 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What the verdicts of a case must show.
+    """The result that the verdicts of a case must show.
 
     Attributes:
         form: see :class:`Form`.

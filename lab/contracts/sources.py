@@ -1,4 +1,4 @@
-"""What every source of a live mesh does: it returns the snapshot of the requested time, or none.
+"""The contract of sources of a live mesh: they return the snapshot of the requested time, or none.
 
 A package with a source of its own subclasses :class:`SourceContract` in a test module::
 
@@ -74,7 +74,7 @@ class SourceContract:
             assert [poll.why for poll in polls] == [""] * len(instants)
             assert all(poll.snapshot is not None for poll in polls)
             nothing = opened.poll(empty)
-        assert (nothing.snapshot, list(nothing.answers)) == (None, []), "not an error, so that it is not asked again"
+        assert (nothing.snapshot, list(nothing.answers)) == (None, []), "not an error, so that it is not polled again"
 
     def test_unknown_options_are_refused(self, mesh: MeshSettings) -> None:
         with pytest.raises(ValueError, match="no_such_option"):

@@ -2,8 +2,7 @@
 
 A burst is a time in which a service uses far more of a resource than usual. Each one is unusual, but a burst that comes
 at the same interval as the two before it is what this service does. Such a burst is *regular*: it is not a reason for a
-notice while it is no longer and no stronger than the earlier ones. Work that was regular and does not come is a reason
-for one.
+notice while it is no longer and no stronger than the earlier ones. Regular work that does not run is a reason for one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -84,7 +83,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What N services use in a snapshot.
+    """The resources that N services use in a snapshot.
 
     Attributes:
         notice: ``[N]`` surprise of resources that are running out.
@@ -100,7 +99,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class RegularWork:
-    """What the schedule says about a snapshot.
+    """The result of the schedule for a snapshot.
 
     Attributes:
         schedule: the snapshot included.

@@ -73,7 +73,8 @@ class Strength:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What tells the kind of a candidate's fault: a metric of it, or of the calls that it makes to ``destination``."""
+    """A fact that helps to tell the kind of a candidate's fault: a metric of it, or of the calls that it makes to
+    ``destination``."""
 
     metric: str
     observed: float

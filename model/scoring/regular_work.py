@@ -1,4 +1,4 @@
-"""What the schedule of regular work says about a service, as a reason."""
+"""A reason from the schedule of regular work of a service."""
 
 from datetime import UTC, datetime
 

@@ -174,7 +174,8 @@ def quiet_snapshots(state: MeshState, times: Sequence[datetime]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class FitSample:
-    """What a fit reads of a snapshot, on the rows of the mesh's N services; 0 for services that it does not have.
+    """The part of a snapshot that a fit reads, on the rows of the mesh's N services; 0 for services that it does not
+    have.
 
     Attributes:
         observed_at: its time.

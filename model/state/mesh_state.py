@@ -319,7 +319,7 @@ def _calls_at(services: BoolArray, edge_index: IntArray) -> BoolArray:
 def _adjust_after_gap(state: MeshState, values: ChannelValues, seconds: float) -> MeshState:
     """Move fast baselines towards the present values after a gap.
 
-    Meshes change while no snapshot comes. After a day without data the present level is as normal as the one that
+    Meshes change while no snapshots arrive. After a day without data the present level is as normal as the one that
     the slow baselines remember; after minutes, a level up to ``UNSEEN_CHANGE`` away is. Gross changes and errors remain
     unusual, and so does everything at services in an alert.
     """

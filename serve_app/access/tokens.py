@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Scope(StrEnum):
-    """What a token permits.
+    """A permission of a token.
 
     The scopes are independent, except that ``admin`` includes the other two. ``write`` does not include ``read``: a
     job that pushes snapshots gets the verdicts of its own pushes and nothing else.

@@ -39,7 +39,7 @@ def first_service(incident: Incident) -> str:
 
 
 def annotations(links: Links, mesh: str, incident: Incident, severity: Severity, verdict: Verdict) -> dict[str, str]:
-    """What is known about an incident now, and links."""
+    """The current facts about an incident, and links."""
     urls = links.urls(
         incident_subject(
             mesh, incident.id, first_service(incident), incident.kind.value, incident.since, verdict.observed_at

@@ -86,7 +86,7 @@ def receivers(settings: Settings) -> Receivers:
 
 
 def _event_receivers(notify: NotifySettings) -> Iterator[Callable[[float], EventReceiver]]:
-    """What opens each receiver of events. Webhooks and Grafana have tables of their own, too."""
+    """Yield the function that opens each receiver of events. Webhooks and Grafana have tables of their own, too."""
     own: list[tuple[str, ReceiverSettings]] = [("webhook", options) for options in notify.webhooks]
     if notify.grafana is not None:
         own.append(("grafana", notify.grafana))

@@ -55,7 +55,7 @@ class EventReceiver(Protocol):
     key: str
 
     async def deliver(self, event: IncidentEvent) -> Reply:
-        """Try once to deliver an event. The same event may come again: ``event.id`` tells.
+        """Try once to deliver an event. The same event may be delivered again: compare ``event.id``.
 
         Returns:
             Whether it was delivered. A ``refused`` event is dropped, any other failure is repeated.

@@ -60,7 +60,7 @@ def build_event(
 
 
 def _subject(mesh: str, incident: AlertedIncident, at: datetime) -> LinkSubject:
-    """What the links of an event are about. An earlier version stored no kind."""
+    """The subject of the links of an event. An earlier version stored no kind."""
     service, document = next(iter(incident.services), ""), incident.document
     since = datetime.fromisoformat(document["since"])
     return incident_subject(mesh, incident.incident, service, document.get("kind", ""), since, at)

@@ -185,7 +185,7 @@ class Client:
         return KeptMuteDocument.model_validate_json(response.content)
 
     def mutes(self, mesh: str) -> list[KeptMuteDocument]:
-        """The mutes that are in force or not started, oldest first. Errors as in ``push``."""
+        """The current and future mutes, oldest first. Errors as in ``push``."""
         response = self._send("GET", f"/v1/meshes/{mesh}/mutes")
         return MuteListDocument.model_validate_json(response.content).mutes
 

@@ -58,7 +58,7 @@ _OF_A_CALL = {
     LOST: f"{{who}} lost calls from {{source}}, which moved elsewhere: {_NUMBERS}",
     DROPPED: f"{{who}} gets hardly any calls from {{source}}: {_NUMBERS}",
 }
-# Of a fault that shows only in the calls from one caller: the metrics of the service itself show nothing.
+# For a fault that shows only in the calls from one caller: the metrics of the service itself show nothing.
 _ONLY_A_CALL = {
     "error_rate": "{observed} of the calls from {source} to {who} fail, usually {usual}",
     **dict.fromkeys(_LATENCIES, f"calls from {{source}} to {{who}} are slow: {{metric}} {_NUMBERS}"),
@@ -156,7 +156,7 @@ def _unclear_suspects(incident: Incident) -> list[str]:
 
 
 def _traffic(incident: Incident, *, is_alone: bool) -> str:
-    """Of an incident of traffic: the requests from outside to the mesh, a namespace or an entry point."""
+    """The text of an incident of traffic: the requests from outside to the mesh, a namespace or an entry point."""
     subject = f"Requests to {scope_text(incident.scope or _first(incident))}"
     is_lost = incident.kind is IncidentKind.TRAFFIC_LOST
     if incident.recovering:
@@ -174,7 +174,7 @@ def _traffic(incident: Incident, *, is_alone: bool) -> str:
 
 
 def _shortage(suspect: Suspect) -> str:
-    """Of a notice: which resource of which service is running out."""
+    """The text of a notice: which resource of which service is running out."""
     reasons = [reason for reason in suspect.reasons if not reads_as_expected(reason)]
     return _capitalized(
         shortage_text(reasons[0], suspect.service) if reasons else f"a resource of {suspect.service} is running out"
@@ -242,7 +242,7 @@ def _change_words(incident: Incident) -> str:
 
 
 def _cause_text(reason: Reason, who: str, *, is_only_in_a_call: bool = False, change: str = "") -> str:
-    """What a reason says about ``who``, with its numbers, and after which change."""
+    """The text of a reason about ``who``, with its numbers, and after which change."""
     if is_signal(reason):
         return signal_text(reason, who)
     if reason.forecast is not None:

@@ -33,7 +33,7 @@ PIECE_CALLS = 4_000_000  # rows of calls in the snapshots of a task, about 250 M
 
 
 class Use(Enum):
-    """What a snapshot is for."""
+    """The purpose of a snapshot."""
 
     BASELINE = auto()
     OVERLAP = auto()
@@ -45,7 +45,8 @@ Step = tuple[Use, "MeshSnapshot"]
 
 @dataclass(frozen=True, slots=True)
 class MeshModel:
-    """What a task needs beside the mesh and its snapshots: the weights, the options of the mesh, threads of torch."""
+    """The inputs of a task besides the mesh and its snapshots: the weights, the options of the mesh, threads of
+    torch."""
 
     checkpoint: "Checkpoint"
     options: "Options"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from serve_app.doctor.telemetry import TelemetryReport
 
 ENTRIES_SHOWN = 10
-WIDE = 70  # columns from which texts stand beside their subjects
+WIDE = 70  # columns from which texts are printed beside their subjects
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
@@ -71,7 +71,7 @@ def doctor(
 
 
 def _print_findings(console: Console, findings: "Sequence[Finding]") -> None:
-    """A table; on a narrow terminal, the text of each finding stands below its subject."""
+    """A table; on a narrow terminal, the text of each finding is printed below its subject."""
     table = Table(box=None, show_header=False, padding=(0, 1))
     is_wide = console.width >= WIDE
     table.add_column(no_wrap=True)

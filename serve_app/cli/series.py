@@ -40,7 +40,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSeries:
-    """What to score in order of time.
+    """The series to score, in order of time.
 
     Attributes:
         name: for files and messages.

@@ -78,7 +78,7 @@ class Ownership:
         return not self._has_ended and time.monotonic() < self._until[mesh]
 
     def note_of(self, mesh: str) -> bytes | None:
-        """What the owner said last; None if this process has the mesh, or the owner is not known."""
+        """The owner's last note; None if this process owns the mesh, or the owner is unknown."""
         return None if self.is_owner(mesh) else self._notes.get(mesh)
 
     async def wait_for(self, mesh: str) -> None:

@@ -124,7 +124,7 @@ class Collector:
         return push
 
     def _count(self, mesh: str, status: int, seconds: float) -> None:
-        """Count a push, as a gate counts the ones that come over HTTP."""
+        """Count a push, as a gate counts the ones that arrive over HTTP."""
         outcome = outcome_of(status)
         self._instruments.count(REQUESTS, kind="push", outcome=outcome.value)
         self._counts.count_push(outcome, mesh, seconds if has_time(status) else None)

@@ -56,7 +56,7 @@ class Trainer:
         return candidate
 
     def _load(self, mesh: str) -> MeshState | None:
-        """What a fit needs of the state. A mesh of 100,000 services has a state of 340 MB."""
+        """The part of the state that a fit needs. A mesh of 100,000 services has a state of 340 MB."""
         stored = self._store.load_state(mesh)
         if stored is None:
             return None

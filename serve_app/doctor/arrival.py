@@ -38,7 +38,7 @@ def arrival_findings(
 
 
 def _usual(survey: Survey) -> Iterator[tuple[tuple[str, str], Finding]]:
-    """What needs no remedy, each with its subject and what it is about, as in remarks."""
+    """Findings that need no remedy, each with its subject and its scope, as in remarks."""
     arriving = ((MESH, survey.mesh), (CONTAINERS, survey.containers))
     for of, one in arriving:
         if one.interval_seconds is not None:

@@ -1,4 +1,4 @@
-"""What a check of the doctor found."""
+"""A finding of the doctor."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -26,7 +26,7 @@ class BusyService:
 
 @dataclass(frozen=True, slots=True)
 class MeshPicture:
-    """What a reader of the settings should recognise as the own mesh.
+    """A picture in which readers should recognise their own mesh.
 
     Attributes:
         services, calls: how many there are.

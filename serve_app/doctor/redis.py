@@ -33,7 +33,7 @@ def check_redis(settings: StoreSettings) -> Iterator[Finding]:
 
 
 def _describe(server: Redis) -> dict[str, Any]:
-    """What ``INFO`` reports, and what ``CONFIG`` does if the server permits it."""
+    """The answers of ``INFO``, and of ``CONFIG`` if the server permits it."""
     pool = server.connection_pool.connection_kwargs
     found: dict[str, Any] = {"address": f"{pool.get('host')}:{pool.get('port')}", **server.info()}
     try:

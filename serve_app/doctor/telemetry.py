@@ -129,7 +129,7 @@ MAY_BE_EMPTY = {  # no failures, cancelled or long requests, annotations, autosc
 
 @dataclass(frozen=True, slots=True)
 class TelemetryReport:
-    """What can be read of a mesh.
+    """The telemetry that can be read of a mesh.
 
     Attributes:
         findings: by query, and about how the series arrive.
@@ -240,7 +240,7 @@ def _absent_exporters(poll: Poll) -> list[str]:
 
 
 def _jobs(jobs: Mapping[str, ScrapedJob] | None) -> Iterator[Finding]:
-    """What a Prometheus scrapes in which no mesh was found."""
+    """The targets of a Prometheus in which no mesh was found."""
     if jobs is None:
         return
     if not jobs:
@@ -317,7 +317,7 @@ def _connection(poll: Poll, mesh: MeshSettings, kinds: Sequence[str]) -> Iterato
 
 
 def _remedy(poll: Poll, address: str) -> str:
-    """What to do about a mesh of which nothing can be read, unless the problem says it."""
+    """The remedy if nothing can be read of a mesh, unless the problem names it."""
     if "check" in poll.why:
         return ""
     arrival = poll.survey.mesh if poll.survey else None

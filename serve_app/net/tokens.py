@@ -88,7 +88,7 @@ class CachedTokens(ABC):
 
 @dataclass(frozen=True, slots=True)
 class OAuth2Client:
-    """Who asks for tokens, and where.
+    """The client that requests tokens, and where.
 
     Attributes:
         token_url: of the issuer; its query may hold a secret, so it is never logged.

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 ADDRESS = "RAY_ADDRESS"
 CLIENT_MODE = "RAY_CLIENT_MODE"
 LOCAL_TESTING = "RAY_SERVE_FORCE_LOCAL_TESTING_MODE"
-NO_ADDRESS = {"", "local"}  # values of RAY_ADDRESS that stand for a Ray of one's own
+NO_ADDRESS = {"", "local"}  # values of RAY_ADDRESS that mean a Ray of one's own
 OF_OTHER_CLUSTERS = (
     "RAY_NAMESPACE",
     "RAY_RUNTIME_ENV",

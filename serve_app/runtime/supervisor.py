@@ -125,7 +125,7 @@ def _running_roles(known: dict[int, str]) -> dict[str, int]:
 
 
 def _is_zombie(process: psutil.Process) -> bool:
-    """Whether it has ended, and no parent has asked for its exit code."""
+    """Whether it has ended, and no parent has read its exit code."""
     try:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

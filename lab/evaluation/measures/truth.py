@@ -21,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Form(StrEnum):
-    """What can be measured on a recording.
+    """The form of a recording: it decides what can be measured.
 
     ``STREAM``: one application, incidents in continuous time. ``SEGMENTS``: pieces whose first snapshot is normal, the
     second ambiguous and the others faulty; detection there proves nothing. ``CASES``: every snapshot belongs to an

@@ -78,7 +78,7 @@ def locate_error(error: InvalidDocument | DocumentTooLarge, prefix: str) -> Inva
 
 
 def validate_document(document: Any, model: type[Model]) -> Model:
-    """Validate a document against its model. Of very many unknown fields, only the first are listed.
+    """Validate a document against its model. If there are very many unknown fields, only the first are listed.
 
     Raises:
         InvalidDocument: lists the mistakes and their places.

@@ -29,7 +29,7 @@ def fit(document: Any, *, newest: bool = False, most_characters: int = MOST_CHAR
             return [text] if most is None else [text, _note(document, most, newest)]
     raise DocumentTooLarge(
         f"expected at most {most_characters} characters in an answer, got {len(text)} even with one item per list; "
-        "ask for a part of it"
+        "request a part of it"
     )
 
 

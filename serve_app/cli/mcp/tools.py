@@ -117,7 +117,7 @@ class ReadTools:
         return fit(self._read(mesh, "source"))
 
     def mutes(self, mesh: str) -> list[str]:
-        """List the mutes of a mesh that are in force or not started: id, services, start, end, reason.
+        """List the current and future mutes of a mesh: id, services, start, end, reason.
 
         Muted services raise no alerts. No services means the whole mesh.
         """

@@ -109,7 +109,7 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """What one dialect measures in one poll: columns by role."""
+    """The measurements of one dialect in one poll: columns by role."""
 
     dialect: Dialect
     services: Columns

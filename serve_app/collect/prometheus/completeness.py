@@ -1,4 +1,4 @@
-"""What a store says about its own answer: hints about the query, or that a part of the answer may be missing.
+"""Statements of a store about its own answer: hints about the query, or that a part of the answer may be missing.
 
 | store | how it says that a part is missing |
 |---|---|
@@ -53,7 +53,7 @@ def is_hint(warning: str) -> bool:
 def missing_parts(
     warnings: Sequence[str], headers: Mapping[str, str], *, is_partial: bool, harmless: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """What a store says about missing parts of its answer; empty if the answer is complete.
+    """A store's statements about missing parts of its answer; empty if the answer is complete.
 
     Args:
         warnings: of the answer.

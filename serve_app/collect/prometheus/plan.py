@@ -129,7 +129,7 @@ class PollPlan:
         return interval is not None and given != self.window_seconds and given >= 2 * interval
 
     def remarks(self) -> tuple[Remark, ...]:
-        """What is unusual about the series."""
+        """Remarks on unusual properties of the series."""
         return remark(self.survey, self._timing(), self._scope.cluster_label) if self.survey else ()
 
     def explain_empty(self, why: str) -> str:

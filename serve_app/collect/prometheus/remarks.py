@@ -1,4 +1,4 @@
-"""What people should know about how the series of a mesh arrive, in words."""
+"""Remarks for people on how the series of a mesh arrive."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -53,7 +53,7 @@ class PollTiming:
 
 
 def remark(survey: Survey, timing: PollTiming, cluster_label: str = "") -> tuple[Remark, ...]:
-    """What is unusual about the series of a mesh.
+    """Yield remarks on unusual properties of the series of a mesh.
 
     Args:
         survey: what was found.

@@ -77,8 +77,8 @@ class Queues:
 
 
 def _increase(counter: str) -> str:
-    """What a counter of a container gained since the previous poll, where it did. The maximum counts a counter once
-    that two targets report, or that has other labels since its exporter restarted."""
+    """The increase of a container's counter since the previous poll, where there is one. The maximum counts a counter
+    once that two targets report, or that has other labels since its exporter restarted."""
     value = f"max {_CONTAINER} ({counter}"
     return f"{value}) - {value} offset $since) > 0"
 

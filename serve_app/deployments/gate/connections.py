@@ -76,7 +76,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """A refused request may be answered before its body has come. Once it has, the connection is idle."""
+        """A refused request may be answered before its body has arrived. Once it has, the connection is idle."""
         was_left = self._is_body_left()
         super().on_message_complete()
         if was_left:

@@ -490,7 +490,7 @@ async def _never() -> Message:
 
 
 async def _refuse(error: ServeError, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with a problem. Close the connection if the body was not read: the rest may never come."""
+    """Answer with a problem. Close the connection if the body was not read: the rest may never arrive."""
     response = problem_response(error)
     if isinstance(error, SlowRequest | HeadersTooLarge | DocumentTooLarge):
         response.headers["connection"] = "close"

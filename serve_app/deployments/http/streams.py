@@ -25,7 +25,7 @@ EVENTS = "text/event-stream"
 WAIT_SECONDS = 5.0  # for a verdict; then a comment keeps the stream alive; no service ends before its waits do
 # Streams ask for verdicts at common moments, so that a burst of verdicts is one message and one call serves all
 # readers. With many streams the moments are farther apart: 64 streams then cost as much as 8. They send in turns until
-# the next moment, since to send to 200 readers at once would delay requests that come meanwhile.
+# the next moment, since sending to 200 readers at once would delay requests that arrive meanwhile.
 TICK_SECONDS = 0.25
 STREAMS_PER_TICK = 8
 UNBUFFERED = {"x-accel-buffering": "no"}  # nginx and similar proxies pass each event on at once

@@ -327,7 +327,8 @@ class MeshSession:
         return encode_adaptation(after).model_dump_json().encode()
 
     async def ready(self, deadline: Deadline) -> ScorerInfo:
-        """What scores. Raises an error if the store, a scorer or the meta-model does not answer."""
+        """The device and weights that score. Raises an error if the store, a scorer or the meta-model does not
+        answer."""
         _, info = await asyncio.gather(asyncio.to_thread(self._meshes.check), self._backend.info(Caller(deadline)))
         return info
 

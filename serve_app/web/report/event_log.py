@@ -21,7 +21,7 @@ class Step:
 
 
 def event_log(case: ReportedIncident) -> list[Step]:
-    """Return the event log of an incident. Of its snapshots, only those are steps that changed something."""
+    """Return the event log of an incident. Only snapshots that changed something are steps."""
     incident = case.incident
     steps = [
         *(Step(change.at, _change(change.kind, change.service, change.reason)) for change in incident.changes),

@@ -113,7 +113,7 @@ function openThen(verdict, incident, when) {
     : `${namedIncident(incident)} was open ${when}.`;
 }
 
-/** Why no data comes, and what to do. */
+/** Why no data arrives, and what to do. */
 export const stopText = (source, lost) => `${reasonForStop(source, lost)} ${remedy(source, lost)}`;
 
 function reasonForStop(source, lost) {

@@ -108,7 +108,7 @@ export function panelView(on) {
     ].filter(Boolean);
   }
 
-  /** Where it stands at the moment: its requests, its score, and what is missing. */
+  /** Its state at the moment: its requests, its score, and what is missing. */
   function standing(details) {
     const { state, deviation, observed_at: at } = details,
       when = `${drawn.at ? "At" : "Now,"} ${clock(at, true)} UTC`,
@@ -248,7 +248,7 @@ function volume({ requests, interval_seconds: interval, metrics, times, observed
   return errors === null ? `${text}, errors not observed` : `${text}, ${metricValue("error_rate", errors)} of them failed`;
 }
 
-/** Why nothing is known of it; empty if something is. */
+/** Why nothing is known about it; empty if something is. */
 function missingText({ state, measured_at: measured, source, neighbours_at: last }) {
   const since = measured ? ` Last measured at ${clock(measured, true)} UTC.` : " It was not measured in any kept snapshot.";
   const calls = last && source === null ? " Its callers and callees are the last known ones." : "";
