@@ -15,7 +15,7 @@ const WORDS = {
   incident: "Incident",
   recovering: "Recovering",
   unknown: "Unknown",
-  last_incident: "Unknown, with an incident before",
+  last_incident: "Unknown, last known: incident",
 };
 
 /** @param {any} state `{name, isOpen, isUnusual}`; none: there is no mesh to have one. */
