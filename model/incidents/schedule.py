@@ -211,7 +211,7 @@ def _find_due(work: Work, at: float, interval_seconds: float) -> Work | None:
 
 
 def _find_earlier(bursts: Sequence[Burst], at: float, interval_seconds: float) -> tuple[Burst, ...]:
-    """Return the earlier bursts whose interval a burst continues that begins ``at`` a time; none if there are none.
+    """Return the earlier bursts whose interval a burst continues that begins ``at`` a time; empty if there are none.
 
     The last two are enough. If others come in between, as with two jobs of a service, it takes three and a closer
     match, because chance finds an interval among many bursts.

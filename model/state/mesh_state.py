@@ -309,7 +309,7 @@ def _observe_traffic(
 
 
 def _calls_at(services: BoolArray, edge_index: IntArray) -> BoolArray:
-    """Return which calls ``[E]`` have one of the ``services`` ``[N]`` at an end. Mostly there are none."""
+    """Return which calls ``[E]`` have one of the ``services`` ``[N]`` at an end. Usually there are none."""
     if not services.any():
         return np.zeros(edge_index.shape[1], bool)
     touched: BoolArray = services[edge_index[0]] | services[edge_index[1]]

@@ -1,6 +1,6 @@
 """Measured, silent or gone: what missing telemetry says about a service or a call.
 
-A service without measurements is *gone* only if there is evidence: its callers, whose telemetry is there, no longer
+A service without measurements is *gone* only if there is evidence: its callers, whose telemetry is present, no longer
 make the calls that they usually make to it, or these calls fail; or the services that it mainly calls receive less.
 Otherwise it is *silent*: only its telemetry is missing.
 

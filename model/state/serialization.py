@@ -142,7 +142,7 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = (), *, with_table
     Args:
         data: of the state.
         window: the ring.
-        with_tables: False leaves the arrays of services and calls empty. Their names are there, and so is all that a
+        with_tables: False leaves the arrays of services and calls empty. Their names are included, and so is all that a
             fit of an adapter needs. It takes a tenth of the memory.
 
     Raises:

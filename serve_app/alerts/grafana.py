@@ -1,8 +1,8 @@
 """Shows incidents as annotations in Grafana: one for each incident, from its start to its end.
 
 Grafana has no key that makes a repeated request harmless. So each annotation has a tag that names its incident, and an
-event first looks for the annotation with this tag. If it is there, the event changes it. A repeated event therefore
-changes nothing, also after a response that was lost.
+event first looks for the annotation with this tag. If it exists, the event changes it. A repeated event therefore
+changes nothing, even after a response that was lost.
 """
 
 import hashlib

@@ -104,7 +104,7 @@ class Ownership:
         self._has_ended = True
         try:
             await asyncio.to_thread(self._end)
-        except ServeError as error:  # they end by themselves
+        except ServeError as error:  # they expire by themselves
             log.warning("leases of meshes could not be ended: %s", error)
 
     def _renew(self) -> None:

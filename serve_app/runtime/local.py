@@ -2,7 +2,7 @@
 
 Ray opens about 15 ports on one machine. Two measures close them, and either one alone would do:
 
-* Every process of Ray binds to loopback. Ray does this by itself on Windows and macOS, and on Linux where
+* Every process of Ray binds to loopback. Ray does this by default on Windows and macOS, and on Linux where
   ``RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER`` is 0. (``ray.init(_node_ip_address="127.0.0.1")`` does not help: Ray replaces
   loopback by the address of the host.)
 * Every port of Ray requires a token (``RAY_AUTH_MODE=token``). The token is generated for each run and stored in a file
@@ -126,7 +126,7 @@ def serve_host() -> str | None:
 def stop() -> bool:
     """End the applications, then Ray with all its processes.
 
-    Takes at most about :data:`DOWN_SECONDS`, also where Ray no longer answers: then its processes are killed.
+    Takes at most about :data:`DOWN_SECONDS`, even where Ray no longer answers: then its processes are killed.
 
     Returns:
         Whether they ended in order. If not, end this process: Ray's library soon does so, with the exit code 1.

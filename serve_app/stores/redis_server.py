@@ -90,7 +90,7 @@ class RedisServer:
             client.close()
 
     def call(self, action: Callable[[Client], T], *, is_write: bool = False) -> T:
-        """Return what ``action`` returns for a client. It is repeated if the server is unreachable, also if the answer
+        """Return what ``action`` returns for a client. It is repeated if the server is unreachable, even if the answer
         to a write was lost: a repeated write must change nothing.
 
         Raises:

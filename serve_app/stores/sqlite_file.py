@@ -127,7 +127,7 @@ class SqliteFile:
         return result
 
     def remove(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """As :meth:`change`, for a change that frees space, also on a full disk. The file shrinks if space is short."""
+        """As :meth:`change`, for a change that frees space, even on a full disk. The file shrinks if space is short."""
         with self._lock:
             try:
                 result = self._commit(change)

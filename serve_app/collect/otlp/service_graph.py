@@ -2,7 +2,7 @@
 
 Time is the time of the data. The first points that are an interval newer than the current interval end it: then the
 snapshot of the interval is built from what had arrived before. So all requests of one flush are in the same snapshot,
-also if a collector splits a flush or several collectors send.
+even if a collector splits a flush or several collectors send.
 
 A rate needs two points of a series. A series that is new has none, so it is not observed: after a restart of the
 service or of a collector, one interval is missing. A series that appears while others of the same start are known

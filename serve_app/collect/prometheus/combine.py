@@ -97,7 +97,7 @@ class Combination:
         )
 
     def _one_row(self, part: Dialect, columns: Columns, length: int) -> Columns:
-        """Columns with one row for each key, also where several proxies report a request."""
+        """Columns with one row for each key, even where several proxies report a request."""
         if part.reporters is None or "requests" not in columns:
             return columns
         joiner, index = self._joiners.get((part.name, length)), columns["requests"].index

@@ -67,7 +67,7 @@ class PollPlan:
     ) -> None:
         self._surveyor = Surveyor(prometheus, scope.match, scope.cluster_label, given.behind_seconds)
         self._scope, self._given, self._within, self._clock = scope, given, within, clock
-        self._looked_at: datetime | None = None  # also without a result
+        self._looked_at: datetime | None = None  # even without a result
         self._failures = 0  # in a row
         self.survey: Survey | None = None
         self.match = scope.match

@@ -139,7 +139,7 @@ class Scorer:
                 if isinstance(outcome, Exception):
                     raise outcome
                 recorded.set(replica=self._replica, pass_seconds=outcome.seconds)
-        finally:  # also if the caller is gone
+        finally:  # even if the caller is gone
             self._set_waiting(self._waiting - {request})
         self._instruments.count(PARTS_SCORED, len(group), scorer=self._replica)
         return outcome

@@ -155,8 +155,8 @@ class MeshSession:
         return self._load.report()
 
     async def check_health(self) -> None:
-        """Serve calls this periodically: measure whether the store is there, what is in memory, and whether the session
-        can score.
+        """Serve calls this periodically: measure whether the store is available, what is in memory, and whether the
+        session can score.
 
         A missing store does not make the replica unhealthy: its replacement would not find the store either, and this
         replica resumes as soon as the files are back.
