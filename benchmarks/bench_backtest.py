@@ -5,7 +5,7 @@
 First, ``tagae score`` scores four simulated recordings in one process and in two, in turn, and the verdicts must be the
 same. The ratio of the times is printed; on a busy machine it says little.
 
-Then spans: ``tagae score --overlap`` cuts a long series into spans that are scored side by side. Each span first scores
+Then spans: ``tagae score --overlap`` cuts a long series into spans that are scored in parallel. Each span first scores
 some snapshots before its own, to learn the mesh, and drops their verdicts. Here, a span begins in the middle of
 simulated meshes with faults and benign changes, with overlaps of different lengths. Each mesh gives one line of JSON
 for each overlap, with the differences from the verdicts of one pass.

@@ -159,7 +159,7 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
             raise NoCapacity("scorer.device: expected a GPU, got none: Ray finds none here; set it to cpu or auto")
         try:
             whole = {NAME: application(settings), **(beside or {})}
-            serve.run_many(  # all at once: their processes start side by side
+            serve.run_many(  # all at once: their processes start in parallel
                 [
                     serve.RunTarget(one, name, "/" if name == NAME else f"/{name}", local.QUIET)
                     for name, one in whole.items()

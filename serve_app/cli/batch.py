@@ -56,7 +56,7 @@ class MeshModel:
 def score_on_cluster(
     cluster: "BatchCluster", jobs: int, tasks: Sequence[SpanTask], steps: Sequence[int]
 ) -> list[SpanResult]:
-    """Score spans, ``jobs`` of them side by side, and return the results in order. After a failure, all are cancelled.
+    """Score spans, ``jobs`` of them in parallel, and return the results in order. After a failure, all are cancelled.
 
     Args:
         cluster: runs the tasks.

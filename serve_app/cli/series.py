@@ -1,8 +1,8 @@
-"""Scores series of snapshots side by side, for ``tagae score --jobs`` and ``--ray``.
+"""Scores series of snapshots in parallel, for ``tagae score --jobs`` and ``--ray``.
 
 A mesh is scored one snapshot after the other, so a series is the work of one process: several recordings or meshes are
-scored side by side, and each verdict is the same as alone. Only where an overlap is given, a series is cut into spans
-that are scored side by side. Each span scores some snapshots before its own, to learn the mesh, and drops their
+scored in parallel, and each verdict is the same as alone. Only where an overlap is given, a series is cut into spans
+that are scored in parallel. Each span scores some snapshots before its own, to learn the mesh, and drops their
 verdicts. So its verdicts are close to the verdicts of one pass, and not the same.
 """
 
@@ -162,7 +162,7 @@ def score_series(
     overlap: int | None,
     score_spans: ScoreSpans,
 ) -> Iterator[ScoredSeries]:
-    """Score series, ``jobs`` spans side by side, and yield each when all are done. Files are gone after the last one.
+    """Score series, ``jobs`` spans in parallel, and yield each when all are done. Files are gone after the last one.
 
     Args:
         settings: of the model.

@@ -22,8 +22,8 @@ class AlertSettings(SettingsGroup):
     confirm_snapshots: int = Field(
         3,
         ge=1,
-        description="k: anomalous snapshots among the last n that open an incident; fewer, at least 2, if they cover "
-        "45 s; one more of each below 1.5 times the page level, if that is at most a minute",
+        description="k: number of anomalous snapshots among the last n that opens an incident; fewer, at least 2, if "
+        "they cover 45 s; below 1.5 times the page level, k and n are one larger if that is at most a minute",
     )
     window_snapshots: int = Field(4, ge=1, description="n: see confirm_snapshots")
     clear_snapshots: int = Field(
@@ -111,9 +111,11 @@ class NotifySettings(SettingsGroup):
         "default", min_length=1, max_length=256, description="value of the label cluster of every alert"
     )
     external_url: Address | None = Field(None, description="URL at which people reach this service, for links")
-    runbook_url: LinkTemplate | None = Field(None, description="former name of links.runbook, which wins")
+    runbook_url: LinkTemplate | None = Field(None, description="former name of links.runbook, which takes precedence")
     dashboard_url: LinkTemplate | None = Field(
-        None, description="former name of links.dashboard, which wins; if neither is set: the page at external_url"
+        None,
+        description="former name of links.dashboard, which takes precedence; if neither is set: the page at "
+        "external_url",
     )
     path: Location | None = Field(
         None,

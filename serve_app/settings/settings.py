@@ -196,7 +196,8 @@ class ServeSettings(SettingsGroup):
     session_memory_bytes: int = Field(
         512 * 2**20,
         ge=0,
-        description="memory for meshes and weights per session replica; other meshes are read for each snapshot",
+        description="memory for meshes and weights per session replica; meshes beyond that are read from the store for "
+        "each snapshot",
     )
     tokens_file: Location | None = Field(
         None,

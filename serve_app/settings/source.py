@@ -129,7 +129,7 @@ class SourceSettings(AccessSettings):
     )
     cluster_label: LabelName | Literal[""] = Field(
         "",
-        description="label whose value is a part of each namespace, for one mesh of several clusters: prod.shop/cart",
+        description="label whose value is prefixed to each namespace, for one mesh of several clusters: prod.shop/cart",
     )
     queues: dict[str, ServiceId] = Field(
         default_factory=dict,
