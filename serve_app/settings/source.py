@@ -124,8 +124,8 @@ class SourceSettings(AccessSettings):
     generic: GenericSettings | None = Field(None, description="queries for source = generic")
     match: dict[LabelName, LabelValues] = Field(
         default_factory=dict,
-        description="series of this mesh, where a store has more than one: value by label, literal, or a list of them; "
-        'for example {cluster = "prod"}',
+        description="selects the series of this mesh if the store has several: label and literal value, or a list of "
+        'values; for example {cluster = "prod"}',
     )
     cluster_label: LabelName | Literal[""] = Field(
         "",
