@@ -1,4 +1,4 @@
-"""Does the detector stay calm while users suffer, and does it stay calm when nobody does?
+"""Does the detector stay calm while users suffer, and does it stay calm when no one does?
 
     python -m benchmarks.bench_false_green [--groups traffic deploys gaps ...] [--seeds 31 32] [--services 60]
                                            [--cases N] [--days 14] [--processes 1] [--json FILE]

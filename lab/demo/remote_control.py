@@ -26,7 +26,7 @@ from serve_app.web.assets import HEADERS, page
 
 NAME = "demo"  # of the application, and the first word of its paths
 LIGHT_CPUS = 0.1
-MOST_KEYS = 32  # that can wait; nobody presses more between two calls
+MOST_KEYS = 32  # that can wait; no one presses more between two calls
 MOST_BODY_BYTES = 1024
 WAIT_SECONDS = 0.25  # that a call of the show waits for a key, so the state can be this old
 ADDED = (  # to the page's head

@@ -245,8 +245,8 @@ def _full(now: float, usual: float) -> float:
 
 
 def _waiting(lately: Array, usual: float) -> float:
-    """Pods that wait for longer than a start usually takes. Some may always wait, as those of a DaemonSet on a full
-    node."""
+    """Pods that wait for longer than a start usually takes. Some may always wait, such as the pods of a DaemonSet on a
+    full node."""
     known = lately[np.isfinite(lately)]
     is_long = len(known) == LATELY and known.min() > (usual if usual == usual else 0)
     return float(known[-1]) if is_long else 0.0

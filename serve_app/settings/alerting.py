@@ -102,7 +102,7 @@ class NotifySettings(SettingsGroup):
         None, description="a Grafana that shows incidents as annotations: its base URL, and a token in a file"
     )
     receivers: tuple[ReceiverChoice, ...] = Field(
-        (), description="receivers of any kind, those of other packages included: kind and options"
+        (), description="receivers of any kind, including kinds from other packages: kind and options"
     )
     notices: bool = Field(
         True, description="whether to send notices too, with the severity notice; they never warrant a page"

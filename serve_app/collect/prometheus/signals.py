@@ -157,7 +157,7 @@ def by_workload(columns: Mapping[str, Column], pods: Pods | None) -> dict[str, C
     """Signals of pods as signals of their workloads. Without ``pods`` they are unknown.
 
     Args:
-        columns: by role, those of other queries included.
+        columns: by role, including columns of other queries.
         pods: the pods of the cluster; None: unknown.
     """
     combined = {PODS: np.add, DISK: np.maximum}

@@ -81,7 +81,7 @@ class ServiceLevels:
                 known.slots[number] = slot
         self._newest = time.time()
         self._fold()
-        self.level()  # records since when a target has been missed, even if nobody reads it
+        self.level()  # records since when a target has been missed, even if no one reads it
 
     def level(self) -> ServiceLevel:
         """The service level now."""

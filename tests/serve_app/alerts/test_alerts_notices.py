@@ -44,7 +44,7 @@ def test_an_incident_is_one_alert_with_all_details() -> None:
     }
     assert (alert.starts_at, alert.ends_at) == (NOW - timedelta(seconds=120), None)
     assert alert.annotations == {
-        "summary": "Cause uncertain, shop/cart or shop/web: shop/cart is slower since the deploy of v1.4.2, 40 s "
+        "summary": "Cause uncertain, shop/cart or shop/web: shop/cart has been slower since the deploy of v1.4.2, 40 s "
         "before: p99 latency 0.08 s to 1.2 s. 2 services affected.",
         "kind": "slow",
         "description": "Minor incident in mesh shop since 2026-03-01 03:12 UTC.\n"
