@@ -10,8 +10,8 @@ counts the snapshots of any mesh. On the ninth day, one of four things changes a
 - topology: all latent services join, and others are retired;
 - missing metrics: some services stop reporting a metric.
 
-Meshes without drift run for three weeks, with deploys, canaries, scaling, daily curves, weekends, flash crowds, batches,
-hiccups, gaps, silences, and an incident every one to two days. Each report of drift in them is false.
+Meshes without drift run for three weeks, with deploys, canaries, scaling, daily curves, weekends, flash crowds,
+batches, hiccups, gaps, silences, and an incident every one to two days. Each report of drift in them is false.
 
 The stages are those of the service, without verdicts: the network runs only for the snapshots whose embeddings are
 sampled. So nothing knows of incidents, and reports during one are not excused.
@@ -21,7 +21,7 @@ Limits were chosen on the seeds of ``--choose``; results are of others.
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -49,8 +49,8 @@ from serve_app.api.views import Deviations
 from serve_app.observability.spans import Span, span
 from serve_app.settings import Settings
 
-# Counted snapshots, each with the memory after its verdict, with the adaptation that replaced another before it, and with
-# the samples of embeddings that it changed.
+# Counted snapshots, each with the memory after its verdict, with the adaptation that replaced another before it, and
+# with the samples of embeddings that it changed.
 Steps = Iterable[tuple[MeshSnapshot, IncidentMemory, Adaptation | None, Embeddings | None]]
 Replay = Callable[[str, MeshState, Steps], MeshState]
 P = ParamSpec("P")
@@ -267,7 +267,7 @@ async def run_stages(
 def advance(
     checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True
 ) -> tuple[Verdict, Mesh]:
-    """The verdict of a snapshot and the mesh after it; errors as of :func:`run_stages`."""
+    """The verdict of a snapshot and the mesh after it; errors as in :func:`run_stages`."""
     advanced = advance_in_detail(checkpoint, mesh, snapshot, options, counted=counted)
     return advanced.verdict, advanced.mesh
 
@@ -281,7 +281,7 @@ def advance_in_detail(
     counted: bool = True,
     events: Sequence[ClusterEvent] = (),
 ) -> StageResults:
-    """As :func:`advance`, with the results of the stages. ``events`` as of :func:`run_stages`."""
+    """As :func:`advance`, with the results of the stages. ``events`` as in :func:`run_stages`."""
     stages = run_stages(LocalRunner(checkpoint), mesh, snapshot, options, counted=counted, events=events)
     return run_now(stages)
 

@@ -1,4 +1,4 @@
-"""A sample of the calls of a mesh over a week, to see how many calls are new.
+"""A sample of the calls of a mesh over a week, to see how many of them are new.
 
 Every call has a hash, and the sample has the calls with the smallest hashes (bottom-k sampling: Cohen and Kaplan 2007).
 It is a random sample, and it consists of the same calls each time, so what is new in it is what is new in the mesh.
@@ -25,33 +25,39 @@ class CallSample:
 
     Attributes:
         hashes: uint32, in ascending order.
-        seen: int32, block in which each was last seen.
+        first, seen: int32, blocks in which each was first and last seen.
         bound: hashes up to this one are in the sample if their calls were seen in a week.
     """
 
     hashes: Hashes = field(default_factory=lambda: np.zeros(0, np.uint32))
+    first: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     seen: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     bound: int = 0xFFFFFFFF
 
-    def add(self, calls: Hashes, block: int, oldest: int) -> tuple[CallSample, float]:
-        """Add the calls of a block.
+    def add(self, calls: Hashes, block: int, oldest: int) -> CallSample:
+        """Return the sample with the calls of a block.
 
         Args:
             calls: their hashes.
             block: its number.
             oldest: calls that were last seen before this block leave the sample.
-
-        Returns:
-            The next sample, and the share of the calls that were not in this one; not a number without calls.
         """
         calls = np.unique(calls[calls <= self.bound])
-        new = 1 - float(np.isin(calls, self.hashes).mean()) if len(calls) else float("nan")
+        is_known = np.isin(calls, self.hashes)
+        first = np.full(len(calls), block, np.int32)
+        first[is_known] = self.first[np.searchsorted(self.hashes, calls[is_known])]
         stays = (self.seen >= oldest) & ~np.isin(self.hashes, calls)
         hashes = np.concatenate([self.hashes[stays], calls])
         seen = np.concatenate([self.seen[stays], np.full(len(calls), block, np.int32)])
         order = np.argsort(hashes)[:MOST_CALLS]
         bound = int(hashes[order[-1]]) if len(hashes) > MOST_CALLS else self.bound
-        return CallSample(hashes[order], seen[order], bound), new
+        return CallSample(hashes[order], np.concatenate([self.first[stays], first])[order], seen[order], bound)
+
+    def new_share(self, block: int, since: int) -> float:
+        """Return the share of the calls of a block that were first seen in block ``since`` or later; not a number
+        without calls."""
+        now = self.seen == block
+        return float((self.first[now] >= since).mean()) if now.any() else float("nan")
 
 
 def hash_calls(node_ids: Sequence[str], edge_index: IntArray) -> Hashes:

@@ -3,16 +3,15 @@
 A measure compares the newest block of a mesh, six hours, with one of two references: with training, or with the same
 hours of the mesh's own last week. With training, four blocks are taken together, since training has no hours.
 
-========== ====================================================== ======= ===============================================
-kind       of                                                     unit    value
-========== ====================================================== ======= ===============================================
-values     each population, see ``populations.py``                1       population stability index, see ``psi.py``
-tails      each channel                                           decades log10 of how often it enters its tail, over
-                                                                          how often it does in the reference
-embeddings the mesh                                               1       energy distance, see ``energy.py``
-missing    each channel; own week only                            share   values that are missing, less those of the week
-calls      the mesh; own week only                                share   calls that the week does not have
-========== ====================================================== ======= ===============================================
+========== ==================== ======= ==============================================================================
+kind       of                   unit    value
+========== ==================== ======= ==============================================================================
+values     each population      1       population stability index, see ``psi.py`` and ``populations.py``
+tails      each channel         decades log10 of how often it enters its tail, over how often it does in the reference
+embeddings the mesh             1       energy distance, see ``energy.py``
+missing    each channel, week   share   values that are missing, less the share in the week
+calls      the mesh, week       share   calls that were first made in the last four days
+========== ==================== ======= ==============================================================================
 
 A measure *drifts* if it is above its limit in two blocks in a row. Limits were chosen on simulated meshes
 (``benchmarks/bench_drift.py``); those of values and embeddings against training come with the weights: no training mesh

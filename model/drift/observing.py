@@ -31,6 +31,7 @@ SAMPLE_SECONDS = 300.0  # between two snapshots that are counted
 EMBEDDING_SECONDS, EMBEDDINGS = 3600.0, 4  # between two samples of embeddings, and the services in each
 DAYS = 7  # over which a week is averaged
 LEAST_DAYS = 5  # of a slot, before blocks are compared with it
+NEW_BLOCKS = SLOTS * (LEAST_DAYS - 1)  # a call is new for four days; so those of the first day are not, when it matters
 LEAST_SAMPLES = 24  # of a block: a third of it; with fewer, its hours are not known
 STAYS = np.float32(0.8)  # times the limit: above it, drift continues, so that a distance at its limit is reported once
 TAIL_WEIGHT = 5.0  # exceedances, observed and expected, that are added: few exceedances say little
@@ -127,9 +128,8 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
     shares = sketch.counts / np.maximum(measured, np.float32(1e-6))[:, None]
     missing = 1 - measured / np.maximum(sketch.possible, 1)
     tails = tail_decades(state, trained)
-    calls, new = sketch.calls.add(
-        hash_calls(state.node_ids, state.edge_index), sketch.block, sketch.block - SLOTS * DAYS
-    )
+    hashes = hash_calls(state.node_ids, state.edge_index)
+    calls = sketch.calls.add(hashes, sketch.block, sketch.block - SLOTS * DAYS)
     recent, blocks = sketch.recent.copy(), sketch.recent_blocks.copy()
     recent[slot], blocks[slot] = shares, sketch.block
     distances, moved, limits = no_distances(), no_distances(), limits_of(trained.reference)
@@ -152,7 +152,7 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
         distances[ROWS[Reference.WEEK, Kind.TAILS]] = tails - sketch.week_tails[slot]
         distances[ROWS[Reference.WEEK, Kind.EMBEDDINGS]] = energy_distance(samples.recent, samples.week)
         distances[ROWS[Reference.WEEK, Kind.MISSING]] = (missing - sketch.week_missing[slot])[:CHANNELS]
-        distances[ROWS[Reference.WEEK, Kind.CALLS]] = new
+        distances[ROWS[Reference.WEEK, Kind.CALLS]] = calls.new_share(sketch.block, sketch.block - NEW_BLOCKS + 1)
     began = np.where(sketch.since > 0, sketch.since, float(sketch.block * BLOCK_SECONDS))
     # A channel without values has no shares. Its average is kept for the day on which it is measured again.
     usual = np.where(measured[:, None] > 0, shares, sketch.week[slot].astype(np.float32))

@@ -1,8 +1,8 @@
 """Series that are measured badly: missing, stale or constant ones, from the snapshots that a mesh keeps.
 
-A metric of a live service is never exactly the same for long. If all metrics of a service are, its exporter is stuck, and
-the service is *stale*. If a single metric is, it is *constant*: a placeholder, or a gauge that nothing updates. Values of
-0 are left out, since errors and idle services have them rightly.
+A metric of a live service is never exactly the same for long. If all metrics of a service are, its exporter is stuck,
+and the service is *stale*. If a single metric is, it is *constant*: a placeholder, or a gauge that nothing updates.
+Values of 0 are left out, since errors and idle services have them rightly.
 """
 
 from collections.abc import Sequence

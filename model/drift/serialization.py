@@ -15,9 +15,10 @@ from model.drift.sketch import DriftSketch, Embeddings
 
 Arrays = dict[str, NDArray[Any]]
 ARRAYS = (
-    "counts", "possible", "recent", "recent_blocks", "week", "week_missing", "week_tails", "days", "distances", "ratios",
-    "moved", "since",
+    "counts", "possible", "recent", "recent_blocks", "week", "week_missing", "week_tails", "days", "distances",
+    "ratios", "moved", "since",
 )  # fmt: skip
+OF_CALLS = ("hashes", "first", "seen")
 PLAIN = ("samples", "block", "judged")
 
 
@@ -33,7 +34,7 @@ def drift_document(sketch: DriftSketch) -> dict[str, Any]:
 def drift_arrays(sketch: DriftSketch) -> Arrays:
     """Return the arrays."""
     arrays: Arrays = {f"drift_{key}": np.ascontiguousarray(getattr(sketch, key)) for key in ARRAYS}
-    arrays |= {"drift_calls": sketch.calls.hashes, "drift_calls_seen": sketch.calls.seen}
+    arrays |= {f"drift_calls_{key}": getattr(sketch.calls, key) for key in OF_CALLS}
     return arrays | embeddings_arrays(sketch.embeddings)
 
 
@@ -43,7 +44,7 @@ def read_drift(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) 
     empty = DriftSketch()
     if any(table is None or table.shape != getattr(empty, key).shape for key, table in tables.items()):
         return empty
-    calls = CallSample(arrays["drift_calls"], arrays["drift_calls_seen"], document["bound"])
+    calls = CallSample(*(arrays[f"drift_calls_{key}"] for key in OF_CALLS), document["bound"])
     plain = {key: document[key] for key in PLAIN}
     return DriftSketch(**(tables | plain), calls=calls, embeddings=read_embeddings(document["embeddings"], arrays))
 

@@ -107,7 +107,7 @@ def _describe(group: Sequence[_Drift]) -> str:
     if kind is Kind.MISSING:
         return f"{channel} is missing for {worst.distance:.0%} more of the {worst.whose} than last week"
     if kind is Kind.CALLS:
-        return f"{worst.distance:.0%} of the calls were not made last week"
+        return f"{worst.distance:.0%} of the calls are new"
     if kind is Kind.TAILS:
         return (
             f"{channel} of {worst.whose} leaves its usual range {10**worst.distance:.1f} times as often as "

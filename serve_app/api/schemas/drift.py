@@ -16,7 +16,7 @@ class DriftMeasureDocument(Document):
     kind: str = Field(
         description="`values`: population stability index; `tails`: decades by which tails are entered more often; "
         "`embeddings`: energy distance; `missing`: share of the values that is missing, less the share before; "
-        "`calls`: share of the calls that are new",
+        "`calls`: share of the calls that were first made in the last four days",
         examples=["values"],
     )
     of: str = Field(
