@@ -62,7 +62,7 @@ class TrainingReference:
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return its arrays under their names in a checkpoint."""
         arrays = {name: getattr(self, name) for name in ("shares", "limits", "embeddings")}
-        limit = np.array([self.embeddings_limit], np.float32)
+        limit = np.array([self.embeddings_limit])
         return {
             f"{PREFIX}{name}": np.ascontiguousarray(a) for name, a in (arrays | {"embeddings_limit": limit}).items()
         }
