@@ -39,9 +39,8 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.scenario import plan_scenario
 from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
-from model.drift.measures import MEASURES
-from model.drift.sketch import drifting
 from model.snapshot import MeshSnapshot, NodeMetric
+from serve_app.api.drift import advice
 from serve_app.pipeline import Mesh, Options, commit, prepare, sample_embeddings, score_whole
 
 Drift = Literal["traffic mix", "latency level", "topology", "missing metrics"]
@@ -57,25 +56,6 @@ MISSING = (NodeMetric.ERROR_RATE, NodeMetric.P50_LATENCY, NodeMetric.P99_LATENCY
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """A measure that drifts, at first.
-
-    Attributes:
-        at: snapshot.
-        reference, kind, of: the measure.
-        distance: its value.
-        moved: share of the values that moved; None: the measure has none.
-    """
-
-    at: int
-    reference: str
-    kind: str
-    of: str
-    distance: float
-    moved: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Result:
     """One mesh.
 
@@ -84,8 +64,8 @@ class Result:
         drift: put into it; empty: none.
         size: share of the services or calls that it changes.
         days: simulated.
-        hours: from the beginning of the drift to its first report; None: none in time.
-        reports: all measures that drifted, without repetitions, up to the first report of the drift.
+        hours: from the beginning of the drift to the first advice; None: none in time.
+        advice: each advice when it first appears, up to this one.
     """
 
     seed: int
@@ -94,7 +74,7 @@ class Result:
     size: float
     days: float
     hours: float | None
-    reports: tuple[Report, ...]
+    advice: tuple[str, ...]
 
 
 def mesh_spec(seed: int, rng: np.random.Generator, latent: float) -> MeshSpec:
@@ -198,12 +178,11 @@ def observe(checkpoint: Checkpoint, snapshots: Iterator[MeshSnapshot]) -> Iterat
 def measure(
     checkpoint: Checkpoint, drift: Drift | None, seed: int, dump: list[dict[str, object]] | None = None
 ) -> Result:
-    """Run one mesh until its drift is reported, or to its end."""
+    """Run one mesh until its drift is reported, or to its end; with a ``dump`` for all distances always to its end."""
     spec, size, snapshots = run_of(drift, seed)
-    active: set[int] = set()
-    reports: list[Report] = []
+    advised: dict[str, str] = {}
+    active: set[str] = set()
     index, judged, hours = 0, -1, None
-    start = spec.time_of(BEFORE)
     for index, snapshot, mesh in observe(checkpoint, snapshots):
         sketch = mesh.state.drift
         if sketch.judged == judged:
@@ -211,19 +190,14 @@ def measure(
         judged = sketch.judged
         if dump is not None:
             dump.append({"seed": seed, "drift": drift, "at": index, "distances": sketch.distances.tolist()})
-        now = set(drifting(sketch).tolist())
-        for row in sorted(now - active):
-            m, moved = MEASURES[row], float(sketch.moved[row])
-            distance = float(sketch.distances[row])
-            reports.append(
-                Report(
-                    index, m.reference, m.kind, m.of, round(distance, 4), None if np.isnan(moved) else round(moved, 3)
-                )
-            )
-        if drift is not None and index > BEFORE and now - active and dump is None:
-            hours = (snapshot.observed_at - start).total_seconds() / 3600
-            break
-        active = now
+        now = {f"{one.reference} {one.subject}": one.text for one in advice("mesh", sketch)}
+        for key in now.keys() - active:
+            advised[f"{index} {key}"] = now[key]
+        if drift is not None and hours is None and index > BEFORE and now.keys() - active:
+            hours = (snapshot.observed_at - spec.time_of(BEFORE)).total_seconds() / 3600
+            if dump is None:
+                break
+        active = set(now)
     return Result(
         seed,
         spec.services,
@@ -231,7 +205,7 @@ def measure(
         round(size, 3),
         round((index + 1) / DAY, 2),
         None if hours is None else round(hours, 2),
-        tuple(reports),
+        tuple(advised.values()),
     )
 
 

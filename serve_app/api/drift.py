@@ -39,6 +39,7 @@ SUBJECTS = {  # by channel; channels with one subject are one advice
     "callers": "numbers of callers and callees",
     "callees": "numbers of callers and callees",
 }
+FORMS = {Kind.TAILS: "tails of {}", Kind.MISSING: "missing {}"}
 REFERENCES = {Reference.TRAINING: "training's", Reference.WEEK: "last week's"}
 
 
@@ -57,7 +58,10 @@ class _Drift:
 
     @property
     def subject(self) -> str:
-        return SUBJECTS.get(self.measure.of.partition(".")[2], "embeddings")
+        subject = SUBJECTS.get(self.measure.of.partition(".")[2])
+        if subject is None:
+            return "new calls" if self.measure.kind is Kind.CALLS else "embeddings"
+        return FORMS.get(self.measure.kind, "{}").format(subject)
 
 
 def drift_document(mesh: str, state: MeshState, checkpoint: Checkpoint) -> DriftDocument:
@@ -89,6 +93,8 @@ def _advise(mesh: str, group: Sequence[_Drift]) -> DriftAdviceDocument:
     kind, since = group[0].measure.kind, _instant(min(one.since for one in group))
     is_missing = kind is Kind.MISSING
     return DriftAdviceDocument(
+        reference=group[0].measure.reference,
+        subject=group[0].subject,
         text=f"{_describe(group)} since {since:%a} {since.day} {since:%b, %H:%M} UTC",
         command=DOCTOR.format(mesh=mesh) if is_missing else TRAIN,
         purpose="find the series that are missing"

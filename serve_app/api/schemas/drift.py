@@ -31,6 +31,8 @@ class DriftMeasureDocument(Document):
 class DriftAdviceDocument(Document):
     """What drifts, in words, and the command to run."""
 
+    reference: str = Field(description="as of a measure", examples=["training"])
+    subject: str = Field(description="what drifts", examples=["latencies"])
     text: str = Field(
         examples=["the latencies of at least 61% of the services are unlike training's since Tue 3 Mar, 12:00 UTC"]
     )
