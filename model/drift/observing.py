@@ -122,7 +122,7 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
     counts = sketch.counts
     measured = counts.values.sum(axis=1)
     shares = counts.values / np.maximum(measured, np.float32(1e-6))[:, None]
-    missing = counts.missing / np.maximum(counts.possible, 1)
+    missing = (counts.missing / np.maximum(counts.possible, 1)).astype(np.float32)
     tails = tail_decades(state, trained)
     hashes = hash_calls(state.node_ids, state.edge_index)
     calls = sketch.calls.add(hashes, sketch.block, sketch.block - SLOTS * DAYS)
