@@ -2,8 +2,8 @@
 
     python -m benchmarks.bench_drift [--choose] [--meshes 10] [--json FILE]
 
-Simulated meshes of 20 to 40 services run for a week at one snapshot every ten minutes; of a faster mesh, a sketch counts
-one in five minutes. On the last day, one of four things changes and stays changed:
+Simulated meshes of 20 to 40 services run for a week, at one snapshot every ten minutes. Of a faster mesh, a sketch
+counts one in five minutes. On the last day, one of four things changes and stays changed:
 
 - traffic mix: some calls are made three times as often, others a third as often;
 - latency level: some services take longer, without more work;
