@@ -13,8 +13,8 @@ from kernels.schemas import SCHEMAS
 
 
 def backend(device: str = "cpu") -> str:
-    """Return which bodies run on a ``device``: ``cpu-avx512``, ``cpu-avx2``, ``cuda``, or ``reference``, the PyTorch
-    form.
+    """Return which bodies run on a ``device``: ``cpu-avx512``, ``cpu-avx2``, ``cpu-neon``, ``cuda``, or
+    ``reference``, the PyTorch form.
 
     Health and every benchmark report it.
     """

@@ -22,7 +22,7 @@ FILE = Path(__file__).with_name("libtagae.so")
 PASSES_FILE = Path(__file__).with_name("libpasses.so")
 CUDA_FILE = Path(__file__).with_name("libtagae_cuda.so")
 REFERENCE = "reference"
-COMPILED = ("cpu-avx512", "cpu-avx2")
+COMPILED = ("cpu-avx512", "cpu-avx2", "cpu-neon")
 CHECK_SECONDS = 180.0  # torch's import takes most of it on a slow disk
 LOG = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Backend:
     """The code that runs on one kind of device.
 
     Attributes:
-        name: ``cpu-avx512``, ``cpu-avx2``, ``cuda`` or ``reference``.
+        name: ``cpu-avx512``, ``cpu-avx2``, ``cpu-neon``, ``cuda`` or ``reference``.
         reason: why it is the reference; None if compiled code runs.
         library: the compiled library; None: the reference runs.
     """
@@ -168,7 +168,7 @@ def _load(library: _Library, wanted: str) -> tuple[str, ctypes.CDLL]:
         raise _Unusable(f"{file} was built for other schemas of the ops; install tagae again")
     name: bytes | None = choose(wanted.encode())
     if name is None:
-        raise _Unusable(library.missing.format(wanted or "AVX2"))
+        raise _Unusable(library.missing.format(wanted or "AVX2 or NEON"))
     return name.decode(), loaded
 
 

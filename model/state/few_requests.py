@@ -212,10 +212,15 @@ def continues(failed: Array, made: Array) -> Array:
     """Return how far the failures of the last ``LAST`` snapshots may continue, ``[k]`` from 0 to 1: less than 1 if so
     many requests succeeded since the last failure that this is hardly by chance.
 
+    The share that failed before that is of the time from the first to the last failure, less half a failure because
+    both ends are failures. Requests before the first failure say nothing about it.
+
     Args:
         failed, made: failures and requests in each snapshot, ``[T, k]``, newest first.
     """
-    share = failed.sum(axis=0) / np.maximum(made.sum(axis=0), _TINY)
-    since = (made * (np.cumsum(failed, axis=0) <= 0)).sum(axis=0)
+    until_last = np.cumsum(failed, axis=0) > 0
+    from_first = np.cumsum(failed[::-1], axis=0)[::-1] > 0
+    share = (failed.sum(axis=0) - 0.5) / np.maximum((made * (until_last & from_first)).sum(axis=0), _TINY)
+    since = (made * ~until_last).sum(axis=0)
     chance: Array = np.clip(1 - share, 0, 1) ** since
     return np.clip(chance / np.float32(BY_CHANCE), 0, 1)
