@@ -1,6 +1,6 @@
-"""MeshSession: holds the state of meshes, and takes each snapshot to its verdict.
+"""MeshSession: holds the state of meshes, and computes the verdict of each snapshot.
 
-The store is the truth: state is written with compare-and-set before the answer, so that two sessions cannot both
+The store is authoritative: state is written with compare-and-set before the answer, so that two sessions cannot both
 advance a mesh. Routing a mesh to the same session each time only saves a read.
 """
 
