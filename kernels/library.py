@@ -29,7 +29,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What runs on one kind of device.
+    """The code that runs on one kind of device.
 
     Attributes:
         name: ``cpu-avx512``, ``cpu-avx2``, ``cpu-neon``, ``cuda`` or ``reference``.
@@ -96,7 +96,7 @@ def choose_cuda(setting: str | None, file: Path = CUDA_FILE, device: str = "cuda
     """Register the compiled bodies for a GPU, if a process that tries them finds no error; otherwise as
     :func:`choose_backend`.
 
-    An access out of bounds makes CUDA unusable for its whole process. So bodies are checked in another process first.
+    An out-of-bounds access makes CUDA unusable for its whole process. So bodies are checked in another process first.
     Settings that choose an instruction set of the CPU permit these bodies too.
 
     Args:
@@ -155,7 +155,7 @@ def _load(library: _Library, wanted: str) -> tuple[str, ctypes.CDLL]:
     if not file.exists():
         raise _Unusable(f"there is no {file}; install tagae where {library.compiler} is on PATH")
     if not _is_whole(file.read_bytes()):
-        raise _Unusable(f"{file} cannot be loaded (it is cut off, or no library); install tagae again")
+        raise _Unusable(f"{file} cannot be loaded (it is truncated, or not a library); install tagae again")
     if library.check:
         library.check(file)
     try:
@@ -191,7 +191,7 @@ def _check_apart(file: Path, device: str) -> None:
 
 
 def _is_whole(content: bytes) -> bool:
-    """Whether an ELF file has its last part, the table of sections. Loading one that is cut off ends the process."""
+    """Whether an ELF file has its last part, the table of sections. Loading a truncated one kills the process."""
     if len(content) < 64 or not content.startswith(b"\x7fELF"):
         return False
     (start,), (size, count) = struct.unpack_from("<Q", content, 40), struct.unpack_from("<HH", content, 58)

@@ -1,6 +1,7 @@
-"""What every store, source and receiver does, as tests. Our kinds pass them, and other packages run them on theirs.
+"""The contracts of stores, sources and receivers, as tests. Our plugins pass them, and other packages run them on
+theirs.
 
-They need pytest, which a package of another kind has for its own tests.
+They need pytest, which a package with a plugin has for its own tests.
 """
 
 import pytest

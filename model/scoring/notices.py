@@ -1,4 +1,4 @@
-"""Notices: resources that become short before users suffer."""
+"""Notices: resources that are running out, before users are affected."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ from model.snapshot import BoolArray, IntArray, SignalKind, mark_services
 from model.verdict import Reason, Severity, Suspect
 
 NOTICE_CLEAR_SECONDS = 600.0  # without evidence after which a notice ends
-NOTICE_CONFIRM, NOTICE_CONFIRM_OF = 3, 4  # snapshots above the level, of the last so many; a notice is not urgent
+NOTICE_CONFIRM, NOTICE_CONFIRM_OF = 3, 4  # k of the last n snapshots above the level; a notice is not urgent
 SIGNALS = frozenset(SignalKind)
 RESOURCE_METRICS = frozenset(NODE_CHANNELS[c].name for c in (CPU, MEMORY, CONNECTIONS, CPU_PER_REQUEST))
 
@@ -38,9 +38,9 @@ def follow_notices(
     policy: AlertPolicy,
     when: VerdictContext,
 ) -> tuple[IncidentMemory, MatchedIncidents]:
-    """Match resources that become short with the open notices.
+    """Match resources that are running out with the open notices.
 
-    No notice begins at a service of an alert, since what is short there may be the harm of that fault. An open one
+    No notice begins at a service of an alert, because a shortage there may be the harm of that fault. An open one
     continues unless the alert suspects its service: then the alert tells the same story.
     """
     alerted = {name for incident in alerting for name in incident.members}
