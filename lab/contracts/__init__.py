@@ -1,8 +1,10 @@
-"""What every store, source and receiver does, as tests. Our kinds pass them, and other packages run them on theirs.
+"""What every store, source, receiver and network does, as tests. Ours pass them, and other packages run them on theirs.
 
-They need pytest, which a package of another kind has for its own tests.
+They need pytest, which such a package has for its own tests.
 """
 
 import pytest
 
-pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in ("receivers", "sources", "store_content", "stores")))
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{name}" for name in ("networks", "receivers", "sources", "store_content", "stores"))
+)
