@@ -7,13 +7,16 @@ import torch
 
 from lab.export.files import Run
 from lab.export.program import OUTPUTS, FlatNetwork, inputs_of
-from model.errors import IncompatibleWeights
 from model.network.contract import EDGE_INPUTS, NODE_INPUTS, MeshNetwork
 from model.scoring.score import PartitionTask
 
 # Relative to 1 in asinh of sigmas and in logits. Sums of float32 in another order differ by some 1e-5.
 TOLERANCE = 1e-4
 SIZES = ((1, 0), (3, 2), (40, 200), (300, 3000))  # services and calls of the graphs to compare on
+
+
+class DifferentOutputs(ValueError):
+    """An exported file does not compute what its network does."""
 
 
 def require_same(network: MeshNetwork, run: Run) -> float:
@@ -23,7 +26,7 @@ def require_same(network: MeshNetwork, run: Run) -> float:
         The largest difference of an output, relative to 1 or to the output if that is larger.
 
     Raises:
-        IncompatibleWeights: it is larger than ``TOLERANCE``.
+        DifferentOutputs: it is larger than ``TOLERANCE``.
     """
     flat, largest = FlatNetwork(network).eval(), 0.0
     for task in random_meshes():
@@ -34,10 +37,10 @@ def require_same(network: MeshNetwork, run: Run) -> float:
             differences = np.abs(theirs - ours) / np.maximum(np.abs(ours), 1)
             difference = float(differences.max(initial=0.0))
             if theirs.shape != ours.shape or not difference <= TOLERANCE:  # also if it is not a number
-                raise IncompatibleWeights(
+                raise DifferentOutputs(
                     f"export: {name}: expected at most {TOLERANCE} from the network, got {difference:.3g} for "
-                    f"{len(task.nodes)} services; do not use the file, and report this with the versions of torch, onnx "
-                    "and onnxruntime"
+                    f"{len(task.nodes)} services; do not use the file, and report this with the versions of torch, "
+                    "onnx and onnxruntime"
                 )
             largest = max(largest, difference)
     return largest
