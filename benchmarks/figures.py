@@ -172,7 +172,7 @@ MITIGATIONS = {
 
 
 def sla() -> str:
-    """What each mitigation does for the service level under overload: medians without and with it, and ratios."""
+    """The effect of each mitigation on the service level under overload: medians without and with it, and ratios."""
     body = [
         f"| {MITIGATIONS[row['mitigation']]} | {_change(row, 'p95_seconds', _ms)} | {_change(row, 'p99_seconds', _ms)} "
         f"| {_change(row, 'verdicts_per_second', '{:.0f}'.format)} | {_change(row, 'shed', '{:.0f}'.format)} |"

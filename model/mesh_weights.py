@@ -46,7 +46,7 @@ def load_weights(
 ) -> Weights:
     """Load the weights of all meshes.
 
-    A mesh whose weights are refused has the default ones, as a detector with other weights is better than none.
+    A mesh whose weights are refused has the default ones, because a detector with other weights is better than none.
 
     Args:
         default: file for meshes without a file of their own; None: the shipped weights.

@@ -185,7 +185,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[MeshGauges], float | None]], ...] = (
     ("threshold", "Percentile of the score over history without incidents.", lambda m: m.threshold),
     ("incident_probability", "Probability that an incident is in progress.", lambda m: m.probability),
     ("incidents", "Open incidents, without notices.", lambda m: m.incidents),
-    ("notices", "Open notices: resources that become short.", lambda m: m.notices),
+    ("notices", "Open notices: resources that are running out.", lambda m: m.notices),
     ("mutes", "Mutes in force.", lambda m: m.mutes),
     ("services", "Services in the newest snapshot.", lambda m: m.services),
     ("silent_services", "Services whose telemetry is missing.", lambda m: m.silent),

@@ -70,7 +70,7 @@ class PushResult:
 
 
 class MeshSteps:
-    """Does the steps of meshes, one at a time for each mesh. Of one event loop.
+    """Does the steps of meshes, one at a time for each mesh. Use it from one event loop.
 
     Args:
         meshes: stored meshes, some of them in memory.

@@ -96,7 +96,7 @@ NOTICES_WAITING = Metric(
 )
 STORE_GONE = Metric(
     "tagae_store_gone",
-    "1 while the state store is not there (no files, no answer), so that nothing can be read or stored.",
+    "1 while the state store is unavailable (no files, no answer), so that nothing can be read or stored.",
     gauge=True,
 )
 MESHES_FOUND = Metric(
@@ -105,7 +105,7 @@ MESHES_FOUND = Metric(
     ("outcome",),
 )
 MESHES_EVICTED = Metric(
-    "tagae_session_evictions_total", "Meshes dropped from the memory of a session, because others are worth more there."
+    "tagae_session_evictions_total", "Meshes dropped from the memory of a session, to make room for others."
 )
 MESH_LOAD = Metric("tagae_session_load_seconds", "Duration of reading a mesh from the store.", buckets=SECONDS)
 MESHES_HELD = Metric("tagae_session_meshes", "Meshes in the memory of a session.", gauge=True)
@@ -122,7 +122,7 @@ WEIGHTS = Metric(
 )
 GPU_MEMORY_PEAK = Metric(
     "tagae_gpu_memory_peak_bytes",
-    "Most memory that tensors of a scorer used on its GPU since it started.",
+    "Peak memory of a scorer's tensors on its GPU since it started.",
     ("device",),
     gauge=True,
 )
@@ -253,7 +253,7 @@ class ObjectiveStatus(StrEnum):
 
     FULFILLED = "fulfilled"
     VIOLATED = "violated"
-    UNKNOWN = "unknown"  # too little of the window is known, or too few requests came
+    UNKNOWN = "unknown"  # too little of the window is known, or there were too few requests
     NO_TARGET = "no_target"
 
 

@@ -263,7 +263,7 @@ async def run_stages(
 def advance(
     checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True
 ) -> tuple[Verdict, Mesh]:
-    """The verdict of a snapshot and the mesh after it; errors as of :func:`run_stages`."""
+    """The verdict of a snapshot and the mesh after it; errors as in :func:`run_stages`."""
     advanced = advance_in_detail(checkpoint, mesh, snapshot, options, counted=counted)
     return advanced.verdict, advanced.mesh
 
@@ -277,7 +277,7 @@ def advance_in_detail(
     counted: bool = True,
     events: Sequence[ClusterEvent] = (),
 ) -> StageResults:
-    """As :func:`advance`, with the results of the stages. ``events`` as of :func:`run_stages`."""
+    """As :func:`advance`, with the results of the stages. ``events`` as in :func:`run_stages`."""
     stages = run_stages(LocalRunner(checkpoint), mesh, snapshot, options, counted=counted, events=events)
     return run_now(stages)
 

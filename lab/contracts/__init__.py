@@ -1,6 +1,7 @@
-"""What every store, source, receiver and network does, as tests. Ours pass them, and other packages run them on theirs.
+"""The contracts of stores, sources, receivers and networks, as tests. Ours pass them, and other packages run them on
+theirs.
 
-They need pytest, which such a package has for its own tests.
+They need pytest, which a package with a plugin has for its own tests.
 """
 
 import pytest

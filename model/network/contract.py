@@ -79,7 +79,7 @@ class Decoding:
 
 
 class NetworkConfig(Protocol):
-    """Sizes of a network: a frozen dataclass of numbers, strings and booleans, each with a default."""
+    """Sizes of a network: a frozen dataclass of numbers, each with a default."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 

@@ -120,7 +120,7 @@ def unpack_step(data: bytes, full: IncidentMemory) -> tuple[IncidentMemory, Adap
 
 
 def _add_earlier_scores(memory: IncidentMemory, full: IncidentMemory, quiet: int, alerted: int) -> IncidentMemory:
-    """Return the memory with so many scores without and with an alert, the earliest of them from the full state."""
+    """Return the memory with this many scores without and with an alert, the earliest of them from the full state."""
     since = bisect_left(full.times, memory.times[0]) if memory.times else 0
     moments = [at for at, _ in full.alerted_scores]
     alerted_since = bisect_left(moments, memory.alerted_scores[0][0]) if memory.alerted_scores else 0
@@ -142,7 +142,7 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = (), *, with_table
     Args:
         data: of the state.
         window: the ring.
-        with_tables: False leaves the arrays of services and calls empty. Their names are there, and so is all that a
+        with_tables: False leaves the arrays of services and calls empty. Their names are included, and so is all that a
             fit of an adapter needs. It takes a tenth of the memory.
 
     Raises:

@@ -1,7 +1,7 @@
 """The command line, ``tagae``.
 
-The commands import torch and Ray themselves, so that help is fast. They import the laboratory, ``lab``, themselves as
-well, because an installation that only serves has none.
+Each command imports torch and Ray itself, so that help is fast. It also imports ``lab`` itself, because an installation
+that only serves does not have it.
 """
 
 import importlib.metadata
@@ -54,7 +54,7 @@ class _CommandGroup(TyperGroup):
 
 
 def _explain_missing_lab(error: Exception, command: str | None) -> BadSettings | None:
-    """What to do if a command of the laboratory runs where it is not installed; None for any other error."""
+    """What to do if a command needs ``lab`` where it is not installed; None for any other error."""
     if not isinstance(error, ModuleNotFoundError) or error.name != "lab":
         return None
     return BadSettings(

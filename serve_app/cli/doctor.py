@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from serve_app.doctor.telemetry import TelemetryReport
 
 ENTRIES_SHOWN = 10
-WIDE = 70  # columns from which texts stand beside their subjects
+WIDE = 70  # columns from which texts are printed beside their subjects
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
@@ -30,16 +30,17 @@ def doctor(
     settings: Assignments = None,
     mesh: Annotated[
         str | None,
-        typer.Option("--source", metavar="NAME", help="Check the telemetry of this mesh of the settings instead."),
+        typer.Option("--source", metavar="NAME", help="Check the telemetry of this mesh from the settings instead."),
     ] = None,
     prometheus: PrometheusUrl = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Check that the service can run here: packages, weights, device, store, port. With --source or --prometheus, check
-    what is read of a mesh: which series are found or missing and what you lose, how they arrive, the mesh they show.
+    what is read of a mesh: which series exist, which are missing and what you lose, how they arrive, and which mesh
+    they show.
 
-    Nothing is started or changed. The exit code is 1 if there is a problem; warnings are advice. Of a mesh, only one of
-    which nothing can be read is a problem.
+    Nothing is started or changed. The exit code is 1 if there is a problem; warnings are advice. For a mesh, it is 1
+    only if nothing can be read.
 
     \b
     Example:
@@ -70,7 +71,7 @@ def doctor(
 
 
 def _print_findings(console: Console, findings: "Sequence[Finding]") -> None:
-    """A table; on a narrow terminal, the text of each finding stands below its subject."""
+    """A table; on a narrow terminal, the text of each finding is printed below its subject."""
     table = Table(box=None, show_header=False, padding=(0, 1))
     is_wide = console.width >= WIDE
     table.add_column(no_wrap=True)

@@ -114,7 +114,7 @@ def notes(sources: Sequence["Source"]) -> Iterator[str]:
     for reader in _readers(sources):
         if reader.dropped_calls or reader.unmeasured_calls:
             yield (
-                f"{reader.path.name}: left out {reader.dropped_calls} calls at times without a service and "
+                f"{reader.path.name}: left out {reader.dropped_calls} calls at times when a service was missing, and "
                 f"{reader.unmeasured_calls} without a rate"
             )
     for source in sources:

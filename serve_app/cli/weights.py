@@ -1,4 +1,4 @@
-"""``tagae weights``: gets weights from elsewhere, and checks them before anything uses them."""
+"""``tagae weights``: fetches model weights, and checks them before anything uses them."""
 
 import hashlib
 import os
@@ -17,12 +17,12 @@ MOST_BYTES = 256 * 2**20  # the shipped weights have less than 1 MiB
 CHUNK_BYTES = 2**20
 TIMEOUT_SECONDS = 30.0  # to connect, and between two pieces of the file
 
-app = typer.Typer(no_args_is_help=True, help="Get weights from elsewhere.")
+app = typer.Typer(no_args_is_help=True, help="Fetch model weights.")
 
 
 @app.callback()
 def _weights() -> None:
-    """Get weights from elsewhere."""
+    """Fetch model weights."""
 
 
 @app.command()
@@ -36,7 +36,7 @@ def fetch(
     """Download or copy weights, and check their SHA-256 and that this version can read them.
 
     FILE is replaced as a whole, and only by weights that pass both checks. If FILE has them already, nothing is
-    fetched. A signed URL of an object store works; its query is in no message.
+    fetched. A signed URL of an object store works; its query appears in no message.
 
     \b
     Example:
@@ -50,11 +50,11 @@ def fetch(
         raise typer.BadParameter(f"expected 64 hexadecimal digits, got {sha256!r}", param_hint="--sha256")
     if not target.parent.is_dir():
         raise typer.BadParameter(
-            f"expected a folder that exists, got {target.parent}; make it first", param_hint="FILE"
+            f"expected a folder that exists, got {target.parent}; create it first", param_hint="FILE"
         )
     wanted = sha256.lower()
     if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == wanted:
-        print_note(f"{target} has these weights already")
+        print_note(f"{target} already has these weights")
         return
     name = _display_name(source)
     part = target.with_name(f"{target.name}.part")
@@ -118,7 +118,7 @@ def read_source(source: str, bearer_token_file: Path | None, ca_file: Path | Non
         ):
             if answer.status_code != httpx.codes.OK:
                 raise IncompatibleWeights(
-                    f"weights {name}: expected 200, got {answer.status_code}; correct the URL, or its access"
+                    f"weights {name}: expected status 200, got {answer.status_code}; correct the URL, or get access"
                 )
             yield from answer.iter_bytes(CHUNK_BYTES)
     except httpx.HTTPError as error:

@@ -22,7 +22,7 @@ from serve_app.errors import BadSettings
 from serve_app.settings import Settings, former_tables, sources
 from serve_app.settings import load as load_settings
 from serve_app.settings.access import serve_rules
-from serve_app.settings.kinds import STORES
+from serve_app.settings.plugins import STORES
 from serve_app.stores.opening import check_store
 from serve_app.stores.sqlite_file import FILE_NAME
 
@@ -233,7 +233,8 @@ def _ray(_: Settings) -> Iterator[Finding]:
         yield Finding(
             "ray ports",
             "warning",
-            f"`serve run` uses Ray at {address}, `tagae serve` does not; who can reach its ports can run code there",
+            f"`serve run` uses Ray at {address}, `tagae serve` does not; "
+            "anyone who can reach its ports can run code there",
             "set RAY_AUTH_MODE=token on all of its nodes and here, and let only the cluster reach its ports",
         )
 

@@ -14,10 +14,10 @@ LONGEST_WAIT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The end of the time for a request.
+    """The deadline of a request.
 
     Another process receives the time that is left and counts it by its own clock. So the clocks of nodes need not
-    agree. The way there is not counted: milliseconds.
+    agree. The transfer takes milliseconds and is not counted.
 
     Attributes:
         at: s of the monotonic clock of this process.

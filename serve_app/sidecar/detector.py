@@ -106,10 +106,10 @@ class Detector:
             ServeError: it could not be scored or stored.
         """
         if self._closing:
-            raise NoCapacity("sidecar: it is ending; send the snapshot again when it is back")
+            raise NoCapacity("sidecar: it is shutting down; send the snapshot again after its restart")
         if len(self._pushes) >= MOST_WAITING:
             raise Overloaded(
-                f"sidecar: {MOST_WAITING} snapshots wait for their turn; send one every few seconds",
+                f"sidecar: {MOST_WAITING} snapshots are already queued; send one every few seconds",
                 retry_after_seconds=1.0,
             )
         push = asyncio.create_task(self._push(snapshot, trace))

@@ -201,7 +201,7 @@ class StateStore(Protocol):
     """State of meshes, stored before the verdict is sent. Blobs are opaque bytes.
 
     Threads may share an instance, and processes a store. A store needs these 19 methods and nothing else: its package
-    adds it with a :class:`~serve_app.stores.kind.StoreKind`, and proves it with ``lab.contracts.stores``. A session
+    adds it with a :class:`~serve_app.stores.plugin.StorePlugin`, and proves it with ``lab.contracts.stores``. A session
     calls them in threads, and each may block for as long as it must, below ``serve.deadline_seconds``.
 
     What each method costs, by when it is called and what goes through it:

@@ -327,7 +327,7 @@ class MeshRepository:
             snapshot: decoded.
             packed: its stored form.
             record: its verdict.
-            keep: at most so many snapshots stay.
+            keep: at most this many snapshots stay.
             incidents: to be written to the archive.
         """
         state, adaptation = after.state, before.mesh.state.adaptation

@@ -1,4 +1,4 @@
-"""Several clusters, or both Prometheus servers of a pair, in one store: what is there, and what is read.
+"""Several clusters, or both Prometheus servers of a pair, in one store: what it holds, and what is read.
 
 Clusters run the same services, so their series must not be added. Without a setting only the busiest cluster is read,
 and stays the one that is read: a cluster whose traffic ends is a fault to show, not a reason to show another one. All

@@ -74,7 +74,7 @@ class SurveyedQueries:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a look at the series of a mesh found.
+    """The findings of a survey of the series of a mesh.
 
     Attributes:
         at: when.

@@ -120,7 +120,7 @@ def score_parts(network: MeshNetwork, prepared: PreparedSnapshot) -> list[Scores
         tasks = cut_tasks(prepared)
         if len(tasks) == 1:
             return [error]
-        log.warning("a pass over an uncut mesh failed, so its %d parts are scored apart: %s", len(tasks), error)
+        log.warning("a pass over an uncut mesh failed, so its %d parts are scored separately: %s", len(tasks), error)
         return score_groups(network, [(task,) for task in tasks])
 
 

@@ -28,7 +28,7 @@ class SnapshotAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ScorerInfo:
-    """What a replica works with.
+    """The device, kernels and weights of a replica.
 
     Attributes:
         device: ``cpu`` or ``cuda``.

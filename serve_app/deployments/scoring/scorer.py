@@ -140,7 +140,7 @@ class Scorer:
                 if isinstance(outcome, Exception):
                     raise outcome
                 recorded.set(replica=self._replica, pass_seconds=outcome.seconds)
-        finally:  # also if the caller is gone
+        finally:  # even if the caller is gone
             self._set_waiting(self._waiting - {request})
         self._instruments.count(PARTS_SCORED, len(group), scorer=self._replica)
         return outcome
@@ -202,9 +202,7 @@ def _work(group: Group) -> int:
 
 
 def _late() -> DeadlineExceeded:
-    return DeadlineExceeded(
-        "Scorer: the parts waited until after their deadline; add replicas, or send fewer snapshots"
-    )
+    return DeadlineExceeded("Scorer: the parts waited past their deadline; add replicas, or send fewer snapshots")
 
 
 def balance(tasks: Sequence[PartitionTask], count: int) -> list[Group]:
@@ -252,7 +250,7 @@ def find_device(device: str) -> torch.device:
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise NoCapacity(
-            "scorer.device: expected a CUDA device, this replica sees none; set scorer.num_gpus above 0, give "
+            "scorer.device: expected a CUDA device, got none in this replica; set scorer.num_gpus above 0, give "
             "the node a GPU, or set scorer.device to cpu"
         )
     return torch.device(device)

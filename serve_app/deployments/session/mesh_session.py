@@ -155,8 +155,8 @@ class MeshSession:
         return self._load.report()
 
     async def check_health(self) -> None:
-        """Serve calls this periodically: measure whether the store is there, what is in memory, and whether the session
-        can score.
+        """Serve calls this periodically: measure whether the store is available, what is in memory, and whether the
+        session can score.
 
         A missing store does not make the replica unhealthy: its replacement would not find the store either, and this
         replica resumes as soon as the files are back.
@@ -223,12 +223,12 @@ class MeshSession:
         """Score the last of several snapshots of one mesh, in order of time, against those before it. Stores nothing.
 
         Raises:
-            Overloaded: too many such requests are under way.
+            Overloaded: too many such requests are in progress.
             ServeError: it could not be scored, or not in time.
         """
         if self._scores.locked():
             raise Overloaded(
-                "MeshSession: as many requests to score as it accepts are under way; come back later, or raise "
+                "MeshSession: the limit of concurrent scoring requests is reached; try again later, or raise "
                 "serve.max_ongoing_scores",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
@@ -327,7 +327,8 @@ class MeshSession:
         return encode_adaptation(after).model_dump_json().encode()
 
     async def ready(self, deadline: Deadline) -> ScorerInfo:
-        """What scores. Raises an error if the store, a scorer or the meta-model does not answer."""
+        """The device and weights that score. Raises an error if the store, a scorer or the meta-model does not
+        answer."""
         _, info = await asyncio.gather(asyncio.to_thread(self._meshes.check), self._backend.info(Caller(deadline)))
         return info
 

@@ -202,7 +202,7 @@ class ServicesQuery:
 
 @dataclass(frozen=True, slots=True)
 class DetailsQuery:
-    """What is known of a service, or of the calls from one caller to it, as JSON. ``links`` lead to other tools.
+    """What is known about a service, or about the calls from one caller to it, as JSON. ``links`` lead to other tools.
 
     Raises:
         UnknownInstant: there is no such snapshot.
@@ -263,7 +263,7 @@ class IncidentQuery:
 
 @dataclass(frozen=True, slots=True)
 class IncidentGraphQuery:
-    """The part of the mesh around an incident, as JSON. Errors as of :class:`IncidentQuery`."""
+    """The part of the mesh around an incident, as JSON. Errors as in :class:`IncidentQuery`."""
 
     mesh: str
     incident: str

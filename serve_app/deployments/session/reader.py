@@ -25,14 +25,14 @@ from serve_app.web.queries import PageQueries
 from serve_app.web.report import markdown_report, report
 from serve_app.web.report.case import find
 
-MOST_IN_GRAPH = 20_000  # services of a whole graph: some 40 MB of JSON
+MOST_IN_GRAPH = 20_000  # services of a whole graph: about 40 MB of JSON
 P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
 class Reader:
-    """What a :class:`~serve_app.deployments.session.queries.SessionQuery` is answered with.
+    """The data that a :class:`~serve_app.deployments.session.queries.SessionQuery` is answered from.
 
     Its methods run in the threads of :meth:`load` and :meth:`view`. The queries describe the answers and the errors.
 
@@ -84,7 +84,7 @@ class Reader:
         if services > MOST_IN_GRAPH:
             raise InvalidParameter(
                 f"graph: expected service or incidents=true for a mesh of more than {MOST_IN_GRAPH} services, got "
-                f"neither for {services}; name a service, ask for the services of the open incidents, or read the map",
+                f"neither for {services}; name a service, request the services of the open incidents, or read the map",
             )
         return self.meshes.load_snapshot(mesh, at)
 

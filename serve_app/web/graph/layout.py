@@ -57,7 +57,7 @@ class _CallRows:
         return _CallRows(source[apart], destination[apart], self.weight[apart])
 
     def within(self, labels: Ints, place: Ints, groups: int) -> "list[_CallRows]":
-        """Return the calls inside each group, with ends as the ``place`` in it; -1 is no group."""
+        """Return the calls inside each group, with ends as the ``place`` in it; -1: no group."""
         label = labels[self.source]
         inside = np.flatnonzero((label == labels[self.destination]) & (label >= 0))
         inside = inside[np.argsort(label[inside], kind="stable")]

@@ -91,7 +91,7 @@ async def test_a_notice_is_no_incident(tmp_path: Path) -> None:
 
 def test_a_merged_incident_names_the_other_incident() -> None:
     assert texts(slack_message({**EVENT, "event": "merged", "merged_into": "b"}))[0] == (
-        "Major incident in shop continues as part of another one"
+        "Major incident in shop is now part of another incident"
     )
 
 

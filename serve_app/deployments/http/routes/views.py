@@ -176,7 +176,7 @@ async def series(
     service: Annotated[AskedService, Query()],
     source: Annotated[AskedService | None, Query(description="caller; return its calls to the service")] = None,
 ) -> Response:
-    """The metrics of a service, or of the calls to it from one caller, over the kept time."""
+    """The metrics of a service, or of the calls to it from one caller, over the kept snapshots."""
     return json_response(await backend.read(SeriesQuery(mesh, service, source)))
 
 
@@ -208,7 +208,7 @@ async def comparison(
     second_from: Annotated[Instant, Query()],
     second_to: Annotated[Instant, Query()],
 ) -> Response:
-    """The differences between two periods of the kept time, largest first."""
+    """The differences between two periods in the kept snapshots, largest first."""
     first, second = (first_from, first_to), (second_from, second_to)
     return json_response(await backend.read(ComparisonQuery(mesh, first, second)))
 

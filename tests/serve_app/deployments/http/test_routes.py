@@ -1,6 +1,7 @@
 """Routes of a running service besides pushing: scoring without storing, verdicts, plan, graph, model."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import load
 from model.features import SCHEMA
-from serve_app.api.codec import snapshot_document
+from serve_app.api.codec import ARROW, JSON, MESSAGEPACK, snapshot_document
+from serve_app.api.codec import encode_snapshot as encode
 from serve_app.deployments.sla.counts import EXTENSION
 from tests.serve_app.running import (
     Service,
@@ -201,3 +203,22 @@ def test_a_client_cannot_send_counts(service: Service) -> None:
     assert service.http.get("/readyz", headers=headers).status_code == 200
     assert service.http.post("/v1/sla").status_code == 405
     problem(service.http.get("/v1/sla?window=5"), 422, "invalid-parameter")
+
+
+def test_only_messagepack_is_announced_as_deprecated(service: Service) -> None:
+    snapshot, path = record_simulation(SMALL, 1)[0], "/v1/meshes/formats/snapshots"
+    for media_type in (JSON, ARROW):
+        response = service.http.post(path, content=encode(snapshot, media_type), headers={"content-type": media_type})
+        assert response.status_code == 200, response.text
+        assert "deprecation" not in response.headers
+    for body, status in ((encode(snapshot, MESSAGEPACK), 200), (b"\xc1", 400)):
+        response = service.http.post(path, content=body, headers={"content-type": "application/msgpack"})
+        assert response.status_code == status, response.text
+        since = datetime.fromtimestamp(int(response.headers["deprecation"].removeprefix("@")), UTC)
+        assert since.isoformat() == "2026-11-26T00:00:00+00:00"
+        assert response.links["deprecation"]["url"] == "/openapi.json"
+    described = service.http.get("/openapi.json").json()["paths"]["/v1/meshes/{mesh}/snapshots"]["post"]["requestBody"]
+    assert [kind for kind, one in described["content"].items() if one["schema"].get("deprecated")] == [MESSAGEPACK]
+    refused = service.http.post("/v1/meshes/formats/feedback", content=b"\x80", headers={"content-type": MESSAGEPACK})
+    assert refused.status_code == 415
+    assert "deprecation" not in refused.headers
