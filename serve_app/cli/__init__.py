@@ -15,6 +15,7 @@ from serve_app.cli import (
     demo,
     doctor,
     evaluate,
+    export,
     incidents,
     mcp,
     record,
@@ -99,6 +100,7 @@ app.command("serve")(serve.serve)
 app.command("sidecar")(sidecar.sidecar)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
+app.command("export")(export.export)
 app.command("record")(record.record)
 app.command("report")(report.report)
 app.command("rules")(rules.rules)

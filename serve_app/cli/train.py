@@ -24,8 +24,12 @@ def train(
         int, typer.Option(metavar="N", help="Random seed; on the same machine it gives the same weights.")
     ] = 0,
     jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Parallel processes that prepare meshes.")] = 2,
+    network: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:CLASS", help="Train a network of another package instead of the built-in one."),
+    ] = None,
 ) -> None:
-    """Train the autoencoder on normal traffic, and the meta-model on injected faults.
+    """Train the network on normal traffic, and the meta-model on injected faults.
 
     This takes half an hour on two cores. Use the result with --weights or as model.weights in the settings.
 
@@ -33,6 +37,7 @@ def train(
     Example:
       tagae train out/mine.safetensors
       tagae train out/mine.safetensors --recording out/quiet --seed 3
+      tagae train out/mine.safetensors --network mypackage.network:MyNetwork
       tagae score out/shop --weights out/mine.safetensors
     """
     import torch
@@ -49,8 +54,10 @@ def train(
     from lab.training.train import TrainingOptions
     from lab.training.train import train as learn
     from model.checkpoint import save
+    from model.network.named import network_class
 
     torch.set_num_threads(1)  # for reproducible sums
+    trained_class = network_class(network)
     output.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     plan = TrainingMeshes(meshes, snapshots, seed)
@@ -61,7 +68,7 @@ def train(
     options = TrainingOptions(seed=seed, steps=steps, meta_steps=meta_steps)
     with processes(jobs) as each, bars() as shown:
         made = provenance(plan, options, recording or ())
-        checkpoint, report = learn(runs, options, made, reporter(shown), each=each)
+        checkpoint, report = learn(runs, options, made, reporter(shown), trained_class, each)
         reference = reference_of(checkpoint.network, runs, each, reporter(shown))
     save(replace(checkpoint, reference=reference), output)
     picture = output.with_suffix(".png")

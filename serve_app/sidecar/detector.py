@@ -61,7 +61,7 @@ class Detector:
         self.newest = Newest()
         self.instruments = PrometheusInstruments()
         self._options = options(settings, mesh)
-        weights = load_weights(settings.model.weights, settings.weights_by_mesh)
+        weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
         for refusal in weights.refused:
             log.error(refusal)
         self._store = open_store(settings.store)

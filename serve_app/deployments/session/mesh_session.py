@@ -119,7 +119,7 @@ class MeshSession:
         connect(scorer, meta, trainer, notifier)
         torch.set_num_threads(settings.model.threads)
         self._settings = settings
-        self._weights = load_weights(settings.model.weights, settings.weights_by_mesh)
+        self._weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
         for refusal in self._weights.refused:
             log.error(refusal)
         self._evicted: deque[str] = deque()  # meshes that writing threads deleted to make room
