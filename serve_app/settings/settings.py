@@ -38,6 +38,7 @@ from serve_app.settings.former import FormerTable, MovedTables, find_former_tabl
 from serve_app.settings.kinds import STORES
 from serve_app.settings.links import LinkSettings
 from serve_app.settings.meshes import MeshSettings, Priority
+from serve_app.settings.models import ModelsSettings
 from serve_app.settings.observability import LogSettings, TraceSettings
 from serve_app.settings.sla import SlaSettings
 
@@ -407,6 +408,7 @@ class Settings(BaseSettings):
     alert: AlertSettings = Field(default_factory=AlertSettings)
     partition: PartitionSettings = Field(default_factory=PartitionSettings)
     adapt: AdaptSettings = Field(default_factory=AdaptSettings)
+    models: ModelsSettings = Field(default_factory=ModelsSettings)
     scorer: ScorerSettings = Field(default_factory=ScorerSettings)
     serve: ServeSettings = Field(default_factory=ServeSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
