@@ -147,7 +147,9 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
     """
     logs.install()
     _choose_log(settings)
-    for refusal in load_weights(settings.model.weights, settings.weights_by_mesh).refused:
+    for refusal in load_weights(
+        settings.model.weights, settings.weights_by_mesh, network=settings.model.network
+    ).refused:
         log.error(refusal)  # here, since the logs of replicas are in files
     front = settings.serve
     require_protection(serve_rules(settings), [front.host])  # before anything starts

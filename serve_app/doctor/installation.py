@@ -108,14 +108,14 @@ def _names(_: Settings) -> Iterator[Finding]:
 
 def _network(settings: Settings) -> Iterator[Finding]:
     yield Finding("kernels", "ok", _describe_kernels("cpu"))
-    yield _weights("weights", settings.model.weights or SHIPPED, "model.weights", "the shipped weights")
+    yield _weights("weights", settings.model.weights or SHIPPED, settings, "model.weights", "the shipped weights")
     for mesh, path in settings.weights_by_mesh.items():
-        yield _weights(f"weights of {mesh}", path, f"meshes.{mesh}.weights", "the weights of other meshes")
+        yield _weights(f"weights of {mesh}", path, settings, f"meshes.{mesh}.weights", "the weights of other meshes")
 
 
-def _weights(name: str, path: Path, setting: str, instead: str) -> Finding:
+def _weights(name: str, path: Path, settings: Settings, setting: str, instead: str) -> Finding:
     try:
-        return Finding(name, "ok", f"{path}, digest {load(path).digest}")
+        return Finding(name, "ok", f"{path}, digest {load(path, network=settings.model.network).digest}")
     except IncompatibleWeights as error:
         return Finding(name, "problem", str(error), f"correct {setting}; the service would use {instead}")
 

@@ -18,7 +18,7 @@ from serve_app.api.codec import pack_snapshot
 from serve_app.errors import BadSettings, CorruptState, NoCapacity, Overloaded, ServeError, StoreGone, UnknownMesh
 from serve_app.exporter import PrometheusInstruments
 from serve_app.mesh_steps import MeshSteps, NextSnapshot
-from serve_app.metrics import PREDICTIONS, STAGE, STORE_GONE, MeshGauges
+from serve_app.metrics import CONFIDENCE, PREDICTIONS, STAGE, STORE_GONE, MeshGauges
 from serve_app.observability.log_context import set_log_context
 from serve_app.observability.spans import span
 from serve_app.pipeline import ThreadRunner, options, replayer
@@ -61,7 +61,7 @@ class Detector:
         self.newest = Newest()
         self.instruments = PrometheusInstruments()
         self._options = options(settings, mesh)
-        weights = load_weights(settings.model.weights, settings.weights_by_mesh)
+        weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
         for refusal in weights.refused:
             log.error(refusal)
         self._store = open_store(settings.store)
@@ -153,6 +153,8 @@ class Detector:
         self._tidying.add(tidying)
         tidying.add_done_callback(self._tidying.discard)
         self.instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=message.status)
+        if verdict.confidence is not None:
+            self.instruments.observe(CONFIDENCE, verdict.confidence, model_version=verdict.model_digest)
         self.instruments.observe(STAGE, time.perf_counter() - began, stage="total")
         if self._delivery is not None:
             self._delivery.accept_verdict(self.mesh, verdict, delivery.utc_now())

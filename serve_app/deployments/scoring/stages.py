@@ -101,6 +101,7 @@ class Progress:
             dict(parts),
             self.missing_parts,
             dict(self.retries),
+            verdict.confidence,
         )
 
     def require_time(self) -> None:
