@@ -15,6 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from model.drift.reference import PREFIX, TrainingReference
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
 from model.network.contract import MeshNetwork
@@ -38,6 +39,7 @@ class Checkpoint:
         provenance: seed, data and versions of the training.
         digest: of the file's content; names the model in verdicts.
         refused: why the configured weights are not used; empty if they are.
+        reference: what the training meshes look like, for the distance of other meshes; None: not known.
     """
 
     network: MeshNetwork
@@ -48,6 +50,7 @@ class Checkpoint:
     provenance: dict[str, str] = field(default_factory=dict)
     digest: str = ""
     refused: str = ""
+    reference: TrainingReference | None = None
 
     def to(self, device: torch.device) -> "Checkpoint":
         """Move the network to ``device``. The meta-model is small and stays on the CPU."""
@@ -62,6 +65,8 @@ def save(checkpoint: Checkpoint, path: Path) -> None:
     for name, tail in (("node_tail", checkpoint.node_tail), ("edge_tail", checkpoint.edge_tail)):
         for key in ("rate", "mean_excess", "shape"):
             tensors[f"{name}.{key}"] = torch.from_numpy(np.ascontiguousarray(getattr(tail, key)))
+    if checkpoint.reference is not None:
+        tensors |= {name: torch.from_numpy(array) for name, array in checkpoint.reference.to_arrays().items()}
     document: dict[str, Any] = {
         "schema": SCHEMA.to_json(),
         "config": asdict(checkpoint.network.config),
@@ -105,6 +110,7 @@ def load(path: Path = SHIPPED, device: torch.device | None = None, network: str 
             Tail(**{k: v.numpy() for k, v in _with_prefix(tensors, f"{n}_tail.").items()}) for n in ("node", "edge")
         ]
         offset, provenance = float(document["page_offset"]), dict(document["provenance"])
+        reference = _reference(path, tensors)
     except IncompatibleWeights:
         raise
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -113,7 +119,7 @@ def load(path: Path = SHIPPED, device: torch.device | None = None, network: str 
         ) from error
     digest = hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
     built.eval().to(device or torch.device("cpu"))
-    return Checkpoint(built, meta.eval(), tails[0], tails[1], offset, provenance, digest)
+    return Checkpoint(built, meta.eval(), tails[0], tails[1], offset, provenance, digest, reference=reference)
 
 
 def load_or_shipped(path: Path | None, device: torch.device | None = None, network: str | None = None) -> Checkpoint:
@@ -130,6 +136,22 @@ def load_or_shipped(path: Path | None, device: torch.device | None = None, netwo
         return load(path, device, network)
     except IncompatibleWeights as error:
         return replace(load(SHIPPED, device), refused=str(error))
+
+
+def reference_file(path: Path) -> Path:
+    """Return the file beside a checkpoint that has its training reference, if it was computed after the training.
+
+    It is a file of its own, since the digest of a checkpoint names its weights, and these stay the same.
+    """
+    return path.with_suffix(".reference.safetensors")
+
+
+def _reference(path: Path, tensors: dict[str, torch.Tensor]) -> TrainingReference | None:
+    """Read the training reference of a checkpoint, from the file itself or from the one beside it."""
+    if not any(name.startswith(PREFIX) for name in tensors) and (beside := reference_file(path)).is_file():
+        with safe_open(beside, "pt") as file:
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
+    return TrainingReference.from_arrays({name: tensor.numpy() for name, tensor in tensors.items()})
 
 
 def _allowed(named: str | None, network: str | None, path: Path) -> str | None:

@@ -313,6 +313,11 @@ class Verdict:
     lost: tuple[str, ...] = ()
 
     @property
+    def confidence(self) -> float | None:
+        """Probability of the status, 0..1: of an incident if it is anomalous, of none if it is normal; else None."""
+        return {Status.ANOMALOUS: self.probability, Status.NORMAL: 1 - self.probability}.get(self.status)
+
+    @property
     def alerts(self) -> tuple[Incident, ...]:
         """The incidents that raise an alert: all but notices."""
         return tuple(incident for incident in self.incidents if incident.severity is not Severity.NOTICE)

@@ -32,6 +32,12 @@ class Metric:
 
 
 PREDICTIONS = Metric("tagae_predictions_total", "Verdicts made, by status and weights.", ("model_version", "status"))
+CONFIDENCE = Metric(
+    "tagae_prediction_confidence_ratio",
+    "Probability of the status of each verdict: of an incident if the mesh is anomalous, of none if it is normal.",
+    ("model_version",),
+    (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0),
+)
 PARTS_SCORED = Metric("tagae_parts_scored_total", "Partitions scored, by the replica that scored them.", ("scorer",))
 PARTS_MISSING = Metric("tagae_parts_missing_total", "Partitions that were not scored in time.")
 INFERENCE = Metric(
@@ -162,6 +168,7 @@ METRICS = (
     ADAPTERS,
     RETRIES,
     PREDICTIONS,
+    CONFIDENCE,
     PARTS_SCORED,
     PARTS_MISSING,
     INFERENCE,
@@ -206,6 +213,19 @@ class Instruments(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class DriftGauges:
+    """How far a mesh has drifted.
+
+    Attributes:
+        drifting: number of measures that drift.
+        ratios: distance of each measure in ``model.drift.measures.MEASURES`` over its limit; None: unknown.
+    """
+
+    drifting: int
+    ratios: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MeshGauges:
     """The gauges of one mesh. The numbers of the verdict are None before the first verdict.
 
@@ -222,10 +242,11 @@ class MeshGauges:
         notices: number of open notices.
         made_at: when the newest verdict was made, Unix time; None if unknown.
         recovering: number of open incidents, without notices, whose services are back to normal.
-        unseen: number of open incidents, without notices, whose first suspect sends no telemetry.
         hidden: number of muted services that would be part of an incident.
         coverage: share of the services that were scored.
         interval_seconds: measured time between snapshots, s; None if unknown.
+        unseen: number of open incidents, without notices, whose first suspect sends no telemetry.
+        drift: how far it has drifted; None if unknown.
     """
 
     mesh: str
@@ -246,6 +267,7 @@ class MeshGauges:
     coverage: float = 1.0
     interval_seconds: float | None = None
     unseen: int = 0
+    drift: DriftGauges | None = None
 
 
 class ObjectiveStatus(StrEnum):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model.drift.sketch import DriftSketch
 from model.errors import OutOfOrder
 from model.features import (
     EDGE_CHANNELS,
@@ -99,6 +100,7 @@ class MeshState:
         memory: open incidents, and the memory of alerting and of the threshold.
         adaptation: how latencies depend on load.
         traffic: requests from outside.
+        drift: what drift is measured from.
     """
 
     node_ids: tuple[str, ...] = ()
@@ -124,6 +126,7 @@ class MeshState:
     memory: IncidentMemory = field(default_factory=IncidentMemory)
     adaptation: Adaptation = field(default_factory=Adaptation)
     traffic: EntryTraffic = field(default_factory=EntryTraffic)
+    drift: DriftSketch = field(default_factory=DriftSketch)
 
 
 @dataclass(frozen=True, slots=True)

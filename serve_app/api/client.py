@@ -25,6 +25,7 @@ from serve_app.api.schemas.actions import (
     MuteListDocument,
 )
 from serve_app.api.schemas.base import Document
+from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import MeshDocument
@@ -112,6 +113,10 @@ class Client:
     def verdict(self, mesh: str) -> VerdictDocument:
         """The newest verdict. Errors as in ``push``."""
         return VerdictDocument.model_validate_json(self._send("GET", f"/v1/meshes/{mesh}/verdict").content)
+
+    def drift(self, mesh: str) -> DriftDocument:
+        """How far a mesh is from training and from its own last week. Errors as ``push``."""
+        return DriftDocument.model_validate(self.read(mesh, "drift"))
 
     def meshes(self) -> list[MeshDocument]:
         """All meshes of the service. Errors as in ``push``."""

@@ -1,6 +1,7 @@
 """``tagae train``: trains a checkpoint on simulated and recorded traffic."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -49,6 +50,7 @@ def train(
         recorded_runs,
         simulated_runs,
     )
+    from lab.training.reference import reference_of
     from lab.training.train import TrainingOptions
     from lab.training.train import train as learn
     from model.checkpoint import save
@@ -67,7 +69,8 @@ def train(
     with processes(jobs) as each, bars() as shown:
         made = provenance(plan, options, recording or ())
         checkpoint, report = learn(runs, options, made, reporter(shown), trained_class, each)
-    save(checkpoint, output)
+        reference = reference_of(checkpoint.network, runs, each, reporter(shown))
+    save(replace(checkpoint, reference=reference), output)
     picture = output.with_suffix(".png")
     draw_report(report, picture)
     stderr_console().print(

@@ -55,7 +55,7 @@ class ScoringBackend(Protocol):
 
 
 class Progress:
-    """One snapshot on its way through the stages.
+    """The progress of one snapshot through the stages.
 
     Args:
         mesh: name, for messages.
@@ -101,6 +101,7 @@ class Progress:
             dict(parts),
             self.missing_parts,
             dict(self.retries),
+            verdict.confidence,
         )
 
     def require_time(self) -> None:

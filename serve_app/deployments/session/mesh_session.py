@@ -1,6 +1,6 @@
-"""MeshSession: holds the state of meshes, and takes each snapshot to its verdict.
+"""MeshSession: holds the state of meshes, and computes the verdict of each snapshot.
 
-The store is the truth: state is written with compare-and-set before the answer, so that two sessions cannot both
+The store is authoritative: state is written with compare-and-set before the answer, so that two sessions cannot both
 advance a mesh. Routing a mesh to the same session each time only saves a read.
 """
 
@@ -52,6 +52,7 @@ from serve_app.errors import (
 from serve_app.mesh_steps import MeshSteps, NextSnapshot, PushResult
 from serve_app.metrics import (
     ADAPTERS,
+    CONFIDENCE,
     MESHES_HELD,
     MESHES_HELD_BYTES,
     PARTS_MISSING,
@@ -365,6 +366,8 @@ class MeshSession:
             self._instruments.count(PARTS_MISSING, runner.progress.missing_parts)
             verdict = stored.advanced.verdict
             self._instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=verdict.status.value)
+            if verdict.confidence is not None:
+                self._instruments.observe(CONFIDENCE, verdict.confidence, model_version=verdict.model_digest)
         return stored
 
     async def _change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:

@@ -308,6 +308,16 @@ class ReportQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class DriftQuery:
+    """How far a mesh is from training and from its own last week, as JSON."""
+
+    mesh: str
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.load(reader.drift, self.mesh)
+
+
+@dataclass(frozen=True, slots=True)
 class FeedbackQuery:
     """The feedback on a mesh, as JSON."""
 

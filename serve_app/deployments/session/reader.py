@@ -12,6 +12,7 @@ from serve_app.actions.adapter import encode_adaptation
 from serve_app.actions.feedback import encode_feedback
 from serve_app.actions.mutes import encode_mute
 from serve_app.alerts.links import Links
+from serve_app.api.drift import drift_document
 from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
 from serve_app.api.views import model_document, plan_document
 from serve_app.deployments.session.verdict_signal import VerdictSignal
@@ -98,6 +99,10 @@ class Reader:
             return report(mesh, moments, chosen, seen_before=text, links=links)
         given = [one] if (one := self.incidents.feedback(mesh, chosen)) else []
         return markdown_report(mesh, moments, chosen, seen_before=text, feedback=given, links=links)
+
+    def drift(self, mesh: str) -> bytes:
+        state = self.meshes.load_state(mesh)
+        return drift_document(mesh, state, self._weights.of(mesh)).model_dump_json().encode()
 
     def feedback(self, mesh: str) -> bytes:
         kept = [encode_feedback(one) for one in self.meshes.load_state(mesh).memory.feedback]

@@ -24,6 +24,7 @@ const MAP_PAUSE_MS = 400; // least time between two maps
 const RETRY_MS = 2000; // before a failed request is repeated
 const RECENT_MS = 2000; // a list of meshes from within this time gives the age of the first verdict of the stream
 const MESHES_MS = 15000; // between two requests for the list of meshes
+const DRIFT_MS = 300000; // between two requests for the drift, which changes every six hours
 const RANKS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"];
 
 const known = {
@@ -41,12 +42,14 @@ const known = {
   problem: null,
   health: null,
   source: undefined, // see state.js
+  drift: undefined, // see drift.js
   level: undefined, // see sla.js
 };
 let listed = { meshes: [], asked: 0 }; // the list of meshes, and when it was received
 let listsUnderWay = 0, // requests for the list
   leave = null, // ends the stream of the mesh, if there is one
   mapDue = 0,
+  driftDue = 0,
   mapUnderWay = false,
   timelineUnderWay = false,
   hasLibraries = false, // whether the libraries of the graph and the timeline have run
@@ -135,6 +138,7 @@ function forget(mesh) {
     mapOf: "",
     verdict: null,
     source: undefined,
+    drift: undefined,
     live: false,
     lost: false,
     missed: null,
@@ -181,6 +185,7 @@ function refresh(mesh) {
     (source) => mesh === known.mesh && setSource(source),
     () => mesh === known.mesh && setSource(null),
   );
+  loadDrift(mesh);
   incidents.loadFeedback(mesh); // other people give feedback, too
   mutes.load(mesh);
   feed.health().then(
@@ -188,6 +193,19 @@ function refresh(mesh) {
       known.health = health;
     },
     () => {},
+  );
+}
+
+function loadDrift(mesh) {
+  if (known.drift && Date.now() < driftDue) return;
+  driftDue = Date.now() + DRIFT_MS;
+  feed.drift(mesh).then(
+    (drift) => {
+      if (mesh === known.mesh) known.drift = drift;
+    },
+    () => {
+      if (mesh === known.mesh) known.drift = null;
+    },
   );
 }
 

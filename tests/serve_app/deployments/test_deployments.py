@@ -138,7 +138,7 @@ def test_an_uncut_mesh_that_takes_too_much_memory_is_scored_in_parts(
     failed = [isinstance(outcome, Exception) for outcome in score_parts(parts, prepared)]
     assert failed == [size == max(sizes) for size in sizes]
     assert not all(failed)
-    assert "scored apart" in caplog.text
+    assert "scored separately" in caplog.text
 
 
 def test_a_configured_device_that_is_absent_is_refused() -> None:

@@ -15,6 +15,7 @@ from serve_app.alerts.links import Links
 from serve_app.api.codec import JSON, unpack_snapshot
 from serve_app.api.graph_formats import GraphFormat, check_size, write_graph
 from serve_app.api.schemas.base import LONGEST_SERVICE, AskedService, Instant, Text
+from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.verdict import VerdictDocument, VerdictsDocument
 from serve_app.api.schemas.views import (
     GraphDocument,
@@ -36,6 +37,7 @@ from serve_app.deployments.http.routes.responses import describe_text, json_resp
 from serve_app.deployments.session.queries import (
     ComparisonQuery,
     DetailsQuery,
+    DriftQuery,
     GraphQuery,
     MapQuery,
     MeshesQuery,
@@ -226,6 +228,13 @@ async def comparison(
     """The differences between two periods in the kept snapshots, largest first."""
     first, second = (first_from, first_to), (second_from, second_to)
     return json_response(await backend.read(ComparisonQuery(mesh, first, second)))
+
+
+@router.get("/v1/meshes/{mesh}/drift", response_model=DriftDocument, responses=errors_of_mesh())
+async def drift(mesh: MeshName, backend: UseBackend) -> Response:
+    """How far the mesh is from the meshes of the training and from its own last week: its channels, tails, embeddings,
+    calls and missing values, what to do about it, and series that are measured badly."""
+    return json_response(await backend.read(DriftQuery(mesh)))
 
 
 @router.get("/v1/model", response_model=ModelDocument, responses=problems.describe_errors(InvalidParameter, *BUSY))

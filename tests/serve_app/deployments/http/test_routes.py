@@ -1,5 +1,6 @@
 """Routes of a running service besides pushing: scoring without storing, verdicts, plan, graph, model."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import load
 from model.features import SCHEMA
+from serve_app.api.client import Client
 from serve_app.api.codec import ARROW, JSON, MESSAGEPACK, snapshot_document
 from serve_app.api.codec import encode_snapshot as encode
 from serve_app.deployments.sla.counts import EXTENSION
@@ -102,6 +104,21 @@ def test_the_plan_accounts_for_every_service_and_call(service: Service, watched_
     named = service.http.get("/v1/meshes/watched/plan", params={"members": "true"}).json()["parts"]
     assert [len(p["members"]) for p in named] == [p["services"] for p in parts]
     assert {m.split("/")[0] for m in named[0]["members"]} == set(named[0]["namespaces"])
+
+
+def test_a_young_mesh_has_no_drift_but_all_measures(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
+    with Client(service.url) as client:
+        drift = client.drift("watched")
+    assert (drift.judged_until, drift.advice) == (None, [])
+    assert {measure.reference for measure in drift.measures} == {"training", "week"}
+    assert drift.quality.stale == []
+
+
+def test_each_verdict_has_a_confidence_in_the_metrics(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
+    judged = [one for one in watched_verdicts if one["status"] in ("normal", "anomalous")]
+    text = service.http.get("/metrics").text
+    counts = re.findall(r"^tagae_prediction_confidence_ratio_count.* ([0-9.]+)$", text, re.MULTILINE)
+    assert sum(map(float, counts)) >= len(judged) > 0
 
 
 def test_the_graph_is_the_newest_snapshot_with_its_scores(
