@@ -39,8 +39,9 @@ LIGHT_CPUS = 0.1  # claimed by a replica that mostly waits, so that the applicat
 FITS_WAITING = 16  # meshes that wait for the trainer
 READS = 50  # requests of an ingress beside the snapshots that it passes on: lists, probes, scrapes
 HEALTH_CHECK_PERIOD_SECONDS = 1.0  # a dead replica is replaced in 3 s; Serve's 10 s would make it 12
-# For requests under way where an ingress or a session ends, as long as a push has; with Serve's 20 s open pages, which
-# wait for verdicts at both, would hold them so long. Pages connect to another replica, and calls are repeated there.
+# Time for requests in progress when an ingress or a session ends, as long as a push may take. With Serve's 20 s, open
+# pages, which wait for verdicts at both, would delay the end that long. Pages reconnect to another replica, and calls
+# are repeated there.
 GRACE_SECONDS = 5.0
 START_ATTEMPTS = 2  # incompatible weights stay incompatible; Serve would try twenty times
 SHARE_OF_RESOURCE = 0.01  # of the node that a session is pinned to; small, so that its replacement can start beside it
@@ -146,7 +147,9 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
     """
     logs.install()
     _choose_log(settings)
-    for refusal in load_weights(settings.model.weights, settings.weights_by_mesh).refused:
+    for refusal in load_weights(
+        settings.model.weights, settings.weights_by_mesh, network=settings.model.network
+    ).refused:
         log.error(refusal)  # here, since the logs of replicas are in files
     front = settings.serve
     require_protection(serve_rules(settings), [front.host])  # before anything starts

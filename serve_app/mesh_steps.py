@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NextSnapshot:
-    """A snapshot on its way to its verdict.
+    """A snapshot whose verdict is being computed.
 
     Attributes:
         mesh: name.

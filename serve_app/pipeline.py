@@ -29,7 +29,7 @@ from model.incidents.mutes import ActiveMutes, active_mutes
 from model.incidents.policy import AlertPolicy
 from model.incidents.restlessness import restlessness
 from model.mesh_weights import Weights
-from model.network.autoencoder import Autoencoder
+from model.network.contract import MeshNetwork
 from model.scoring.calls import young_calls
 from model.scoring.crossing import CrossingCalls, decode_crossing, with_crossing
 from model.scoring.evidence import Evidence
@@ -323,7 +323,7 @@ def prepare(
     return PreparedSnapshot(Mesh(state, cut), observation, whole)
 
 
-def score_whole(network: Autoencoder, prepared: PreparedSnapshot) -> tuple[PartitionScore, ...]:
+def score_whole(network: MeshNetwork, prepared: PreparedSnapshot) -> tuple[PartitionScore, ...]:
     """Score all parts in one pass over the uncut mesh.
 
     A part has all services that its core depends on, so this gives the same scores as the tasks of the parts, whose

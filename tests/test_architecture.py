@@ -28,12 +28,12 @@ SERVE_APP = (
     ("observability",),
     ("pipeline", "collect", "recordings", "alerts", "actions"),
     ("exporter", "stores"),
-    ("web", "doctor", "mesh_steps", "runtime"),
+    ("web", "doctor", "mesh_steps", "models", "runtime"),
     ("deployments", "sidecar"),
     ("app",),
     ("cli",),
 )
-MOST_PACKAGES = 27  # nodes of the structure: folders of serve_app, and the packages below
+MOST_PACKAGES = 28  # nodes of the structure: folders of serve_app, and the packages below
 # The same within serve_app/deployments, by folder or file.
 DEPLOYMENTS = (
     ("scaling", "sla"),
@@ -51,7 +51,11 @@ DOORS = {  # modules of each room of the deployments that others may import
     "sla": {"counts", "levels"},
 }
 # The same within lab.
-LAB = (("simulator", "contenders", "contracts", "evaluation"), ("training", "demo"), ("comparison",))
+LAB = (
+    ("simulator", "contenders", "evaluation"),
+    ("contracts", "training", "demo", "export", "datasets"),
+    ("comparison",),
+)
 DEMO = "lab/demo/remote_control.py"  # an application beside the service
 HTTP = ("serve_app/deployments/gate/", "serve_app/deployments/http/", DEMO)
 ROOMS = {  # allowed imports; a folder ends with a slash
@@ -67,6 +71,9 @@ ROOMS = {  # allowed imports; a folder ends with a slash
         "serve_app/",
         "lab/training/",
         "lab/contenders/autoencoder.py",
+        "lab/contracts/networks.py",
+        "lab/datasets/",
+        "lab/export/",
         "lab/comparison/lines.py",
     ),
     "msgspec": (
@@ -92,6 +99,7 @@ ROOMS = {  # allowed imports; a folder ends with a slash
     "pymetis": ("partitioning/",),
     "redis": ("serve_app/stores/", "serve_app/doctor/redis.py"),
     "typer": ("serve_app/cli/",),
+    "fsspec": ("serve_app/models/",),
     "mcp": ("serve_app/cli/mcp/",),
     "grpc": ("serve_app/sidecar/", "serve_app/runtime/batch.py"),  # the latter for errors of Ray's own servers
     "google": ("serve_app/sidecar/", "serve_app/collect/otlp/", "serve_app/net/google.py"),  # protobuf; credentials

@@ -1,4 +1,4 @@
-"""The contracts of stores, sources and receivers, as tests. Our plugins pass them, and other packages run them on
+"""The contracts of stores, sources, receivers and networks, as tests. Ours pass them, and other packages run them on
 theirs.
 
 They need pytest, which a package with a plugin has for its own tests.
@@ -6,4 +6,6 @@ They need pytest, which a package with a plugin has for its own tests.
 
 import pytest
 
-pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in ("receivers", "sources", "store_content", "stores")))
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{name}" for name in ("networks", "receivers", "sources", "store_content", "stores"))
+)

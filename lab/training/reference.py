@@ -24,7 +24,7 @@ from model.drift.populations import BINS, POPULATIONS, count_values
 from model.drift.reference import TrainingReference
 from model.features import Array
 from model.incidents.policy import AlertPolicy
-from model.network.autoencoder import Autoencoder
+from model.network.contract import MeshNetwork
 from model.scoring.score import score, whole_mesh
 
 EVERY = 8  # normal snapshots from one that counts to the next
@@ -32,7 +32,7 @@ SERVICES = 3  # whose embeddings are sampled from each of them
 
 
 def reference_of(
-    network: Autoencoder,
+    network: MeshNetwork,
     runs: Sequence[TrainingRun],
     each: ForEach = in_turn,
     progress: Callable[[str, int, int], None] = lambda *_: None,
@@ -46,7 +46,7 @@ def reference_of(
     return TrainingReference.of_meshes(shares, embeddings)
 
 
-def summarise_run(network: Autoencoder, run: TrainingRun) -> tuple[Array, NDArray[np.float16]]:
+def summarise_run(network: MeshNetwork, run: TrainingRun) -> tuple[Array, NDArray[np.float16]]:
     """Return the histograms ``[P, BINS]`` of a run's normal traffic, as shares, and its projected embeddings.
 
     A run without normal snapshots has zeros, and no embeddings.

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from model.features import Array
-from model.network.autoencoder import Autoencoder, MeshGraph
+from model.network.contract import MeshGraph, MeshNetwork
 from model.network.layers import Neighbourhoods
 from model.network.transfer import to_arrays, to_device
 from model.snapshot import BoolArray, IntArray
@@ -102,7 +102,7 @@ def whole_mesh(state: MeshState, observation: Observation) -> PartitionTask:
     )
 
 
-def score(network: Autoencoder, tasks: Sequence[PartitionTask]) -> list[PartitionScore]:
+def score(network: MeshNetwork, tasks: Sequence[PartitionTask]) -> list[PartitionScore]:
     """Score parts of any meshes in one block-diagonal pass, on the network's device.
 
     Returns:

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
@@ -12,6 +12,7 @@ import httpx
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import ARROW, JSON, encode_snapshot
+from serve_app.api.graph_formats import GraphFormat
 from serve_app.api.schemas.actions import (
     AcceptanceDocument,
     FeedbackDocument,
@@ -26,6 +27,7 @@ from serve_app.api.schemas.actions import (
 from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsDocument
+from serve_app.api.schemas.models import ModelCard, ModelsDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import MeshDocument
 from serve_app.errors import ANSWERS, NoCapacity, ServeError, TooManyFailedLogins
@@ -131,12 +133,12 @@ class Client:
 
         Errors as in ``push``, and the errors of the route.
         """
-        given = {
-            name: value.isoformat() if isinstance(value, datetime) else value
-            for name, value in parameters.items()
-            if value is not None
-        }
-        return self._send("GET", f"/v1/meshes/{mesh}/{view}", parameters=given).json()
+        return self._view(mesh, view, parameters).json()
+
+    def graph(self, mesh: str, form: GraphFormat, *, at: datetime | None = None, service: str | None = None) -> bytes:
+        """The text of a mesh's graph in one of the forms; with ``service``, only its surroundings. Errors as in
+        ``read``."""
+        return self._view(mesh, "graph", {"at": at, "service": service, "format": form.value}).content
 
     def incidents(
         self,
@@ -198,9 +200,25 @@ class Client:
         """Remove a mute by its id. Errors as in ``push``, and ``UnknownMute``."""
         self._send("DELETE", f"/v1/meshes/{mesh}/mutes/{_in_path(mute)}")
 
+    def models(self) -> ModelsDocument:
+        """The models of the registry. Errors as ``push``, and ``RegistryGone``."""
+        return ModelsDocument.model_validate_json(self._send("GET", "/v1/models").content)
+
+    def model_card(self, version: str) -> ModelCard:
+        """The card of a model. Errors as :meth:`models`, and ``UnknownModel``."""
+        return ModelCard.model_validate_json(self._send("GET", f"/v1/models/{_in_path(version)}").content)
+
     def metrics(self) -> str:
         """The service's metrics in Prometheus' text format. Errors as in ``push``."""
         return self._send("GET", "/metrics").text
+
+    def _view(self, mesh: str, view: str, parameters: Mapping[str, datetime | str | None]) -> httpx.Response:
+        given = {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in parameters.items()
+            if value is not None
+        }
+        return self._send("GET", f"/v1/meshes/{mesh}/{view}", parameters=given)
 
     def _send(
         self,

@@ -15,8 +15,11 @@ from serve_app.cli import (
     demo,
     doctor,
     evaluate,
+    export,
+    graph,
     incidents,
     mcp,
+    models,
     record,
     report,
     rules,
@@ -99,6 +102,8 @@ app.command("serve")(serve.serve)
 app.command("sidecar")(sidecar.sidecar)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
+app.command("export")(export.export)
+app.command("graph")(graph.graph)
 app.command("record")(record.record)
 app.command("report")(report.report)
 app.command("rules")(rules.rules)
@@ -108,6 +113,7 @@ app.command("doctor")(doctor.doctor)
 app.command("mcp")(mcp.mcp)
 app.add_typer(configure.app, name="config")
 app.add_typer(incidents.app, name="incidents")
+app.add_typer(models.app, name="models")
 app.add_typer(store.app, name="store")
 app.add_typer(token.app, name="token")
 app.add_typer(weights.app, name="weights")

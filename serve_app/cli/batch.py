@@ -69,12 +69,12 @@ def score_on_cluster(
 
     began, total = time.monotonic(), sum(steps)
     settings = tasks[0].settings
-    models = {
-        name: cluster.put(
-            MeshModel(load(settings.weights_of(name) or SHIPPED), options(settings, name), settings.model.threads)
-        )
-        for name in {task.series.mesh for task in tasks}
-    }
+
+    def put_model(mesh: str) -> Any:
+        checkpoint = load(settings.weights_of(mesh) or SHIPPED, network=settings.model.network)
+        return cluster.put(MeshModel(checkpoint, options(settings, mesh), settings.model.threads))
+
+    models = {name: put_model(name) for name in {task.series.mesh for task in tasks}}
     with bars() as bar, ThreadPoolExecutor(min(jobs, len(tasks)), "span") as pool:
         shown, lines, turn = (
             bar.add_task("scoring", total=total or None),

@@ -48,12 +48,13 @@ class Deadline:
 
 
 def mark_time() -> str:
-    """This moment, for :func:`seconds_since` in another process: the boot of this machine, and its monotonic clock."""
+    """The current moment, for :func:`seconds_since` in another process: the boot of this machine, and its monotonic
+    clock."""
     return f"{_boot()} {time.monotonic():.6f}"
 
 
 def seconds_since(mark: str | None) -> float:
-    """Seconds since :func:`mark_time`; 0 if that was on another machine, or the text is no such moment."""
+    """Seconds since :func:`mark_time`; 0 if that was on another machine, or the text is not such a moment."""
     boot, _, at = (mark or "").partition(" ")
     if not boot or boot != _boot():
         return 0.0

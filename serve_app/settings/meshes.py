@@ -13,7 +13,7 @@ from serve_app.settings.source import SourceSettings
 
 
 class Priority(StrEnum):
-    """Which meshes come first where there is no room for all: under overload, and in the memory of a session."""
+    """Which meshes take precedence when there is no room for all: under overload, and in the memory of a session."""
 
     LOW = "low"
     NORMAL = "normal"

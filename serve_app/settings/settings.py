@@ -37,6 +37,7 @@ from serve_app.settings.collector import CollectorSettings
 from serve_app.settings.former import FormerTable, MovedTables, find_former_tables, move_former_tables
 from serve_app.settings.links import LinkSettings
 from serve_app.settings.meshes import MeshSettings, Priority
+from serve_app.settings.models import ModelsSettings
 from serve_app.settings.observability import LogSettings, TraceSettings
 from serve_app.settings.plugins import STORES
 from serve_app.settings.sla import SlaSettings
@@ -60,6 +61,12 @@ class ModelSettings(SettingsGroup):
         99.0, gt=50, lt=100, description="percentile of the mesh score's history that is the threshold"
     )
     weights: Location | None = Field(None, description="checkpoint file; none: the shipped one")
+    network: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$",
+        description="class of a network of another package, package.module:Class, that checkpoints may name; its code "
+        "runs in the service; none: only checkpoints of the built-in network are loaded",
+    )
     warm_up_snapshots: int = Field(10, ge=1, description="snapshots of a mesh before its first verdict")
     threads: int = Field(1, ge=1, description="threads of one scoring process")
 
@@ -413,6 +420,7 @@ class Settings(BaseSettings):
     alert: AlertSettings = Field(default_factory=AlertSettings)
     partition: PartitionSettings = Field(default_factory=PartitionSettings)
     adapt: AdaptSettings = Field(default_factory=AdaptSettings)
+    models: ModelsSettings = Field(default_factory=ModelsSettings)
     scorer: ScorerSettings = Field(default_factory=ScorerSettings)
     serve: ServeSettings = Field(default_factory=ServeSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)

@@ -1,4 +1,4 @@
-"""The one mesh of this process: takes each snapshot to its verdict with the steps of the service, without replicas.
+"""The one mesh of this process: computes the verdict of each snapshot with the steps of the service, without replicas.
 
 State is written before a verdict is sent, so that a process that is killed resumes where it was.
 """
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class Detector:
-    """Takes the snapshots of one mesh to their verdicts, one at a time, outside the event loop.
+    """Computes the verdicts of one mesh's snapshots, one at a time, outside the event loop.
 
     Args:
         mesh: its name.
@@ -61,7 +61,7 @@ class Detector:
         self.newest = Newest()
         self.instruments = PrometheusInstruments()
         self._options = options(settings, mesh)
-        weights = load_weights(settings.model.weights, settings.weights_by_mesh)
+        weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
         for refusal in weights.refused:
             log.error(refusal)
         self._store = open_store(settings.store)

@@ -135,7 +135,7 @@ def test_the_reference_can_be_required_on_a_gpu() -> None:
 def test_a_broken_library_for_gpus_is_not_tried(tmp_path: Path) -> None:
     file = tmp_path / "libtagae_cuda.so"
     file.write_bytes(b"this is no library")
-    assert "cut off, or no library" in str(choose_cuda(None, file).reason)
+    assert "truncated, or not a library" in str(choose_cuda(None, file).reason)
 
 
 @pytest.mark.skipif(not CUDA_FILE.exists(), reason="the library is not built here")

@@ -1,4 +1,4 @@
-"""The source ``files``: another program writes one snapshot a file, and TAGAE reads them.
+"""The source ``files``: another program writes one snapshot per file, and TAGAE reads them.
 
 The name of a file is its time: ``1772334840.json`` is the snapshot of that Unix time, in the form in which clients push
 snapshots (``docs/api.md``). Write it under another name and rename it, so that it is never read by half.

@@ -1,8 +1,8 @@
 """The store ``files``: one file for each mesh, in a folder of one node.
 
-A write reads the file of its mesh, changes its content in memory, and replaces the file as a whole. So a crash leaves
-the old content or the new one, and compare-and-set needs only a lock. The price: each snapshot writes all that is
-stored of its mesh, some MB for a mesh of 100 services. The built-in local store writes only what is new.
+A write reads the file of its mesh, changes its content in memory, and replaces the whole file. A crash therefore leaves
+the old content or the new one, and compare-and-set needs only a lock. In return, each snapshot writes everything that
+is stored of its mesh: some MB for a mesh of 100 services. The built-in local store writes only new data.
 """
 
 import errno

@@ -32,7 +32,7 @@ def require_each_key_once(body: bytes, keys: int, colons: int) -> None:
     ones.
 
     Args:
-        body: which is correct but for this.
+        body: which is otherwise correct.
         keys: each of them has a colon.
         colons: in its texts, at least.
 

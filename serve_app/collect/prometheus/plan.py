@@ -1,6 +1,6 @@
 """How a mesh is polled: its rate windows, its matchers and the age of its newest snapshot.
 
-The settings say what is wanted, and surveys of the mesh's series what is needed.
+The settings state what is wanted; surveys of the mesh's series show what is needed.
 """
 
 import time

@@ -17,7 +17,7 @@ from ray import serve
 from kernels import backend
 from model.checkpoint import Checkpoint
 from model.mesh_weights import load_weights
-from model.network.autoencoder import Autoencoder
+from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionScore, PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.deployments.scoring.batching import Load, batch_limits
@@ -89,7 +89,8 @@ class Scorer:
         self._settings = settings.scorer
         self._device = find_device(device)
         prepare_gpu(self._device)
-        self._weights = load_weights(settings.model.weights, settings.weights_by_mesh, self._device)
+        model = settings.model
+        self._weights = load_weights(model.weights, settings.weights_by_mesh, self._device, model.network)
         self._checkpoint = self._weights.default
         self._probe = probe(self._checkpoint)
         self._replica: str = serve.get_replica_context().replica_id.unique_id
@@ -217,7 +218,7 @@ def balance(tasks: Sequence[PartitionTask], count: int) -> list[Group]:
     return [tuple(group) for group in groups]
 
 
-def score_groups(network: Autoencoder, groups: Sequence[Group]) -> list[Scores | Exception]:
+def score_groups(network: MeshNetwork, groups: Sequence[Group]) -> list[Scores | Exception]:
     """Score all groups in one pass. If that fails, score each half alone: it needs less memory, and in the end a bad
     group affects no other."""
     if not groups:
@@ -232,7 +233,7 @@ def score_groups(network: Autoencoder, groups: Sequence[Group]) -> list[Scores |
     return [*score_groups(network, groups[:middle]), *score_groups(network, groups[middle:])]
 
 
-def _score_together(network: Autoencoder, groups: Sequence[Group]) -> list[Scores | Exception] | Exception:
+def _score_together(network: MeshNetwork, groups: Sequence[Group]) -> list[Scores | Exception] | Exception:
     try:
         scores = iter(score(network, [task for group in groups for task in group]))
         return [tuple(next(scores) for _ in group) for group in groups]

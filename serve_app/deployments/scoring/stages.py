@@ -55,7 +55,7 @@ class ScoringBackend(Protocol):
 
 
 class Progress:
-    """One snapshot on its way through the stages.
+    """The progress of one snapshot through the stages.
 
     Args:
         mesh: name, for messages.

@@ -113,7 +113,7 @@ async def test_an_agent_with_a_write_token_gives_feedback_and_mutes(
         assert await call(client, "unmute", mesh=MESH, mute=muted["id"]) == {"removed": muted["id"]}
         assert await call(client, "mutes", mesh=MESH) == {"mutes": []}
         assert "404" in await refusal(client, "unmute", mesh=MESH, mute=muted["id"])
-        assert "expected an open one" in await refusal(client, "accept_incident", mesh=MESH, incident="nothing")
+        assert "expected an open incident" in await refusal(client, "accept_incident", mesh=MESH, incident="nothing")
         assert "404" in await refusal(
             client, "give_feedback", mesh=MESH, feedback={"incident": "20260101T000000Z-00000000", "was_incident": True}
         )

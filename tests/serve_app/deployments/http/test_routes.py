@@ -185,7 +185,7 @@ def test_the_model_route_describes_the_model(service: Service) -> None:
     assert model["digest"] == checkpoint.digest
     assert [c["name"] for c in model["features"]["services"]] == [c.name for c in SCHEMA.node]
     assert [c["unit"] for c in model["features"]["calls"]] == [c.unit for c in SCHEMA.edge]
-    assert model["architecture"]["heads"] == checkpoint.network.config.heads
+    assert model["architecture"]["embedding"] == checkpoint.network.config.embedding
     assert model["parameters"] > 100_000
     assert model["provenance"] == checkpoint.provenance
 
