@@ -1,7 +1,7 @@
 """The populations that drift is measured on: one channel over all services or calls of a mesh.
 
 They are the 14 channels of the network's inputs, and the callers and callees of each service. Each has a histogram with
-fixed bins in transformed units, so that those of any mesh, week or training can be compared.
+fixed bins in transformed units, so that the histograms of any mesh, week or training can be compared.
 
 Load moves with the hour, the weekday and the season, and a detector that learns baselines need not care. So channels
 that follow it are taken relative to the median service or call of the same snapshot: their histogram shows the *mix* of

@@ -33,7 +33,7 @@ class Embeddings:
         recent: float16 ``[n, WIDTH]`` of the last day.
         week: float16 ``[m, WIDTH]`` of the week before it.
         dropped: rows that have left ``recent``.
-        model: digest of the weights that computed them; those of other weights cannot be compared.
+        model: digest of the weights that computed them; embeddings of other weights cannot be compared.
     """
 
     recent: Half = field(default_factory=lambda: np.zeros((0, WIDTH), np.float16))
