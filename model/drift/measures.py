@@ -77,7 +77,7 @@ for _row, _measure in enumerate(MEASURES):
 
 
 def no_distances() -> Array:
-    """Return the values of a mesh that nothing is known of: not a number, ``[MEASURES]``."""
+    """Return the values of a mesh without observations: not a number, ``[MEASURES]``."""
     return np.full(len(MEASURES), np.nan, np.float32)
 
 

@@ -54,7 +54,7 @@ class Trained:
 
 
 def is_due(sequence: int, interval_seconds: float, seconds: float) -> bool:
-    """Return whether something that happens every so many seconds is due after a snapshot."""
+    """Return whether something that happens every this many seconds is due after a snapshot."""
     return sequence % max(1, round(seconds / interval_seconds)) == 0
 
 
