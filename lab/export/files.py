@@ -18,7 +18,7 @@ from lab.export.standard import DECOMPOSITIONS
 from model.checkpoint import Checkpoint
 from model.features import SCHEMA
 
-OPSET = 18  # of ONNX: the first whose scatters can reduce, and that of ONNX Runtime 1.14, of February 2023, or newer
+OPSET = 18  # of ONNX: the first whose scatters can reduce, and the one of ONNX Runtime 1.14, of February 2023, or newer
 DOCUMENT = "tagae.json"  # file inside a .pt2
 
 Run = Callable[[Sequence[NDArray[Any]]], list[NDArray[Any]]]  # from the inputs to the outputs
