@@ -18,14 +18,14 @@ from lab.export.standard import DECOMPOSITIONS
 from model.checkpoint import Checkpoint
 from model.features import SCHEMA
 
-OPSET = 18  # of ONNX: the first whose scatters can reduce, and that of ONNX Runtime 1.14, of February 2023, or newer
+OPSET = 18  # of ONNX: the first whose scatters can reduce, and the one of ONNX Runtime 1.14, of February 2023, or newer
 DOCUMENT = "tagae.json"  # file inside a .pt2
 
 Run = Callable[[Sequence[NDArray[Any]]], list[NDArray[Any]]]  # from the inputs to the outputs
 
 
 def write_pt2(checkpoint: Checkpoint, path: Path) -> None:
-    """Write the network as an ``ExportedProgram`` of torch. Whoever loads it imports ``kernels`` first, for our ops."""
+    """Write the network as an ``ExportedProgram`` of torch. Its loader must import ``kernels`` first, for our ops."""
     part = path.with_name(f"{path.name}.part.pt2")  # torch warns about other suffixes
     torch.export.save(trace(checkpoint.network), part, extra_files={DOCUMENT: json.dumps(describe(checkpoint))})
     part.replace(path)
@@ -90,7 +90,7 @@ def open_onnx(path: Path) -> Run:
 
 
 def describe(checkpoint: Checkpoint) -> dict[str, str]:
-    """What a file says about itself, as texts: versions, and the sizes and channels that its inputs need."""
+    """The metadata of a file, as texts: versions, and the sizes and channels that its inputs need."""
     return {
         "tagae_version": importlib.metadata.version("tagae"),
         "model_version": checkpoint.digest,

@@ -1,4 +1,4 @@
-"""What the training meshes look like, for the drift of other meshes: part of a checkpoint.
+"""Distributions of the training meshes, for the drift of other meshes: part of a checkpoint.
 
     python -m lab.training.reference [--meshes 96] [--snapshots 400] [--recording FOLDER ...] CHECKPOINT
 

@@ -35,7 +35,7 @@ class Embeddings:
         recent: float16 ``[n, WIDTH]`` of the last day.
         week: float16 ``[m, WIDTH]`` of the week before it.
         dropped: rows that have left ``recent``.
-        model: digest of the weights that computed them; those of other weights cannot be compared.
+        model: digest of the weights that computed them; embeddings of other weights cannot be compared.
     """
 
     recent: Half = field(default_factory=lambda: np.zeros((0, WIDTH), np.float16))
@@ -55,7 +55,7 @@ class Embeddings:
 
 @dataclass(frozen=True, slots=True)
 class DriftSketch:
-    """What is known of the drift of one mesh. P populations, see ``populations.py``.
+    """The observed drift of one mesh. P populations, see ``populations.py``.
 
     Attributes:
         counts: values of the block in progress.

@@ -1,6 +1,6 @@
 """The graph of a mesh for other programs: as networkx, in GraphML, or as nodes and links.
 
-Numbers that are not known are left out, as GraphML has no null. Units are those of the JSON form.
+Numbers that are not known are left out, because GraphML has no null. Units are the same as in the JSON form.
 """
 
 import json
@@ -14,7 +14,7 @@ from serve_app.errors import InvalidParameter
 if TYPE_CHECKING:
     import networkx as nx
 
-MOST_ELEMENTS = 25_000  # services and calls; GraphML of so many takes 90 MB and 2 s of one core
+MOST_ELEMENTS = 25_000  # services and calls; GraphML of this many takes 90 MB and 2 s of one core
 
 
 class GraphFormat(StrEnum):
