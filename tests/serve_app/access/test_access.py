@@ -23,7 +23,7 @@ from tests.serve_app.cli.agents import agent, call, refusal
 from tests.serve_app.running import eventually, problem, record_simulation, start_command, start_service
 from tests.timing import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 SNAPSHOTS = record_simulation(MeshSpec(services=20, calls_per_service=3.0, seed=3), 4)
 NAME, PROXY, OTHER_CLIENT = "tagae.example", "127.0.0.9", "127.0.0.8"
 EVIL = "evil.example"
@@ -261,6 +261,7 @@ def test_a_token_for_one_mesh_sees_no_other(secured_service: Secured) -> None:
             assert "observed_at" not in response.text, path
 
 
+@pytest.mark.slow
 def test_tokens_come_and_go_while_it_runs(secured_service: Secured) -> None:
     token = editing.create(secured_service.file, "fresh", [Scope.READ])
     with secured_service.http(token, "127.0.0.7") as http:
@@ -400,6 +401,7 @@ def test_the_client_and_the_command_line_send_a_token(secured_service: Secured, 
     assert "two words" not in refused.stderr
 
 
+@pytest.mark.slow
 async def test_an_agent_reads_with_one_token_and_writes_with_another(secured_service: Secured, tmp_path: Path) -> None:
     for name in ("reader", "writer"):
         (tmp_path / name).write_text(secured_service.tokens[name])
@@ -482,6 +484,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return made, key
 
 
+@pytest.mark.slow
 def test_tls(certificate: tuple[Path, Path], tmp_path: Path) -> None:
     made, key = certificate
     file = tmp_path / "tokens.toml"
