@@ -35,10 +35,11 @@ from serve_app.settings.alerting import AlertSettings, NotifySettings
 from serve_app.settings.base import Location, MeshName, SettingsGroup
 from serve_app.settings.collector import CollectorSettings
 from serve_app.settings.former import FormerTable, MovedTables, find_former_tables, move_former_tables
-from serve_app.settings.kinds import STORES
 from serve_app.settings.links import LinkSettings
 from serve_app.settings.meshes import MeshSettings, Priority
+from serve_app.settings.models import ModelsSettings
 from serve_app.settings.observability import LogSettings, TraceSettings
+from serve_app.settings.plugins import STORES
 from serve_app.settings.sla import SlaSettings
 
 PREFIX = "TAGAE_"
@@ -60,6 +61,12 @@ class ModelSettings(SettingsGroup):
         99.0, gt=50, lt=100, description="percentile of the mesh score's history that is the threshold"
     )
     weights: Location | None = Field(None, description="checkpoint file; none: the shipped one")
+    network: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$",
+        description="class of a network of another package, package.module:Class, that checkpoints may name; its code "
+        "runs in the service; none: only checkpoints of the built-in network are loaded",
+    )
     warm_up_snapshots: int = Field(10, ge=1, description="snapshots of a mesh before its first verdict")
     threads: int = Field(1, ge=1, description="threads of one scoring process")
 
@@ -99,11 +106,14 @@ class ScorerSettings(SettingsGroup):
         None, ge=1, description="upper limit of autoscaling of these; none: no autoscaling"
     )
     num_cpus: float = Field(
-        0.5, ge=0, description="CPUs reserved per replica; below 1 so that all deployments fit on two cores"
+        0.5, ge=0, description="CPUs reserved per replica; below 1 so that all deployments run on two cores"
     )
     num_gpus: float = Field(0.5, ge=0, le=1, description="GPUs reserved per replica, if the device is cuda")
     latency_target_ms: float = Field(
-        35.0, gt=0, description="time from the arrival of parts at a replica to their scores that batches keep to, ms"
+        35.0,
+        gt=0,
+        description="target for the time from the arrival of parts at a replica to their scores, ms; limits the size "
+        "of batches",
     )
     max_batch_size: int = Field(
         8, ge=1, description="upper limit of a batch: groups of parts, from any meshes, that are scored in one pass"
@@ -137,7 +147,7 @@ class ServeSettings(SettingsGroup):
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0: a free one")
     metrics_port: int = Field(
-        0, ge=0, le=65535, description="port of Ray's and our metrics, on a single machine; 0: a free one"
+        0, ge=0, le=65535, description="port of the metrics of Ray and TAGAE, on a single machine; 0: a free one"
     )
     deadline_seconds: float = Field(5.0, gt=0, description="deadline of a request; unfinished work is dropped")
     score_deadline_seconds: float = Field(30.0, gt=0, description="deadline of a request with many snapshots")
@@ -159,8 +169,8 @@ class ServeSettings(SettingsGroup):
     target_requests: float = Field(
         1.0,
         gt=0,
-        description="requests that a session or ingress works on at once, on average, to which autoscaling keeps; "
-        "open pages do not count",
+        description="target of autoscaling: concurrent requests of a session or ingress replica, on average; open "
+        "pages do not count",
     )
     upscale_seconds: float = Field(
         10.0, ge=0, description="how long the load must be higher before autoscaling adds replicas"
@@ -193,7 +203,8 @@ class ServeSettings(SettingsGroup):
     session_memory_bytes: int = Field(
         512 * 2**20,
         ge=0,
-        description="memory for meshes and weights per session replica; other meshes are read for each snapshot",
+        description="memory for meshes and weights per session replica; meshes beyond that are read from the store for "
+        "each snapshot",
     )
     tokens_file: Location | None = Field(
         None,
@@ -257,31 +268,31 @@ class StoreSettings(SettingsGroup):
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
-        description="options of a kind of another package; the settings below are for local and redis",
+        description="options of a store from another package; the settings below are for local and redis",
     )
     path: Location = Field(default_factory=_state_directory, description="directory of the local store")
     url: Annotated[str, AfterValidator(_redis_url)] | None = Field(
-        None, description="of the Redis: redis://, rediss:// (TLS), unix://, redis+sentinel://, redis+cluster://"
+        None, description="URL of Redis: redis://, rediss:// (TLS), unix://, redis+sentinel://, redis+cluster://"
     )
-    username: str = Field("", description="user name for the Redis; empty: its default user")
+    username: str = Field("", description="user name for Redis; empty: its default user")
     password_file: Location | None = Field(
-        None, description="file with the password for the Redis; read again for each connection"
+        None, description="file with the password for Redis; read again for each connection"
     )
     ca_file: Location | None = Field(
-        None, description="certificates to trust (PEM) for TLS to the Redis; none: the system's"
+        None, description="certificates to trust (PEM) for TLS to Redis; none: the system's"
     )
     key_prefix: str = Field(
         "tagae",
         pattern="^[a-z0-9][a-z0-9_-]{0,30}$",
-        description="first part of all keys in the Redis; services with different prefixes can share one",
+        description="first part of all keys in Redis; services with different prefixes can share one",
     )
     timeout_seconds: float = Field(
-        2.0, gt=0, description="how long a call waits for the Redis, with all reconnects, before it fails"
+        2.0, gt=0, description="how long a call waits for Redis, including reconnects, before it fails"
     )
     expire_seconds: float | None = Field(
         None,
         ge=1,
-        description="time without a write after which the Redis deletes a mesh with its archive; none: never",
+        description="time without a write after which Redis deletes a mesh with its archive; none: never",
     )
 
     @field_validator("kind")
@@ -337,7 +348,9 @@ class LimitSettings(SettingsGroup):
         description="size of a body of OTLP metrics, unpacked; decoding one takes up to 50 times that",
     )
     max_snapshots: int = Field(120, ge=10, description="snapshots in one request to /v1/score")
-    max_meshes: int = Field(1000, ge=1, description="meshes in the store; a snapshot of one more is refused with 409")
+    max_meshes: int = Field(
+        1000, ge=1, description="meshes in the store; snapshots for further meshes are refused with 409"
+    )
     evict_idle_seconds: float | None = Field(
         None, gt=0, description="time without a write after which a new mesh can replace a mesh; none: never"
     )
@@ -407,6 +420,7 @@ class Settings(BaseSettings):
     alert: AlertSettings = Field(default_factory=AlertSettings)
     partition: PartitionSettings = Field(default_factory=PartitionSettings)
     adapt: AdaptSettings = Field(default_factory=AdaptSettings)
+    models: ModelsSettings = Field(default_factory=ModelsSettings)
     scorer: ScorerSettings = Field(default_factory=ScorerSettings)
     serve: ServeSettings = Field(default_factory=ServeSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)

@@ -32,7 +32,7 @@ class Limits:
             raise self.refuse("snapshots", str(count))
 
     def allows(self, what: str, count: int) -> bool:
-        """Whether a document may have so many of ``what``, such as ``services``."""
+        """Whether a document may have this many of ``what``, such as ``services``."""
         limit = getattr(self, f"max_{what}")
         return limit is None or count <= limit
 

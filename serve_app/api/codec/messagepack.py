@@ -54,7 +54,7 @@ def parse(body: bytes) -> Any:
 
 
 def require_each_key_once(body: bytes, keys: int, _: int) -> None:
-    """Check that a correct body has only so many keys: typed decoders silently take the last of two equal ones.
+    """Check that a correct body has only this many keys: typed decoders silently take the last of two equal ones.
 
     Raises ``NeedsFullCheck``.
     """
