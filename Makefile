@@ -19,7 +19,7 @@ export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 export MALLOC_ARENA_MAX ?= 1
 
-.PHONY: audit check-page images manifests lock sbom evaluate false-green generalize ablations evaluation-set help setup demo mesh test test-live test-page screenshots wheel wheels sdist chart image release-check release-notes check bench openapi reference docs proto fuzz rules train clean
+.PHONY: audit check-page images manifests lock sbom evaluate false-green generalize ablations evaluation-set help setup demo mesh test test-all test-live test-page screenshots wheel wheels sdist chart image release-check release-notes check bench openapi reference docs proto fuzz rules train clean
 .DEFAULT_GOAL := help
 
 help:  ## list all targets
@@ -33,8 +33,11 @@ demo: .venv/.stamp  ## run the demo; SERVICES=3000, SEED=1, SPEED=75, ONCE=1, BR
 mesh: .venv/.stamp  ## start a real mesh of seven Envoys with a Prometheus, to watch and to break; PORT=9090, CONTROL=9095, SCRAPE=30 for scrapes every 30 s
 	@bash tests/live/install.sh $(BIN) prometheus && $(BIN)/python -m tests.live.playground $(if $(PORT),--prometheus-port $(PORT)) $(if $(CONTROL),--control-port $(CONTROL)) $(if $(SCRAPE),--scrape-seconds $(SCRAPE))
 
-test: .venv/.stamp $(HELM)  ## run all tests, two at once; ARGS="-m 'not slow and not ray'" for the quick ones, JOBS=0 one by one
-	$(BIN)/pytest -n $(JOBS) $(ARGS)
+test: .venv/.stamp $(HELM)  ## run the tests except slow ones, two at once, in about eight minutes; JOBS=0 one by one, ARGS="-k NAME"
+	$(BIN)/pytest -n $(JOBS) -m 'not slow' $(ARGS)
+
+test-all: .venv/.stamp $(HELM)  ## run all tests: also kills, wheels, training, whole demos, all kinds of generated requests
+	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),15) $(BIN)/pytest -n $(JOBS) $(ARGS)
 
 test-live: .venv/.stamp  ## run the tests against a real Prometheus, Alertmanager, Redis, nginx and a mesh of Envoys; installs them if possible, skips the rest
 	bash tests/live/install.sh $(BIN) && $(BIN)/pytest -m live $(ARGS)
@@ -45,8 +48,9 @@ test-page: .venv/.stamp  ## run the tests of the page in a real Chromium; instal
 screenshots: .venv/.stamp  ## make the pictures of the page in docs/pictures
 	bash tests/page/install.sh $(BIN) && PYTHONPATH=. $(BIN)/python -m tests.page.pictures docs/pictures
 
-check: .venv/.stamp $(HELM)  ## run what CI runs: format, lint, types, tests
-	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest -n $(JOBS) $(ARGS)
+check: .venv/.stamp $(HELM)  ## run what CI runs: format, lint, types, all tests
+	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
+	@$(MAKE) --no-print-directory test-all
 
 check-page: $(LINT)/node_modules/.stamp  ## check lint and types of the page's scripts: ESLint, and TypeScript on their JSDoc; needs Node.js 20 and npm
 	$(LINT)/node_modules/.bin/eslint --config $(LINT)/eslint.config.js --max-warnings 0 'serve_app/web/static/*.js' 'lab/demo/web/*.js'

@@ -15,8 +15,9 @@ from tests.serve_app.running import Service
 
 HERE = Path(__file__).parent
 GOLDEN = HERE.parents[1] / "golden" / "openapi.json"
-# `make fuzz` gives it minutes. Otherwise it tries this number of examples of each operation, the same every time. Without
-# a number, as in `make test`, it tries two, and leaves out what takes minutes: systematic requests, and large bodies.
+# `make fuzz` gives it minutes. Otherwise it tries this number of examples of each operation, the same every time.
+# Without a number, as in `make test`, it tries two, and leaves out what takes minutes: systematic requests and large
+# bodies.
 FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS", "0"))
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 ENDLESS = {"stream"}  # operations that schemathesis.toml leaves out
