@@ -36,8 +36,8 @@ mesh: .venv/.stamp  ## start a real mesh of seven Envoys with a Prometheus, to w
 test: .venv/.stamp $(HELM)  ## run the tests except slow ones, two at once, in about eight minutes; JOBS=0 one by one, ARGS="-k NAME"
 	$(BIN)/pytest -n $(JOBS) -m 'not slow' $(ARGS)
 
-test-all: .venv/.stamp $(HELM)  ## run all tests: also kills, wheels, training, whole demos, all kinds of generated requests
-	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),15) $(BIN)/pytest -n $(JOBS) $(ARGS)
+test-all: .venv/.stamp $(HELM)  ## run all tests: also kills, wheels, training, whole demos, and FUZZ_EXAMPLES=5 generated requests of each kind
+	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),5) $(BIN)/pytest -n $(JOBS) $(ARGS)
 
 test-live: .venv/.stamp  ## run the tests against a real Prometheus, Alertmanager, Redis, nginx and a mesh of Envoys; installs them if possible, skips the rest
 	bash tests/live/install.sh $(BIN) && $(BIN)/pytest -m live $(ARGS)
