@@ -102,6 +102,7 @@ KINDS = {"LocalStore", "RedisStore", "RedisLeases", "RedisAlertStorage", "Webhoo
 MAY_IMPORT_KINDS = {"serve_app/stores/redis_kind.py"}
 ENVIRONMENT = (
     "serve_app/settings/settings.py",
+    "serve_app/settings/store.py",  # XDG_STATE_HOME
     "serve_app/runtime/environment.py",
     "serve_app/runtime/local.py",
     "serve_app/runtime/other_clusters.py",
