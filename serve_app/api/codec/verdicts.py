@@ -4,19 +4,14 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from model.verdict import (
-    ClusterEvent,
-    Impact,
     Incident,
     IncidentKind,
     LimitForecast,
-    MuteInForce,
-    NearbyChange,
     Reason,
     Severity,
-    Silence,
     Status,
     Suspect,
     Verdict,
@@ -24,6 +19,7 @@ from model.verdict import (
 )
 from serve_app.api.headline import headline, impact_text
 from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text, watched_text
+from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.verdict import (
     ClusterEventDocument,
     ForecastDocument,
@@ -38,50 +34,41 @@ from serve_app.api.schemas.verdict import (
     WatchedDocument,
 )
 
+AnyDocument = TypeVar("AnyDocument", bound=Document)
+
 
 def encode_verdict(verdict: Verdict) -> VerdictDocument:
     """The document of a verdict. NaN and infinity become null where the schema allows it.
 
     Reasons whose text would show no difference are left out.
     """
-    return VerdictDocument(
-        observed_at=verdict.observed_at,
-        sequence=verdict.sequence,
+    at = verdict.observed_at
+    return _document(
+        VerdictDocument,
+        verdict,
         status=verdict.status.value,
-        mesh_score=verdict.mesh_score,
         threshold=_finite(verdict.threshold),
-        probability=verdict.probability,
-        suspects=_suspects(verdict.suspects, verdict.observed_at),
-        incidents=[encode_incident(incident, verdict.observed_at, verdict.alerts) for incident in verdict.incidents],
-        coverage=verdict.coverage,
-        missing_parts=list(verdict.missing_parts),
+        suspects=_suspects(verdict.suspects, at),
+        incidents=[encode_incident(incident, at, verdict.alerts) for incident in verdict.incidents],
         model=verdict.model_digest,
-        muted=[_mute(mute) for mute in verdict.muted],
-        silence=_silence(verdict.silence),
-        watching=[_watch_entry(one, verdict.observed_at) for one in verdict.watching],
-        lost=list(verdict.lost),
+        muted=[
+            _document(MuteInForceDocument, mute, id=mute.id or None, origin=mute.origin.value) for mute in verdict.muted
+        ],
+        silence=verdict.silence and _document(SilenceDocument, verdict.silence),
+        watching=[
+            _document(WatchedDocument, one, reasons=_reasons(one.reasons, one.service, at), text=watched_text(one))
+            for one in verdict.watching
+        ],
     )
 
 
-def _silence(silence: Silence | None) -> SilenceDocument | None:
-    if silence is None:
-        return None
-    return SilenceDocument(
-        services=silence.services, total=silence.total, since=silence.since, names=list(silence.names)
-    )
-
-
-def _watch_entry(watched: Watched, observed_at: datetime) -> WatchedDocument:
-    return WatchedDocument(
-        service=watched.service,
-        score=watched.score,
-        level=watched.level,
-        since=watched.since,
-        seen=watched.seen,
-        needed=watched.needed,
-        reasons=_reasons(watched.reasons, watched.service, observed_at),
-        text=watched_text(watched),
-    )
+def _document(kind: type[AnyDocument], source: object, /, **others: Any) -> AnyDocument:
+    """A document whose fields have the values of the same names in ``source``, apart from ``others``."""
+    for name in kind.model_fields:
+        if name not in others:
+            value = getattr(source, name)
+            others[name] = list(value) if isinstance(value, tuple) else value
+    return kind(**others)
 
 
 def verdict_line(verdict: Verdict) -> str:
@@ -95,9 +82,9 @@ def _finite(value: float) -> float | None:
 
 def _suspects(suspects: Sequence[Suspect], observed_at: datetime) -> list[SuspectDocument]:
     return [
-        SuspectDocument(
-            service=suspect.service,
-            score=suspect.score,
+        _document(
+            SuspectDocument,
+            suspect,
             reasons=_reasons(suspect.reasons, suspect.service, observed_at),
             context=_reasons(suspect.context, suspect.service, observed_at),
         )
@@ -110,14 +97,13 @@ def _reasons(reasons: Sequence[Reason], service: str, observed_at: datetime) -> 
 
 
 def _reason(reason: Reason, service: str, observed_at: datetime) -> ReasonDocument:
-    return ReasonDocument(
-        metric=reason.metric,
+    return _document(
+        ReasonDocument,
+        reason,
         source=reason.source or None,
         destination=reason.destination or None,
         observed=_finite(reason.observed),
         expected=_finite(reason.expected),
-        since=reason.since,
-        load=reason.load,
         forecast=_forecast(reason.forecast),
         text=reason_text(reason, service, observed_at),
     )
@@ -133,61 +119,20 @@ def _forecast(forecast: LimitForecast | None) -> ForecastDocument | None:
 
 def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[Incident] = ()) -> IncidentDocument:
     """The document of an incident in a verdict of this time with these alerts; otherwise as :func:`encode_verdict`."""
-    return IncidentDocument(
-        id=incident.id,
-        since=incident.since,
+    since = incident.since
+    return _document(
+        IncidentDocument,
+        incident,
         severity=incident.severity.value,
-        recovering=incident.recovering,
-        score=incident.score,
         suspects=_suspects(incident.suspects, observed_at),
-        suspects_at=incident.suspects_at,
-        affected=list(incident.affected),
-        changes=[_change(near, incident.since) for near in incident.changes],
-        events=[_event(event, incident.since) for event in incident.events],
+        changes=[
+            _document(NearbyChangeDocument, near.change, at=near.at, text=change_text(near, since))
+            for near in incident.changes
+        ],
+        events=[_document(ClusterEventDocument, event, text=event_text(event, since)) for event in incident.events],
         kind=incident.kind.value,
         headline=headline(incident, alerts),
-        impact=_impact(incident.impact),
-        scope=incident.scope,
-    )
-
-
-def _impact(impact: Impact | None) -> ImpactDocument | None:
-    if impact is None:
-        return None
-    return ImpactDocument(services=impact.services, front_door_share=impact.front_door_share, text=impact_text(impact))
-
-
-def _change(near: NearbyChange, since: datetime) -> NearbyChangeDocument:
-    return NearbyChangeDocument(
-        kind=near.change.kind,
-        service=near.change.service,
-        reason=near.change.reason,
-        at=near.at,
-        text=change_text(near, since),
-    )
-
-
-def _mute(mute: MuteInForce) -> MuteInForceDocument:
-    return MuteInForceDocument(
-        id=mute.id or None,
-        origin=mute.origin.value,
-        services=list(mute.services),
-        reason=mute.reason,
-        until=mute.until,
-        hides=list(mute.hides),
-    )
-
-
-def _event(event: ClusterEvent, since: datetime) -> ClusterEventDocument:
-    return ClusterEventDocument(
-        kind=event.kind,
-        service=event.service,
-        object=event.object,
-        message=event.message,
-        first=event.first,
-        last=event.last,
-        count=event.count,
-        text=event_text(event, since),
+        impact=incident.impact and _document(ImpactDocument, incident.impact, text=impact_text(incident.impact)),
     )
 
 
