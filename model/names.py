@@ -77,15 +77,6 @@ def escape_namespace(text: str) -> str:
     return escape_name(text) if "/" not in text else _shorten(text, _escape(text))
 
 
-def service_id(namespace: str, name: str) -> str:
-    """The id of the service with any texts as namespace and name.
-
-    >>> service_id("shop", "bank gateway")
-    'shop/bank~20~gateway'
-    """
-    return f"{escape_namespace(namespace)}/{escape_name(name)}"
-
-
 def as_service_id(text: str) -> str:
     """The id that a person means, who may write the original name. ``namespace/*`` stays unchanged. A text without a
     namespace or a name is returned unchanged.
