@@ -118,7 +118,7 @@ sbom: .venv-supply/.stamp  ## write the list of installed packages, CycloneDX JS
 wheel: .venv/.stamp  ## build the wheel for this machine into dist/, and try it in an environment of its own
 	$(BIN)/pip wheel $(QUIET) --no-deps --no-build-isolation --wheel-dir dist . && $(BIN)/pytest tests/test_wheel.py $(ARGS)
 
-wheels: .venv/.stamp  ## build the wheels of a release into dist/: with compiled ops for Linux on x86-64, and one without them; needs docker
+wheels: .venv/.stamp  ## build the wheels of a release into dist/: with compiled ops for Linux on this kind of processor (x86-64 or arm64), and one without them; needs docker
 	$(PYTHON) -m venv .venv-wheels && .venv-wheels/bin/pip install $(QUIET) 'cibuildwheel>=3,<4' && .venv-wheels/bin/cibuildwheel --platform linux --output-dir dist
 	TAGAE_BUILD_OPS=0 $(BIN)/pip wheel $(QUIET) --no-deps --no-build-isolation --wheel-dir dist .
 

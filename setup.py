@@ -30,11 +30,13 @@ OLDEST_TORCH = "0x020b000000000000ULL"  # 2.11, as in pyproject.toml
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-ffp-contract=fast", "-g0"]
 # For passes over series: products and sums round as in numpy, so both compute the same filters.
 EXACT = ["-ffp-contract=off"]
-# Per instruction set: flags, bytes of a vector, and the tile whose sums fill the registers: rows times vectors.
+AVX512 = ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma", "-mprefer-vector-width=512"]
+# Per kind of processor and instruction set: flags, bytes of a vector, and the tile whose sums fill the registers: rows
+# times vectors.
 BODIES = {
-    "AVX512": (["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma", "-mprefer-vector-width=512"], 64, 6, 4),
-    "AVX2": (["-mavx2", "-mfma"], 32, 6, 2),
-}
+    "x86_64": {"AVX512": (AVX512, 64, 6, 4), "AVX2": (["-mavx2", "-mfma"], 32, 6, 2)},
+    "aarch64": {"NEON": (["-march=armv8-a"], 16, 6, 4)},
+}.get(platform.machine(), {})
 # Machine code for A100 and H100, and PTX that the driver compiles for newer GPUs.
 GPUS = ["-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=[sm_90,compute_90]"]
 CUDA_FLAGS = ["-std=c++17", "-O3", "--cudart=static", "-Xcompiler=-fPIC,-fvisibility=hidden", *GPUS]
@@ -54,8 +56,8 @@ def reason_against() -> str | None:
     """Why the library cannot be built here, or shall not; None if it can."""
     if os.environ.get("TAGAE_BUILD_OPS") == "0":
         return "TAGAE_BUILD_OPS is 0; the wheel then fits every platform"
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return f"it is for Linux on x86-64, this is {sys.platform} on {platform.machine()}"
+    if sys.platform != "linux" or not BODIES:
+        return f"it is for Linux on x86-64 and arm64, this is {sys.platform} on {platform.machine()}"
     if importlib.util.find_spec("torch") is None:
         return "torch cannot be imported; install torch, then tagae with pip install --no-build-isolation"
     if find_compiler() is None:

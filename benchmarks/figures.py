@@ -172,7 +172,7 @@ MITIGATIONS = {
 
 
 def sla() -> str:
-    """What each mitigation does for the service level under overload: medians without and with it, and ratios."""
+    """The effect of each mitigation on the service level under overload: medians without and with it, and ratios."""
     body = [
         f"| {MITIGATIONS[row['mitigation']]} | {_change(row, 'p95_seconds', _ms)} | {_change(row, 'p99_seconds', _ms)} "
         f"| {_change(row, 'verdicts_per_second', '{:.0f}'.format)} | {_change(row, 'shed', '{:.0f}'.format)} |"
@@ -693,6 +693,26 @@ def _figure(row: Row) -> str:
     return f"{row['value']:.{digits}f}{interval}"
 
 
+def drift() -> str:
+    """How many drifts were reported within a day, and how many reports there were without any."""
+    found = rows("drift")
+    still = [one for one in found if not one["drift"]]
+    weeks = sum(one["days"] for one in still) / 7
+    false = sum(len(one["advice"]) for one in still)
+    body = []
+    for kind in dict.fromkeys(one["drift"] for one in found if one["drift"]):
+        of_kind = [one for one in found if one["drift"] == kind]
+        hours = [one["hours"] for one in of_kind if one["hours"] is not None]
+        changed = [one["size"] for one in of_kind]
+        after = f"{median(hours):.0f} h" if hours else "–"
+        body.append(f"| {kind} | {min(changed):.0%} to {max(changed):.0%} | {len(hours)} of {len(of_kind)} | {after} |")
+    header = "| what changes | share of the services or calls | reported within a day | median time |"
+    return (
+        f"{table(header, body)}\n\nWithout drift: {false} false {'report' if false == 1 else 'reports'} in "
+        f"{weeks:.0f} weeks, of {len(still)} meshes (`python -m benchmarks.bench_drift`)."
+    )
+
+
 def adaptation() -> str:
     """Alerts with and without adaptation, over all meshes, and how soon each leak raised one."""
     found = rows("adaptation")
@@ -806,6 +826,8 @@ def tables() -> list[tuple[Path, str, str]]:
         found.append((log, "unseen", unseen()))
     if (results / "false_green.jsonl").exists():  # made by `make false-green`
         found.append((log, "false green", false_green()))
+    if (results / "drift.jsonl").exists():  # made by `python -m benchmarks.bench_drift`
+        found.append((docs / "models.md", "drift", drift()))
     if (results / "ablations.jsonl").exists():  # made by `make ablations`
         found.append((log, "ablations", ablations()))
     return found

@@ -238,7 +238,7 @@ def check_size(op: str, name: str, tensor: Tensor, dim: int, size: int, reason: 
     if tensor.shape[dim] != size:
         raise InvalidArgument(
             f"{op}: {name}: expected size {size} in dimension {dim} ({reason}), got shape {list(tensor.shape)}; "
-            f"make the two fit",
+            f"make the two match",
             argument=name,
         )
 
@@ -300,14 +300,14 @@ def check_positions(op: str, name: str, positions: Tensor, target: str, rows: in
 
 
 def check_slots(op: str, key: Tensor, trajectory: Tensor, indptr: Tensor, indices: Tensor, edges: Tensor) -> None:
-    """The contents of neighbourhoods; errors as of :func:`check_offsets` and :func:`check_positions`."""
+    """The contents of neighbourhoods; errors as in :func:`check_offsets` and :func:`check_positions`."""
     check_offsets(op, indptr, len(indices))
     check_positions(op, "indices", indices, "key", len(key))
     check_positions(op, "edges", edges, "trajectory", len(trajectory))
 
 
 def check_ends(op: str, source: Tensor, target: Tensor, source_index: Tensor, target_index: Tensor) -> None:
-    """The contents of edges' ends; errors as of :func:`check_positions`."""
+    """The contents of edges' ends; errors as in :func:`check_positions`."""
     check_positions(op, "source_index", source_index, "source", len(source))
     check_positions(op, "target_index", target_index, "target", len(target))
 

@@ -57,7 +57,7 @@ def attend_backward(
     edges: Tensor,
     negative_slope: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of ``attend`` in closed form; the attention weights are computed again rather than kept.
+    """Gradients of ``attend`` in closed form; the attention weights are recomputed rather than stored.
 
     With ``a`` = alpha and ``m(x)`` the sum of ``a x`` over the slots of a node, the softmax gives
     ``d_logit = a (d_a - m(d_a))``, where ``d_a = <grad_values[i, h], key[j, h]> + <grad_trajectories[i, h], t>``, and

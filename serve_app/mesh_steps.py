@@ -33,7 +33,7 @@ from serve_app.observability.log_context import set_log_context
 from serve_app.pipeline import PREPARE, STORE, Options, StageResults, StageRunner, deviations_of, run_stages
 from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.cache import CachedMesh
-from serve_app.stores.record import Record
+from serve_app.stores.record import Record, pack_drift
 from serve_app.stores.repository import MeshRepository
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NextSnapshot:
-    """A snapshot on its way to its verdict.
+    """A snapshot whose verdict is being computed.
 
     Attributes:
         mesh: name.
@@ -70,7 +70,7 @@ class PushResult:
 
 
 class MeshSteps:
-    """Does the steps of meshes, one at a time for each mesh. Of one event loop.
+    """Does the steps of meshes, one at a time for each mesh. Use it from one event loop.
 
     Args:
         meshes: stored meshes, some of them in memory.
@@ -328,6 +328,7 @@ class MeshSteps:
             details = deviations_of(advanced.prepared, advanced.calibrated, snapshot).pack()
             interval = advanced.mesh.state.interval_seconds
             record = replace(record, deviations=details, seconds=seconds, made_at=time.time(), interval=interval)
+            record = replace(record, drift=pack_drift(advanced.mesh.state.drift))
             incidents = self._meshes.update_archive(
                 push.mesh, verdict, record, replace(known, mesh=advanced.mesh), keep
             )

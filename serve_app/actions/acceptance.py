@@ -34,7 +34,7 @@ def accept_incident(
         names = [one.id for one in state.memory.open]
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
         raise UnknownIncident(
-            f"incident: expected an open one ({', '.join(names[:MOST_NAMED]) or 'there is none'}{more}), got "
+            f"incident: expected an open incident ({', '.join(names[:MOST_NAMED]) or 'there is none'}{more}), got "
             f"{incident[:SHOWN]!r}; take the id from the newest verdict"
         ) from None
     assert state.observed_at is not None  # a mesh with a verdict has a snapshot

@@ -27,7 +27,7 @@ def roll_back(state: MeshState, fitted_at: datetime | None) -> tuple[MeshState, 
     """
     adapter = state.adaptation.adapter
     if fitted_at is None:
-        raise NoAdapter("adapter: expected one in use, got none; there is nothing to roll back")
+        raise NoAdapter("adapter: expected an adapter in use, got none; there is nothing to roll back")
     if adapter is not None and adapter.fitted_at == fitted_at:
         state = restore_former(state)
     return state, state.adaptation

@@ -131,9 +131,9 @@ def _of_past(state: MeshState, document: FeedbackDocument) -> Feedback:
         return replace(before, given_at=_now(state), culprit=document.culprit or "", note=document.note)
     if past is None:
         raise UnknownIncident(
-            f"incident: expected an open one, one of the last {REMEMBERED} or an ended one of the archive, got "
-            f"{document.incident[:SHOWN]!r}; take the id from a verdict; if it is in none, send its services and time "
-            "instead",
+            f"incident: expected an open incident, one of the last {REMEMBERED}, or an archived one, got "
+            f"{document.incident[:SHOWN]!r}; take the id from a verdict; if no verdict has it, send its services and "
+            "time instead",
             pointer="/incident",
         )
     return feedback_on_past(
@@ -201,10 +201,12 @@ def decode_feedback(body: bytes) -> FeedbackDocument | MissedDocument:
     document = validate_document(content, MissedDocument) if is_missed else validate_document(content, FeedbackDocument)
     if isinstance(document, MissedDocument):
         if document.until is not None and document.until < document.since:
-            raise error_at("/until", f"expected a time not before since, got {document.until.isoformat()}; correct it")
+            raise error_at(
+                "/until", f"expected a time no earlier than `since`, got {document.until.isoformat()}; correct it"
+            )
     elif document.culprit and not document.was_incident:
         raise error_at(
-            "/culprit", "expected none where was_incident is false, got one; remove it, or set was_incident to true"
+            "/culprit", "expected no culprit if was_incident is false, got one; remove it, or set was_incident to true"
         )
     return document
 

@@ -43,8 +43,8 @@ def add_mute(state: MeshState, document: MuteDocument, limits: LimitSettings, by
     _require_times(document, start, state.observed_at, limits.max_mute_seconds)
     if len(known) >= limits.max_mutes:
         raise TooManyMutes(
-            f"mutes: expected at most {limits.max_mutes} in force or not started, got one more; remove some, name "
-            "several services in one, or raise limits.max_mutes"
+            f"mutes: expected at most {limits.max_mutes} active and future ones, got one more; remove some, "
+            "put several services into one, or raise limits.max_mutes"
         )
     mute = Mute(_id(document, services), services, start, document.end, document.reason, state.observed_at, by)
     return replace(state, memory=replace(state.memory, mutes=(*state.memory.mutes, mute))), mute

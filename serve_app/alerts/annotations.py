@@ -39,7 +39,7 @@ def first_service(incident: Incident) -> str:
 
 
 def annotations(links: Links, mesh: str, incident: Incident, severity: Severity, verdict: Verdict) -> dict[str, str]:
-    """What is known of an incident now, and links."""
+    """The current facts about an incident, and links."""
     urls = links.urls(
         incident_subject(
             mesh, incident.id, first_service(incident), incident.kind.value, incident.since, verdict.observed_at
@@ -59,7 +59,7 @@ def description(mesh: str, incident: Incident, severity: Severity, verdict: Verd
     events."""
     since = f"in mesh {mesh} since {format_time(incident.since)}."
     if severity is Severity.NOTICE:
-        lines = [f"Notice {since} A resource becomes short; users are not affected yet."]
+        lines = [f"Notice {since} A resource is running out; users are not affected yet."]
     else:
         lines = [f"{severity.value.capitalize()} incident {since}"]
     if incident.recovering:

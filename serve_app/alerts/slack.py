@@ -47,7 +47,7 @@ def _title(event: Mapping[str, Any]) -> str:
     if event["event"] == "severity_raised":
         return f"Now a {severity} incident {where}, was {event['previous_severity']}"
     if event["event"] == "merged":
-        return f"{name} {where} continues as part of another one"
+        return f"{name} {where} is now part of another incident"
     if event["event"] == "resolved":
         return f"Resolved: {name[0].lower()}{name[1:]} {where}"
     return f"{name} {where}"

@@ -93,7 +93,7 @@ def accept(
 ) -> None:
     """Accept the present level of an open incident as normal. The incident ends with the next snapshot.
 
-    It cannot be taken back. For a false alarm, give feedback instead.
+    This cannot be undone. For a false alarm, give feedback instead.
 
     \b
     Example:

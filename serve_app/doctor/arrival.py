@@ -38,7 +38,7 @@ def arrival_findings(
 
 
 def _usual(survey: Survey) -> Iterator[tuple[tuple[str, str], Finding]]:
-    """What needs no remedy, each with its subject and what it is about, as in remarks."""
+    """Findings that need no remedy, each with its subject and its scope, as in remarks."""
     arriving = ((MESH, survey.mesh), (CONTAINERS, survey.containers))
     for of, one in arriving:
         if one.interval_seconds is not None:
@@ -68,7 +68,7 @@ def _pods(pods: PodCoverage) -> Iterator[Finding]:
             "pods",
             "warning",
             f"{_count(pods.without_owner, 'pod')} with usage unknown to kube-state-metrics",
-            "their CPU and memory count for no service; kube_pod_owner must cover all namespaces",
+            "their CPU and memory are assigned to no service; kube_pod_owner must cover all namespaces",
         )
     if pods.without_capacity:
         yield Finding(
@@ -82,7 +82,8 @@ def _pods(pods: PodCoverage) -> Iterator[Finding]:
             "workloads",
             "warning",
             f"of no service of the mesh: {_some(pods.unmatched_workloads)}",
-            "their CPU, memory and planned changes count for no service; that is right for workloads without a proxy",
+            "their CPU, memory and planned changes are assigned to no service; this is correct for workloads without a "
+            "proxy",
         )
     if pods.services_without_pods:
         yield Finding(

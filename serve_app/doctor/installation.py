@@ -22,7 +22,7 @@ from serve_app.errors import BadSettings
 from serve_app.settings import Settings, former_tables, sources
 from serve_app.settings import load as load_settings
 from serve_app.settings.access import serve_rules
-from serve_app.settings.kinds import STORES
+from serve_app.settings.plugins import STORES
 from serve_app.stores.opening import check_store
 from serve_app.stores.sqlite_file import FILE_NAME
 
@@ -108,14 +108,14 @@ def _names(_: Settings) -> Iterator[Finding]:
 
 def _network(settings: Settings) -> Iterator[Finding]:
     yield Finding("kernels", "ok", _describe_kernels("cpu"))
-    yield _weights("weights", settings.model.weights or SHIPPED, "model.weights", "the shipped weights")
+    yield _weights("weights", settings.model.weights or SHIPPED, settings, "model.weights", "the shipped weights")
     for mesh, path in settings.weights_by_mesh.items():
-        yield _weights(f"weights of {mesh}", path, f"meshes.{mesh}.weights", "the weights of other meshes")
+        yield _weights(f"weights of {mesh}", path, settings, f"meshes.{mesh}.weights", "the weights of other meshes")
 
 
-def _weights(name: str, path: Path, setting: str, instead: str) -> Finding:
+def _weights(name: str, path: Path, settings: Settings, setting: str, instead: str) -> Finding:
     try:
-        return Finding(name, "ok", f"{path}, digest {load(path).digest}")
+        return Finding(name, "ok", f"{path}, digest {load(path, network=settings.model.network).digest}")
     except IncompatibleWeights as error:
         return Finding(name, "problem", str(error), f"correct {setting}; the service would use {instead}")
 
@@ -233,7 +233,8 @@ def _ray(_: Settings) -> Iterator[Finding]:
         yield Finding(
             "ray ports",
             "warning",
-            f"`serve run` uses Ray at {address}, `tagae serve` does not; who can reach its ports can run code there",
+            f"`serve run` uses Ray at {address}, `tagae serve` does not; "
+            "anyone who can reach its ports can run code there",
             "set RAY_AUTH_MODE=token on all of its nodes and here, and let only the cluster reach its ports",
         )
 

@@ -20,7 +20,9 @@ class LimitSettings(SettingsGroup):
         description="size of a body of OTLP metrics, unpacked; decoding one takes up to 50 times that",
     )
     max_snapshots: int = Field(120, ge=10, description="snapshots in one request to /v1/score")
-    max_meshes: int = Field(1000, ge=1, description="meshes in the store; a snapshot of one more is refused with 409")
+    max_meshes: int = Field(
+        1000, ge=1, description="meshes in the store; snapshots for further meshes are refused with 409"
+    )
     evict_idle_seconds: float | None = Field(
         None, gt=0, description="time without a write after which a new mesh can replace a mesh; none: never"
     )

@@ -13,6 +13,12 @@ class ModelSettings(SettingsGroup):
         99.0, gt=50, lt=100, description="percentile of the mesh score's history that is the threshold"
     )
     weights: Location | None = Field(None, description="checkpoint file; none: the shipped one")
+    network: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$",
+        description="class of a network of another package, package.module:Class, that checkpoints may name; its code "
+        "runs in the service; none: only checkpoints of the built-in network are loaded",
+    )
     warm_up_snapshots: int = Field(10, ge=1, description="snapshots of a mesh before its first verdict")
     threads: int = Field(1, ge=1, description="threads of one scoring process")
 

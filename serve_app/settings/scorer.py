@@ -23,11 +23,14 @@ class ScorerSettings(SettingsGroup):
         None, ge=1, description="upper limit of autoscaling of these; none: no autoscaling"
     )
     num_cpus: float = Field(
-        0.5, ge=0, description="CPUs reserved per replica; below 1 so that all deployments fit on two cores"
+        0.5, ge=0, description="CPUs reserved per replica; below 1 so that all deployments run on two cores"
     )
     num_gpus: float = Field(0.5, ge=0, le=1, description="GPUs reserved per replica, if the device is cuda")
     latency_target_ms: float = Field(
-        35.0, gt=0, description="time from the arrival of parts at a replica to their scores that batches keep to, ms"
+        35.0,
+        gt=0,
+        description="target for the time from the arrival of parts at a replica to their scores, ms; limits the size "
+        "of batches",
     )
     max_batch_size: int = Field(
         8, ge=1, description="upper limit of a batch: groups of parts, from any meshes, that are scored in one pass"

@@ -15,7 +15,7 @@ class ServeSettings(SettingsGroup):
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0: a free one")
     metrics_port: int = Field(
-        0, ge=0, le=65535, description="port of Ray's and our metrics, on a single machine; 0: a free one"
+        0, ge=0, le=65535, description="port of the metrics of Ray and TAGAE, on a single machine; 0: a free one"
     )
     deadline_seconds: float = Field(5.0, gt=0, description="deadline of a request; unfinished work is dropped")
     score_deadline_seconds: float = Field(30.0, gt=0, description="deadline of a request with many snapshots")
@@ -37,8 +37,8 @@ class ServeSettings(SettingsGroup):
     target_requests: float = Field(
         1.0,
         gt=0,
-        description="requests that a session or ingress works on at once, on average, to which autoscaling keeps; "
-        "open pages do not count",
+        description="target of autoscaling: concurrent requests of a session or ingress replica, on average; open "
+        "pages do not count",
     )
     upscale_seconds: float = Field(
         10.0, ge=0, description="how long the load must be higher before autoscaling adds replicas"
@@ -71,7 +71,8 @@ class ServeSettings(SettingsGroup):
     session_memory_bytes: int = Field(
         512 * 2**20,
         ge=0,
-        description="memory for meshes and weights per session replica; other meshes are read for each snapshot",
+        description="memory for meshes and weights per session replica; meshes beyond that are read from the store for "
+        "each snapshot",
     )
     tokens_file: Location | None = Field(
         None,

@@ -33,6 +33,7 @@ from serve_app.settings.limits import LimitSettings
 from serve_app.settings.links import LinkSettings
 from serve_app.settings.meshes import MeshSettings, Priority
 from serve_app.settings.model import AdaptSettings, ModelSettings
+from serve_app.settings.models import ModelsSettings
 from serve_app.settings.observability import LogSettings, TraceSettings
 from serve_app.settings.partition import PartitionSettings
 from serve_app.settings.scorer import ScorerSettings
@@ -66,6 +67,7 @@ class Settings(BaseSettings):
     alert: AlertSettings = Field(default_factory=AlertSettings)
     partition: PartitionSettings = Field(default_factory=PartitionSettings)
     adapt: AdaptSettings = Field(default_factory=AdaptSettings)
+    models: ModelsSettings = Field(default_factory=ModelsSettings)
     scorer: ScorerSettings = Field(default_factory=ScorerSettings)
     serve: ServeSettings = Field(default_factory=ServeSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)

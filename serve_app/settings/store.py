@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from serve_app.net.redis_url import parse_redis_url
 from serve_app.settings.base import Location, SettingsGroup
-from serve_app.settings.kinds import STORES
+from serve_app.settings.plugins import STORES
 
 
 def _state_directory() -> Path:
@@ -31,31 +31,31 @@ class StoreSettings(SettingsGroup):
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
-        description="options of a kind of another package; the settings below are for local and redis",
+        description="options of a store from another package; the settings below are for local and redis",
     )
     path: Location = Field(default_factory=_state_directory, description="directory of the local store")
     url: Annotated[str, AfterValidator(_redis_url)] | None = Field(
-        None, description="of the Redis: redis://, rediss:// (TLS), unix://, redis+sentinel://, redis+cluster://"
+        None, description="URL of Redis: redis://, rediss:// (TLS), unix://, redis+sentinel://, redis+cluster://"
     )
-    username: str = Field("", description="user name for the Redis; empty: its default user")
+    username: str = Field("", description="user name for Redis; empty: its default user")
     password_file: Location | None = Field(
-        None, description="file with the password for the Redis; read again for each connection"
+        None, description="file with the password for Redis; read again for each connection"
     )
     ca_file: Location | None = Field(
-        None, description="certificates to trust (PEM) for TLS to the Redis; none: the system's"
+        None, description="certificates to trust (PEM) for TLS to Redis; none: the system's"
     )
     key_prefix: str = Field(
         "tagae",
         pattern="^[a-z0-9][a-z0-9_-]{0,30}$",
-        description="first part of all keys in the Redis; services with different prefixes can share one",
+        description="first part of all keys in Redis; services with different prefixes can share one",
     )
     timeout_seconds: float = Field(
-        2.0, gt=0, description="how long a call waits for the Redis, with all reconnects, before it fails"
+        2.0, gt=0, description="how long a call waits for Redis, including reconnects, before it fails"
     )
     expire_seconds: float | None = Field(
         None,
         ge=1,
-        description="time without a write after which the Redis deletes a mesh with its archive; none: never",
+        description="time without a write after which Redis deletes a mesh with its archive; none: never",
     )
 
     @field_validator("kind")

@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 
 
 class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
-    """A :class:`~serve_app.stores.base.StateStore` in the Redis of ``store.url``. It connects with the first call.
+    """A :class:`~serve_app.stores.base.StateStore` in the Redis at ``store.url``. It connects with the first call.
 
     Args:
         settings: of the store.
@@ -310,7 +310,7 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
         stored_sequence, stored_revision = map(int, details)
         if revision and 0 < stored_revision < revision:
             log.error(
-                "state store %s: mesh %r is at revision %d, but %d was acknowledged: the Redis has lost writes, as "
+                "state store %s: mesh %r is at revision %d, but %d was acknowledged: Redis has lost writes, as "
                 "after a power failure or a failover; the mesh continues from what is left",
                 self.name, mesh, stored_revision, revision,
             )  # fmt: skip
@@ -392,7 +392,7 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
             return
         error = StoreGone(
             f"state store {self.name}: expected the data of store {self._id.decode()}, got "
-            f"{f'the data of store {found.decode()}' if found else 'none'}; the Redis was emptied or replaced, and "
+            f"{f'the data of store {found.decode()}' if found else 'none'}; Redis was emptied or replaced, and "
             "nothing can be read or stored; restore its data, or restart the service to continue without it",
             retry_after_seconds=_RETRY_SECONDS,
         )

@@ -1,7 +1,7 @@
 """Canaries that are worse than the version beside them.
 
 A canary has no past to be compared with, but it has a better measure: the same callers call the stable version at the
-same time. What harms both, such as a slow database, is no fault of the canary.
+same time. What harms both, such as a slow database, is not a fault of the canary.
 """
 
 import numpy as np

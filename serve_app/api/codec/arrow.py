@@ -32,11 +32,11 @@ _SMALL = {"version", "observed_at", *_FEW}
 
 
 def decode(body: bytes, limits: Limits) -> MeshSnapshot:
-    """The one snapshot of a stream. Errors as :func:`serve_app.api.codec.decode_snapshot`."""
+    """The one snapshot of a stream. Errors as in :func:`serve_app.api.codec.decode_snapshot`."""
     table = _read(body)
     if table.num_rows != 1:
         raise InvalidDocument(
-            f"expected one row, a snapshot, got {table.num_rows}; send one snapshot a request",
+            f"expected one row (one snapshot), got {table.num_rows}; send one snapshot per request",
             pointer="",
             errors=[{"pointer": "", "detail": f"expected one row, got {table.num_rows}"}],
         )
@@ -44,7 +44,7 @@ def decode(body: bytes, limits: Limits) -> MeshSnapshot:
 
 
 def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
-    """One snapshot a row. Errors as :func:`serve_app.api.codec.decode_snapshots`."""
+    """One snapshot a row. Errors as in :func:`serve_app.api.codec.decode_snapshots`."""
     with located("/snapshots/0"):  # a mistake in the columns is one of all snapshots: report the first
         table = _read(body)
     limits.check(snapshots=table.num_rows)
@@ -80,7 +80,9 @@ def _read(body: bytes) -> pa.Table:
     try:
         for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(body)):
             if _is_compressed(bytes(message.metadata)):
-                raise MalformedDocument("expected an Arrow stream with plain buffers, got compressed ones; send plain")
+                raise MalformedDocument(
+                    "expected an Arrow stream with plain buffers, got compressed ones; write it without compression"
+                )
         stream = pa.ipc.open_stream(pa.BufferReader(body))
         check_kinds(stream.schema)  # reads all names, which may be invalid text
         table = stream.read_all()
@@ -100,7 +102,7 @@ def _snapshot(table: pa.Table, row: int, limits: Limits, prefix: str) -> MeshSna
         except (NeedsFullCheck, *_BROKEN):
             check_rows(with_rows(values, many), limits)
             raise error_at(
-                "", "expected the types that pyarrow.Table.from_pylist gives, got others; convert the columns"
+                "", "expected the types that pyarrow.Table.from_pylist infers, got others; convert the columns"
             ) from None
 
 

@@ -27,10 +27,11 @@ def parse(body: bytes) -> Any:
 
 
 def require_each_key_once(body: bytes, keys: int, colons: int) -> None:
-    """Check that a correct body has no more than so many keys: typed decoders silently take the last of two equal ones.
+    """Check that a correct body has no more than this many keys: typed decoders silently take the last of two equal
+    ones.
 
     Args:
-        body: which is correct but for this.
+        body: which is otherwise correct.
         keys: each of them has a colon.
         colons: in its texts, at least.
 

@@ -80,7 +80,7 @@ def located(prefix: str) -> Iterator[None]:
 
 
 def validate_document(document: Any, model: type[Model]) -> Model:
-    """Validate a document against its model. Of very many unknown fields, only the first are listed.
+    """Validate a document against its model. If there are very many unknown fields, only the first are listed.
 
     Raises:
         InvalidDocument: lists the mistakes and their places.
@@ -136,11 +136,11 @@ def pointer(place: Sequence[Any]) -> str:
 
 
 def abbreviate(value: Any) -> str:
-    """A value as short JSON, for errors. MessagePack allows keys that JSON cannot write."""
+    """A value as short JSON, for errors. MessagePack allows keys that JSON cannot represent."""
     try:
         return json.dumps(_cut(value, _SHOWN_DEPTH), default=str)[:SHOWN]
     except (TypeError, ValueError, RecursionError):
-        return f"a {type(value).__name__} that JSON cannot write"
+        return f"a {type(value).__name__} that JSON cannot represent"
 
 
 def _cut(value: Any, depth: int) -> Any:

@@ -67,7 +67,7 @@ def _decoder(form: BodyFormat, kind: Any) -> Any:
 
 
 def decode(form: BodyFormat, body: bytes, limits: Limits) -> MeshSnapshot:
-    """Decode one snapshot. Errors as :func:`serve_app.api.codec.decode_snapshot`."""
+    """Decode one snapshot. Errors as in :func:`serve_app.api.codec.decode_snapshot`."""
     if form is JSON and len(body) > memory.TYPED_BYTES:
         _require_light(body)
     try:
@@ -82,7 +82,7 @@ def decode(form: BodyFormat, body: bytes, limits: Limits) -> MeshSnapshot:
 
 
 def decode_many(form: BodyFormat, body: bytes, limits: Limits) -> list[MeshSnapshot]:
-    """Decode ``{"snapshots": [...]}``. Errors as :func:`serve_app.api.codec.decode_snapshots`."""
+    """Decode ``{"snapshots": [...]}``. Errors as in :func:`serve_app.api.codec.decode_snapshots`."""
     if form is JSON:
         _require_light(body)
     try:
@@ -130,8 +130,8 @@ def _parse(form: BodyFormat, body: bytes, refused: Exception, limits: Limits) ->
         if isinstance(refused, _BROKEN):
             raise _malformed(form, refused) from None
         raise DocumentTooLarge(
-            f"body: it has a mistake, but {len(body)} bytes hold too many values to search for its place; send "
-            "the same mistake in a smaller document to get the place"
+            f"body: it has a mistake, but {len(body)} bytes hold too many values to locate it; send the same mistake "
+            "in a smaller document to get its place"
         ) from None
     except _BROKEN as error:
         raise _malformed(form, error) from None

@@ -88,7 +88,7 @@ def _services(value: str) -> str:
 
 
 def _expected_name(kind: str, value: str) -> str:
-    """What was expected instead of an id, and how to write the name that it has."""
+    """The expected form of an id, and how to write this name."""
     written = as_service_id(value)
     return f"expected the pattern {kind}: {NAME_RULE}" + ("" if written == value else f"; write {written}")
 

@@ -177,7 +177,8 @@ class HealthDocument(Document):
     version: str = Field(examples=["0.1.0"])
     device: str | None = Field(None, description="of the scorers: `cpu` or `cuda`", examples=["cpu"])
     kernels: str | None = Field(
-        None, description="`cpu-avx512`, `cpu-avx2`, `cuda` or `reference`: the network's ops on this device"
+        None,
+        description="`cpu-avx512`, `cpu-avx2`, `cpu-neon`, `cuda` or `reference`: the network's ops on this device",
     )
     model: str | None = Field(None, description="digest of the weights")
     refused: str | None = Field(None, description="why configured weights are not in use, and which ones are")

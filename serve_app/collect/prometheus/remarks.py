@@ -1,4 +1,4 @@
-"""What people should know about how the series of a mesh arrive, in words."""
+"""Remarks for people on how the series of a mesh arrive."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ class Remark:
         subject: what it is about: ``scrapes``, ``lag``, ``clusters``, ``replicas``, ``jobs`` or ``match``.
         found: what was found.
         remedy: what it costs and what to do; empty if nothing needs to be done.
-        setting: the line of `tagae.toml` that mends it; empty if no setting does.
+        setting: the line of `tagae.toml` that fixes it; empty if no setting does.
         of: the series that it is about, ``the mesh`` or ``containers``; empty: all.
     """
 
@@ -53,7 +53,7 @@ class PollTiming:
 
 
 def remark(survey: Survey, timing: PollTiming, cluster_label: str = "") -> tuple[Remark, ...]:
-    """What is unusual about the series of a mesh.
+    """Yield remarks on unusual properties of the series of a mesh.
 
     Args:
         survey: what was found.
@@ -121,11 +121,11 @@ def _lag(survey: Survey, timing: PollTiming) -> Iterator[Remark]:
     share = "" if survey.mesh.late_share > ALMOST_ALL else f" of {survey.mesh.late_share:.0%} of the services"
     seen = f"data arrive late: the newest sample{share} is {late:.0f} s old"
     if not survey.lag_seconds:
-        yield Remark("lag", seen, "if it stays so, the targets are down, or set behind_seconds to more")
+        yield Remark("lag", seen, "if this persists, check whether the targets are up, or raise behind_seconds")
         return
     needed = timing.behind_seconds + survey.lag_seconds
     if timing.follows_lag:
-        yield Remark("lag", f"{seen}, so the newest snapshot is {needed:.0f} s old", "alerts are as late")
+        yield Remark("lag", f"{seen}, so the newest snapshot is {needed:.0f} s old", "alerts are delayed by as much")
     else:
         setting = f"behind_seconds = {needed:.0f}"
         yield Remark("lag", seen, f"set {setting}: newer snapshots are incomplete", setting)
@@ -147,7 +147,7 @@ def _clusters(found: Clusters | None) -> Iterator[Remark]:
     elif found.choice == "connected":
         yield Remark(
             "clusters",
-            f"{seen} call each other: reading all; services of one name are one service",
+            f"{seen} call each other: reading all; services with the same name are merged",
             f"set cluster_label = {_toml(DESTINATION_CLUSTER)} to keep them apart",
             f"cluster_label = {_toml(DESTINATION_CLUSTER)}",
         )
@@ -172,7 +172,7 @@ def _container_clusters(survey: Survey) -> Iterator[Remark]:
         yield Remark(
             "clusters",
             f"containers of {count} clusters in this Prometheus, but the series of the mesh have no label {label}",
-            f"set match = {{{label} = ...}} for this mesh: CPU and memory of workloads with the same name are added",
+            f"set match = {{{label} = ...}} for this mesh: CPU and memory of workloads with the same name are added up",
         )
 
 

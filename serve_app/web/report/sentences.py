@@ -15,7 +15,7 @@ def end_text(case: ReportedIncident) -> str:
     if case.ended:
         return f"ended by {case.ended:%H:%M:%S}"
     if case.newest.is_unseen:
-        return "state unknown in the last snapshot, without telemetry"
+        return "state unknown: no telemetry in the last snapshot"
     return "recovering in the last snapshot" if case.newest.recovering else "still open in the last snapshot"
 
 

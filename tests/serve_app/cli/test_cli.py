@@ -39,6 +39,7 @@ COMMANDS = [
     ("score",),
     ("simulate",),
     ("train",),
+    ("export",),
     ("evaluate",),
     ("report",),
     ("config",),

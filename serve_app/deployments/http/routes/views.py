@@ -14,6 +14,7 @@ from model.verdict import Status
 from serve_app.alerts.links import Links
 from serve_app.api.codec import JSON, unpack_snapshot
 from serve_app.api.schemas.base import LONGEST_SERVICE, AskedService, Instant, Text
+from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.verdict import VerdictDocument, VerdictsDocument
 from serve_app.api.schemas.views import (
     GraphDocument,
@@ -34,6 +35,7 @@ from serve_app.deployments.http.routes.responses import json_response
 from serve_app.deployments.session.queries import (
     ComparisonQuery,
     DetailsQuery,
+    DriftQuery,
     GraphQuery,
     MapQuery,
     MeshesQuery,
@@ -176,7 +178,7 @@ async def series(
     service: Annotated[AskedService, Query()],
     source: Annotated[AskedService | None, Query(description="caller; return its calls to the service")] = None,
 ) -> Response:
-    """The metrics of a service, or of the calls to it from one caller, over the kept time."""
+    """The metrics of a service, or of the calls to it from one caller, over the kept snapshots."""
     return json_response(await backend.read(SeriesQuery(mesh, service, source)))
 
 
@@ -208,9 +210,16 @@ async def comparison(
     second_from: Annotated[Instant, Query()],
     second_to: Annotated[Instant, Query()],
 ) -> Response:
-    """The differences between two periods of the kept time, largest first."""
+    """The differences between two periods in the kept snapshots, largest first."""
     first, second = (first_from, first_to), (second_from, second_to)
     return json_response(await backend.read(ComparisonQuery(mesh, first, second)))
+
+
+@router.get("/v1/meshes/{mesh}/drift", response_model=DriftDocument, responses=errors_of_mesh())
+async def drift(mesh: MeshName, backend: UseBackend) -> Response:
+    """How far the mesh is from the meshes of the training and from its own last week: its channels, tails, embeddings,
+    calls and missing values, what to do about it, and series that are measured badly."""
+    return json_response(await backend.read(DriftQuery(mesh)))
 
 
 @router.get("/v1/model", response_model=ModelDocument, responses=problems.describe_errors(InvalidParameter, *BUSY))

@@ -1,0 +1,94 @@
+"""The measures of drift, their values for one mesh, and their limits.
+
+A measure compares the newest block of a mesh, six hours, with one of two references: with training, or with the same
+hours of the mesh's own last week. With training, four blocks are taken together, since training has no hours.
+
+========== ==================== ======= ==============================================================================
+kind       of                   unit    value
+========== ==================== ======= ==============================================================================
+values     each population      1       population stability index, see ``psi.py`` and ``populations.py``
+tails      each channel         decades log10 of how often it enters its tail, over how often it does in the reference
+embeddings the mesh             1       energy distance, see ``energy.py``
+missing    each channel, week   share   values that are missing, less the share in the week
+calls      the mesh, week       share   calls that were first made in the last four days
+========== ==================== ======= ==============================================================================
+
+A measure *drifts* if it is above its limit in two blocks in a row. Limits were chosen on simulated meshes
+(``benchmarks/bench_drift.py``); those of values and embeddings against training come with the weights: no training mesh
+is above them.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from model.drift.populations import CHANNELS, POPULATIONS
+from model.features import Array
+
+
+class Reference(StrEnum):
+    """What a mesh is compared with."""
+
+    TRAINING = "training"
+    WEEK = "week"
+
+
+class Kind(StrEnum):
+    """What is compared."""
+
+    VALUES = "values"
+    TAILS = "tails"
+    EMBEDDINGS = "embeddings"
+    MISSING = "missing"
+    CALLS = "calls"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One measure.
+
+    Attributes:
+        reference: what the mesh is compared with.
+        kind: what is compared.
+        of: name of the population, or ``mesh``.
+    """
+
+    reference: Reference
+    kind: Kind
+    of: str = "mesh"
+
+
+_NAMES = tuple(p.name for p in POPULATIONS)
+_OF_BOTH = (
+    *((Kind.VALUES, name) for name in _NAMES),
+    *((Kind.TAILS, name) for name in _NAMES[:CHANNELS]),
+    (Kind.EMBEDDINGS, "mesh"),
+)
+_OF_WEEK = (*_OF_BOTH, *((Kind.MISSING, name) for name in _NAMES[:CHANNELS]), (Kind.CALLS, "mesh"))
+MEASURES = (
+    *(Measure(Reference.TRAINING, kind, of) for kind, of in _OF_BOTH),
+    *(Measure(Reference.WEEK, kind, of) for kind, of in _OF_WEEK),
+)
+ROWS: dict[tuple[Reference, Kind], slice] = {}
+for _row, _measure in enumerate(MEASURES):
+    _first = ROWS.setdefault((_measure.reference, _measure.kind), slice(_row, _row)).start
+    ROWS[_measure.reference, _measure.kind] = slice(_first, _row + 1)
+
+
+def no_distances() -> Array:
+    """Return the values of a mesh that nothing is known of: not a number, ``[MEASURES]``."""
+    return np.full(len(MEASURES), np.nan, np.float32)
+
+
+_LIMITS = {
+    (Reference.TRAINING, Kind.VALUES): 1.0,  # times the limit of the weights
+    (Reference.TRAINING, Kind.EMBEDDINGS): 1.0,  # likewise
+    (Reference.TRAINING, Kind.TAILS): 1.0,
+    (Reference.WEEK, Kind.VALUES): 0.5,
+    (Reference.WEEK, Kind.EMBEDDINGS): 0.5,
+    (Reference.WEEK, Kind.TAILS): 1.0,
+    (Reference.WEEK, Kind.MISSING): 0.1,
+    (Reference.WEEK, Kind.CALLS): 0.2,
+}
+LIMITS = np.array([_LIMITS[measure.reference, measure.kind] for measure in MEASURES], np.float32)
