@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from model.verdict import (
     Incident,
@@ -19,7 +19,6 @@ from model.verdict import (
 )
 from serve_app.api.headline import headline, impact_text
 from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text, watched_text
-from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.verdict import (
     ClusterEventDocument,
     ForecastDocument,
@@ -34,8 +33,6 @@ from serve_app.api.schemas.verdict import (
     WatchedDocument,
 )
 
-AnyDocument = TypeVar("AnyDocument", bound=Document)
-
 
 def encode_verdict(verdict: Verdict) -> VerdictDocument:
     """The document of a verdict. NaN and infinity become null where the schema allows it.
@@ -43,32 +40,20 @@ def encode_verdict(verdict: Verdict) -> VerdictDocument:
     Reasons whose text would show no difference are left out.
     """
     at = verdict.observed_at
-    return _document(
-        VerdictDocument,
+    return VerdictDocument.of(
         verdict,
         status=verdict.status.value,
         threshold=_finite(verdict.threshold),
         suspects=_suspects(verdict.suspects, at),
         incidents=[encode_incident(incident, at, verdict.alerts) for incident in verdict.incidents],
         model=verdict.model_digest,
-        muted=[
-            _document(MuteInForceDocument, mute, id=mute.id or None, origin=mute.origin.value) for mute in verdict.muted
-        ],
-        silence=verdict.silence and _document(SilenceDocument, verdict.silence),
+        muted=[MuteInForceDocument.of(mute, id=mute.id or None, origin=mute.origin.value) for mute in verdict.muted],
+        silence=verdict.silence and SilenceDocument.of(verdict.silence),
         watching=[
-            _document(WatchedDocument, one, reasons=_reasons(one.reasons, one.service, at), text=watched_text(one))
+            WatchedDocument.of(one, reasons=_reasons(one.reasons, one.service, at), text=watched_text(one))
             for one in verdict.watching
         ],
     )
-
-
-def _document(kind: type[AnyDocument], source: object, /, **others: Any) -> AnyDocument:
-    """A document whose fields have the values of the same names in ``source``, apart from ``others``."""
-    for name in kind.model_fields:
-        if name not in others:
-            value = getattr(source, name)
-            others[name] = list(value) if isinstance(value, tuple) else value
-    return kind(**others)
 
 
 def verdict_line(verdict: Verdict) -> str:
@@ -82,8 +67,7 @@ def _finite(value: float) -> float | None:
 
 def _suspects(suspects: Sequence[Suspect], observed_at: datetime) -> list[SuspectDocument]:
     return [
-        _document(
-            SuspectDocument,
+        SuspectDocument.of(
             suspect,
             reasons=_reasons(suspect.reasons, suspect.service, observed_at),
             context=_reasons(suspect.context, suspect.service, observed_at),
@@ -97,8 +81,7 @@ def _reasons(reasons: Sequence[Reason], service: str, observed_at: datetime) -> 
 
 
 def _reason(reason: Reason, service: str, observed_at: datetime) -> ReasonDocument:
-    return _document(
-        ReasonDocument,
+    return ReasonDocument.of(
         reason,
         source=reason.source or None,
         destination=reason.destination or None,
@@ -120,19 +103,17 @@ def _forecast(forecast: LimitForecast | None) -> ForecastDocument | None:
 def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[Incident] = ()) -> IncidentDocument:
     """The document of an incident in a verdict of this time with these alerts; otherwise as :func:`encode_verdict`."""
     since = incident.since
-    return _document(
-        IncidentDocument,
+    return IncidentDocument.of(
         incident,
         severity=incident.severity.value,
         suspects=_suspects(incident.suspects, observed_at),
         changes=[
-            _document(NearbyChangeDocument, near.change, at=near.at, text=change_text(near, since))
-            for near in incident.changes
+            NearbyChangeDocument.of(near.change, at=near.at, text=change_text(near, since)) for near in incident.changes
         ],
-        events=[_document(ClusterEventDocument, event, text=event_text(event, since)) for event in incident.events],
+        events=[ClusterEventDocument.of(event, text=event_text(event, since)) for event in incident.events],
         kind=incident.kind.value,
         headline=headline(incident, alerts),
-        impact=incident.impact and _document(ImpactDocument, incident.impact, text=impact_text(incident.impact)),
+        impact=incident.impact and ImpactDocument.of(incident.impact, text=impact_text(incident.impact)),
     )
 
 
