@@ -42,20 +42,9 @@ def project_and_attend(
     edges: Tensor,
     negative_slope: float,
 ) -> Tensor:
-    checks.check_project_and_attend(
-        x,
-        query_weight,
-        query_bias,
-        key_weight,
-        key_bias,
-        trajectory,
-        trajectory_weight,
-        attention,
-        trajectory_value,
-        indptr,
-        indices,
-        edges,
-    )
+    projections = query_weight, query_bias, key_weight, key_bias
+    arguments = x, *projections, trajectory, trajectory_weight, attention, trajectory_value, indptr, indices, edges
+    checks.check_project_and_attend(*arguments)
     return x.new_empty(x.shape[0], query_weight.shape[0])
 
 

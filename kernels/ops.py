@@ -63,12 +63,11 @@ def attend(
     Raises:
         InvalidArgument: naming the argument that does not fit.
     """
+    arguments = query, key, trajectory, trajectory_weight, attention, indptr, indices, edges
     try:
-        result: tuple[Tensor, Tensor] = torch.ops.tagae.attend(
-            query, key, trajectory, trajectory_weight, attention, indptr, indices, edges, negative_slope
-        )
+        result: tuple[Tensor, Tensor] = torch.ops.tagae.attend(*arguments, negative_slope)
     except RuntimeError:
-        checks.check_attend(query, key, trajectory, trajectory_weight, attention, indptr, indices, edges)
+        checks.check_attend(*arguments)
         checks.check_slots("attend", key, trajectory, indptr, indices, edges)
         raise
     return result
@@ -108,37 +107,12 @@ def project_and_attend(
     Raises:
         InvalidArgument: naming the argument that does not fit.
     """
+    projections = query_weight, query_bias, key_weight, key_bias
+    arguments = x, *projections, trajectory, trajectory_weight, attention, trajectory_value, indptr, indices, edges
     try:
-        result: Tensor = torch.ops.tagae.project_and_attend(
-            x,
-            query_weight,
-            query_bias,
-            key_weight,
-            key_bias,
-            trajectory,
-            trajectory_weight,
-            attention,
-            trajectory_value,
-            indptr,
-            indices,
-            edges,
-            negative_slope,
-        )
+        result: Tensor = torch.ops.tagae.project_and_attend(*arguments, negative_slope)
     except RuntimeError:
-        checks.check_project_and_attend(
-            x,
-            query_weight,
-            query_bias,
-            key_weight,
-            key_bias,
-            trajectory,
-            trajectory_weight,
-            attention,
-            trajectory_value,
-            indptr,
-            indices,
-            edges,
-        )
+        checks.check_project_and_attend(*arguments)
         checks.check_slots("project_and_attend", x, trajectory, indptr, indices, edges)
         raise
     return result

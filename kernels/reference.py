@@ -112,20 +112,9 @@ def project_and_attend(
     negative_slope: float,
 ) -> Tensor:
     """See :func:`kernels.ops.project_and_attend`."""
-    checks.check_project_and_attend(
-        x,
-        query_weight,
-        query_bias,
-        key_weight,
-        key_bias,
-        trajectory,
-        trajectory_weight,
-        attention,
-        trajectory_value,
-        indptr,
-        indices,
-        edges,
-    )
+    projections = query_weight, query_bias, key_weight, key_bias
+    arguments = x, *projections, trajectory, trajectory_weight, attention, trajectory_value, indptr, indices, edges
+    checks.check_project_and_attend(*arguments)
     checks.check_slots("project_and_attend", x, trajectory, indptr, indices, edges)
     query, key = linear(x, query_weight, query_bias), linear(x, key_weight, key_bias)
     values, sums = attend(query, key, trajectory, trajectory_weight, attention, indptr, indices, edges, negative_slope)
