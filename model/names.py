@@ -92,6 +92,16 @@ def as_service_id(text: str) -> str:
     return f"{namespace if _is_good_part(namespace, is_name=False) else escape_namespace(namespace)}/{name}"
 
 
+def list_first(names: Sequence[str], most: int) -> str:
+    """The first names as one text, with the number of the others.
+
+    >>> list_first(["cart", "payment", "ledger"], 2)
+    'cart, payment and 1 more'
+    """
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 def original_name(name: str) -> str:
     """The text of which :func:`escape_name` or :func:`escape_namespace` made this name. The end of a name that was too
     long is lost.
