@@ -51,7 +51,11 @@ DOORS = {  # modules of each room of the deployments that others may import
     "sla": {"counts", "levels"},
 }
 # The same within lab.
-LAB = (("simulator", "contenders", "evaluation"), ("contracts", "training", "demo"), ("comparison",))
+LAB = (
+    ("simulator", "contenders", "evaluation"),
+    ("contracts", "training", "demo", "export", "datasets"),
+    ("comparison",),
+)
 DEMO = "lab/demo/remote_control.py"  # an application beside the service
 HTTP = ("serve_app/deployments/gate/", "serve_app/deployments/http/", DEMO)
 ROOMS = {  # allowed imports; a folder ends with a slash
@@ -68,6 +72,8 @@ ROOMS = {  # allowed imports; a folder ends with a slash
         "lab/training/",
         "lab/contenders/autoencoder.py",
         "lab/contracts/networks.py",
+        "lab/datasets/",
+        "lab/export/",
         "lab/comparison/lines.py",
     ),
     "msgspec": (

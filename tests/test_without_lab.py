@@ -30,6 +30,7 @@ IMPORT_ALL = "import importlib, sys; print(*(importlib.import_module(name).__nam
 COMMANDS = [
     ("demo", "--once"),
     ("evaluate", "out/shop", "--verdicts", "tagae=out/verdicts"),
+    ("export", "out/tagae.onnx"),
     ("simulate", "out/shop"),
     ("simulate", "--help"),
     ("train", "out/mine.safetensors"),

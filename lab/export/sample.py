@@ -10,6 +10,7 @@ import torch
 from lab.export.files import describe
 from lab.export.program import INPUTS, OUTPUTS, FlatNetwork, inputs_of
 from model.checkpoint import Checkpoint
+from model.features import NODE_CHANNELS
 from model.scoring.score import whole_mesh
 from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState, observe
@@ -36,6 +37,7 @@ def write_sample(checkpoint: Checkpoint, snapshots: Iterable[MeshSnapshot], path
     document = {
         **describe(checkpoint),
         "services": list(state.node_ids),
+        "channels": [channel.name for channel in NODE_CHANNELS],
         "inputs": {name: _describe(tensor) for name, tensor in zip(INPUTS, inputs, strict=True)},
         "outputs": {name: _describe(tensor) for name, tensor in zip(OUTPUTS, outputs, strict=True)},
     }

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from model.drift.call_sample import hash_calls
 from model.drift.energy import energy_distance
 from model.drift.measures import LIMITS, ROWS, Kind, Reference, no_distances
-from model.drift.populations import CHANNELS, count_values
+from model.drift.populations import CHANNELS, count_values, no_values
 from model.drift.psi import moved_share, population_stability_index
 from model.drift.reference import TrainingReference
 from model.drift.sketch import BLOCK_SECONDS, SLOTS, DriftSketch
@@ -87,14 +87,9 @@ def observe_drift(state: MeshState, observation: Observation, at: datetime, trai
     if block != sketch.block:
         if sketch.samples >= LEAST_SAMPLES:
             sketch = _judge(sketch, state, trained)
-        sketch = replace(
-            sketch, counts=np.zeros_like(sketch.counts), possible=np.zeros_like(sketch.possible), samples=0, block=block
-        )
-    counts, possible = count_values(state, observation)
-    counted = replace(
-        sketch, counts=sketch.counts + counts, possible=sketch.possible + possible, samples=sketch.samples + 1
-    )
-    return replace(state, drift=counted)
+        sketch = replace(sketch, counts=no_values(), samples=0, block=block)
+    counts = sketch.counts + count_values(state, observation)
+    return replace(state, drift=replace(sketch, counts=counts, samples=sketch.samples + 1))
 
 
 def limits_of(reference: TrainingReference | None) -> Array:
@@ -124,9 +119,10 @@ def tail_decades(state: MeshState, trained: Trained) -> Array:
 def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSketch:
     """Compare the block that is complete with its references, and add it to the week."""
     slot = sketch.block % SLOTS
-    measured = sketch.counts.sum(axis=1)
-    shares = sketch.counts / np.maximum(measured, np.float32(1e-6))[:, None]
-    missing = 1 - measured / np.maximum(sketch.possible, 1)
+    counts = sketch.counts
+    measured = counts.values.sum(axis=1)
+    shares = counts.values / np.maximum(measured, np.float32(1e-6))[:, None]
+    missing = counts.missing / np.maximum(counts.possible, 1)
     tails = tail_decades(state, trained)
     hashes = hash_calls(state.node_ids, state.edge_index)
     calls = sketch.calls.add(hashes, sketch.block, sketch.block - SLOTS * DAYS)

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
@@ -12,6 +12,7 @@ import httpx
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import ARROW, JSON, encode_snapshot
+from serve_app.api.graph_formats import GraphFormat
 from serve_app.api.schemas.actions import (
     AcceptanceDocument,
     FeedbackDocument,
@@ -132,12 +133,12 @@ class Client:
 
         Errors as in ``push``, and the errors of the route.
         """
-        given = {
-            name: value.isoformat() if isinstance(value, datetime) else value
-            for name, value in parameters.items()
-            if value is not None
-        }
-        return self._send("GET", f"/v1/meshes/{mesh}/{view}", parameters=given).json()
+        return self._view(mesh, view, parameters).json()
+
+    def graph(self, mesh: str, form: GraphFormat, *, at: datetime | None = None, service: str | None = None) -> bytes:
+        """The text of a mesh's graph in one of the forms; with ``service``, only its surroundings. Errors as in
+        ``read``."""
+        return self._view(mesh, "graph", {"at": at, "service": service, "format": form.value}).content
 
     def incidents(
         self,
@@ -210,6 +211,14 @@ class Client:
     def metrics(self) -> str:
         """The service's metrics in Prometheus' text format. Errors as in ``push``."""
         return self._send("GET", "/metrics").text
+
+    def _view(self, mesh: str, view: str, parameters: Mapping[str, datetime | str | None]) -> httpx.Response:
+        given = {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in parameters.items()
+            if value is not None
+        }
+        return self._send("GET", f"/v1/meshes/{mesh}/{view}", parameters=given)
 
     def _send(
         self,

@@ -16,6 +16,7 @@ from serve_app.cli import (
     doctor,
     evaluate,
     export,
+    graph,
     incidents,
     mcp,
     models,
@@ -102,6 +103,7 @@ app.command("sidecar")(sidecar.sidecar)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
 app.command("export")(export.export)
+app.command("graph")(graph.graph)
 app.command("record")(record.record)
 app.command("report")(report.report)
 app.command("rules")(rules.rules)

@@ -30,7 +30,8 @@ PACKAGES = ("serve_app", "model", "partitioning", "kernels", "lab")
 LABORATORY = "lab"  # the only one that an installation may lack: the container images have none
 LIBRARIES = ("ray", "numpy", "pymetis", "pyarrow", "msgspec", "pydantic", "safetensors", "networkx", "fastapi")
 EXTRAS = {
-    "torch-geometric": "only for to_pyg()",
+    "torch-geometric": "only for data sets and networks of PyTorch Geometric",
+    "onnxscript": "only for tagae export to ONNX",
     "metis": "only if METIS comes from the system",
     "nvidia-ml-py": "only to watch the temperature of GPUs",
     "redis": "only for store.kind redis",
@@ -97,7 +98,7 @@ def _names(_: Settings) -> Iterator[Finding]:
         spec = importlib.util.find_spec(name)
         place = Path(spec.origin).parent if spec and spec.origin else None
         if name == LABORATORY and place is None:
-            yield Finding(f"package {name}", "ok", "not installed; only for tagae demo, evaluate, simulate and train")
+            yield Finding(f"package {name}", "ok", "not installed; only for tagae demo, evaluate, export, simulate and train")
             continue
         others = sorted(set(owners.get(name, ())) - {"tagae"})
         found = f"{place}, of {', '.join(owners.get(name, ())) or 'the tagae source tree'}"

@@ -40,6 +40,7 @@ COMMANDS = [
     ("simulate",),
     ("train",),
     ("export",),
+    ("graph",),
     ("evaluate",),
     ("report",),
     ("config",),

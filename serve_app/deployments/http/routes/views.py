@@ -13,6 +13,7 @@ from fastapi.responses import StreamingResponse
 from model.verdict import Status
 from serve_app.alerts.links import Links
 from serve_app.api.codec import JSON, unpack_snapshot
+from serve_app.api.graph_formats import GraphFormat, check_size, write_graph
 from serve_app.api.schemas.base import LONGEST_SERVICE, AskedService, Instant, Text
 from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.verdict import VerdictDocument, VerdictsDocument
@@ -20,10 +21,11 @@ from serve_app.api.schemas.views import (
     GraphDocument,
     MeshDocument,
     ModelDocument,
+    NodeLinkDocument,
     PlanDocument,
     SourceDocument,
 )
-from serve_app.api.views import Deviations, encode_graph
+from serve_app.api.views import Deviations, encode_graph, graph_document
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
@@ -31,7 +33,7 @@ from serve_app.deployments.http.health import PROBE_SECONDS
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.page_files import file_response
 from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, At, UseBackend, errors_of_mesh
-from serve_app.deployments.http.routes.responses import json_response
+from serve_app.deployments.http.routes.responses import describe_text, json_response
 from serve_app.deployments.session.queries import (
     ComparisonQuery,
     DetailsQuery,
@@ -105,7 +107,11 @@ async def plan(
     return json_response(await backend.read(PlanQuery(mesh, members)))
 
 
-@router.get("/v1/meshes/{mesh}/graph", response_model=GraphDocument, responses=errors_of_mesh(UnknownInstant))
+@router.get(
+    "/v1/meshes/{mesh}/graph",
+    response_model=GraphDocument | NodeLinkDocument,
+    responses=errors_of_mesh(UnknownInstant) | describe_text(GraphFormat.GRAPHML.media_type),
+)
 async def graph(
     mesh: MeshName,
     backend: UseBackend,
@@ -116,6 +122,9 @@ async def graph(
     incidents: Annotated[
         bool, Query(description="only the services of open incidents, their callers and the services that they call")
     ] = False,
+    format: Annotated[
+        GraphFormat, Query(description="json, or what graph programs read: GraphML, or nodes and links of networkx")
+    ] = GraphFormat.JSON,
 ) -> Response:
     """The services and calls of the newest or a kept snapshot, with their metrics and how unusual each one is. Of more
     than 20,000 services, only the surroundings of a service or of the open incidents."""
@@ -125,8 +134,14 @@ async def graph(
             pointer="/incidents",
         )
     if service is not None or incidents:
-        return json_response(await backend.read(NeighbourhoodQuery(mesh, at, service)))
+        near = await backend.read(NeighbourhoodQuery(mesh, at, service))
+        if format is GraphFormat.JSON:
+            return json_response(near)
+        document = await asyncio.to_thread(GraphDocument.model_validate_json, near)
+        return Response(await asyncio.to_thread(write_graph, document, format), media_type=format.media_type)
     whole = await backend.read(GraphQuery(mesh, at))
+    if format is not GraphFormat.JSON:
+        return Response(await asyncio.to_thread(_write_whole, whole, format), media_type=format.media_type)
     return StreamingResponse(await asyncio.to_thread(_graph, whole), media_type=JSON)
 
 
@@ -261,6 +276,13 @@ def source_document(state: CollectorState | None) -> SourceDocument:
         collected=True,
         handed_on=None if state.handed_on is None else datetime.fromtimestamp(state.handed_on, UTC),
     )
+
+
+def _write_whole(seen: StoredSnapshot, form: GraphFormat) -> bytes:
+    snapshot = unpack_snapshot(seen.snapshot)
+    check_size(snapshot.num_nodes + snapshot.num_edges, form)
+    verdict = VerdictDocument.model_validate_json(seen.verdict)
+    return write_graph(graph_document(snapshot, Deviations.unpack(seen.deviations, snapshot), verdict), form)
 
 
 def _graph(seen: StoredSnapshot) -> Iterator[bytes]:
