@@ -90,7 +90,7 @@ def main() -> None:
         reference = reference_of(
             checkpoint.network, runs, each, lambda what, done, of: print(what, done, "of", of, flush=True)
         )
-    path = reference_file(arguments.checkpoint)
+    path = reference_file(arguments.checkpoint.parent, checkpoint.digest)
     save_file(reference.to_arrays(), path)
     path.chmod(0o644)
     print(f"wrote {path}")
