@@ -1,6 +1,6 @@
 """The graph of a mesh for other programs: as networkx, in GraphML, or as nodes and links.
 
-Numbers that are not known are left out, as GraphML has no null. Units are those of the JSON form.
+Numbers that are not known are left out, as GraphML has no null. Units are as in the JSON form.
 """
 
 import json
