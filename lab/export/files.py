@@ -39,8 +39,7 @@ def write_onnx(checkpoint: Checkpoint, path: Path) -> None:
     """
     part = path.with_name(f"{path.name}.part")
     with _quiet_exporter(), torch.no_grad():
-        table = torch.export.default_decompositions()
-        table.update(DECOMPOSITIONS)
+        table = {**torch.export.default_decompositions(), **DECOMPOSITIONS}
         program = torch.onnx.export(
             trace(checkpoint.network).run_decompositions(table),
             (),
