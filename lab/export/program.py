@@ -48,7 +48,7 @@ class FlatNetwork(nn.Module):
 
 
 def trace(network: MeshNetwork) -> torch.export.ExportedProgram:
-    """Trace a network on the CPU, with our ops unchanged.
+    """Trace a network on the CPU, with our ops inside.
 
     Raises:
         torch.export.UserError: the network's forward depends on values in a way that cannot be traced.
