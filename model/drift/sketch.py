@@ -53,7 +53,7 @@ class Embeddings:
 
 @dataclass(frozen=True, slots=True)
 class DriftSketch:
-    """What is known of the drift of one mesh. P populations, see ``populations.py``.
+    """The observed drift of one mesh. P populations, see ``populations.py``.
 
     Attributes:
         counts: values of the block in progress.

@@ -51,14 +51,11 @@ def train(
     """
     import torch
 
-    from lab.training.meshes import (
-        TrainingMeshes,
-        draw_report,
-        processes,
-        provenance,
-        recorded_runs,
-        simulated_runs,
-    )
+    from lab.training.loss_curves import draw_report
+    from lab.training.meshes import TrainingMeshes, simulated_runs
+    from lab.training.processes import processes
+    from lab.training.provenance import provenance
+    from lab.training.recordings import recorded_runs
     from lab.training.reference import reference_of
     from lab.training.train import TrainingOptions
     from lab.training.train import train as learn
