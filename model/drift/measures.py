@@ -51,12 +51,12 @@ class Measure:
     Attributes:
         reference: what the mesh is compared with.
         kind: what is compared.
-        of: name of the population, or ``mesh``.
+        channel: name of the population, or ``mesh``.
     """
 
     reference: Reference
     kind: Kind
-    of: str = "mesh"
+    channel: str = "mesh"
 
 
 _NAMES = tuple(p.name for p in POPULATIONS)
@@ -105,7 +105,7 @@ OF_KINDS = {
 
 def _limit(measure: Measure) -> float:
     if (measure.reference, measure.kind) == (Reference.WEEK, Kind.VALUES):
-        return OF_VALUES.get(measure.of.partition(".")[2], OTHER_VALUES)
+        return OF_VALUES.get(measure.channel.partition(".")[2], OTHER_VALUES)
     return OF_KINDS[measure.reference, measure.kind]
 
 
