@@ -1,4 +1,4 @@
-"""What the training meshes look like, for the drift of other meshes: part of a checkpoint.
+"""Distributions of the training meshes, for the drift of other meshes: part of a checkpoint.
 
     python -m lab.training.reference [--meshes 96] [--snapshots 400] [--recording FOLDER ...] CHECKPOINT
 
@@ -90,7 +90,7 @@ def main() -> None:
         reference = reference_of(
             checkpoint.network, runs, each, lambda what, done, of: print(what, done, "of", of, flush=True)
         )
-    path = reference_file(arguments.checkpoint)
+    path = reference_file(arguments.checkpoint.parent, checkpoint.digest)
     save_file(reference.to_arrays(), path)
     path.chmod(0o644)
     print(f"wrote {path}")

@@ -99,14 +99,14 @@ def show(
 @app.command()
 def add(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="Path of a checkpoint, its URL, or s3:// and others.")
+        str, typer.Argument(metavar="SOURCE", help="Path or URL of a checkpoint; s3:// and others work.")
     ],
     sha256: Annotated[
         str | None,
         typer.Option(metavar="DIGEST", help="SHA-256 of the file; needed unless the card beside a path has it."),
     ] = None,
     parent: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="Version that it is made to replace. Default: of its card.")
+        str | None, typer.Option(metavar="VERSION", help="Version that it is to replace. Default: the one in its card.")
     ] = None,
     registry: RegistryPlace = None,
     bearer_token_file: Annotated[Path | None, typer.Option(help="File with a bearer token for the URL.")] = None,
@@ -117,7 +117,7 @@ def add(
     """Add a model to the registry, after checking its SHA-256 and that this version can read it.
 
     No mesh uses it before `tagae models canary` or `promote`. The version is printed; adding a model twice changes
-    nothing. A signed URL works; its query is in no message.
+    nothing. A signed URL works; its query appears in no message.
 
     \b
     Example:

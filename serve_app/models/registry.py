@@ -72,7 +72,7 @@ class Registry:
         Raises:
             UnknownModel: the registry has no such version.
             IncompatibleWeights: its card cannot be read, or belongs to another version.
-            RegistryGone: as of :meth:`cards`.
+            RegistryGone: as in :meth:`cards`.
         """
         place = self._path(version, CARD)
         card = decode_card(self._read(version, CARD), place)
@@ -88,7 +88,7 @@ class Registry:
         Raises:
             UnknownModel: the registry has no such version.
             IncompatibleWeights: they have another SHA-256, or this version of TAGAE cannot read them.
-            RegistryGone: as of :meth:`cards`.
+            RegistryGone: as in :meth:`cards`.
         """
         content = self._read(version, WEIGHTS)
         found = hashlib.sha256(content).hexdigest()
@@ -151,7 +151,7 @@ class Registry:
 
 
 def open_registry(place: str | None) -> Registry | None:
-    """The registry in a place; None if there is none. Errors as of :class:`Registry`."""
+    """The registry in a place; None if there is none. Errors as in :class:`Registry`."""
     return None if place is None else Registry(place)
 
 
