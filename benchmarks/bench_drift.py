@@ -13,8 +13,8 @@ counts the snapshots of any mesh. On the ninth day, one of four things changes a
 Meshes without drift run for three weeks, with deploys, canaries, scaling, daily curves, weekends, flash crowds,
 batches, hiccups, gaps, silences, and an incident every one to two days. Each report of drift in them is false.
 
-The stages are those of the service, without verdicts: the network runs only for the snapshots whose embeddings are
-sampled. So nothing knows of incidents, and reports during one are not excused.
+The stages are the same as in the service, without verdicts: the network runs only for the snapshots whose embeddings
+are sampled. So nothing knows of incidents, and reports during one are not excused.
 
 Limits were chosen on the seeds of ``--choose``; results are of others.
 """

@@ -12,6 +12,8 @@
     ├── UnknownInstant           no kept snapshot of this time
     ├── UnknownIncident          no incident with this id, or no feedback on it
     ├── UnknownMute              no mute with this id
+    ├── UnknownModel             the registry has no model of this version
+    ├── UnfitModel               a model that the meshes cannot change to
     ├── NoAdapter                a mesh without an adapter, so that there is nothing to roll back
     ├── TooMuchFeedback          feedback on more incidents than the settings allow
     ├── TooManyMutes             more mutes than the settings allow
@@ -27,6 +29,7 @@
     ├── CorruptState             stored bytes that cannot be read back
     ├── StoreFull                no space to write
     ├── StoreGone                the store's files or server are gone, or were replaced while in use
+    ├── RegistryGone             the registry of models does not answer
     ├── BadRecording             a recording folder that cannot be read or written
     ├── NoTelemetry              a mesh's Prometheus does not answer, or lacks data
     ├── BadVerdicts              a file of verdicts that cannot be read or belongs to another recording
@@ -107,6 +110,14 @@ class UnknownMute(ServeError):
     """No mute with this id exists."""
 
 
+class UnknownModel(ServeError):
+    """The registry has no model of this version."""
+
+
+class UnfitModel(ServeError):
+    """Meshes cannot change to this model now; the message says why. Nothing was changed."""
+
+
 class NoAdapter(ServeError):
     """No adapter is in use, so there is nothing to roll back."""
 
@@ -174,6 +185,10 @@ class StoreGone(ServeError):
     """
 
 
+class RegistryGone(ServeError):
+    """The registry of models does not answer, or does not permit access."""
+
+
 class BadRecording(ServeError):
     """A recording that cannot be read or written."""
 
@@ -233,6 +248,8 @@ ANSWERS: dict[type[Exception], Answer] = {
     UnknownInstant: Answer(404, "unknown-instant", "There is no such snapshot"),
     UnknownIncident: Answer(404, "unknown-incident", "There is no such incident"),
     UnknownMute: Answer(404, "unknown-mute", "There is no such mute"),
+    UnknownModel: Answer(404, "unknown-model", "There is no such model"),
+    UnfitModel: Answer(409, "unfit-model", "Meshes cannot change to this model"),
     NoAdapter: Answer(409, "no-adapter", "The mesh has no adapter to roll back"),
     TooMuchFeedback: Answer(409, "too-much-feedback", "The limit on feedback is reached"),
     TooManyMutes: Answer(409, "too-many-mutes", "The limit on mutes is reached"),
@@ -262,6 +279,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     ServeError: Answer(500, "serve-error", "The service failed"),
     NoCapacity: Answer(503, "no-capacity", "No replica is ready to do the work"),
     StoreGone: Answer(503, "store-gone", "The state store is not there"),
+    RegistryGone: Answer(503, "registry-gone", "The registry of models does not answer"),
     DeadlineExceeded: Answer(504, "deadline-exceeded", "The answer was not ready in time"),
     StoreFull: Answer(507, "store-full", "There is no space to store the snapshot"),
 }

@@ -28,12 +28,12 @@ SERVE_APP = (
     ("observability",),
     ("pipeline", "collect", "recordings", "alerts", "actions"),
     ("exporter", "stores"),
-    ("web", "doctor", "mesh_steps", "runtime"),
+    ("web", "doctor", "mesh_steps", "models", "runtime"),
     ("deployments", "sidecar"),
     ("app",),
     ("cli",),
 )
-MOST_PACKAGES = 27  # nodes of the structure: folders of serve_app, and the packages below
+MOST_PACKAGES = 28  # nodes of the structure: folders of serve_app, and the packages below
 # The same within serve_app/deployments, by folder or file.
 DEPLOYMENTS = (
     ("scaling", "sla"),
@@ -99,6 +99,7 @@ ROOMS = {  # allowed imports; a folder ends with a slash
     "pymetis": ("partitioning/",),
     "redis": ("serve_app/stores/", "serve_app/doctor/redis.py"),
     "typer": ("serve_app/cli/",),
+    "fsspec": ("serve_app/models/",),
     "mcp": ("serve_app/cli/mcp/",),
     "grpc": ("serve_app/sidecar/", "serve_app/runtime/batch.py"),  # the latter for errors of Ray's own servers
     "google": ("serve_app/sidecar/", "serve_app/collect/otlp/", "serve_app/net/google.py"),  # protobuf; credentials

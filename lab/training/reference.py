@@ -1,4 +1,4 @@
-"""What the training meshes look like, for the drift of other meshes: part of a checkpoint.
+"""Distributions of the training meshes, for the drift of other meshes: part of a checkpoint.
 
     python -m lab.training.reference [--meshes 96] [--snapshots 400] [--recording FOLDER ...] CHECKPOINT
 
@@ -58,8 +58,7 @@ def summarise_run(network: MeshNetwork, run: TrainingRun) -> tuple[Array, NDArra
         normal += moment.normal
         if index < SETTLE or not moment.normal or normal % EVERY:
             continue
-        counts, _ = count_values(moment.state, moment.observation)
-        total += counts
+        total += count_values(moment.state, moment.observation).values
         task = whole_mesh(moment.state, moment.observation)
         rows = np.unique(np.linspace(normal // EVERY, normal // EVERY + len(task.nodes), SERVICES, endpoint=False))
         (found,) = score(network, [replace(task, sampled=rows.astype(np.int64) % len(task.nodes))])

@@ -1,8 +1,8 @@
 """Distance between two samples of embeddings: the energy distance.
 
-Of samples X and Y it is ``2 E|x - y| - E|x - x'| - E|y - y'|``, with Euclidean norms and means over all pairs, those of
-a row with itself included (Szekely and Rizzo, *Journal of Statistical Planning and Inference* 143(8), 2013). It is 0 or
-more, and 0 only for equal distributions. Divided by ``2 E|x - y|`` it has no unit and is at most 1.
+Of samples X and Y it is ``2 E|x - y| - E|x - x'| - E|y - y'|``, with Euclidean norms and means over all pairs,
+including each row with itself (Szekely and Rizzo, *Journal of Statistical Planning and Inference* 143(8), 2013). It is
+0 or more, and 0 only for equal distributions. Divided by ``2 E|x - y|`` it has no unit and is at most 1.
 
 A sample keeps 16 numbers of each embedding: its product with a fixed random matrix, which changes distances little
 (Johnson and Lindenstrauss 1984).

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from model.drift.call_sample import hash_calls
 from model.drift.energy import energy_distance
 from model.drift.measures import LIMITS, ROWS, Kind, Reference, no_distances
-from model.drift.populations import CHANNELS, count_values
+from model.drift.populations import CHANNELS, count_values, no_values
 from model.drift.psi import moved_share, population_stability_index
 from model.drift.reference import TrainingReference
 from model.drift.sketch import BLOCK_SECONDS, SLOTS, DriftSketch
@@ -31,7 +31,7 @@ SAMPLE_SECONDS = 300.0  # between two snapshots that are counted
 EMBEDDING_SECONDS, EMBEDDINGS = 3600.0, 4  # between two samples of embeddings, and the services in each
 DAYS = 7  # over which a week is averaged
 LEAST_DAYS = 5  # of a slot, before blocks are compared with it
-NEW_BLOCKS = SLOTS * (LEAST_DAYS - 1)  # a call is new for four days; so those of the first day are not, when it matters
+NEW_BLOCKS = SLOTS * (LEAST_DAYS - 1)  # a call is new for four days; so calls of the first day are not, when it matters
 LEAST_SAMPLES = 24  # of a block: a third of it; with fewer, its hours are not known
 STAYS = np.float32(0.8)  # times the limit: above it, drift continues, so that a distance at its limit is reported once
 TAIL_WEIGHT = 5.0  # exceedances, observed and expected, that are added: few exceedances say little
@@ -54,7 +54,7 @@ class Trained:
 
 
 def is_due(sequence: int, interval_seconds: float, seconds: float) -> bool:
-    """Return whether something that happens every so many seconds is due after a snapshot."""
+    """Return whether something that happens every this many seconds is due after a snapshot."""
     return sequence % max(1, round(seconds / interval_seconds)) == 0
 
 
@@ -87,14 +87,9 @@ def observe_drift(state: MeshState, observation: Observation, at: datetime, trai
     if block != sketch.block:
         if sketch.samples >= LEAST_SAMPLES:
             sketch = _judge(sketch, state, trained)
-        sketch = replace(
-            sketch, counts=np.zeros_like(sketch.counts), possible=np.zeros_like(sketch.possible), samples=0, block=block
-        )
-    counts, possible = count_values(state, observation)
-    counted = replace(
-        sketch, counts=sketch.counts + counts, possible=sketch.possible + possible, samples=sketch.samples + 1
-    )
-    return replace(state, drift=counted)
+        sketch = replace(sketch, counts=no_values(), samples=0, block=block)
+    counts = sketch.counts + count_values(state, observation)
+    return replace(state, drift=replace(sketch, counts=counts, samples=sketch.samples + 1))
 
 
 def limits_of(reference: TrainingReference | None) -> Array:
@@ -124,9 +119,10 @@ def tail_decades(state: MeshState, trained: Trained) -> Array:
 def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSketch:
     """Compare the block that is complete with its references, and add it to the week."""
     slot = sketch.block % SLOTS
-    measured = sketch.counts.sum(axis=1)
-    shares = sketch.counts / np.maximum(measured, np.float32(1e-6))[:, None]
-    missing = 1 - measured / np.maximum(sketch.possible, 1)
+    counts = sketch.counts
+    measured = counts.values.sum(axis=1)
+    shares = counts.values / np.maximum(measured, np.float32(1e-6))[:, None]
+    missing = counts.missing / np.maximum(counts.possible, 1)
     tails = tail_decades(state, trained)
     hashes = hash_calls(state.node_ids, state.edge_index)
     calls = sketch.calls.add(hashes, sketch.block, sketch.block - SLOTS * DAYS)

@@ -1,11 +1,13 @@
 """The populations that drift is measured on: one channel over all services or calls of a mesh.
 
 They are the 14 channels of the network's inputs, and the callers and callees of each service. Each has a histogram with
-fixed bins in transformed units, so that those of any mesh, week or training can be compared.
+fixed bins in transformed units, so that histograms of any meshes, weeks or training can be compared.
 
 Load moves with the hour, the weekday and the season, and a detector that learns baselines need not care. So channels
 that follow it are taken relative to the median service or call of the same snapshot: their histogram shows the *mix* of
-traffic and of resources, not their level. The level of a service's CPU is seen in ``cpu_per_request``.
+traffic and of resources, not their level. The level of a service's CPU is seen in ``cpu_per_request``. Idle services
+and calls, whose value is not above the channel's smallest that matters, have no part in a mix: a service that is
+retired, and those that only it called, are no drift.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array
+from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array, Channel
 from model.snapshot import BoolArray
 
 if TYPE_CHECKING:
@@ -32,12 +34,23 @@ class Population:
         name: ``service.`` or ``call.`` and the name of the channel.
         low, high: ends of the histogram, transformed units; values beyond are in the last bin.
         relative: whether values are relative to the median of the snapshot.
+        idle: transformed units; values up to it are left out.
     """
 
     name: str
     low: float
     high: float
     relative: bool = False
+    idle: float = -np.inf
+
+
+def _of(prefix: str, channels: tuple[Channel, ...]) -> tuple[Population, ...]:
+    found = []
+    for channel in channels:
+        low, high, relative = _RANGES[channel.name]
+        idle = float(np.log(2 * channel.offset)) if relative else -np.inf  # the transform of ``offset``
+        found.append(Population(f"{prefix}.{channel.name}", low, high, relative, idle))
+    return tuple(found)
 
 
 _RANGES: dict[str, tuple[float, float, bool]] = {
@@ -54,15 +67,39 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
     "weight": (-4.7, 0.1, False),
 }
 DEGREES = (Population("service.callers", 0.0, 6.4), Population("service.callees", 0.0, 6.4))  # log(1 + number)
-OF_SERVICES = tuple(Population(f"service.{c.name}", *_RANGES[c.name]) for c in NODE_CHANNELS)
-OF_CALLS = tuple(Population(f"call.{c.name}", *_RANGES[c.name]) for c in EDGE_CHANNELS)
+OF_SERVICES = _of("service", NODE_CHANNELS)
+OF_CALLS = _of("call", EDGE_CHANNELS)
 POPULATIONS = (*OF_SERVICES, *OF_CALLS, *DEGREES)
 CHANNELS = len(OF_SERVICES) + len(OF_CALLS)  # the populations that have tails, too
 
 
-def count_values(state: MeshState, observation: Observation) -> tuple[Array, Array]:
-    """Return the histograms ``[P, BINS]`` of one snapshot, as numbers of values, and how many values could have been
-    measured, ``[P]``.
+@dataclass(frozen=True, slots=True)
+class ValueCounts:
+    """The values of one snapshot, or of several.
+
+    Attributes:
+        values: float32 ``[P, BINS]`` histograms.
+        missing: float32 ``[P]`` values that were not measured. A service or call without requests misses none.
+        possible: float32 ``[P]`` the same, and those that were.
+    """
+
+    values: Array
+    missing: Array
+    possible: Array
+
+    def __add__(self, other: ValueCounts) -> ValueCounts:
+        """Return the counts of both."""
+        return ValueCounts(self.values + other.values, self.missing + other.missing, self.possible + other.possible)
+
+
+def no_values() -> ValueCounts:
+    """Return the counts of no snapshot."""
+    count = len(POPULATIONS)
+    return ValueCounts(np.zeros((count, BINS), np.float32), np.zeros(count, np.float32), np.zeros(count, np.float32))
+
+
+def count_values(state: MeshState, observation: Observation) -> ValueCounts:
+    """Count the values of a snapshot.
 
     Args:
         state: after the snapshot.
@@ -72,14 +109,25 @@ def count_values(state: MeshState, observation: Observation) -> tuple[Array, Arr
     source, destination = state.edge_index[:, edges]
     size = len(state.node_ids)
     degrees = np.stack([np.bincount(ends, minlength=size) for ends in (destination, source)], axis=1)[nodes]
-    tables = (
-        (observation.node.value[nodes], observation.node.observed[nodes], OF_SERVICES),
-        (observation.edge.value[edges], observation.edge.observed[edges], OF_CALLS),
-        (np.log1p(degrees).astype(np.float32), np.ones(degrees.shape, bool), DEGREES),
+    parts = (
+        _count(observation.node.value[nodes], observation.node.observed[nodes], OF_SERVICES),
+        _count(observation.edge.value[edges], observation.edge.observed[edges], OF_CALLS),
+        _count(np.log1p(degrees).astype(np.float32), degrees > 0, DEGREES),
     )
-    counts = np.concatenate([_histograms(*table) for table in tables])
-    possible = np.concatenate([np.full(len(populations), len(value)) for value, _, populations in tables])
-    return counts, possible.astype(np.float32)
+    return ValueCounts(
+        np.concatenate([part.values for part in parts]),
+        np.concatenate([part.missing for part in parts]),
+        np.concatenate([part.possible for part in parts]),
+    )
+
+
+def _count(value: Array, observed: BoolArray, populations: tuple[Population, ...]) -> ValueCounts:
+    """Count the values of N rows, ``[N, C]``. The first column is the request rate."""
+    above = value > np.array([p.idle for p in populations], np.float32)
+    busy = above[:, RATE] | ~observed[:, RATE]
+    possible = np.full(len(populations), np.count_nonzero(busy), np.float32)
+    missing = np.count_nonzero(~observed & busy[:, None], axis=0).astype(np.float32)
+    return ValueCounts(_histograms(value, observed & above, populations), missing, possible)
 
 
 def _histograms(value: Array, observed: BoolArray, populations: tuple[Population, ...]) -> Array:

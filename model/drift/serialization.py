@@ -11,13 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.drift.call_sample import CallSample
+from model.drift.populations import ValueCounts
 from model.drift.sketch import DriftSketch, Embeddings
 
 Arrays = dict[str, NDArray[Any]]
 ARRAYS = (
-    "counts", "possible", "recent", "recent_blocks", "week", "week_missing", "week_tails", "days", "distances",
+    "recent", "recent_blocks", "week", "week_missing", "week_tails", "days", "distances",
     "ratios", "moved", "since",
 )  # fmt: skip
+OF_COUNTS = ("values", "missing", "possible")
 OF_CALLS = ("hashes", "first", "seen")
 PLAIN = ("samples", "block", "judged")
 
@@ -34,19 +36,25 @@ def drift_document(sketch: DriftSketch) -> dict[str, Any]:
 def drift_arrays(sketch: DriftSketch) -> Arrays:
     """Return the arrays."""
     arrays: Arrays = {f"drift_{key}": np.ascontiguousarray(getattr(sketch, key)) for key in ARRAYS}
+    arrays |= {f"drift_{key}": getattr(sketch.counts, key) for key in OF_COUNTS}
     arrays |= {f"drift_calls_{key}": getattr(sketch.calls, key) for key in OF_CALLS}
     return arrays | embeddings_arrays(sketch.embeddings)
 
 
 def read_drift(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> DriftSketch:
     """Read what :func:`drift_document` and :func:`drift_arrays` returned."""
-    tables: dict[str, Any] = {key: arrays.get(f"drift_{key}") for key in ARRAYS}
     empty = DriftSketch()
-    if any(table is None or table.shape != getattr(empty, key).shape for key, table in tables.items()):
+    expected = drift_arrays(empty)
+    fixed = (*ARRAYS, *OF_COUNTS)
+    tables: dict[str, Any] = {key: arrays.get(f"drift_{key}") for key in fixed}
+    if any(table is None or table.shape != expected[f"drift_{key}"].shape for key, table in tables.items()):
         return empty
+    counts = ValueCounts(*(tables.pop(key) for key in OF_COUNTS))
     calls = CallSample(*(arrays[f"drift_calls_{key}"] for key in OF_CALLS), document["bound"])
     plain = {key: document[key] for key in PLAIN}
-    return DriftSketch(**(tables | plain), calls=calls, embeddings=read_embeddings(document["embeddings"], arrays))
+    return DriftSketch(
+        counts=counts, **(tables | plain), calls=calls, embeddings=read_embeddings(document["embeddings"], arrays)
+    )
 
 
 def embeddings_document(embeddings: Embeddings) -> dict[str, Any]:

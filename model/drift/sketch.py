@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from model.drift.call_sample import CallSample
 from model.drift.energy import WIDTH
 from model.drift.measures import MEASURES, no_distances
-from model.drift.populations import BINS, CHANNELS, POPULATIONS
+from model.drift.populations import BINS, CHANNELS, POPULATIONS, ValueCounts, no_values
 from model.features import Array
 from model.snapshot import IntArray
 
@@ -35,7 +35,7 @@ class Embeddings:
         recent: float16 ``[n, WIDTH]`` of the last day.
         week: float16 ``[m, WIDTH]`` of the week before it.
         dropped: rows that have left ``recent``.
-        model: digest of the weights that computed them; those of other weights cannot be compared.
+        model: digest of the weights that computed them; embeddings of other weights cannot be compared.
     """
 
     recent: Half = field(default_factory=lambda: np.zeros((0, WIDTH), np.float16))
@@ -55,11 +55,10 @@ class Embeddings:
 
 @dataclass(frozen=True, slots=True)
 class DriftSketch:
-    """What is known of the drift of one mesh. P populations, see ``populations.py``.
+    """The observed drift of one mesh. P populations, see ``populations.py``.
 
     Attributes:
-        counts: float32 ``[P, BINS]`` values of the block in progress.
-        possible: float32 ``[P]`` values that could have been measured in it.
+        counts: values of the block in progress.
         samples: snapshots counted in it.
         block: its number, in ``BLOCK_SECONDS`` since 1970; -1 before the first snapshot.
         recent: float16 ``[SLOTS, P, BINS]`` shares of the last block of each slot of the day.
@@ -77,8 +76,7 @@ class DriftSketch:
         judged: number of the last block; -1: none.
     """
 
-    counts: Array = field(default_factory=lambda: np.zeros((P, BINS), np.float32))
-    possible: Array = field(default_factory=lambda: np.zeros(P, np.float32))
+    counts: ValueCounts = field(default_factory=no_values)
     samples: int = 0
     block: int = -1
     recent: Half = field(default_factory=lambda: np.zeros((SLOTS, P, BINS), np.float16))

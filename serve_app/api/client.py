@@ -27,6 +27,7 @@ from serve_app.api.schemas.actions import (
 from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsDocument
+from serve_app.api.schemas.models import ModelCard, ModelsDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import MeshDocument
 from serve_app.errors import ANSWERS, NoCapacity, ServeError, TooManyFailedLogins
@@ -198,6 +199,14 @@ class Client:
     def unmute(self, mesh: str, mute: str) -> None:
         """Remove a mute by its id. Errors as in ``push``, and ``UnknownMute``."""
         self._send("DELETE", f"/v1/meshes/{mesh}/mutes/{_in_path(mute)}")
+
+    def models(self) -> ModelsDocument:
+        """The models of the registry. Errors as ``push``, and ``RegistryGone``."""
+        return ModelsDocument.model_validate_json(self._send("GET", "/v1/models").content)
+
+    def model_card(self, version: str) -> ModelCard:
+        """The card of a model. Errors as :meth:`models`, and ``UnknownModel``."""
+        return ModelCard.model_validate_json(self._send("GET", f"/v1/models/{_in_path(version)}").content)
 
     def metrics(self) -> str:
         """The service's metrics in Prometheus' text format. Errors as in ``push``."""

@@ -221,14 +221,17 @@ def model_document(checkpoint: Checkpoint, meshes: Mapping[str, str]) -> ModelDo
     return ModelDocument(
         digest=checkpoint.digest,
         schema_version=SCHEMA.version,
-        features=FeatureSchemaDocument(
-            services=[_channel(c) for c in SCHEMA.node], calls=[_channel(c) for c in SCHEMA.edge]
-        ),
+        features=feature_schema_document(),
         architecture=asdict(checkpoint.network.config),
         parameters=sum(p.numel() for module in (checkpoint.network, checkpoint.meta) for p in module.parameters()),
         provenance=checkpoint.provenance,
         meshes=dict(meshes),
     )
+
+
+def feature_schema_document() -> FeatureSchemaDocument:
+    """The inputs of the network in this version."""
+    return FeatureSchemaDocument(services=[_channel(c) for c in SCHEMA.node], calls=[_channel(c) for c in SCHEMA.edge])
 
 
 def _rows(state: MeshState, snapshot: MeshSnapshot) -> tuple[IntArray, IntArray]:

@@ -19,6 +19,7 @@ from serve_app.cli import (
     graph,
     incidents,
     mcp,
+    models,
     record,
     report,
     rules,
@@ -112,6 +113,7 @@ app.command("doctor")(doctor.doctor)
 app.command("mcp")(mcp.mcp)
 app.add_typer(configure.app, name="config")
 app.add_typer(incidents.app, name="incidents")
+app.add_typer(models.app, name="models")
 app.add_typer(store.app, name="store")
 app.add_typer(token.app, name="token")
 app.add_typer(weights.app, name="weights")

@@ -37,6 +37,7 @@ from serve_app.settings.collector import CollectorSettings
 from serve_app.settings.former import FormerTable, MovedTables, find_former_tables, move_former_tables
 from serve_app.settings.links import LinkSettings
 from serve_app.settings.meshes import MeshSettings, Priority
+from serve_app.settings.models import ModelsSettings
 from serve_app.settings.observability import LogSettings, TraceSettings
 from serve_app.settings.plugins import STORES
 from serve_app.settings.sla import SlaSettings
@@ -419,6 +420,7 @@ class Settings(BaseSettings):
     alert: AlertSettings = Field(default_factory=AlertSettings)
     partition: PartitionSettings = Field(default_factory=PartitionSettings)
     adapt: AdaptSettings = Field(default_factory=AdaptSettings)
+    models: ModelsSettings = Field(default_factory=ModelsSettings)
     scorer: ScorerSettings = Field(default_factory=ScorerSettings)
     serve: ServeSettings = Field(default_factory=ServeSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)

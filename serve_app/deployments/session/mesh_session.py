@@ -62,6 +62,7 @@ from serve_app.metrics import (
     WEIGHTS,
     ServiceLevel,
 )
+from serve_app.models.registry import open_registry
 from serve_app.observability import spans
 from serve_app.observability.log_context import set_log_context
 from serve_app.pipeline import (
@@ -103,6 +104,7 @@ class MeshSession:
 
     Raises:
         IncompatibleWeights: not even the shipped weights can be read.
+        BadSettings: the registry of models cannot be opened.
         CorruptState, StoreFull: the store cannot be opened.
         StoreGone: this run had a store, and its files are gone.
     """
@@ -131,7 +133,8 @@ class MeshSession:
         self._options = options(settings)
         self._steps = MeshSteps(self._meshes, fit_adapter=False, keep_details=True)
         self._signal = VerdictSignal()
-        self._reader = Reader(self._meshes, self._weights, self._options, self._signal)
+        registry = open_registry(settings.models.registry)
+        self._reader = Reader(self._meshes, self._weights, self._options, self._signal, registry)
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._levels = ServiceLevels(settings.sla)
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)

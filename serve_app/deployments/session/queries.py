@@ -55,6 +55,33 @@ class ModelQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelsQuery:
+    """The models of the registry, as JSON.
+
+    Raises:
+        RegistryGone: it does not answer.
+    """
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.load(reader.models)
+
+
+@dataclass(frozen=True, slots=True)
+class CardQuery:
+    """The card of a model, as JSON.
+
+    Raises:
+        UnknownModel: there is none of this version, or no registry.
+        RegistryGone: the registry does not answer.
+    """
+
+    version: str
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.load(reader.card, self.version)
+
+
+@dataclass(frozen=True, slots=True)
 class VerdictQuery:
     """The newest verdict, or the one of an instant, as JSON.
 

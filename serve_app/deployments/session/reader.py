@@ -14,9 +14,11 @@ from serve_app.actions.mutes import encode_mute
 from serve_app.alerts.links import Links
 from serve_app.api.drift import drift_document
 from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
+from serve_app.api.schemas.models import ModelsDocument
 from serve_app.api.views import model_document, plan_document
 from serve_app.deployments.session.verdict_signal import VerdictSignal
-from serve_app.errors import InvalidParameter
+from serve_app.errors import InvalidParameter, UnknownModel
+from serve_app.models.registry import Registry
 from serve_app.pipeline import Options, plan_of
 from serve_app.stores.record import StoredSnapshot
 from serve_app.stores.repository import MeshRepository
@@ -42,15 +44,23 @@ class Reader:
         weights: in use.
         options: how meshes are cut into parts.
         signal: wakes readers that wait for a verdict.
+        registry: of models; None: there is none.
 
     Attributes:
         pages, incidents: views for the page, in the thread of :meth:`view`.
     """
 
-    def __init__(self, meshes: MeshRepository, weights: Weights, options: Options, signal: VerdictSignal) -> None:
+    def __init__(
+        self,
+        meshes: MeshRepository,
+        weights: Weights,
+        options: Options,
+        signal: VerdictSignal,
+        registry: Registry | None = None,
+    ) -> None:
         self.meshes, self.signal = meshes, signal
         self.pages, self.incidents = PageQueries(meshes), IncidentViews(meshes)
-        self._weights, self._options = weights, options
+        self._weights, self._options, self._registry = weights, options, registry
         # A thread of its own: pages wait for each other, and never take a thread that a push needs.
         self._view_thread = ThreadPoolExecutor(1, "viewing")
 
@@ -74,6 +84,15 @@ class Reader:
     def model(self) -> bytes:
         digests = {mesh: one.digest for mesh, one in self._weights.by_mesh.items()}
         return model_document(self._weights.default, digests).model_dump_json().encode()
+
+    def models(self) -> bytes:
+        cards = [] if self._registry is None else self._registry.cards()
+        return ModelsDocument(models=cards).model_dump_json().encode()
+
+    def card(self, version: str) -> bytes:
+        if self._registry is None:
+            raise UnknownModel("model: expected a registry, got none; set models.registry")
+        return self._registry.card(version).model_dump_json().encode()
 
     def plan(self, name: str, members: bool) -> bytes:
         mesh = self.meshes.refresh(self.meshes.load_stored(name)).mesh

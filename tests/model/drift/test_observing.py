@@ -11,7 +11,7 @@ from model.drift.observing import SAMPLE_SECONDS, Trained, limits_of, observe_dr
 from model.drift.populations import BINS, POPULATIONS, count_values
 from model.drift.reference import TrainingReference
 from model.drift.sketch import BLOCK_SECONDS, SLOTS, DriftSketch, drifting
-from model.features import EDGE_CHANNELS, NODE_CHANNELS
+from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE
 from model.scoring.calibration import Tail
 from model.snapshot import MeshSnapshot, NodeMetric
 from model.state.mesh_state import MeshState, observe
@@ -57,6 +57,10 @@ def known() -> MeshState:
     return follow(mesh_at(i, rng) for i in range(8 * DAY))
 
 
+def mesh_of_noise(index: int) -> MeshSnapshot:
+    return noisy(index, np.random.default_rng(index))
+
+
 def next_day(known: MeshState, change: Callable[[MeshSnapshot], MeshSnapshot] = lambda s: s, **how: float) -> MeshState:
     rng = np.random.default_rng(1)
     return follow((change(mesh_at(i, rng, **how)) for i in range(8 * DAY, 9 * DAY)), known)
@@ -68,15 +72,26 @@ def drifts(state: MeshState) -> set[Measure]:
 
 def test_every_value_is_counted_once_wherever_it_is() -> None:
     observation, state = watch(noisy(i, np.random.default_rng(0)) for i in range(3))
-    counts, possible = count_values(state, observation)
-    assert counts.shape == (len(POPULATIONS), BINS)
-    observed = [
-        *observation.node.observed.sum(axis=0),
-        *observation.edge.observed.sum(axis=0),
-        *(len(SERVICES), len(SERVICES)),
-    ]
-    np.testing.assert_allclose(counts.sum(axis=1), observed, rtol=1e-5)
-    assert (possible >= counts.sum(axis=1) - 1e-3).all()
+    counts = count_values(state, observation)
+    assert counts.values.shape == (len(POPULATIONS), BINS)
+    observed = [*observation.node.observed.sum(axis=0), *observation.edge.observed.sum(axis=0)]
+    with_callers, with_callees = len({b for _, b in CALLS}), len({a for a, _ in CALLS})
+    np.testing.assert_allclose(counts.values.sum(axis=1), [*observed, with_callers, with_callees], rtol=1e-5)
+    np.testing.assert_array_equal(counts.missing[: len(NODE_CHANNELS)], len(SERVICES) - np.array(observed[:9]))
+
+
+def test_a_service_without_requests_is_no_part_of_the_mix_and_misses_nothing() -> None:
+    def idle(index: int) -> MeshSnapshot:
+        one = noisy(index, np.random.default_rng(index))
+        features, observed = one.node_features.copy(), one.node_observed.copy()
+        features[4] = 0
+        observed[4, 1:4] = False
+        return replace(one, node_features=features, node_observed=observed)
+
+    busy, silent = (count_values(*reversed(watch(map(of, range(3))))) for of in (mesh_of_noise, idle))
+    assert silent.values[RATE].sum() == busy.values[RATE].sum() - 1
+    assert not silent.missing[:4].any()
+    assert silent.possible[RATE] == busy.possible[RATE] - 1
 
 
 def test_a_mesh_as_before_does_not_drift(known: MeshState) -> None:
@@ -166,5 +181,5 @@ def test_all_services_have_their_turn_in_the_samples_of_embeddings() -> None:
 
 def test_a_sketch_is_small() -> None:
     sketch = DriftSketch()
-    assert sum(getattr(sketch, name).nbytes for name in ("counts", "recent", "week", "week_missing")) < 24_000
+    assert sum(getattr(sketch, name).nbytes for name in ("recent", "week", "week_missing")) < 20_000
     assert BLOCK_SECONDS * SLOTS == 86_400

@@ -244,9 +244,9 @@ def test_a_state_without_a_sketch_of_drift_is_read() -> None:
 
 def test_a_sketch_of_another_version_starts_again() -> None:
     tensors = load(pack_state(full_state()))
-    tensors["drift_counts"] = np.zeros((3, 5), np.float32)
+    tensors["drift_values"] = np.zeros((3, 5), np.float32)
     assert not different(unpack_state(save(tensors)).drift, DriftSketch())
-    del tensors["drift_counts"]
+    del tensors["drift_values"]
     assert not different(unpack_state(save(tensors)).drift, DriftSketch())
 
 

@@ -223,5 +223,5 @@ async def test_a_late_watcher_gets_the_newest_verdict_without_a_queue() -> None:
     newest.put(verdicts_pb2.Verdict(sequence=6))
     assert (await following)[1].sequence == 6
     newest.end()
-    with pytest.raises(NoCapacity, match="is ending"):
+    with pytest.raises(NoCapacity, match="is shutting down"):
         await newest.after(6)
