@@ -110,6 +110,7 @@ PLUGINS = {"LocalStore", "RedisStore", "RedisLeases", "RedisAlertStorage", "Webh
 MAY_IMPORT_PLUGINS = {"serve_app/stores/redis_plugin.py"}
 ENVIRONMENT = (
     "serve_app/settings/settings.py",
+    "serve_app/settings/store.py",  # XDG_STATE_HOME
     "serve_app/runtime/environment.py",
     "serve_app/runtime/local.py",
     "serve_app/runtime/other_clusters.py",

@@ -10,7 +10,7 @@ from lab.export.program import OUTPUTS, FlatNetwork, inputs_of
 from model.network.contract import EDGE_INPUTS, NODE_INPUTS, MeshNetwork
 from model.scoring.score import PartitionTask
 
-# Relative to 1 in asinh of sigmas and in logits. Sums of float32 in another order differ by about 1e-5.
+# Relative to 1 in asinh of sigmas and in logits. Sums of float32 in another order differ by some 1e-5.
 TOLERANCE = 1e-4
 SIZES = ((1, 0), (3, 2), (40, 200), (300, 3000))  # services and calls of the graphs to compare on
 
@@ -36,7 +36,7 @@ def require_same(network: MeshNetwork, run: Run) -> float:
         for name, ours, theirs in zip(OUTPUTS, expected, run([i.numpy() for i in inputs]), strict=True):
             differences = np.abs(theirs - ours) / np.maximum(np.abs(ours), 1)
             difference = float(differences.max(initial=0.0))
-            if theirs.shape != ours.shape or not difference <= TOLERANCE:  # even if it is not a number
+            if theirs.shape != ours.shape or not difference <= TOLERANCE:  # also if it is not a number
                 raise DifferentOutputs(
                     f"export: {name}: expected at most {TOLERANCE} from the network, got {difference:.3g} for "
                     f"{len(task.nodes)} services; do not use the file, and report this with the versions of torch, "

@@ -89,7 +89,7 @@ def open_onnx(path: Path) -> Run:
 
 
 def describe(checkpoint: Checkpoint) -> dict[str, str]:
-    """The metadata of a file, as texts: versions, and the sizes and channels that its inputs need."""
+    """What a file says about itself, as texts: versions, and the sizes and channels that its inputs need."""
     return {
         "tagae_version": importlib.metadata.version("tagae"),
         "model_version": checkpoint.digest,

@@ -14,8 +14,8 @@ calls      the mesh, week       share   calls that were first made in the last f
 ========== ==================== ======= ==============================================================================
 
 A measure *drifts* if it is above its limit in two blocks in a row. Limits were chosen on simulated meshes
-(``benchmarks/bench_drift.py``); the limits of values and embeddings against training come with the weights: no
-training mesh is above them.
+(``benchmarks/bench_drift.py``). Against training, the limits of values and embeddings come with the weights: they are
+twice the largest distance of a training mesh from the others.
 """
 
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ for _row, _measure in enumerate(MEASURES):
 
 
 def no_distances() -> Array:
-    """Return the values of a mesh without observations: not a number, ``[MEASURES]``."""
+    """Return the values of a mesh that nothing is known of: not a number, ``[MEASURES]``."""
     return np.full(len(MEASURES), np.nan, np.float32)
 
 

@@ -31,7 +31,7 @@ SAMPLE_SECONDS = 300.0  # between two snapshots that are counted
 EMBEDDING_SECONDS, EMBEDDINGS = 3600.0, 4  # between two samples of embeddings, and the services in each
 DAYS = 7  # over which a week is averaged
 LEAST_DAYS = 5  # of a slot, before blocks are compared with it
-NEW_BLOCKS = SLOTS * (LEAST_DAYS - 1)  # a call is new for four days; so calls of the first day are not, when it matters
+NEW_BLOCKS = SLOTS * (LEAST_DAYS - 1)  # a call is new for four days; by the fifth, the first calls are not
 LEAST_SAMPLES = 24  # of a block: a third of it; with fewer, its hours are not known
 STAYS = np.float32(0.8)  # times the limit: above it, drift continues, so that a distance at its limit is reported once
 TAIL_WEIGHT = 5.0  # exceedances, observed and expected, that are added: few exceedances say little
@@ -54,7 +54,7 @@ class Trained:
 
 
 def is_due(sequence: int, interval_seconds: float, seconds: float) -> bool:
-    """Return whether something that happens every this many seconds is due after a snapshot."""
+    """Return whether something that happens every so many seconds is due after a snapshot."""
     return sequence % max(1, round(seconds / interval_seconds)) == 0
 
 
@@ -122,7 +122,7 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
     counts = sketch.counts
     measured = counts.values.sum(axis=1)
     shares = counts.values / np.maximum(measured, np.float32(1e-6))[:, None]
-    missing = counts.missing / np.maximum(counts.possible, 1)
+    missing = (counts.missing / np.maximum(counts.possible, 1)).astype(np.float32)
     tails = tail_decades(state, trained)
     hashes = hash_calls(state.node_ids, state.edge_index)
     calls = sketch.calls.add(hashes, sketch.block, sketch.block - SLOTS * DAYS)

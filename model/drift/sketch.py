@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.drift.call_sample import CallSample
-from model.drift.energy import WIDTH
+from model.drift.energy import WIDTH, Half
 from model.drift.measures import MEASURES, no_distances
 from model.drift.populations import BINS, CHANNELS, POPULATIONS, ValueCounts, no_values
 from model.features import Array
@@ -23,8 +23,6 @@ SLOTS = 4  # blocks of a day
 P = len(POPULATIONS)
 RECENT_EMBEDDINGS = 96  # rows: a day
 WEEK_EMBEDDINGS, KEPT_EVERY = 128, 5  # rows: the week before it, of which every fifth stays
-
-Half = NDArray[np.float16]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from serve_app.errors import InvalidParameter
 if TYPE_CHECKING:
     import networkx as nx
 
-MOST_ELEMENTS = 25_000  # services and calls; GraphML of this many takes 90 MB and 2 s of one core
+MOST_ELEMENTS = 25_000  # services and calls; GraphML of so many takes 90 MB and 2 s of one core
 
 
 class GraphFormat(StrEnum):

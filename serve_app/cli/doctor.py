@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from model.names import list_first
 from serve_app.cli.client_options import CaFile, TokenFile, read_token
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import spinner
@@ -124,10 +125,9 @@ def _print_picture(console: Console, picture: "MeshPicture") -> None:
     table = Table(box=None, show_header=False, padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    entries, more = picture.entry_points[:ENTRIES_SHOWN], len(picture.entry_points) - ENTRIES_SHOWN
     table.add_row("services", str(picture.services))
     table.add_row("calls", str(picture.calls))
-    table.add_row("entry points", Text((", ".join(entries) or "none") + (f" and {more} more" if more > 0 else "")))
+    table.add_row("entry points", Text(list_first(picture.entry_points, ENTRIES_SHOWN) or "none"))
     if picture.busiest:
         table.add_row("busiest", busiest)
     table.add_row("looks wrong", Text("\n".join(picture.odd), "yellow") if picture.odd else Text("nothing", "green"))

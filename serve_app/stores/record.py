@@ -57,9 +57,9 @@ class Record:
         numbers, _, rest = packed.partition(b"\n")
         document, _, deviations = rest.partition(b"\n")
         services, *others = numbers.split()
-        known = [None if time == b"-" else int(time) / 1e6 for time in others[:TIMES]]
-        times = [*known, *[None] * (TIMES - len(known))]
-        return cls(int(services), document, deviations, *times, b" ".join(others[TIMES:]))
+        times = (None if time == b"-" else int(time) / 1e6 for time in [*others, *[b"-"] * TIMES][:TIMES])
+        seconds, made_at, interval = times
+        return cls(int(services), document, deviations, seconds, made_at, interval, b" ".join(others[TIMES:]))
 
 
 def pack_drift(sketch: DriftSketch) -> bytes:

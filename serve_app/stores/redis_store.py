@@ -322,7 +322,7 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
         most = "" if limit is None else limit.max_meshes
         while True:
             self._check_known()
-            outcome = self._of_the_store("reserve", mesh, _name_write(), most, self._id, is_write=True)
+            outcome = self._write_index("reserve", mesh, _name_write(), most, self._id)
             if outcome == _DONE:
                 return
             if outcome == _OTHER_STORE or limit is None:
@@ -368,7 +368,7 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
         return found
 
     def _release(self, mesh: str, entry: bytes) -> None:
-        self._of_the_store("release", mesh, entry, is_write=True)
+        self._write_index("release", mesh, entry)
 
     def _check_known(self) -> None:
         """Remember the id of the store before the first call."""
@@ -382,7 +382,7 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
             StoreGone: it was emptied or replaced.
         """
         made = uuid.uuid4().hex.encode() if self._id is None else b""
-        found = self._of_the_store("identify", made, is_write=True)
+        found = self._write_index("identify", made)
         if self._id is None:
             self._id = found
         if found == self._id:
@@ -421,9 +421,9 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
         run = self._scripts[script].run
         return self._server.call(lambda client: run(client, self._keys(mesh), arguments), is_write=True)
 
-    def _of_the_store(self, script: str, *arguments: Any, is_write: bool) -> Any:
+    def _write_index(self, script: str, *arguments: Any) -> Any:
         run = self._scripts[script].run
-        return self._server.call(lambda client: run(client, self._store_keys(), arguments), is_write=is_write)
+        return self._server.call(lambda client: run(client, self._store_keys(), arguments), is_write=True)
 
     def _keys(self, mesh: str) -> list[str]:
         return [f"{self._prefix}:{{{mesh}}}:{name}" for name in KEYS]

@@ -17,6 +17,7 @@ from model.checkpoint import SHIPPED, Checkpoint, load
 from model.errors import IncompatibleWeights
 from serve_app.api.codec import snapshot_document
 from serve_app.cli import app
+from serve_app.models.registry import Registry
 from serve_app.recordings.reader import RecordingReader
 from tests.serve_app.running import start_service
 from tests.site_pages import ROOT
@@ -58,6 +59,19 @@ def test_its_checkpoint_is_loaded_only_under_its_name(trained: Path) -> None:
         load(trained)
     refused = CliRunner().invoke(app, ["score", str(ROOT), "--weights", str(trained)])
     assert refused.exit_code == 1
+
+
+@pytest.mark.slow
+def test_the_registry_has_it_under_its_name(trained: Path, tmp_path: Path) -> None:
+    refused = CliRunner().invoke(app, ["models", "add", str(trained), "--registry", str(tmp_path)])
+    assert refused.exit_code == 1
+    version = tagae("models", "add", trained, "--registry", tmp_path, "--set", ALLOWED).stdout.strip()
+    registry = Registry(str(tmp_path), NAME)
+    card = registry.card(version)
+    assert card.network == NAME
+    assert isinstance(registry.load(version, card.sha256).network, GATv2Network)
+    with pytest.raises(IncompatibleWeights, match=r"set model\.network"):
+        Registry(str(tmp_path)).load(version, card.sha256)
 
 
 @pytest.mark.slow
