@@ -48,7 +48,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("recording") / "faulty"
-    tagae("simulate", path, "--services", 20, "--calls-per-service", 2, "--snapshots", 80, "--first-fault", 30)
+    tagae("simulate", path, "--services", 20, "--calls-per-service", 2, "--snapshots", 120, "--first-fault", 30)
     return path
 
 
@@ -82,8 +82,8 @@ def test_it_is_evaluated(trained: Path, recording: Path, tmp_path: Path) -> None
     figures = json.loads(tagae("evaluate", recording, "-v", verdicts[0], "-v", verdicts[1], "--json", "-").stdout)
     assert {"gatv2", "tagae"} <= set(json.dumps(figures).replace('"', " ").split())
     lines = {name: (tmp_path / f"{name}.jsonl").read_text("utf-8").splitlines() for name in ("gatv2", "tagae")}
-    assert len(lines["gatv2"]) == len(lines["tagae"]) == 80
-    assert json.loads(lines["gatv2"][-1])["model_version"] == load(trained, network=NAME).digest
+    assert len(lines["gatv2"]) == len(lines["tagae"]) == 120
+    assert json.loads(lines["gatv2"][-1])["model"] == load(trained, network=NAME).digest
 
 
 @pytest.mark.slow
@@ -104,7 +104,7 @@ def test_it_is_served(trained: Path, recording: Path, tmp_path: Path, monkeypatc
             answer = http.post("/v1/meshes/shop/snapshots", content=json.dumps(snapshot_document(snapshot)))
             assert answer.status_code == 200, answer.text
             verdict = answer.json()
-        assert verdict["model_version"] == digest
+        assert verdict["model"] == digest
         assert verdict["status"] in ("normal", "anomalous")
 
 
