@@ -2,9 +2,9 @@
 
     python -m benchmarks.bench_exports [--json FILE]
 
-Exports the shipped network to a temporary folder. Each form runs the same meshes, one thread, in turns. The
-fastest pass counts, in CPU time, as other work on the machine only adds to it. A difference is relative to 1, or to the output if that is
-larger. Prints one JSON line for each size and form; takes a minute.
+Exports the shipped network to a temporary folder. Each form runs the same meshes, one thread, in turns. The fastest
+pass counts, in CPU time, as other work on the machine only adds to it. A difference is relative to 1, or to the output
+if that is larger. Prints one JSON line for each size and form; takes a minute.
 """
 
 import argparse
