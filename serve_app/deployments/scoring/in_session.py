@@ -22,6 +22,7 @@ from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.deployments.scoring.scorer import ScoredGroup, Scores, probe, score_groups
 from serve_app.deployments.scoring.stages import Progress
 from serve_app.metrics import INFERENCE, PARTS_SCORED, Instruments
+from serve_app.models.served import ServedModel
 from serve_app.pipeline import DECIDE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide, run_in_pool, score_whole
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.rpc import Caller, P, T
@@ -36,7 +37,7 @@ class InSession:
     that none takes the turn of another.
 
     Args:
-        weights: of all meshes, on the CPU.
+        weights: of the settings, on the CPU.
         replica: name of this replica, for metrics.
         threads: of one pass of the network.
         instruments: count the passes.
@@ -49,9 +50,8 @@ class InSession:
         self._probe = probe(checkpoint)
         self.pool.submit(score, checkpoint.network, self._probe).result()  # warm up, before the replica is ready
 
-    def runner(self, mesh: str, deadline: Deadline) -> SessionRunner:
-        checkpoint = self.weights.of(mesh)
-        return SessionRunner(self, checkpoint, Progress(mesh, checkpoint.digest, deadline))
+    def runner(self, mesh: str, deadline: Deadline, model: ServedModel, weight: float = 1.0) -> SessionRunner:
+        return SessionRunner(self, model.checkpoint, Progress(mesh, model.checkpoint.digest, deadline))
 
     async def check(self) -> None:
         loop = asyncio.get_running_loop()

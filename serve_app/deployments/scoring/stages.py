@@ -17,6 +17,7 @@ from model.verdict import Verdict
 from serve_app.deployments.scoring.messages import ScorerInfo, SnapshotAnswer
 from serve_app.deployments.scoring.scorer import ScoredGroup
 from serve_app.errors import DeadlineExceeded, ServeError
+from serve_app.models.served import ServedModel
 from serve_app.pipeline import MetaInput, PreparedSnapshot, stage_span
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, P, T
@@ -44,8 +45,15 @@ class SnapshotRunner(Protocol):
 class ScoringBackend(Protocol):
     """Where a session has its snapshots scored."""
 
-    def runner(self, mesh: str, deadline: Deadline) -> SnapshotRunner:
-        """A runner for one snapshot of a mesh."""
+    def runner(self, mesh: str, deadline: Deadline, model: ServedModel, weight: float = 1.0) -> SnapshotRunner:
+        """A runner for one snapshot of a mesh.
+
+        Args:
+            mesh: name.
+            deadline: after which no stage begins.
+            model: that scores it.
+            weight: of its priority; snapshots with more go first where some wait.
+        """
 
     async def check(self) -> None:
         """Raise an error if this session can score no longer."""

@@ -7,7 +7,6 @@ from contextlib import suppress
 from datetime import datetime
 from typing import ParamSpec, TypeVar, TypeVarTuple
 
-from model.mesh_weights import Weights
 from serve_app.actions.adapter import encode_adaptation
 from serve_app.actions.feedback import encode_feedback
 from serve_app.actions.mutes import encode_mute
@@ -18,6 +17,8 @@ from serve_app.api.views import model_document, plan_document
 from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import InvalidParameter, UnknownModel
 from serve_app.models.registry import Registry
+from serve_app.models.rollout import ALL_MESHES
+from serve_app.models.served import ServedModels
 from serve_app.pipeline import Options, plan_of
 from serve_app.stores.record import StoredSnapshot
 from serve_app.stores.repository import MeshRepository
@@ -40,7 +41,7 @@ class Reader:
 
     Args:
         meshes: stored meshes, some of them in memory.
-        weights: in use.
+        models: that the meshes use.
         options: how meshes are cut into parts.
         signal: wakes readers that wait for a verdict.
         registry: of models; None: there is none.
@@ -52,14 +53,14 @@ class Reader:
     def __init__(
         self,
         meshes: MeshRepository,
-        weights: Weights,
+        models: ServedModels,
         options: Options,
         signal: VerdictSignal,
         registry: Registry | None = None,
     ) -> None:
         self.meshes, self.signal = meshes, signal
         self.pages, self.incidents = PageQueries(meshes), IncidentViews(meshes)
-        self._weights, self._options, self._registry = weights, options, registry
+        self._models, self._options, self._registry = models, options, registry
         # A thread of its own: pages wait for each other, and never take a thread that a push needs.
         self._view_thread = ThreadPoolExecutor(1, "viewing")
 
@@ -81,12 +82,17 @@ class Reader:
         await self.view(self.pages.forget, mesh)
 
     def model(self) -> bytes:
-        digests = {mesh: one.digest for mesh, one in self._weights.by_mesh.items()}
-        return model_document(self._weights.default, digests).model_dump_json().encode()
+        weights = self._models.weights
+        digests = {mesh: one.digest for mesh, one in weights.by_mesh.items()}
+        used = self._models.get(ALL_MESHES)
+        checkpoint = weights.default if used is None else used.checkpoint
+        own = {mesh: pin.version for mesh, pin in self._models.rollout.meshes.items()} | digests
+        return model_document(checkpoint, own).model_dump_json().encode()
 
     def models(self) -> bytes:
         cards = [] if self._registry is None else self._registry.cards()
-        return ModelsDocument(models=cards).model_dump_json().encode()
+        document = ModelsDocument(models=cards, rollout=self._models.rollout, pinned=self._models.pinned)
+        return document.model_dump_json().encode()
 
     def card(self, version: str) -> bytes:
         if self._registry is None:
