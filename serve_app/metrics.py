@@ -134,6 +134,16 @@ MODEL_EVICTIONS = Metric(
 MODEL_MEMORY = Metric(
     "tagae_model_memory_bytes", "Memory of the weights from the registry that a process holds.", gauge=True
 )
+SHADOWED = Metric(
+    "tagae_shadow_snapshots_total",
+    "Snapshots of a trial for the other model, by outcome: scored, left_out (no time to spare), failed.",
+    ("outcome",),
+)
+MODEL_CHANGES = Metric(
+    "tagae_model_changes_total",
+    "Changes of the models in use, by action (canary, promote, confirm, rollback) and by whom: person, rule.",
+    ("action", "by"),
+)
 GPU_MEMORY_PEAK = Metric(
     "tagae_gpu_memory_peak_bytes",
     "Most memory that tensors of a scorer used on its GPU since it started.",
@@ -197,6 +207,8 @@ METRICS = (
     MODEL_LOADS,
     MODEL_EVICTIONS,
     MODEL_MEMORY,
+    SHADOWED,
+    MODEL_CHANGES,
     FAILED_LOGINS,
     SPANS_DROPPED,
     GPU_MEMORY_PEAK,

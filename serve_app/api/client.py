@@ -27,6 +27,7 @@ from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsDocument
 from serve_app.api.schemas.models import (
     CanaryDocument,
+    ComparisonOfModels,
     ModelCard,
     ModelsDocument,
     PromotionDocument,
@@ -208,6 +209,11 @@ class Client:
     def model_card(self, version: str) -> ModelCard:
         """The card of a model. Errors as :meth:`models`, and ``UnknownModel``."""
         return ModelCard.model_validate_json(self._send("GET", f"/v1/models/{_in_path(version)}").content)
+
+    def compare_models(self, version: str) -> ComparisonOfModels:
+        """Where a model differs from the one that it was tried against. Errors as :meth:`model_card`."""
+        response = self._send("GET", f"/v1/models/{_in_path(version)}/comparison")
+        return ComparisonOfModels.model_validate_json(response.content)
 
     def try_model(self, version: str, share: float | None = None) -> RolloutDocument:
         """Try a model on a share of the meshes. Errors as :meth:`model_card`, and ``UnfitModel``."""

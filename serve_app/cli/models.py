@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from serve_app.api.client import Client
-    from serve_app.api.schemas.models import ModelCard, ModelPin, RolloutDocument
+    from serve_app.api.schemas.models import (
+        ComparisonOfModels,
+        IntervalDocument,
+        ModelCard,
+        ModelPin,
+        RolloutDocument,
+    )
     from serve_app.models.registry import Registry
 
 PATIENCE_SECONDS = 10.0  # of all attempts of a call together: a person waits
@@ -155,6 +161,57 @@ def add(
 
 
 @app.command()
+def compare(
+    version: Version,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="Model to compare it with, over recordings. Default: the one in use."),
+    ] = None,
+    recording: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RECORDING", help="Recording to score with both. Repeatable. Default: the live trial."),
+    ] = None,
+    url: Url = LOCAL,
+    registry: RegistryPlace = None,
+    as_json: AsJson = False,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    config: ConfigFile = None,
+    settings: Assignments = None,
+) -> None:
+    """Show where a model differs from another one: alerts, culprits, scores and cost, with 95% intervals.
+
+    By default it compares what both models of a trial made of live snapshots. With --recording, it scores recordings
+    with both models here, and needs no service. The default baseline is then the model that the settings name.
+
+    \b
+    Example:
+      tagae models compare 5b7d9e2f
+      tagae models compare 5b7d9e2f --recording out/march --recording out/april --registry /var/lib/tagae/models
+    """
+    if recording:
+        from serve_app.models.recorded import compare_over_recordings
+        from serve_app.settings import load
+
+        loaded = load(config, overrides(settings))
+        place = registry or loaded.models.registry
+        known = _open(place or _configured(config, settings))
+        candidate = find_version(known.cards(), version)
+        other = None if baseline is None else find_version(known.cards(), baseline)
+        found = compare_over_recordings(known, candidate, other, recording, loaded)
+    else:
+        if baseline is not None:
+            raise typer.BadParameter("expected recordings too, got none", param_hint="--baseline")
+        with _client(url, token_file, ca_file) as client:
+            card = find_version(client.models().models, version)
+            found = client.compare_models(card.version)
+    if as_json:
+        typer.echo(found.model_dump_json())
+        return
+    _print_comparison(found)
+
+
+@app.command()
 def canary(
     version: Version,
     share: Annotated[
@@ -232,6 +289,36 @@ def find_version(cards: "list[ModelCard]", version: str) -> "ModelCard":
         names = ", ".join(card.version for card in found or cards) or "none"
         raise typer.BadParameter(f"expected {expected} ({names}), got {version!r}", param_hint="VERSION")
     return found[0]
+
+
+def _print_comparison(found: "ComparisonOfModels") -> None:
+    """Print a table on stdout, and how much was compared on stderr."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("", found.candidate, found.baseline):
+        table.add_column(name)
+    budget = "" if found.budget_per_day is None else f", budget {found.budget_per_day:.2g}"
+    table.add_row(
+        f"alerts per day and mesh{budget}",
+        _interval(found.candidate_alerts_per_day),
+        _interval(found.baseline_alerts_per_day),
+    )
+    for name, value in (
+        ("snapshots with the same status", found.same_status),
+        ("alerts with the same culprit", found.same_culprit),
+        ("difference of the mesh scores", found.score_difference),
+        ("cost, relative to the other", found.cost_ratio),
+    ):
+        table.add_row(name, _interval(value), "")
+    Console(highlight=False).print(table)
+    meshes = f"{found.meshes} mesh{'' if found.meshes == 1 else 'es'}"
+    print_note(f"{found.snapshots} snapshots of {meshes}, {found.days:.2g} days together; 95% intervals in brackets")
+
+
+def _interval(figure: "IntervalDocument") -> str:
+    if figure.value is None:
+        return "unknown"
+    text = f"{figure.value:.3g}"
+    return text if figure.low is None else f"{text} ({figure.low:.3g} to {figure.high:.3g})"
 
 
 def _print_rollout(rollout: "RolloutDocument") -> None:

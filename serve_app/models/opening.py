@@ -44,7 +44,7 @@ def open_models(settings: Settings, weights: Weights, store: StateStore, instrum
         BadSettings: the registry cannot be opened.
     """
     memory = open_memory(settings, torch.device("cpu"), instruments)
-    return ServedModels(settings, weights, None if memory is None else Rollouts(store), memory)
+    return ServedModels(settings, weights, None if memory is None else Rollouts(store), memory, instruments)
 
 
 async def checkpoint_of(pin: ModelPin, memory: WeightsMemory | None, weight: float = 1.0) -> Checkpoint:

@@ -16,6 +16,7 @@ from model.errors import IncompatibleWeights
 from model.mesh_weights import Weights
 from serve_app.api.schemas.models import ModelPin, RolloutDocument
 from serve_app.errors import RegistryGone, UnfitModel, UnknownModel
+from serve_app.metrics import MODEL_CHANGES, Instruments
 from serve_app.models.fit import require_fit
 from serve_app.models.memory import WeightsMemory
 from serve_app.models.registry import Registry
@@ -49,6 +50,7 @@ class ServedModels:
         weights: of the settings.
         rollouts: in the store; None: there is no registry, and ``weights`` are all.
         memory: of weights from the registry; None without one.
+        instruments: count changes.
     """
 
     def __init__(
@@ -57,8 +59,10 @@ class ServedModels:
         weights: Weights,
         rollouts: Rollouts | None = None,
         memory: WeightsMemory | None = None,
+        instruments: Instruments | None = None,
     ) -> None:
         self._settings, self._rollouts, self._memory = settings, rollouts, memory
+        self._instruments = instruments
         self.weights = weights
         self._default = ServedModel(weights.default)
         self._own = {mesh: ServedModel(weights.of(mesh)) for mesh in settings.weights_by_mesh}
@@ -76,6 +80,11 @@ class ServedModels:
     def rollout(self) -> RolloutDocument:
         """The rollout that this session follows."""
         return self._rollout or RolloutDocument()
+
+    @property
+    def has_registry(self) -> bool:
+        """Whether models can change."""
+        return self._rollouts is not None
 
     @property
     def has_trial(self) -> bool:
@@ -189,10 +198,23 @@ class ServedModels:
         self._memory.load(pin)
         return pin
 
-    def change(self, change: Callable[[RolloutDocument], RolloutDocument]) -> RolloutDocument:
-        """Change the rollout, and follow it. Call it in a thread. Errors as of :meth:`Rollouts.change`."""
-        assert self._rollouts is not None  # there is a registry
+    def change(self, change: Callable[[RolloutDocument], RolloutDocument], *, by_rule: bool = False) -> RolloutDocument:
+        """Change the rollout, and follow it. Call it in a thread.
+
+        Args:
+            change: returns the new rollout.
+            by_rule: whether no person wants it, for the metric.
+
+        Raises:
+            UnfitModel, StoreConflict, ServeError: as of :meth:`Rollouts.change`; without a registry, the first.
+        """
+        if self._rollouts is None:
+            raise UnfitModel("model: expected a registry, got none; set models.registry, and restart the service")
+        before = self.rollout.history
         rollout = self._rollouts.change(change)
+        if self._instruments is not None and rollout.history and rollout.history[-1] not in before:
+            action = rollout.history[-1].action.value
+            self._instruments.count(MODEL_CHANGES, action=action, by="rule" if by_rule else "person")
         self.follow()
         return rollout
 

@@ -144,3 +144,80 @@ class RollbackDocument(Document):
         None, min_length=1, max_length=63, description="a mesh with a model of its own, which it gives up; absent: all"
     )
     reason: Text = Field("", max_length=MOST_REASON, description="for people; the history has it")
+
+
+class OutcomeDocument(_Kept):
+    """What one model made of a snapshot."""
+
+    model: ModelVersion
+    status: str = Field(examples=["normal"])
+    mesh_score: float = Field(description="strongest evidence, decades of improbability")
+    alerts: list[str] = Field(description="ids of its open incidents that raise an alert")
+    culprit: str | None = Field(description="first suspect of the strongest of them; null: there is none")
+    seconds: float = Field(ge=0, description="duration of the pass of the network")
+
+
+class PairDocument(_Kept):
+    """A snapshot that both models of a trial scored."""
+
+    observed_at: Instant
+    candidate: OutcomeDocument
+    baseline: OutcomeDocument
+
+
+class BlockDocument(_Kept):
+    """Sums over consecutive snapshots of one mesh that both models of a trial scored."""
+
+    since: Instant = Field(description="when the trial got its share")
+    share: float = Field(ge=0, le=1, description="of the meshes that used the candidate")
+    began: Instant = Field(description="time of the first snapshot")
+    snapshots: int = 0
+    seconds: float = Field(0.0, description="time that they cover")
+    same_status: int = Field(0, description="snapshots in which both models, or neither, raised an alert")
+    both_alert: int = Field(0, description="snapshots in which both did")
+    same_culprit: int = Field(0, description="snapshots in which both did, with the same first suspect")
+    candidate_alerts: int = Field(0, description="alerts that began")
+    baseline_alerts: int = 0
+    score_difference: float = Field(0.0, description="sum of the mesh scores of the candidate less the baseline's")
+    candidate_seconds: float = Field(0.0, description="duration of its passes of the network")
+    baseline_seconds: float = 0.0
+
+
+class MeshTrialDocument(_Kept):
+    """A trial in one mesh: its last snapshots, and sums over all of them."""
+
+    mesh: str
+    services: int = Field(ge=0, description="in the newest snapshot")
+    candidate: ModelVersion
+    baseline: ModelVersion
+    pairs: list[PairDocument] = Field(default_factory=list, description="the last snapshots, oldest first")
+    blocks: list[BlockDocument] = Field(default_factory=list, description="oldest first")
+
+
+class IntervalDocument(Document):
+    """A figure with its 95% interval; null: unknown."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class ComparisonOfModels(Document):
+    """Where a candidate differs from its baseline, with 95% intervals."""
+
+    candidate: ModelVersion
+    baseline: ModelVersion
+    meshes: int = Field(ge=0, description="number of meshes")
+    snapshots: int = Field(ge=0, description="that both models scored")
+    days: float = Field(ge=0, description="of all meshes together")
+    candidate_alerts_per_day: IntervalDocument = Field(description="of one mesh, on average")
+    baseline_alerts_per_day: IntervalDocument = Field(description="of one mesh, on average")
+    budget_per_day: float | None = Field(description="of alerts of one mesh, on average; null: unknown")
+    same_status: IntervalDocument = Field(description="share of the snapshots in which both models, or neither, alert")
+    same_culprit: IntervalDocument = Field(
+        description="share of the snapshots in which both alert with the same suspect"
+    )
+    score_difference: IntervalDocument = Field(
+        description="mean of the mesh scores of the candidate less the baseline's"
+    )
+    cost_ratio: IntervalDocument = Field(description="duration of the candidate's passes, relative to the baseline's")

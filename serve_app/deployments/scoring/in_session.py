@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 from kernels import backend
@@ -47,11 +47,15 @@ class InSession:
         self.weights, self.replica, self.instruments = weights, replica, instruments
         self._checkpoint = checkpoint = weights.default
         self.pool = ThreadPoolExecutor(max(1, count_cores() // threads), "score")
+        self.spare_pool = ThreadPoolExecutor(1, "shadow")  # takes no turn of a snapshot that someone waits for
         self._probe = probe(checkpoint)
         self.pool.submit(score, checkpoint.network, self._probe).result()  # warm up, before the replica is ready
 
-    def runner(self, mesh: str, deadline: Deadline, model: ServedModel, weight: float = 1.0) -> SessionRunner:
-        return SessionRunner(self, model.checkpoint, Progress(mesh, model.checkpoint.digest, deadline))
+    def runner(
+        self, mesh: str, deadline: Deadline, model: ServedModel, weight: float = 1.0, *, in_shadow: bool = False
+    ) -> SessionRunner:
+        progress = Progress(mesh, model.checkpoint.digest, deadline)
+        return SessionRunner(self, self.spare_pool if in_shadow else self.pool, model.checkpoint, progress)
 
     async def check(self) -> None:
         loop = asyncio.get_running_loop()
@@ -66,18 +70,19 @@ class SessionRunner:
     """A :class:`~serve_app.pipeline.StageRunner` whose stages run in the thread that runs them all.
 
     Args:
-        backend: whose threads it uses.
+        backend: that it belongs to.
+        pool: whose thread it uses.
         checkpoint: the weights of the mesh.
         progress: of its snapshot.
     """
 
-    def __init__(self, backend: InSession, checkpoint: Checkpoint, progress: Progress) -> None:
-        self._backend = backend
+    def __init__(self, backend: InSession, pool: Executor, checkpoint: Checkpoint, progress: Progress) -> None:
+        self._backend, self._pool = backend, pool
         self.checkpoint = checkpoint
         self.progress = progress
 
     async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        return await run_in_pool(self._backend.pool, stages)
+        return await run_in_pool(self._pool, stages)
 
     async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function in this thread.

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SCORING_SHARE = 0.8  # of the time left; parts without an answer by then are left out, so that the verdict is in time
 DECIDING_SHARE = 0.8  # of the time left then
+SHADOW_WEIGHT = 0.02  # of groups in the shadow, in the queue of a scorer
 HERE = "session"  # the replica of a group that no scorer could score
 log = logging.getLogger(__name__)
 
@@ -46,8 +47,11 @@ class Replicas:
     meta: Handle[MetaModel]
     groups: int
 
-    def runner(self, mesh: str, deadline: Deadline, model: ServedModel, weight: float = 1.0) -> ReplicaRunner:
-        return ReplicaRunner(self, model, weight, Progress(mesh, model.checkpoint.digest, deadline))
+    def runner(
+        self, mesh: str, deadline: Deadline, model: ServedModel, weight: float = 1.0, *, in_shadow: bool = False
+    ) -> ReplicaRunner:
+        progress = Progress(mesh, model.checkpoint.digest, deadline)
+        return ReplicaRunner(self, model, SHADOW_WEIGHT if in_shadow else weight, progress)
 
     async def check(self) -> None:
         """Serve checks the replicas itself."""

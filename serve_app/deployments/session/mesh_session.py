@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from ray import serve
 
+from model.incidents.memory import IncidentMemory
 from model.mesh_weights import load_weights
 from model.snapshot import MeshSnapshot
 from model.state.adapter_fit import Candidate, adopt
 from model.state.mesh_state import MeshState
-from model.verdict import ClusterEvent
+from model.verdict import ClusterEvent, Verdict
 from serve_app.actions.adapter import encode_adaptation
 from serve_app.actions.adapter import roll_back as roll_back_adapter
 from serve_app.actions.mutes import add_mute, encode_mute, remove_mute
@@ -68,6 +69,9 @@ from serve_app.metrics import (
 from serve_app.models.opening import open_models
 from serve_app.models.registry import open_registry
 from serve_app.models.rollout import ALL_MESHES, promote, promote_for_mesh, roll_back, roll_back_mesh, start_canary
+from serve_app.models.served import ServedModel
+from serve_app.models.shadow import JudgedSnapshot, Shadow
+from serve_app.models.trials import Trials
 from serve_app.observability import spans
 from serve_app.observability.log_context import set_log_context
 from serve_app.pipeline import (
@@ -75,9 +79,12 @@ from serve_app.pipeline import (
     Mesh,
     StageResults,
     adapts,
+    commit,
+    judge,
     options,
     replayer,
     run_stages,
+    with_memory,
 )
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.instruments import RayInstruments
@@ -143,13 +150,16 @@ class MeshSession:
         self._options = options(settings)
         self._steps = MeshSteps(self._meshes, fit_adapter=False, keep_details=True)
         self._signal = VerdictSignal()
-        self._reader = Reader(self._meshes, self._models, self._options, self._signal, self._registry)
+        self._reader = Reader(self._meshes, self._models, self._options, self._signal, self._registry, self._trials)
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._levels = ServiceLevels(settings.sla)
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
         self._trainer, self._notifier = trainer, notifier
-        self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
         self._load = RequestLoad()
+        share = settings.models.shadow_share
+        shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, share, self._instruments)
+        self._trials = Trials(settings, self._models, store, shadow)
+        self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
         self._backend: ScoringBackend
         if scorer is None or meta is None:
             replica = serve.get_replica_context().replica_id.unique_id
@@ -170,6 +180,8 @@ class MeshSession:
         replica resumes as soon as the files are back.
         """
         self._follow_rollout()
+        if self._trials.is_check_due():
+            self._start(self._check_trial())
         gone = 0.0
         try:
             await asyncio.to_thread(self._meshes.check)
@@ -211,7 +223,7 @@ class MeshSession:
             if stored.advanced is None:
                 return SnapshotAnswer(stored.document)
             with set_log_context(mesh, stored.advanced.mesh.state.sequence):
-                self._follow_up(mesh, stored.advanced)
+                self._follow_up(mesh, stored.advanced, runner.progress.pass_seconds)
         return runner.progress.answer(stored.document, stored.advanced.verdict)
 
     async def add_metrics(self, mesh: str, points: Sequence[Point], deadline: Deadline, trace: str = "") -> None:
@@ -264,6 +276,7 @@ class MeshSession:
             self._meshes.evict(mesh)
             await asyncio.to_thread(self._meshes.delete, mesh)
             await self._reader.forget(mesh)
+            await self._trials.forget(mesh)
             self._signal.notify(mesh)
         self._service_graphs.forget(mesh)
         self._resolve_alerts(mesh)
@@ -394,6 +407,13 @@ class MeshSession:
 
             self._start(follow())
 
+    async def _check_trial(self) -> None:
+        """Look whether the trial of a model breaks a limit, or is over."""
+        try:
+            await self._trials.check(self._levels.level())
+        except ServeError as error:
+            log.warning("the trial of a model could not be judged: %s", error)
+
     async def _pin(self, version: str, mesh: str | None = None) -> ModelPin:
         """A model of the registry, after checking that meshes can change to it."""
         if self._registry is None:
@@ -449,15 +469,24 @@ class MeshSession:
             self._signal.notify(mesh)
             self._resolve_alerts(mesh)
 
-    def _follow_up(self, mesh: str, advanced: StageResults) -> None:
+    def _follow_up(self, mesh: str, advanced: StageResults, pass_seconds: float) -> None:
         """Start what follows a new verdict."""
         self._signal.notify(mesh)
         self._start(self._tidy(mesh))
+        if self._models.has_trial:
+            self._score_in_shadow(mesh, advanced, pass_seconds)
         if self._trainer is not None and adapts(advanced.mesh.state.sequence, self._options):
             self._start(self._adapt(mesh, self._trainer))
         if self._notifier is not None:
             trace = spans.traceparent()
             self._start(self._notify(self._notifier.accept_verdict, mesh, advanced.verdict, trace))
+
+    def _score_in_shadow(self, mesh: str, advanced: StageResults, pass_seconds: float) -> None:
+        """Have the other model of the trial score a snapshot that has its verdict."""
+        memory, chosen = advanced.mesh.state.memory, options(self._settings, mesh)
+        judged = JudgedSnapshot(mesh, advanced.prepared, advanced.verdict, memory, pass_seconds, chosen)
+        if self._trials.shadow.offer(judged):
+            self._start(self._trials.shadow.work())
 
     def _resolve_alerts(self, mesh: str) -> None:
         if self._notifier is not None:
@@ -482,6 +511,18 @@ class MeshSession:
             await self._steps.tidy(mesh, self._options)
         except ServeError as error:  # the next push does it, or fails with the same error
             log.warning("mesh %s: its state could not be stored in full: %s", mesh, error)
+
+    async def _judge_beside(
+        self, judged: JudgedSnapshot, model: ServedModel, memory: IncidentMemory
+    ) -> tuple[Verdict, IncidentMemory, float]:
+        """What another model makes of a snapshot that has its verdict. Nothing is stored."""
+        deadline = Deadline.after(self._settings.serve.score_deadline_seconds)
+        runner = self._backend.runner(judged.mesh, deadline, model, in_shadow=True)
+        prepared = with_memory(judged.prepared, memory)
+        snapshot = prepared.mesh.state.window[-1]
+        _, verdict, after = await runner.run_all(lambda: judge(runner, prepared, snapshot, judged.options))
+        remembered = commit(prepared.mesh, after, counted=True).state.memory
+        return verdict, remembered, runner.progress.pass_seconds
 
     async def _adapt(self, mesh: str, trainer: Handle[Trainer]) -> None:
         """Have an adapter fitted, and use it from the next snapshot on if it is better than the one in use."""

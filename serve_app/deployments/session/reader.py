@@ -19,7 +19,9 @@ from serve_app.errors import InvalidParameter, UnknownModel
 from serve_app.models.registry import Registry
 from serve_app.models.rollout import ALL_MESHES
 from serve_app.models.served import ServedModels
+from serve_app.models.trials import Trials
 from serve_app.pipeline import Options, plan_of
+from serve_app.settings.base import check_mesh_name
 from serve_app.stores.record import StoredSnapshot
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.formats import ReportFormat
@@ -45,6 +47,7 @@ class Reader:
         options: how meshes are cut into parts.
         signal: wakes readers that wait for a verdict.
         registry: of models; None: there is none.
+        trials: of models; None: there are none.
 
     Attributes:
         pages, incidents: views for the page, in the thread of :meth:`view`.
@@ -57,10 +60,11 @@ class Reader:
         options: Options,
         signal: VerdictSignal,
         registry: Registry | None = None,
+        trials: Trials | None = None,
     ) -> None:
         self.meshes, self.signal = meshes, signal
         self.pages, self.incidents = PageQueries(meshes), IncidentViews(meshes)
-        self._models, self._options, self._registry = models, options, registry
+        self._models, self._options, self._registry, self._trials = models, options, registry, trials
         # A thread of its own: pages wait for each other, and never take a thread that a push needs.
         self._view_thread = ThreadPoolExecutor(1, "viewing")
 
@@ -98,6 +102,17 @@ class Reader:
         if self._registry is None:
             raise UnknownModel("model: expected a registry, got none; set models.registry")
         return self._registry.card(version).model_dump_json().encode()
+
+    def comparison(self, version: str) -> bytes:
+        return self._require_trials().compare(version).model_dump_json().encode()
+
+    def trial(self, mesh: str) -> bytes:
+        return self._require_trials().of_mesh(check_mesh_name(mesh)).model_dump_json().encode()
+
+    def _require_trials(self) -> Trials:
+        if self._registry is None or self._trials is None:
+            raise UnknownModel("model: expected a registry, got none; set models.registry")
+        return self._trials
 
     def plan(self, name: str, members: bool) -> bytes:
         mesh = self.meshes.refresh(self.meshes.load_stored(name)).mesh

@@ -26,7 +26,7 @@ from tests.serve_app.running import eventually, problem, start_service
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 MESHES = ("one", "two", "three", "four", "five")
-SNAPSHOTS = 200
+SNAPSHOTS = 4000  # more than the test needs
 
 
 @pytest.fixture(scope="module", params=["session", "replicas"])
@@ -66,7 +66,9 @@ class Load:
     def __init__(self, url: str, mesh: str, seed: int) -> None:
         self.mesh, self.verdicts, self.failure = mesh, list[dict[str, Any]](), ""
         self._url, self._stop = url, threading.Event()
-        self._snapshots = Simulator(MeshSpec(services=20, seed=seed), snapshots=SNAPSHOTS).snapshots()
+        self._snapshots = Simulator(
+            MeshSpec(services=24, calls_per_service=3, seed=seed), snapshots=SNAPSHOTS
+        ).snapshots()
         self.thread = threading.Thread(target=self._run)
 
     def models(self) -> set[str]:

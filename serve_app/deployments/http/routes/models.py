@@ -7,6 +7,8 @@ from fastapi import APIRouter, Path, Request, Response
 from model.errors import IncompatibleWeights
 from serve_app.api.schemas.models import (
     CanaryDocument,
+    ComparisonOfModels,
+    MeshTrialDocument,
     ModelCard,
     ModelsDocument,
     PromotionDocument,
@@ -16,9 +18,10 @@ from serve_app.api.schemas.models import (
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
 from serve_app.deployments.http.bodies import read_model_change
-from serve_app.deployments.http.routes.dependencies import BUSY, WITH_A_BODY, UseBackend
+from serve_app.deployments.http.interface import MeshName
+from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, WITH_A_BODY, UseBackend
 from serve_app.deployments.http.routes.responses import describe_json_body, json_response
-from serve_app.deployments.session.queries import CardQuery, ModelsQuery
+from serve_app.deployments.session.queries import CardQuery, ComparisonOfModelsQuery, ModelsQuery, TrialQuery
 from serve_app.errors import (
     BadMeshName,
     InvalidParameter,
@@ -54,6 +57,28 @@ async def models(backend: UseBackend) -> Response:
 async def card(version: Version, backend: UseBackend) -> Response:
     """The card of a model: how it was made, what it reads, and the results of its training."""
     return json_response(await backend.ask(backend.sessions.read, CardQuery(version)))
+
+
+@router.get(
+    "/v1/models/{version}/comparison",
+    operation_id="compare_models",
+    response_model=ComparisonOfModels,
+    responses=problems.describe_errors(*REGISTRY, UnknownModel),
+)
+async def compare(version: Version, backend: UseBackend) -> Response:
+    """Where a model differs from the one that it was tried against, over the kept snapshots that both scored: alerts,
+    culprits, scores and cost, with 95% intervals."""
+    return json_response(await backend.ask(backend.sessions.read, ComparisonOfModelsQuery(version)))
+
+
+@router.get(
+    "/v1/meshes/{mesh}/trial",
+    response_model=MeshTrialDocument,
+    responses=problems.describe_errors(*OF_A_MESH, UnknownModel),
+)
+async def trial(mesh: MeshName, backend: UseBackend) -> Response:
+    """What both models of a trial made of the last snapshots of a mesh, and sums over the snapshots before."""
+    return json_response(await backend.read(TrialQuery(mesh)))
 
 
 @router.post(
