@@ -7,7 +7,7 @@
     ├── UnsupportedMediaType     a body in an unsupported format
     ├── AheadOfClock             a snapshot from the future, which would block its mesh
     ├── DocumentTooLarge         more services, calls or bytes than the settings allow
-    ├── BadMeshName              a name that cannot stand in a path, a file and a label
+    ├── BadMeshName              a name that cannot be used in a path, a file and a label
     ├── UnknownMesh              nothing is stored under this name
     ├── UnknownInstant           no kept snapshot of this time
     ├── UnknownIncident          no incident with this id, or no feedback on it
@@ -55,7 +55,7 @@ from model.errors import IncompatibleWeights, InvalidSnapshot, ModelError, OutOf
 
 
 class ServeError(Exception):
-    """The message says what was expected, what came, where, and what to do."""
+    """The message says what was expected and received, where, and what to do."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -178,7 +178,8 @@ class StoreFull(ServeError):
 
 
 class StoreGone(ServeError):
-    """The store's files were deleted or replaced while the service had them open, or its Redis is away or was emptied.
+    """The store's files were deleted or replaced while the service had them open, or its Redis is unreachable or was
+    emptied.
 
     Nothing can be read or stored. ``details["stored"]`` is ``unknown`` if the write may have been stored: repeat it.
     """

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from model.drift.measures import MEASURES
 from model.verdict import Status
 from serve_app.collect.loop import CollectorState
 from serve_app.metrics import METRICS, MeshGauges, Metric, Objective, ObjectiveStatus, ServiceLevel
@@ -100,6 +101,28 @@ class _MeshCollector(Collector):
             for known in Status:
                 status.add_metric((m.mesh, known.value), float(m.status == known.value))
         yield status
+        yield from _drift(meshes)
+
+
+def _drift(meshes: Iterable[MeshGauges]) -> Iterator[GaugeMetricFamily]:
+    """How far the meshes have drifted."""
+    ratio = GaugeMetricFamily(
+        "tagae_mesh_drift_ratio",
+        "Distance of a mesh from a reference, relative to its limit: drift if it is above 1 for twelve hours.",
+        labels=("mesh", "reference", "kind", "of"),
+    )
+    drifting = GaugeMetricFamily(
+        "tagae_mesh_drifting", "Measures of a mesh that are above their limits for twelve hours.", labels=("mesh",)
+    )
+    for mesh in meshes:
+        if mesh.drift is None:
+            continue
+        drifting.add_metric((mesh.mesh,), mesh.drift.drifting)
+        for measure, value in zip(MEASURES, mesh.drift.ratios, strict=True):
+            if value is not None:
+                ratio.add_metric((mesh.mesh, measure.reference, measure.kind, measure.of), value)
+    yield ratio
+    yield drifting
 
 
 class _LevelCollector(Collector):
@@ -185,7 +208,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[MeshGauges], float | None]], ...] = (
     ("threshold", "Percentile of the score over history without incidents.", lambda m: m.threshold),
     ("incident_probability", "Probability that an incident is in progress.", lambda m: m.probability),
     ("incidents", "Open incidents, without notices.", lambda m: m.incidents),
-    ("notices", "Open notices: resources that become short.", lambda m: m.notices),
+    ("notices", "Open notices: resources that are running out.", lambda m: m.notices),
     ("mutes", "Mutes in force.", lambda m: m.mutes),
     ("services", "Services in the newest snapshot.", lambda m: m.services),
     ("silent_services", "Services whose telemetry is missing.", lambda m: m.silent),

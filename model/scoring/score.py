@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from model.features import Array
-from model.network.autoencoder import Autoencoder, MeshGraph
+from model.network.contract import MeshGraph, MeshNetwork
 from model.network.layers import Neighbourhoods
 from model.network.transfer import to_arrays, to_device
 from model.snapshot import BoolArray, IntArray
@@ -31,6 +31,7 @@ class PartitionTask:
         owned: number of rows of ``edges`` that are owned.
         boundary: int64 rows of core services whose embeddings are returned.
         part: index in the plan.
+        sampled: int64 rows of core services whose embeddings are returned for the drift of the mesh; None: of none.
     """
 
     nodes: Array
@@ -42,6 +43,7 @@ class PartitionTask:
     owned: int
     boundary: IntArray
     part: int = 0
+    sampled: IntArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class PartitionScore:
             of both ends meet only in the meta-model.
         root_cause_logit: float32 ``[core]``: whether the fault starts at this service.
         embeddings: float32 ``[boundary, D]``.
+        sampled: float32 ``[sampled, D]``; None: of none.
     """
 
     part: int
@@ -64,6 +67,7 @@ class PartitionScore:
     structure: Array
     root_cause_logit: Array
     embeddings: Array
+    sampled: Array | None = None
 
 
 def node_inputs(observation: Observation) -> Array:
@@ -98,7 +102,7 @@ def whole_mesh(state: MeshState, observation: Observation) -> PartitionTask:
     )
 
 
-def score(network: Autoencoder, tasks: Sequence[PartitionTask]) -> list[PartitionScore]:
+def score(network: MeshNetwork, tasks: Sequence[PartitionTask]) -> list[PartitionScore]:
     """Score parts of any meshes in one block-diagonal pass, on the network's device.
 
     Returns:
@@ -122,6 +126,7 @@ def score(network: Autoencoder, tasks: Sequence[PartitionTask]) -> list[Partitio
                 structure[owned],
                 logit[core],
                 embeddings[node + task.boundary],
+                None if task.sampled is None else embeddings[node + task.sampled],
             )
         )
         node, edge = node + len(task.nodes), edge + len(task.edges)

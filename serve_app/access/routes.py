@@ -36,7 +36,7 @@ MESH_DELETES = frozenset({"feedback", "mutes"})  # followed by one id
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a request needs.
+    """The scope and mesh that a request needs.
 
     Attributes:
         scope: None if the route is open to everyone.
@@ -51,7 +51,7 @@ class Need:
 
 @lru_cache(maxsize=1024)
 def need(method: str, path: str) -> Need:
-    """What a request needs.
+    """The scope and mesh that a request needs.
 
     Args:
         method: in upper case.

@@ -1,7 +1,7 @@
 """The command line, ``tagae``.
 
-The commands import torch and Ray themselves, so that help is fast. They import the laboratory, ``lab``, themselves as
-well, because an installation that only serves has none.
+Each command imports torch and Ray itself, so that help is fast. It also imports ``lab`` itself, because an installation
+that only serves does not have it.
 """
 
 import importlib.metadata
@@ -15,6 +15,8 @@ from serve_app.cli import (
     demo,
     doctor,
     evaluate,
+    export,
+    graph,
     incidents,
     mcp,
     models,
@@ -54,7 +56,7 @@ class _CommandGroup(TyperGroup):
 
 
 def _explain_missing_lab(error: Exception, command: str | None) -> BadSettings | None:
-    """What to do if a command of the laboratory runs where it is not installed; None for any other error."""
+    """What to do if a command needs ``lab`` where it is not installed; None for any other error."""
     if not isinstance(error, ModuleNotFoundError) or error.name != "lab":
         return None
     return BadSettings(
@@ -100,6 +102,8 @@ app.command("serve")(serve.serve)
 app.command("sidecar")(sidecar.sidecar)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
+app.command("export")(export.export)
+app.command("graph")(graph.graph)
 app.command("record")(record.record)
 app.command("report")(report.report)
 app.command("rules")(rules.rules)

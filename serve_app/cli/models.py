@@ -107,14 +107,14 @@ def show(
 @app.command()
 def add(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="Path of a checkpoint, its URL, or s3:// and others.")
+        str, typer.Argument(metavar="SOURCE", help="Path or URL of a checkpoint; s3:// and others work.")
     ],
     sha256: Annotated[
         str | None,
         typer.Option(metavar="DIGEST", help="SHA-256 of the file; needed unless the card beside a path has it."),
     ] = None,
     parent: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="Version that it is made to replace. Default: of its card.")
+        str | None, typer.Option(metavar="VERSION", help="Version that it is to replace. Default: the one in its card.")
     ] = None,
     registry: RegistryPlace = None,
     bearer_token_file: Annotated[Path | None, typer.Option(help="File with a bearer token for the URL.")] = None,
@@ -125,7 +125,7 @@ def add(
     """Add a model to the registry, after checking its SHA-256 and that this version can read it.
 
     No mesh uses it before `tagae models canary` or `promote`. The version is printed; adding a model twice changes
-    nothing. A signed URL works; its query is in no message.
+    nothing. A signed URL works; its query appears in no message.
 
     \b
     Example:
@@ -135,10 +135,10 @@ def add(
     from serve_app.models.card import describe, path_of_card
     from serve_app.models.registry import load_content
     from serve_app.models.source import check_sha256, check_source, display_name, read_checked
+    from serve_app.settings import load
 
-    place = registry or _configured(config, settings)
-    path_of = Path(source)
-    beside = _read_card(path_of_card(path_of)) if "://" not in source else None
+    place, network = registry or _configured(config, settings), load(config, overrides(settings)).model.network
+    beside = _read_card(path_of_card(Path(source))) if "://" not in source else None
     if sha256 is None and beside is None:
         raise typer.BadParameter(
             f"expected the SHA-256 of {display_name(source)}, got none, and no card beside it; `sha256sum FILE` prints "
@@ -149,7 +149,7 @@ def add(
     wanted = wanted or (beside.sha256 if beside is not None else "")
     content = b"".join(read_checked(_checked(check_source, source, "SOURCE"), wanted, bearer_token_file, ca_file))
     card = describe(
-        load_content(content),
+        load_content(content, network),
         content,
         created_at=beside.created_at if beside else None,
         parent=parent or (beside.parent if beside else None),

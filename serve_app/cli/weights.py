@@ -28,7 +28,7 @@ def fetch(
     """Download or copy weights, and check their SHA-256 and that this version can read them.
 
     FILE is replaced as a whole, and only by weights that pass both checks. If FILE has them already, nothing is
-    fetched. A signed URL of an object store works; its query is in no message.
+    fetched. A signed URL of an object store works; its query appears in no message.
 
     \b
     Example:
@@ -48,10 +48,10 @@ def fetch(
         raise typer.BadParameter(str(error), param_hint="SOURCE") from None
     if not target.parent.is_dir():
         raise typer.BadParameter(
-            f"expected a folder that exists, got {target.parent}; make it first", param_hint="FILE"
+            f"expected a folder that exists, got {target.parent}; create it first", param_hint="FILE"
         )
     if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == wanted:
-        print_note(f"{target} has these weights already")
+        print_note(f"{target} already has these weights")
         return
     part = target.with_name(f"{target.name}.part")
     try:

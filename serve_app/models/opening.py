@@ -25,10 +25,12 @@ def open_memory(settings: Settings, device: torch.device, instruments: Instrumen
     """
     if settings.models.registry is None:
         return None
-    registry = Registry(settings.models.registry)
-    return WeightsMemory(
-        lambda pin: registry.load(pin.version, pin.sha256), settings.models.memory_bytes, device, instruments
-    )
+    registry, network = Registry(settings.models.registry), settings.model.network
+
+    def load(pin: ModelPin) -> Checkpoint:
+        return registry.load(pin.version, pin.sha256, network)
+
+    return WeightsMemory(load, settings.models.memory_bytes, device, instruments)
 
 
 def open_models(settings: Settings, weights: Weights, store: StateStore, instruments: Instruments) -> ServedModels:

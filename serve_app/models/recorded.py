@@ -45,11 +45,12 @@ def compare_over_recordings(
         UnfitModel: both are the same model.
         UnknownModel, RegistryGone, IncompatibleWeights: a model cannot be loaded.
     """
-    first = registry.load(candidate.version, candidate.sha256)
+    network = settings.model.network
+    first = registry.load(candidate.version, candidate.sha256, network)
     second = (
-        load_or_shipped(settings.model.weights)
+        load_or_shipped(settings.model.weights, network=network)
         if baseline is None
-        else registry.load(baseline.version, baseline.sha256)
+        else registry.load(baseline.version, baseline.sha256, network)
     )
     trials = [_trial_over(path.name, RecordingReader(path).snapshots(), first, second, settings) for path in recordings]
     return compare(first.digest, second.digest, trials, settings.alert.budget)

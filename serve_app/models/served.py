@@ -115,6 +115,10 @@ class ServedModels:
         pin, _ = pins_of(self._rollout, mesh)
         return self._default if pin is None else self._in_memory(pin, mesh)
 
+    def checkpoint(self, mesh: str) -> Checkpoint:
+        """The weights that make the verdicts of a mesh if they are in memory, else those of the settings."""
+        return (self.get(mesh) or self._fallback()).checkpoint
+
     async def of(self, mesh: str) -> ServedModel:
         """The model that makes the verdicts of a mesh. One that cannot be loaded soon is replaced: a detector with
         other weights is better than none.

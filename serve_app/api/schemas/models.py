@@ -19,7 +19,7 @@ ModelVersion = Annotated[
 
 
 class ModelCard(Document):
-    """What is known of a model without loading its weights. The registry has one beside each file of weights."""
+    """A model without its weights. The registry has one card beside each file of weights."""
 
     model_config = ConfigDict(extra="ignore")  # a newer version of TAGAE may have written it
 

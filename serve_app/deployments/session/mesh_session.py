@@ -1,6 +1,6 @@
-"""MeshSession: holds the state of meshes, and takes each snapshot to its verdict.
+"""MeshSession: holds the state of meshes, and computes the verdict of each snapshot.
 
-The store is the truth: state is written with compare-and-set before the answer, so that two sessions cannot both
+The store is authoritative: state is written with compare-and-set before the answer, so that two sessions cannot both
 advance a mesh. Routing a mesh to the same session each time only saves a read.
 """
 
@@ -57,6 +57,7 @@ from serve_app.errors import (
 from serve_app.mesh_steps import MeshSteps, NextSnapshot, PushResult
 from serve_app.metrics import (
     ADAPTERS,
+    CONFIDENCE,
     MESHES_HELD,
     MESHES_HELD_BYTES,
     PARTS_MISSING,
@@ -134,7 +135,7 @@ class MeshSession:
         connect(scorer, meta, trainer, notifier)
         torch.set_num_threads(settings.model.threads)
         self._settings = settings
-        weights = load_weights(settings.model.weights, settings.weights_by_mesh)
+        weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
         for refusal in weights.refused:
             log.error(refusal)
         self._evicted: deque[str] = deque()  # meshes that writing threads deleted to make room
@@ -150,7 +151,6 @@ class MeshSession:
         self._options = options(settings)
         self._steps = MeshSteps(self._meshes, fit_adapter=False, keep_details=True)
         self._signal = VerdictSignal()
-        self._reader = Reader(self._meshes, self._models, self._options, self._signal, self._registry, self._trials)
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._levels = ServiceLevels(settings.sla)
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
@@ -159,6 +159,7 @@ class MeshSession:
         share = settings.models.shadow_share
         shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, share, self._instruments)
         self._trials = Trials(settings, self._models, store, shadow)
+        self._reader = Reader(self._meshes, self._models, self._options, self._signal, self._registry, self._trials)
         self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
         self._backend: ScoringBackend
         if scorer is None or meta is None:
@@ -173,8 +174,8 @@ class MeshSession:
         return self._load.report()
 
     async def check_health(self) -> None:
-        """Serve calls this every second: follow the rollout of models, measure whether the store is there, what is in
-        memory, and whether the session can score.
+        """Serve calls this every second: follow the rollout of models, measure whether the store is available, what is
+        in memory, and whether the session can score.
 
         A missing store does not make the replica unhealthy: its replacement would not find the store either, and this
         replica resumes as soon as the files are back.
@@ -244,12 +245,12 @@ class MeshSession:
         """Score the last of several snapshots of one mesh, in order of time, against those before it. Stores nothing.
 
         Raises:
-            Overloaded: too many such requests are under way.
+            Overloaded: too many such requests are in progress.
             ServeError: it could not be scored, or not in time.
         """
         if self._scores.locked():
             raise Overloaded(
-                "MeshSession: as many requests to score as it accepts are under way; come back later, or raise "
+                "MeshSession: the limit of concurrent scoring requests is reached; try again later, or raise "
                 "serve.max_ongoing_scores",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
@@ -380,7 +381,8 @@ class MeshSession:
         return await self._change_rollout(lambda rollout: roll_back_mesh(rollout, mesh, by, reason))
 
     async def ready(self, deadline: Deadline) -> ScorerInfo:
-        """What scores. Raises an error if the store, a scorer or the meta-model does not answer."""
+        """The device and weights that score. Raises an error if the store, a scorer or the meta-model does not
+        answer."""
         _, info = await asyncio.gather(asyncio.to_thread(self._meshes.check), self._backend.info(Caller(deadline)))
         return info
 
@@ -449,6 +451,8 @@ class MeshSession:
             self._instruments.count(PARTS_MISSING, runner.progress.missing_parts)
             verdict = stored.advanced.verdict
             self._instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=verdict.status.value)
+            if verdict.confidence is not None:
+                self._instruments.observe(CONFIDENCE, verdict.confidence, model_version=verdict.model_digest)
         return stored
 
     async def _change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:

@@ -257,7 +257,7 @@ class ServicesQuery:
 
 @dataclass(frozen=True, slots=True)
 class DetailsQuery:
-    """What is known of a service, or of the calls from one caller to it, as JSON. ``links`` lead to other tools.
+    """What is known about a service, or about the calls from one caller to it, as JSON. ``links`` lead to other tools.
 
     Raises:
         UnknownInstant: there is no such snapshot.
@@ -318,7 +318,7 @@ class IncidentQuery:
 
 @dataclass(frozen=True, slots=True)
 class IncidentGraphQuery:
-    """The part of the mesh around an incident, as JSON. Errors as of :class:`IncidentQuery`."""
+    """The part of the mesh around an incident, as JSON. Errors as in :class:`IncidentQuery`."""
 
     mesh: str
     incident: str
@@ -360,6 +360,16 @@ class ReportQuery:
 
     async def answer(self, reader: Reader) -> str:
         return await reader.view(reader.report, self.mesh, self.incident, self.form, self.links)
+
+
+@dataclass(frozen=True, slots=True)
+class DriftQuery:
+    """How far a mesh is from training and from its own last week, as JSON."""
+
+    mesh: str
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.load(reader.drift, self.mesh)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from serve_app.actions.adapter import encode_adaptation
 from serve_app.actions.feedback import encode_feedback
 from serve_app.actions.mutes import encode_mute
 from serve_app.alerts.links import Links
+from serve_app.api.drift import drift_document
 from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
 from serve_app.api.schemas.models import ModelsDocument
 from serve_app.api.views import model_document, plan_document
@@ -30,14 +31,14 @@ from serve_app.web.queries import PageQueries
 from serve_app.web.report import markdown_report, report
 from serve_app.web.report.case import find
 
-MOST_IN_GRAPH = 20_000  # services of a whole graph: some 40 MB of JSON
+MOST_IN_GRAPH = 20_000  # services of a whole graph: about 40 MB of JSON
 P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
 class Reader:
-    """What a :class:`~serve_app.deployments.session.queries.SessionQuery` is answered with.
+    """The data that a :class:`~serve_app.deployments.session.queries.SessionQuery` is answered from.
 
     Its methods run in the threads of :meth:`load` and :meth:`view`. The queries describe the answers and the errors.
 
@@ -88,10 +89,8 @@ class Reader:
     def model(self) -> bytes:
         weights = self._models.weights
         digests = {mesh: one.digest for mesh, one in weights.by_mesh.items()}
-        used = self._models.get(ALL_MESHES)
-        checkpoint = weights.default if used is None else used.checkpoint
         own = {mesh: pin.version for mesh, pin in self._models.rollout.meshes.items()} | digests
-        return model_document(checkpoint, own).model_dump_json().encode()
+        return model_document(self._models.checkpoint(ALL_MESHES), own).model_dump_json().encode()
 
     def models(self) -> bytes:
         cards = [] if self._registry is None else self._registry.cards()
@@ -124,7 +123,7 @@ class Reader:
         if services > MOST_IN_GRAPH:
             raise InvalidParameter(
                 f"graph: expected service or incidents=true for a mesh of more than {MOST_IN_GRAPH} services, got "
-                f"neither for {services}; name a service, ask for the services of the open incidents, or read the map",
+                f"neither for {services}; name a service, request the services of the open incidents, or read the map",
             )
         return self.meshes.load_snapshot(mesh, at)
 
@@ -138,6 +137,10 @@ class Reader:
             return report(mesh, moments, chosen, seen_before=text, links=links)
         given = [one] if (one := self.incidents.feedback(mesh, chosen)) else []
         return markdown_report(mesh, moments, chosen, seen_before=text, feedback=given, links=links)
+
+    def drift(self, mesh: str) -> bytes:
+        state = self.meshes.load_state(mesh)
+        return drift_document(mesh, state, self._models.checkpoint(mesh)).model_dump_json().encode()
 
     def feedback(self, mesh: str) -> bytes:
         kept = [encode_feedback(one) for one in self.meshes.load_state(mesh).memory.feedback]
