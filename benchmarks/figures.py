@@ -746,8 +746,9 @@ def networks() -> str:
     ]
     about = found[0]
     return (
-        f"{table(header, body)}\n\nTraining of the first two: {about['meshes']} meshes of {about['snapshots']} snapshots, "
-        f"{about['steps']} steps. Intervals are 95%. False alerts are from {about['normal_days']:.1f} simulated days."
+        f"{table(header, body)}\n\nTraining of the first two: {about['meshes']} meshes of {about['snapshots']} "
+        f"snapshots, {about['steps']} steps. Intervals are 95%. False alerts are from {about['normal_days']:.1f} "
+        "simulated days."
     )
 
 
