@@ -82,8 +82,13 @@ class Registry:
             )
         return card
 
-    def load(self, version: str, sha256: str) -> Checkpoint:
+    def load(self, version: str, sha256: str, network: str | None = None) -> Checkpoint:
         """Load the weights of a version, if they have this SHA-256.
+
+        Args:
+            version: of the model.
+            sha256: that its weights must have.
+            network: class that they may name, as in the setting ``model.network``.
 
         Raises:
             UnknownModel: the registry has no such version.
@@ -97,7 +102,7 @@ class Registry:
                 f"model {version}: expected SHA-256 {sha256}, got {found} in {self._path(version, WEIGHTS)}; the file "
                 "was changed after it was added: restore it, or add the model again"
             )
-        return load_content(content)
+        return load_content(content, network)
 
     def add(self, content: bytes, card: ModelCard) -> bool:
         """Add a model. Returns False if the registry has it already; its card stays.
@@ -155,14 +160,14 @@ def open_registry(place: str | None) -> Registry | None:
     return None if place is None else Registry(place)
 
 
-def load_content(content: bytes) -> Checkpoint:
-    """Load weights from the content of their file.
+def load_content(content: bytes, network: str | None = None) -> Checkpoint:
+    """Load weights from the content of their file; ``network`` as in :meth:`Registry.load`.
 
     Raises:
         IncompatibleWeights: this version cannot read them.
     """
     with _in_a_file(content) as path:
-        return load(path)
+        return load(path, network=network)
 
 
 @contextmanager
