@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from model.checkpoint import Checkpoint
@@ -31,9 +32,10 @@ from model.scoring.calls import young_calls
 from model.scoring.crossing import CrossingCalls, decode_crossing, with_crossing
 from model.scoring.evidence import Evidence
 from model.scoring.gather import gather
+from model.scoring.reconstruction import ReconstructionSums, add_calls, add_sums, reconstruct
 from model.scoring.score import PartitionScore, PartitionTask, score, whole_mesh
 from model.scoring.surprises import MeshScores, Surprises, assemble_scores, surprises
-from model.scoring.verdict_building import build_verdict
+from model.scoring.verdict_building import add_reconstruction, build_verdict
 from model.scoring.verdict_context import VerdictContext
 from model.snapshot import IntArray, MeshSnapshot, ServicePolicy, namespace_of
 from model.state.adapter_fit import adopt, fit, remove_adapter, replace_adaptation
@@ -90,7 +92,8 @@ def options(settings: Settings, mesh: str = "") -> Options:
         confirm=alert.confirm_snapshots,
         confirm_of=alert.window_snapshots,
         clear=alert.clear_snapshots,
-        percentile=model.anomaly_percentile,
+        percentile=alert.percentile or model.anomaly_percentile,
+        reconstruction=alert.reconstruction,
         mute_intervals=alert.mute_after_deletion_intervals,
         warm_up=model.warm_up_snapshots,
         longest_gap_seconds=60 * alert.longest_gap_minutes,
@@ -142,12 +145,13 @@ class CalibratedScores:
 
 @dataclass(frozen=True, slots=True)
 class MetaInput:
-    """Everything that :func:`decide` needs."""
+    """Everything that :func:`decide` needs; ``reconstruction`` is None if a part did not answer."""
 
     evidence: Evidence
     crossing: CrossingCalls | None
     memory: IncidentMemory
     when: VerdictContext
+    reconstruction: ReconstructionSums | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,8 +331,7 @@ def score_whole(network: Autoencoder, prepared: PreparedSnapshot) -> tuple[Parti
     if len(cut.parts) == 1:
         return tuple(score(network, [whole]))
     between = _between_parts(prepared)
-    (found,) = score(network, [replace(whole, boundary=np.flatnonzero(between))])
-    place = np.cumsum(between) - 1  # row of each such service in the embeddings
+    (found,) = score(network, [replace(whole, boundary=np.arange(len(whole.nodes)))])
     return tuple(
         PartitionScore(
             index,
@@ -336,9 +339,27 @@ def score_whole(network: Autoencoder, prepared: PreparedSnapshot) -> tuple[Parti
             found.edge_expected[part.owned_edges],
             found.structure[part.owned_edges],
             found.root_cause_logit[part.core],
-            found.embeddings[place[part.core[between[part.core]]]],
+            found.embeddings[part.core[between[part.core]]],
+            _reconstruct_part(network, whole, found, part, index),
         )
         for index, part in enumerate(cut.parts)
+    )
+
+
+def _reconstruct_part(
+    network: Autoencoder, whole: PartitionTask, found: PartitionScore, part: Partition, index: int
+) -> ReconstructionSums:
+    """The sums of one part from the score of the uncut mesh, as the task of the part gives them."""
+    outside = len(part.core)
+    position = np.full(len(whole.nodes), outside)
+    position[part.core] = np.arange(outside)
+    return reconstruct(
+        network,
+        torch.from_numpy(found.embeddings[part.core]),
+        found.structure[part.owned_edges],
+        position[whole.edge_index[:, part.owned_edges]],
+        whole.present[part.owned_edges],
+        whole.seed + index,
     )
 
 
@@ -442,18 +463,25 @@ def build_meta_input(
         options.policy.notice_level(*size) + checkpoint.page_offset,
         tuple(p for p in range(len(cut.parts)) if p not in answered),
     )
-    return MetaInput(evidence, _crossing_calls(prepared, calibrated.scores, evidence), state.memory, when)
+    return MetaInput(
+        evidence,
+        _crossing_calls(prepared, calibrated.scores, evidence),
+        state.memory,
+        when,
+        None if when.missing_parts else add_sums(s.reconstruction for s in calibrated.scores),
+    )
 
 
 def decide(checkpoint: Checkpoint, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
     """The verdict of the mesh from the evidence of its parts; calls between parts are decoded here."""
-    evidence = meta_input.evidence
-    if meta_input.crossing is not None:
-        evidence = with_crossing(
-            evidence, meta_input.crossing, decode_crossing(checkpoint.network, meta_input.crossing)
-        )
+    evidence, sums, crossing = meta_input.evidence, meta_input.reconstruction, meta_input.crossing
+    if crossing is not None:
+        logits = decode_crossing(checkpoint.network, crossing)
+        evidence = with_crossing(evidence, crossing, logits)
+        sums = sums and add_calls(sums, logits[crossing.present])
     verdict, memory = build_verdict(checkpoint.meta, evidence, meta_input.memory, policy, meta_input.when)
-    return replace(verdict, model_digest=checkpoint.digest), memory
+    verdict = replace(verdict, model_digest=checkpoint.digest)
+    return add_reconstruction(verdict, memory, sums, policy, meta_input.when)
 
 
 def _gather(
@@ -553,6 +581,7 @@ def _task(prepared: PreparedSnapshot, part: Partition, between: NDArray[np.bool_
         len(part.owned_edges),
         np.flatnonzero(between[part.core]),
         index,
+        whole.seed + index,
     )
 
 
@@ -581,4 +610,5 @@ def _crossing_calls(
         ends[:, known],
         candidate[state.edge_index[:, calls]],
         young_calls(state, prepared.observation)[calls],
+        prepared.observation.edge_present[calls],
     )

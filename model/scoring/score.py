@@ -4,6 +4,7 @@ Deviations from the past and the standing among other services are computed over
 arrive as inputs. Tails need the memory of a series and stay with the state. So no state travels.
 """
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from model.features import Array
 from model.network.autoencoder import Autoencoder, MeshGraph
 from model.network.layers import Neighbourhoods
 from model.network.transfer import to_arrays, to_device
+from model.scoring.reconstruction import ReconstructionSums, reconstruct
 from model.snapshot import BoolArray, IntArray
 from model.state.mesh_state import MeshState, Observation
 
@@ -31,6 +33,7 @@ class PartitionTask:
         owned: number of rows of ``edges`` that are owned.
         boundary: int64 rows of core services whose embeddings are returned.
         part: index in the plan.
+        seed: of the sample of non-calls, see :func:`sample_seed`.
     """
 
     nodes: Array
@@ -42,6 +45,13 @@ class PartitionTask:
     owned: int
     boundary: IntArray
     part: int = 0
+    seed: int = 0
+
+    @property
+    def present(self) -> BoolArray:
+        """Which owned calls were made in the snapshot."""
+        present: BoolArray = self.edges[: self.owned, -1] > 0
+        return present
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,7 @@ class PartitionScore:
             of both ends meet only in the meta-model.
         root_cause_logit: float32 ``[core]``: whether the fault starts at this service.
         embeddings: float32 ``[boundary, D]``.
+        reconstruction: sums over the calls and non-calls within the part.
     """
 
     part: int
@@ -64,6 +75,7 @@ class PartitionScore:
     structure: Array
     root_cause_logit: Array
     embeddings: Array
+    reconstruction: ReconstructionSums
 
 
 def node_inputs(observation: Observation) -> Array:
@@ -95,7 +107,15 @@ def whole_mesh(state: MeshState, observation: Observation) -> PartitionTask:
         count,
         state.edge_index.shape[1],
         np.zeros(0, np.int64),
+        seed=sample_seed(state),
     )
+
+
+def sample_seed(state: MeshState) -> int:
+    """Return a seed that depends on the mesh and on the time of its newest snapshot. A repeated snapshot, and every
+    replica, draws the same sample."""
+    first = state.node_ids[0] if state.node_ids else ""
+    return zlib.crc32(f"{first} {len(state.node_ids)} {state.learned_at}".encode())
 
 
 def score(network: Autoencoder, tasks: Sequence[PartitionTask]) -> list[PartitionScore]:
@@ -114,6 +134,8 @@ def score(network: Autoencoder, tasks: Sequence[PartitionTask]) -> list[Partitio
     scores, node, edge = [], 0, 0
     for task in tasks:
         core, owned = slice(node, node + task.core), slice(edge, edge + task.owned)
+        ends = task.edge_index[:, : task.owned]
+        z = decoding.embeddings[core]
         scores.append(
             PartitionScore(
                 task.part,
@@ -122,6 +144,7 @@ def score(network: Autoencoder, tasks: Sequence[PartitionTask]) -> list[Partitio
                 structure[owned],
                 logit[core],
                 embeddings[node + task.boundary],
+                reconstruct(network, z, structure[owned], ends, task.present, task.seed),
             )
         )
         node, edge = node + len(task.nodes), edge + len(task.edges)

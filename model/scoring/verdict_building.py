@@ -12,6 +12,7 @@ from model.incidents.kind import incident_kind
 from model.incidents.memory import SUSPICIOUS_SHARE, IncidentMemory
 from model.incidents.open_incident import OpenIncident, is_recovering, is_unseen
 from model.incidents.policy import LASTING_DECADES, AlertPolicy
+from model.incidents.reconstruction_history import ReconstructionHistory, follow_reconstruction
 from model.scoring.alerts import find_lost, follow_alerts
 from model.scoring.evidence import Evidence
 from model.scoring.lasting import add_lasting, is_clear, with_lasting_since
@@ -19,6 +20,7 @@ from model.scoring.level_shifts import excess, lower_evidence, notice_excess
 from model.scoring.meta_model import MetaModel
 from model.scoring.notices import follow_notices, open_notices, remember_notices, short_services
 from model.scoring.ranking import probability, with_neighbours
+from model.scoring.reconstruction import ReconstructionSums
 from model.scoring.suspects import reasons_of, suspects
 from model.scoring.traffic import traffic_score
 from model.scoring.traffic_incidents import follow_traffic
@@ -122,6 +124,28 @@ def build_verdict(
         lost=memory.lost,
     )
     return verdict, memory
+
+
+def add_reconstruction(
+    verdict: Verdict,
+    memory: IncidentMemory,
+    sums: ReconstructionSums | None,
+    policy: AlertPolicy,
+    when: VerdictContext,
+) -> tuple[Verdict, IncidentMemory]:
+    """Return a verdict and its memory with the mesh as a whole. Without sums over the whole mesh, nothing is known of
+    it, and nothing is learned."""
+    history = memory.reconstruction
+    if history.model != verdict.model_digest:
+        history = ReconstructionHistory(verdict.model_digest)
+    if sums is None or sums.loss is None:
+        return verdict, replace(memory, reconstruction=history)
+    found, history = follow_reconstruction(
+        history, sums.loss, sums.mean_embedding, policy, when, alerted=bool(verdict.alerts)
+    )
+    raises = found.exceeded and policy.reconstruction == "alert" and verdict.status is not Status.WARMING_UP
+    status = Status.ANOMALOUS if raises else verdict.status
+    return replace(verdict, status=status, reconstruction=found), replace(memory, reconstruction=history)
 
 
 def _watch(
