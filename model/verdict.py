@@ -279,14 +279,15 @@ class Reconstruction:
 
     Attributes:
         loss: reconstruction loss L_recon, 0 to 1; :mod:`model.scoring.reconstruction` has the formula.
-        drift: distance of the mean embedding from its mean over the window, in its standard deviations.
+        drift: distance of the mean embedding from its mean over the window, in its standard deviations; None before ten
+            snapshots.
         loss_threshold, drift_threshold: percentile of each over the history without alerts; None before ten snapshots.
         exceeded: whether loss or drift was above its threshold in k of the last n snapshots.
         since: first snapshot of the run above a threshold; None unless exceeded.
     """
 
     loss: float
-    drift: float
+    drift: float | None
     loss_threshold: float | None
     drift_threshold: float | None
     exceeded: bool = False

@@ -226,6 +226,8 @@ class MeshGauges:
         hidden: number of muted services that would be part of an incident.
         coverage: share of the services that were scored.
         interval_seconds: measured time between snapshots, s; None if unknown.
+        loss, loss_threshold, drift, drift_threshold: of the mesh as a whole; None if unknown.
+        exceeded: whether the mesh as a whole exceeds its history; None if unknown.
     """
 
     mesh: str
@@ -246,6 +248,11 @@ class MeshGauges:
     coverage: float = 1.0
     interval_seconds: float | None = None
     unseen: int = 0
+    loss: float | None = None
+    loss_threshold: float | None = None
+    drift: float | None = None
+    drift_threshold: float | None = None
+    exceeded: bool | None = None
 
 
 class ObjectiveStatus(StrEnum):

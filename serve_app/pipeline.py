@@ -15,11 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from model.checkpoint import Checkpoint
-from model.features import RATE
+from model.features import RATE, Array
 from model.incidents.context import add_context
 from model.incidents.impact import add_impact
 from model.incidents.memory import IncidentMemory
@@ -32,7 +31,12 @@ from model.scoring.calls import young_calls
 from model.scoring.crossing import CrossingCalls, decode_crossing, with_crossing
 from model.scoring.evidence import Evidence
 from model.scoring.gather import gather
-from model.scoring.reconstruction import ReconstructionSums, add_calls, add_sums, reconstruct
+from model.scoring.reconstruction import (
+    ReconstructionInput,
+    reconstruction_input,
+    reconstruction_loss,
+    sample_services,
+)
 from model.scoring.score import PartitionScore, PartitionTask, score, whole_mesh
 from model.scoring.surprises import MeshScores, Surprises, assemble_scores, surprises
 from model.scoring.verdict_building import add_reconstruction, build_verdict
@@ -127,11 +131,13 @@ class PreparedSnapshot:
         mesh: state and plan that include the snapshot.
         observation: the snapshot against the mesh's past.
         whole: the task of the uncut mesh; :func:`cut_tasks` cuts it by the plan.
+        sample: int64, rows of the services whose pairs the reconstruction loss looks at, ascending.
     """
 
     mesh: Mesh
     observation: Observation
     whole: PartitionTask
+    sample: IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +157,7 @@ class MetaInput:
     crossing: CrossingCalls | None
     memory: IncidentMemory
     when: VerdictContext
-    reconstruction: ReconstructionSums | None
+    reconstruction: ReconstructionInput | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,8 +323,8 @@ def prepare(
 ) -> PreparedSnapshot:
     """Deviations of the whole mesh, its plan, and the inputs of the network."""
     observation, state = _learn(checkpoint, mesh.state, snapshot, options, counted=counted)
-    cut = _plan(mesh, state, options)
-    return PreparedSnapshot(Mesh(state, cut), observation, whole_mesh(state, observation))
+    cut, sample = _plan(mesh, state, options), sample_services(state)
+    return PreparedSnapshot(Mesh(state, cut), observation, whole_mesh(state, observation, sample), sample)
 
 
 def score_whole(network: Autoencoder, prepared: PreparedSnapshot) -> tuple[PartitionScore, ...]:
@@ -330,7 +336,7 @@ def score_whole(network: Autoencoder, prepared: PreparedSnapshot) -> tuple[Parti
     cut, whole = _plan_of(prepared), prepared.whole
     if len(cut.parts) == 1:
         return tuple(score(network, [whole]))
-    between = _between_parts(prepared)
+    returned = _returned(prepared)
     (found,) = score(network, [replace(whole, boundary=np.arange(len(whole.nodes)))])
     return tuple(
         PartitionScore(
@@ -339,27 +345,10 @@ def score_whole(network: Autoencoder, prepared: PreparedSnapshot) -> tuple[Parti
             found.edge_expected[part.owned_edges],
             found.structure[part.owned_edges],
             found.root_cause_logit[part.core],
-            found.embeddings[part.core[between[part.core]]],
-            _reconstruct_part(network, whole, found, part, index),
+            found.embeddings[part.core[returned[part.core]]],
+            found.embeddings[part.core].sum(axis=0),
         )
         for index, part in enumerate(cut.parts)
-    )
-
-
-def _reconstruct_part(
-    network: Autoencoder, whole: PartitionTask, found: PartitionScore, part: Partition, index: int
-) -> ReconstructionSums:
-    """The sums of one part from the score of the uncut mesh, as the task of the part gives them."""
-    outside = len(part.core)
-    position = np.full(len(whole.nodes), outside)
-    position[part.core] = np.arange(outside)
-    return reconstruct(
-        network,
-        torch.from_numpy(found.embeddings[part.core]),
-        found.structure[part.owned_edges],
-        position[whole.edge_index[:, part.owned_edges]],
-        whole.present[part.owned_edges],
-        whole.seed + index,
     )
 
 
@@ -368,8 +357,8 @@ def cut_tasks(prepared: PreparedSnapshot) -> tuple[PartitionTask, ...]:
     cut = _plan_of(prepared)
     if len(cut.parts) == 1:
         return (prepared.whole,)
-    between = _between_parts(prepared)
-    return tuple(_task(prepared, part, between, index) for index, part in enumerate(cut.parts))
+    returned = _returned(prepared)
+    return tuple(_task(prepared, part, returned, index) for index, part in enumerate(cut.parts))
 
 
 def replay(
@@ -468,20 +457,28 @@ def build_meta_input(
         _crossing_calls(prepared, calibrated.scores, evidence),
         state.memory,
         when,
-        None if when.missing_parts else add_sums(s.reconstruction for s in calibrated.scores),
+        None if when.missing_parts else _reconstruction_input(prepared, calibrated),
     )
 
 
 def decide(checkpoint: Checkpoint, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
     """The verdict of the mesh from the evidence of its parts; calls between parts are decoded here."""
-    evidence, sums, crossing = meta_input.evidence, meta_input.reconstruction, meta_input.crossing
+    evidence, whole, crossing, when = (
+        meta_input.evidence,
+        meta_input.reconstruction,
+        meta_input.crossing,
+        meta_input.when,
+    )
+    between = np.zeros(0, np.float32)
     if crossing is not None:
         logits = decode_crossing(checkpoint.network, crossing)
-        evidence = with_crossing(evidence, crossing, logits)
-        sums = sums and add_calls(sums, logits[crossing.present])
-    verdict, memory = build_verdict(checkpoint.meta, evidence, meta_input.memory, policy, meta_input.when)
+        evidence, between = with_crossing(evidence, crossing, logits), logits[crossing.present]
+    verdict, memory = build_verdict(checkpoint.meta, evidence, meta_input.memory, policy, when)
     verdict = replace(verdict, model_digest=checkpoint.digest)
-    return add_reconstruction(verdict, memory, sums, policy, meta_input.when)
+    if whole is None:
+        return verdict, memory
+    loss = reconstruction_loss(checkpoint.network, whole, between)
+    return add_reconstruction(verdict, memory, loss, whole.mean, policy, when)
 
 
 def _gather(
@@ -555,15 +552,29 @@ def _plan_of(prepared: PreparedSnapshot) -> PartitionPlan:
     return cut
 
 
-def _between_parts(prepared: PreparedSnapshot) -> NDArray[np.bool_]:
-    """Which services have a call to or from another part."""
+def _returned(prepared: PreparedSnapshot) -> NDArray[np.bool_]:
+    """The services whose embeddings are needed outside their part: those with a call to or from another part, and the
+    sample for the reconstruction loss."""
     state = prepared.mesh.state
-    between = np.zeros(len(state.node_ids), bool)
-    between[state.edge_index[:, _plan_of(prepared).crossing]] = True
-    return between
+    returned = np.zeros(len(state.node_ids), bool)
+    returned[prepared.sample] = True
+    returned[state.edge_index[:, _plan_of(prepared).crossing]] = True
+    return returned
 
 
-def _task(prepared: PreparedSnapshot, part: Partition, between: NDArray[np.bool_], index: int) -> PartitionTask:
+def _returned_embeddings(prepared: PreparedSnapshot, scores: Sequence[PartitionScore]) -> tuple[IntArray, Array]:
+    """The row of each service ``[N]`` among the returned embeddings (-1: it has none), and these ``[B, D]``."""
+    place, returned = np.full(len(prepared.mesh.state.node_ids), -1), _returned(prepared)
+    offset = 0
+    for s in scores:
+        core = _plan_of(prepared).parts[s.part].core
+        rows: IntArray = core[returned[core]]
+        place[rows] = offset + np.arange(len(rows))
+        offset += len(rows)
+    return place, np.concatenate([s.embeddings for s in scores])
+
+
+def _task(prepared: PreparedSnapshot, part: Partition, returned: NDArray[np.bool_], index: int) -> PartitionTask:
     state, whole = prepared.mesh.state, prepared.whole
     rows = part.nodes
     owned = np.zeros(len(whole.edges), bool)
@@ -579,9 +590,23 @@ def _task(prepared: PreparedSnapshot, part: Partition, between: NDArray[np.bool_
         state.attended_callees[calls],
         len(part.core),
         len(part.owned_edges),
-        np.flatnonzero(between[part.core]),
+        np.flatnonzero(returned[part.core]),
         index,
-        whole.seed + index,
+    )
+
+
+def _reconstruction_input(prepared: PreparedSnapshot, calibrated: CalibratedScores) -> ReconstructionInput:
+    """What the reconstruction loss needs, of a mesh whose parts have all answered."""
+    state = prepared.mesh.state
+    place, embeddings = _returned_embeddings(prepared, calibrated.scores)
+    total = np.sum([s.embedding_sum for s in calibrated.scores], axis=0)
+    return reconstruction_input(
+        prepared.sample,
+        state.edge_index,
+        prepared.observation.edge_present,
+        calibrated.decoded.structure,
+        embeddings[place[prepared.sample]],
+        total / np.float32(max(len(state.node_ids), 1)),
     )
 
 
@@ -592,13 +617,7 @@ def _crossing_calls(
     state, cut = prepared.mesh.state, _plan_of(prepared)
     if not len(cut.crossing) or not scores:
         return None
-    place, between = np.full(len(state.node_ids), -1), _between_parts(prepared)
-    offset = 0
-    for s in scores:
-        core = cut.parts[s.part].core
-        rows: IntArray = core[between[core]]
-        place[rows] = offset + np.arange(len(rows))
-        offset += len(rows)
+    place, embeddings = _returned_embeddings(prepared, scores)
     ends = place[state.edge_index[:, cut.crossing]]
     known = (ends >= 0).all(axis=0)
     calls = cut.crossing[known]
@@ -606,7 +625,7 @@ def _crossing_calls(
     candidate = np.full(len(state.node_ids), -1)
     candidate[[row[name] for name in evidence.names]] = np.arange(len(evidence.names))
     return CrossingCalls(
-        np.concatenate([s.embeddings for s in scores]),
+        embeddings,
         ends[:, known],
         candidate[state.edge_index[:, calls]],
         young_calls(state, prepared.observation)[calls],

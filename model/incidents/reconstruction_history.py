@@ -7,8 +7,8 @@ standard deviations of each dimension:
     drift = sqrt(mean over d of (m_d - mean_d)^2 / variance_d)
 
 Mean and variance are exponential ones over ``WINDOW`` snapshots. What is usual is a percentile of the mesh's own
-history after its warm-up. Alerts are no part of it, so that a fault does not become usual by lasting. A level that has lasted for
-``LONGEST_SECONDS`` without an alert is the mesh's new one, and its history starts again.
+history after its warm-up. Alerts are no part of it, so that a fault does not become usual by lasting. A level that has
+lasted for ``LONGEST_SECONDS`` without an alert is the mesh's new one, and its history starts again.
 """
 
 from dataclasses import dataclass, replace
@@ -25,6 +25,7 @@ KEPT = 480  # snapshots of the history: two hours at 15 s
 LEAST = 10  # snapshots of it from which a percentile is known
 WINDOW = 120  # snapshots over which the embedding is averaged
 LONGEST_SECONDS = 3600.0  # above the percentile, after which the level is the mesh's own
+USUAL_DRIFT = 1.0  # by its definition, on average
 LEAST_DEVIATION = 1e-4  # of a dimension of the mean embedding
 
 
@@ -50,10 +51,10 @@ class ReconstructionHistory:
     above: int = 0
     since: datetime | None = None
 
-    def drift(self, embedding: Array) -> float:
-        """Return the drift of a mean embedding ``[D]``; 0 before the second snapshot."""
-        if len(self.times) < 2:
-            return 0.0
+    def drift(self, embedding: Array) -> float | None:
+        """Return the drift of a mean embedding ``[D]``; None before ``LEAST`` snapshots."""
+        if len(self.times) < LEAST:
+            return None
         distance = embedding - np.array(self.mean, np.float32)
         deviation = np.sqrt(np.array(self.variance, np.float32)) + np.float32(LEAST_DEVIATION)
         return float(np.sqrt(np.mean((distance / deviation) ** 2)))
@@ -69,8 +70,8 @@ class ReconstructionHistory:
         between = ordered[:, low] + (place - low) * (ordered[:, min(low + 1, count - 1)] - ordered[:, low])
         return float(between[0]), float(between[1])
 
-    def learn(self, at: datetime, loss: float, drift: float, embedding: Array) -> "ReconstructionHistory":
-        """Add a snapshot."""
+    def learn(self, at: datetime, loss: float, drift: float | None, embedding: Array) -> "ReconstructionHistory":
+        """Add a snapshot. A drift that is not known yet counts as ``USUAL_DRIFT``."""
         mean, variance = (np.array(of or (0.0,) * len(embedding), np.float32) for of in (self.mean, self.variance))
         rate = np.float32(1 / min(len(self.times) + 1, WINDOW))
         step = embedding - mean
@@ -78,7 +79,7 @@ class ReconstructionHistory:
             self,
             times=(*self.times, at.timestamp())[-KEPT:],
             losses=(*self.losses, loss)[-KEPT:],
-            drifts=(*self.drifts, drift)[-KEPT:],
+            drifts=(*self.drifts, USUAL_DRIFT if drift is None else drift)[-KEPT:],
             mean=tuple((mean + rate * step).tolist()),
             variance=tuple(((1 - rate) * (variance + rate * step**2)).tolist()),
         )
@@ -108,7 +109,7 @@ def follow_reconstruction(
     """
     policy = policy.at_interval(when.interval_seconds)
     drift, usual = history.drift(embedding), history.usual(policy.percentile)
-    is_above = usual is not None and (loss > usual[0] or drift > usual[1])
+    is_above = usual is not None and (loss > usual[0] or (drift is not None and drift > usual[1]))
     above = (history.above << 1 | is_above) & ((1 << policy.confirm_of) - 1)
     since = (history.since or when.observed_at) if above else None
     exceeded = above.bit_count() >= policy.confirm

@@ -1,4 +1,4 @@
-"""The graph-level reconstruction loss: how well the embeddings of a snapshot explain which services call which.
+"""The reconstruction loss of a snapshot: how well the embeddings of its services explain which of them call which.
 
 With the probability ``p_ij = sigmoid(<S z_i, T z_j> + b)`` that service i calls service j,
 
@@ -6,154 +6,110 @@ With the probability ``p_ij = sigmoid(<S z_i, T z_j> + b)`` that service i calls
 
 It is the loss that the structure was trained with (:mod:`lab.training.train`), with the same weight of five non-calls
 for each call. Below ``EXACT_BELOW`` services the second mean is over all N x N pairs that are no call, in one matrix
-product. Above, it is over a random block of pairs: some services as callers times as many as callees, five pairs for
-each call. One product over a block costs a tenth of as many single pairs.
-
-A part of a mesh returns sums over its own pairs, and the meta-model adds the sums and the calls between parts.
+product. In a larger mesh it is over all pairs of a random sample of services, so large that there are five pairs for
+each call. One product costs a tenth of as many single pairs, and of a mesh in parts only the embeddings of the sample
+have to come together.
 """
 
-from collections.abc import Iterable
+import zlib
 from dataclasses import dataclass
 from math import ceil, sqrt
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from model.features import Array
 from model.network.autoencoder import Autoencoder
-from model.snapshot import BoolArray
+from model.snapshot import BoolArray, IntArray
+from model.state.mesh_state import MeshState
 
-EXACT_BELOW = 200  # services of a part, below which all pairs count
+EXACT_BELOW = 200  # services, below which all pairs count
 NON_CALLS = 5  # weight of the non-calls, and sampled non-calls for each call; as in training
-
-Ends = NDArray[np.integer]
 
 
 @dataclass(frozen=True, slots=True)
-class ReconstructionSums:
-    """Sums over a part of a mesh.
+class ReconstructionInput:
+    """What the loss of a whole mesh needs from its parts.
 
     Attributes:
-        call_error: sum of ``(1 - p)^2`` over its calls.
-        calls: number of them.
-        pair_error: sum of ``p^2`` over its non-calls, or a sample of them.
-        pairs: number of them.
-        embedding: float32 ``[D]``, sum of the embeddings of its services.
-        services: number of them.
+        call_error: sum of ``(1 - p)^2`` over the calls within parts.
+        calls: number of these.
+        embeddings: float32 ``[S, D]`` of the sampled services.
+        known: int64 ``[2, K]`` rows of the embeddings: caller and callee of all calls between them, which are no
+            non-calls even if they were not made in this snapshot.
+        mean: float32 ``[D]``, mean embedding of all services.
     """
 
     call_error: float
     calls: int
-    pair_error: float
-    pairs: int
-    embedding: Array
-    services: int
-
-    @property
-    def loss(self) -> float | None:
-        """L_recon, 0 to 1; None without calls."""
-        if not self.calls:
-            return None
-        of_calls, of_pairs = self.call_error / self.calls, self.pair_error / max(self.pairs, 1)
-        return (of_calls + NON_CALLS * of_pairs) / (1 + NON_CALLS)
-
-    @property
-    def mean_embedding(self) -> Array:
-        """Mean embedding of the services, float32 ``[D]``."""
-        mean: Array = self.embedding / np.float32(max(self.services, 1))
-        return mean
+    embeddings: Array
+    known: IntArray
+    mean: Array
 
 
-def add_sums(parts: Iterable[ReconstructionSums]) -> ReconstructionSums | None:
-    """Return the sums of all parts together; None without parts."""
-    found = tuple(parts)
-    if len(found) <= 1:
-        return found[0] if found else None
-    return ReconstructionSums(
-        sum(part.call_error for part in found),
-        sum(part.calls for part in found),
-        sum(part.pair_error for part in found),
-        sum(part.pairs for part in found),
-        np.sum([part.embedding for part in found], axis=0),
-        sum(part.services for part in found),
-    )
+def sample_services(state: MeshState) -> IntArray:
+    """Return the rows ``[S]`` of the services whose pairs are looked at, ascending; all of them in a small mesh.
+
+    The sample depends on the mesh and on the time of its newest snapshot, so that a repeated snapshot and every replica
+    have the same one.
+    """
+    services, calls = len(state.node_ids), state.edge_index.shape[1]
+    size = services if services < EXACT_BELOW else min(services, 1 + ceil(sqrt(NON_CALLS * calls)))
+    if size == services:
+        return np.arange(services)
+    seed = zlib.crc32(f"{state.node_ids[0]} {services} {state.learned_at}".encode())
+    return np.sort(np.random.default_rng(seed).choice(services, size, replace=False))
 
 
-def add_calls(sums: ReconstructionSums, logits: Array) -> ReconstructionSums:
-    """Return the sums with further calls: those between parts, by their logits."""
-    return ReconstructionSums(
-        sums.call_error + _error_of_calls(logits),
-        sums.calls + len(logits),
-        sums.pair_error,
-        sums.pairs,
-        sums.embedding,
-        sums.services,
-    )
+def error_of_calls(logits: Array) -> float:
+    """Return the sum of ``(1 - p)^2`` over calls with these logits."""
+    return float(torch.from_numpy(logits).neg().sigmoid_().square_().sum())
 
 
-def reconstruct(
-    network: Autoencoder, embeddings: torch.Tensor, logits: Array, ends: Ends, present: BoolArray, seed: int
-) -> ReconstructionSums:
-    """Return the sums of a part.
+def reconstruction_input(
+    sampled: IntArray, edge_index: IntArray, present: BoolArray, structure: Array, embeddings: Array, mean: Array
+) -> ReconstructionInput:
+    """Return what the loss needs.
+
+    Args:
+        sampled: rows of :func:`sample_services`.
+        edge_index: ``[2, E]`` of the mesh.
+        present: bool ``[E]``: whether the call was made in this snapshot.
+        structure: float32 ``[E]`` logits of the calls within parts; not a number between parts.
+        embeddings: float32 ``[S, D]`` of the sampled services.
+        mean: float32 ``[D]``, mean embedding of all services.
+    """
+    counts = present & np.isfinite(structure) & (edge_index[0] != edge_index[1])
+    if len(sampled) and sampled[-1] == len(sampled) - 1:  # all services
+        known = edge_index
+    else:
+        position = np.full(int(edge_index.max(initial=sampled[-1])) + 1, -1)
+        position[sampled] = np.arange(len(sampled))
+        ends = position[edge_index]
+        known = ends[:, (ends >= 0).all(axis=0)]
+    return ReconstructionInput(error_of_calls(structure[counts]), int(counts.sum()), embeddings, known, mean)
+
+
+def reconstruction_loss(network: Autoencoder, given: ReconstructionInput, between: Array) -> float | None:
+    """Return L_recon, 0 to 1; None if nothing is called.
 
     Args:
         network: that made the embeddings.
-        embeddings: ``[N, D]`` of the services of the part, on the network's device.
-        logits: float32 ``[E]`` of its calls.
-        ends: ``[2, E]`` rows of the embeddings; N or more: in another part.
-        present: bool ``[E]``: whether the call was made in this snapshot. A pair whose call was not made counts neither
-            as a call nor as a non-call.
-        seed: of the sample.
+        given: of the whole mesh.
+        between: float32 ``[X]`` logits of the calls between parts that were made in this snapshot.
     """
-    services = len(embeddings)
-    inside = (ends < services).all(axis=0) & (ends[0] != ends[1])
-    calls = logits[inside & present]
-    if services < EXACT_BELOW:
-        pair_error, pairs = _all_pairs(network, embeddings, ends[:, inside])
-    else:
-        pair_error, pairs = _sampled_pairs(network, embeddings, ends[:, inside], seed)
-    return ReconstructionSums(
-        _error_of_calls(calls),
-        len(calls),
-        pair_error,
-        pairs,
-        embeddings.sum(dim=0).cpu().numpy(),
-        services,
-    )
-
-
-def _all_pairs(network: Autoencoder, z: torch.Tensor, calls: Ends) -> tuple[float, int]:
-    """Return the error over all non-calls, and their number."""
-    errors = _pair_errors(network, z, z)
-    errors[calls[0], calls[1]] = 0
-    np.fill_diagonal(errors, 0)
-    return float(errors.sum()), len(z) * (len(z) - 1) - calls.shape[1]
-
-
-def _sampled_pairs(network: Autoencoder, z: torch.Tensor, calls: Ends, seed: int) -> tuple[float, int]:
-    """Return the error over the non-calls of a random block of pairs, and their number."""
-    services = len(z)
-    side = min(services, ceil(sqrt(NON_CALLS * calls.shape[1])))
-    rng = np.random.default_rng(seed)
-    callers, callees = (rng.choice(services, side, replace=False) for _ in range(2))
-    errors = _pair_errors(network, z[torch.from_numpy(callers)], z[torch.from_numpy(callees)])
-    row, column = np.full((2, services), -1, np.int32)
-    row[callers], column[callees] = np.arange(side), np.arange(side)
-    # Every service is a pair with itself, which is no non-call either.
-    known = np.concatenate([[row[calls[0]], column[calls[1]]], [row, column]], axis=1)
-    known = known[:, (known >= 0).all(axis=0)]
-    errors[known[0], known[1]] = 0
-    return float(errors.sum()), side * side - known.shape[1]
-
-
-def _pair_errors(network: Autoencoder, callers: torch.Tensor, callees: torch.Tensor) -> Array:
-    """Return ``p^2`` ``[S, T]`` of all pairs of these callers and callees."""
+    calls = given.calls + len(between)
+    if not calls:
+        return None
+    device = next(network.parameters()).device
+    z = torch.from_numpy(given.embeddings).to(device)
     with torch.inference_mode():
-        errors: Array = network.structure_of_pairs(callers, callees).sigmoid_().square_().cpu().numpy()
-    return errors
-
-
-def _error_of_calls(logits: Array) -> float:
-    """Return the sum of ``(1 - p)^2``."""
-    return float(torch.from_numpy(logits).neg().sigmoid_().square_().sum())
+        errors: Array = network.structure_of_pairs(z, z).sigmoid_().square_().cpu().numpy()
+    services = np.arange(len(z))
+    errors[given.known[0], given.known[1]] = 0
+    errors[services, services] = 0
+    self_calls = int((given.known[0] == given.known[1]).sum())
+    pairs = len(z) * (len(z) - 1) - (given.known.shape[1] - self_calls)
+    of_calls = (given.call_error + error_of_calls(between)) / calls
+    of_pairs = float(errors.sum()) / max(pairs, 1)
+    return (of_calls + NON_CALLS * of_pairs) / (1 + NON_CALLS)

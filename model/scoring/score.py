@@ -4,7 +4,6 @@ Deviations from the past and the standing among other services are computed over
 arrive as inputs. Tails need the memory of a series and stay with the state. So no state travels.
 """
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,9 +14,10 @@ from model.features import Array
 from model.network.autoencoder import Autoencoder, MeshGraph
 from model.network.layers import Neighbourhoods
 from model.network.transfer import to_arrays, to_device
-from model.scoring.reconstruction import ReconstructionSums, reconstruct
 from model.snapshot import BoolArray, IntArray
 from model.state.mesh_state import MeshState, Observation
+
+NONE: IntArray = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class PartitionTask:
         attended_callers, attended_callees: bool ``[e]``.
         core: number of rows of ``nodes`` that are core.
         owned: number of rows of ``edges`` that are owned.
-        boundary: int64 rows of core services whose embeddings are returned.
+        boundary: int64 rows of core services whose embeddings are returned: those with calls to other parts, and those
+            of the sample for the reconstruction loss.
         part: index in the plan.
-        seed: of the sample of non-calls, see :func:`sample_seed`.
     """
 
     nodes: Array
@@ -45,13 +45,6 @@ class PartitionTask:
     owned: int
     boundary: IntArray
     part: int = 0
-    seed: int = 0
-
-    @property
-    def present(self) -> BoolArray:
-        """Which owned calls were made in the snapshot."""
-        present: BoolArray = self.edges[: self.owned, -1] > 0
-        return present
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +59,7 @@ class PartitionScore:
             of both ends meet only in the meta-model.
         root_cause_logit: float32 ``[core]``: whether the fault starts at this service.
         embeddings: float32 ``[boundary, D]``.
-        reconstruction: sums over the calls and non-calls within the part.
+        embedding_sum: float32 ``[D]`` over the core services.
     """
 
     part: int
@@ -75,7 +68,7 @@ class PartitionScore:
     structure: Array
     root_cause_logit: Array
     embeddings: Array
-    reconstruction: ReconstructionSums
+    embedding_sum: Array
 
 
 def node_inputs(observation: Observation) -> Array:
@@ -95,8 +88,8 @@ def edge_inputs(observation: Observation) -> Array:
     return np.concatenate((*now, *past, observation.edge_present[:, None]), axis=1, dtype=np.float32)
 
 
-def whole_mesh(state: MeshState, observation: Observation) -> PartitionTask:
-    """Return the task of a mesh that is not cut."""
+def whole_mesh(state: MeshState, observation: Observation, boundary: IntArray = NONE) -> PartitionTask:
+    """Return the task of a mesh that is not cut; ``boundary`` as of :class:`PartitionTask`."""
     count = len(state.node_ids)
     return PartitionTask(
         node_inputs(observation),
@@ -106,16 +99,8 @@ def whole_mesh(state: MeshState, observation: Observation) -> PartitionTask:
         state.attended_callees,
         count,
         state.edge_index.shape[1],
-        np.zeros(0, np.int64),
-        seed=sample_seed(state),
+        boundary,
     )
-
-
-def sample_seed(state: MeshState) -> int:
-    """Return a seed that depends on the mesh and on the time of its newest snapshot. A repeated snapshot, and every
-    replica, draws the same sample."""
-    first = state.node_ids[0] if state.node_ids else ""
-    return zlib.crc32(f"{first} {len(state.node_ids)} {state.learned_at}".encode())
 
 
 def score(network: Autoencoder, tasks: Sequence[PartitionTask]) -> list[PartitionScore]:
@@ -134,8 +119,6 @@ def score(network: Autoencoder, tasks: Sequence[PartitionTask]) -> list[Partitio
     scores, node, edge = [], 0, 0
     for task in tasks:
         core, owned = slice(node, node + task.core), slice(edge, edge + task.owned)
-        ends = task.edge_index[:, : task.owned]
-        z = decoding.embeddings[core]
         scores.append(
             PartitionScore(
                 task.part,
@@ -144,7 +127,7 @@ def score(network: Autoencoder, tasks: Sequence[PartitionTask]) -> list[Partitio
                 structure[owned],
                 logit[core],
                 embeddings[node + task.boundary],
-                reconstruct(network, z, structure[owned], ends, task.present, task.seed),
+                embeddings[core].sum(axis=0),
             )
         )
         node, edge = node + len(task.nodes), edge + len(task.edges)

@@ -20,7 +20,6 @@ from model.scoring.level_shifts import excess, lower_evidence, notice_excess
 from model.scoring.meta_model import MetaModel
 from model.scoring.notices import follow_notices, open_notices, remember_notices, short_services
 from model.scoring.ranking import probability, with_neighbours
-from model.scoring.reconstruction import ReconstructionSums
 from model.scoring.suspects import reasons_of, suspects
 from model.scoring.traffic import traffic_score
 from model.scoring.traffic_incidents import follow_traffic
@@ -129,20 +128,26 @@ def build_verdict(
 def add_reconstruction(
     verdict: Verdict,
     memory: IncidentMemory,
-    sums: ReconstructionSums | None,
+    loss: float | None,
+    embedding: Array,
     policy: AlertPolicy,
     when: VerdictContext,
 ) -> tuple[Verdict, IncidentMemory]:
-    """Return a verdict and its memory with the mesh as a whole. Without sums over the whole mesh, nothing is known of
-    it, and nothing is learned."""
+    """Return a verdict and its memory with the mesh as a whole. If the loss is not known, nothing is learned.
+
+    Args:
+        verdict, memory: of the services.
+        loss: L_recon of the snapshot.
+        embedding: mean embedding, float32 ``[D]``.
+        policy: when to alert.
+        when: time and interval.
+    """
     history = memory.reconstruction
     if history.model != verdict.model_digest:
         history = ReconstructionHistory(verdict.model_digest)
-    if sums is None or sums.loss is None:
+    if loss is None:
         return verdict, replace(memory, reconstruction=history)
-    found, history = follow_reconstruction(
-        history, sums.loss, sums.mean_embedding, policy, when, alerted=bool(verdict.alerts)
-    )
+    found, history = follow_reconstruction(history, loss, embedding, policy, when, alerted=bool(verdict.alerts))
     raises = found.exceeded and policy.reconstruction == "alert" and verdict.status is not Status.WARMING_UP
     status = Status.ANOMALOUS if raises else verdict.status
     return replace(verdict, status=status, reconstruction=found), replace(memory, reconstruction=history)

@@ -126,9 +126,7 @@ def unpack_step(data: bytes, full: IncidentMemory) -> tuple[IncidentMemory, Adap
         if "score_counts" in document:  # before, a step had all scores
             memory = _add_earlier_scores(memory, full, *document["score_counts"])
         if "reconstruction" in document:  # later versions than 0.2.0
-            whole = _add_earlier_losses(
-                memory.reconstruction, full.reconstruction, document["reconstruction"]["count"]
-            )
+            whole = _add_earlier_losses(memory.reconstruction, full.reconstruction, document["reconstruction"]["count"])
             memory = replace(memory, reconstruction=whole)
         return memory, None if adaptation is None else _adaptation(adaptation, tensors)
 
@@ -146,9 +144,7 @@ def _add_earlier_scores(memory: IncidentMemory, full: IncidentMemory, quiet: int
     )
 
 
-def _add_earlier_losses(
-    whole: ReconstructionHistory, full: ReconstructionHistory, count: int
-) -> ReconstructionHistory:
+def _add_earlier_losses(whole: ReconstructionHistory, full: ReconstructionHistory, count: int) -> ReconstructionHistory:
     """Return the history with so many snapshots, the earliest of them from the full state."""
     since = bisect_left(full.times, whole.times[0]) if whole.times else 0
     return replace(
@@ -431,9 +427,7 @@ def _read_reconstruction(document: dict[str, Any] | None, tensors: dict[str, Any
     times, losses, drifts = (tuple(row) for row in tensors["reconstruction"].tolist())
     mean, variance = (tuple(row) for row in tensors["embedding"].tolist())
     since = document["since"] and datetime.fromisoformat(document["since"])
-    return ReconstructionHistory(
-        document["model"], times, losses, drifts, mean, variance, document["above"], since
-    )
+    return ReconstructionHistory(document["model"], times, losses, drifts, mean, variance, document["above"], since)
 
 
 def _decode_streaks(document: dict[str, Any]) -> Streaks:

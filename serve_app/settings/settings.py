@@ -56,9 +56,7 @@ class ModelSettings(SettingsGroup):
     """The detector."""
 
     window_size: int = Field(120, ge=10, le=10_000, description="W: snapshots in the sliding window")
-    anomaly_percentile: float = Field(
-        99.0, gt=50, lt=100, description="former name of alert.percentile, which wins"
-    )
+    anomaly_percentile: float = Field(99.0, gt=50, lt=100, description="former name of alert.percentile, which wins")
     weights: Location | None = Field(None, description="checkpoint file; none: the shipped one")
     warm_up_snapshots: int = Field(10, ge=1, description="snapshots of a mesh before its first verdict")
     threads: int = Field(1, ge=1, description="threads of one scoring process")

@@ -69,6 +69,7 @@ def gauges(stored: MeshSummary) -> MeshGauges:
     muted = verdict.get("muted", ())  # absent in version 0.1.0
     unseen = sum(one.get("kind") == IncidentKind.TELEMETRY_MISSING for one in alerts if one.get("recovering"))
     silence = verdict.get("silence") or {"services": 0}  # absent in version 0.1.0
+    whole = verdict.get("reconstruction") or {}  # absent in version 0.2.0
     return MeshGauges(
         stored.mesh,
         record.services,
@@ -88,4 +89,5 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         verdict.get("coverage", 1.0),
         record.interval,
         unseen,
+        **{name: whole.get(name) for name in ("loss", "loss_threshold", "drift", "drift_threshold", "exceeded")},
     )

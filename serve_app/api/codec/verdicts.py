@@ -15,6 +15,7 @@ from model.verdict import (
     MuteInForce,
     NearbyChange,
     Reason,
+    Reconstruction,
     Severity,
     Silence,
     Status,
@@ -23,7 +24,14 @@ from model.verdict import (
     Watched,
 )
 from serve_app.api.headline import headline, impact_text
-from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text, watched_text
+from serve_app.api.reason_text import (
+    change_text,
+    event_text,
+    reads_as_expected,
+    reason_text,
+    reconstruction_text,
+    watched_text,
+)
 from serve_app.api.schemas.verdict import (
     ClusterEventDocument,
     ForecastDocument,
@@ -32,6 +40,7 @@ from serve_app.api.schemas.verdict import (
     MuteInForceDocument,
     NearbyChangeDocument,
     ReasonDocument,
+    ReconstructionDocument,
     SilenceDocument,
     SuspectDocument,
     VerdictDocument,
@@ -59,6 +68,7 @@ def encode_verdict(verdict: Verdict) -> VerdictDocument:
         muted=[_mute(mute) for mute in verdict.muted],
         silence=_silence(verdict.silence),
         watching=[_watch_entry(one, verdict.observed_at) for one in verdict.watching],
+        reconstruction=_reconstruction(verdict.reconstruction),
         lost=list(verdict.lost),
     )
 
@@ -68,6 +78,20 @@ def _silence(silence: Silence | None) -> SilenceDocument | None:
         return None
     return SilenceDocument(
         services=silence.services, total=silence.total, since=silence.since, names=list(silence.names)
+    )
+
+
+def _reconstruction(whole: Reconstruction | None) -> ReconstructionDocument | None:
+    if whole is None:
+        return None
+    return ReconstructionDocument(
+        loss=whole.loss,
+        drift=whole.drift,
+        loss_threshold=whole.loss_threshold,
+        drift_threshold=whole.drift_threshold,
+        exceeded=whole.exceeded,
+        since=whole.since,
+        text=reconstruction_text(whole),
     )
 
 
