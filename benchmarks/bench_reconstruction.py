@@ -5,7 +5,8 @@
 Many small deviations at once are put into meshes: a slow zone, noisy hosts, a lossy zone, in three sizes. Four signals
 look for them: the page score, the reconstruction loss, the embedding drift, and all of them together. Each has to be
 above its level in three of four snapshots, and each level is such that the calm snapshots of the same source raise the
-same number of false alerts per day. ``alerts`` are the alerts of the detector at its default settings.
+same number of false alerts per day. ``alerts`` are the alerts of the detector at its default settings, ``exceeded`` is
+what verdicts say of the mesh as a whole.
 
 The sources: our simulator; the simulator of other hands and recorded normal traffic, in which the events change the
 metrics directly; and recordings with labelled faults that may be used for choosing. Loss and drift are relative to the
@@ -46,6 +47,7 @@ OTHER_SEEDS = {"choose": (31, 32), "report": (41, 42, 43)}
 OTHER = SHARED.parent / "other_mesh" / "generate.py"
 SERVICES = 80
 FIRST, LENGTH, CALM = 300, 40, 90  # snapshots before the first event, of an event, and between two
+CALM_LENGTH = 2400  # snapshots of a run without events
 GUARD = 20  # snapshots after an event that count neither way
 CONFIRM, OF, CLEAR = 3, 4, 8  # as alerts do
 RATES = (1.0, 4.0)  # false alerts per day of a mesh
@@ -78,7 +80,7 @@ class Run:
         source: for the table.
         events: to be found.
         signals: ``[3, T]`` in the order of ``SIGNALS``; higher is more unusual.
-        alerted: bool ``[T]``, whether the detector had an alert.
+        alarms: bool ``[T]``: whether the detector had an alert, and whether the mesh as a whole exceeded its history.
         seconds: ``[T]`` since the first snapshot.
         labels: ``[T]``: index of the event, ``CALM_LABEL`` or ``IGNORED``.
     """
@@ -86,7 +88,7 @@ class Run:
     source: str
     events: tuple[Event, ...]
     signals: Floats
-    alerted: NDArray[np.bool_]
+    alarms: dict[str, NDArray[np.bool_]]
     seconds: Floats
     labels: Ints
 
@@ -104,7 +106,8 @@ def score(
         ratios = (0.0, 0.0)
         if whole and whole.loss_threshold and whole.drift_threshold and whole.drift is not None:
             ratios = whole.loss / whole.loss_threshold, whole.drift / whole.drift_threshold
-        rows.append((verdict.mesh_score, *ratios, float(bool(verdict.alerts))))
+        exceeded = bool(whole and whole.exceeded)
+        rows.append((verdict.mesh_score, *ratios, float(bool(verdict.alerts)), float(exceeded)))
         seconds.append(snapshot.observed_at.timestamp())
     labels = np.full(len(rows), CALM_LABEL)
     labels[: min(FIRST, len(rows) // 4)] = IGNORED
@@ -113,7 +116,8 @@ def score(
     for index, event in enumerate(events):
         labels[event.start : event.end] = index
     table = np.array(rows).T
-    return Run(source, tuple(events), table[:3], table[3] > 0, np.array(seconds) - seconds[0], labels)
+    alarms = {"alerts": table[3] > 0, "exceeded": table[4] > 0}
+    return Run(source, tuple(events), table[:3], alarms, np.array(seconds) - seconds[0], labels)
 
 
 def plan_events(snapshots: int, first: int = FIRST, seed: int = 0) -> tuple[Event, ...]:
@@ -140,6 +144,13 @@ def simulated(seed: int) -> Run:
         for fault in widespread(physics, _kind(event), event.start, event.end, event.size, seed + event.start)
     ]
     return score("simulator", Simulator(spec, faults, changes, length).snapshots(), events)
+
+
+def calm(seed: int) -> Run:
+    """Our simulator without events, to count false alerts."""
+    spec = MeshSpec(SERVICES, seed=seed, silences_per_hour=0.2)
+    _, changes = plan_scenario(spec, (), seed, snapshots=CALM_LENGTH)
+    return score("simulator", Simulator(spec, (), changes, CALM_LENGTH).snapshots(), ())
 
 
 def of_other_simulator(seed: int, folder: Path) -> Run:
@@ -231,14 +242,15 @@ def measure(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     for run, values in zip(runs, signals, strict=True):
         for index, event in enumerate(run.events):
             inside = run.labels == index
-            hits = {"alerts": bool(run.alerted[inside].any())}
+            hits = {name: bool(alarm[inside].any()) for name, alarm in run.alarms.items()}
             for i, name in enumerate(names):
                 for rate in RATES:
                     hits[f"{name} at {rate:g}/day"] = bool(_confirmed(values[i] > levels[name, rate])[inside].any())
             found.setdefault((event.kind, event.size), []).append(hits)
     base = {"benchmark": "reconstruction", "source": runs[0].source, "meshes": len(runs), "calm_days": round(days, 2)}
-    false = sum(_episodes(run.alerted & of) for run, of in zip(runs, calm, strict=True))
-    base["false_alerts_per_day"] = round(false / days, 2) if days else None
+    for name in runs[0].alarms:
+        false = sum(_episodes(run.alarms[name] & of) for run, of in zip(runs, calm, strict=True))
+        base[f"false_{name}_per_day"] = round(false / days, 2) if days else None
     for (kind, size), outcomes in sorted(found.items()):
         line = base | {"kind": kind, "size": size, "events": len(outcomes)}
         for name in outcomes[0]:
@@ -295,7 +307,8 @@ def main() -> None:
     arguments.folder.mkdir(parents=True, exist_ok=True)
     lines = []
     with ProcessPoolExecutor(2, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-        groups = [list(pool.map(simulated, SEEDS[arguments.seeds]))]
+        seeds = SEEDS[arguments.seeds]
+        groups = [[*pool.map(simulated, seeds), *pool.map(calm, [seed + 1000 for seed in seeds])]]
         if OTHER.is_file():
             other = partial(of_other_simulator, folder=arguments.folder)
             groups.append(list(pool.map(other, OTHER_SEEDS[arguments.seeds])))

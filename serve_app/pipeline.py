@@ -37,7 +37,7 @@ from model.scoring.reconstruction import (
     reconstruction_loss,
     sample_services,
 )
-from model.scoring.score import PartitionScore, PartitionTask, score, whole_mesh
+from model.scoring.score import PartitionScore, PartitionTask, score, sum_rows, whole_mesh
 from model.scoring.surprises import MeshScores, Surprises, assemble_scores, surprises
 from model.scoring.verdict_building import add_reconstruction, build_verdict
 from model.scoring.verdict_context import VerdictContext
@@ -346,7 +346,7 @@ def score_whole(network: Autoencoder, prepared: PreparedSnapshot) -> tuple[Parti
             found.structure[part.owned_edges],
             found.root_cause_logit[part.core],
             found.embeddings[part.core[returned[part.core]]],
-            found.embeddings[part.core].sum(axis=0),
+            sum_rows(found.embeddings[part.core]),
         )
         for index, part in enumerate(cut.parts)
     )
@@ -598,14 +598,18 @@ def _task(prepared: PreparedSnapshot, part: Partition, returned: NDArray[np.bool
 def _reconstruction_input(prepared: PreparedSnapshot, calibrated: CalibratedScores) -> ReconstructionInput:
     """What the reconstruction loss needs, of a mesh whose parts have all answered."""
     state = prepared.mesh.state
-    place, embeddings = _returned_embeddings(prepared, calibrated.scores)
-    total = np.sum([s.embedding_sum for s in calibrated.scores], axis=0)
+    if len(calibrated.scores) == 1:  # one part returns the sample alone
+        sampled, total = calibrated.scores[0].embeddings, calibrated.scores[0].embedding_sum
+    else:
+        place, embeddings = _returned_embeddings(prepared, calibrated.scores)
+        sampled = embeddings[place[prepared.sample]]
+        total = np.sum([s.embedding_sum for s in calibrated.scores], axis=0)
     return reconstruction_input(
         prepared.sample,
         state.edge_index,
         prepared.observation.edge_present,
         calibrated.decoded.structure,
-        embeddings[place[prepared.sample]],
+        sampled,
         total / np.float32(max(len(state.node_ids), 1)),
     )
 

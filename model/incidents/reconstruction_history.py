@@ -6,12 +6,15 @@ standard deviations of each dimension:
 
     drift = sqrt(mean over d of (m_d - mean_d)^2 / variance_d)
 
-Mean and variance are exponential ones over ``WINDOW`` snapshots. What is usual is a percentile of the mesh's own
-history after its warm-up. Alerts are no part of it, so that a fault does not become usual by lasting. A level that has
-lasted for ``LONGEST_SECONDS`` without an alert is the mesh's new one, and its history starts again.
+Mean and variance are exponential ones over ``WINDOW`` snapshots. The thresholds are a percentile of the mesh's own
+history after its warm-up; before ``ENOUGH`` snapshots, which have no such percentile yet, at least three standard
+deviations above the mean. Alerts and longer runs above a threshold are no part of the history, so that a fault does not
+become usual by lasting. A level that has lasted for ``LONGEST_SECONDS`` without an alert is the mesh's new one, and its
+history starts again.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import numpy as np
@@ -22,11 +25,12 @@ from model.scoring.verdict_context import VerdictContext
 from model.verdict import Reconstruction
 
 KEPT = 480  # snapshots of the history: two hours at 15 s
-LEAST = 10  # snapshots of it from which a percentile is known
+LEAST, ENOUGH = 10, 100  # snapshots of it from which thresholds are known, and from which it has a 99th percentile
 WINDOW = 120  # snapshots over which the embedding is averaged
 LONGEST_SECONDS = 3600.0  # above the percentile, after which the level is the mesh's own
-USUAL_DRIFT = 1.0  # by its definition, on average
-LEAST_DEVIATION = 1e-4  # of a dimension of the mean embedding
+UNKNOWN = 0.0  # in place of the drift of the first snapshots
+SHRINKAGE = 10  # snapshots: weight of the mean variance of all dimensions in the variance of each
+LEAST_VARIANCE = 1e-8  # of a dimension of the mean embedding
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +40,20 @@ class ReconstructionHistory:
     Attributes:
         model: digest of the weights. Other weights have other losses and embeddings, so they start a new history.
         times: of the snapshots (Unix, s), oldest first; at most ``KEPT``.
-        losses, drifts: of these snapshots.
-        mean, variance: of each dimension of the mean embedding; empty before the first snapshot.
-        above: the last snapshots as bits, the newest lowest: whether they were above a percentile.
-        since: first snapshot of the present run above a percentile.
+        losses, drifts: of these snapshots; the drift of the first ones is ``UNKNOWN``.
+        moments: float32 ``[2, D]``, mean and variance of each dimension of the mean embedding; D is 0 before the first
+            snapshot.
+        pending: the newest of these snapshots that are above a threshold; they count if their run stays short.
+        above: the last snapshots as bits, the newest lowest: whether they were above a threshold.
+        since: first snapshot of the present run above a threshold.
     """
 
     model: str = ""
     times: tuple[float, ...] = ()
     losses: tuple[float, ...] = ()
     drifts: tuple[float, ...] = ()
-    mean: tuple[float, ...] = ()
-    variance: tuple[float, ...] = ()
+    moments: Array = field(default_factory=lambda: np.zeros((2, 0), np.float32), compare=False)
+    pending: int = 0
     above: int = 0
     since: datetime | None = None
 
@@ -55,34 +61,58 @@ class ReconstructionHistory:
         """Return the drift of a mean embedding ``[D]``; None before ``LEAST`` snapshots."""
         if len(self.times) < LEAST:
             return None
-        distance = embedding - np.array(self.mean, np.float32)
-        deviation = np.sqrt(np.array(self.variance, np.float32)) + np.float32(LEAST_DEVIATION)
-        return float(np.sqrt(np.mean((distance / deviation) ** 2)))
+        mean, variance = self.moments
+        count = min(len(self.times), WINDOW)
+        # Of few snapshots, the variance of some dimensions is far too small by chance.
+        variance = (count * variance + SHRINKAGE * variance.mean()) / (count + SHRINKAGE) + np.float32(LEAST_VARIANCE)
+        distance = embedding - mean
+        return float(np.sqrt((distance * distance / variance).mean()))
 
-    def usual(self, percentile: float) -> tuple[float, float] | None:
-        """Return this percentile of losses and of drifts; None before ``LEAST`` snapshots."""
-        count = len(self.times)
-        if count < LEAST:
-            return None
-        ordered = np.sort(np.array((self.losses, self.drifts)), axis=1)  # numpy's percentile takes five times as long
-        place = percentile / 100 * (count - 1)
-        low = int(place)
-        between = ordered[:, low] + (place - low) * (ordered[:, min(low + 1, count - 1)] - ordered[:, low])
-        return float(between[0]), float(between[1])
+    def thresholds(self, percentile: float) -> tuple[float | None, float | None]:
+        """Return this percentile of losses and of drifts; None before ``LEAST`` of them."""
+        count = len(self.times) - self.pending
+        return _high(self.losses[:count], percentile), _high(
+            tuple(drift for drift in self.drifts[:count] if drift), percentile
+        )
 
-    def learn(self, at: datetime, loss: float, drift: float | None, embedding: Array) -> "ReconstructionHistory":
-        """Add a snapshot. A drift that is not known yet counts as ``USUAL_DRIFT``."""
-        mean, variance = (np.array(of or (0.0,) * len(embedding), np.float32) for of in (self.mean, self.variance))
-        rate = np.float32(1 / min(len(self.times) + 1, WINDOW))
-        step = embedding - mean
+    def learn(
+        self, at: datetime, loss: float, drift: float | None, embedding: Array, *, is_above: bool, longest: int
+    ) -> "ReconstructionHistory":
+        """Add a snapshot, and leave out a run above a threshold that becomes ``longest`` snapshots long."""
+        if is_above and self.pending + 1 >= longest:
+            kept = len(self.times) - self.pending
+            return replace(
+                self, times=self.times[:kept], losses=self.losses[:kept], drifts=self.drifts[:kept], pending=0
+            )
         return replace(
             self,
             times=(*self.times, at.timestamp())[-KEPT:],
             losses=(*self.losses, loss)[-KEPT:],
-            drifts=(*self.drifts, USUAL_DRIFT if drift is None else drift)[-KEPT:],
-            mean=tuple((mean + rate * step).tolist()),
-            variance=tuple(((1 - rate) * (variance + rate * step**2)).tolist()),
+            drifts=(*self.drifts, UNKNOWN if drift is None else drift)[-KEPT:],
+            moments=self.moments if is_above else self._move_moments(embedding),
+            pending=self.pending + 1 if is_above else 0,
         )
+
+    def _move_moments(self, embedding: Array) -> Array:
+        if not self.moments.size:
+            return np.stack([embedding, np.zeros_like(embedding)])
+        mean, variance = self.moments
+        rate = np.float32(1 / min(len(self.times) + 1, WINDOW))
+        step = embedding - mean
+        return np.stack([mean + rate * step, (1 - rate) * (variance + rate * step * step)])
+
+
+def _high(values: Sequence[float], percentile: float) -> float | None:
+    """Return this percentile, and of few values at least three standard deviations above their mean; None of fewer
+    than ``LEAST``."""
+    count = len(values)
+    if count < LEAST:
+        return None
+    ordered = np.sort(values)  # numpy's percentile takes five times as long
+    place = percentile / 100 * (count - 1)
+    low = int(place)
+    high = ordered[low] + (place - low) * (ordered[min(low + 1, count - 1)] - ordered[low])
+    return float(high if count >= ENOUGH else max(high, ordered.mean() + 3 * ordered.std()))
 
 
 def follow_reconstruction(
@@ -108,16 +138,19 @@ def follow_reconstruction(
         The comparison, and the history after the snapshot.
     """
     policy = policy.at_interval(when.interval_seconds)
-    drift, usual = history.drift(embedding), history.usual(policy.percentile)
-    is_above = usual is not None and (loss > usual[0] or (drift is not None and drift > usual[1]))
+    drift, thresholds = history.drift(embedding), history.thresholds(policy.percentile)
+    is_above = any(
+        value is not None and threshold is not None and value > threshold
+        for value, threshold in zip((loss, drift), thresholds, strict=True)
+    )
     above = (history.above << 1 | is_above) & ((1 << policy.confirm_of) - 1)
     since = (history.since or when.observed_at) if above else None
     exceeded = above.bit_count() >= policy.confirm
-    if since is not None and (when.observed_at - since).total_seconds() > LONGEST_SECONDS and not alerted:
-        history, above, since = ReconstructionHistory(history.model), 0, None
-    history = replace(history, above=above, since=since)
-    # The first snapshots of a mesh have no past, and so other losses.
-    if when.learned > policy.warm_up and not alerted and not (exceeded and history.times):
-        history = history.learn(when.observed_at, loss, drift, embedding)
-    loss_threshold, drift_threshold = usual or (None, None)
-    return Reconstruction(loss, drift, loss_threshold, drift_threshold, exceeded, since if exceeded else None), history
+    found = Reconstruction(loss, drift, *thresholds, exceeded, since if exceeded else None)
+    if alerted or when.learned <= policy.warm_up:  # the first snapshots of a mesh have no past, and so other losses
+        return found, replace(history, above=above, since=since)
+    if since is not None and (when.observed_at - since).total_seconds() > LONGEST_SECONDS:
+        return found, ReconstructionHistory(history.model)
+    if not is_above or not exceeded or history.pending:
+        history = history.learn(when.observed_at, loss, drift, embedding, is_above=is_above, longest=policy.confirm)
+    return found, replace(history, above=above, since=since)

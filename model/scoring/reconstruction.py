@@ -5,10 +5,10 @@ With the probability ``p_ij = sigmoid(<S z_i, T z_j> + b)`` that service i calls
     L_recon = (mean over calls of (1 - p_ij)^2 + NON_CALLS x mean over non-calls of p_ij^2) / (1 + NON_CALLS)
 
 It is the loss that the structure was trained with (:mod:`lab.training.train`), with the same weight of five non-calls
-for each call. Below ``EXACT_BELOW`` services the second mean is over all N x N pairs that are no call, in one matrix
-product. In a larger mesh it is over all pairs of a random sample of services, so large that there are five pairs for
-each call. One product costs a tenth of as many single pairs, and of a mesh in parts only the embeddings of the sample
-have to come together.
+for each call. In a mesh of less than ``MOST_SAMPLED`` services the second mean is over all N x N pairs that are no
+call, in one matrix product. In a larger mesh it is over all pairs of a random sample of services, so large that there
+are five pairs for each call, but at most ``MOST_SAMPLED``. One product costs a tenth of as many single pairs, and of a
+mesh in parts only the embeddings of the sample have to come together.
 """
 
 import zlib
@@ -23,7 +23,7 @@ from model.network.autoencoder import Autoencoder
 from model.snapshot import BoolArray, IntArray
 from model.state.mesh_state import MeshState
 
-EXACT_BELOW = 200  # services, below which all pairs count
+MOST_SAMPLED = 200  # services, of which all pairs are looked at
 NON_CALLS = 5  # weight of the non-calls, and sampled non-calls for each call; as in training
 
 
@@ -35,8 +35,8 @@ class ReconstructionInput:
         call_error: sum of ``(1 - p)^2`` over the calls within parts.
         calls: number of these.
         embeddings: float32 ``[S, D]`` of the sampled services.
-        known: int64 ``[2, K]`` rows of the embeddings: caller and callee of all calls between them, which are no
-            non-calls even if they were not made in this snapshot.
+        known: int64 ``[2, K]`` rows of the embeddings: caller and callee of all calls between two of them, which are
+            no non-calls even if they were not made in this snapshot.
         mean: float32 ``[D]``, mean embedding of all services.
     """
 
@@ -54,16 +54,17 @@ def sample_services(state: MeshState) -> IntArray:
     have the same one.
     """
     services, calls = len(state.node_ids), state.edge_index.shape[1]
-    size = services if services < EXACT_BELOW else min(services, 1 + ceil(sqrt(NON_CALLS * calls)))
-    if size == services:
+    if services < MOST_SAMPLED:
         return np.arange(services)
+    size = min(MOST_SAMPLED, 1 + ceil(sqrt(NON_CALLS * calls)))
     seed = zlib.crc32(f"{state.node_ids[0]} {services} {state.learned_at}".encode())
     return np.sort(np.random.default_rng(seed).choice(services, size, replace=False))
 
 
 def error_of_calls(logits: Array) -> float:
     """Return the sum of ``(1 - p)^2`` over calls with these logits."""
-    return float(torch.from_numpy(logits).neg().sigmoid_().square_().sum())
+    missing = 1 / (1 + np.exp(logits.clip(-30, 30)))
+    return float(missing @ missing)
 
 
 def reconstruction_input(
@@ -79,15 +80,16 @@ def reconstruction_input(
         embeddings: float32 ``[S, D]`` of the sampled services.
         mean: float32 ``[D]``, mean embedding of all services.
     """
-    counts = present & np.isfinite(structure) & (edge_index[0] != edge_index[1])
-    if len(sampled) and sampled[-1] == len(sampled) - 1:  # all services
-        known = edge_index
-    else:
-        position = np.full(int(edge_index.max(initial=sampled[-1])) + 1, -1)
+    source, destination = edge_index
+    to_others = source != destination
+    logits = structure[present & np.isfinite(structure) & to_others]
+    if len(sampled) and sampled[-1] >= len(sampled):  # not all services
+        position = np.full(1 + max(int(edge_index.max(initial=0)), int(sampled[-1])), -1)
         position[sampled] = np.arange(len(sampled))
-        ends = position[edge_index]
-        known = ends[:, (ends >= 0).all(axis=0)]
-    return ReconstructionInput(error_of_calls(structure[counts]), int(counts.sum()), embeddings, known, mean)
+        source, destination = position[source], position[destination]
+        to_others &= (source >= 0) & (destination >= 0)
+    known = np.stack([source[to_others], destination[to_others]])
+    return ReconstructionInput(error_of_calls(logits), len(logits), embeddings, known, mean)
 
 
 def reconstruction_loss(network: Autoencoder, given: ReconstructionInput, between: Array) -> float | None:
@@ -105,11 +107,10 @@ def reconstruction_loss(network: Autoencoder, given: ReconstructionInput, betwee
     z = torch.from_numpy(given.embeddings).to(device)
     with torch.inference_mode():
         errors: Array = network.structure_of_pairs(z, z).sigmoid_().square_().cpu().numpy()
-    services = np.arange(len(z))
     errors[given.known[0], given.known[1]] = 0
-    errors[services, services] = 0
-    self_calls = int((given.known[0] == given.known[1]).sum())
-    pairs = len(z) * (len(z) - 1) - (given.known.shape[1] - self_calls)
+    np.fill_diagonal(errors, 0)
+    pairs = len(z) * (len(z) - 1) - given.known.shape[1]
     of_calls = (given.call_error + error_of_calls(between)) / calls
     of_pairs = float(errors.sum()) / max(pairs, 1)
-    return (of_calls + NON_CALLS * of_pairs) / (1 + NON_CALLS)
+    loss: float = (of_calls + NON_CALLS * of_pairs) / (1 + NON_CALLS)
+    return loss

@@ -313,7 +313,7 @@ def _memory_arrays(memory: IncidentMemory) -> dict[str, NDArray[Any]]:
         "times": np.array(memory.times, np.float64),
         "withheld": np.array(memory.alerted_scores, np.float64).reshape(-1, 2),
         "reconstruction": np.array((whole.times, whole.losses, whole.drifts), np.float64),
-        "embedding": np.array((whole.mean, whole.variance), np.float32),
+        "embedding": whole.moments,
     }
 
 
@@ -335,7 +335,7 @@ def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
         "mutes": [_document(one) for one in memory.mutes],
         "hidden": memory.last_hidden,
         "schedule": _schedule_document(memory.schedule),
-        "reconstruction": {key: getattr(memory.reconstruction, key) for key in ("model", "above", "since")},
+        "reconstruction": {key: getattr(memory.reconstruction, key) for key in ("model", "pending", "above", "since")},
     }
 
 
@@ -425,9 +425,9 @@ def _read_reconstruction(document: dict[str, Any] | None, tensors: dict[str, Any
     if document is None:
         return ReconstructionHistory()
     times, losses, drifts = (tuple(row) for row in tensors["reconstruction"].tolist())
-    mean, variance = (tuple(row) for row in tensors["embedding"].tolist())
     since = document["since"] and datetime.fromisoformat(document["since"])
-    return ReconstructionHistory(document["model"], times, losses, drifts, mean, variance, document["above"], since)
+    numbers = document["pending"], document["above"]
+    return ReconstructionHistory(document["model"], times, losses, drifts, tensors["embedding"], *numbers, since)
 
 
 def _decode_streaks(document: dict[str, Any]) -> Streaks:

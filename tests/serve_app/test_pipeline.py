@@ -165,7 +165,9 @@ def score_in_parts(checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, o
 
 
 def structure_between(checkpoint: Checkpoint, embeddings: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    return decode_crossing(checkpoint.network, CrossingCalls(embeddings, ends, ends, np.ones(ends.shape[1], bool)))
+    return decode_crossing(
+        checkpoint.network, CrossingCalls(embeddings, ends, ends, *np.ones((2, ends.shape[1]), bool))
+    )
 
 
 def asked_scores(scored: Scored) -> list[PartitionScore]:
@@ -178,7 +180,7 @@ def check_same_scores(came: Sequence[PartitionScore], wanted: Sequence[Partition
     """Check that one pass over the uncut mesh and passes over its parts give the same."""
     for one, other in zip(came, wanted, strict=True):
         assert one.part == other.part
-        for name in ("node_expected", "edge_expected", "root_cause_logit", "embeddings"):
+        for name in ("node_expected", "edge_expected", "root_cause_logit", "embeddings", "embedding_sum"):
             np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=TOLERANCE, rtol=TOLERANCE)
 
 

@@ -18,9 +18,9 @@ NOISY = 0.3  # share of the hosts that are noisy
 
 # The fault at each service, and its sizes: added share of the usual median; share of the CPU; share of lost requests.
 WIDESPREAD: dict[WidespreadKind, tuple[FaultKind, tuple[float, ...]]] = {
-    "slow_zone": ("latency_injection", (0.1, 0.2, 0.4)),
-    "noisy_hosts": ("cpu_saturation", (0.1, 0.2, 0.3)),
-    "lossy_zone": ("partial_partition", (0.002, 0.005, 0.01)),
+    "slow_zone": ("latency_injection", (0.1, 0.15, 0.25)),
+    "noisy_hosts": ("cpu_saturation", (0.1, 0.15, 0.25)),
+    "lossy_zone": ("partial_partition", (0.001, 0.002, 0.005)),
 }
 
 
