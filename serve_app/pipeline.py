@@ -12,6 +12,7 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
@@ -491,6 +492,20 @@ def _gather(
     """Two stages in one call: each call of a runner can change the thread, which takes longer than some stages."""
     calibrated = calibrate(checkpoint, prepared, scores)
     return calibrated, build_meta_input(checkpoint, prepared, calibrated, snapshot, options)
+
+
+def embed(checkpoint: Checkpoint, state: MeshState, options: Options) -> tuple[MeshSnapshot, Array]:
+    """The newest snapshot of a state, and the embeddings ``[N, D]`` of its services.
+
+    They are those that the services would have if the same values came again in the next snapshot. So they need
+    nothing but the stored state, and every session computes the same ones.
+    """
+    newest = state.window[-1]
+    again = replace(newest, observed_at=newest.observed_at + timedelta(seconds=state.interval_seconds), changes=())
+    observation, after = _learn(checkpoint, state, again, options, counted=False)
+    every = np.arange(len(after.node_ids))
+    (found,) = score(checkpoint.network, [whole_mesh(after, observation, every)])
+    return newest, found.embeddings[_positions(after.node_ids, newest.node_ids)]
 
 
 def plan_of(mesh: Mesh, options: Options) -> PartitionPlan:

@@ -12,6 +12,8 @@ import httpx
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import ARROW, JSON, encode_snapshot
+from serve_app.api.codec.arrow_embeddings import decode_embeddings
+from serve_app.api.embeddings import Embeddings
 from serve_app.api.schemas.actions import (
     AcceptanceDocument,
     FeedbackDocument,
@@ -133,6 +135,11 @@ class Client:
         }
         return self._send("GET", f"/v1/meshes/{mesh}/{view}", parameters=given).json()
 
+    def embeddings(self, mesh: str) -> Embeddings:
+        """The embeddings of the services of the newest snapshot. Errors as ``push``."""
+        response = self._send("GET", f"/v1/meshes/{mesh}/embeddings", accept=ARROW)
+        return decode_embeddings(response.content)
+
     def incidents(
         self,
         mesh: str,
@@ -204,8 +211,9 @@ class Client:
         content: bytes | None = None,
         media_type: str = ARROW,
         parameters: dict[str, str] | None = None,
+        accept: str = "*/*",
     ) -> httpx.Response:
-        headers = {"content-type": media_type} if content is not None else {}
+        headers = {"accept": accept} | ({"content-type": media_type} if content is not None else {})
         began, is_repeated = time.monotonic(), False
         while True:
             try:

@@ -14,6 +14,7 @@ from serve_app.cli import (
     configure,
     demo,
     doctor,
+    embeddings,
     evaluate,
     incidents,
     mcp,
@@ -107,6 +108,7 @@ app.command("train")(train.train)
 app.command("doctor")(doctor.doctor)
 app.command("mcp")(mcp.mcp)
 app.add_typer(configure.app, name="config")
+app.add_typer(embeddings.app, name="embeddings")
 app.add_typer(incidents.app, name="incidents")
 app.add_typer(store.app, name="store")
 app.add_typer(token.app, name="token")
