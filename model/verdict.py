@@ -281,8 +281,9 @@ class Reconstruction:
         loss: reconstruction loss L_recon, 0 to 1; :mod:`model.scoring.reconstruction` has the formula.
         drift: distance of the mean embedding from its mean over the window, in its standard deviations; None before ten
             snapshots.
-        loss_threshold, drift_threshold: percentile of each over the history without alerts; None before ten snapshots.
-        exceeded: whether loss or drift was above its threshold in k of the last n snapshots.
+        loss_threshold: percentile of the loss over the history without alerts; None before ten snapshots.
+        drift_threshold: 1.5 times that percentile of the drift; None before twenty.
+        exceeded: whether loss or drift was above its threshold in 2k of the last 2n snapshots, see ``AlertPolicy``.
         since: first snapshot of the run above a threshold; None unless exceeded.
     """
 

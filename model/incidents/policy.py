@@ -26,8 +26,8 @@ class AlertPolicy:
             :meth:`at_interval`.
         percentile: of the mesh's own history without alerts: for the threshold of the mesh score, which is shown, and
             for those of the reconstruction.
-        reconstruction: what it does if the mesh as a whole exceeds its percentile in ``confirm`` of ``confirm_of``
-            snapshots: ``context`` shows it, ``alert`` also makes the status anomalous.
+        reconstruction: what it does if the mesh as a whole exceeds its percentile in twice ``confirm`` of twice
+            ``confirm_of`` snapshots: ``context`` shows it, ``alert`` also makes the status anomalous.
         history: mesh scores kept for it.
         mute_intervals: snapshots for which a planned deletion mutes its neighbourhood.
         change_intervals: snapshots for which a service near another planned change is compared with earlier changes.

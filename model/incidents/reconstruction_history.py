@@ -8,8 +8,10 @@ standard deviations of each dimension:
 
 Mean and variance are exponential ones over ``WINDOW`` snapshots. The thresholds are a percentile of the mesh's own
 history after its warm-up; before ``ENOUGH`` snapshots, which have no such percentile yet, at least three standard
-deviations above the mean. Alerts and longer runs above a threshold are no part of the history, so that a fault does not
-become usual by lasting. A level that has lasted for ``LONGEST_SECONDS`` without an alert is the mesh's new one, and its
+deviations above the mean. The drift moves in long swings, so its threshold is ``DRIFT_MARGIN`` times as high. Both have
+to be exceeded for ``LONGER`` times as long as the level of a service, because one percent of all snapshots is above a
+99th percentile. Alerts and longer runs above a threshold are no part of the history, so that a fault does not become
+usual by lasting. A level that has lasted for ``LONGEST_SECONDS`` without an alert is the mesh's new one, and its
 history starts again.
 """
 
@@ -26,6 +28,7 @@ from model.verdict import Reconstruction
 
 KEPT = 480  # snapshots of the history: two hours at 15 s
 LEAST, ENOUGH = 10, 100  # snapshots of it from which thresholds are known, and from which it has a 99th percentile
+LONGER, DRIFT_MARGIN = 2, 1.5  # see the docstring of the module; chosen in simulated meshes
 WINDOW = 120  # snapshots over which the embedding is averaged
 LONGEST_SECONDS = 3600.0  # above the percentile, after which the level is the mesh's own
 UNKNOWN = 0.0  # in place of the drift of the first snapshots
@@ -69,11 +72,10 @@ class ReconstructionHistory:
         return float(np.sqrt((distance * distance / variance).mean()))
 
     def thresholds(self, percentile: float) -> tuple[float | None, float | None]:
-        """Return this percentile of losses and of drifts; None before ``LEAST`` of them."""
+        """Return the thresholds of loss and drift for this percentile; None before ``LEAST`` of them."""
         count = len(self.times) - self.pending
-        return _high(self.losses[:count], percentile), _high(
-            tuple(drift for drift in self.drifts[:count] if drift), percentile
-        )
+        drift = _high(tuple(drift for drift in self.drifts[:count] if drift), percentile)
+        return _high(self.losses[:count], percentile), drift and DRIFT_MARGIN * drift
 
     def learn(
         self, at: datetime, loss: float, drift: float | None, embedding: Array, *, is_above: bool, longest: int
@@ -143,14 +145,15 @@ def follow_reconstruction(
         value is not None and threshold is not None and value > threshold
         for value, threshold in zip((loss, drift), thresholds, strict=True)
     )
-    above = (history.above << 1 | is_above) & ((1 << policy.confirm_of) - 1)
+    longest = LONGER * policy.confirm
+    above = (history.above << 1 | is_above) & ((1 << LONGER * policy.confirm_of) - 1)
     since = (history.since or when.observed_at) if above else None
-    exceeded = above.bit_count() >= policy.confirm
+    exceeded = above.bit_count() >= longest
     found = Reconstruction(loss, drift, *thresholds, exceeded, since if exceeded else None)
     if alerted or when.learned <= policy.warm_up:  # the first snapshots of a mesh have no past, and so other losses
         return found, replace(history, above=above, since=since)
-    if since is not None and (when.observed_at - since).total_seconds() > LONGEST_SECONDS:
+    if exceeded and since is not None and (when.observed_at - since).total_seconds() > LONGEST_SECONDS:
         return found, ReconstructionHistory(history.model)
     if not is_above or not exceeded or history.pending:
-        history = history.learn(when.observed_at, loss, drift, embedding, is_above=is_above, longest=policy.confirm)
+        history = history.learn(when.observed_at, loss, drift, embedding, is_above=is_above, longest=longest)
     return found, replace(history, above=above, since=since)

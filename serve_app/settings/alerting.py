@@ -48,8 +48,8 @@ class AlertSettings(SettingsGroup):
     reconstruction: Literal["context", "alert"] = Field(
         "context",
         description="what it does if the reconstruction loss or the embedding drift of the whole mesh exceeds that "
-        "percentile in confirm_snapshots of window_snapshots; context: verdicts show it; alert: their status is also "
-        "anomalous",
+        "percentile (the drift: 1.5 times it) in 2 x confirm_snapshots of 2 x window_snapshots; context: verdicts "
+        "show it; alert: their status is also anomalous",
     )
     mute_after_deletion_intervals: int = Field(
         2, ge=0, description="intervals for which a planned deletion mutes its neighbours"

@@ -213,7 +213,9 @@ class ReconstructionDocument(Document):
     loss_threshold: float | None = Field(
         description="percentile of the loss over history without incidents; null before ten snapshots"
     )
-    drift_threshold: float | None = Field(description="the same of the drift")
+    drift_threshold: float | None = Field(
+        description="1.5 times the same percentile of the drift; null before twenty snapshots"
+    )
     exceeded: bool = Field(description="whether one of them was above its threshold in most of the last snapshots")
     since: Instant | None = Field(description="first snapshot of the run above a threshold; null unless exceeded")
     text: str = Field(
