@@ -6,6 +6,9 @@ compiles ``kernels/csrc`` if a C++ compiler is on PATH, or named by CXX, and tor
 ops fits all supported versions of torch, and the library of the passes needs none. Otherwise tagae installs without
 them, and ops and passes run in their PyTorch and numpy form.
 
+An editable installation compiles only what changed: it takes a library of the checkout, or of a wheel in ``dist``, that
+is newer than its sources.
+
 The library for GPUs is built too if nvcc is on PATH, or named by NVCC, and torch is a build with CUDA. With
 TAGAE_BUILD_CUDA=1 it is also built beside a torch without CUDA, for use with another one.
 """
@@ -17,6 +20,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,11 +34,13 @@ OLDEST_TORCH = "0x020b000000000000ULL"  # 2.11, as in pyproject.toml
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-ffp-contract=fast", "-g0"]
 # For passes over series: products and sums round as in numpy, so both compute the same filters.
 EXACT = ["-ffp-contract=off"]
-# Per instruction set: flags, bytes of a vector, and the tile whose sums fill the registers: rows times vectors.
+AVX512 = ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma", "-mprefer-vector-width=512"]
+# Per kind of processor and instruction set: flags, bytes of a vector, and the tile whose sums fill the registers: rows
+# times vectors.
 BODIES = {
-    "AVX512": (["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma", "-mprefer-vector-width=512"], 64, 6, 4),
-    "AVX2": (["-mavx2", "-mfma"], 32, 6, 2),
-}
+    "x86_64": {"AVX512": (AVX512, 64, 6, 4), "AVX2": (["-mavx2", "-mfma"], 32, 6, 2)},
+    "aarch64": {"NEON": (["-march=armv8-a"], 16, 6, 4)},
+}.get(platform.machine(), {})
 # Machine code for A100 and H100, and PTX that the driver compiles for newer GPUs.
 GPUS = ["-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=[sm_90,compute_90]"]
 CUDA_FLAGS = ["-std=c++17", "-O3", "--cudart=static", "-Xcompiler=-fPIC,-fvisibility=hidden", *GPUS]
@@ -54,8 +60,8 @@ def reason_against() -> str | None:
     """Why the library cannot be built here, or shall not; None if it can."""
     if os.environ.get("TAGAE_BUILD_OPS") == "0":
         return "TAGAE_BUILD_OPS is 0; the wheel then fits every platform"
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return f"it is for Linux on x86-64, this is {sys.platform} on {platform.machine()}"
+    if sys.platform != "linux" or not BODIES:
+        return f"it is for Linux on x86-64 and arm64, this is {sys.platform} on {platform.machine()}"
     if importlib.util.find_spec("torch") is None:
         return "torch cannot be imported; install torch, then tagae with pip install --no-build-isolation"
     if find_compiler() is None:
@@ -84,6 +90,11 @@ class BuildLibrary(build_ext):
 
     def build_extension(self, ext: Extension) -> None:
         target = Path(self.get_ext_fullpath(ext.name))
+        built = find_built(self.get_ext_filename(ext.name), ext) if self.editable_mode else None
+        if built:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(built)
+            return
         try:
             LIBRARIES[ext.name](Path(self.build_temp), target)
         except (OSError, subprocess.CalledProcessError) as error:
@@ -98,6 +109,24 @@ class Wheel(bdist_wheel):
     def get_tag(self) -> tuple[str, str, str]:
         _, _, system = super().get_tag()
         return "py3", "none", system
+
+
+def find_built(name: str, ext: Extension) -> bytes | None:
+    """The library of this checkout, or of a wheel in ``dist``, if it is newer than all files that it is built from.
+
+    Only for a checkout that runs here: a wheel for other machines is compiled where it is built.
+    """
+    inputs = ["setup.py", str(SCHEMAS), *ext.sources, *ext.depends]
+    changed = max(Path(path).stat().st_mtime for path in inputs)
+    library = Path(name)
+    if library.is_file() and library.stat().st_mtime > changed:
+        return library.read_bytes()
+    for wheel in Path("dist").glob(f"tagae-*_{platform.machine()}.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            if wheel.stat().st_mtime > changed and name in archive.namelist():
+                say(f"{name} is taken from {wheel}")
+                return archive.read(name)
+    return None
 
 
 def build_ops(folder: Path, target: Path) -> None:

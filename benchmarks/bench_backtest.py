@@ -5,7 +5,7 @@
 First, ``tagae score`` scores four simulated recordings in one process and in two, in turn, and the verdicts must be the
 same. The ratio of the times is printed; on a busy machine it says little.
 
-Then spans: ``tagae score --overlap`` cuts a long series into spans that are scored side by side. Each span first scores
+Then spans: ``tagae score --overlap`` cuts a long series into spans that are scored in parallel. Each span first scores
 some snapshots before its own, to learn the mesh, and drops their verdicts. Here, a span begins in the middle of
 simulated meshes with faults and benign changes, with overlaps of different lengths. Each mesh gives one line of JSON
 for each overlap, with the differences from the verdicts of one pass.
@@ -15,7 +15,7 @@ machine that also run the service, with a Redis. One recording is scored in one 
 ``--ray``, in turn; the latter two cut it into the same two spans, and their verdicts must be the same. All three have
 the lowest priority, so that other load of the machine slows them alike. Then a client pushes snapshots to the service
 while nothing else runs, while two tasks of ``--ray`` run, and while ``--jobs 2`` runs beside it with the priority of
-the service, in turn. On a busy machine only the ratios say something. Needs ``redis-server`` or ``valkey-server``.
+the service, in turn. On a busy machine only the ratios are meaningful. Needs ``redis-server`` or ``valkey-server``.
 """
 
 import argparse
@@ -238,7 +238,7 @@ def _beside(nodes: Nodes, *command: str) -> Iterator[None]:
 
 
 def _count(nodes: Nodes, command: int, words: str) -> int:
-    """The number of processes with these words that have worked for some seconds, and so have loaded torch."""
+    """The number of processes with these words that have worked for a few seconds, and so have loaded torch."""
     below = [psutil.Process(pid).children(recursive=True) for pid in (command, *(node.pid for node in nodes.workers))]
     count = 0
     for process in chain.from_iterable(below):

@@ -182,7 +182,7 @@ def _time_polls(
 
 
 def scrapes(url: str, at: datetime) -> list[np.ndarray]:
-    """Return the scrapes that a snapshot of this instant depends on, also through rules.
+    """Return the scrapes that a snapshot of this instant depends on, directly or through rules.
 
     Each page has an array ``[2, n]`` with the times of samples (Unix, s) and whether the scrape succeeded.
     """

@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("--groups", nargs="+", choices=tuple(GROUPS), default=list(GROUPS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[31, 32], help="seeds of the meshes")
     parser.add_argument("--services", type=int, default=60, help="services of a mesh, unless its group sets them")
-    parser.add_argument("--cases", type=int, help="at most so many cases of each group, spread evenly")
+    parser.add_argument("--cases", type=int, help="at most this many cases of each group, spread evenly")
     parser.add_argument("--days", type=float, default=14.0, help="length of the runs of the group days")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--json", type=Path, help="file for the results; its rows of other groups are kept")
@@ -73,7 +73,7 @@ def update_groups(path: Path, measured: Sequence[dict[str, Any]]) -> None:
 
 
 def spread(found: Sequence[Case], most: int | None) -> Sequence[Case]:
-    """At most so many of the cases, evenly spaced."""
+    """At most this many of the cases, evenly spaced."""
     if most is None or len(found) <= most:
         return found
     return [found[i * len(found) // most] for i in range(most)]

@@ -8,7 +8,7 @@ then attention of 4 heads of 32 channels over edges with 16 temporal features. `
 ``torch.compile(dynamic=True)`` (``compiled_ms``), through AOTInductor (``aot_ms``), and through ONNX Runtime
 (``onnx_ms``, if onnx, onnxscript and onnxruntime are installed). GATv2Conv uses the temporal features in the logits
 only. The op also uses them in the values, which is additional work. ``attend_ms`` is attention without its projections.
-DGL is no contender: it has no build for the versions of torch that TAGAE supports.
+DGL is not a contender: it has no build for the versions of torch that TAGAE supports.
 
 ``network_ms`` is the shipped network over a mesh of that size, and ``peak_share`` its multiply-adds at the speed of the
 fastest product of matrices (oneDNN, 512 x 512 x 512, in the same run), divided by its time.

@@ -5,8 +5,8 @@
 Three Ray nodes run on this machine, the head is one of them. A Redis with an append-only file that is written with each
 change holds the meshes, the alerts, and Ray's own state. One client per mesh pushes steadily with the product's own
 client: whatever is refused or breaks off is sent again. A collector polls one more mesh, and a webhook gets alerts of
-incidents that come and go. At random moments a random victim is killed with SIGKILL: a whole node, the Redis, or one
-process of Ray or of the service on any node. Nodes and the Redis start again after 2 s, as Kubernetes starts pods. The
+incidents that come and go. At random moments a random victim is killed with SIGKILL: a whole node, Redis, or one
+process of Ray or of the service on any node. Nodes and Redis start again after 2 s, as Kubernetes starts pods. The
 next node, or process without which a node ends, is killed only when all nodes run again; other kills go on meanwhile.
 
 Asserted: every acknowledged snapshot is stored once, in order, with the verdict that a pipeline without a service
@@ -76,7 +76,7 @@ MIB = 2**20
 
 @dataclass(slots=True)
 class Memory:
-    """What a cluster holds over time.
+    """The memory that a cluster uses over time.
 
     Attributes:
         samples: memory of the largest process of each role without what it shares, of the Redis (``redis``), and of our
@@ -162,7 +162,7 @@ def campaign(cluster: Cluster, kills: int, seconds: float, seed: int) -> list[Ki
 
 
 def settle(cluster: Cluster) -> None:
-    """Wait until all nodes, the Redis, and each process of Serve run once, and stay so."""
+    """Wait until all nodes, Redis, and each process of Serve run once, and stay so."""
     since = time.monotonic()
 
     def is_settled() -> bool:

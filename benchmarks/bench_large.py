@@ -151,7 +151,7 @@ def summary(name: str, rows: Sequence[tuple[float, dict[str, float], int]]) -> d
 
 
 def routes(client: httpx.Client) -> dict[str, Any]:
-    """Time and bytes of the routes of the page: twice each, as the first answer may have to be made."""
+    """Time and bytes of the routes of the page: twice each, because the first answer may have to be computed."""
     found = {}
     for name, path in ROUTES.items():
         taken = []

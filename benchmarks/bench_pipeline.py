@@ -31,7 +31,7 @@ from model.verdict import Verdict
 from serve_app.pipeline import LocalRunner, Mesh, MetaInput, Options, PreparedSnapshot, advance, run_now, run_stages
 
 SIZES = ((60, 3.0), (500, 6.0), (2000, 4.0), (2000, 10.0), (10_000, 10.0))
-LARGE, FEWER = 10_000, 5  # from so many services on, a fifth of the snapshots is measured
+LARGE, FEWER = 10_000, 5  # from this many services on, a fifth of the snapshots is measured
 STAGES = ("lay", "score", "weigh", "combine", "total")
 WARM_UP = 20
 

@@ -49,7 +49,7 @@ from serve_app.runtime.local import QUIET
 from serve_app.settings import Settings
 
 SIZES = ((60, 3.0), (500, 6.0), (2000, 10.0), (10_000, 10.0))
-LARGE, FEWER = 10_000, 5  # from so many services on, a fifth of the snapshots is sent
+LARGE, FEWER = 10_000, 5  # from this many services on, a fifth of the snapshots is sent
 FORMATS = {"json": "application/json", "arrow": "application/vnd.apache.arrow.stream"}
 MODES = ("default", "throughput")
 PLACES = ("session", "replicas")

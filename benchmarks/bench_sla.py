@@ -1,4 +1,4 @@
-"""What each mitigation does for the service level under overload, as the service itself reports it at /v1/sla.
+"""The effect of each mitigation on the service level under overload, as the service itself reports it at /v1/sla.
 
     python -m benchmarks.bench_sla [--services 60] [--clients 48] [--seconds 15] [--rounds 3] [--only NAME ...]
         [--json FILE]

@@ -110,7 +110,7 @@ async def health(host: str, port: int, path: str, seconds: float) -> list[float]
 
 
 def hold_connections(host: str, port: int, slow: int, streams: int, idles: int, seconds: float) -> Counter[str]:
-    """Hold all the other connections for some seconds, and return what was seen on them."""
+    """Hold all the other connections for a few seconds, and return what was seen on them."""
     seen: Counter[str] = Counter()
 
     async def hold() -> None:

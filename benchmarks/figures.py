@@ -172,7 +172,7 @@ MITIGATIONS = {
 
 
 def sla() -> str:
-    """What each mitigation does for the service level under overload: medians without and with it, and ratios."""
+    """The effect of each mitigation on the service level under overload: medians without and with it, and ratios."""
     body = [
         f"| {MITIGATIONS[row['mitigation']]} | {_change(row, 'p95_seconds', _ms)} | {_change(row, 'p99_seconds', _ms)} "
         f"| {_change(row, 'verdicts_per_second', '{:.0f}'.format)} | {_change(row, 'shed', '{:.0f}'.format)} |"
@@ -693,6 +693,71 @@ def _figure(row: Row) -> str:
     return f"{row['value']:.{digits}f}{interval}"
 
 
+def drift() -> str:
+    """How many drifts were reported within a day, and how many reports there were without any."""
+    found = rows("drift")
+    still = [one for one in found if not one["drift"]]
+    weeks = sum(one["days"] for one in still) / 7
+    false = sum(len(one["advice"]) for one in still)
+    body = []
+    for kind in dict.fromkeys(one["drift"] for one in found if one["drift"]):
+        of_kind = [one for one in found if one["drift"] == kind]
+        hours = [one["hours"] for one in of_kind if one["hours"] is not None]
+        changed = [one["size"] for one in of_kind]
+        after = f"{median(hours):.0f} h" if hours else "–"
+        body.append(f"| {kind} | {min(changed):.0%} to {max(changed):.0%} | {len(hours)} of {len(of_kind)} | {after} |")
+    header = "| what changes | share of the services or calls | reported within a day | median time |"
+    return (
+        f"{table(header, body)}\n\nWithout drift: {false} false {'report' if false == 1 else 'reports'} in "
+        f"{weeks:.0f} weeks, of {len(still)} meshes (`python -m benchmarks.bench_drift`)."
+    )
+
+
+def exports() -> str:
+    """Times of a pass and differences of the exported network, beside ours."""
+    found = rows("exports")
+    names = {"network": "the network", "pt2": ".pt2", "onnx": f".onnx, opset {found[0]['opset']}"}
+    by_size: dict[tuple[int, int], dict[str, Row]] = {}
+    for row in found:
+        by_size.setdefault((row["services"], row["calls"]), {})[row["form"]] = row
+    body = [
+        f"| {services:,} / {calls:,} | "
+        + " | ".join(f"{of[form]['pass_ms']:.1f} ms" for form in names)
+        + f" | {max(of[form]['difference'] for form in names):.0e} |"
+        for (services, calls), of in by_size.items()
+    ]
+    sizes_of = ", ".join(f"{names[r['form']]} {r['file_bytes'] / 2**10:.0f} KiB" for r in found[:3] if r["file_bytes"])
+    about = f"torch {found[0]['torch']}, ONNX Runtime {found[0]['onnxruntime']}, ops `{found[0]['backend']}`"
+    header = f"| services / calls | {' | '.join(names.values())} | largest difference |"
+    return f"{table(header, body)}\n\nFiles: {sizes_of}. {about}."
+
+
+def networks() -> str:
+    """Another network beside ours: faults found, culprits, false alerts, size and speed."""
+    found = rows("networks")
+    header = (
+        "| network | faults found, of " + f"{found[0]['faults']} | culprit first | false alerts a day | parameters "
+        "| pass over 200 services |"
+    )
+    body = [
+        f"| {r['network'].rpartition(':')[2]} | {_with_interval(r['found'])} | {_with_interval(r['culprit_first'])} "
+        f"| {r['false_alerts_per_day']:.1f} | {r['parameters']:,} | {r['pass_ms']:.1f} ms |"
+        for r in found
+    ]
+    about = found[0]
+    return (
+        f"{table(header, body)}\n\nTraining of the first two: {about['meshes']} meshes of {about['snapshots']} snapshots, "
+        f"{about['steps']} steps. Intervals are 95%. False alerts are from {about['normal_days']:.1f} simulated days."
+    )
+
+
+def _with_interval(values: list[float | None]) -> str:
+    if None in values:
+        return "–"
+    value, low, high = (100 * v for v in values if v is not None)
+    return f"{value:.0f}% ({low:.0f} to {high:.0f})"
+
+
 def adaptation() -> str:
     """Alerts with and without adaptation, over all meshes, and how soon each leak raised one."""
     found = rows("adaptation")
@@ -806,6 +871,12 @@ def tables() -> list[tuple[Path, str, str]]:
         found.append((log, "unseen", unseen()))
     if (results / "false_green.jsonl").exists():  # made by `make false-green`
         found.append((log, "false green", false_green()))
+    if (results / "drift.jsonl").exists():  # made by `python -m benchmarks.bench_drift`
+        found.append((docs / "models.md", "drift", drift()))
+    if (results / "exports.jsonl").exists():  # made by `python -m benchmarks.bench_exports`
+        found.append((docs / "exports.md", "exports", exports()))
+    if (results / "networks.jsonl").exists():  # made by `python -m benchmarks.bench_networks`
+        found.append((docs / "own-network.md", "networks", networks()))
     if (results / "ablations.jsonl").exists():  # made by `make ablations`
         found.append((log, "ablations", ablations()))
     return found

@@ -4,7 +4,7 @@
 
 Each line of the log is one request, as JSON: ``time`` (Unix time, s), ``service`` and ``caller`` (``namespace/name``;
 no caller: from outside), ``status``, ``seconds``. Lines are in order of time. :class:`AccessLog` is a
-:class:`~serve_app.collect.base.SnapshotSource`, so anything that takes a source takes it. Replace it with your own.
+:class:`~serve_app.collect.base.SnapshotSource`, so it works wherever a source does. Replace it with your own.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python examples/push.py examples/measurements.csv --mesh library
 
-Rows of the same time are one snapshot. A row without ``source`` is what a service measures itself, a row with it is
-what this caller measures of its calls. An empty cell means "not observed". Rows are in order of time.
+Rows of the same time form one snapshot. A row without ``source`` has the service's own measurements. A row with
+``source`` has that caller's measurements of its calls. An empty cell means "not observed". Rows are in order of time.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-BUSY = (408, 429, 503, 504)  # worth another try: a repeated snapshot counts once
+BUSY = (408, 429, 503, 504)  # can be retried: a repeated snapshot counts once
 PATIENCE_SECONDS = 60.0
 
 
@@ -39,7 +39,7 @@ def read_snapshots(rows: Iterable[dict[str, str]]) -> Iterator[dict[str, Any]]:
 
 
 def push(url: str, mesh: str, snapshot: dict[str, Any], token: str | None = None) -> dict[str, Any]:
-    """Push one snapshot and return its verdict. Tries again for a minute while the service is busy or away.
+    """Push one snapshot and return its verdict. Retries for a minute while the service is busy or unreachable.
 
     Raises:
         SystemExit: the service refused the snapshot, or did not answer in time.

@@ -21,7 +21,7 @@ from threading import Lock
 from typing import Any
 
 LARGEST_BODY = 4 * 1024 * 1024
-LONGEST_SECONDS = 300.0  # between the signature and now: an older request may be a recorded one
+LONGEST_SECONDS = 300.0  # between the signature and now: an older request may be a replayed one
 
 
 class Events:
@@ -50,7 +50,7 @@ class Events:
 
 
 def is_signed(signature: str, body: bytes, secret: str, now: float) -> bool:
-    """Whether ``Tagae-Signature`` is of this body, with this secret, and recent.
+    """Whether ``Tagae-Signature`` is a recent signature of this body with this secret.
 
     Args:
         signature: ``t=UNIX_SECONDS,v1=HEX``; the digest is the HMAC-SHA256 of ``UNIX_SECONDS.BODY``.

@@ -1,7 +1,7 @@
 """The ``tagae::`` torch ops: graph attention over trajectories, perceptrons, and products of edge ends.
 
-The ops are imported when one of them is first used, and torch with them. That takes two seconds and 180 MB, which
-processes that do not score save.
+The ops are imported when one of them is first used, and torch with them. That takes two seconds and 180 MB; processes
+that do not score save them.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -13,8 +13,8 @@ from kernels.schemas import SCHEMAS
 
 
 def backend(device: str = "cpu") -> str:
-    """Return which bodies run on a ``device``: ``cpu-avx512``, ``cpu-avx2``, ``cuda``, or ``reference``, the PyTorch
-    form.
+    """Return which bodies run on a ``device``: ``cpu-avx512``, ``cpu-avx2``, ``cpu-neon``, ``cuda``, or
+    ``reference``, the PyTorch form.
 
     Health and every benchmark report it.
     """
@@ -29,7 +29,7 @@ def backend_reason(device: str = "cpu") -> str | None:
 def load_cuda() -> None:
     """Register the compiled bodies for a GPU in this process, if torch sees a GPU and they pass a check on it.
 
-    The check starts a process and takes some seconds, so it is done only once. Processes that use only the CPU do not
+    The check starts a process and takes a few seconds, so it is done only once. Processes that use only the CPU do not
     call this, and leave CUDA alone.
 
     Raises:

@@ -22,17 +22,17 @@ FILE = Path(__file__).with_name("libtagae.so")
 PASSES_FILE = Path(__file__).with_name("libpasses.so")
 CUDA_FILE = Path(__file__).with_name("libtagae_cuda.so")
 REFERENCE = "reference"
-COMPILED = ("cpu-avx512", "cpu-avx2")
+COMPILED = ("cpu-avx512", "cpu-avx2", "cpu-neon")
 CHECK_SECONDS = 180.0  # torch's import takes most of it on a slow disk
 LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What runs on one kind of device.
+    """The code that runs on one kind of device.
 
     Attributes:
-        name: ``cpu-avx512``, ``cpu-avx2``, ``cuda`` or ``reference``.
+        name: ``cpu-avx512``, ``cpu-avx2``, ``cpu-neon``, ``cuda`` or ``reference``.
         reason: why it is the reference; None if compiled code runs.
         library: the compiled library; None: the reference runs.
     """
@@ -96,7 +96,7 @@ def choose_cuda(setting: str | None, file: Path = CUDA_FILE, device: str = "cuda
     """Register the compiled bodies for a GPU, if a process that tries them finds no error; otherwise as
     :func:`choose_backend`.
 
-    An access out of bounds makes CUDA unusable for its whole process. So bodies are checked in another process first.
+    An out-of-bounds access makes CUDA unusable for its whole process. So bodies are checked in another process first.
     Settings that choose an instruction set of the CPU permit these bodies too.
 
     Args:
@@ -155,7 +155,7 @@ def _load(library: _Library, wanted: str) -> tuple[str, ctypes.CDLL]:
     if not file.exists():
         raise _Unusable(f"there is no {file}; install tagae where {library.compiler} is on PATH")
     if not _is_whole(file.read_bytes()):
-        raise _Unusable(f"{file} cannot be loaded (it is cut off, or no library); install tagae again")
+        raise _Unusable(f"{file} cannot be loaded (it is truncated, or not a library); install tagae again")
     if library.check:
         library.check(file)
     try:
@@ -168,7 +168,7 @@ def _load(library: _Library, wanted: str) -> tuple[str, ctypes.CDLL]:
         raise _Unusable(f"{file} was built for other schemas of the ops; install tagae again")
     name: bytes | None = choose(wanted.encode())
     if name is None:
-        raise _Unusable(library.missing.format(wanted or "AVX2"))
+        raise _Unusable(library.missing.format(wanted or "AVX2 or NEON"))
     return name.decode(), loaded
 
 
@@ -191,7 +191,7 @@ def _check_apart(file: Path, device: str) -> None:
 
 
 def _is_whole(content: bytes) -> bool:
-    """Whether an ELF file has its last part, the table of sections. Loading one that is cut off ends the process."""
+    """Whether an ELF file has its last part, the table of sections. Loading a truncated one kills the process."""
     if len(content) < 64 or not content.startswith(b"\x7fELF"):
         return False
     (start,), (size, count) = struct.unpack_from("<Q", content, 40), struct.unpack_from("<HH", content, 58)

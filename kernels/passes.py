@@ -1,7 +1,7 @@
 """Compiled passes over the series around the network: numpy arrays in, numpy arrays out.
 
 A series is one channel of a service or of a call. The definition of each pass is the numpy code of the model that calls
-it. That code runs where the library does not: :func:`are_compiled`. Filters are the same to the last bit in both, so a
+it. That code runs where the library does not: :func:`are_compiled`. Filters are identical to the last bit in both, so a
 machine with the library continues the state of one without it.
 
 Shapes: N rows, C channels of a row, S = 3 time scales. Errors: ``InvalidArgument`` names the array that does not fit.
@@ -40,7 +40,7 @@ _STRUCTS = {name: _struct(*counts) for name, counts in PASSES.items()}
 
 
 def are_compiled() -> bool:
-    """Whether the passes can run: their library is there, and ``TAGAE_KERNELS`` permits it."""
+    """Whether the passes can run: their library is loaded, and ``TAGAE_KERNELS`` permits it."""
     return _BACKEND.library is not None
 
 
@@ -257,7 +257,7 @@ def _run(name: str, scalars: tuple[float, ...], *arrays: NDArray[Any]) -> None:
     assert found is not None, "the caller asks are_compiled first"
     filled = _STRUCTS[name](*scalars, *map(_address, arrays))
     if not getattr(found, f"tagae_{name}")(ctypes.byref(filled)):
-        raise InvalidArgument(f"{name}: expected indices of rows, got one that is none; check edge_index and exposure")
+        raise InvalidArgument(f"{name}: expected row indices, got one out of range; check edge_index and exposure")
 
 
 def _address(array: NDArray[Any]) -> int:

@@ -71,7 +71,7 @@ def find_difference(device: torch.device) -> str | None:
         pairs = zip(came, expected, strict=True) if case.op == "attend" else [(came, expected)]
         for ours, theirs in pairs:
             error = float((ours.cpu().double() - theirs).abs().max())
-            if not error <= LARGEST_ERROR:  # also if it is not a number
+            if not error <= LARGEST_ERROR:  # true if it is not a number, too
                 return f"{case.op}: expected at most {LARGEST_ERROR} from the reference, got {error:.3g}"
     return None
 

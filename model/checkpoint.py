@@ -1,18 +1,25 @@
-"""Checkpoints: one safetensors file with weights, tails, feature schema and provenance. Nothing in it is executed."""
+"""Checkpoints: one safetensors file with weights, tails, feature schema and provenance. Nothing in it is executed.
+
+A checkpoint of a network that is not ours names its class. It is loaded only if the caller, who has the name from the
+settings, names the same class.
+"""
 
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
+from model.drift.reference import PREFIX, TrainingReference
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
-from model.network.autoencoder import Autoencoder, AutoencoderConfig
+from model.network.contract import MeshNetwork
+from model.network.named import name_of, network_class
 from model.scoring.calibration import Tail
 from model.scoring.meta_model import MetaModel
 
@@ -25,16 +32,17 @@ class Checkpoint:
     """Everything that was learned.
 
     Attributes:
-        network: the autoencoder.
+        network: the autoencoder, or a network of another package.
         meta: the meta-model.
         node_tail, edge_tail: shipped tails per channel.
         page_offset: surprise added to the page level so that normal training traffic keeps the budget.
         provenance: seed, data and versions of the training.
         digest: of the file's content; names the model in verdicts.
         refused: why the configured weights are not used; empty if they are.
+        reference: what the training meshes look like, for the distance of other meshes; None: not known.
     """
 
-    network: Autoencoder
+    network: MeshNetwork
     meta: MetaModel
     node_tail: Tail
     edge_tail: Tail
@@ -42,9 +50,10 @@ class Checkpoint:
     provenance: dict[str, str] = field(default_factory=dict)
     digest: str = ""
     refused: str = ""
+    reference: TrainingReference | None = None
 
     def to(self, device: torch.device) -> "Checkpoint":
-        """Move the autoencoder to ``device``. The meta-model is small and stays on the CPU."""
+        """Move the network to ``device``. The meta-model is small and stays on the CPU."""
         self.network.to(device)
         return self
 
@@ -56,12 +65,16 @@ def save(checkpoint: Checkpoint, path: Path) -> None:
     for name, tail in (("node_tail", checkpoint.node_tail), ("edge_tail", checkpoint.edge_tail)):
         for key in ("rate", "mean_excess", "shape"):
             tensors[f"{name}.{key}"] = torch.from_numpy(np.ascontiguousarray(getattr(tail, key)))
-    document = {
+    if checkpoint.reference is not None:
+        tensors |= {name: torch.from_numpy(array) for name, array in checkpoint.reference.to_arrays().items()}
+    document: dict[str, Any] = {
         "schema": SCHEMA.to_json(),
         "config": asdict(checkpoint.network.config),
         "page_offset": checkpoint.page_offset,
         "provenance": checkpoint.provenance,
     }
+    if (network := name_of(checkpoint.network)) is not None:
+        document["network"] = network
     part = path.with_suffix(".part")
     # One key, because safetensors does not sort several, and equal checkpoints should be equal files.
     save_file(tensors, part, {DOCUMENT: json.dumps(document, sort_keys=True)})
@@ -69,15 +82,17 @@ def save(checkpoint: Checkpoint, path: Path) -> None:
     part.replace(path)
 
 
-def load(path: Path = SHIPPED, device: torch.device | None = None) -> Checkpoint:
+def load(path: Path = SHIPPED, device: torch.device | None = None, network: str | None = None) -> Checkpoint:
     """Read a checkpoint.
 
     Args:
         path: of the file; the shipped weights by default.
-        device: for the autoencoder; the CPU by default.
+        device: for the network; the CPU by default.
+        network: class that the checkpoint may name, ``package.module:Class``; see :mod:`model.network.contract`.
 
     Raises:
-        IncompatibleWeights: the file does not exist, is not a checkpoint, or has another feature schema.
+        IncompatibleWeights: the file does not exist, is not a checkpoint, has another feature schema, or names a class
+            that is not ``network`` or cannot be imported.
     """
     if not path.is_file():
         raise IncompatibleWeights(f"weights: expected a file at {path}, found none; run `tagae train` or give its path")
@@ -86,26 +101,28 @@ def load(path: Path = SHIPPED, device: torch.device | None = None) -> Checkpoint
             document = json.loads((file.metadata() or {})[DOCUMENT])
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
         SCHEMA.require(FeatureSchema.from_json(document["schema"]), f"weights {path}")
-        network = Autoencoder(AutoencoderConfig(**document["config"]))
-        network.load_state_dict(_with_prefix(tensors, "network."))
+        kind = network_class(_allowed(document.get("network"), network, path))
+        built = kind(kind.Config(**document["config"]))
+        built.load_state_dict(_with_prefix(tensors, "network."))
         meta = MetaModel()
         meta.load_state_dict(_with_prefix(tensors, "meta."))
         tails = [
             Tail(**{k: v.numpy() for k, v in _with_prefix(tensors, f"{n}_tail.").items()}) for n in ("node", "edge")
         ]
         offset, provenance = float(document["page_offset"]), dict(document["provenance"])
+        digest = hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
+        reference = _reference(path, digest, tensors)
     except IncompatibleWeights:
         raise
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise IncompatibleWeights(
             f"weights {path}: expected a checkpoint of this version, got something else ({error}); train again"
         ) from error
-    digest = hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
-    network.eval().to(device or torch.device("cpu"))
-    return Checkpoint(network, meta.eval(), tails[0], tails[1], offset, provenance, digest)
+    built.eval().to(device or torch.device("cpu"))
+    return Checkpoint(built, meta.eval(), tails[0], tails[1], offset, provenance, digest, reference=reference)
 
 
-def load_or_shipped(path: Path | None, device: torch.device | None = None) -> Checkpoint:
+def load_or_shipped(path: Path | None, device: torch.device | None = None, network: str | None = None) -> Checkpoint:
     """Read the configured weights, or the shipped ones if those are refused.
 
     A detector with other weights is better than none, and ``refused`` says why. The refused file is left unchanged.
@@ -116,9 +133,37 @@ def load_or_shipped(path: Path | None, device: torch.device | None = None) -> Ch
     if path is None:
         return load(SHIPPED, device)
     try:
-        return load(path, device)
+        return load(path, device, network)
     except IncompatibleWeights as error:
         return replace(load(SHIPPED, device), refused=str(error))
+
+
+def reference_file(folder: Path, digest: str) -> Path:
+    """Return the file with the training reference of weights that were trained without one.
+
+    It is a file of its own and named by the digest of the weights, because the digest names them in verdicts, and a
+    reference within their file would change it.
+    """
+    return folder / f"{digest}.reference.safetensors"
+
+
+def _reference(path: Path, digest: str, tensors: dict[str, torch.Tensor]) -> TrainingReference | None:
+    """Read the training reference of a checkpoint: its own, from its folder, or among the shipped ones."""
+    if not any(name.startswith(PREFIX) for name in tensors):
+        files = (reference_file(folder, digest) for folder in (path.parent, SHIPPED.parent))
+        if (file := next((one for one in files if one.is_file()), None)) is not None:
+            tensors = load_file(file)
+    return TrainingReference.from_arrays({name: tensor.numpy() for name, tensor in tensors.items()})
+
+
+def _allowed(named: str | None, network: str | None, path: Path) -> str | None:
+    """Return the class that a checkpoint names, if it may be imported."""
+    if named is not None and named != network:
+        raise IncompatibleWeights(
+            f"weights {path}: expected the class {network or 'that is built in'}, got {named!r}; if you trust it, set "
+            "model.network to its name"
+        )
+    return named
 
 
 def _with_prefix(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:

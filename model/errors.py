@@ -15,7 +15,7 @@ from typing import Any
 
 
 class ModelError(ValueError):
-    """Says what was expected, what came, where, and what to do."""
+    """Says what was expected and received, where, and what to do."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)

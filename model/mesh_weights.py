@@ -38,20 +38,26 @@ class Weights:
         return sum(p.numel() * p.element_size() for module in modules for p in module.parameters())
 
 
-def load_weights(default: Path | None, by_mesh: Mapping[str, Path], device: torch.device | None = None) -> Weights:
+def load_weights(
+    default: Path | None,
+    by_mesh: Mapping[str, Path],
+    device: torch.device | None = None,
+    network: str | None = None,
+) -> Weights:
     """Load the weights of all meshes.
 
-    A mesh whose weights are refused has the default ones, as a detector with other weights is better than none.
+    A mesh whose weights are refused has the default ones, because a detector with other weights is better than none.
 
     Args:
         default: file for meshes without a file of their own; None: the shipped weights.
         by_mesh: files of the others, by the name of the mesh.
-        device: for the autoencoders; the CPU by default.
+        device: for the networks; the CPU by default.
+        network: class that the files may name, see :func:`model.checkpoint.load`.
 
     Raises:
         IncompatibleWeights: not even the shipped weights can be read.
     """
-    shared = load_or_shipped(default, device)
+    shared = load_or_shipped(default, device, network)
     refused: list[str] = []
     if shared.refused:
         refused.append(f"model.weights: refused, and the shipped weights are in use: {shared.refused}")
@@ -60,7 +66,7 @@ def load_weights(default: Path | None, by_mesh: Mapping[str, Path], device: torc
     loaded: dict[str, Checkpoint] = {}
     for mesh, path in by_mesh.items():
         try:
-            found = by_file.get(path) or load(path, device)
+            found = by_file.get(path) or load(path, device, network)
         except IncompatibleWeights as error:
             refused.append(f"meshes.{mesh}.weights: refused, and the weights of other meshes are in use: {error}")
         else:

@@ -33,7 +33,7 @@ class NodeMetric(IntEnum):
 
 
 class EdgeMetric(IntEnum):
-    """Metrics of a call: columns of ``edge_features``. Names as of :class:`NodeMetric`."""
+    """Metrics of a call: columns of ``edge_features``. Names as in :class:`NodeMetric`."""
 
     REQUESTS_PER_SECOND = 0  # 1/s
     ERROR_RATE = 1  # 0..1
@@ -63,15 +63,15 @@ class PlannedChange:
 
 
 class SignalKind(StrEnum):
-    """What a :class:`Signal` says. All but ``CANCELLED`` are measured outside the mesh: by the kernel, Kubernetes, or a
-    broker."""
+    """The kind of a :class:`Signal`. All but ``CANCELLED`` are measured outside the mesh: by the kernel, Kubernetes, or
+    a broker."""
 
     CPU_THROTTLING = "cpu_throttling"  # share of the CPU periods in which it was throttled, 0..1
     OOM_KILLS = "oom_kills"  # containers that were killed for memory since the previous snapshot
     RESTARTS = "restarts"  # containers that were restarted since the previous snapshot, kills for memory included
     DISK_PRESSURE = "disk_pressure"  # share of its fullest volume in use, or 1 if its node reports disk pressure, 0..1
     PENDING_PODS = "pending_pods"  # pods that cannot be scheduled or started
-    QUEUE_DEPTH = "queue_depth"  # messages that wait for it: consumer lag, or the depth of the queue that it reads
+    QUEUE_DEPTH = "queue_depth"  # messages waiting for it: consumer lag, or the depth of the queue that it reads
     CANCELLED = "cancelled"  # share of its requests on which callers gave up before the response was complete, 0..1
 
 

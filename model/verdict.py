@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from model.snapshot import PlannedChange
 
-# Reasons that are no metric.
+# Reasons that are not metrics.
 VANISHED, LOST, NEW, MOVED, DROPPED = "vanished", "lost_calls", "new_calls", "moved_calls", "dropped_calls"
 OVERDUE = "overdue_work"  # of a notice
 SENT = "sent_calls"  # of ``Suspect.context``: all calls that a service makes, 1/s
@@ -31,7 +31,7 @@ class Severity(StrEnum):
     """How much of the mesh an incident affects, and how far it is from expectation. It only rises while the incident is
     open.
 
-    ``NOTICE``: a resource becomes short, but users do not suffer yet. A notice raises no alert. It ends when an
+    ``NOTICE``: a resource is running out, but users are not affected yet. A notice raises no alert. It ends when an
     incident at its services begins.
     """
 
@@ -81,8 +81,8 @@ class Reason:
     Attributes:
         metric: name of the metric in the API (``p99_latency``). ``vanished``: the service disappeared and is missed.
             ``new_calls``, ``lost_calls``, ``dropped_calls``: calls into it that are new, that go elsewhere now, or that
-            their caller suddenly makes no longer. ``moved_calls``: new calls that it makes. The values of these five
-            are requests, 1/s. ``overdue_work``: work that it does at regular times did not come; the values are seconds
+            their caller suddenly no longer makes. ``moved_calls``: new calls that it makes. The values of these five
+            are requests, 1/s. ``overdue_work``: work that it does at regular times did not run; the values are seconds
             since it last began, and between two such times, and ``since`` is when it last began.
         observed: value now, in the metric's unit.
         expected: value expected from the past and the neighbours, same unit.
@@ -113,7 +113,7 @@ class NearbyChange:
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """A Kubernetes event of a service. It may explain an incident, but is no evidence of one and lowers no score.
+    """A Kubernetes event of a service. It may explain an incident, but is not evidence of one and lowers no score.
 
     Attributes:
         kind: Kubernetes' reason, such as ``BackOff``.
@@ -141,7 +141,7 @@ class Suspect:
         service: node id.
         score: 0 to 1; the suspects of one list add up to at most 1.
         reasons: strongest first.
-        context: further facts that tell the kind of a fault and are no evidence of it: all calls that it makes
+        context: further facts that tell the kind of a fault but are not evidence of it: all calls that it makes
             (``SENT``) and the error rate of those that fail most, if it makes far more than usual; a resource.
     """
 
@@ -253,7 +253,7 @@ class MuteInForce:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Services whose telemetry is missing. Nothing is known about them, and they are no symptom.
+    """Services whose telemetry is missing. Nothing is known about them, and they are not symptoms.
 
     Attributes:
         services: how many.
@@ -269,7 +269,7 @@ class Silence:
 
     @property
     def share(self) -> float:
-        """Of the services of the mesh, 0..1."""
+        """Share of the services of the mesh, 0..1."""
         return self.services / self.total
 
 
@@ -336,6 +336,11 @@ class Verdict:
     watching: tuple[Watched, ...] = ()
     lost: tuple[str, ...] = ()
     reconstruction: Reconstruction | None = None
+
+    @property
+    def confidence(self) -> float | None:
+        """Probability of the status, 0..1: of an incident if it is anomalous, of none if it is normal; else None."""
+        return {Status.ANOMALOUS: self.probability, Status.NORMAL: 1 - self.probability}.get(self.status)
 
     @property
     def alerts(self) -> tuple[Incident, ...]:

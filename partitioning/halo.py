@@ -53,7 +53,7 @@ class AttendedCalls:
     def of(
         cls, num_nodes: int, edge_index: IntArray, attended_callers: BoolArray, attended_callees: BoolArray
     ) -> "AttendedCalls":
-        """Arguments as of :func:`closure`."""
+        """Arguments as in :func:`closure`."""
         source, destination = edge_index
         return cls(
             edge_index,

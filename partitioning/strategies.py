@@ -96,7 +96,7 @@ def part_graph(graph: SymmetricGraph, sizes: IntArray, nparts: int, seed: int) -
         seed: 0 to 2^31 - 1.
 
     Returns:
-        int64 ``[V]``; a part may be empty, and may be some percent larger than the others.
+        int64 ``[V]``; a part may be empty, and may be a few percent larger than the others.
 
     Raises:
         MissingMetis: no binding is installed.
@@ -120,7 +120,7 @@ def part_graph(graph: SymmetricGraph, sizes: IntArray, nparts: int, seed: int) -
 def _part_graph_ctypes(graph: SymmetricGraph, sizes: IntArray, nparts: int, seed: int) -> IntArray:
     try:
         import metis
-    except (ImportError, RuntimeError) as error:  # RuntimeError: the package is there, libmetis is not
+    except (ImportError, RuntimeError) as error:  # RuntimeError: the package is installed, libmetis is not
         raise MissingMetis(
             f"expected pymetis or metis to cut {len(sizes)} vertices into {nparts} parts, found neither ({error}); "
             "pip install pymetis"

@@ -39,10 +39,11 @@ LIGHT_CPUS = 0.1  # claimed by a replica that mostly waits, so that the applicat
 FITS_WAITING = 16  # meshes that wait for the trainer
 READS = 50  # requests of an ingress beside the snapshots that it passes on: lists, probes, scrapes
 HEALTH_CHECK_PERIOD_SECONDS = 1.0  # a dead replica is replaced in 3 s; Serve's 10 s would make it 12
-# For requests under way where an ingress or a session ends, as long as a push has; with Serve's 20 s open pages, which
-# wait for verdicts at both, would hold them so long. Pages connect to another replica, and calls are repeated there.
+# Time for requests in progress when an ingress or a session ends, as long as a push may take. With Serve's 20 s, open
+# pages, which wait for verdicts at both, would delay the end that long. Pages reconnect to another replica, and calls
+# are repeated there.
 GRACE_SECONDS = 5.0
-START_ATTEMPTS = 2  # weights that do not fit now do not fit at the twentieth attempt, which is Serve's default
+START_ATTEMPTS = 2  # incompatible weights stay incompatible; Serve would try twenty times
 SHARE_OF_RESOURCE = 0.01  # of the node that a session is pinned to; small, so that its replacement can start beside it
 STICKY = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
 
@@ -63,7 +64,7 @@ class Arguments(Settings):
 
 
 def build(args: Arguments) -> Application:
-    """The application for Ray, which validates ``args`` by its annotation. Errors as of :func:`application`."""
+    """The application for Ray, which validates ``args`` by its annotation. Errors as in :func:`application`."""
     logs.install()
     settings = Settings.model_construct(**dict(args))
     _choose_log(settings)
@@ -133,20 +134,22 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
 
     Args:
         settings: of the service.
-        beside: further applications by name, which is also the first word of their paths.
+        beside: further applications by name, which is also the first segment of their paths.
 
     Returns:
         Its URL, when it is ready.
 
     Raises:
-        BadSettings: as of :func:`application`, or the tokens file or the certificate cannot be used.
+        BadSettings: as in :func:`application`, or the tokens file or the certificate cannot be used.
         IncompatibleWeights: not even the shipped weights can be read.
         NoCapacity: ``cuda`` is configured and this machine has no such device, or a replica could not start; the text
             says why.
     """
     logs.install()
     _choose_log(settings)
-    for refusal in load_weights(settings.model.weights, settings.weights_by_mesh).refused:
+    for refusal in load_weights(
+        settings.model.weights, settings.weights_by_mesh, network=settings.model.network
+    ).refused:
         log.error(refusal)  # here, since the logs of replicas are in files
     front = settings.serve
     require_protection(serve_rules(settings), [front.host])  # before anything starts
@@ -156,10 +159,10 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
     try:
         url = local.start(settings)
         if settings.scorer.device == "cuda" and not _gpus():
-            raise NoCapacity("scorer.device: expected a GPU, Ray finds none here; use cpu or auto")
+            raise NoCapacity("scorer.device: expected a GPU, got none: Ray finds none here; set it to cpu or auto")
         try:
             whole = {NAME: application(settings), **(beside or {})}
-            serve.run_many(  # all at once: their processes start side by side
+            serve.run_many(  # all at once: their processes start in parallel
                 [
                     serve.RunTarget(one, name, "/" if name == NAME else f"/{name}", local.QUIET)
                     for name, one in whole.items()
@@ -179,7 +182,7 @@ def stop() -> bool:
 
 
 def nest(values: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"a.b": 1}`` as ``{"a": {"b": 1}}``, beside what is nested already."""
+    """``{"a.b": 1}`` as ``{"a": {"b": 1}}``, merged with what is nested already."""
     tree: dict[str, Any] = {}
     for name, value in values.items():
         *subjects, field = name.split(".")
@@ -286,7 +289,7 @@ def _require_one_node(settings: Settings) -> None:
     if store.open_leases is None and settings.collector.replicas > 1:
         raise BadSettings(
             f"collector.replicas: expected 1 with a {kind} store, got {settings.collector.replicas}; set store.kind to "
-            "redis, where collectors have their leases"
+            "redis, which holds the leases of the collectors"
         )
     nodes = _nodes()
     most = settings.serve.max_session_replicas or settings.serve.session_replicas

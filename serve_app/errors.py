@@ -7,11 +7,13 @@
     ├── UnsupportedMediaType     a body in an unsupported format
     ├── AheadOfClock             a snapshot from the future, which would block its mesh
     ├── DocumentTooLarge         more services, calls or bytes than the settings allow
-    ├── BadMeshName              a name that cannot stand in a path, a file and a label
+    ├── BadMeshName              a name that cannot be used in a path, a file and a label
     ├── UnknownMesh              nothing is stored under this name
     ├── UnknownInstant           no kept snapshot of this time
     ├── UnknownIncident          no incident with this id, or no feedback on it
     ├── UnknownMute              no mute with this id
+    ├── UnknownModel             the registry has no model of this version
+    ├── UnfitModel               a model that the meshes cannot change to
     ├── NoAdapter                a mesh without an adapter, so that there is nothing to roll back
     ├── TooMuchFeedback          feedback on more incidents than the settings allow
     ├── TooManyMutes             more mutes than the settings allow
@@ -27,6 +29,7 @@
     ├── CorruptState             stored bytes that cannot be read back
     ├── StoreFull                no space to write
     ├── StoreGone                the store's files or server are gone, or were replaced while in use
+    ├── RegistryGone             the registry of models does not answer
     ├── BadRecording             a recording folder that cannot be read or written
     ├── NoTelemetry              a mesh's Prometheus does not answer, or lacks data
     ├── BadVerdicts              a file of verdicts that cannot be read or belongs to another recording
@@ -52,7 +55,7 @@ from model.errors import IncompatibleWeights, InvalidSnapshot, ModelError, OutOf
 
 
 class ServeError(Exception):
-    """The message says what was expected, what came, where, and what to do."""
+    """The message says what was expected and received, where, and what to do."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -105,6 +108,14 @@ class UnknownIncident(ServeError):
 
 class UnknownMute(ServeError):
     """No mute with this id exists."""
+
+
+class UnknownModel(ServeError):
+    """The registry has no model of this version."""
+
+
+class UnfitModel(ServeError):
+    """Meshes cannot change to this model now; the message says why. Nothing was changed."""
 
 
 class NoAdapter(ServeError):
@@ -167,10 +178,15 @@ class StoreFull(ServeError):
 
 
 class StoreGone(ServeError):
-    """The store's files were deleted or replaced while the service had them open, or its Redis is away or was emptied.
+    """The store's files were deleted or replaced while the service had them open, or its Redis is unreachable or was
+    emptied.
 
     Nothing can be read or stored. ``details["stored"]`` is ``unknown`` if the write may have been stored: repeat it.
     """
+
+
+class RegistryGone(ServeError):
+    """The registry of models does not answer, or does not permit access."""
 
 
 class BadRecording(ServeError):
@@ -232,6 +248,8 @@ ANSWERS: dict[type[Exception], Answer] = {
     UnknownInstant: Answer(404, "unknown-instant", "There is no such snapshot"),
     UnknownIncident: Answer(404, "unknown-incident", "There is no such incident"),
     UnknownMute: Answer(404, "unknown-mute", "There is no such mute"),
+    UnknownModel: Answer(404, "unknown-model", "There is no such model"),
+    UnfitModel: Answer(409, "unfit-model", "Meshes cannot change to this model"),
     NoAdapter: Answer(409, "no-adapter", "The mesh has no adapter to roll back"),
     TooMuchFeedback: Answer(409, "too-much-feedback", "The limit on feedback is reached"),
     TooManyMutes: Answer(409, "too-many-mutes", "The limit on mutes is reached"),
@@ -261,6 +279,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     ServeError: Answer(500, "serve-error", "The service failed"),
     NoCapacity: Answer(503, "no-capacity", "No replica is ready to do the work"),
     StoreGone: Answer(503, "store-gone", "The state store is not there"),
+    RegistryGone: Answer(503, "registry-gone", "The registry of models does not answer"),
     DeadlineExceeded: Answer(504, "deadline-exceeded", "The answer was not ready in time"),
     StoreFull: Answer(507, "store-full", "There is no space to store the snapshot"),
 }

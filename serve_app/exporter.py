@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from model.drift.measures import MEASURES
 from model.verdict import Status
 from serve_app.collect.loop import CollectorState
 from serve_app.metrics import METRICS, MeshGauges, Metric, Objective, ObjectiveStatus, ServiceLevel
@@ -100,6 +101,28 @@ class _MeshCollector(Collector):
             for known in Status:
                 status.add_metric((m.mesh, known.value), float(m.status == known.value))
         yield status
+        yield from _drift(meshes)
+
+
+def _drift(meshes: Iterable[MeshGauges]) -> Iterator[GaugeMetricFamily]:
+    """How far the meshes have drifted."""
+    ratio = GaugeMetricFamily(
+        "tagae_mesh_drift_ratio",
+        "Distance of a mesh from a reference, relative to its limit: drift if it is above 1 for twelve hours.",
+        labels=("mesh", "reference", "kind", "of"),
+    )
+    drifting = GaugeMetricFamily(
+        "tagae_mesh_drifting", "Measures of a mesh that are above their limits for twelve hours.", labels=("mesh",)
+    )
+    for mesh in meshes:
+        if mesh.drift is None:
+            continue
+        drifting.add_metric((mesh.mesh,), mesh.drift.drifting)
+        for measure, value in zip(MEASURES, mesh.drift.ratios, strict=True):
+            if value is not None:
+                ratio.add_metric((mesh.mesh, measure.reference, measure.kind, measure.of), value)
+    yield ratio
+    yield drifting
 
 
 class _LevelCollector(Collector):
@@ -183,7 +206,7 @@ _COUNTED: tuple[tuple[str, str, str, Callable[[CollectorState], Mapping[str, int
 _GAUGES: tuple[tuple[str, str, Callable[[MeshGauges], float | None]], ...] = (
     ("score", "Strongest evidence, in decades of improbability.", lambda m: m.score),
     ("threshold", "Percentile of the score over history without incidents.", lambda m: m.threshold),
-    ("reconstruction_loss", "Reconstruction loss of the mesh as a whole, 0 to 1.", lambda m: m.loss),
+    ("reconstruction_loss", "Reconstruction loss of the mesh as a whole, 0 to 1.", lambda m: m.reconstruction_loss),
     (
         "reconstruction_loss_threshold",
         "Percentile of the reconstruction loss over history without incidents.",
@@ -192,12 +215,12 @@ _GAUGES: tuple[tuple[str, str, Callable[[MeshGauges], float | None]], ...] = (
     (
         "embedding_drift",
         "Distance of the mean embedding from its mean over the window, in standard deviations.",
-        lambda m: m.drift,
+        lambda m: m.embedding_drift,
     ),
     (
         "embedding_drift_threshold",
-        "Percentile of the embedding drift over history without incidents.",
-        lambda m: m.drift_threshold,
+        "1.5 times the percentile of the embedding drift over history without incidents.",
+        lambda m: m.embedding_drift_threshold,
     ),
     (
         "reconstruction_exceeded",
@@ -206,7 +229,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[MeshGauges], float | None]], ...] = (
     ),
     ("incident_probability", "Probability that an incident is in progress.", lambda m: m.probability),
     ("incidents", "Open incidents, without notices.", lambda m: m.incidents),
-    ("notices", "Open notices: resources that become short.", lambda m: m.notices),
+    ("notices", "Open notices: resources that are running out.", lambda m: m.notices),
     ("mutes", "Mutes in force.", lambda m: m.mutes),
     ("services", "Services in the newest snapshot.", lambda m: m.services),
     ("silent_services", "Services whose telemetry is missing.", lambda m: m.silent),

@@ -33,7 +33,7 @@ from serve_app.observability.log_context import set_log_context
 from serve_app.pipeline import PREPARE, STORE, Options, StageResults, StageRunner, deviations_of, run_stages
 from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.cache import CachedMesh
-from serve_app.stores.record import Record
+from serve_app.stores.record import Record, pack_drift
 from serve_app.stores.repository import MeshRepository
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NextSnapshot:
-    """A snapshot on its way to its verdict.
+    """A snapshot whose verdict is being computed.
 
     Attributes:
         mesh: name.
@@ -70,7 +70,7 @@ class PushResult:
 
 
 class MeshSteps:
-    """Does the steps of meshes, one at a time for each mesh. Of one event loop.
+    """Does the steps of meshes, one at a time for each mesh. Use it from one event loop.
 
     Args:
         meshes: stored meshes, some of them in memory.
@@ -322,7 +322,8 @@ class MeshSteps:
         """Write the mesh after the step; ``known`` is the one before it, ``document`` the JSON of the verdict."""
         if not push.counted:
             return self._meshes.replace(push.mesh, replace(known, mesh=advanced.mesh))
-        record, keep = Record(snapshot.num_nodes, document), options.window_size
+        drift, keep = pack_drift(advanced.mesh.state.drift), options.window_size
+        record = Record(snapshot.num_nodes, document, drift=drift)
         incidents: tuple[ArchivedIncident, ...] = ()
         if self._keep_details:
             details = deviations_of(advanced.prepared, advanced.calibrated, snapshot).pack()

@@ -32,6 +32,12 @@ class Metric:
 
 
 PREDICTIONS = Metric("tagae_predictions_total", "Verdicts made, by status and weights.", ("model_version", "status"))
+CONFIDENCE = Metric(
+    "tagae_prediction_confidence_ratio",
+    "Probability of the status of each verdict: of an incident if the mesh is anomalous, of none if it is normal.",
+    ("model_version",),
+    (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0),
+)
 PARTS_SCORED = Metric("tagae_parts_scored_total", "Partitions scored, by the replica that scored them.", ("scorer",))
 PARTS_MISSING = Metric("tagae_parts_missing_total", "Partitions that were not scored in time.")
 INFERENCE = Metric(
@@ -96,7 +102,7 @@ NOTICES_WAITING = Metric(
 )
 STORE_GONE = Metric(
     "tagae_store_gone",
-    "1 while the state store is not there (no files, no answer), so that nothing can be read or stored.",
+    "1 while the state store is unavailable (no files, no answer), so that nothing can be read or stored.",
     gauge=True,
 )
 MESHES_FOUND = Metric(
@@ -105,7 +111,7 @@ MESHES_FOUND = Metric(
     ("outcome",),
 )
 MESHES_EVICTED = Metric(
-    "tagae_session_evictions_total", "Meshes dropped from the memory of a session, because others are worth more there."
+    "tagae_session_evictions_total", "Meshes dropped from the memory of a session, to make room for others."
 )
 MESH_LOAD = Metric("tagae_session_load_seconds", "Duration of reading a mesh from the store.", buckets=SECONDS)
 MESHES_HELD = Metric("tagae_session_meshes", "Meshes in the memory of a session.", gauge=True)
@@ -122,7 +128,7 @@ WEIGHTS = Metric(
 )
 GPU_MEMORY_PEAK = Metric(
     "tagae_gpu_memory_peak_bytes",
-    "Most memory that tensors of a scorer used on its GPU since it started.",
+    "Peak memory of a scorer's tensors on its GPU since it started.",
     ("device",),
     gauge=True,
 )
@@ -162,6 +168,7 @@ METRICS = (
     ADAPTERS,
     RETRIES,
     PREDICTIONS,
+    CONFIDENCE,
     PARTS_SCORED,
     PARTS_MISSING,
     INFERENCE,
@@ -206,6 +213,19 @@ class Instruments(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class DriftGauges:
+    """How far a mesh has drifted.
+
+    Attributes:
+        drifting: number of measures that drift.
+        ratios: distance of each measure in ``model.drift.measures.MEASURES`` over its limit; None: unknown.
+    """
+
+    drifting: int
+    ratios: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MeshGauges:
     """The gauges of one mesh. The numbers of the verdict are None before the first verdict.
 
@@ -222,11 +242,13 @@ class MeshGauges:
         notices: number of open notices.
         made_at: when the newest verdict was made, Unix time; None if unknown.
         recovering: number of open incidents, without notices, whose services are back to normal.
-        unseen: number of open incidents, without notices, whose first suspect sends no telemetry.
         hidden: number of muted services that would be part of an incident.
         coverage: share of the services that were scored.
         interval_seconds: measured time between snapshots, s; None if unknown.
-        loss, loss_threshold, drift, drift_threshold: of the mesh as a whole; None if unknown.
+        unseen: number of open incidents, without notices, whose first suspect sends no telemetry.
+        drift: how far it has drifted; None if unknown.
+        reconstruction_loss, loss_threshold, embedding_drift, embedding_drift_threshold: of the mesh as a whole in the
+            newest verdict; None if unknown.
         exceeded: whether the mesh as a whole exceeds its history; None if unknown.
     """
 
@@ -248,10 +270,11 @@ class MeshGauges:
     coverage: float = 1.0
     interval_seconds: float | None = None
     unseen: int = 0
-    loss: float | None = None
+    drift: DriftGauges | None = None
+    reconstruction_loss: float | None = None
     loss_threshold: float | None = None
-    drift: float | None = None
-    drift_threshold: float | None = None
+    embedding_drift: float | None = None
+    embedding_drift_threshold: float | None = None
     exceeded: bool | None = None
 
 
@@ -260,7 +283,7 @@ class ObjectiveStatus(StrEnum):
 
     FULFILLED = "fulfilled"
     VIOLATED = "violated"
-    UNKNOWN = "unknown"  # too little of the window is known, or too few requests came
+    UNKNOWN = "unknown"  # too little of the window is known, or there were too few requests
     NO_TARGET = "no_target"
 
 

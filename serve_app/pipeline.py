@@ -19,6 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.checkpoint import Checkpoint
+from model.drift.energy import project
+from model.drift.observing import Trained, observe_drift, sampled_services
+from model.drift.sketch import Embeddings
 from model.features import RATE, Array
 from model.incidents.context import add_context
 from model.incidents.impact import add_impact
@@ -27,7 +30,7 @@ from model.incidents.mutes import ActiveMutes, active_mutes
 from model.incidents.policy import AlertPolicy
 from model.incidents.restlessness import restlessness
 from model.mesh_weights import Weights
-from model.network.autoencoder import Autoencoder
+from model.network.contract import MeshNetwork
 from model.scoring.calls import young_calls
 from model.scoring.crossing import CrossingCalls, decode_crossing, with_crossing
 from model.scoring.evidence import Evidence
@@ -53,8 +56,9 @@ from serve_app.api.views import Deviations
 from serve_app.observability.spans import Span, span
 from serve_app.settings import Settings
 
-# Counted snapshots, each with the memory after its verdict, and with the adaptation that replaced another before it.
-Steps = Iterable[tuple[MeshSnapshot, IncidentMemory, Adaptation | None]]
+# Counted snapshots, each with the memory after its verdict, with the adaptation that replaced another before it, and
+# with the samples of embeddings that it changed.
+Steps = Iterable[tuple[MeshSnapshot, IncidentMemory, Adaptation | None, Embeddings | None]]
 Replay = Callable[[str, MeshState, Steps], MeshState]
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -264,7 +268,7 @@ async def run_stages(
     verdict, memory = await runner.decide(meta_input, options.policy)
     window = prepared.mesh.state.window
     verdict = add_impact(add_context(verdict, window, events), window)
-    after = commit(prepared.mesh, memory, counted=counted)
+    after = sample_embeddings(commit(prepared.mesh, memory, counted=counted), scores, checkpoint.digest)
     if fit_adapter and counted and adapts(after.state.sequence, options):
         candidate = await runner.run("fit", fit, after.state)
         after = replace(after, state=adopt(after.state, candidate)) if candidate else after
@@ -274,7 +278,7 @@ async def run_stages(
 def advance(
     checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True
 ) -> tuple[Verdict, Mesh]:
-    """The verdict of a snapshot and the mesh after it; errors as of :func:`run_stages`."""
+    """The verdict of a snapshot and the mesh after it; errors as in :func:`run_stages`."""
     advanced = advance_in_detail(checkpoint, mesh, snapshot, options, counted=counted)
     return advanced.verdict, advanced.mesh
 
@@ -288,7 +292,7 @@ def advance_in_detail(
     counted: bool = True,
     events: Sequence[ClusterEvent] = (),
 ) -> StageResults:
-    """As :func:`advance`, with the results of the stages. ``events`` as of :func:`run_stages`."""
+    """As :func:`advance`, with the results of the stages. ``events`` as in :func:`run_stages`."""
     stages = run_stages(LocalRunner(checkpoint), mesh, snapshot, options, counted=counted, events=events)
     return run_now(stages)
 
@@ -325,10 +329,13 @@ def prepare(
     """Deviations of the whole mesh, its plan, and the inputs of the network."""
     observation, state = _learn(checkpoint, mesh.state, snapshot, options, counted=counted)
     cut, sample = _plan(mesh, state, options), sample_services(state)
-    return PreparedSnapshot(Mesh(state, cut), observation, whole_mesh(state, observation, sample), sample)
+    whole = whole_mesh(state, observation, sample)
+    if counted and (sampled := sampled_services(state)) is not None:
+        whole = replace(whole, sampled=sampled)
+    return PreparedSnapshot(Mesh(state, cut), observation, whole, sample)
 
 
-def score_whole(network: Autoencoder, prepared: PreparedSnapshot) -> tuple[PartitionScore, ...]:
+def score_whole(network: MeshNetwork, prepared: PreparedSnapshot) -> tuple[PartitionScore, ...]:
     """Score all parts in one pass over the uncut mesh.
 
     A part has all services that its core depends on, so this gives the same scores as the tasks of the parts, whose
@@ -348,6 +355,7 @@ def score_whole(network: Autoencoder, prepared: PreparedSnapshot) -> tuple[Parti
             found.root_cause_logit[part.core],
             found.embeddings[part.core[returned[part.core]]],
             sum_rows(found.embeddings[part.core]),
+            None if index else found.sampled,
         )
         for index, part in enumerate(cut.parts)
     )
@@ -377,10 +385,12 @@ def replay(
         steps: the snapshots since.
         options: of the mesh.
     """
-    for snapshot, memory, adaptation in steps:
+    for snapshot, memory, adaptation, embeddings in steps:
         if adaptation is not None:
             state = replace_adaptation(state, adaptation)
         state = replace(_learn(checkpoint, state, snapshot, options, counted=True)[1], memory=memory)
+        if embeddings is not None:
+            state = replace(state, drift=replace(state.drift, embeddings=embeddings))
     return state
 
 
@@ -400,7 +410,7 @@ def _learn(
     before = replace(state, memory=replace(memory, active_mutes=active))
     if before.adaptation.adapter is not None and not options.adapt:
         before = remove_adapter(before)
-    return observe(
+    observation, after = observe(
         before,
         snapshot,
         window_size=options.window_size,
@@ -409,6 +419,13 @@ def _learn(
         longest_gap=options.policy.longest_gap_seconds,
         entry_points=options.entry_points,
     )
+    if counted:
+        after = observe_drift(after, observation, snapshot.observed_at, _trained(checkpoint))
+    return observation, after
+
+
+def _trained(checkpoint: Checkpoint) -> Trained:
+    return Trained(checkpoint.node_tail, checkpoint.edge_tail, checkpoint.reference, checkpoint.digest)
 
 
 def calibrate(checkpoint: Checkpoint, prepared: PreparedSnapshot, scores: Sequence[PartitionScore]) -> CalibratedScores:
@@ -536,6 +553,15 @@ def commit(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
     return replace(mesh, state=replace(state, memory=memory))
 
 
+def sample_embeddings(mesh: Mesh, scores: Sequence[PartitionScore], model: str) -> Mesh:
+    """The mesh with the embeddings that its drift needs of a snapshot; mostly none. ``model`` is their digest."""
+    found = [score.sampled for score in scores if score.sampled is not None]
+    if not found:
+        return mesh
+    embeddings = mesh.state.drift.embeddings.add(project(np.concatenate(found)), model)
+    return replace(mesh, state=replace(mesh.state, drift=replace(mesh.state.drift, embeddings=embeddings)))
+
+
 def _plan(mesh: Mesh, state: MeshState, options: Options) -> PartitionPlan:
     """The same plan if the topology has not changed; else a plan with local changes."""
     if mesh.plan is not None and state.edge_index is mesh.state.edge_index and state.node_ids is mesh.state.node_ids:
@@ -607,6 +633,7 @@ def _task(prepared: PreparedSnapshot, part: Partition, returned: NDArray[np.bool
         len(part.owned_edges),
         np.flatnonzero(returned[part.core]),
         index,
+        None if whole.sampled is None else np.flatnonzero(np.isin(part.core, whole.sampled)),
     )
 
 

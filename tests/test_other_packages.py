@@ -22,9 +22,9 @@ from serve_app.api.codec import encode_snapshot
 from serve_app.cli import app
 from serve_app.errors import BadSettings
 from serve_app.settings import Settings, StoreSettings, load
-from serve_app.settings.kinds import RECEIVERS, SOURCES, STORES, Kind, KindTable
-from serve_app.stores.kind import StoreKind
+from serve_app.settings.plugins import RECEIVERS, SOURCES, STORES, Plugin, PluginTable
 from serve_app.stores.opening import open_store
+from serve_app.stores.plugin import StorePlugin
 from tests.serve_app.alerts.alerting import NOW, eventually, incident, start_notifier, verdict
 from tests.serve_app.running import eventually as comes_true
 from tests.serve_app.running import record_simulation, start_service
@@ -56,7 +56,7 @@ def installed(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package whose kinds do not work: one has no module, the other is something else."""
+    """A package whose plugins do not work: one has no module, the other is something else."""
     metadata = tmp_path / "site" / "tagae_broken-1.2.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: tagae-broken\nVersion: 1.2\n")
@@ -187,13 +187,15 @@ def test_a_broken_package_is_one_clear_error(setting: str, choose: Any, kind: st
     with pytest.raises(BadSettings) as caught:
         load(overrides=choose(kind))
     message = caught.value.message
-    assert message.startswith(f"{setting} (from override): expected the kind {kind!r} of the package tagae-broken 1.2")
+    assert message.startswith(
+        f"{setting} (from override): expected the plugin {kind!r} of the package tagae-broken 1.2"
+    )
     assert ("No module named 'no_such_module'" in message) == (kind == "absent")
     assert "uninstall that package" in message
     assert "\n" not in message
 
 
-def test_a_kind_that_two_packages_have_is_refused(
+def test_a_plugin_that_two_packages_have_is_refused(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "tagae_other-2.0.dist-info"
@@ -202,14 +204,14 @@ def test_a_kind_that_two_packages_have_is_refused(
     (other / "entry_points.txt").write_text("[tagae.stores]\nfiles = tagae_files.store:FILES\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(BadSettings, match=r"tagae-files 0\.1\.0 and tagae-other 2\.0; uninstall one"):
-        STORES.load("files", StoreKind)
+        STORES.load("files", StorePlugin)
 
 
 @pytest.mark.parametrize("table", [STORES, SOURCES, RECEIVERS], ids=lambda table: table.group)
-def test_each_of_our_kinds_is_one_line_of_its_table(table: KindTable) -> None:
+def test_each_of_our_plugins_is_one_line_of_its_table(table: PluginTable) -> None:
     for name in table.own:
-        kind = table.load_own(name)
-        assert isinstance(kind, Kind) if table is not SOURCES else kind().name == name
+        plugin = table.load_own(name)
+        assert isinstance(plugin, Plugin) if table is not SOURCES else plugin().name == name
 
 
 @pytest.mark.ray

@@ -28,7 +28,7 @@ with closing(open_store(StoreSettings(kind="files", options={"folder": sys.argv[
 DIALECT = "smi"  # a mesh that TAGAE does not know
 DIALECT_FILE = f"serve_app/collect/prometheus/dialects/{DIALECT}.py"
 DIALECT_CHANGE = {  # the change that adds it: what is inserted before a line, by file
-    "serve_app/settings/kinds.py": (
+    "serve_app/settings/plugins.py": (
         r'        "traefik": ',
         f'        "{DIALECT}": f"{{_DIALECTS}}.{DIALECT}:{DIALECT}",\n',
     ),
@@ -117,14 +117,14 @@ def test_a_dialect_touches_these_files(tmp_path: Path) -> None:
         changed = re.sub(place, lambda found, text=text: text + found[0], before[name], count=1)  # type: ignore[misc]
         assert changed != before[name], f"{name}: the place of the change is gone"
         path.write_text(changed, "utf-8")
-    without_line = before.pop("serve_app/settings/kinds.py")
+    without_line = before.pop("serve_app/settings/plugins.py")
     (tmp_path / "before.json").write_text(json.dumps(before))
     done = python(tmp_path, [tmp_path], DIALECT_CHECK, DIALECT)
     assert done.returncode == 0, done.stderr[-3000:]
     failing = json.loads(done.stdout.splitlines()[-1])
     assert failing.pop("") == [], "the change is whole"
     assert [name for name, checks in failing.items() if not checks] == [], "no test needs these files"
-    (tmp_path / "serve_app/settings/kinds.py").write_text(without_line, "utf-8")
+    (tmp_path / "serve_app/settings/plugins.py").write_text(without_line, "utf-8")
     assert f"KeyError: '{DIALECT}'" in python(tmp_path, [tmp_path], DIALECT_CHECK, DIALECT).stderr
 
 

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from model.checkpoint import Checkpoint
 from model.features import Array
-from model.network.autoencoder import Autoencoder, Decoding, MeshGraph
+from model.network.autoencoder import Autoencoder
+from model.network.contract import Decoding, MeshGraph
 from model.network.layers import Neighbourhoods
 from model.scoring.calibration import SeriesTail, Tail
 from model.scoring.kinds import EvidenceKind, K
@@ -53,7 +54,7 @@ class Variant:
     def of(self, checkpoint: Checkpoint) -> Checkpoint:
         """Apply the variant to a checkpoint that was trained for it."""
         if self.silence is not None:
-            self.silence(checkpoint.network)
+            self.silence(_autoencoder_of(checkpoint))
         return self.reduce(checkpoint)
 
 
@@ -94,15 +95,16 @@ def without_neighbours(checkpoint: Checkpoint) -> Checkpoint:
 
 def without_network(checkpoint: Checkpoint) -> Checkpoint:
     """Use only the statistics of each series: no predictions and no root-cause logits from the network."""
-    checkpoint.network.register_forward_hook(_expect_nothing)
+    _autoencoder_of(checkpoint).register_forward_hook(_expect_nothing)
     return without_structure(checkpoint)
 
 
 def without_structure(checkpoint: Checkpoint) -> Checkpoint:
     """Treat every call as expected."""
+    network = _autoencoder_of(checkpoint)
     with torch.no_grad():
-        checkpoint.network.as_source.weight.zero_()
-        checkpoint.network.sparsity.fill_(CERTAIN)
+        network.as_source.weight.zero_()
+        network.sparsity.fill_(CERTAIN)
     return checkpoint
 
 
@@ -159,6 +161,12 @@ def _remove_neighbours(_: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 def _keep_own_past(_: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     past, services, ends = inputs
     return past, torch.zeros_like(services), ends
+
+
+def _autoencoder_of(checkpoint: Checkpoint) -> Autoencoder:
+    """The network of a checkpoint, whose parts the variants change."""
+    assert isinstance(checkpoint.network, Autoencoder)
+    return checkpoint.network
 
 
 def _expect_nothing(_: Any, __: Any, said: Decoding) -> Decoding:

@@ -84,7 +84,7 @@ WAYS = (
 
 
 class Form(StrEnum):
-    """What the verdicts of a case must show."""
+    """The result that the verdicts of a case must show."""
 
     ALERT = "alert"  # an alert in time, which then stays unless ``stays`` is False
     FOUND = "found"  # an alert or a notice in time
@@ -98,7 +98,7 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What the verdicts of a case must show.
+    """The result that the verdicts of a case must show.
 
     Attributes:
         form: see :class:`Form`.
@@ -381,7 +381,7 @@ def _job(size: Size, number: int) -> Case:
 
 
 def draw_call_with_room(mesh: MeshPhysics, factor: float, rng: np.random.Generator) -> tuple[str, str]:
-    """Caller and service of a call whose service stays within its capacity with so many times the calls."""
+    """Caller and service of a call whose service stays within its capacity with this many times the calls."""
     topology = mesh.topology
     source, to = topology.source, topology.destination
     flow = mesh.usual_rate[source] * topology.calls_per_request * ~topology.latent_calls
@@ -395,7 +395,7 @@ def draw_call_with_room(mesh: MeshPhysics, factor: float, rng: np.random.Generat
 
 
 def canaries(size: Size) -> list[Case]:
-    """Canaries of versions as good as the old ones, promoted or taken back."""
+    """Canaries of versions as good as the old ones, promoted or rolled back."""
     found = []
     for number in range(CANARIES):
         spec = MeshSpec(services=size.services, seed=size.seed(number // 10), latent=CANARY_LATENT)

@@ -29,7 +29,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What counts of a verdict: its letter, and the incidents that the case asks for."""
+    """The part of a verdict that counts: its letter, and the incidents that the case is about."""
 
     letter: str
     incidents: tuple[Entry, ...]
@@ -95,7 +95,7 @@ class Summary:
 
 
 def mark(verdict: Verdict, expected: Expectation) -> Mark:
-    """Reduce a verdict to what a case asks for."""
+    """Reduce a verdict to the part that counts in a case."""
     incidents = tuple(
         Entry(one.id, one.since, one.severity is Severity.NOTICE, one.recovering)
         for one in verdict.incidents
@@ -141,7 +141,7 @@ def judge(case: Case, marks: Sequence[Mark | None]) -> Outcome:
 
 
 def _problem(case: Case, letters: str, marks: Sequence[Mark | None], incidents: int) -> str:
-    """What is wrong; empty if nothing is."""
+    """The problem of a case; empty if there is none."""
     expected = case.expected
     match expected.form:
         case Form.ALERT | Form.FOUND | Form.NOTICE:

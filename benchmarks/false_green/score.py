@@ -55,7 +55,7 @@ def simulator(case: Case) -> Simulator:
 
 @lru_cache(maxsize=2)
 def settle(spec: MeshSpec, snapshots: int) -> Mesh:
-    """The state after so many snapshots without events. The cases of a mesh follow each other, so a few are kept."""
+    """The state after this many snapshots without events. The cases of a mesh follow each other, so a few are kept."""
     mesh = Mesh()
     for snapshot in Simulator(spec, snapshots=snapshots).snapshots():
         _, mesh = advance(_checkpoint(), mesh, snapshot, Options())

@@ -142,7 +142,7 @@ class _RecordedTest:
 
 
 def other_recording(seed: int, options: Sequence[str], folder: Path = FOLDER / "other") -> Path:
-    """Run the other simulator unless its recording is there, and write its labels in our columns.
+    """Run the other simulator unless its recording exists, and write its labels in our columns.
 
     Args:
         seed, options: of the other simulator.

@@ -22,7 +22,7 @@ WARM_UP = 0.25  # share of the recording without faults at its start
 
 
 class InjectedKind(StrEnum):
-    """What a fault changes."""
+    """The change that a fault makes."""
 
     LATENCY = "latency"
     ERRORS = "errors"

@@ -84,7 +84,7 @@ struct InstructionSet {
     Bodies<float> floats;
     Bodies<double> doubles;
 };
-extern const InstructionSet AVX2, AVX512;
+extern const InstructionSet NEON, AVX2, AVX512;  // those for this kind of processor are compiled
 
 // Memory of this thread, by use; it is kept between calls, and grows. At least 64 bytes beyond `bytes` may be touched.
 enum class Use { PANELS, VECTORS, KEYS, QUERIES, LOGITS, TARGETS, PARTS, VALUES, SUMS, ROWS, SIZE };

@@ -74,13 +74,14 @@ class FailureCounts {
     void compare(int64_t r) {
         const double before = usual(USUAL_FAILED, r), made_before = usual(USUAL_MADE, r);
         const bool is_unsure = is_few(r) && made_before > 0.0, in_question = is_in_question(r);
-        double found[tagae::SCALES], failures = 0, together = 0, apart = 0, requests = 0, since = 0, taken = 0, taken_failed = 0;
+        double found[tagae::SCALES], failures = 0, together = 0, apart = 0, requests = 0, since = 0, failing = 0, taken = 0, taken_failed = 0;
         for (int t = 0, s = 0; t < tagae::LAST; ++t) {
             const double lost = failed(t, r), sent = made(t, r), last = double(k_.enough) - requests;
             const double take = last > sent ? sent : (last > 0.0 ? last : 0.0);
             failures += lost;
             requests += sent;
             if (failures <= 0.0) since += sent;
+            if (lost > 0.0) failing = requests - since;  // requests from the first to the last failure
             taken += take;
             if (sent > 0.0) taken_failed += lost * take / sent;
             together += lost;
@@ -90,7 +91,7 @@ class FailureCounts {
             }
             if (t + 1 == (1 << (2 * s))) found[s++] = sigmas(failures, requests, before, made_before);
         }
-        const double going_on = continues(failures, requests, since);
+        const double going_on = continues(failures, failing, since);
         if (in_question && made_before > 0.0)
             for (int s = 0; s < tagae::SCALES; ++s) level(s, r) = smaller(level(s, r), float(found[s]));
         if (is_unsure) level(tagae::SCALES - 1, r) = float(found[tagae::SCALES - 1] * going_on);
@@ -119,9 +120,9 @@ class FailureCounts {
         return sigmas > 1.0 ? sigmas * sigmas / 4.605170185988092 + __builtin_log10(sigmas * 2.5066282746310002) : 0.0;
     }
 
-    double continues(double failures, double requests, double since) const {
-        const double good = 1.0 - failures / (requests > 1e-9 ? requests : 1e-9);
-        const double chance = __builtin_pow(good > 0.0 ? good : 0.0, since) / double(k_.by_chance);
+    double continues(double failures, double failing, double since) const {
+        const double good = 1.0 - (failures - 0.5) / (failing > 1e-9 ? failing : 1e-9);
+        const double chance = __builtin_pow(good > 0.0 ? (good < 1.0 ? good : 1.0) : 0.0, since) / double(k_.by_chance);
         return chance < 1.0 ? chance : 1.0;
     }
 

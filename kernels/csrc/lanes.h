@@ -123,8 +123,10 @@ TAGAE_INLINE void swap_blocks(V& a, V& b) {
         swap_blocks<STEP, V, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15>(a, b, nullptr);
     else if constexpr (N == 8)
         swap_blocks<STEP, V, 0, 1, 2, 3, 4, 5, 6, 7>(a, b, nullptr);
-    else
+    else if constexpr (N == 4)
         swap_blocks<STEP, V, 0, 1, 2, 3>(a, b, nullptr);
+    else
+        swap_blocks<STEP, V, 0, 1>(a, b, nullptr);
 }
 
 template <class T, int STEP = LANES<T> / 2>

@@ -160,18 +160,19 @@ TAGAE_EXPORT const char* tagae_schemas() { return TAGAE_SCHEMAS; }
 // Register the bodies for the best instruction set of this processor, or for the `wanted` one if that is not empty.
 // Returns its name; nullptr if there is none, and then nothing is registered.
 TAGAE_EXPORT const char* tagae_register(const char* wanted) {
-    const char* chosen = tagae::choose_instructions(wanted);
+    const tagae::Compiled<tagae::InstructionSet> compiled[] = TAGAE_COMPILED(tagae::NEON, tagae::AVX2, tagae::AVX512);
+    const auto* chosen = tagae::choose(compiled, wanted);
     if (!chosen) return nullptr;
-    bodies = chosen == tagae::AVX512_NAME ? &tagae::AVX512 : &tagae::AVX2;
+    bodies = chosen->code;
     using torch::stable::detail::StableLibrary;
     static StableLibrary library(StableLibrary::Kind::IMPL, "tagae", tagae::Cpu::KEY, __FILE__, __LINE__);
     static bool registered = false;
-    if (registered) return chosen;
+    if (registered) return chosen->name;
     registered = true;
     implement<attend_as<float>, attend_as<double>>(library, "attend");
     implement<project_and_attend_as<float>, project_and_attend_as<double>>(library, "project_and_attend");
     implement<join_sides_as<float>, join_sides_as<double>>(library, "join_sides");
     implement<perceptron_as<float>, perceptron_as<double>>(library, "perceptron");
     implement<edge_dot_as<float>, edge_dot_as<double>>(library, "edge_dot");
-    return chosen;
+    return chosen->name;
 }

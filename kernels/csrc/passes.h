@@ -89,6 +89,6 @@ struct Passes {
     void (*channel_values)(const ChannelPass&);
     void (*count_failures)(const CountPass&);
 };
-extern const Passes AVX2_PASSES, AVX512_PASSES;
+extern const Passes NEON_PASSES, AVX2_PASSES, AVX512_PASSES;  // those for this kind of processor are compiled
 
 }  // namespace tagae

@@ -15,9 +15,12 @@ TAGAE_EXPORT const char* tagae_schemas() { return TAGAE_SCHEMAS; }
 // Use the best instruction set of this processor, or the `wanted` one if that is not empty. Returns its name; nullptr if
 // there is none.
 TAGAE_EXPORT const char* tagae_choose(const char* wanted) {
-    const char* chosen = tagae::choose_instructions(wanted);
-    if (chosen) passes = chosen == tagae::AVX512_NAME ? &tagae::AVX512_PASSES : &tagae::AVX2_PASSES;
-    return chosen;
+    const tagae::Compiled<tagae::Passes> compiled[] =
+        TAGAE_COMPILED(tagae::NEON_PASSES, tagae::AVX2_PASSES, tagae::AVX512_PASSES);
+    const auto* chosen = tagae::choose(compiled, wanted);
+    if (!chosen) return nullptr;
+    passes = chosen->code;
+    return chosen->name;
 }
 
 // Each returns 0 if an index is out of range.

@@ -9,17 +9,38 @@
 
 namespace tagae {
 
-inline constexpr const char* AVX512_NAME = "cpu-avx512";
-inline constexpr const char* AVX2_NAME = "cpu-avx2";
+// Code for one instruction set. TAGAE_COMPILED lists what exists for this kind of processor, the best first.
+template <class Code>
+struct Compiled {
+    const char* name;
+    bool is_supported;  // by this processor
+    const Code* code;
+};
 
-// The best instruction set of this processor, or the `wanted` one if that is not empty; nullptr if there is none.
-inline const char* choose_instructions(const char* wanted) {
-    const auto is_wanted = [wanted](const char* name) { return !*wanted || !std::strcmp(wanted, name); };
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
-    if (avx512 && is_wanted(AVX512_NAME)) return AVX512_NAME;
-    return avx2 && is_wanted(AVX2_NAME) ? AVX2_NAME : nullptr;
+#if defined(__aarch64__)
+
+#define TAGAE_COMPILED(neon, avx2, avx512) {{"cpu-neon", true, &neon}}
+
+#else
+
+inline bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+
+inline bool has_avx512() {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
+}
+
+#define TAGAE_COMPILED(neon, avx2, avx512) \
+    {{"cpu-avx512", tagae::has_avx512(), &avx512}, {"cpu-avx2", tagae::has_avx2(), &avx2}}
+
+#endif
+
+// The first that this processor supports, or the one that is `wanted` if that is not empty; nullptr if there is none.
+template <class Code, size_t N>
+const Compiled<Code>* choose(const Compiled<Code> (&compiled)[N], const char* wanted) {
+    for (const auto& one : compiled)
+        if (one.is_supported && (!*wanted || !std::strcmp(wanted, one.name))) return &one;
+    return nullptr;
 }
 
 inline bool are_below(const int64_t* numbers, int64_t count, int64_t limit) {

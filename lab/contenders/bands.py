@@ -1,4 +1,5 @@
-"""What the bands of Grafana's promql-anomaly-detection share: the choice of samples, and the distance from a band.
+"""The common part of the bands of Grafana's promql-anomaly-detection: the choice of samples, and the distance from a
+band.
 
 They use rates, errors, latencies, cpu and memory of services, and errors and latencies of the calls into them. As in
 the published rules, only samples above 0 count, and rates count only for series with at least 5 requests per minute. A

@@ -1,4 +1,4 @@
-"""What detectors that learn a model of normal rows have in common.
+"""The common part of detectors that learn a model of normal rows.
 
 A row is one service in one snapshot. Its columns say how far errors, latencies and cpu of the service, and errors and
 latencies of the calls into it, are above their own past, in logarithms of N-sigma's spreads. One model learns from the

@@ -1,4 +1,4 @@
-"""What every receiver of events does: it takes each event, also again, and says so if it cannot.
+"""The contract of receivers of events: they accept each event, even repeated ones, and report it if they cannot.
 
 A package with a receiver of its own subclasses :class:`ReceiverContract` in a test module::
 

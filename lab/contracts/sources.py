@@ -1,4 +1,4 @@
-"""What every source of a live mesh does: it returns the snapshot of the requested time, or none.
+"""The contract of sources of a live mesh: they return the snapshot of the requested time, or none.
 
 A package with a source of its own subclasses :class:`SourceContract` in a test module::
 
@@ -18,10 +18,10 @@ from datetime import datetime
 import pytest
 
 from model.snapshot import MeshSnapshot
-from serve_app.collect.base import LiveSource, SourceKind
+from serve_app.collect.base import LiveSource, SourcePlugin
 from serve_app.collect.opening import open_source
 from serve_app.settings import CollectorSettings, MeshSettings
-from serve_app.settings.kinds import SOURCES
+from serve_app.settings.plugins import SOURCES
 
 
 class SourceContract:
@@ -41,8 +41,8 @@ class SourceContract:
     def source(self, mesh: MeshSettings, collector: CollectorSettings) -> Iterator[LiveSource]:
         """The source of the mesh."""
         assert mesh.other_source is not None
-        kind = SOURCES.load(mesh.other_source, SourceKind)
-        with closing(kind.open(kind.check_options(mesh.source_options), collector)) as opened:
+        plugin = SOURCES.load(mesh.other_source, SourcePlugin)
+        with closing(plugin.open(plugin.check_options(mesh.source_options), collector)) as opened:
             yield opened
 
     def test_a_snapshot_has_the_time_that_was_asked_for(self, source: LiveSource, instants: list[datetime]) -> None:
@@ -58,9 +58,9 @@ class SourceContract:
         self, mesh: MeshSettings, collector: CollectorSettings, source: LiveSource, instants: list[datetime]
     ) -> None:
         read = [_require(source.snapshot_at(at)).digest for at in instants]
-        kind = SOURCES.load(mesh.other_source or "", SourceKind)
+        plugin = SOURCES.load(mesh.other_source or "", SourcePlugin)
         for at, digest in zip(instants, read, strict=True):
-            with closing(kind.open(kind.check_options(mesh.source_options), collector)) as restarted:
+            with closing(plugin.open(plugin.check_options(mesh.source_options), collector)) as restarted:
                 assert _require(restarted.snapshot_at(at)).digest == digest
 
     def test_an_instant_without_services_has_no_snapshot(self, source: LiveSource, empty: datetime) -> None:
@@ -74,7 +74,7 @@ class SourceContract:
             assert [poll.why for poll in polls] == [""] * len(instants)
             assert all(poll.snapshot is not None for poll in polls)
             nothing = opened.poll(empty)
-        assert (nothing.snapshot, list(nothing.answers)) == (None, []), "not an error, so that it is not asked again"
+        assert (nothing.snapshot, list(nothing.answers)) == (None, []), "not an error, so that it is not polled again"
 
     def test_unknown_options_are_refused(self, mesh: MeshSettings) -> None:
         with pytest.raises(ValueError, match="no_such_option"):

@@ -1,4 +1,4 @@
-"""What the contract of stores writes into a store, and how it reads it back."""
+"""The content that the contract of stores writes, and how it is read back."""
 
 import random
 from dataclasses import replace

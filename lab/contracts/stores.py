@@ -1,4 +1,4 @@
-"""What every store does: compare-and-set, a bounded ring, an archive with limits, no loss of acknowledged writes.
+"""The contract of stores: compare-and-set, a bounded ring, an archive with limits, no loss of acknowledged writes.
 
 A package with a store of its own subclasses :class:`StoreContract` in a test module, and says where an empty store is::
 

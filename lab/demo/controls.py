@@ -38,7 +38,7 @@ class Option:
 
     @property
     def meaning(self) -> str:
-        """What happens, as the simulator describes it."""
+        """The simulator's description of it."""
         return CATALOGUE[self.kind].words if self.is_fault else REASONS[self.kind]  # type: ignore[index]
 
     def choose_service(self, turn: int, busy: Collection[str] = (), used_up: Collection[str] = ()) -> str | None:
@@ -62,7 +62,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """What the buttons have set.
+    """The state that the buttons have set.
 
     Attributes:
         speed: times real time; 0 is as fast as possible.

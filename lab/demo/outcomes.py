@@ -1,4 +1,4 @@
-"""What the detector made of each fault and each change, in words, and whether it was right."""
+"""The detector's response to each fault and each change, in words, and whether it was right."""
 
 from dataclasses import dataclass
 

@@ -72,7 +72,7 @@ class WaitingKeys:
         self._came.set()
 
     async def take(self, seconds: float) -> list[str]:
-        """Remove and return the waiting keys in order; an empty list if none comes within that time."""
+        """Remove and return the waiting keys in order; an empty list if none is pressed within that time."""
         if not self._waiting:
             self._came.clear()
             try:
@@ -125,7 +125,7 @@ class RemoteControl:
     async def show(self) -> Response:
         """The state of the demo, without verdicts."""
         if self._show is None:
-            raise NoCapacity("show: it has not started; ask again in a second", retry_after_seconds=1.0)
+            raise NoCapacity("show: it has not started; try again in a second", retry_after_seconds=1.0)
         return _respond(self._show, "application/json")
 
     @http.post("/keys", status_code=202)
@@ -169,7 +169,7 @@ class Line:
         self._answer = self._control.exchange.remote(show)
 
     def read(self, seconds: float) -> str:
-        """The next key, or nothing if none comes within that time."""
+        """The next key, or nothing if none is pressed within that time."""
         if not self._keys and self._answer is None:
             sleep(seconds)
         elif not self._keys:

@@ -86,7 +86,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class FaultFinding:
-    """What the detector has found of one fault so far.
+    """The detector's findings about one fault so far.
 
     Attributes:
         fault: the fault.

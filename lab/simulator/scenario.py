@@ -62,7 +62,7 @@ def plan_scenario(
 def latest_end(first: int, duration: tuple[int, int] = DURATION, quiet: tuple[int, int] = QUIET) -> int:
     """Return the latest snapshot at which the first fault can end: a run of this length has one with any seed.
 
-    Arguments as of :func:`plan_scenario`.
+    Arguments as in :func:`plan_scenario`.
     """
     return first + quiet[1] - quiet[0] + duration[1]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy
-from model.network.autoencoder import AutoencoderConfig
+from model.network.contract import NetworkConfig
 from model.scoring.score import PartitionTask, whole_mesh
 from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState, Observation, observe
@@ -78,7 +78,7 @@ class TrainingMoment:
 
 def replay_run(
     run: TrainingRun,
-    config: AutoencoderConfig,
+    config: NetworkConfig,
     policy: AlertPolicy,
     read_memory: Callable[[MeshState], IncidentMemory] = lambda state: state.memory,
 ) -> Iterator[TrainingMoment]:

@@ -24,7 +24,8 @@ from lab.training.meta_dataset import fit_page_offset, score_run, train_meta
 from model.checkpoint import Checkpoint
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.incidents.policy import AlertPolicy
-from model.network.autoencoder import C_EDGE, C_NODE, Autoencoder, AutoencoderConfig, Decoding, MeshGraph
+from model.network.autoencoder import Autoencoder
+from model.network.contract import C_EDGE, C_NODE, Decoding, MeshGraph, MeshNetwork, NetworkConfig
 from model.scoring.calibration import Tail, TailCounts
 from model.scoring.meta_model import MetaModel
 from model.scoring.score import batch_tasks
@@ -93,7 +94,7 @@ def train(
     options: TrainingOptions,
     provenance: dict[str, str],
     progress: Progress,
-    config: AutoencoderConfig | None = None,
+    network: type[MeshNetwork] = Autoencoder,
     each: ForEach = in_turn,
 ) -> tuple[Checkpoint, TrainingReport]:
     """Train a checkpoint. The same runs and options give the same weights on the same machine.
@@ -103,25 +104,24 @@ def train(
         options: length and size.
         provenance: stored in the checkpoint.
         progress: called as work is done.
-        config: sizes of the network.
+        network: class to train, with the sizes of its ``Config``.
         each: reads the runs one after the other, or several at once.
     """
     torch.manual_seed(options.seed)
-    network = Autoencoder(config or AutoencoderConfig())
-    begun, losses = train_network(network, runs, options, provenance, progress, each)
+    begun, losses = train_network(network(network.Config()), runs, options, provenance, progress, each)
     checkpoint, report = train_verdicts(begun, runs, options, progress, each)
     return checkpoint, replace(report, losses=losses)
 
 
 def train_network(
-    network: Autoencoder,
+    network: MeshNetwork,
     runs: Sequence[TrainingRun],
     options: TrainingOptions,
     provenance: dict[str, str],
     progress: Progress,
     each: ForEach = in_turn,
 ) -> tuple[Checkpoint, dict[str, list[float]]]:
-    """Train the autoencoder and fit the tails.
+    """Train the network and fit the tails.
 
     Returns:
         A checkpoint with an untrained meta-model, and the losses by name.
@@ -183,7 +183,7 @@ def _choose_teachers(runs: Sequence[TrainingRun]) -> tuple[set[int], set[int]]:
 
 
 def read_run(
-    run: TrainingRun, config: AutoencoderConfig, every: int
+    run: TrainingRun, config: NetworkConfig, every: int
 ) -> tuple[list[Example], tuple[TailCounts, TailCounts]]:
     """Return the examples of a run, and its exceedances of services and calls."""
     found: list[Example] = []
@@ -200,7 +200,7 @@ def read_run(
 
 
 def fit_network(
-    network: Autoencoder, data: list[Example], options: TrainingOptions, progress: Progress
+    network: MeshNetwork, data: list[Example], options: TrainingOptions, progress: Progress
 ) -> dict[str, list[float]]:
     """Run Adam over shuffled batches.
 
@@ -229,7 +229,7 @@ def fit_network(
     return history
 
 
-def losses_of(network: Autoencoder, graph: MeshGraph, batch: list[Example]) -> dict[str, Tensor]:
+def losses_of(network: MeshNetwork, graph: MeshGraph, batch: list[Example]) -> dict[str, Tensor]:
     """Return the losses: expectation and structure on normal snapshots, root cause on faulty ones."""
     decoding: Decoding = network(graph)
     sizes = torch.tensor([len(e.task.nodes) for e in batch])
@@ -252,7 +252,7 @@ def _expectation_loss(expected: Tensor, inputs: Tensor, channels: int, normal: T
     return error.sum() / mask.sum().clamp(min=1)
 
 
-def _structure_loss(network: Autoencoder, z: Tensor, graph: MeshGraph, sizes: Tensor, normal_calls: Tensor) -> Tensor:
+def _structure_loss(network: MeshNetwork, z: Tensor, graph: MeshGraph, sizes: Tensor, normal_calls: Tensor) -> Tensor:
     """Return the mean squared error of sigmoid(Z_source Z_target^T) over calls and five sampled non-calls for each."""
     source, target = graph.edge_index[:, normal_calls]
     total = int(sizes.sum())

@@ -1,8 +1,8 @@
 """What an incident remembers besides its peak: suspects that led for a while, and notices from before it.
 
 The suspects of one snapshot depend on what that snapshot shows. A cause that restarts, or is hidden by a backlog, shows
-nothing later, and a resource that became short before the incident explains it although something else is now further
-from normal. Neither may vanish from the list that people read.
+nothing later, and a resource that was running out before the incident explains it although something else is now
+further from normal. Neither may vanish from the list that people read.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -153,7 +153,7 @@ def _with_notice(suspect: Suspect, notice: PastNotice, now: datetime) -> Suspect
 
 
 def _aged(reason: Reason, seconds: float) -> Reason:
-    """Return a reason as it reads so many seconds later. A forecast counts from the verdict. One that is overdue says
+    """Return a reason as it reads this many seconds later. A forecast counts from the verdict. One that is overdue says
     "soon": only a measurement can say that the limit is reached."""
     forecast = reason.forecast
     if forecast is None or seconds <= 0:

@@ -18,8 +18,8 @@ class AlertPolicy:
     Attributes:
         false_pages_per_day: budget of false alerts; None: 1, or 1 for each 50 services.
         false_notices_per_day: budget of false notices; None: the same.
-        confirm: snapshots above the level (k) ...
-        confirm_of: ... of the last so many (n) that confirm a service. For longer intervals see :meth:`at_interval`.
+        confirm: k, the snapshots above the level that confirm a service ...
+        confirm_of: ... among the last n. For longer intervals see :meth:`at_interval`.
         doubtful: by how much both are larger for a page score that is not far above the level.
         lasting, lasting_of: the same for a deviation that lasts: its page score then counts ``LASTING_DECADES`` more.
         clear: snapshots in which its services are back to normal, after which an incident ends; see
@@ -54,7 +54,7 @@ class AlertPolicy:
     longest_gap_seconds: float = 1800.0
 
     def budget(self, services: int) -> float:
-        """Return the false alerts allowed per day in a mesh of so many services."""
+        """Return the false alerts allowed per day in a mesh of this many services."""
         if self.false_pages_per_day is not None:
             return self.false_pages_per_day
         return max(1.0, services / 50)

@@ -1,9 +1,8 @@
 """Regular work: bursts of resource use on a schedule, such as a backup or a job every hour.
 
 A burst is a time in which a service uses far more of a resource than usual. Each one is unusual, but a burst that comes
-at the same interval as the two before it is what this service does. Such a burst is *regular*: it is no reason for a
-notice while it is no longer and no stronger than the earlier ones. Work that was regular and does not come is a reason
-for one.
+at the same interval as the two before it is what this service does. Such a burst is *regular*: it is not a reason for a
+notice while it is no longer and no stronger than the earlier ones. Regular work that does not run is a reason for one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -84,10 +83,10 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What N services use in a snapshot.
+    """The resources that N services use in a snapshot.
 
     Attributes:
-        notice: ``[N]`` surprise of resources that become short.
+        notice: ``[N]`` surprise of resources that are running out.
         cpu, usual_cpu: ``[N]`` CPU utilization now and expected, 0 to 1.
         measured: bool ``[N]``: whether the CPU utilization is known.
     """
@@ -100,12 +99,12 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class RegularWork:
-    """What the schedule says about a snapshot.
+    """The result of the schedule for a snapshot.
 
     Attributes:
         schedule: the snapshot included.
         regular: bool ``[N]`` services whose burst is regular now.
-        overdue: bool ``[N]`` services whose regular work did not come.
+        overdue: bool ``[N]`` services whose regular work did not run.
     """
 
     schedule: Schedule
@@ -184,7 +183,7 @@ def _with_use(work: Work, now: Burst, interval_seconds: float) -> Work:
             longer = Burst(last.start, now.start - last.start, max(last.evidence, now.evidence), max(last.cpu, now.cpu))
             return replace(work, bursts=(*work.bursts[:-1], longer))
     earlier = work.bursts[-1:] if work.bursts and work.bursts[-1].seconds else ()
-    work = replace(work, bursts=(*work.bursts[:-1], *earlier), until=0.0)  # what was seen once was no burst
+    work = replace(work, bursts=(*work.bursts[:-1], *earlier), until=0.0)  # what was seen once was not a burst
     due = _find_due(work, now.start, interval_seconds)
     if due is not None:
         work = due
@@ -212,7 +211,7 @@ def _find_due(work: Work, at: float, interval_seconds: float) -> Work | None:
 
 
 def _find_earlier(bursts: Sequence[Burst], at: float, interval_seconds: float) -> tuple[Burst, ...]:
-    """Return the earlier bursts whose interval a burst continues that begins ``at`` a time; none if there are none.
+    """Return the earlier bursts whose interval a burst continues that begins ``at`` a time; empty if there are none.
 
     The last two are enough. If others come in between, as with two jobs of a service, it takes three and a closer
     match, because chance finds an interval among many bursts.
@@ -265,7 +264,7 @@ def _assume_that_it_came(work: Work, at: float, interval_seconds: float) -> Work
 
 
 def _forget(work: Work, at: float, interval_seconds: float) -> Work:
-    """Return the work without old bursts, and without its schedule if it did not come any more."""
+    """Return the work without old bursts, and without its schedule if it no longer runs."""
     kept = tuple(burst for burst in work.bursts if at - burst.start - burst.seconds <= KEPT_SECONDS)
     late = at - work.came - MOST_MISSED * work.period
     if work.period and late > _tolerance(work.period, interval_seconds):

@@ -11,25 +11,29 @@ fault that starts here is not.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from kernels import ops
-from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE
-from model.network.layers import MeshLayer, Neighbourhoods, Perceptron
-
-C_NODE, C_EDGE = len(NODE_CHANNELS), len(EDGE_CHANNELS)
-NODE_INPUTS = 5 * C_NODE  # now, observed, standing among the others, short and long average before now
-EDGE_INPUTS = 4 * C_EDGE + 1  # now, observed, short and long average before now, present
-CURRENT = slice(0, 2 * C_NODE)  # now and observed, of a service
-NODE_PAST = slice(3 * C_NODE, 5 * C_NODE)
-EDGE_PAST = slice(2 * C_EDGE, 4 * C_EDGE)
-OWN_LOAD = slice(RATE, 2 * C_NODE, C_NODE)  # the request rate's deviation and whether it was observed
-LOAD_INPUTS = 2  # width of these
-CALL_LOAD = [0, 4]  # channels of a call that its source decides: traffic and weight
-CALL_SYMPTOMS = [1, 2, 3]  # channels of a call that its destination decides: errors and latency
-EXPECTED_LIMIT = 4.0  # in asinh of sigmas: 27 sigmas
+from model.network.contract import (
+    C_EDGE,
+    C_NODE,
+    CALL_LOAD,
+    CALL_SYMPTOMS,
+    CURRENT,
+    EDGE_INPUTS,
+    EDGE_PAST,
+    EXPECTED_LIMIT,
+    LOAD_INPUTS,
+    NODE_INPUTS,
+    NODE_PAST,
+    OWN_LOAD,
+    Decoding,
+    MeshGraph,
+)
+from model.network.layers import MeshLayer, Perceptron
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,45 +58,10 @@ class AutoencoderConfig:
     slope: float = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class MeshGraph:
-    """Inputs of the network: one mesh, one part, or several of them side by side.
-
-    Attributes:
-        nodes: ``[N, NODE_INPUTS]``.
-        edges: ``[E, EDGE_INPUTS]``.
-        edge_index: int64 ``[2, E]``.
-        callers, callees: which neighbours each node attends to.
-    """
-
-    nodes: Tensor
-    edges: Tensor
-    edge_index: Tensor
-    callers: Neighbourhoods
-    callees: Neighbourhoods
-
-
-@dataclass(frozen=True, slots=True)
-class Decoding:
-    """Outputs of the network.
-
-    Attributes:
-        embeddings: ``[N, D]``.
-        node_expected: ``[N, 9]`` expected deviations in asinh of sigmas.
-        edge_expected: ``[E, 5]`` likewise.
-        structure: ``[E]`` logits: whether this call should exist.
-        root_cause_logit: ``[N]``: whether the fault starts here.
-    """
-
-    embeddings: Tensor
-    node_expected: Tensor
-    edge_expected: Tensor
-    structure: Tensor
-    root_cause_logit: Tensor
-
-
 class Autoencoder(nn.Module):
     """See the module's docstring. No parameter belongs to a node, and nodes mix only along calls."""
+
+    Config: ClassVar = AutoencoderConfig
 
     def __init__(self, config: AutoencoderConfig) -> None:
         super().__init__()

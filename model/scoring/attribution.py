@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """What C calls explain of their callers' symptoms.
+    """The share of their callers' symptoms that C calls explain.
 
     Attributes:
         errors: float32 ``[C]`` share of the rise of the caller's error rate that the call explains, 0..1. The calls of

@@ -50,7 +50,7 @@ def busy_cpu(state: MeshState, observation: Observation) -> Array:
 
 def _used_cpu(window: Sequence[MeshSnapshot], names: Sequence[str]) -> Array:
     """Return CPU utilization, and CPU for each request, of k services, ``[len(window), k, 2]``, newest first; not a
-    number where they are not known. Nothing is known of the time before a planned change."""
+    number where they are not known. Nothing is known about the time before a planned change."""
     metrics = np.zeros((len(window), len(names), len(NODE_METRICS)), np.float32)
     measured = np.zeros(metrics.shape, bool)
     changed = np.zeros((len(window), len(names)), bool)

@@ -127,7 +127,7 @@ class SeriesTail:
         value in transformed units, ``[N, C]`` each.
 
         Args:
-            predicted: ``[N, C]`` deviations that the neighbours let expect, sigmas.
+            predicted: ``[N, C]`` deviations that the neighbours predict, sigmas.
         """
         past, shipped = self.past, self.shipped
         if passes.are_compiled():

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from model.features import Array
-from model.network.autoencoder import Autoencoder
+from model.network.contract import MeshNetwork
 from model.scoring.evidence import Evidence
 from model.scoring.kinds import EvidenceKind
 from model.scoring.surprises import unlikelihood
@@ -32,7 +32,7 @@ class CrossingCalls:
     present: BoolArray
 
 
-def decode_crossing(network: Autoencoder, crossing: CrossingCalls) -> Array:
+def decode_crossing(network: MeshNetwork, crossing: CrossingCalls) -> Array:
     """Return the structure logits ``[X]`` of the calls between parts."""
     device = next(network.parameters()).device
     z = torch.from_numpy(np.array(crossing.embeddings)).to(device)

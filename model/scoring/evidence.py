@@ -28,7 +28,7 @@ class Evidence:
         counts: number of services with a page score above 2, 3 and 5.
         services: number of scored services.
         total: number of services present.
-        notice: ``[M]`` surprise of resources that become short, for notices.
+        notice: ``[M]`` surprise of resources that are running out, for notices.
         trends: resources that rise steadily; ``row`` is a row of the candidates.
         silence: the services whose telemetry is missing, None if there are none.
         unseen: services of open incidents whose telemetry is missing.

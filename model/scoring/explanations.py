@@ -56,7 +56,7 @@ class Strength:
         call, call_matters: ``[I, 3]`` the same for their ``SYMPTOMS``.
         vanished: ``[M]`` surprise of a disappearance, or of calls that moved or dropped.
         young: bool ``[E]`` calls that are new.
-        dropped: bool ``[E]`` calls that their caller suddenly makes no longer.
+        dropped: bool ``[E]`` calls that their caller suddenly no longer makes.
         sends_more: bool ``[M]`` candidates that make more calls than their requests explain.
     """
 
@@ -73,7 +73,8 @@ class Strength:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What tells the kind of a candidate's fault: a metric of it, or of the calls that it makes to ``destination``."""
+    """A fact that helps to tell the kind of a candidate's fault: a metric of it, or of the calls that it makes to
+    ``destination``."""
 
     metric: str
     observed: float

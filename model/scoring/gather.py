@@ -129,7 +129,7 @@ def gather(
 
 def _add_findings(kinds: Array, mesh: ScoredMesh, raised: np.float32) -> BoolArray:
     """Add what the finders find to the evidence ``[N, K]``, in place, and return the calls ``[E]`` to report as no
-    longer made. ``raised`` as of :func:`gather`."""
+    longer made. ``raised`` as in :func:`gather`."""
     dropped = np.zeros(mesh.state.edge_index.shape[1], bool)
     for find in FINDERS:
         for finding in find(mesh):

@@ -29,9 +29,9 @@ def add_lasting(
     """Add up to ``LASTING_DECADES`` to the page scores of services that deviate moderately for minutes.
 
     Each snapshot alone is not improbable enough for an alert. Chance reaches this level now and then, but hardly ever
-    in 12 of 16 snapshots. A page score that is far above its level gains nothing. Neither does one that is mainly for
-    resources: users do not suffer if a service needs more for minutes, and a notice says it. A rollout lasts, too, so
-    its snapshots do not count.
+    in 12 of 16 snapshots. A page score that is far above its level gains nothing. Neither does one that is mainly due
+    to resources: users are not affected if a service needs more for minutes, and a notice reports it. A rollout lasts,
+    too, so its snapshots do not count.
     """
     level, policy = when.level - LASTING_DECADES, replace(policy, confirm=policy.lasting, confirm_of=policy.lasting_of)
     counted = evidence.page if evidence.rolling is None else evidence.page * ~evidence.rolling

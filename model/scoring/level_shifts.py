@@ -20,7 +20,7 @@ SYMPTOM = np.array(  # column of ``feedback.SYMPTOMS`` for each kind; -1: contex
     [next((symptom for symptom, kinds in enumerate(SHOWN_BY) if kind in kinds), -1) for kind in EvidenceKind]
 )
 MARGIN = 0.3  # decades: after a false alarm, a similar deviation up to twice as improbable raises no alert either
-NOTICE_MARGIN = 3.0  # the same for a useless notice: a shortage that lasts becomes more surprising for some minutes
+NOTICE_MARGIN = 3.0  # the same for a useless notice: a shortage that lasts becomes more surprising for a few minutes
 
 
 def apply_level_shifts(kinds: Array, memory: IncidentMemory, names: Sequence[str]) -> Array:

@@ -1,4 +1,4 @@
-"""Notices: resources that become short before users suffer."""
+"""Notices: resources that are running out, before users are affected."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from model.incidents.continuity import PastNotice, renew
 from model.incidents.groups import groups
 from model.incidents.matching import Culprit, MatchedIncidents, match_incidents
 from model.incidents.memory import IncidentMemory
-from model.incidents.open_incident import OpenIncident
+from model.incidents.open_incident import OpenIncident, likely_services
 from model.incidents.policy import AlertPolicy
 from model.scoring.alerts import first_evidence
 from model.scoring.evidence import Evidence
@@ -25,7 +25,7 @@ from model.snapshot import BoolArray, IntArray, SignalKind, mark_services
 from model.verdict import Reason, Severity, Suspect
 
 NOTICE_CLEAR_SECONDS = 600.0  # without evidence after which a notice ends
-NOTICE_CONFIRM, NOTICE_CONFIRM_OF = 3, 4  # snapshots above the level, of the last so many; a notice is not urgent
+NOTICE_CONFIRM, NOTICE_CONFIRM_OF = 3, 4  # k of the last n snapshots above the level; a notice is not urgent
 SIGNALS = frozenset(SignalKind)
 RESOURCE_METRICS = frozenset(NODE_CHANNELS[c].name for c in (CPU, MEMORY, CONNECTIONS, CPU_PER_REQUEST))
 
@@ -38,9 +38,16 @@ def follow_notices(
     policy: AlertPolicy,
     when: VerdictContext,
 ) -> tuple[IncidentMemory, MatchedIncidents]:
-    """Match resources that become short with the open notices. A service has an alert or a notice, not both."""
+    """Match resources that are running out with the open notices.
+
+    No notice begins at a service of an alert, because a shortage there may be the harm of that fault. An open one
+    continues unless the alert suspects its service: then the alert tells the same story.
+    """
     alerted = {name for incident in alerting for name in incident.members}
-    free = ~muted & ~mark_services(evidence.names, alerted)
+    suspected = {name for incident in alerting for name in likely_services(incident)}
+    before = [i for i in memory.open if not i.is_alert and not i.scope and suspected.isdisjoint(i.members)]
+    noticed = {name for incident in before for name in incident.members}
+    free = ~muted & ~mark_services(evidence.names, alerted - noticed)
     policy = replace(policy, confirm=NOTICE_CONFIRM, confirm_of=NOTICE_CONFIRM_OF)
     above, confirmed = confirm_services(
         memory.above_notice, evidence.names, evidence.notice * free, when.notice_level, policy, when.observed_at
@@ -48,7 +55,6 @@ def follow_notices(
     member = (evidence.notice > when.notice_level) & free
     found = [g for g in groups(member, confirmed, evidence.calls) if g.confirmed]
     began = [first_evidence(above, evidence, g, when.observed_at) for g in found]
-    before = [i for i in memory.open if not i.is_alert and not i.scope and alerted.isdisjoint(i.members)]
     followed = match_incidents(
         before,
         found,

@@ -19,7 +19,7 @@ PAGE_NATS, MOST_DECADES = 1.5, 8.0
 
 
 def root_cause_shares(meta: MetaModel, evidence: Evidence, rows: IntArray, preferred: Array) -> Array:
-    """Return the probability of each of R candidates that the fault starts there, ``[R]``; arguments as of
+    """Return the probability of each of R candidates that the fault starts there, ``[R]``; arguments as in
     :func:`suspects`."""
     with torch.inference_mode():
         scores = meta.root_cause_score(rank_inputs(evidence, rows), measured_nats(evidence, rows))

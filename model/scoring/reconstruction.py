@@ -20,6 +20,7 @@ import torch
 
 from model.features import Array
 from model.network.autoencoder import Autoencoder
+from model.network.contract import MeshNetwork
 from model.snapshot import BoolArray, IntArray
 from model.state.mesh_state import MeshState
 
@@ -92,7 +93,7 @@ def reconstruction_input(
     return ReconstructionInput(error_of_calls(logits), len(logits), embeddings, known, mean)
 
 
-def reconstruction_loss(network: Autoencoder, given: ReconstructionInput, between: Array) -> float | None:
+def reconstruction_loss(network: MeshNetwork, given: ReconstructionInput, between: Array) -> float | None:
     """Return L_recon, 0 to 1; None if nothing is called.
 
     Args:
@@ -106,7 +107,7 @@ def reconstruction_loss(network: Autoencoder, given: ReconstructionInput, betwee
     device = next(network.parameters()).device
     z = torch.from_numpy(given.embeddings).to(device)
     with torch.inference_mode():
-        errors: Array = network.structure_of_pairs(z, z).sigmoid_().square_().cpu().numpy()
+        errors: Array = _structure_of_pairs(network, z).sigmoid_().square_().cpu().numpy()
     errors[given.known[0], given.known[1]] = 0
     np.fill_diagonal(errors, 0)
     pairs = len(z) * (len(z) - 1) - given.known.shape[1]
@@ -114,3 +115,12 @@ def reconstruction_loss(network: Autoencoder, given: ReconstructionInput, betwee
     of_pairs = float(errors.sum()) / max(pairs, 1)
     loss: float = (of_calls + NON_CALLS * of_pairs) / (1 + NON_CALLS)
     return loss
+
+
+def _structure_of_pairs(network: MeshNetwork, z: torch.Tensor) -> torch.Tensor:
+    """Return the logits ``[S, S]`` of all pairs. Other networks than ours know them pair by pair."""
+    if isinstance(network, Autoencoder):
+        return network.structure_of_pairs(z, z)
+    every = torch.arange(len(z), device=z.device)
+    source, target = torch.cartesian_prod(every, every).t()
+    return network.structure(z, z, source, target).reshape(len(z), len(z))

@@ -1,4 +1,4 @@
-"""What the schedule of regular work says about a service, as a reason."""
+"""A reason from the schedule of regular work of a service."""
 
 from datetime import UTC, datetime
 
@@ -7,7 +7,7 @@ from model.verdict import OVERDUE, Reason
 
 
 def overdue_reason(schedule: Schedule, name: str, now: datetime, interval_seconds: float) -> tuple[Reason, ...]:
-    """Return why a service has a notice although it uses nothing: its regular work did not come. Empty if it did.
+    """Return why a service has a notice although it uses nothing: its regular work did not run. Empty if it did.
 
     Args:
         schedule: the snapshot included.

@@ -1,4 +1,4 @@
-"""Resources that become short: evidence for notices, since users may not suffer yet.
+"""Resources that are running out: evidence for notices, since users may not be affected yet.
 
 Some shortages are sudden: memory, CPU or connections are far above usual, CPU is beyond everything in the window, or no
 CPU is left. Others are slow: memory or connections grow steadily beyond everything in the history, as in a leak. A slow

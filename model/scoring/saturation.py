@@ -18,7 +18,7 @@ HARMLESS_SHARE = 0.5  # of the surprise of a resource that measurably harms no r
 LEAST = 2.0  # surprise of a resource, from which its harm is looked for
 SLOWER = {P50: (np.log(1.15), np.log(1.4)), P99: (np.log(1.3), np.log(2.0))}  # logarithms of the ratio: from, in full
 FAILS = 0.005, 0.02  # more of the requests: from, in full
-LEAST_SIGMAS = 1.0  # of the average over 4 snapshots; one slow snapshot is no harm
+LEAST_SIGMAS = 1.0  # of the average over 4 snapshots; one slow snapshot does no harm
 CALLERS = 2.0, 4.0  # surprise of the worst caller's symptoms: from, in full
 
 

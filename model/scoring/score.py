@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from model.features import Array
-from model.network.autoencoder import Autoencoder, MeshGraph
+from model.network.contract import MeshGraph, MeshNetwork
 from model.network.layers import Neighbourhoods
 from model.network.transfer import to_arrays, to_device
 from model.snapshot import BoolArray, IntArray
@@ -34,6 +34,7 @@ class PartitionTask:
         boundary: int64 rows of core services whose embeddings are returned: those with calls to other parts, and those
             of the sample for the reconstruction loss.
         part: index in the plan.
+        sampled: int64 rows of core services whose embeddings are returned for the drift of the mesh; None: of none.
     """
 
     nodes: Array
@@ -45,6 +46,7 @@ class PartitionTask:
     owned: int
     boundary: IntArray
     part: int = 0
+    sampled: IntArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class PartitionScore:
         root_cause_logit: float32 ``[core]``: whether the fault starts at this service.
         embeddings: float32 ``[boundary, D]``.
         embedding_sum: float32 ``[D]`` over the core services.
+        sampled: float32 ``[sampled, D]``; None: of none.
     """
 
     part: int
@@ -69,6 +72,7 @@ class PartitionScore:
     root_cause_logit: Array
     embeddings: Array
     embedding_sum: Array
+    sampled: Array | None = None
 
 
 def node_inputs(observation: Observation) -> Array:
@@ -103,7 +107,7 @@ def whole_mesh(state: MeshState, observation: Observation, boundary: IntArray = 
     )
 
 
-def score(network: Autoencoder, tasks: Sequence[PartitionTask]) -> list[PartitionScore]:
+def score(network: MeshNetwork, tasks: Sequence[PartitionTask]) -> list[PartitionScore]:
     """Score parts of any meshes in one block-diagonal pass, on the network's device.
 
     Returns:
@@ -128,6 +132,7 @@ def score(network: Autoencoder, tasks: Sequence[PartitionTask]) -> list[Partitio
                 logit[core],
                 embeddings[node + task.boundary],
                 sum_rows(embeddings[core]),
+                None if task.sampled is None else embeddings[node + task.sampled],
             )
         )
         node, edge = node + len(task.nodes), edge + len(task.edges)

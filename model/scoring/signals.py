@@ -1,6 +1,6 @@
 """Signals that say that a resource of a service is at its limit, and that this is not usual for the service.
 
-Signals are no inputs of the network: most meshes lack most of them. They are evidence for notices, and they explain
+Signals are not inputs of the network: most meshes lack most of them. They are evidence for notices, and they explain
 what the metrics show: a service that is throttled is slow, a killed one fails. Callers that give up are evidence only
 if the service is slower than usual: otherwise they leave for reasons of their own. All services are looked at in the
 newest snapshots, and only those with a signal that may matter in the whole window.
@@ -34,7 +34,7 @@ TIMES_QUEUE = 3.0  # the highest older depth
 # Snapshots in which a queue may have begun to grow. A rise over 12 or more may be less steep if it is steady.
 QUEUE_SPANS, LEAST_STEADY = (4, 12, 24, 48, 96), 12
 LEAST_TAU, TIMES_STEADY = 0.7, 2.0  # Kendall's tau of a steady rise, and times the highest older depth
-MOST = 512  # services examined for throttling, and as many for other signals; more are no details of single services
+MOST = 512  # services examined for throttling, and as many for other signals; one service matters little beyond that
 _LEAST = np.array(
     [LEAST_THROTTLED, 0.5, 0.5, FULL_DISK, 0.5, LEAST_QUEUE, LEAST_CANCELLED], np.float32
 )  # to be examined
@@ -64,7 +64,7 @@ def impatience(
     state: MeshState, observation: Observation, unusual: Mapping[int, tuple[Fact, ...]] | None = None
 ) -> Array:
     """Return the surprise ``[N]``, decades, of services that are slow and whose callers give up more than usual:
-    ``SHORTAGE_SURPRISE``, or 0. Arguments as of :func:`pressure`."""
+    ``SHORTAGE_SURPRISE``, or 0. Arguments as in :func:`pressure`."""
     surprise = np.zeros(len(state.node_ids), np.float32)
     found = unusual_signals(state, observation) if unusual is None else unusual
     node = observation.node
@@ -85,7 +85,7 @@ def signal_reasons(
     """Return the facts about candidates' unusual signals, by position in ``rows``.
 
     Args:
-        state, observation, unusual: as of :func:`pressure`.
+        state, observation, unusual: as in :func:`pressure`.
         rows: ``[M]`` rows of the candidates.
     """
     found = unusual_signals(state, observation) if unusual is None else unusual
@@ -100,7 +100,7 @@ def unusual_signals(state: MeshState, observation: Observation) -> dict[int, tup
     Near a planned change of the service, restarts and pending pods are expected.
 
     Args:
-        state, observation: as of :func:`pressure`.
+        state, observation: as in :func:`pressure`.
     """
     if not any(snapshot.signals for snapshot in state.window):
         return {}
@@ -153,7 +153,7 @@ def _names_to_examine(window: Sequence[MeshSnapshot]) -> list[str]:
 
 
 def _is_recent(window: Sequence[MeshSnapshot], seconds: float) -> BoolArray:
-    """Return which snapshots ``[T]`` are within so many seconds before the newest one."""
+    """Return which snapshots ``[T]`` are within this many seconds before the newest one."""
     since = window[-1].observed_at - timedelta(seconds=seconds)
     return np.array([snapshot.observed_at > since for snapshot in window])
 
@@ -245,7 +245,8 @@ def _full(now: float, usual: float) -> float:
 
 
 def _waiting(lately: Array, usual: float) -> float:
-    """Pods that wait for longer than a start usually takes. Some may always wait, as of a DaemonSet on a full node."""
+    """Pods that wait for longer than a start usually takes. Some may always wait, such as the pods of a DaemonSet on a
+    full node."""
     known = lately[np.isfinite(lately)]
     is_long = len(known) == LATELY and known.min() > (usual if usual == usual else 0)
     return float(known[-1]) if is_long else 0.0

@@ -1,4 +1,4 @@
-"""What a verdict needs besides the evidence."""
+"""The inputs of a verdict besides the evidence."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,7 +6,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class VerdictContext:
-    """What the verdict needs besides the evidence.
+    """The inputs of a verdict besides the evidence.
 
     Attributes:
         observed_at: the snapshot's time.

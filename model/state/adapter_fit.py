@@ -174,7 +174,8 @@ def quiet_snapshots(state: MeshState, times: Sequence[datetime]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class FitSample:
-    """What a fit reads of a snapshot, on the rows of the mesh's N services; 0 for services that it does not have.
+    """The part of a snapshot that a fit reads, on the rows of the mesh's N services; 0 for services that it does not
+    have.
 
     Attributes:
         observed_at: its time.
@@ -235,7 +236,7 @@ def _fit_block(
 
     Returns:
         Of n services: curves in use ``[n, 3, 2]``; loads ``[n, 2, 3]`` of these and of the proposed ones; proposed
-        curves ``[n, 3, 2]``; squared deviations ``[n]`` of both, as of :func:`_fit_curves`; how many values they sum.
+        curves ``[n, 3, 2]``; squared deviations ``[n]`` of both, as in :func:`_fit_curves`; how many values they sum.
     """
     lessons = _fit_data(readings, teaches[:, rows], rows)
     present = _current_curves(state, lessons, rows)

@@ -25,11 +25,11 @@ LAST = 16
 SCALES = (1, 4, LAST)  # snapshots, as of the filters
 FORGET = 1 / 240  # of the usual failures and requests, per snapshot
 NO_FAILURE = float(CHANNEL.forward(np.full(1, 1e-4, np.float32))[0])  # transformed share
-PARTS = 256  # of a request: rates are averages, so their requests are no whole numbers
+PARTS = 256  # of a request: rates are averages, so their requests are not whole numbers
 LASTING = 3.0  # sigmas over 16 snapshots, from which one without requests does not interrupt a deviation
 COUNTED = 10 * ENOUGH  # requests of a snapshot; the filters describe the failures of more requests well enough
 LEAST_LONG = 0.5  # sigmas, average of the filters over 16 snapshots, from which failures may last
-SEVERAL = 1.5  # failures; a single one is no evidence by itself
+SEVERAL = 1.5  # failures; a single one is not evidence by itself
 BY_CHANCE = 0.05  # that no request failed since, from which failures may continue
 TOGETHER, AT_ONCE = 4, 2.0  # snapshots, and how many of their failures count
 CERTAIN, MOST = 5.0, 8.0  # decades: less is left to the filters, and more is not given
@@ -168,7 +168,7 @@ def _compare(
 
 
 def compare_counts(failed: Array, made: Array, before: Array, made_before: Array) -> Array:
-    """Return by how many sigmas more of the requests fail than before; 0 if nothing is known of the time before.
+    """Return by how many sigmas more of the requests fail than before; 0 if nothing is known about the time before.
 
     If nothing has changed, all failures are spread over both times as the requests are. So the later ones follow a
     binomial distribution, whatever the usual share is. The result is the signed root of its deviance, with half a
@@ -190,7 +190,7 @@ def compare_counts(failed: Array, made: Array, before: Array, made_before: Array
 
 
 def _decades(sigmas: Array) -> Array:
-    """Return how rare so many sigmas are, ``-log10 p``."""
+    """Return how rare a deviation of this many sigmas is, ``-log10 p``."""
     more = np.maximum(sigmas, 1)
     decades: Array = np.where(sigmas > 1, more**2 / 2 / np.log(10) + np.log10(more * np.sqrt(2 * np.pi)), 0)
     return decades
@@ -212,10 +212,15 @@ def continues(failed: Array, made: Array) -> Array:
     """Return how far the failures of the last ``LAST`` snapshots may continue, ``[k]`` from 0 to 1: less than 1 if so
     many requests succeeded since the last failure that this is hardly by chance.
 
+    The share that failed before that is of the time from the first to the last failure, less half a failure because
+    both ends are failures. Requests before the first failure say nothing about it.
+
     Args:
         failed, made: failures and requests in each snapshot, ``[T, k]``, newest first.
     """
-    share = failed.sum(axis=0) / np.maximum(made.sum(axis=0), _TINY)
-    since = (made * (np.cumsum(failed, axis=0) <= 0)).sum(axis=0)
+    until_last = np.cumsum(failed, axis=0) > 0
+    from_first = np.cumsum(failed[::-1], axis=0)[::-1] > 0
+    share = (failed.sum(axis=0) - 0.5) / np.maximum((made * (until_last & from_first)).sum(axis=0), _TINY)
+    since = (made * ~until_last).sum(axis=0)
     chance: Array = np.clip(1 - share, 0, 1) ** since
     return np.clip(chance / np.float32(BY_CHANCE), 0, 1)

@@ -130,9 +130,9 @@ def update_filters(
     Centre and variance are exponentially forgetting means of Huber-clipped innovations (Huber 1964), a fast and a slow
     pair. The deviation is the smaller of the two, so that a level known to either baseline is normal.
 
-    A quantile of few requests that a single one can set is no evidence by itself: its deviation ends below the tail.
-    Several such snapshots are evidence, through the averages. A snapshot of a few requests hardly denies the averages,
-    because a service that fails a third of its requests often answers two in a row.
+    A quantile of few requests that a single request can set is not evidence by itself: its deviation ends below the
+    tail. Several such snapshots are evidence, through the averages. A snapshot of a few requests hardly denies the
+    averages, because a service that fails a third of its requests often answers two in a row.
 
     Args:
         filters: ``[13, N, C]``; not changed.
@@ -256,7 +256,7 @@ def _levels(now: Array, short: Array, long: Array, sure: Array, channels: tuple[
     noise.
 
     Traffic counts on both sides, other channels only when they get worse. An average that the present does not confirm
-    belongs to the past and is no anomaly any more. The average over 4 snapshots also confirms the one over 16, which
+    belongs to the past and is no longer an anomaly. The average over 4 snapshots also confirms the one over 16, which
     would otherwise come back when the shorter one has faded. Of a snapshot of few requests, only the share ``sure``
     ``[N, C]`` confirms or denies; the rest is left to the average.
     """

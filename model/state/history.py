@@ -1,4 +1,4 @@
-"""What resources a service used in the last eighty minutes, as means over two minutes.
+"""The resources that a service used in the last eighty minutes, as means over two minutes.
 
 Filters follow a slow rise within minutes, so a leak never deviates from them. This history does not forget.
 """

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model.drift.sketch import DriftSketch
 from model.errors import OutOfOrder
 from model.features import (
     EDGE_CHANNELS,
@@ -69,13 +70,14 @@ GAP_INTERVALS = 3.0  # a longer silence is a gap
 NEW_SERVICE, MOST_OF_TIME = 120.0, 0.8  # snapshots for which a service is new, and of the snapshots of its mesh
 ANY_CHANGE = 50.0  # logarithm, more than any channel can move
 NEW_LOAD, NEW_LOAD_SECONDS = np.log(3.0), 1800.0  # of its requests, and how long an alert has been open
-UNSEEN_SECONDS, UNSEEN_CHANGE = 300.0, np.log(2.2)  # without data, after which a change by such a factor is no event
+# After a gap of this many seconds, a change of a level by up to this factor (logarithm) is not an event.
+UNSEEN_SECONDS, UNSEEN_CHANGE = 300.0, np.log(2.2)
 BASELINE_SECONDS = 86_400.0  # without data, after which any level may be normal
 
 
 @dataclass(frozen=True, slots=True)
 class MeshState:
-    """What is known of a mesh between two snapshots.
+    """What is known about a mesh between two snapshots.
 
     Attributes:
         node_ids: N known services, in the order they were first seen; absent ones stay for W snapshots.
@@ -98,6 +100,7 @@ class MeshState:
         memory: open incidents, and the memory of alerting and of the threshold.
         adaptation: how latencies depend on load.
         traffic: requests from outside.
+        drift: what drift is measured from.
     """
 
     node_ids: tuple[str, ...] = ()
@@ -123,6 +126,7 @@ class MeshState:
     memory: IncidentMemory = field(default_factory=IncidentMemory)
     adaptation: Adaptation = field(default_factory=Adaptation)
     traffic: EntryTraffic = field(default_factory=EntryTraffic)
+    drift: DriftSketch = field(default_factory=DriftSketch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +312,7 @@ def _observe_traffic(
 
 
 def _calls_at(services: BoolArray, edge_index: IntArray) -> BoolArray:
-    """Return which calls ``[E]`` have one of the ``services`` ``[N]`` at an end. Mostly there are none."""
+    """Return which calls ``[E]`` have one of the ``services`` ``[N]`` at an end. Usually there are none."""
     if not services.any():
         return np.zeros(edge_index.shape[1], bool)
     touched: BoolArray = services[edge_index[0]] | services[edge_index[1]]
@@ -318,7 +322,7 @@ def _calls_at(services: BoolArray, edge_index: IntArray) -> BoolArray:
 def _adjust_after_gap(state: MeshState, values: ChannelValues, seconds: float) -> MeshState:
     """Move fast baselines towards the present values after a gap.
 
-    Meshes change while no snapshot comes. After a day without data the present level is as normal as the one that
+    Meshes change while no snapshots arrive. After a day without data the present level is as normal as the one that
     the slow baselines remember; after minutes, a level up to ``UNSEEN_CHANGE`` away is. Gross changes and errors remain
     unusual, and so does everything at services in an alert.
     """

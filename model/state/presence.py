@@ -1,13 +1,13 @@
 """Measured, silent or gone: what missing telemetry says about a service or a call.
 
-A service without measurements is *gone* only if there is evidence: its callers, whose telemetry is there, no longer
+A service without measurements is *gone* only if there is evidence: its callers, whose telemetry is present, no longer
 make the calls that they usually make to it, or these calls fail; or the services that it mainly calls receive less.
 Otherwise it is *silent*: only its telemetry is missing.
 
 A call without a row has *stopped* only if its caller reports other calls or fails, if its destination receives less, or
 if a second caller of a missing service stopped too. Otherwise the call is silent too.
 
-What is silent is not observed. It does not count as zero, its filters pause, and it is no symptom.
+A silent service is not observed. Its values do not count as zero, its filters pause, and it is not a symptom.
 """
 
 from dataclasses import dataclass
@@ -97,12 +97,13 @@ def find_presence(
     expected = np.bincount(destination, edge_usual * (present | stopped), count)
     lost = np.bincount(destination, edge_usual * (unanswered | stopped), count)
     gone = missing & (expected * interval_seconds >= FEWEST_REQUESTS) & (lost >= LOST_SHARE * expected)
-    # A service without callers, such as an entrance, is missed by its callees: those that it mainly calls receive less.
+    # A service without callers, such as an entry point, is missed by its callees: those that it mainly calls receive
+    # less.
     mainly = edge_usual >= MAIN_SHARE * np.maximum(node_usual[destination], 1e-6)
     expected = np.bincount(source, edge_usual * (mainly & ~present & rows.node_observed[destination, RATE]), count)
     less = mainly & ~present & rows.node_observed[destination, RATE] & (drop >= MISSED_SHARE * edge_usual)
     lost = np.bincount(source, edge_usual * less, count)
-    # One that gets its requests almost only from this service, and still gets them, is the better witness.
+    # One that gets its requests almost only from this service, and still gets them, is better evidence.
     works = edge_usual >= SOLE_SHARE * np.maximum(node_usual[destination], 1e-6)
     works &= ~present & rows.node_observed[destination, RATE] & (drop <= (1 - MISSED_SHARE) * edge_usual)
     denied = np.bincount(source, works & (edge_usual * interval_seconds >= FEWEST_REQUESTS), count) > 0

@@ -19,6 +19,15 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
+from model.drift.serialization import (
+    drift_arrays,
+    drift_document,
+    embeddings_arrays,
+    embeddings_document,
+    read_drift,
+    read_embeddings,
+)
+from model.drift.sketch import Embeddings
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
 from model.incidents.confirmation import Streaks
@@ -52,7 +61,7 @@ DTYPES = {
     np.dtype(of): name
     for of, name in (
         (np.float64, "F64"), (np.int64, "I64"), (np.float32, "F32"), (np.int32, "I32"), (np.float16, "F16"),
-        (np.uint16, "U16"), (np.uint8, "U8"), (np.bool_, "BOOL"),
+        (np.uint32, "U32"), (np.uint16, "U16"), (np.uint8, "U8"), (np.bool_, "BOOL"),
     )
 }  # fmt: skip
 CURVES = ("load", "curve")  # arrays of an adapter
@@ -76,16 +85,21 @@ def pack_state(state: MeshState) -> bytes:
         | _traffic_arrays(state.traffic)
     )
     document["traffic"] = {"names": state.traffic.names, "slot": state.traffic.slot}
+    document["drift"] = drift_document(state.drift)
+    tensors |= drift_arrays(state.drift)
     return _join_arrays(tensors | {"document": _json_array(document)})
 
 
-def pack_step(memory: IncidentMemory, adaptation: Adaptation | None, snapshots: int) -> bytes:
+def pack_step(
+    memory: IncidentMemory, adaptation: Adaptation | None, snapshots: int, embeddings: Embeddings | None = None
+) -> bytes:
     """Serialize a step.
 
     Args:
         memory: after the snapshot. Its scores can be thousands, so a step has only those that the full state lacks.
         adaptation: the one that replaced the mesh's before the snapshot, if any.
         snapshots: number since the full state, at least 1; each adds one score at most.
+        embeddings: the samples of embeddings that the snapshot changed, if any.
     """
     whole = memory.reconstruction
     recent = replace(
@@ -106,10 +120,13 @@ def pack_step(memory: IncidentMemory, adaptation: Adaptation | None, snapshots: 
     if adaptation is not None:
         document["adaptation"] = _adaptation_document(adaptation)
         tensors |= _adaptation_arrays(adaptation)
+    if embeddings is not None:
+        document["embeddings"] = embeddings_document(embeddings)
+        tensors |= embeddings_arrays(embeddings)
     return _join_arrays(tensors | {"document": _json_array(document)})
 
 
-def unpack_step(data: bytes, full: IncidentMemory) -> tuple[IncidentMemory, Adaptation | None]:
+def unpack_step(data: bytes, full: IncidentMemory) -> tuple[IncidentMemory, Adaptation | None, Embeddings | None]:
     """Read the bytes of :func:`pack_step`.
 
     Args:
@@ -128,11 +145,13 @@ def unpack_step(data: bytes, full: IncidentMemory) -> tuple[IncidentMemory, Adap
         if "reconstruction" in document:  # later versions than 0.2.0
             whole = _add_earlier_losses(memory.reconstruction, full.reconstruction, document["reconstruction"]["count"])
             memory = replace(memory, reconstruction=whole)
-        return memory, None if adaptation is None else _adaptation(adaptation, tensors)
+        replaced = None if adaptation is None else _adaptation(adaptation, tensors)
+        sampled = document.get("embeddings")  # later versions than 0.2.0
+        return memory, replaced, None if sampled is None else read_embeddings(sampled, tensors)
 
 
 def _add_earlier_scores(memory: IncidentMemory, full: IncidentMemory, quiet: int, alerted: int) -> IncidentMemory:
-    """Return the memory with so many scores without and with an alert, the earliest of them from the full state."""
+    """Return the memory with this many scores without and with an alert, the earliest of them from the full state."""
     since = bisect_left(full.times, memory.times[0]) if memory.times else 0
     moments = [at for at, _ in full.alerted_scores]
     alerted_since = bisect_left(moments, memory.alerted_scores[0][0]) if memory.alerted_scores else 0
@@ -165,7 +184,7 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = (), *, with_table
     Args:
         data: of the state.
         window: the ring.
-        with_tables: False leaves the arrays of services and calls empty. Their names are there, and so is all that a
+        with_tables: False leaves the arrays of services and calls empty. Their names are included, and so is all that a
             fit of an adapter needs. It takes a tenth of the memory.
 
     Raises:
@@ -182,6 +201,8 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = (), *, with_table
         fields["adaptation"] = _adaptation(document.get("adaptation", {}), tensors)
         if "traffic" in document:  # later versions than 0.1.0
             fields["traffic"] = _traffic(document["traffic"], tensors)
+        if "drift" in document:  # later versions than 0.2.0
+            fields["drift"] = read_drift(document["drift"], tensors)
         return MeshState(**fields, window=tuple(window))
 
 

@@ -3,7 +3,7 @@
 An entry point is a service that no other service calls. Its usual level follows the day, which changes slowly, and not
 a sudden fall or rise. The level moves by at most ``SLEW`` in a minute. It holds still while traffic is further away
 than ``HELD``, so a loss does not become normal by itself; a surge becomes normal after ``SURGE_SECONDS``. The end of a
-surge is no loss: the level before it is remembered for a day.
+surge is not a loss: the level before it is remembered for a day.
 
 Where the history is long enough, the time of day and of the week counts: a level that is usual at this time is normal,
 however suddenly it comes, even if it raised alerts before. That takes the same half hour on three earlier days, or on
@@ -199,7 +199,7 @@ def _forget_levels(traffic: EntryTraffic) -> EntryTraffic:
 
 
 def _align(traffic: EntryTraffic, names: Sequence[str]) -> EntryTraffic:
-    """Add new entry points, and remove those that are none any more."""
+    """Add new entry points, and remove those that no longer are entry points."""
     if traffic.names == tuple(names):
         return traffic
     known, present = set(traffic.names), set(names)

@@ -188,7 +188,7 @@ class Access:
         return principal
 
     def check_bearer(self, authorization: str | None, address: str, needed: Need, route: str) -> Principal:
-        """Decide on a call without host and origin, such as gRPC. Errors as :meth:`check`."""
+        """Decide on a call without host and origin, such as gRPC. Errors as in :meth:`check`."""
         found = {b"authorization": [authorization.encode("utf-8", "replace")]} if authorization is not None else {}
         principal = self._principal(found, (address, 0), route)
         _require(principal, needed)
@@ -241,7 +241,7 @@ class Access:
         return entry if isinstance(entry := self._look_up(token), Token) else None
 
     def _proxy_user(self, found: dict[bytes, list[bytes]], client: Client) -> Principal | None:
-        """The user in a trusted proxy's header. If it comes twice, both are ignored: one is forged."""
+        """The user in a trusted proxy's header. If it is sent twice, both are ignored: one is forged."""
         if not self._user_header or not self._is_trusted(client, found):
             return None
         user = _only(found, self._user_header)
@@ -317,7 +317,7 @@ def _token(found: dict[bytes, list[bytes]]) -> tuple[str, Way]:
 
 
 def _only(found: dict[bytes, list[bytes]], name: bytes) -> str | None:
-    """The value of a header that may come once; None if it is missing, empty if it comes twice."""
+    """The value of a header that may be sent once; None if it is missing, empty if it is sent twice."""
     values = found.get(name)
     if values is None:
         return None

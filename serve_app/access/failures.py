@@ -9,7 +9,7 @@ from serve_app.errors import TooManyFailedLogins
 
 MAX_FAILURES = 10  # of one address in a window
 WINDOW_SECONDS = 60.0
-MAX_ADDRESSES = 4096  # the address without a failure for longest is forgotten first
+MAX_ADDRESSES = 4096  # the address whose last failure is oldest is forgotten first
 LOG_SECONDS = 1.0  # at least, between two log lines
 log = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from serve_app.access.tokens import Scope
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 MESHES = "/v1/meshes"
+MODELS = "/v1/models"
 STATIC = "/static/"
 # Pages without their data, and probes, which have no token.
 OPEN = {
@@ -25,7 +26,7 @@ OPEN = {
     "/demo/controls.js": SAFE,
     "/demo/controls.css": SAFE,
 }
-READ = frozenset({MESHES, "/v1/model", "/openapi.json", "/-/routes", "/demo/show"})
+READ = frozenset({MESHES, MODELS, "/v1/model", "/openapi.json", "/-/routes", "/demo/show"})
 WRITE = frozenset({"/v1/score", "/demo/keys"})
 MESH_POSTS = frozenset(
     {("snapshots",), ("baseline",), ("feedback",), ("mutes",), ("adapter", "rollback"), ("otlp", "v1", "metrics")}
@@ -35,7 +36,7 @@ MESH_DELETES = frozenset({"feedback", "mutes"})  # followed by one id
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a request needs.
+    """The scope and mesh that a request needs.
 
     Attributes:
         scope: None if the route is open to everyone.
@@ -50,7 +51,7 @@ class Need:
 
 @lru_cache(maxsize=1024)
 def need(method: str, path: str) -> Need:
-    """What a request needs.
+    """The scope and mesh that a request needs.
 
     Args:
         method: in upper case.
@@ -60,11 +61,17 @@ def need(method: str, path: str) -> Need:
         return Need(None)
     if path.startswith(MESHES + "/"):
         return _mesh_need(method, path)
-    if path in READ and method in SAFE:
+    if method in SAFE and (path in READ or _is_card(path)):
         return Need(Scope.READ)
     if path in WRITE and method == "POST":
         return Need(Scope.WRITE)
     return Need(Scope.READ if method in SAFE else Scope.ADMIN, all_meshes=True)
+
+
+def _is_card(path: str) -> bool:
+    """Whether a path is ``/v1/models/{version}``, which has nothing about a mesh."""
+    version = path.removeprefix(MODELS + "/")
+    return version != path and bool(version) and "/" not in version
 
 
 def _mesh_need(method: str, path: str) -> Need:

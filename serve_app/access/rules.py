@@ -97,5 +97,5 @@ def require_protection(rules: Rules, hosts: Iterable[str], nodes: int = 1) -> No
     raise BadSettings(
         f"{subject}.host: expected a loopback address, since anyone who can connect could read, push and delete, "
         f"{came}; create a token (`tagae token create --name NAME --scope read FILE`) and set {subject}.tokens_file; "
-        f"or {proxy}set {subject}.allow_anonymous = true to let everyone on the network do everything"
+        f"or {proxy}set {subject}.allow_anonymous = true to allow unauthenticated access"
     )

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Scope(StrEnum):
-    """What a token permits.
+    """A permission of a token.
 
     The scopes are independent, except that ``admin`` includes the other two. ``write`` does not include ``read``: a
     job that pushes snapshots gets the verdicts of its own pushes and nothing else.
@@ -99,7 +99,7 @@ def parse(text: str, place: str) -> tuple[Token, ...]:
     tokens = tuple(_token(entry, f"{place}: entry {i + 1}") for i, entry in enumerate(entries))
     for what, values in (("name", [t.name for t in tokens]), ("sha256", [t.digest for t in tokens])):
         if len(set(values)) < len(values):
-            raise BadSettings(f"{place}: expected each {what} once, got one twice; remove one of the entries")
+            raise BadSettings(f"{place}: expected each {what} once, got a duplicate; remove one of the entries")
     return tokens
 
 
@@ -192,11 +192,11 @@ class TokenFile:
             if identity == self._file_id:
                 return
             self._tokens = self._read()
-            log.info("tokens file %s: read again, %d tokens", self._path, len(self._tokens))
+            log.info("tokens file %s: reloaded, %d tokens", self._path, len(self._tokens))
         except BadSettings as error:
             if identity is None and self._file_id is None:
                 return  # logged when the file disappeared
-            log.error("%s; the tokens that were read before stay valid", error.message)
+            log.error("%s; the previously loaded tokens stay valid", error.message)
         self._file_id = identity
 
     def _identity(self) -> tuple[int, int, int] | None:

@@ -27,7 +27,7 @@ def roll_back(state: MeshState, fitted_at: datetime | None) -> tuple[MeshState, 
     """
     adapter = state.adaptation.adapter
     if fitted_at is None:
-        raise NoAdapter("adapter: expected one in use, got none; there is nothing to roll back")
+        raise NoAdapter("adapter: expected an adapter in use, got none; there is nothing to roll back")
     if adapter is not None and adapter.fitted_at == fitted_at:
         state = restore_former(state)
     return state, state.adaptation
@@ -43,13 +43,7 @@ def encode_adaptation(adaptation: Adaptation) -> AdaptationDocument:
 
 
 def _adapter(adapter: Adapter) -> AdapterDocument:
-    return AdapterDocument(
-        fitted_at=adapter.fitted_at,
-        snapshots=adapter.snapshots,
-        loss_before=adapter.loss_before,
-        loss_after=adapter.loss_after,
-        curves=_curves(adapter),
-    )
+    return AdapterDocument.of(adapter, curves=_curves(adapter))
 
 
 def _curves(adapter: Adapter) -> list[LoadCurve]:

@@ -131,9 +131,9 @@ def _of_past(state: MeshState, document: FeedbackDocument) -> Feedback:
         return replace(before, given_at=_now(state), culprit=document.culprit or "", note=document.note)
     if past is None:
         raise UnknownIncident(
-            f"incident: expected an open one, one of the last {REMEMBERED} or an ended one of the archive, got "
-            f"{document.incident[:SHOWN]!r}; take the id from a verdict; if it is in none, send its services and time "
-            "instead",
+            f"incident: expected an open incident, one of the last {REMEMBERED}, or an archived one, got "
+            f"{document.incident[:SHOWN]!r}; take the id from a verdict; if no verdict has it, send its services and "
+            "time instead",
             pointer="/incident",
         )
     return feedback_on_past(
@@ -201,27 +201,21 @@ def decode_feedback(body: bytes) -> FeedbackDocument | MissedDocument:
     document = validate_document(content, MissedDocument) if is_missed else validate_document(content, FeedbackDocument)
     if isinstance(document, MissedDocument):
         if document.until is not None and document.until < document.since:
-            raise error_at("/until", f"expected a time not before since, got {document.until.isoformat()}; correct it")
+            raise error_at(
+                "/until", f"expected a time no earlier than `since`, got {document.until.isoformat()}; correct it"
+            )
     elif document.culprit and not document.was_incident:
         raise error_at(
-            "/culprit", "expected none where was_incident is false, got one; remove it, or set was_incident to true"
+            "/culprit", "expected no culprit if was_incident is false, got one; remove it, or set was_incident to true"
         )
     return document
 
 
 def encode_feedback(feedback: Feedback) -> KeptFeedbackDocument:
     """The document of stored feedback."""
-    return KeptFeedbackDocument(
-        incident=feedback.incident,
-        was_incident=feedback.was_incident,
-        missed=feedback.missed,
-        services=list(feedback.services),
-        since=feedback.since,
-        until=feedback.until,
-        given_at=feedback.given_at,
+    return KeptFeedbackDocument.of(
+        feedback,
         culprit=feedback.culprit or None,
-        note=feedback.note,
-        given_by=feedback.given_by,
         page_levels={service: _levels(moves) for service, moves in feedback.moves.items()},
     )
 

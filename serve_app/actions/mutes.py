@@ -43,8 +43,8 @@ def add_mute(state: MeshState, document: MuteDocument, limits: LimitSettings, by
     _require_times(document, start, state.observed_at, limits.max_mute_seconds)
     if len(known) >= limits.max_mutes:
         raise TooManyMutes(
-            f"mutes: expected at most {limits.max_mutes} in force or not started, got one more; remove some, name "
-            "several services in one, or raise limits.max_mutes"
+            f"mutes: expected at most {limits.max_mutes} active and future ones, got one more; remove some, "
+            "put several services into one, or raise limits.max_mutes"
         )
     mute = Mute(_id(document, services), services, start, document.end, document.reason, state.observed_at, by)
     return replace(state, memory=replace(state.memory, mutes=(*state.memory.mutes, mute))), mute
@@ -116,13 +116,4 @@ def decode_mute(body: bytes) -> MuteDocument:
 
 def encode_mute(mute: Mute, now: datetime | None) -> KeptMuteDocument:
     """The document of a stored mute. ``now`` is the time of the newest snapshot; None if there is none."""
-    return KeptMuteDocument(
-        id=mute.id,
-        services=list(mute.services),
-        start=mute.start,
-        end=mute.end,
-        reason=mute.reason,
-        given_at=mute.given_at,
-        given_by=mute.given_by,
-        in_force=now is not None and mute.start <= now < mute.end,
-    )
+    return KeptMuteDocument.of(mute, in_force=now is not None and mute.start <= now < mute.end)

@@ -197,7 +197,7 @@ def find_problem(alert: Alert) -> str:
     for kind, pairs in (("label", alert.labels), ("annotation", alert.annotations)):
         for name, value in pairs.items():
             if not _LABEL.fullmatch(name):
-                return f"{kind} {name!r}: expected letters, digits and underscores, no digit first"
+                return f"{kind} {name!r}: expected letters, digits and underscores, not starting with a digit"
             if not value:
                 return f"{kind} {name}: expected a value, got none"
             if not _is_utf8(value):

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from model.names import readable
+from model.names import list_first, readable
 from model.verdict import Incident, IncidentKind, Reason, Severity, Suspect, Verdict
 from serve_app.alerts.links import Links, incident_subject
 from serve_app.api.headline import headline
@@ -39,7 +39,7 @@ def first_service(incident: Incident) -> str:
 
 
 def annotations(links: Links, mesh: str, incident: Incident, severity: Severity, verdict: Verdict) -> dict[str, str]:
-    """What is known of an incident now, and links."""
+    """The current facts about an incident, and links."""
     urls = links.urls(
         incident_subject(
             mesh, incident.id, first_service(incident), incident.kind.value, incident.since, verdict.observed_at
@@ -59,7 +59,7 @@ def description(mesh: str, incident: Incident, severity: Severity, verdict: Verd
     events."""
     since = f"in mesh {mesh} since {format_time(incident.since)}."
     if severity is Severity.NOTICE:
-        lines = [f"Notice {since} A resource becomes short; users are not affected yet."]
+        lines = [f"Notice {since} A resource is running out; users are not affected yet."]
     else:
         lines = [f"{severity.value.capitalize()} incident {since}"]
     if incident.recovering:
@@ -69,9 +69,7 @@ def description(mesh: str, incident: Incident, severity: Severity, verdict: Verd
         why = "; ".join(reason_text(reason, suspect.service, verdict.observed_at) for reason in reasons)
         lines.append(f"{rank}. {suspect.service} ({suspect.score:.0%}){': ' + why if why else ''}")
     if incident.affected:
-        more = len(incident.affected) - MAX_AFFECTED
-        affected = ", ".join(incident.affected[:MAX_AFFECTED])
-        lines.append(f"Affected: {affected}{f' and {more} more' if more > 0 else ''}.")
+        lines.append(f"Affected: {list_first(incident.affected, MAX_AFFECTED)}.")
     lines += [f"Planned: {change_text(near, incident.since)}." for near in incident.changes[:MAX_CHANGES]]
     lines += [f"Kubernetes: {event_text(event, incident.since)}." for event in incident.events[:MAX_EVENTS]]
     return readable("\n".join(lines))

@@ -19,7 +19,7 @@ from model.verdict import Verdict
 from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
 from serve_app.alerts.alertmanager import KIND as ALERTMANAGER
 from serve_app.alerts.alertmanager import PATH, AlertmanagerReceiver, PostTiming
-from serve_app.alerts.event_queue import EventQueue, EventReceiver, QueueLimits, ReceiverKind
+from serve_app.alerts.event_queue import EventQueue, EventReceiver, QueueLimits, ReceiverPlugin
 from serve_app.alerts.links import Links
 from serve_app.alerts.saved_state import SavedState
 from serve_app.alerts.send_loop import Receiver, SendLoop
@@ -33,7 +33,7 @@ from serve_app.net.endpoint import Endpoint
 from serve_app.net.http import HttpSender
 from serve_app.settings import NotifySettings, Settings
 from serve_app.settings.alerting import ReceiverSettings
-from serve_app.settings.kinds import RECEIVERS
+from serve_app.settings.plugins import RECEIVERS
 
 FORGET_AFTER = timedelta(hours=24)  # without a verdict; the alerts of the mesh are then resolved
 MAX_ENDED = 2000  # resolved alerts that wait for replicas that are down
@@ -86,19 +86,19 @@ def receivers(settings: Settings) -> Receivers:
 
 
 def _event_receivers(notify: NotifySettings) -> Iterator[Callable[[float], EventReceiver]]:
-    """What opens each receiver of events. Webhooks and Grafana have tables of their own, too."""
+    """Yield the function that opens each receiver of events. Webhooks and Grafana have tables of their own, too."""
     own: list[tuple[str, ReceiverSettings]] = [("webhook", options) for options in notify.webhooks]
     if notify.grafana is not None:
         own.append(("grafana", notify.grafana))
     for name, options in own:
-        yield partial(_kind(name).open, options)
+        yield partial(_plugin(name).open, options)
     for one in notify.receivers:
-        kind = _kind(one.kind)
-        yield partial(kind.open, kind.check_options(one.options))
+        plugin = _plugin(one.kind)
+        yield partial(plugin.open, plugin.check_options(one.options))
 
 
-def _kind(name: str) -> ReceiverKind[Any]:
-    return RECEIVERS.load(name, ReceiverKind)
+def _plugin(name: str) -> ReceiverPlugin[Any]:
+    return RECEIVERS.load(name, ReceiverPlugin)
 
 
 class AlertDelivery:
@@ -112,7 +112,7 @@ class AlertDelivery:
 
     Raises:
         BadSettings: the storage cannot be written, or certificates cannot be read.
-        StoreGone: the storage is away.
+        StoreGone: the storage is unavailable.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class AlertDelivery:
             try:
                 self._tidy()
             except Exception:  # a bug here must end neither the deliveries nor this loop
-                log.exception("notifications: unexpected error while tidying")
+                log.exception("notifications: unexpected error during cleanup")
             await asyncio.sleep(self._to.timing.resend.total_seconds())
 
     def _tidy(self) -> None:
@@ -251,14 +251,14 @@ class AlertDelivery:
             self._saved.update(state)
 
     async def _measure(self) -> None:
-        """Set the gauge again and again: Ray drops a gauge that is not set, and with it any alert on the gauge."""
+        """Set the gauge repeatedly: Ray drops a gauge that is not set, and with it any alert on the gauge."""
         while True:
             for kind, count in self.count_waiting().items():
                 self._instruments.set(NOTICES_WAITING, count, receiver=kind)
             await asyncio.sleep(MEASURE_SECONDS)
 
     def _trim(self, state: AlertState, now: datetime) -> AlertState:
-        """Drop what every replica knows, what is too old, and what is too much."""
+        """Drop what every replica knows, what is too old, and what exceeds the limits."""
         keep, ended = self._to.timing.keep, [alert for alert in state.ended if not self._is_known(alert)]
         young = [alert for alert in ended if alert.ends_at and now - alert.ends_at < keep]
         kept = tuple(young[-MAX_ENDED:])

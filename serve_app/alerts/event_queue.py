@@ -2,7 +2,7 @@
 
 An event that cannot be delivered delays the events behind it: a rise in severity must not arrive before the event that
 opened the incident. The queue is bounded. Beyond ``max_events`` the oldest are dropped and counted. The others are
-enough, since each event holds all that is known of its incident, and ``sequence`` shows the gap.
+enough, since each event holds all that is known about its incident, and ``sequence`` shows the gap.
 """
 
 import logging
@@ -15,7 +15,7 @@ from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.saved_state import SavedState
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
 from serve_app.net.http import Reply
-from serve_app.settings.kinds import Kind, O
+from serve_app.settings.plugins import O, Plugin
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class EventReceiver(Protocol):
     key: str
 
     async def deliver(self, event: IncidentEvent) -> Reply:
-        """Try once to deliver an event. The same event may come again: ``event.id`` tells.
+        """Try once to deliver an event. The same event may be delivered again: compare ``event.id``.
 
         Returns:
             Whether it was delivered. A ``refused`` event is dropped, any other failure is repeated.
@@ -66,8 +66,8 @@ class EventReceiver(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReceiverKind(Kind[O]):
-    """A kind of receiver: what a package provides as an entry point of ``tagae.receivers``.
+class ReceiverPlugin(Plugin[O]):
+    """A receiver that settings can choose: what a package provides as an entry point of ``tagae.receivers``.
 
     Attributes:
         open: opens a receiver with its options; the second argument is the deadline of one delivery, s.

@@ -1,8 +1,8 @@
 """Shows incidents as annotations in Grafana: one for each incident, from its start to its end.
 
 Grafana has no key that makes a repeated request harmless. So each annotation has a tag that names its incident, and an
-event first looks for the annotation with this tag. If it is there, the event changes it. A repeated event therefore
-changes nothing, also after a response that was lost.
+event first looks for the annotation with this tag. If it exists, the event changes it. A repeated event therefore
+changes nothing, even after a response that was lost.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from serve_app.alerts.alert import IncidentEvent
-from serve_app.alerts.event_queue import ReceiverKind
+from serve_app.alerts.event_queue import ReceiverPlugin
 from serve_app.net.http import HttpSender, Reply
 from serve_app.settings.alerting import ReceiverSettings
 
@@ -118,4 +118,4 @@ def _open(settings: ReceiverSettings, deadline_seconds: float) -> Grafana:
     return Grafana(HttpSender(settings.endpoint(settings.url.rstrip("/") + PATH), deadline_seconds))
 
 
-GRAFANA = ReceiverKind(options=ReceiverSettings, open=_open)
+GRAFANA = ReceiverPlugin(options=ReceiverSettings, open=_open)

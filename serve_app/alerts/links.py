@@ -14,7 +14,7 @@ LEAD = timedelta(minutes=15)  # before the start of an incident, from which its 
 
 @dataclass(frozen=True, slots=True)
 class LinkSubject:
-    """What links are about.
+    """The subject of links.
 
     Attributes:
         mesh: its name.

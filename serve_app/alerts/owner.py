@@ -1,4 +1,4 @@
-"""Delivery of alerts by the one process that owns their state, of several that can."""
+"""Delivers alerts in one of several candidate processes: the one that owns their state."""
 
 import asyncio
 import logging
@@ -12,16 +12,16 @@ log = logging.getLogger(__name__)
 
 
 class Owner:
-    """Opens the delivery, and opens it again if another process had taken over the state and a verdict comes here.
+    """Opens the delivery, and opens it again when a verdict arrives after another process took over the state.
 
-    Thus of two clusters, as during an upgrade, the one with the traffic sends. A verdict is refused while the state is
-    not here; the next one has the same alerts.
+    So if there are two clusters, as during an upgrade, the one with the traffic sends. A verdict is refused while this
+    process does not own the state; the next one has the same alerts.
 
     Args:
         open_delivery: reads the state and becomes its owner; :class:`AlertDelivery` raises its errors.
 
     Raises:
-        BadSettings: as of :class:`AlertDelivery`.
+        BadSettings: as in :class:`AlertDelivery`.
     """
 
     def __init__(self, open_delivery: Callable[[], AlertDelivery]) -> None:
@@ -33,13 +33,13 @@ class Owner:
         """The delivery.
 
         Raises:
-            StoreGone: the state is not here.
+            StoreGone: this process does not own the state.
         """
         if self._delivery is None or self._delivery.is_taken_over:
             self._verdict_came.set()
             raise StoreGone(
-                "notifier: expected the state of alerts, got none: the Redis is away, or another notifier had taken "
-                "over; the next verdict has the same alerts"
+                "notifier: expected the saved state of alerts, got none: Redis is unreachable, or another notifier has "
+                "taken over; the next verdict repeats these alerts"
             )
         return self._delivery
 
@@ -62,7 +62,7 @@ class Owner:
             await self._delivery.close()
 
     def _open(self) -> AlertDelivery | None:
-        """The delivery with the stored state; None while the storage is away."""
+        """The delivery with the stored state; None while the storage is unavailable."""
         try:
             return self._open_delivery()
         except StoreGone as error:

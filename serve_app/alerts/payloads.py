@@ -29,7 +29,7 @@ def incident_document(incident: Incident, verdict: Verdict) -> dict[str, Any]:
 def build_event(
     kind: Kind, incident: AlertedIncident, mesh: str, at: datetime, links: Links, **more: str
 ) -> IncidentEvent:
-    """An event with all that is known of its incident, so that a receiver needs no other event.
+    """An event with all that is known about its incident, so that a receiver needs no other event.
 
     Args:
         kind: what happened.
@@ -60,7 +60,7 @@ def build_event(
 
 
 def _subject(mesh: str, incident: AlertedIncident, at: datetime) -> LinkSubject:
-    """What the links of an event are about. An earlier version stored no kind."""
+    """The subject of the links of an event. An earlier version stored no kind."""
     service, document = next(iter(incident.services), ""), incident.document
     since = datetime.fromisoformat(document["since"])
     return incident_subject(mesh, incident.incident, service, document.get("kind", ""), since, at)

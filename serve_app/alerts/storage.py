@@ -1,4 +1,4 @@
-"""Where the state of notifications is stored: in a file of one node, or in the Redis of the store (``stores``)."""
+"""Where the state of notifications is stored: in a file of one node, or in the store's Redis (``stores``)."""
 
 import logging
 import os
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 
 class AlertStorage(Protocol):
     """Stores the state of one process that sends notifications. It needs two methods: ``read`` is called once, at the
-    start, and ``write`` whenever an alert begins, changes or ends, with some KB; it may block its thread."""
+    start, and ``write`` whenever an alert begins, changes or ends, with a few KB; it may block its thread."""
 
     def read(self) -> AlertState:
         """The stored state; an empty one if there is none, or if it is damaged: it is then set aside.
 
         Raises:
             BadSettings: there is no access to it.
-            StoreGone: the Redis is away.
+            StoreGone: Redis is unreachable.
         """
 
     def write(self, state: AlertState) -> None:
@@ -33,7 +33,7 @@ class AlertStorage(Protocol):
 
         Raises:
             StoreConflict: another process has taken over. Send nothing more.
-            OSError, ServeError: nothing changed, or that is not known.
+            OSError, ServeError: nothing changed, or it is unknown whether anything did.
         """
 
 

@@ -1,4 +1,4 @@
-"""What a verdict changes in the alerts of a mesh: pure functions, one alert for each incident.
+"""The changes that a verdict makes to the alerts of a mesh: pure functions, one alert for each incident.
 
 ``Verdict.incidents`` lists the open incidents: the detector keeps one listed while it is quiet or while a part does not
 answer, for as long as the incident is open. An incident that is no longer listed was merged, if its services belong to
@@ -25,7 +25,7 @@ _RANK = list(Severity)
 
 
 class _Step(NamedTuple):
-    """What happens to one incident: its new state while it is open, the alerts that end, the events."""
+    """The transition of one incident: its new state while it is open, the alerts that end, the events."""
 
     incident: AlertedIncident | None
     ended: tuple[Alert, ...] = ()
@@ -33,7 +33,7 @@ class _Step(NamedTuple):
 
 
 def transition(alerts: MeshAlerts, mesh: str, verdict: Verdict, now: datetime, links: Links) -> Transition:
-    """What a verdict changes.
+    """Return the changes that a verdict makes.
 
     Args:
         alerts: of the mesh, before.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from serve_app.alerts.alert import IncidentEvent
-from serve_app.alerts.event_queue import ReceiverKind
+from serve_app.alerts.event_queue import ReceiverPlugin
 from serve_app.alerts.payloads import encode_event, encode_slack
 from serve_app.net.endpoint import SecretUnreadable, read_secret
 from serve_app.net.http import HttpSender, Reply
@@ -80,4 +80,4 @@ def _open(settings: WebhookSettings, deadline_seconds: float) -> Webhook:
     return Webhook(HttpSender(settings.endpoint(settings.url), deadline_seconds), settings.secret_file, settings.format)
 
 
-WEBHOOK = ReceiverKind(options=WebhookSettings, open=_open)
+WEBHOOK = ReceiverPlugin(options=WebhookSettings, open=_open)

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +14,7 @@ from model.snapshot import MeshSnapshot
 from serve_app.api.codec import ARROW, JSON, encode_snapshot
 from serve_app.api.codec.arrow_embeddings import decode_embeddings
 from serve_app.api.embeddings import Embeddings
+from serve_app.api.graph_formats import GraphFormat
 from serve_app.api.schemas.actions import (
     AcceptanceDocument,
     FeedbackDocument,
@@ -26,7 +27,9 @@ from serve_app.api.schemas.actions import (
     MuteListDocument,
 )
 from serve_app.api.schemas.base import Document
+from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsDocument
+from serve_app.api.schemas.models import ModelCard, ModelsDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import MeshDocument
 from serve_app.errors import ANSWERS, NoCapacity, ServeError, TooManyFailedLogins
@@ -106,16 +109,20 @@ class Client:
         return VerdictDocument.model_validate_json(response.content)
 
     def baseline(self, mesh: str, snapshot: MeshSnapshot) -> None:
-        """Set baselines and calibration from a snapshot, which does not count and has no verdict. Errors as
+        """Set baselines and calibration from a snapshot, which does not count and has no verdict. Errors as in
         ``push``."""
         self._send("POST", f"/v1/meshes/{mesh}/baseline", _body(snapshot))
 
     def verdict(self, mesh: str) -> VerdictDocument:
-        """The newest verdict. Errors as ``push``."""
+        """The newest verdict. Errors as in ``push``."""
         return VerdictDocument.model_validate_json(self._send("GET", f"/v1/meshes/{mesh}/verdict").content)
 
+    def drift(self, mesh: str) -> DriftDocument:
+        """How far a mesh is from training and from its own last week. Errors as ``push``."""
+        return DriftDocument.model_validate(self.read(mesh, "drift"))
+
     def meshes(self) -> list[MeshDocument]:
-        """All meshes of the service. Errors as ``push``."""
+        """All meshes of the service. Errors as in ``push``."""
         return [MeshDocument.model_validate(row) for row in self._send("GET", "/v1/meshes").json()]
 
     def read(self, mesh: str, view: str, **parameters: datetime | str | None) -> Any:
@@ -126,14 +133,14 @@ class Client:
             view: the last part of the route ``GET /v1/meshes/{mesh}/{view}``.
             parameters: of the route; None leaves one out.
 
-        Errors as ``push``, and the errors of the route.
+        Errors as in ``push``, and the errors of the route.
         """
-        given = {
-            name: value.isoformat() if isinstance(value, datetime) else value
-            for name, value in parameters.items()
-            if value is not None
-        }
-        return self._send("GET", f"/v1/meshes/{mesh}/{view}", parameters=given).json()
+        return self._view(mesh, view, parameters).json()
+
+    def graph(self, mesh: str, form: GraphFormat, *, at: datetime | None = None, service: str | None = None) -> bytes:
+        """The text of a mesh's graph in one of the forms; with ``service``, only its surroundings. Errors as in
+        ``read``."""
+        return self._view(mesh, "graph", {"at": at, "service": service, "format": form.value}).content
 
     def embeddings(self, mesh: str) -> Embeddings:
         """The embeddings of the services of the newest snapshot. Errors as ``push``."""
@@ -161,22 +168,22 @@ class Client:
                 return
 
     def delete(self, mesh: str) -> None:
-        """Delete a mesh. Errors as ``push``."""
+        """Delete a mesh. Errors as in ``push``."""
         self._send("DELETE", f"/v1/meshes/{mesh}")
 
     def give_feedback(self, mesh: str, feedback: FeedbackDocument | MissedDocument) -> KeptFeedbackDocument:
         """Report a false alarm, the cause of an incident, or a missed incident. Returns the stored feedback. Errors as
-        ``push``, and ``UnknownIncident``."""
+        in ``push``, and ``UnknownIncident``."""
         response = self._send("POST", f"/v1/meshes/{mesh}/feedback", _json(feedback), JSON)
         return KeptFeedbackDocument.model_validate_json(response.content)
 
     def feedback(self, mesh: str) -> list[KeptFeedbackDocument]:
-        """All stored feedback, oldest first. Errors as ``push``."""
+        """All stored feedback, oldest first. Errors as in ``push``."""
         response = self._send("GET", f"/v1/meshes/{mesh}/feedback")
         return FeedbackListDocument.model_validate_json(response.content).feedback
 
     def withdraw_feedback(self, mesh: str, incident: str) -> None:
-        """Withdraw the feedback on an incident, by its id. Errors as :meth:`give_feedback`."""
+        """Withdraw the feedback on an incident, by its id. Errors as in :meth:`give_feedback`."""
         self._send("DELETE", f"/v1/meshes/{mesh}/feedback/{_in_path(incident)}")
 
     def accept_incident(self, mesh: str, incident: str, note: str = "") -> KeptAcceptanceDocument:
@@ -187,22 +194,38 @@ class Client:
         return KeptAcceptanceDocument.model_validate_json(response.content)
 
     def mute(self, mesh: str, mute: MuteDocument) -> KeptMuteDocument:
-        """Mute services or the whole mesh for a while. Returns the stored mute. Errors as ``push``."""
+        """Mute services or the whole mesh for a while. Returns the stored mute. Errors as in ``push``."""
         response = self._send("POST", f"/v1/meshes/{mesh}/mutes", _json(mute), JSON)
         return KeptMuteDocument.model_validate_json(response.content)
 
     def mutes(self, mesh: str) -> list[KeptMuteDocument]:
-        """The mutes that are in force or not started, oldest first. Errors as ``push``."""
+        """The current and future mutes, oldest first. Errors as in ``push``."""
         response = self._send("GET", f"/v1/meshes/{mesh}/mutes")
         return MuteListDocument.model_validate_json(response.content).mutes
 
     def unmute(self, mesh: str, mute: str) -> None:
-        """Remove a mute by its id. Errors as ``push``, and ``UnknownMute``."""
+        """Remove a mute by its id. Errors as in ``push``, and ``UnknownMute``."""
         self._send("DELETE", f"/v1/meshes/{mesh}/mutes/{_in_path(mute)}")
 
+    def models(self) -> ModelsDocument:
+        """The models of the registry. Errors as ``push``, and ``RegistryGone``."""
+        return ModelsDocument.model_validate_json(self._send("GET", "/v1/models").content)
+
+    def model_card(self, version: str) -> ModelCard:
+        """The card of a model. Errors as :meth:`models`, and ``UnknownModel``."""
+        return ModelCard.model_validate_json(self._send("GET", f"/v1/models/{_in_path(version)}").content)
+
     def metrics(self) -> str:
-        """The service's metrics in Prometheus' text format. Errors as ``push``."""
+        """The service's metrics in Prometheus' text format. Errors as in ``push``."""
         return self._send("GET", "/metrics").text
+
+    def _view(self, mesh: str, view: str, parameters: Mapping[str, datetime | str | None]) -> httpx.Response:
+        given = {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in parameters.items()
+            if value is not None
+        }
+        return self._send("GET", f"/v1/meshes/{mesh}/{view}", parameters=given)
 
     def _send(
         self,

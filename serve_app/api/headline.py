@@ -44,7 +44,7 @@ _OWN = {  # by metric
     "error_rate": "{who} is failing: {observed} of its requests, usually {usual}",
     **dict.fromkeys(_LATENCIES, f"{{who}} is slow: {{metric}} {_NUMBERS}"),
     "cpu_utilization": f"{{who}} uses more CPU: {_NUMBERS}",
-    "cpu_per_request": f"{{who}} uses more CPU for each request: {_NUMBERS}",
+    "cpu_per_request": f"{{who}} uses more CPU per request: {_NUMBERS}",
     "memory_utilization": f"{{who}} uses more memory: {_NUMBERS}",
     "active_connections": f"{{who}} has more connections: {_NUMBERS}",
     VANISHED: "{who} has disappeared: no requests, usually {usual}",
@@ -58,7 +58,7 @@ _OF_A_CALL = {
     LOST: f"{{who}} lost calls from {{source}}, which moved elsewhere: {_NUMBERS}",
     DROPPED: f"{{who}} gets hardly any calls from {{source}}: {_NUMBERS}",
 }
-# Of a fault that shows only in the calls from one caller: the metrics of the service itself show nothing.
+# For a fault that shows only in the calls from one caller: the metrics of the service itself show nothing.
 _ONLY_A_CALL = {
     "error_rate": "{observed} of the calls from {source} to {who} fail, usually {usual}",
     **dict.fromkeys(_LATENCIES, f"calls from {{source}} to {{who}} are slow: {{metric}} {_NUMBERS}"),
@@ -68,14 +68,15 @@ _SAME_CALL = {  # of another symptom of these calls
     **dict.fromkeys(_LATENCIES, f"they are slow: {{metric}} {_NUMBERS}"),
 }
 _AFTER_A_CHANGE = {  # instead of the texts above
-    _OWN["error_rate"]: "{who} is failing since {change}: {usual} to {observed} of its requests",
-    _OWN["p99_latency"]: "{who} is slower since {change}: {metric} {usual} to {observed}",
-    _OF_A_CALL["error_rate"]: "{who} is failing since {change}: {usual} to {observed} of the calls from {source}",
-    _OF_A_CALL["p99_latency"]: "{who} is slower for {source} since {change}: {metric} {usual} to {observed}",
-    _ONLY_A_CALL["error_rate"]: "{observed} of the calls from {source} to {who} fail since {change}, usually {usual}",
+    _OWN["error_rate"]: "{who} has been failing since {change}: {usual} to {observed} of its requests",
+    _OWN["p99_latency"]: "{who} has been slower since {change}: {metric} {usual} to {observed}",
+    _OF_A_CALL["error_rate"]: "{who} has been failing since {change}: {usual} to {observed} of the calls from {source}",
+    _OF_A_CALL["p99_latency"]: "{who} has been slower for {source} since {change}: {metric} {usual} to {observed}",
+    _ONLY_A_CALL["error_rate"]: "{observed} of the calls from {source} to {who} have failed since {change}, usually "
+    "{usual}",
     _ONLY_A_CALL[
         "p99_latency"
-    ]: "calls from {source} to {who} are slower since {change}: {metric} {usual} to {observed}",
+    ]: "calls from {source} to {who} have been slower since {change}: {metric} {usual} to {observed}",
 }
 _LEAK = f"{{who}} leaks memory: {_NUMBERS}"  # that rises steadily and has a forecast
 _CHANGE = "{{whose}} {{metric}} {} to {{observed}}, usually {{usual}}"  # of anything else
@@ -155,7 +156,7 @@ def _unclear_suspects(incident: Incident) -> list[str]:
 
 
 def _traffic(incident: Incident, *, is_alone: bool) -> str:
-    """Of an incident of traffic: the requests from outside to the mesh, a namespace or an entry point."""
+    """The text of an incident of traffic: the requests from outside to the mesh, a namespace or an entry point."""
     subject = f"Requests to {scope_text(incident.scope or _first(incident))}"
     is_lost = incident.kind is IncidentKind.TRAFFIC_LOST
     if incident.recovering:
@@ -169,14 +170,14 @@ def _traffic(incident: Incident, *, is_alone: bool) -> str:
     text = f"{subject} {'fell' if is_lost else 'rose'}{numbers} since {since:%H:%M} UTC"
     if not is_lost or not is_alone:
         return text
-    return f"{text}; nothing inside fails: look at the load balancer, DNS, or the source of the metrics"
+    return f"{text}; nothing inside the mesh fails: check the load balancer, DNS, or the source of the metrics"
 
 
 def _shortage(suspect: Suspect) -> str:
-    """Of a notice: which resource of which service becomes short."""
+    """The text of a notice: which resource of which service is running out."""
     reasons = [reason for reason in suspect.reasons if not reads_as_expected(reason)]
     return _capitalized(
-        shortage_text(reasons[0], suspect.service) if reasons else f"a resource of {suspect.service} becomes short"
+        shortage_text(reasons[0], suspect.service) if reasons else f"a resource of {suspect.service} is running out"
     )
 
 
@@ -241,7 +242,7 @@ def _change_words(incident: Incident) -> str:
 
 
 def _cause_text(reason: Reason, who: str, *, is_only_in_a_call: bool = False, change: str = "") -> str:
-    """What a reason says about ``who``, with its numbers, and after which change."""
+    """The text of a reason about ``who``, with its numbers, and after which change."""
     if is_signal(reason):
         return signal_text(reason, who)
     if reason.forecast is not None:
@@ -256,13 +257,13 @@ def _cause_text(reason: Reason, who: str, *, is_only_in_a_call: bool = False, ch
 
 
 def _symptom_text(reason: Reason, who: str, call: Reason | None) -> str:
-    """The same without a subject if the cause has it; an error rate of ``destination`` is of the calls that the cause
-    speaks of.
+    """The same without a subject if the cause has it; an error rate of ``destination`` is about the calls that the
+    cause mentions.
 
     Args:
         reason: of another kind than the cause.
         who: the suspect.
-        call: the cause, if it speaks of calls and not of the suspect.
+        call: the cause, if it is about calls and not about the suspect.
     """
     if is_signal(reason):
         return signal_text(reason)

@@ -169,7 +169,7 @@ def shortage_text(reason: Reason, service: str) -> str:
     """``memory of shop/cart reaches its limit in 40 minutes (25 to 70)``, ``CPU of shop/cart: 92%, usually 35%``.
 
     Args:
-        reason: about a resource that becomes short.
+        reason: about a resource that is running out.
         service: the one that needs it.
     """
     if is_signal(reason):
@@ -183,11 +183,11 @@ def shortage_text(reason: Reason, service: str) -> str:
 
 
 def overdue_text(reason: Reason, service: str = "") -> str:
-    """``regular work of shop/cart did not come: every 60 min, last at 02:00 UTC``; ``service`` may be empty."""
+    """``regular work of shop/cart did not run: due every 60 min, last ran at 02:00 UTC``; ``service`` may be empty."""
     whose = f" of {service}" if service else ""
     last = _time(reason.since, reason.since + timedelta(seconds=reason.observed))
     every = f"{HOURS.words(reason.expected)} h" if reason.expected >= 7200 else span_text(reason.expected)
-    return f"regular work{whose} did not come: every {every}, last at {last}"
+    return f"regular work{whose} did not run: due every {every}, last ran at {last}"
 
 
 def is_signal(reason: Reason) -> bool:
@@ -278,7 +278,7 @@ def metric_words(metric: str) -> str:
 
 def reads_as_expected(reason: Reason) -> bool:
     """Whether observed and expected look the same at the shown precision, so that the text would say nothing. A signal
-    always says something: a full disk is short even if it was full before."""
+    always says something: a full disk matters even if it was full before."""
     return not is_signal(reason) and _looks_equal(reason)
 
 

@@ -195,18 +195,12 @@ def _find_neighbours(snapshot: MeshSnapshot, names: Collection[str]) -> tuple[In
 def plan_document(plan: PartitionPlan, state: MeshState, *, members: bool) -> PlanDocument:
     """How a mesh is partitioned; ``members`` adds the names of each part's services."""
     assert state.observed_at is not None  # a mesh with a plan has a verdict
-    quality = plan.quality
     return PlanDocument(
         observed_at=state.observed_at,
         services=len(state.node_ids),
         calls=state.edge_index.shape[1],
         crossing_calls=len(plan.crossing),
-        quality=PlanQuality(
-            traffic_cut=quality.traffic_cut,
-            call_cut=quality.call_cut,
-            balance=quality.balance,
-            replication=quality.replication,
-        ),
+        quality=PlanQuality.of(plan.quality),
         parts=[_part(index, part, state, members=members) for index, part in enumerate(plan.parts)],
     )
 
@@ -221,14 +215,17 @@ def model_document(checkpoint: Checkpoint, meshes: Mapping[str, str]) -> ModelDo
     return ModelDocument(
         digest=checkpoint.digest,
         schema_version=SCHEMA.version,
-        features=FeatureSchemaDocument(
-            services=[_channel(c) for c in SCHEMA.node], calls=[_channel(c) for c in SCHEMA.edge]
-        ),
+        features=feature_schema_document(),
         architecture=asdict(checkpoint.network.config),
         parameters=sum(p.numel() for module in (checkpoint.network, checkpoint.meta) for p in module.parameters()),
         provenance=checkpoint.provenance,
         meshes=dict(meshes),
     )
+
+
+def feature_schema_document() -> FeatureSchemaDocument:
+    """The inputs of the network in this version."""
+    return FeatureSchemaDocument(services=[_channel(c) for c in SCHEMA.node], calls=[_channel(c) for c in SCHEMA.edge])
 
 
 def _rows(state: MeshState, snapshot: MeshSnapshot) -> tuple[IntArray, IntArray]:

@@ -1,7 +1,7 @@
 """The command line, ``tagae``.
 
-The commands import torch and Ray themselves, so that help is fast. They import the laboratory, ``lab``, themselves as
-well, because an installation that only serves has none.
+Each command imports torch and Ray itself, so that help is fast. It also imports ``lab`` itself, because an installation
+that only serves does not have it.
 """
 
 import importlib.metadata
@@ -16,8 +16,11 @@ from serve_app.cli import (
     doctor,
     embeddings,
     evaluate,
+    export,
+    graph,
     incidents,
     mcp,
+    models,
     record,
     report,
     rules,
@@ -54,7 +57,7 @@ class _CommandGroup(TyperGroup):
 
 
 def _explain_missing_lab(error: Exception, command: str | None) -> BadSettings | None:
-    """What to do if a command of the laboratory runs where it is not installed; None for any other error."""
+    """What to do if a command needs ``lab`` where it is not installed; None for any other error."""
     if not isinstance(error, ModuleNotFoundError) or error.name != "lab":
         return None
     return BadSettings(
@@ -100,6 +103,8 @@ app.command("serve")(serve.serve)
 app.command("sidecar")(sidecar.sidecar)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
+app.command("export")(export.export)
+app.command("graph")(graph.graph)
 app.command("record")(record.record)
 app.command("report")(report.report)
 app.command("rules")(rules.rules)
@@ -110,6 +115,7 @@ app.command("mcp")(mcp.mcp)
 app.add_typer(configure.app, name="config")
 app.add_typer(embeddings.app, name="embeddings")
 app.add_typer(incidents.app, name="incidents")
+app.add_typer(models.app, name="models")
 app.add_typer(store.app, name="store")
 app.add_typer(token.app, name="token")
 app.add_typer(weights.app, name="weights")

@@ -1,9 +1,9 @@
 """Scores spans of series as low-priority tasks on a Ray cluster, for ``tagae score --ray``.
 
-This process reads the snapshots, be they in a recording or in a Prometheus, and sends them to the tasks. So the nodes
-need no files, no way to the Prometheus and no secrets, and a Prometheus is read by one client however many nodes score.
+This process reads the snapshots, whether from a recording or from Prometheus, and sends them to the tasks. So the nodes
+need no files, no access to Prometheus and no secrets, and only one client reads Prometheus, however many nodes score.
 
-A task scores a piece of a span: some minutes of snapshots, from the state that the task before has returned. So a lost
+A task scores a piece of a span: a few minutes of snapshots, from the state that the previous task returned. So a lost
 node costs a few seconds of work, and the CPU of a task is free again soon. The verdicts are the same as in one process,
 since the state is passed on unchanged.
 """
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from serve_app.pipeline import Mesh, Options
     from serve_app.runtime.batch import BatchCluster
 
-PIECE_SNAPSHOTS = 240  # of a task: some ten seconds for a mesh of 60 services
-PIECE_CALLS = 4_000_000  # rows of calls in the snapshots of a task, some 250 MB: large meshes have shorter pieces
+PIECE_SNAPSHOTS = 240  # of a task: about ten seconds for a mesh of 60 services
+PIECE_CALLS = 4_000_000  # rows of calls in the snapshots of a task, about 250 MB: large meshes have shorter pieces
 
 
 class Use(Enum):
-    """What a snapshot is for."""
+    """The purpose of a snapshot."""
 
     BASELINE = auto()
     OVERLAP = auto()
@@ -45,7 +45,8 @@ Step = tuple[Use, "MeshSnapshot"]
 
 @dataclass(frozen=True, slots=True)
 class MeshModel:
-    """What a task needs beside the mesh and its snapshots: the weights, the options of the mesh, threads of torch."""
+    """The inputs of a task besides the mesh and its snapshots: the weights, the options of the mesh, threads of
+    torch."""
 
     checkpoint: "Checkpoint"
     options: "Options"
@@ -55,7 +56,7 @@ class MeshModel:
 def score_on_cluster(
     cluster: "BatchCluster", jobs: int, tasks: Sequence[SpanTask], steps: Sequence[int]
 ) -> list[SpanResult]:
-    """Score spans, ``jobs`` of them side by side, and return the results in order. After a failure, all are cancelled.
+    """Score spans, ``jobs`` of them in parallel, and return the results in order. After a failure, all are cancelled.
 
     Args:
         cluster: runs the tasks.
@@ -68,12 +69,12 @@ def score_on_cluster(
 
     began, total = time.monotonic(), sum(steps)
     settings = tasks[0].settings
-    models = {
-        name: cluster.put(
-            MeshModel(load(settings.weights_of(name) or SHIPPED), options(settings, name), settings.model.threads)
-        )
-        for name in {task.series.mesh for task in tasks}
-    }
+
+    def put_model(mesh: str) -> Any:
+        checkpoint = load(settings.weights_of(mesh) or SHIPPED, network=settings.model.network)
+        return cluster.put(MeshModel(checkpoint, options(settings, mesh), settings.model.threads))
+
+    models = {name: put_model(name) for name in {task.series.mesh for task in tasks}}
     with bars() as bar, ThreadPoolExecutor(min(jobs, len(tasks)), "span") as pool:
         shown, lines, turn = (
             bar.add_task("scoring", total=total or None),

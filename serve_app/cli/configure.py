@@ -11,7 +11,8 @@ from rich.text import Text
 from serve_app.errors import BadSettings
 
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with settings. Also: TAGAE_CONFIG.")
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", help="TOML file with settings. Environment variable: TAGAE_CONFIG."),
 ]
 Assignments = Annotated[
     list[str] | None,

@@ -78,7 +78,7 @@ class _Rate(ProgressColumn):
 
 
 class ProgressLines:
-    """A line now and then about long work, where stderr is no terminal that can show a bar.
+    """Prints a line about long work from time to time, where stderr is not a terminal that can show a bar.
 
     Args:
         what: the work.
@@ -91,7 +91,7 @@ class ProgressLines:
         self._began = self._noted = time.monotonic()
 
     def advance(self, steps: int = 1) -> None:
-        """Count finished steps, and print a line if the last one is a minute ago."""
+        """Count finished steps, and print a line if the last one was a minute ago."""
         self._done += steps
         now = time.monotonic()
         if self._is_shown and now - self._noted >= NOTE_SECONDS:

@@ -23,7 +23,7 @@ def demo(
         typer.Option(
             metavar="X",
             min=0,
-            help="Times real time, after the warm-up; 0: as fast as possible. Default 60, with --once 0.",
+            help="Speed relative to real time, after the warm-up; 0: as fast as possible. Default: 60; 0 with --once.",
         ),
     ] = None,
     browser: Annotated[

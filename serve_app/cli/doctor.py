@@ -1,9 +1,10 @@
-"""``tagae doctor``: checks the installation, or the telemetry of a mesh."""
+"""``tagae doctor``: checks the installation, the telemetry of a mesh, or the drift of the meshes of a service."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from model.names import list_first
+from serve_app.cli.client_options import CaFile, TokenFile, read_token
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import spinner
 from serve_app.cli.mesh_options import PrometheusUrl, select_mesh
@@ -21,7 +24,8 @@ if TYPE_CHECKING:
     from serve_app.doctor.telemetry import TelemetryReport
 
 ENTRIES_SHOWN = 10
-WIDE = 70  # columns from which texts stand beside their subjects
+PATIENCE_SECONDS = 10.0  # for a service to answer: a person waits
+WIDE = 70  # columns from which texts are printed beside their subjects
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
@@ -30,36 +34,55 @@ def doctor(
     settings: Assignments = None,
     mesh: Annotated[
         str | None,
-        typer.Option("--source", metavar="NAME", help="Check the telemetry of this mesh of the settings instead."),
+        typer.Option("--source", metavar="NAME", help="Check the telemetry of this mesh from the settings instead."),
     ] = None,
     prometheus: PrometheusUrl = None,
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Check the drift of the meshes of this running service instead."),
+    ] = None,
+    of_mesh: Annotated[str | None, typer.Option("--mesh", metavar="NAME", help="With --url: only this mesh.")] = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Check that the service can run here: packages, weights, device, store, port. With --source or --prometheus, check
-    what is read of a mesh: which series are found or missing and what you lose, how they arrive, the mesh they show.
+    what is read of a mesh: which series exist, which are missing and what you lose, how they arrive, and which mesh
+    they show. With --url, check how far the meshes of a running service have drifted.
 
-    Nothing is started or changed. The exit code is 1 if there is a problem; warnings are advice. Of a mesh, only one of
-    which nothing can be read is a problem.
+    Nothing is started or changed. The exit code is 1 if there is a problem; warnings are advice. For a mesh, it is 1
+    only if nothing can be read.
 
     \b
     Example:
       tagae doctor
       tagae doctor --set scorer.device=cuda --json
       tagae doctor --prometheus http://127.0.0.1:9090
+      tagae doctor --url http://127.0.0.1:8000 --mesh shop
     """
     from serve_app.doctor.installation import check_installation
 
-    picture = None
-    with spinner(f"checking {f'the telemetry of {mesh or prometheus}' if mesh or prometheus else 'this installation'}"):
+    if of_mesh and not url:
+        raise typer.BadParameter("expected --url with --mesh; a mesh of the settings is --source", param_hint="--mesh")
+    if url and (mesh or prometheus):
+        raise typer.BadParameter(
+            "expected --url alone, got a source of telemetry, too; leave one out", param_hint="--url"
+        )
+    picture: MeshPicture | None = None
+    findings: Sequence[Finding]
+    subject = f"the telemetry of {mesh or prometheus}" if mesh or prometheus else url or "this installation"
+    with spinner(f"checking {subject}"):
         if mesh or prometheus:
             report = _telemetry(config, settings, mesh, prometheus)
             findings, picture = report.findings, report.mesh
+        elif url:
+            findings = _drift(url, of_mesh, token_file, ca_file)
         else:
-            findings = tuple(check_installation(config, overrides(settings)))
+            findings = check_installation(config, overrides(settings))
     if as_json:
         listed = [asdict(finding) for finding in findings]
-        of_mesh = {"findings": listed, "mesh": asdict(picture) if picture else None}
-        typer.echo(json.dumps(of_mesh if mesh or prometheus else listed, indent=1, ensure_ascii=False))
+        read = {"findings": listed, "mesh": asdict(picture) if picture else None}
+        typer.echo(json.dumps(read if mesh or prometheus else listed, indent=1, ensure_ascii=False))
     else:
         console = Console(highlight=False)
         _print_findings(console, findings)
@@ -70,7 +93,7 @@ def doctor(
 
 
 def _print_findings(console: Console, findings: "Sequence[Finding]") -> None:
-    """A table; on a narrow terminal, the text of each finding stands below its subject."""
+    """A table; on a narrow terminal, the text of each finding is printed below its subject."""
     table = Table(box=None, show_header=False, padding=(0, 1))
     is_wide = console.width >= WIDE
     table.add_column(no_wrap=True)
@@ -102,10 +125,9 @@ def _print_picture(console: Console, picture: "MeshPicture") -> None:
     table = Table(box=None, show_header=False, padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    entries, more = picture.entry_points[:ENTRIES_SHOWN], len(picture.entry_points) - ENTRIES_SHOWN
     table.add_row("services", str(picture.services))
     table.add_row("calls", str(picture.calls))
-    table.add_row("entry points", Text((", ".join(entries) or "none") + (f" and {more} more" if more > 0 else "")))
+    table.add_row("entry points", Text(list_first(picture.entry_points, ENTRIES_SHOWN) or "none"))
     if picture.busiest:
         table.add_row("busiest", busiest)
     table.add_row("looks wrong", Text("\n".join(picture.odd), "yellow") if picture.odd else Text("nothing", "green"))
@@ -121,3 +143,11 @@ def _telemetry(config: ConfigFile, settings: Assignments, mesh: str | None, url:
     name, selected = select_mesh(chosen, url, mesh)
     at = datetime.now(UTC) - timedelta(seconds=chosen.collector.behind_seconds)
     return check_telemetry(selected, chosen.collector, at, name, chosen.mesh(name).entry_points)
+
+
+def _drift(url: str, mesh: str | None, token_file: Path | None, ca_file: Path | None) -> "list[Finding]":
+    from serve_app.api.client import Client
+    from serve_app.doctor.drift import check_drift
+
+    with Client(url, token=read_token(token_file), ca_file=ca_file, patience_seconds=PATIENCE_SECONDS) as client:
+        return check_drift(client, mesh)

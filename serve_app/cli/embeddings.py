@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from serve_app.cli.client_options import CaFile, TokenFile, read_token
+from serve_app.cli.client_options import LOCAL, CaFile, TokenFile, Url, read_token
 from serve_app.cli.console import print_note
-from serve_app.cli.incidents import LOCAL, Url
 
 if TYPE_CHECKING:
     from serve_app.api.embeddings import Embeddings

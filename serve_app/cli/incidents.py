@@ -9,21 +9,24 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from serve_app.cli.client_options import CaFile, TokenFile, read_token
+from serve_app.cli.client_options import (
+    LOCAL,
+    PATIENCE_SECONDS,
+    CaFile,
+    MeshName,
+    TokenFile,
+    Url,
+    read_token,
+    select_mesh,
+)
 from serve_app.cli.console import stderr_console
 from serve_app.cli.mesh_options import parse_time
 
 if TYPE_CHECKING:
-    from serve_app.api.client import Client
     from serve_app.api.schemas.incidents import ArchivedIncidentDocument
-    from serve_app.api.schemas.views import MeshDocument
 
-PATIENCE_SECONDS = 10.0  # of all attempts of a call together: a person waits
 _AGO = re.compile(r"(\d{1,5})([dh])", re.ASCII)
 _HOURS = {"d": 24, "h": 1}
-Url = Annotated[str, typer.Option(help="URL of the running service.")]
-MeshName = Annotated[str | None, typer.Option(metavar="NAME", help="The mesh; needed if there are several.")]
-LOCAL = "http://127.0.0.1:8000"
 
 app = typer.Typer(help="List the incidents of a mesh, and accept one as normal.")
 
@@ -66,7 +69,7 @@ def incidents(
 
     token = read_token(token_file)
     with Client(url, token=token, ca_file=ca_file, patience_seconds=PATIENCE_SECONDS) as client:
-        chosen = _select_mesh(client, mesh)
+        chosen = select_mesh(client, mesh)
         begin = _parse(since, chosen.observed_at, "--since")
         end = None if until is None else _parse(until, chosen.observed_at, "--until")
         if end is not None and end <= begin:
@@ -93,7 +96,7 @@ def accept(
 ) -> None:
     """Accept the present level of an open incident as normal. The incident ends with the next snapshot.
 
-    It cannot be taken back. For a false alarm, give feedback instead.
+    This cannot be undone. For a false alarm, give feedback instead.
 
     \b
     Example:
@@ -103,7 +106,7 @@ def accept(
 
     token = read_token(token_file)
     with Client(url, token=token, ca_file=ca_file, patience_seconds=PATIENCE_SECONDS) as client:
-        kept = client.accept_incident(_select_mesh(client, mesh).mesh, incident, note)
+        kept = client.accept_incident(select_mesh(client, mesh).mesh, incident, note)
     text = f"accepted {kept.incident}: the present level becomes normal, and the incident ends with the next snapshot"
     stderr_console().print(escape(text), soft_wrap=True)
 
@@ -116,17 +119,6 @@ def _require_options_after(context: typer.Context) -> None:
     if given:
         command = context.invoked_subcommand
         raise typer.BadParameter(f"expected options after {command}, got {', '.join(given)} before it")
-
-
-def _select_mesh(client: "Client", name: str | None) -> "MeshDocument":
-    """The mesh of this name; without a name, the only one."""
-    meshes = client.meshes()
-    names = ", ".join(one.mesh for one in meshes) or "none"
-    found = [one for one in meshes if name in (None, one.mesh)]
-    if len(found) != 1:
-        expected = "a name, since there are several meshes" if name is None and found else "one of the meshes"
-        raise typer.BadParameter(f"expected {expected} ({names}), got {name or 'none'}", param_hint="--mesh")
-    return found[0]
 
 
 def _parse(text: str, newest: datetime | None, option: str) -> datetime:

@@ -20,7 +20,7 @@ Collected = Annotated[
     typer.Option(
         "--mesh",
         metavar="NAME",
-        help="A mesh of the settings that is collected (meshes.NAME.prometheus, or a source of another package).",
+        help="A collected mesh from the settings (meshes.NAME.prometheus, or a source of another package).",
     ),
 ]
 
@@ -29,7 +29,7 @@ def parse_time(text: str) -> datetime:
     """Parse a time in ISO format; without a zone it is UTC.
 
     Raises:
-        typer.BadParameter: it is no time.
+        typer.BadParameter: it is not a time.
     """
     try:
         time = datetime.fromisoformat(text)

@@ -66,7 +66,8 @@ def score_all(
         from serve_app.web.scored_snapshot import ScoredSnapshot
 
         torch.set_num_threads(settings.model.threads)
-        checkpoint, chosen, mesh = load(settings.weights_of(name) or SHIPPED), options(settings, name), Mesh()
+        checkpoint = load(settings.weights_of(name) or SHIPPED, network=settings.model.network)
+        chosen, mesh = options(settings, name), Mesh()
     for warmup in warmups:
         for snapshot in warmup:
             _, mesh = advance(checkpoint, mesh, snapshot, chosen, counted=False)
@@ -113,7 +114,7 @@ def notes(sources: Sequence["Source"]) -> Iterator[str]:
     for reader in _readers(sources):
         if reader.dropped_calls or reader.unmeasured_calls:
             yield (
-                f"{reader.path.name}: left out {reader.dropped_calls} calls at times without a service and "
+                f"{reader.path.name}: left out {reader.dropped_calls} calls at times when a service was missing, and "
                 f"{reader.unmeasured_calls} without a rate"
             )
     for source in sources:

@@ -59,7 +59,7 @@ def record(
 
         async def push(snapshot: "MeshSnapshot") -> None:
             if snapshots is not None and recorder.written >= snapshots:
-                raise Overloaded(f"expected at most {snapshots} snapshots, all are written")
+                raise Overloaded(f"expected at most {snapshots} snapshots, got one more; the recording is complete")
             await asyncio.to_thread(recorder.write, snapshot)
 
         collecting = MeshCollector(name, source, push, schedule)

@@ -54,7 +54,7 @@ def score(
             "--jobs",
             "-j",
             min=1,
-            help="Processes, or with --ray tasks, that score several recordings or meshes side by side. Default: 1, or "
+            help="Processes, or with --ray tasks, that score several recordings or meshes in parallel. Default: 1, or "
             "with --ray one for each.",
         ),
     ] = None,
@@ -63,8 +63,8 @@ def score(
         typer.Option(
             min=1,
             metavar="SNAPSHOTS",
-            help="With --jobs: cut each series into spans, which first score this many snapshots before their own. The "
-            "verdicts then differ a little from one pass; 960 is recommended.",
+            help="With --jobs: cut each series into spans, each of which first scores this many snapshots before its "
+            "own. The verdicts then differ slightly from one pass; 960 is recommended.",
         ),
     ] = None,
     ray: Annotated[
@@ -181,7 +181,7 @@ def _select_series(
 
 @contextmanager
 def _open_scoring(ray: str | None, resource: str | None) -> "Iterator[ScoreSpans]":
-    """Yield what scores spans side by side: processes of this machine, or tasks on a Ray cluster."""
+    """Yield the function that scores spans in parallel: processes of this machine, or tasks on a Ray cluster."""
     from serve_app.cli.series import score_in_processes
 
     if ray is None:

@@ -1,8 +1,8 @@
-"""Scores series of snapshots side by side, for ``tagae score --jobs`` and ``--ray``.
+"""Scores series of snapshots in parallel, for ``tagae score --jobs`` and ``--ray``.
 
 A mesh is scored one snapshot after the other, so a series is the work of one process: several recordings or meshes are
-scored side by side, and each verdict is the same as alone. Only where an overlap is given, a series is cut into spans
-that are scored side by side. Each span scores some snapshots before its own, to learn the mesh, and drops their
+scored in parallel, and each verdict is the same as alone. Only where an overlap is given, a series is cut into spans
+that are scored in parallel. Each span scores some snapshots before its own, to learn the mesh, and drops their
 verdicts. So its verdicts are close to the verdicts of one pass, and not the same.
 """
 
@@ -40,7 +40,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSeries:
-    """What to score in order of time.
+    """The series to score, in order of time.
 
     Attributes:
         name: for files and messages.
@@ -56,7 +56,7 @@ class SnapshotSeries:
         """Open the series.
 
         Raises:
-            BadRecording: it is no complete recording.
+            BadRecording: it is not a complete recording.
             NoTelemetry: the period ends before it begins.
         """
         from serve_app.collect.opening import open_source
@@ -116,7 +116,7 @@ class SpanTask:
 
 @dataclass(frozen=True, slots=True)
 class SpanResult:
-    """Of a span: why there was no snapshot at all, and notes on what was left out."""
+    """The result of a span: why it has no snapshots at all, and notes on what was left out."""
 
     problem: str
     notes: tuple[str, ...]
@@ -130,7 +130,7 @@ class ScoredSeries:
     """A series that was scored.
 
     Attributes:
-        series: it.
+        series: which one.
         files: with the lines of its spans, in order of time.
         notes: on what was left out.
     """
@@ -162,7 +162,7 @@ def score_series(
     overlap: int | None,
     score_spans: ScoreSpans,
 ) -> Iterator[ScoredSeries]:
-    """Score series, ``jobs`` spans side by side, and yield each when all are done. Files are gone after the last one.
+    """Score series, ``jobs`` spans in parallel, and yield each when all are done. Files are gone after the last one.
 
     Args:
         settings: of the model.

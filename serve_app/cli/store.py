@@ -44,7 +44,7 @@ def copy(
       tagae store copy --from ~/.local/state/tagae --to redis://127.0.0.1:6379/0
       tagae store copy --from redis://127.0.0.1:6379/0 --to backup --mesh shop --set store.password_file=redis.password
     """
-    from serve_app.settings.kinds import STORES
+    from serve_app.settings.plugins import STORES
     from serve_app.stores.copying import choose_meshes, copy_meshes
     from serve_app.stores.opening import open_store
     from serve_app.stores.sqlite_file import FILE_NAME
@@ -68,7 +68,7 @@ def copy(
 
 def _settings_of(place: str, config: Path | None, settings: list[str] | None, other: str | None) -> "StoreSettings":
     """Settings of the store at this place. ``other`` is the kind of another package that one of both stores has: its
-    options are no settings of ours."""
+    options are not among our settings."""
     from serve_app.settings import StoreSettings, load
 
     kind, name = ("redis", "url") if "://" in place else ("local", "path")

@@ -48,7 +48,7 @@ def create(
 
     token = add(file, name, scope, mesh or (), parse_time(expires) if expires else None)
     typer.echo(token)
-    stderr_console().print(f"added {name} to {file}; keep the token, it cannot be shown again", soft_wrap=True)
+    stderr_console().print(f"added {name} to {file}; save the token: it cannot be shown again", soft_wrap=True)
 
 
 @app.command("list")

@@ -1,6 +1,7 @@
 """``tagae train``: trains a checkpoint on simulated and recorded traffic."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,12 @@ from serve_app.cli.console import bars, reporter, stderr_console
 
 
 def train(
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="Checkpoint to write; OUT.png shows the losses.")],
+    output: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT", help="Checkpoint to write; OUT.card.json describes it, OUT.png shows the losses."
+        ),
+    ],
     recording: Annotated[
         list[Path] | None,
         typer.Option(metavar="RECORDING", help="Recording of normal traffic to learn from, in addition. Repeatable."),
@@ -22,33 +28,43 @@ def train(
     seed: Annotated[
         int, typer.Option(metavar="N", help="Random seed; on the same machine it gives the same weights.")
     ] = 0,
+    parent: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Model that this one is made to replace, for its card.")
+    ] = None,
     jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Parallel processes that prepare meshes.")] = 2,
+    network: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:CLASS", help="Train a network of another package instead of the built-in one."),
+    ] = None,
 ) -> None:
-    """Train the autoencoder on normal traffic, and the meta-model on injected faults.
+    """Train the network on normal traffic, and the meta-model on injected faults.
 
-    This takes half an hour on two cores. Use the result with --weights or as model.weights in the settings.
+    This takes half an hour on two cores. OUT.card.json says how the weights were made. `tagae models add` takes both
+    into a registry. Without one, use the result with --weights or as model.weights in the settings.
 
     \b
     Example:
       tagae train out/mine.safetensors
       tagae train out/mine.safetensors --recording out/quiet --seed 3
+      tagae train out/mine.safetensors --network mypackage.network:MyNetwork
       tagae score out/shop --weights out/mine.safetensors
     """
     import torch
 
-    from lab.training.meshes import (
-        TrainingMeshes,
-        draw_report,
-        processes,
-        provenance,
-        recorded_runs,
-        simulated_runs,
-    )
+    from lab.training.loss_curves import draw_report
+    from lab.training.meshes import TrainingMeshes, simulated_runs
+    from lab.training.processes import processes
+    from lab.training.provenance import provenance
+    from lab.training.recordings import recorded_runs
+    from lab.training.reference import reference_of
     from lab.training.train import TrainingOptions
     from lab.training.train import train as learn
     from model.checkpoint import save
+    from model.network.named import network_class
+    from serve_app.models.card import write_card
 
     torch.set_num_threads(1)  # for reproducible sums
+    trained_class = network_class(network)
     output.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     plan = TrainingMeshes(meshes, snapshots, seed)
@@ -59,12 +75,19 @@ def train(
     options = TrainingOptions(seed=seed, steps=steps, meta_steps=meta_steps)
     with processes(jobs) as each, bars() as shown:
         made = provenance(plan, options, recording or ())
-        checkpoint, report = learn(runs, options, made, reporter(shown), each=each)
-    save(checkpoint, output)
+        checkpoint, report = learn(runs, options, made, reporter(shown), trained_class, each)
+        reference = reference_of(checkpoint.network, runs, each, reporter(shown))
+    save(replace(checkpoint, reference=reference), output)
+    figures = {
+        "false_alerts_per_day_budget": report.pages_promised_per_day,
+        "false_alerts_per_day": report.pages_observed_per_day,
+        "culprit_first": report.culprit_first,
+    }
+    card = write_card(output, parent=parent, figures=figures)
     picture = output.with_suffix(".png")
     draw_report(report, picture)
     stderr_console().print(
-        f"wrote {output}, trained in {time.monotonic() - began:.0f} s; losses in {picture}\n"
+        f"wrote {output}, version {card.version}, trained in {time.monotonic() - began:.0f} s; losses in {picture}\n"
         f"false alerts per day on normal training traffic: budget {report.pages_promised_per_day:.1f}, observed "
         f"{report.pages_observed_per_day:.1f}; culprit ranked first in {report.culprit_first:.0%} of faulty snapshots"
     )

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from model.snapshot import MeshSnapshot
 from serve_app.settings import CollectorSettings
-from serve_app.settings.kinds import Kind, O
+from serve_app.settings.plugins import O, Plugin
 
 
 class SnapshotSource(Protocol):
@@ -47,8 +47,8 @@ class LiveSource(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceKind(Kind[O]):
-    """A kind of source: what a package provides as an entry point of ``tagae.sources``.
+class SourcePlugin(Plugin[O]):
+    """A source that settings can choose: what a package provides as an entry point of ``tagae.sources``.
 
     Attributes:
         open: opens the source of a mesh with its options. The settings of all collected meshes have the interval and

@@ -53,7 +53,7 @@ class PollSchedule:
 
     Attributes:
         interval_seconds: time between two instants.
-        behind_seconds: how far in the past the newest instant to poll lies, so that all targets have been scraped.
+        behind_seconds: how far in the past the newest instant to poll is, so that all targets have been scraped.
         catch_up: how many missed instants are polled at most; older ones are given up.
         phase_seconds: offset of the instants from multiples of the interval, so that not all meshes poll at once.
     """
@@ -170,7 +170,7 @@ class CollectorState:
 
 
 def _missing_parts(poll: Poll) -> str:
-    """What Prometheus says about missing parts of its answers; empty if they are complete."""
+    """Prometheus' statements about missing parts of its answers; empty if they are complete."""
     said = dict.fromkeys(one.detail for one in poll.answers.values() if one.failed == "incomplete")
     return "; ".join(said)[:MOST_DETAIL]
 

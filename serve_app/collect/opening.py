@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from serve_app.collect.base import LiveSource, SourceKind
+from serve_app.collect.base import LiveSource, SourcePlugin
 from serve_app.collect.prometheus.client import QueryAnswer
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.source import Poll
@@ -11,7 +11,7 @@ from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.errors import BadSettings
 from serve_app.net.http import first_line
 from serve_app.settings import CollectorSettings, MeshSettings
-from serve_app.settings.kinds import SOURCES
+from serve_app.settings.plugins import SOURCES
 
 ROLE = ("source", "snapshot")  # in place of a query of Prometheus
 
@@ -59,9 +59,9 @@ def open_source(mesh: MeshSettings, collector: CollectorSettings) -> OpenedSourc
     """
     if mesh.other_source is None:
         return MeshSource(mesh, collector)
-    kind: SourceKind[Any] = SOURCES.load(mesh.other_source, SourceKind)
+    plugin: SourcePlugin[Any] = SOURCES.load(mesh.other_source, SourcePlugin)
     try:
-        options = kind.check_options(mesh.source_options)
+        options = plugin.check_options(mesh.source_options)
     except ValueError as error:
         raise BadSettings(f"meshes.NAME.source_options: {error}") from error
-    return OtherSource(kind.open(options, collector))
+    return OtherSource(plugin.open(options, collector))

@@ -42,11 +42,11 @@ class Leases(Protocol):
         """
 
     def end(self, mesh: str) -> None:
-        """End the lease if this process has it. Errors as of :meth:`hold`."""
+        """End the lease if this process has it. Errors as in :meth:`hold`."""
 
 
 class Ownership:
-    """The meshes that this process collects. Of one event loop.
+    """The meshes that this process collects. Use it from one event loop.
 
     Args:
         meshes: all that are configured.
@@ -78,7 +78,7 @@ class Ownership:
         return not self._has_ended and time.monotonic() < self._until[mesh]
 
     def note_of(self, mesh: str) -> bytes | None:
-        """What the owner said last; None if this process has the mesh, or the owner is not known."""
+        """The owner's last note; None if this process owns the mesh, or the owner is unknown."""
         return None if self.is_owner(mesh) else self._notes.get(mesh)
 
     async def wait_for(self, mesh: str) -> None:
@@ -104,7 +104,7 @@ class Ownership:
         self._has_ended = True
         try:
             await asyncio.to_thread(self._end)
-        except ServeError as error:  # they end by themselves
+        except ServeError as error:  # they expire by themselves
             log.warning("leases of meshes could not be ended: %s", error)
 
     def _renew(self) -> None:

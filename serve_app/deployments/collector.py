@@ -74,7 +74,7 @@ class Collector:
             self._tasks.add(asyncio.create_task(self._report()))
         ended = [task for task in self._tasks if task.done()]
         if ended:
-            raise RuntimeError(f"collecting a mesh has ended: {ended[0].exception()!r}")
+            raise RuntimeError(f"a task of the collector has ended: {ended[0].exception()!r}")
 
     async def states(self) -> list[CollectorState]:
         """The state of each collected mesh, as its owner said it last."""
@@ -124,7 +124,7 @@ class Collector:
         return push
 
     def _count(self, mesh: str, status: int, seconds: float) -> None:
-        """Count a push, as a gate counts the ones that come over HTTP."""
+        """Count a push, as a gate counts the ones that arrive over HTTP."""
         outcome = outcome_of(status)
         self._instruments.count(REQUESTS, kind="push", outcome=outcome.value)
         self._counts.count_push(outcome, mesh, seconds if has_time(status) else None)

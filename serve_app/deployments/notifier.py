@@ -17,7 +17,7 @@ from serve_app.stores.opening import open_alert_storage
 class Notifier:
     """Notifies Alertmanagers and webhooks.
 
-    A lost verdict does no harm: an alert is a state, and the next verdict has the same state.
+    Losing a verdict does no harm: an alert is a state, and the next verdict has the same state.
 
     Args:
         settings: its ``notify`` and ``store``.
@@ -53,7 +53,7 @@ class Notifier:
             self._owner.delivery().accept_verdict(mesh, verdict, datetime.now(UTC))
 
     async def forget_mesh(self, mesh: str) -> None:
-        """Resolve the alerts of a mesh that was deleted. Errors as of :meth:`accept_verdict`."""
+        """Resolve the alerts of a mesh that was deleted. Errors as in :meth:`accept_verdict`."""
         self._owner.delivery().forget_mesh(mesh, datetime.now(UTC))
 
     async def __del__(self) -> None:  # Serve awaits it when a replica ends

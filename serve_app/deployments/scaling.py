@@ -15,7 +15,7 @@ REQUESTS = "requests"  # name of the metric that replicas report
 
 
 class RequestLoad:
-    """Counts the requests that a replica works on. Of one event loop.
+    """Counts the requests that a replica works on. Use it from one event loop.
 
     Args:
         clock: s.

@@ -50,13 +50,13 @@ class Trainer:
         state = self._load(mesh)
         if state is None:  # deleted meanwhile
             return None
-        # Snapshots after the full state are ignored. It is at most some snapshots old.
+        # Snapshots after the full state are ignored. It is at most a few snapshots old.
         candidate = fit(state, (unpack_snapshot(packed) for _, packed in self._store.window(mesh)))
         log.info("mesh %s: a fit of its adapter took %.2f s", mesh, time.perf_counter() - started)
         return candidate
 
     def _load(self, mesh: str) -> MeshState | None:
-        """What a fit needs of the state. A mesh of 100,000 services has a state of 340 MB."""
+        """The part of the state that a fit needs. A mesh of 100,000 services has a state of 340 MB."""
         stored = self._store.load_state(mesh)
         if stored is None:
             return None

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 
+from model.names import list_first
 from serve_app.collect.prometheus.pods import PodCoverage
 from serve_app.collect.prometheus.remarks import CONTAINERS, MESH, Remark
 from serve_app.collect.prometheus.survey import Survey
@@ -38,7 +39,7 @@ def arrival_findings(
 
 
 def _usual(survey: Survey) -> Iterator[tuple[tuple[str, str], Finding]]:
-    """What needs no remedy, each with its subject and what it is about, as in remarks."""
+    """Findings that need no remedy, each with its subject and its scope, as in remarks."""
     arriving = ((MESH, survey.mesh), (CONTAINERS, survey.containers))
     for of, one in arriving:
         if one.interval_seconds is not None:
@@ -68,7 +69,7 @@ def _pods(pods: PodCoverage) -> Iterator[Finding]:
             "pods",
             "warning",
             f"{_count(pods.without_owner, 'pod')} with usage unknown to kube-state-metrics",
-            "their CPU and memory count for no service; kube_pod_owner must cover all namespaces",
+            "their CPU and memory are assigned to no service; kube_pod_owner must cover all namespaces",
         )
     if pods.without_capacity:
         yield Finding(
@@ -81,14 +82,15 @@ def _pods(pods: PodCoverage) -> Iterator[Finding]:
         yield Finding(
             "workloads",
             "warning",
-            f"of no service of the mesh: {_some(pods.unmatched_workloads)}",
-            "their CPU, memory and planned changes count for no service; that is right for workloads without a proxy",
+            f"of no service of the mesh: {list_first(pods.unmatched_workloads, MOST_NAMED)}",
+            "their CPU, memory and planned changes are assigned to no service; this is correct for workloads without a "
+            "proxy",
         )
     if pods.services_without_pods:
         yield Finding(
             "workloads",
             "warning",
-            f"services without pods in this cluster: {_some(pods.services_without_pods)}",
+            f"services without pods in this cluster: {list_first(pods.services_without_pods, MOST_NAMED)}",
             "their CPU and memory are unknown: they run elsewhere, or their workload has another name",
         )
 
@@ -105,8 +107,3 @@ def _toml(setting: str, mesh: str, address: str) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' if number > 1 else ''}"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""What a check of the doctor found."""
+"""A finding of the doctor."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,7 +15,7 @@ class Finding:
         outcome: a ``problem`` keeps the service from working as configured, a ``warning`` does not.
         found: the result.
         remedy: what to do; empty if all is well.
-        toml: the lines of `tagae.toml` that mend it; empty if no setting does.
+        toml: the lines of `tagae.toml` that fix it; empty if no setting does.
     """
 
     subject: str

@@ -22,7 +22,7 @@ from serve_app.errors import BadSettings
 from serve_app.settings import Settings, former_tables, sources
 from serve_app.settings import load as load_settings
 from serve_app.settings.access import serve_rules
-from serve_app.settings.kinds import STORES
+from serve_app.settings.plugins import STORES
 from serve_app.stores.opening import check_store
 from serve_app.stores.sqlite_file import FILE_NAME
 
@@ -30,7 +30,8 @@ PACKAGES = ("serve_app", "model", "partitioning", "kernels", "lab")
 LABORATORY = "lab"  # the only one that an installation may lack: the container images have none
 LIBRARIES = ("ray", "numpy", "pymetis", "pyarrow", "msgspec", "pydantic", "safetensors", "networkx", "fastapi")
 EXTRAS = {
-    "torch-geometric": "only for to_pyg()",
+    "torch-geometric": "only for data sets and networks of PyTorch Geometric",
+    "onnxscript": "only for tagae export to ONNX",
     "metis": "only if METIS comes from the system",
     "nvidia-ml-py": "only to watch the temperature of GPUs",
     "redis": "only for store.kind redis",
@@ -97,7 +98,9 @@ def _names(_: Settings) -> Iterator[Finding]:
         spec = importlib.util.find_spec(name)
         place = Path(spec.origin).parent if spec and spec.origin else None
         if name == LABORATORY and place is None:
-            yield Finding(f"package {name}", "ok", "not installed; only for tagae demo, evaluate, simulate and train")
+            yield Finding(
+                f"package {name}", "ok", "not installed; only for tagae demo, evaluate, export, simulate and train"
+            )
             continue
         others = sorted(set(owners.get(name, ())) - {"tagae"})
         found = f"{place}, of {', '.join(owners.get(name, ())) or 'the tagae source tree'}"
@@ -108,14 +111,14 @@ def _names(_: Settings) -> Iterator[Finding]:
 
 def _network(settings: Settings) -> Iterator[Finding]:
     yield Finding("kernels", "ok", _describe_kernels("cpu"))
-    yield _weights("weights", settings.model.weights or SHIPPED, "model.weights", "the shipped weights")
+    yield _weights("weights", settings.model.weights or SHIPPED, settings, "model.weights", "the shipped weights")
     for mesh, path in settings.weights_by_mesh.items():
-        yield _weights(f"weights of {mesh}", path, f"meshes.{mesh}.weights", "the weights of other meshes")
+        yield _weights(f"weights of {mesh}", path, settings, f"meshes.{mesh}.weights", "the weights of other meshes")
 
 
-def _weights(name: str, path: Path, setting: str, instead: str) -> Finding:
+def _weights(name: str, path: Path, settings: Settings, setting: str, instead: str) -> Finding:
     try:
-        return Finding(name, "ok", f"{path}, digest {load(path).digest}")
+        return Finding(name, "ok", f"{path}, digest {load(path, network=settings.model.network).digest}")
     except IncompatibleWeights as error:
         return Finding(name, "problem", str(error), f"correct {setting}; the service would use {instead}")
 
@@ -233,7 +236,8 @@ def _ray(_: Settings) -> Iterator[Finding]:
         yield Finding(
             "ray ports",
             "warning",
-            f"`serve run` uses Ray at {address}, `tagae serve` does not; who can reach its ports can run code there",
+            f"`serve run` uses Ray at {address}, `tagae serve` does not; "
+            "anyone who can reach its ports can run code there",
             "set RAY_AUTH_MODE=token on all of its nodes and here, and let only the cluster reach its ports",
         )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from model.names import list_first
 from model.snapshot import BoolArray, EdgeMetric, MeshSnapshot, NodeMetric
 from model.state.traffic import find_entry_points
 
@@ -26,7 +27,7 @@ class BusyService:
 
 @dataclass(frozen=True, slots=True)
 class MeshPicture:
-    """What a reader of the settings should recognise as the own mesh.
+    """A picture in which readers should recognise their own mesh.
 
     Attributes:
         services, calls: how many there are.
@@ -76,10 +77,11 @@ def _no_entry_points(snapshot: MeshSnapshot, named: BoolArray) -> Iterator[str]:
     if not named.any() and roots.any():
         roots[np.argmax(np.where(roots, snapshot.node_features[:, RATE], -1))] = False
     if roots.any():
-        yield (
-            f"{_list(snapshot, roots)} {_verb(roots, 'has', 'have')} no callers: entry points too, or callers that are "
-            "not scraped, or that have other names there"
-        )
+        if roots.sum() == 1:
+            cause = "it may be an entry point too, or its callers are not scraped or have other names"
+        else:
+            cause = "they may be entry points too, or their callers are not scraped or have other names"
+        yield f"{_list(snapshot, roots)} {_verb(roots, 'has', 'have')} no callers: {cause}"
 
 
 def _alone(snapshot: MeshSnapshot) -> Iterator[str]:
@@ -103,7 +105,7 @@ def _without_requests(snapshot: MeshSnapshot) -> Iterator[str]:
     unknown = ~snapshot.node_observed[:, RATE]
     if unknown.any():
         names = _list(snapshot, unknown)
-        yield f"{names} {_verb(unknown, 'has', 'have')} no request rate: only calls from there are known"
+        yield f"{names} {_verb(unknown, 'has', 'have')} no request rate: only their calls are known"
 
 
 def _quantiles_crossed(snapshot: MeshSnapshot) -> Iterator[str]:
@@ -162,10 +164,7 @@ _CHECKS: Sequence[Callable[[MeshSnapshot], Iterator[str]]] = (
 
 
 def _list(snapshot: MeshSnapshot, which: BoolArray) -> str:
-    rows = np.flatnonzero(which).tolist()
-    names = [snapshot.node_ids[i] for i in rows[:NAMED]]
-    more = len(rows) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more else "")
+    return list_first([snapshot.node_ids[i] for i in np.flatnonzero(which)], NAMED)
 
 
 def _verb(which: BoolArray, one: str, several: str) -> str:

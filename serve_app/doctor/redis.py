@@ -1,4 +1,4 @@
-"""Checks the Redis of the store: connection, version, what survives a restart, what happens if it is full."""
+"""Checks the Redis server of the store: connection, version, what survives a restart, what happens if it is full."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,12 +18,12 @@ _AOF = "set appendonly yes and appendfsync everysec"
 
 
 def check_redis(settings: StoreSettings) -> Iterator[Finding]:
-    """Ask the Redis, and yield the findings, for each primary of a Cluster. Changes nothing."""
+    """Query Redis, and yield the findings, for each primary of a Cluster. Changes nothing."""
     with closing(RedisServer(settings)) as server:
         try:
             found = server.call(lambda client: [_describe(one) for one in RedisServer.primaries(client)])
         except ServeError as error:
-            yield Finding("store", "problem", str(error), "start the Redis, or correct the settings of store")
+            yield Finding("store", "problem", str(error), "start Redis, or correct the settings of store")
             return
     for one in found:
         place = f" {one['address']}" if len(found) > 1 else ""
@@ -33,7 +33,7 @@ def check_redis(settings: StoreSettings) -> Iterator[Finding]:
 
 
 def _describe(server: Redis) -> dict[str, Any]:
-    """What ``INFO`` reports, and what ``CONFIG`` does if the server permits it."""
+    """The answers of ``INFO``, and of ``CONFIG`` if the server permits it."""
     pool = server.connection_pool.connection_kwargs
     found: dict[str, Any] = {"address": f"{pool.get('host')}:{pool.get('port')}", **server.info()}
     try:
@@ -55,8 +55,8 @@ def _version(found: dict[str, Any], subject: str, url: str) -> Finding:
 
 def _persistence(found: dict[str, Any], subject: str) -> Finding:
     if not found.get("aof_enabled"):
-        saved = "; only what its last RDB file has is left after a restart" if found.get("rdb_last_save_time") else ""
-        return Finding(subject, "warning", f"no append-only file: a restart of the Redis loses all meshes{saved}", _AOF)
+        saved = "; after a restart, only its last RDB file is left" if found.get("rdb_last_save_time") else ""
+        return Finding(subject, "warning", f"no append-only file: restarting Redis loses all meshes{saved}", _AOF)
     if found.get("aof_last_write_status", "ok") != "ok":
         return Finding(
             subject, "problem", "its last write to the append-only file failed; it refuses writes", "free its disk"
@@ -64,7 +64,7 @@ def _persistence(found: dict[str, Any], subject: str) -> Finding:
     sync = str(found["appendfsync"])
     text = f"append-only file, appendfsync {sync}"
     if sync == "unknown":
-        remedy = "the Redis does not show this setting; make sure that it is everysec or always"
+        remedy = "Redis does not show this setting; make sure that it is everysec or always"
         return Finding(subject, "warning", text, remedy)
     if sync not in _SAFE_SYNC:
         return Finding(subject, "warning", f"{text}: a power failure loses up to half a minute of verdicts", _AOF)

@@ -5,6 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from model.names import list_first
 from serve_app.collect.opening import open_source
 from serve_app.collect.prometheus.combine import split_role
 from serve_app.collect.prometheus.completeness import is_hint
@@ -19,28 +20,28 @@ from serve_app.settings import CollectorSettings, MeshSettings
 
 COSTS: dict[Role, str] = {
     (SERVICES, "requests"): "without them there is no mesh",
-    (SERVICES, "failures"): "errors show only in calls",
-    (SERVICES, "cancelled"): "requests on which callers gave up do not show",
+    (SERVICES, "failures"): "errors are visible only in calls",
+    (SERVICES, "cancelled"): "requests that callers gave up on are not visible",
     (SERVICES, "long_requests"): "requests in flight are wrong while long requests end; load the rules again",
-    (SERVICES, "buckets"): "latency of a service shows only in calls to it",
-    (SERVICES, "p50"): "latency of a service shows only in calls to it",
-    (SERVICES, "p99"): "rare slow requests do not show",
+    (SERVICES, "buckets"): "latency of a service is visible only in calls to it",
+    (SERVICES, "p50"): "latency of a service is visible only in calls to it",
+    (SERVICES, "p99"): "rare slow requests are not visible",
     (SERVICES, "connections"): "requests in flight are used instead, if available",
-    (SERVICES, "in_flight"): "growing queues do not show",
+    (SERVICES, "in_flight"): "growing queues are not visible",
     (CALLS, "requests"): "without them there is no graph",
-    (CALLS, "failures"): "a dead service does not show at its callers",
+    (CALLS, "failures"): "the failure of a dead service is not visible at its callers",
     (CALLS, "buckets"): "slowness is traced through services alone: the root cause is found less often",
     (CALLS, "p50"): "slowness is traced through services alone: the root cause is found less often",
-    (CALLS, "p99"): "rare slow calls do not show",
+    (CALLS, "p99"): "rare slow calls are not visible",
     (KUBERNETES, "cpu_usage"): "CPU is not monitored; cAdvisor provides it",
     (
         KUBERNETES,
         "cpu_limits",
-    ): "CPU counts against requests or nodes; kube-state-metrics provides limits, if pods have any",
+    ): "CPU is measured against requests or nodes; kube-state-metrics provides limits, if pods have any",
     (
         KUBERNETES,
         "cpu_requests",
-    ): "pods without CPU limits count against their nodes; kube-state-metrics provides requests",
+    ): "pods without CPU limits are measured against their nodes; kube-state-metrics provides requests",
     (
         KUBERNETES,
         "cpu_allocatable",
@@ -49,11 +50,11 @@ COSTS: dict[Role, str] = {
     (
         KUBERNETES,
         "memory_limits",
-    ): "memory counts against requests or nodes; kube-state-metrics provides limits, if pods have any",
+    ): "memory is measured against requests or nodes; kube-state-metrics provides limits, if pods have any",
     (
         KUBERNETES,
         "memory_requests",
-    ): "pods without memory limits count against their nodes; kube-state-metrics provides requests",
+    ): "pods without memory limits are measured against their nodes; kube-state-metrics provides requests",
     (
         KUBERNETES,
         "memory_allocatable",
@@ -70,7 +71,8 @@ COSTS: dict[Role, str] = {
         KUBERNETES,
         "nodes",
     ): "pods without limits and requests are left out, node drains are unknown; kube_pod_info provides it",
-    (KUBERNETES, "ended"): "pods that have ended count until their series end; kube_pod_status_phase shows them",
+    (KUBERNETES, "ended"): "pods that have ended still count until their series end; kube_pod_status_phase identifies "
+    "them",
     (
         KUBERNETES,
         "desired",
@@ -80,7 +82,7 @@ COSTS: dict[Role, str] = {
     (KUBERNETES, "pod_annotations"): "annotations of pods are unknown; kube-state-metrics provides them",
     (KUBERNETES, "autoscaled"): "scaling by an autoscaler looks like any other scaling",
     (KUBERNETES, "cordoned"): "planned node drains are unknown; kube-state-metrics provides them",
-    (KUBERNETES, "serves"): "each workload counts for the service of the same name",
+    (KUBERNETES, "serves"): "each workload is assigned to the service with its name",
     (KUBERNETES, PODS): "CPU throttling, OOM kills, restarts and pending pods are unknown",
     (KUBERNETES, DISK): "full volumes and nodes with disk pressure are unknown",
     (KUBERNETES, QUEUES): "the depth of queues is unknown",
@@ -105,7 +107,7 @@ EXPORTER_COSTS = {
     CADVISOR: "CPU, memory and CPU throttling are not monitored. Scrape the kubelets at /metrics/cadvisor",
     STATE_METRICS: (
         "planned scaling, deploys and drains are unknown and raise more alerts; restarts, OOM kills and pending pods "
-        "are not monitored; CPU and memory count for no service. Install kube-state-metrics and scrape it"
+        "are not monitored; CPU and memory are assigned to no service. Install kube-state-metrics and scrape it"
     ),
 }
 SIGNALS_OF = {CADVISOR: {THROTTLING}, STATE_METRICS: {RESTARTS, PENDING}}
@@ -129,7 +131,7 @@ MAY_BE_EMPTY = {  # no failures, cancelled or long requests, annotations, autosc
 
 @dataclass(frozen=True, slots=True)
 class TelemetryReport:
-    """What can be read of a mesh.
+    """The telemetry that can be read of a mesh.
 
     Attributes:
         findings: by query, and about how the series arrive.
@@ -240,20 +242,19 @@ def _absent_exporters(poll: Poll) -> list[str]:
 
 
 def _jobs(jobs: Mapping[str, ScrapedJob] | None) -> Iterator[Finding]:
-    """What a Prometheus scrapes in which no mesh was found."""
+    """The targets of a Prometheus in which no mesh was found."""
     if jobs is None:
         return
     if not jobs:
         found, remedy = "none", "this Prometheus scrapes nothing, or only stores what others scrape"
         yield Finding("scrape jobs", "warning", found, remedy)
         return
-    shown, more = list(jobs.items())[:JOBS_SHOWN], len(jobs) - JOBS_SHOWN
-    listed = ", ".join(f"{name} ({one.up} of {one.targets} targets up)" for name, one in shown)
+    targets = [f"{name} ({one.up} of {one.targets} targets up)" for name, one in jobs.items()]
     down = any(not one.up for one in jobs.values())
     yield Finding(
         "scrape jobs",
         "warning" if down else "ok",
-        listed + (f" and {more} more" if more > 0 else ""),
+        list_first(targets, JOBS_SHOWN),
         "all targets of a job are down: see /targets of this Prometheus" if down else "",
     )
 
@@ -287,8 +288,7 @@ def _signals(poll: Poll, absent: Sequence[str]) -> Iterator[Finding]:
     if poll.signal_sources:
         yield Finding("signals", "ok", ", ".join(sorted(poll.signal_sources)))
     if poll.unmapped_queues:
-        some, more = poll.unmapped_queues[:QUEUES_SHOWN], len(poll.unmapped_queues) - QUEUES_SHOWN
-        found = f"{', '.join(some)}{f' and {more} more' if more > 0 else ''}: no service of the mesh reads them"
+        found = f"{list_first(poll.unmapped_queues, QUEUES_SHOWN)}: no service of the mesh reads them"
         yield Finding("queues", "warning", found, "set `queues` of the mesh to the service that reads each")
 
 
@@ -317,10 +317,10 @@ def _connection(poll: Poll, mesh: MeshSettings, kinds: Sequence[str]) -> Iterato
 
 
 def _remedy(poll: Poll, address: str) -> str:
-    """What to do about a mesh of which nothing can be read, unless the problem says it."""
+    """The remedy if nothing can be read of a mesh, unless the problem names it."""
     if "check" in poll.why:
         return ""
     arrival = poll.survey.mesh if poll.survey else None
     if arrival and arrival.newest_seconds is not None and arrival.interval_seconds is None:
-        return "its series are too young: a rate needs two scrapes; wait a minute and ask again"
+        return "its series are too young: a rate needs two scrapes; wait a minute and run this check again"
     return f"check {address} and what it scrapes"

@@ -1,4 +1,4 @@
-"""Checks the collector of traces: whether it takes spans."""
+"""Checks whether the collector of traces accepts spans."""
 
 import httpx
 
@@ -24,9 +24,9 @@ def check_trace_collector(settings: TraceSettings) -> Finding:
     except (BadSettings, SecretUnreadable) as error:
         return Finding("traces", "problem", str(error), "correct the settings of traces")
     except httpx.HTTPError as error:
-        remedy = "start the collector, or correct traces.endpoint; until then spans are dropped, and verdicts are made"
+        remedy = "start the collector, or correct traces.endpoint; until then spans are dropped, but verdicts continue"
         return Finding("traces", "warning", f"{settings.url} does not answer: {first_line(error)}", remedy)
     if response.status_code != httpx.codes.OK:
         remedy = "give the URL of OTLP over HTTP (port 4318 by default) in traces.endpoint, and its headers_file"
-        return Finding("traces", "warning", f"{settings.url} answers {response.status_code} to spans", remedy)
+        return Finding("traces", "warning", f"{settings.url} answers spans with {response.status_code}", remedy)
     return Finding("traces", "ok", f"{settings.url} takes spans; share of the snapshots: {settings.sample_ratio:g}")

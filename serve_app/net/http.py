@@ -22,7 +22,7 @@ class Reply:
     """The result of a request.
 
     Attributes:
-        failed: why the request failed; empty if it succeeded. ``refused`` and ``forbidden`` do not go away by waiting.
+        failed: why the request failed; empty if it succeeded. waiting does not help with ``refused`` and ``forbidden``.
         status: HTTP status; 0 without a response.
         detail: text for the log.
         retry_after_seconds: how long the server asks to wait before the next request.

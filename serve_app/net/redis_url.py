@@ -1,4 +1,4 @@
-"""Addresses of a Redis: one server, servers that Sentinel watches, or a Cluster."""
+"""Addresses of Redis: one server, servers that Sentinel watches, or a Cluster."""
 
 import re
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Kind = Literal["server", "socket", "sentinel", "cluster"]
 
 @dataclass(frozen=True, slots=True)
 class RedisAddress:
-    """Where a Redis listens.
+    """Where Redis listens.
 
     Attributes:
         kind: one server, its Unix socket, servers that Sentinel watches, or nodes of a Cluster.
@@ -35,10 +35,10 @@ class RedisAddress:
 
 
 def parse_redis_url(url: str) -> RedisAddress:
-    """Read the URL of a Redis.
+    """Parse a Redis URL.
 
     Raises:
-        ValueError: it is none, or it has a password. The message says what was expected.
+        ValueError: it is not a Redis URL, or it has a password. The message says what was expected.
     """
     if not url.isprintable() or " " in url:
         raise ValueError(f"{_EXPECTED}; no spaces or control characters")

@@ -1,4 +1,4 @@
-"""Bearer tokens that end: fetched from their issuer, kept while they are valid."""
+"""Bearer tokens that expire: fetched from their issuer, and kept while they are valid."""
 
 import math
 import threading
@@ -15,8 +15,8 @@ import requests
 from serve_app.net.endpoint import basic_auth, read_secret
 from serve_app.net.http import first_line
 
-EARLY_SECONDS = 10.0  # how long before its end a token is replaced; at most a quarter of its lifetime
-DEFAULT_SECONDS = 300.0  # lifetime of a token whose issuer does not say when it ends
+EARLY_SECONDS = 10.0  # how long before it expires a token is replaced; at most a quarter of its lifetime
+DEFAULT_SECONDS = 300.0  # lifetime of a token whose issuer does not say when it expires
 LONGEST_FETCH = 5.0  # s; shorter than the deadline of a poll, so that the issuer is named and not Prometheus
 PAUSE_SECONDS = 5.0  # after a failed fetch or a refused token, so that concurrent queries do not storm the issuer
 MOST_DETAIL = 200  # characters of an issuer's description of an error
@@ -42,7 +42,7 @@ class TokenSource(Protocol):
 
 
 class CachedTokens(ABC):
-    """Keeps the token of an issuer until shortly before it ends; a :class:`TokenSource`.
+    """Keeps the token of an issuer until shortly before it expires; a :class:`TokenSource`.
 
     Subclasses implement :meth:`fetch`.
     """
@@ -88,7 +88,7 @@ class CachedTokens(ABC):
 
 @dataclass(frozen=True, slots=True)
 class OAuth2Client:
-    """Who asks for tokens, and where.
+    """The client that requests tokens, and where.
 
     Attributes:
         token_url: of the issuer; its query may hold a secret, so it is never logged.

@@ -78,7 +78,7 @@ class OpenTelemetryRecorder:
 
     @contextmanager
     def span(self, name: str, parent: str, kind: Kind, attributes: dict[str, Value]) -> Iterator[Span]:
-        # A malformed parent counts as none, as the specification asks for.
+        # A malformed parent counts as none, as the specification requires.
         context = _PROPAGATOR.extract({HEADER: parent}) if parent else None
         with self._tracer.start_as_current_span(
             name,
@@ -156,7 +156,7 @@ class SpanQueue(SpanProcessor):
             self._instruments.count(SPANS_DROPPED, reason="full")
 
     def flush(self, seconds: float = FLUSH_SECONDS) -> None:
-        """Send what waits, for at most some seconds; call it when the process ends."""
+        """Send what waits, for at most a few seconds; call it when the process ends."""
         sending = threading.Thread(target=self._batches.force_flush, name="last spans", daemon=True)
         sending.start()
         sending.join(seconds)

@@ -62,7 +62,7 @@ class SegmentReader:
 
 
 class Recorder:
-    """Writes segments; a context manager that completes the open segment when the block ends, even by an exception.
+    """Writes segments; a context manager that completes the open segment when the block ends, even with an exception.
 
     Args:
         folder: folder of the segments.

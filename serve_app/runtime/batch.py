@@ -2,14 +2,13 @@
 
 The service comes first in every respect:
 
-* A task claims a CPU and some memory of Ray's account, and is only submitted while a node has both free. So it is never
-  before a replica in Ray's queue, and Ray's autoscaler adds no node for it. Tasks are short, so a replica that needs a
-  CPU gets it when the next task ends.
-* With a custom resource, a task claims that instead of a CPU. So nodes without CPUs of Ray's account, where no replica
-  is placed, can be for tasks alone. Such tasks wait in Ray's queue, and the autoscaler may add nodes for them.
-* The process of a task has the lowest priority of the operating system, since replicas often use more than they claim.
-* Ray repeats a task whose node or process was lost. If a node runs out of memory, Ray ends tasks that it can repeat
-  before replicas.
+* A task claims a CPU and some memory, as Ray counts them, and is only submitted while a node has both free. So it is
+  never ahead of a replica in Ray's queue, and Ray's autoscaler adds no node for it. Tasks are short, so a replica that
+needs a CPU gets it when the next task ends. * With a custom resource, a task claims that instead of a CPU. So nodes
+that offer no CPUs to Ray, where no replica is placed, can be reserved for tasks. Such tasks wait in Ray's queue, and
+the autoscaler may add nodes for them. * The process of a task has the lowest priority of the operating system, since
+  replicas often use more than they claim. * Ray repeats a task whose node or process was lost. If a node runs out of
+memory, Ray ends tasks that it can repeat before replicas.
 
 Tasks belong to the process that submitted them: if it ends, however it ends, Ray ends their processes.
 """
@@ -40,7 +39,7 @@ REPEATS = 5  # of a task whose process or node is lost
 REACH_SECONDS = 10.0  # in which a cluster has to answer
 POLL_SECONDS = 0.1
 SETTLE_SECONDS = 0.3  # until a task shows in the free resources that Ray reports
-NOTE_SECONDS = 5.0  # until the first note that nothing is free; the next ones come after twice the time each
+NOTE_SECONDS = 5.0  # until the first note that nothing is free; the interval then doubles
 _SET_TOKEN = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE, as in the pods of the cluster"
 
 
@@ -107,7 +106,7 @@ class BatchCluster:
         except RayError as error:
             raise NoCapacity(
                 f"a task on the cluster was lost with its node or process, and so were {REPEATS} repetitions: "
-                f"{str(error).strip().splitlines()[0]} Look for nodes without memory, and choose fewer --jobs"
+                f"{str(error).strip().splitlines()[0]} Check the memory of the nodes, and use fewer --jobs"
             ) from None
         finally:
             self._running.discard(reference)
@@ -134,7 +133,7 @@ def connect_batch(address: str, resource: str | None, on_wait: Callable[[str], N
 
     Args:
         address: HOST:PORT of Ray's head; ``auto``: the cluster of this node.
-        resource, on_wait: as of :class:`BatchCluster`.
+        resource, on_wait: as in :class:`BatchCluster`.
 
     Raises:
         NoCapacity: no cluster can be used there, or none of its nodes is large enough.
@@ -145,7 +144,7 @@ def connect_batch(address: str, resource: str | None, on_wait: Callable[[str], N
     except (ConnectionError, RuntimeError, ValueError, RayError) as error:
         raise NoCapacity(
             f"--ray: expected a node of the Ray cluster at {found}, got {_first_line(error)}; run the command on one "
-            "of its nodes, such as with kubectl exec"
+            "of its nodes, for example with kubectl exec"
         ) from None
     try:
         cluster = BatchCluster(resource, on_wait)

@@ -14,10 +14,10 @@ LONGEST_WAIT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The end of the time for a request.
+    """The deadline of a request.
 
     Another process receives the time that is left and counts it by its own clock. So the clocks of nodes need not
-    agree. The way there is not counted: milliseconds.
+    agree. The transfer takes milliseconds and is not counted.
 
     Attributes:
         at: s of the monotonic clock of this process.
@@ -48,12 +48,13 @@ class Deadline:
 
 
 def mark_time() -> str:
-    """This moment, for :func:`seconds_since` in another process: the boot of this machine, and its monotonic clock."""
+    """The current moment, for :func:`seconds_since` in another process: the boot of this machine, and its monotonic
+    clock."""
     return f"{_boot()} {time.monotonic():.6f}"
 
 
 def seconds_since(mark: str | None) -> float:
-    """Seconds since :func:`mark_time`; 0 if that was on another machine, or the text is no such moment."""
+    """Seconds since :func:`mark_time`; 0 if that was on another machine, or the text is not such a moment."""
     boot, _, at = (mark or "").partition(" ")
     if not boot or boot != _boot():
         return 0.0

@@ -1,11 +1,11 @@
 """Ray and Serve on this machine alone, quiet and closed: for ``tagae serve``, ``serve run``, the demo and tests.
 
-Ray opens some 15 ports on one machine. Two measures close them, and either one alone would do:
+Ray opens about 15 ports on one machine. Two measures close them, and either one alone would do:
 
-* Every process of Ray binds to loopback. Ray does this by itself on Windows and macOS, and on Linux where
+* Every process of Ray binds to loopback. Ray does this by default on Windows and macOS, and on Linux where
   ``RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER`` is 0. (``ray.init(_node_ip_address="127.0.0.1")`` does not help: Ray replaces
   loopback by the address of the host.)
-* Every port of Ray asks for a token (``RAY_AUTH_MODE=token``). The token is generated for each run and lies in a file
+* Every port of Ray requires a token (``RAY_AUTH_MODE=token``). The token is generated for each run and stored in a file
   that only its owner can read, so that other users of this machine cannot run code here either.
 """
 
@@ -53,7 +53,7 @@ def connect(settings: Settings) -> None:
     """Connect to the cluster of ``RAY_ADDRESS``, or start Ray and Serve here as :func:`start` does.
 
     ``serve run`` calls the builder before it starts anything, so that the builder decides how Ray is started. Where a
-    cluster runs already, its ports are as its owner configured them; the log says so if it asks for no token.
+    cluster runs already, its ports are as its owner configured them; the log says so if it requires no token.
     """
     if ray.is_initialized():
         return
@@ -126,7 +126,7 @@ def serve_host() -> str | None:
 def stop() -> bool:
     """End the applications, then Ray with all its processes.
 
-    Takes at most some :data:`DOWN_SECONDS`, also where Ray no longer answers: then its processes are killed.
+    Takes at most about :data:`DOWN_SECONDS`, even where Ray no longer answers: then its processes are killed.
 
     Returns:
         Whether they ended in order. If not, end this process: Ray's library soon does so, with the exit code 1.

@@ -1,6 +1,6 @@
 """Ends processes that Ray has given up but could not kill.
 
-If Ray's head is lost while a process of Serve starts, the head that replaces it may take the process for ended without
+If Ray's head is lost while a process of Serve starts, the head that replaces it may consider the process dead without
 killing it. Serve starts another one, and the first one would keep its memory and its share of the node's CPUs for as
 long as the node runs. So each process of Serve asks Ray now and then whether it is still one of its actors.
 """
@@ -34,20 +34,20 @@ def wait_until_unknown(name: str, list_names: Callable[[], set[str]], pause: Cal
     Args:
         name: of the actor.
         list_names: asks Ray for the names of all actors that it has not given up.
-        pause: waits so many seconds.
+        pause: waits this many seconds.
     """
     misses = 0
     while misses < MISSES:
         pause(CHECK_SECONDS)
         try:
             misses = 0 if name in list_names() else misses + 1
-        except RayError as error:  # its head is away
-            log.debug("actor %s: Ray does not say whether it knows it: %s", name, error)
+        except RayError as error:  # its head is unreachable
+            log.debug("actor %s: Ray did not say whether it knows this actor: %s", name, error)
 
 
 def _watch(name: str) -> NoReturn:
     wait_until_unknown(name, _list_names, time.sleep)
-    log.error("actor %s: Ray has given this process up without ending it; it ends now", name)
+    log.error("actor %s: Ray gave up on this process without ending it; the process exits now", name)
     logging.shutdown()
     os._exit(1)
 

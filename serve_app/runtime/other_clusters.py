@@ -1,7 +1,7 @@
 """The environment of a Ray that this process starts: without what is meant for another cluster.
 
 Ray reads many variables ``RAY_*``. Most tune it (limits of time, logs, ``RAY_TMPDIR``, TLS, throughput) and stay in
-force. Some make a start something else: they name a cluster to connect to, or are what a cluster gives its own
+force. Others change what a start does: they name a cluster to connect to, or are what a cluster gives its own
 processes, for example where this process is a job of ``ray job submit``. They are removed, and the log says so.
 """
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 ADDRESS = "RAY_ADDRESS"
 CLIENT_MODE = "RAY_CLIENT_MODE"
 LOCAL_TESTING = "RAY_SERVE_FORCE_LOCAL_TESTING_MODE"
-NO_ADDRESS = {"", "local"}  # values of RAY_ADDRESS that stand for a Ray of one's own
+NO_ADDRESS = {"", "local"}  # values of RAY_ADDRESS that mean a Ray of one's own
 OF_OTHER_CLUSTERS = (
     "RAY_NAMESPACE",
     "RAY_RUNTIME_ENV",

@@ -37,7 +37,7 @@ def connect(*handles: Any) -> None:
     """Prepare handles for calls. None is left out.
 
     Without this, the first call of a handle blocks the whole process until Serve's controller answers. While Ray's head
-    is away, a process that works without it would stand still until it returns.
+    is unavailable, a process that works without it would block until it returns.
     """
     for handle in handles:
         if handle is not None:
@@ -75,7 +75,7 @@ class Caller:
                 if self.deadline.remaining_seconds <= pause:
                     raise NoCapacity(
                         f"{remote.deployment_name}: no replica could answer ({type(error).__name__}); try again, and "
-                        "look at `serve status` if it lasts",
+                        "check `serve status` if this persists",
                         retry_after_seconds=RETRY_AFTER_SECONDS,
                     ) from error
             self.retries[remote.deployment_name] += 1
@@ -93,7 +93,7 @@ async def _answer(method: Any, deadline: Deadline, *args: Any, **kwargs: Any) ->
         response.cancel()
         raise DeadlineExceeded(
             f"{method.deployment_name}: no answer before the deadline; whether the request took effect is "
-            "unknown; retrying is safe; raise serve.deadline_seconds if it lasts",
+            "unknown; retrying is safe; raise serve.deadline_seconds if this persists",
             retry_after_seconds=RETRY_AFTER_SECONDS,
             stored="unknown",
         ) from None
@@ -102,7 +102,7 @@ async def _answer(method: Any, deadline: Deadline, *args: Any, **kwargs: Any) ->
         raise
     except BackPressureError as error:
         raise Overloaded(
-            f"{method.deployment_name}: its queue is full; come back later", retry_after_seconds=RETRY_AFTER_SECONDS
+            f"{method.deployment_name}: its queue is full; try again later", retry_after_seconds=RETRY_AFTER_SECONDS
         ) from error
     except RayTaskError as error:
         raise error.cause from None

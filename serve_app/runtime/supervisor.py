@@ -19,14 +19,14 @@ PROBE_PERIOD_SECONDS = 5.0
 PROBE_SECONDS = 4.0
 IRREPLACEABLE = ("gcs_server", "raylet")
 REPLACED_BY_SERVE = ("ServeController", "ServeReplica", "ProxyActor")
-SILENCE_FACTOR = 3  # times the recovery time: so long the service may be silent while all its processes are there
+SILENCE_FACTOR = 3  # times the recovery time: how long the service may be silent while all its processes run
 KILL_ROUNDS, KILL_SECONDS = 5, 1.0  # a killed process may have started another one just before
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 
 @dataclass(slots=True)
 class Watch:
-    """What is known of the processes of a service.
+    """What is known about the processes of a service.
 
     Attributes:
         recovery_seconds: within which a process that ended must be replaced.
@@ -55,7 +55,7 @@ class Watch:
                 self.missing.setdefault(role, now)
         for role, since in sorted(self.missing.items(), key=lambda item: item[1]):
             if role in IRREPLACEABLE:
-                return f"{role} ended, and only a new start replaces it"
+                return f"{role} ended, and only a restart of the service replaces it"
             if now - since > self.recovery_seconds:
                 return f"{role} ended and was not replaced within {self.recovery_seconds:g} s"
         if now - self.answered > SILENCE_FACTOR * self.recovery_seconds:
@@ -64,7 +64,7 @@ class Watch:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of processes below this one whose parent died, so that none is left behind. Linux alone."""
+    """Become the parent of processes below this one whose parent died, so that none is left behind. Linux only."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -125,7 +125,7 @@ def _running_roles(known: dict[int, str]) -> dict[str, int]:
 
 
 def _is_zombie(process: psutil.Process) -> bool:
-    """Whether it has ended, and no parent has asked for its exit code."""
+    """Whether it has ended, and no parent has read its exit code."""
     try:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

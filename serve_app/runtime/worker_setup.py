@@ -27,7 +27,7 @@ def import_serve() -> None:
     """Import Ray Serve and pyarrow without pandas. Ray calls this in each process of the Ray that ``tagae serve``
     starts.
 
-    Both import pandas if it is installed, only to convert data frames. That takes 25 to 30 MiB and .3 s of CPU in each
+    Both import pandas if it is installed, only to convert data frames. That takes 25 to 30 MiB and 0.3 s of CPU in each
     process of the service. Later imports of pandas work as usual, without conversions by these two. An error is logged
     and changes nothing else: Ray would start the process again and again.
     """
@@ -39,6 +39,6 @@ def import_serve() -> None:
         importlib.import_module("ray.serve")
         importlib.import_module("pyarrow").array([])  # looks for pandas, once
     except Exception:
-        log.exception("Ray Serve could not be imported without pandas; it will be imported with it")
+        log.exception("Ray Serve could not be imported without pandas; importing it with pandas")
     finally:
         sys.meta_path.remove(finder)

@@ -6,8 +6,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from model.incidents.policy import AlertPolicy
 from serve_app.settings.base import AccessSettings, Address, Location, SettingsGroup
-from serve_app.settings.kinds import RECEIVERS
 from serve_app.settings.links import LinkTemplate
+from serve_app.settings.plugins import RECEIVERS
 
 
 class AlertSettings(SettingsGroup):
@@ -22,8 +22,8 @@ class AlertSettings(SettingsGroup):
     confirm_snapshots: int = Field(
         3,
         ge=1,
-        description="k: anomalous snapshots among the last n that open an incident; fewer, at least 2, if they cover "
-        "45 s; one more of each below 1.5 times the page level, if that is at most a minute",
+        description="k: number of anomalous snapshots among the last n that opens an incident; fewer, at least 2, if "
+        "they cover 45 s; below 1.5 times the page level, k and n are one larger if that is at most a minute",
     )
     window_snapshots: int = Field(4, ge=1, description="n: see confirm_snapshots")
     clear_snapshots: int = Field(
@@ -65,7 +65,7 @@ class AlertSettings(SettingsGroup):
         return self
 
     def budget(self, services: int) -> float:
-        """Budget of false alerts for a mesh of so many services, 1/day; see :meth:`AlertPolicy.budget`."""
+        """Budget of false alerts for a mesh of this many services, 1/day; see :meth:`AlertPolicy.budget`."""
         return AlertPolicy(self.false_pages_per_day).budget(services)
 
 
@@ -89,7 +89,7 @@ class WebhookSettings(ReceiverSettings):
 class ReceiverChoice(SettingsGroup):
     """A receiver of events, of any kind."""
 
-    kind: str = Field(description="webhook, grafana, or a kind that an installed package has")
+    kind: str = Field(description="webhook, grafana, or a kind that an installed package provides")
     options: dict[str, Any] = Field(default_factory=dict, description="its settings, which depend on the kind")
 
     @field_validator("kind")
@@ -116,7 +116,7 @@ class NotifySettings(SettingsGroup):
         None, description="a Grafana that shows incidents as annotations: its base URL, and a token in a file"
     )
     receivers: tuple[ReceiverChoice, ...] = Field(
-        (), description="receivers of any kind, also of other packages: kind and options"
+        (), description="receivers of any kind, including kinds from other packages: kind and options"
     )
     notices: bool = Field(
         True, description="whether to send notices too, with the severity notice; they never warrant a page"
@@ -125,13 +125,15 @@ class NotifySettings(SettingsGroup):
         "default", min_length=1, max_length=256, description="value of the label cluster of every alert"
     )
     external_url: Address | None = Field(None, description="URL at which people reach this service, for links")
-    runbook_url: LinkTemplate | None = Field(None, description="former name of links.runbook, which wins")
+    runbook_url: LinkTemplate | None = Field(None, description="former name of links.runbook, which takes precedence")
     dashboard_url: LinkTemplate | None = Field(
-        None, description="former name of links.dashboard, which wins; none of both: the page at external_url"
+        None,
+        description="former name of links.dashboard, which takes precedence; if neither is set: the page at "
+        "external_url",
     )
     path: Location | None = Field(
         None,
-        description="directory for the state of notifications; none: the Redis of the store, or notify in store.path",
+        description="directory for the state of notifications; none: the store's Redis, or notify in store.path",
     )
     deadline_seconds: float = Field(10.0, gt=0, description="deadline of one request")
     resend_seconds: float = Field(60.0, gt=0, le=120, description="time between two posts of an unchanged alert")

@@ -18,21 +18,23 @@ class CollectorSettings(SettingsGroup):
     window_seconds: float = Field(
         60.0,
         gt=0,
-        description="window of rates; at least four scrape intervals; where it is not set, longer for rarer scrapes",
+        description="rate window; at least four scrape intervals; if it is not set, longer where scrapes are rarer",
     )
     deadline_seconds: float = Field(10.0, gt=0, description="deadline of all queries of a snapshot together")
     keep_seconds: float = Field(45.0, ge=0, description="how long the last values stand in for a failed query")
     behind_seconds: float = Field(
         15.0,
         ge=0,
-        description="age of the newest snapshot, so that all targets have been scraped; where it is not set, more for "
-        "data that arrive late",
+        description="age of the newest snapshot, so that all targets have been scraped; if it is not set, more where "
+        "data arrive late",
     )
-    catch_up_snapshots: int = Field(20, ge=1, description="missed snapshots that are collected at most after an outage")
+    catch_up_snapshots: int = Field(
+        20, ge=1, description="maximum number of missed snapshots collected after an outage"
+    )
     recorded_from_calls: float = Field(
         2000,
         ge=0,
-        description="number of calls in a mesh from which recording rules are read, if they exist; inf: never",
+        description="smallest number of calls in a mesh at which recording rules are read, if they exist; inf: never",
     )
     queries_at_once: int = Field(
         4, ge=1, description="concurrent queries to one Prometheus, which runs at most 20 for all its users by default"

@@ -1,7 +1,7 @@
 """Former places of the settings of a mesh: the tables that became one, ``meshes``.
 
 They work like the new table, in every source of settings. :func:`move_former_tables` moves the values of one source to
-their new place before anything is validated, and keeps what was moved, so that errors have the names of the user.
+their new place before anything is validated, and keeps what was moved, so that errors use the user's names.
 """
 
 from collections.abc import Iterator, Mapping
@@ -84,7 +84,7 @@ def move_former_tables(values: Mapping[str, Any], origin: str) -> MovedTables:
         origin: what to call the source in errors.
 
     Raises:
-        BadSettings: a former table has an unknown setting or is no table, or the source gives a setting different
+        BadSettings: a former table has an unknown setting or is not a table, or the source gives a setting different
             values under both names.
     """
     rest = dict(values)

@@ -13,7 +13,7 @@ from serve_app.settings.source import SourceSettings
 
 
 class Priority(StrEnum):
-    """Which meshes come first where there is no room for all: under overload, and in the memory of a session."""
+    """Which meshes take precedence when there is no room for all: under overload, and in the memory of a session."""
 
     LOW = "low"
     NORMAL = "normal"
@@ -50,14 +50,15 @@ class MeshSettings(SourceSettings):
     entry_points: tuple[ServiceId, ...] = Field(
         (),
         description="services that get requests from outside although other services call them too, as namespace/name; "
-        "services that no other service calls are found without it",
+        "services that no other service calls are recognized without it",
     )
     services: dict[ServicesId, ServiceSettings] = Field(
         default_factory=dict,
         description="policies by namespace/name, or by namespace/* for services without one of their own",
     )
     links: LinkSettings = Field(
-        default_factory=LinkSettings, description="links of this mesh; each wins over the same one of the group links"
+        default_factory=LinkSettings,
+        description="links of this mesh; each takes precedence over the same one in the group links",
     )
 
     @property

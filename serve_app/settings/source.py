@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from serve_app.settings.base import AccessSettings, Address, Location, ServiceId, SettingsGroup
-from serve_app.settings.kinds import SOURCES
+from serve_app.settings.plugins import SOURCES
 from serve_app.settings.roles import Role
 
 LabelName = Annotated[str, Field(pattern="^[a-zA-Z_][a-zA-Z0-9_]*$")]
@@ -80,7 +80,7 @@ class KubernetesSettings(AccessSettings):
 
 
 class OAuth2Settings(SettingsGroup):
-    """Client credentials (OAuth 2.0): a token is fetched, kept until shortly before it ends, and then replaced."""
+    """Client credentials (OAuth 2.0): a token is fetched, kept until shortly before it expires, and then replaced."""
 
     token_url: Address = Field(description="where tokens are issued")
     client_id: str = Field(min_length=1, description="name of this client")
@@ -105,16 +105,18 @@ class SourceSettings(AccessSettings):
         False, description="Google's application default credentials for Prometheus; pip install 'tagae[google]'"
     )
     harmless_warnings: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        (), description="parts of warnings of Prometheus that do not make an answer incomplete; hints are known"
+        (),
+        description="texts in warnings of Prometheus that do not mean an incomplete answer; hints are recognized "
+        "anyway",
     )
     kubernetes: KubernetesSettings | None = Field(
         None, description="API server for Events; none: no Events; {}: the cluster of the pod"
     )
     source: Annotated[str | tuple[str, ...], BeforeValidator(_known_sources)] = Field(
         "auto",
-        description="kind of mesh, or several: an ingress controller in front, a service graph beside span metrics. "
-        "What two of them measure is read from the first, but from an ingress controller last. Or a kind that an "
-        "installed package has, in place of a Prometheus",
+        description="kind of mesh, or several, such as an ingress controller in front or a service graph beside span "
+        "metrics. A metric that several of them have is read from the first, and from an ingress controller last. Or a "
+        "kind that an installed package provides instead of Prometheus",
     )
     source_options: dict[str, Any] = Field(
         default_factory=dict, description="options of a source of another package, which depend on its kind"
@@ -122,16 +124,17 @@ class SourceSettings(AccessSettings):
     generic: GenericSettings | None = Field(None, description="queries for source = generic")
     match: dict[LabelName, LabelValues] = Field(
         default_factory=dict,
-        description="series of this mesh, where a store has more than one: value by label, literal, or a list of them; "
-        'for example {cluster = "prod"}',
+        description="selects the series of this mesh if the store has several: label and literal value, or a list of "
+        'values; for example {cluster = "prod"}',
     )
     cluster_label: LabelName | Literal[""] = Field(
         "",
-        description="label whose value is a part of each namespace, for one mesh of several clusters: prod.shop/cart",
+        description="label whose value is prefixed to each namespace, for one mesh of several clusters: prod.shop/cart",
     )
     queues: dict[str, ServiceId] = Field(
         default_factory=dict,
-        description="service that reads a queue, by queue or consumer group; others go to the service of their name",
+        description="service that reads a queue, by queue or consumer group; other queues belong to the service with "
+        "their name",
     )
     queue_query: str = Field(
         "",
@@ -147,7 +150,7 @@ class SourceSettings(AccessSettings):
         """Base URL of the Prometheus of a collected mesh.
 
         Raises:
-            ValueError: the mesh has none, as its snapshots are pushed.
+            ValueError: the mesh has none, because its snapshots are pushed.
         """
         if self.prometheus is None:
             raise ValueError("prometheus: expected a URL of a mesh that is collected, got none")

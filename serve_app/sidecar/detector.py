@@ -1,4 +1,4 @@
-"""The one mesh of this process: takes each snapshot to its verdict with the steps of the service, without replicas.
+"""The one mesh of this process: computes the verdict of each snapshot with the steps of the service, without replicas.
 
 State is written before a verdict is sent, so that a process that is killed resumes where it was.
 """
@@ -18,7 +18,7 @@ from serve_app.api.codec import pack_snapshot
 from serve_app.errors import BadSettings, CorruptState, NoCapacity, Overloaded, ServeError, StoreGone, UnknownMesh
 from serve_app.exporter import PrometheusInstruments
 from serve_app.mesh_steps import MeshSteps, NextSnapshot
-from serve_app.metrics import PREDICTIONS, STAGE, STORE_GONE, MeshGauges
+from serve_app.metrics import CONFIDENCE, PREDICTIONS, STAGE, STORE_GONE, MeshGauges
 from serve_app.observability.log_context import set_log_context
 from serve_app.observability.spans import span
 from serve_app.pipeline import ThreadRunner, options, replayer
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class Detector:
-    """Takes the snapshots of one mesh to their verdicts, one at a time, outside the event loop.
+    """Computes the verdicts of one mesh's snapshots, one at a time, outside the event loop.
 
     Args:
         mesh: its name.
@@ -61,7 +61,7 @@ class Detector:
         self.newest = Newest()
         self.instruments = PrometheusInstruments()
         self._options = options(settings, mesh)
-        weights = load_weights(settings.model.weights, settings.weights_by_mesh)
+        weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
         for refusal in weights.refused:
             log.error(refusal)
         self._store = open_store(settings.store)
@@ -106,10 +106,10 @@ class Detector:
             ServeError: it could not be scored or stored.
         """
         if self._closing:
-            raise NoCapacity("sidecar: it is ending; send the snapshot again when it is back")
+            raise NoCapacity("sidecar: it is shutting down; send the snapshot again after its restart")
         if len(self._pushes) >= MOST_WAITING:
             raise Overloaded(
-                f"sidecar: {MOST_WAITING} snapshots wait for their turn; send one every few seconds",
+                f"sidecar: {MOST_WAITING} snapshots are already queued; send one every few seconds",
                 retry_after_seconds=1.0,
             )
         push = asyncio.create_task(self._push(snapshot, trace))
@@ -153,6 +153,8 @@ class Detector:
         self._tidying.add(tidying)
         tidying.add_done_callback(self._tidying.discard)
         self.instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=message.status)
+        if verdict.confidence is not None:
+            self.instruments.observe(CONFIDENCE, verdict.confidence, model_version=verdict.model_digest)
         self.instruments.observe(STAGE, time.perf_counter() - began, stage="total")
         if self._delivery is not None:
             self._delivery.accept_verdict(self.mesh, verdict, delivery.utc_now())

@@ -7,7 +7,7 @@ from serve_app.sidecar.generated.verdicts_pb2 import Verdict
 
 
 class Newest:
-    """Holds one verdict, without a queue: a slow watcher gets the newest. Of one event loop."""
+    """Holds one verdict, without a queue: a slow watcher gets the newest. Use it from one event loop."""
 
     def __init__(self) -> None:
         self.verdict: Verdict | None = None
@@ -34,7 +34,7 @@ class Newest:
         """
         while self.verdict is None or self._number == number:
             if self._ended:
-                raise NoCapacity("sidecar: it is ending; watch again when it is back")
+                raise NoCapacity("sidecar: it is shutting down; watch again after its restart")
             await self._changed.wait()
         return self._number, self.verdict
 

@@ -149,7 +149,7 @@ def _bind_servers(
 ) -> tuple[list[grpc.aio.Server], health.HealthServicer, list[str]]:
     """Servers that are bound and not started, with their addresses: one for the port, one for the socket.
 
-    The port asks for tokens. The socket asks for none, since its mode says who can connect.
+    The port requires tokens. The socket requires none, since its mode decides who can connect.
     """
     chosen = settings.sidecar
     verdicts, healthy = Verdicts(detector, settings), health.HealthServicer()

@@ -71,7 +71,7 @@ class Verdicts(VerdictsServicer):
         async with answer_errors(context, self._detector.instruments):
             if self._free == 0:
                 raise Overloaded(
-                    "sidecar: the maximum number of watchers is reached; end one, or raise sidecar.max_watchers"
+                    "sidecar: the maximum number of watchers is reached; close one, or raise sidecar.max_watchers"
                 )
             self._free -= 1
             number = 0

@@ -139,7 +139,7 @@ def due(verdict: VerdictDocument, archived: Mapping[str, int], window_size: int)
 def archive(
     incident: str, scored: Sequence[KeptSnapshot], sequence: int, before: ArchivedIncident | None
 ) -> ArchivedIncident | None:
-    """Return what the archive has of an incident after the newest snapshot; None if nothing is known of it.
+    """Return what the archive has of an incident after the newest snapshot; None if nothing is known about it.
 
     Args:
         incident: its id.

@@ -201,7 +201,7 @@ class StateStore(Protocol):
     """State of meshes, stored before the verdict is sent. Blobs are opaque bytes.
 
     Threads may share an instance, and processes a store. A store needs these 19 methods and nothing else: its package
-    adds it with a :class:`~serve_app.stores.kind.StoreKind`, and proves it with ``lab.contracts.stores``. A session
+    adds it with a :class:`~serve_app.stores.plugin.StorePlugin`, and proves it with ``lab.contracts.stores``. A session
     calls them in threads, and each may block for as long as it must, below ``serve.deadline_seconds``.
 
     What each method costs, by when it is called and what goes through it:
@@ -214,9 +214,9 @@ class StateStore(Protocol):
     - ``compact``, ``tidy``: in the background, between writes; a state.
     - ``replace``: when people or a fit change a mesh; a state.
     - ``verdict_at``: when a client repeats a snapshot; a verdict.
-    - ``verdicts``: when an incident is archived, and when people look; the verdicts of a window.
+    - ``verdicts``: when an incident is archived, and when people view them; the verdicts of a window.
     - ``meshes``: for lists and metrics; the newest verdicts.
-    - ``incidents``, ``incident``: when people look, or an incident changes; incidents.
+    - ``incidents``, ``incident``: when people view them, or an incident changes; incidents.
     - ``set_aside``, ``delete``: after damage, or by hand.
     - ``read_whole``, ``write_whole``: by ``tagae store copy`` alone; all that is kept of a mesh.
     - ``close``: once.

@@ -152,7 +152,7 @@ class MeshCache:
                 self.put(name, entry)
 
     def drop(self, name: str) -> None:
-        """Remove a mesh if it is there."""
+        """Remove a mesh if it is in memory."""
         with self._lock:
             held = self._entries.pop(name, None)
             if held is not None:

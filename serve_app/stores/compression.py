@@ -47,6 +47,6 @@ def decompress(packed: memoryview) -> bytes:
         blob: bytes = _CODEC.decompress(packed[head:], size, asbytes=True)
     except (OSError, ValueError) as error:
         raise CorruptState(
-            f"stored blob: expected LZ4 of {size} bytes, got others ({error}); restore a backup, or delete the mesh"
+            f"stored blob: expected {size} bytes in LZ4, got other data ({error}); restore a backup, or delete the mesh"
         ) from error
     return blob

@@ -6,20 +6,20 @@ from typing import Any
 from serve_app.alerts.storage import AlertStorage, open_file
 from serve_app.collect.ownership import Leases
 from serve_app.settings import Settings, StoreSettings
-from serve_app.settings.kinds import STORES
+from serve_app.settings.plugins import STORES
 from serve_app.stores.base import ArchiveLimit, MeshLimit, StateStore
-from serve_app.stores.kind import Opening, StoreKind
+from serve_app.stores.plugin import Opening, StorePlugin
 
 
-def check_store(settings: StoreSettings) -> StoreKind[Any]:
+def check_store(settings: StoreSettings) -> StorePlugin[Any]:
     """Return the kind of the store if everything that it needs is installed.
 
     Raises:
-        BadSettings: there is no such kind, its package is broken, or something that it needs is not installed.
+        BadSettings: there is no such plugin, its package is broken, or something that it needs is not installed.
     """
-    kind: StoreKind[Any] = STORES.load(settings.kind, StoreKind)
-    kind.check(_options(settings, kind))
-    return kind
+    plugin: StorePlugin[Any] = STORES.load(settings.kind, StorePlugin)
+    plugin.check(_options(settings, plugin))
+    return plugin
 
 
 def open_store(
@@ -30,24 +30,24 @@ def open_store(
     on_evicted: Callable[[str], None] | None = None,
     run: str | None = None,
 ) -> StateStore:
-    """Open a store; for the arguments see :class:`~serve_app.stores.kind.Opening`.
+    """Open a store; for the arguments see :class:`~serve_app.stores.plugin.Opening`.
 
     Raises:
-        BadSettings: as of :func:`check_store`.
-        CorruptState, StoreFull, StoreGone: a local store cannot be opened. A Redis is first called with the first use.
+        BadSettings: as in :func:`check_store`.
+        CorruptState, StoreFull, StoreGone: a local store cannot be opened. Redis is first called on first use.
     """
-    kind = check_store(settings)
-    return kind.open(_options(settings, kind), Opening(limit, archive, on_evicted, run))
+    plugin = check_store(settings)
+    return plugin.open(_options(settings, plugin), Opening(limit, archive, on_evicted, run))
 
 
 def open_leases(settings: StoreSettings) -> Leases | None:
     """Where collectors have their leases; None with a store that has none, which one collector uses.
 
     Raises:
-        BadSettings: as of :func:`check_store`.
+        BadSettings: as in :func:`check_store`.
     """
-    kind = check_store(settings)
-    return None if kind.open_leases is None else kind.open_leases(_options(settings, kind))
+    plugin = check_store(settings)
+    return None if plugin.open_leases is None else plugin.open_leases(_options(settings, plugin))
 
 
 def open_alert_storage(settings: Settings) -> AlertStorage:
@@ -55,14 +55,14 @@ def open_alert_storage(settings: Settings) -> AlertStorage:
     directory.
 
     Raises:
-        BadSettings: as of :func:`check_store`.
+        BadSettings: as in :func:`check_store`.
     """
-    kind = check_store(settings.store)
-    if kind.open_alert_storage is None or settings.notify.path is not None:
+    plugin = check_store(settings.store)
+    if plugin.open_alert_storage is None or settings.notify.path is not None:
         return open_file(settings)
-    return kind.open_alert_storage(_options(settings.store, kind))
+    return plugin.open_alert_storage(_options(settings.store, plugin))
 
 
-def _options(settings: StoreSettings, kind: StoreKind[Any]) -> Any:
+def _options(settings: StoreSettings, plugin: StorePlugin[Any]) -> Any:
     """Our kinds have their options in the table ``store`` itself, others in ``store.options``."""
-    return settings if kind.options is StoreSettings else kind.check_options(settings.options)
+    return settings if plugin.options is StoreSettings else plugin.check_options(settings.options)

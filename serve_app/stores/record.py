@@ -2,10 +2,18 @@
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 
+import numpy as np
+
+from model.drift.measures import MEASURES
+from model.drift.sketch import DriftSketch, drifting
 from model.verdict import IncidentKind, Severity, Status
-from serve_app.metrics import MeshGauges
+from serve_app.metrics import DriftGauges, MeshGauges
 from serve_app.stores.base import MeshSummary
+
+TIMES = 3  # of a record
+MOST = 9999  # hundredths of a limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +27,7 @@ class Record:
         seconds: from snapshot to verdict, without decoding and storing; None if not measured.
         made_at: when the verdict was made, Unix time; None if unknown. A snapshot's own time may be simulated.
         interval: measured time between snapshots, s; None if unknown.
+        drift: of the mesh, see :func:`pack_drift`; empty if unknown.
     """
 
     services: int
@@ -27,27 +36,57 @@ class Record:
     seconds: float | None = None
     made_at: float | None = None
     interval: float | None = None
+    drift: bytes = b""
 
     def pack(self) -> bytes:
         """A line with numbers, a line with the document (its JSON has no line breaks), then the deviations.
 
         The numbers are the services, the microseconds that it took, when it was made, and the time between snapshots,
-        also in microseconds. What is unknown is a dash, or left out at the end.
+        also in microseconds; then the drift. What is unknown is a dash, or left out at the end.
         """
         times = [self.seconds, self.made_at, self.interval]
-        while times and times[-1] is None:
+        while times and times[-1] is None and not self.drift:
             times.pop()
         known = b"".join(b" -" if time is None else b" %d" % round(time * 1e6) for time in times)
-        return b"%d%b\n%b\n%b" % (self.services, known, self.document, self.deviations)
+        drift = b" " + self.drift if self.drift else b""
+        return b"%d%b%b\n%b\n%b" % (self.services, known, drift, self.document, self.deviations)
 
     @classmethod
     def unpack(cls, packed: bytes) -> "Record":
         """Read what :meth:`pack` wrote, also in versions that stored fewer numbers."""
         numbers, _, rest = packed.partition(b"\n")
         document, _, deviations = rest.partition(b"\n")
-        services, *times = numbers.split()
-        known = [None if time == b"-" else int(time) / 1e6 for time in times]
-        return cls(int(services), document, deviations, *known[:3])
+        services, *others = numbers.split()
+        times = (None if time == b"-" else int(time) / 1e6 for time in [*others, *[b"-"] * TIMES][:TIMES])
+        seconds, made_at, interval = times
+        return cls(int(services), document, deviations, seconds, made_at, interval, b" ".join(others[TIMES:]))
+
+
+def pack_drift(sketch: DriftSketch) -> bytes:
+    """How many measures drift, and each distance in hundredths of its limit, for a :class:`Record`.
+
+    They are whole numbers or dashes, which earlier versions skip. Empty before the first block.
+    """
+    if sketch.judged < 0:
+        return b""
+    return _drift_numbers(len(drifting(sketch)), sketch.ratios.tobytes())
+
+
+@lru_cache(maxsize=256)
+def _drift_numbers(drifts: int, ratios: bytes) -> bytes:
+    """The same numbers are stored with each verdict of six hours."""
+    hundredths = np.frombuffer(ratios, np.float32).astype(np.float64) * 100
+    return b" ".join(
+        [b"%d" % drifts, *(b"-" if np.isnan(one) else b"%d" % min(round(one), MOST) for one in hundredths)]
+    )
+
+
+def _drift(numbers: bytes) -> DriftGauges | None:
+    """Read what :func:`pack_drift` wrote; None if there is nothing, or another version wrote it."""
+    drifts, *ratios = numbers.split() or (b"0",)
+    if len(ratios) != len(MEASURES):
+        return None
+    return DriftGauges(int(drifts), tuple(None if one == b"-" else int(one) / 100 for one in ratios))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,5 +128,10 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         verdict.get("coverage", 1.0),
         record.interval,
         unseen,
-        **{name: whole.get(name) for name in ("loss", "loss_threshold", "drift", "drift_threshold", "exceeded")},
+        _drift(record.drift),
+        whole.get("loss"),
+        whole.get("loss_threshold"),
+        whole.get("drift"),
+        whole.get("drift_threshold"),
+        whole.get("exceeded"),
     )

@@ -1,4 +1,4 @@
-"""The state of notifications in the Redis of the store. It has one writer: the last process that has read it."""
+"""The state of notifications in the store's Redis. It has one writer: the last process that has read it."""
 
 import logging
 import uuid
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class RedisAlertStorage:
-    """An :class:`~serve_app.alerts.storage.AlertStorage` in the Redis of ``store.url``. It connects with the first
+    """An :class:`~serve_app.alerts.storage.AlertStorage` in the Redis at ``store.url``. It connects with the first
     call.
 
     So a notifier that Serve starts on another node continues where the lost one was. If the lost one still runs,
@@ -63,7 +63,7 @@ class RedisAlertStorage:
                 f"{self.name}: expected to be its writer, got another process that has taken over; nothing was changed"
             )
         raise StoreGone(
-            f"{self.name}: expected the state that this process has read, got none; the Redis was emptied or "
+            f"{self.name}: expected the state that this process has read, got none; Redis was emptied or "
             "replaced; restore its data, or restart the service to continue without it"
         )
 

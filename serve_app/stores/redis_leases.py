@@ -1,4 +1,4 @@
-"""Leases in the Redis of the store: which of several processes collects a mesh."""
+"""Leases in the store's Redis: which of several processes collects a mesh."""
 
 import os
 import socket
@@ -13,9 +13,9 @@ NAME = "collector"
 
 
 class RedisLeases:
-    """:class:`~serve_app.collect.ownership.Leases` in the Redis of ``store.url``. It connects with the first call.
+    """:class:`~serve_app.collect.ownership.Leases` in the Redis at ``store.url``. It connects with the first call.
 
-    A lease ends by the clock of the Redis alone. Each step is one script.
+    A lease ends by Redis's clock alone. Each step is one script.
 
     Args:
         settings: of the store.

@@ -1,4 +1,4 @@
-"""The rows of a mesh in a Redis, as bytes and as arguments of scripts."""
+"""The rows of a mesh in Redis, as bytes and as arguments of scripts."""
 
 import json
 import logging

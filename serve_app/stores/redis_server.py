@@ -1,7 +1,7 @@
-"""The connection to a Redis: clients for each kind of address, repeated calls, and errors in our words.
+"""The connection to Redis: clients for each kind of address, repeated calls, and our own errors.
 
-A call that fails because the server is away is repeated with growing pauses for ``store.timeout_seconds``. Until the
-next attempt is due, further calls then fail at once, so that no thread waits for a server that is known to be away.
+A call that fails because the server is unreachable is repeated with growing pauses for ``store.timeout_seconds``. Until
+the next attempt is due, further calls then fail at once, so that no thread waits for a server that is known to be away.
 """
 
 import logging
@@ -65,7 +65,7 @@ class _PasswordFile(CredentialProvider):
 
 
 class RedisServer:
-    """The Redis of ``store.url``. Threads may share it. It connects with the first call.
+    """The Redis at ``store.url``. Threads may share it. It connects with the first call.
 
     Args:
         settings: of the store; ``url`` is set.
@@ -90,11 +90,11 @@ class RedisServer:
             client.close()
 
     def call(self, action: Callable[[Client], T], *, is_write: bool = False) -> T:
-        """Return what ``action`` returns for a client. It is repeated if the server is away, also if the answer to a
-        write was lost: a repeated write must change nothing.
+        """Return what ``action`` returns for a client. It is repeated if the server is unreachable, even if the answer
+        to a write was lost: a repeated write must change nothing.
 
         Raises:
-            StoreGone: the server was away for ``store.timeout_seconds``, or refused the login.
+            StoreGone: the server was unreachable for ``store.timeout_seconds``, or refused the login.
             StoreFull: its memory or disk is full.
             Overloaded: a script of another client keeps it busy.
             CorruptState: it answered with another error.
@@ -163,7 +163,7 @@ class RedisServer:
     def _absence(self, why: str, wait: float, **details: Any) -> StoreGone:
         return StoreGone(
             f"state store {self.name}: expected an answer within {self._settings.timeout_seconds:g} s, got: {why}; "
-            "nothing that was acknowledged is lost by this; start the Redis, or correct store.url; sending the request "
+            "no acknowledged data is lost; start Redis, or correct store.url; sending the request "
             "again is safe",
             retry_after_seconds=max(wait, 1.0),
             **details,

@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 
 
 class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
-    """A :class:`~serve_app.stores.base.StateStore` in the Redis of ``store.url``. It connects with the first call.
+    """A :class:`~serve_app.stores.base.StateStore` in the Redis at ``store.url``. It connects with the first call.
 
     Args:
         settings: of the store.
@@ -310,7 +310,7 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
         stored_sequence, stored_revision = map(int, details)
         if revision and 0 < stored_revision < revision:
             log.error(
-                "state store %s: mesh %r is at revision %d, but %d was acknowledged: the Redis has lost writes, as "
+                "state store %s: mesh %r is at revision %d, but %d was acknowledged: Redis has lost writes, as "
                 "after a power failure or a failover; the mesh continues from what is left",
                 self.name, mesh, stored_revision, revision,
             )  # fmt: skip
@@ -322,7 +322,7 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
         most = "" if limit is None else limit.max_meshes
         while True:
             self._check_known()
-            outcome = self._of_the_store("reserve", mesh, _name_write(), most, self._id, is_write=True)
+            outcome = self._write_index("reserve", mesh, _name_write(), most, self._id)
             if outcome == _DONE:
                 return
             if outcome == _OTHER_STORE or limit is None:
@@ -368,7 +368,7 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
         return found
 
     def _release(self, mesh: str, entry: bytes) -> None:
-        self._of_the_store("release", mesh, entry, is_write=True)
+        self._write_index("release", mesh, entry)
 
     def _check_known(self) -> None:
         """Remember the id of the store before the first call."""
@@ -382,7 +382,7 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
             StoreGone: it was emptied or replaced.
         """
         made = uuid.uuid4().hex.encode() if self._id is None else b""
-        found = self._of_the_store("identify", made, is_write=True)
+        found = self._write_index("identify", made)
         if self._id is None:
             self._id = found
         if found == self._id:
@@ -392,7 +392,7 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
             return
         error = StoreGone(
             f"state store {self.name}: expected the data of store {self._id.decode()}, got "
-            f"{f'the data of store {found.decode()}' if found else 'none'}; the Redis was emptied or replaced, and "
+            f"{f'the data of store {found.decode()}' if found else 'none'}; Redis was emptied or replaced, and "
             "nothing can be read or stored; restore its data, or restart the service to continue without it",
             retry_after_seconds=_RETRY_SECONDS,
         )
@@ -421,9 +421,9 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
         run = self._scripts[script].run
         return self._server.call(lambda client: run(client, self._keys(mesh), arguments), is_write=True)
 
-    def _of_the_store(self, script: str, *arguments: Any, is_write: bool) -> Any:
+    def _write_index(self, script: str, *arguments: Any) -> Any:
         run = self._scripts[script].run
-        return self._server.call(lambda client: run(client, self._store_keys(), arguments), is_write=is_write)
+        return self._server.call(lambda client: run(client, self._store_keys(), arguments), is_write=True)
 
     def _keys(self, mesh: str) -> list[str]:
         return [f"{self._prefix}:{{{mesh}}}:{name}" for name in KEYS]

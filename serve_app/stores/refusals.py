@@ -26,7 +26,7 @@ def too_many_meshes(mesh: str, limit: MeshLimit) -> TooManyMeshes:
     """The error for a new mesh in a store that is full."""
     idle = "set limits.evict_idle_seconds" if limit.evict_idle_seconds is None else "lower limits.evict_idle_seconds"
     return TooManyMeshes(
-        f"mesh {mesh!r}: expected at most {limit.max_meshes} meshes in the store, got another one; nothing was "
+        f"mesh {mesh!r}: expected at most {limit.max_meshes} meshes in the store, got one more; nothing was "
         f"changed; delete unused meshes (DELETE /v1/meshes/NAME), raise limits.max_meshes, or {idle} so that "
         "idle meshes make room"
     )

@@ -327,13 +327,15 @@ class MeshRepository:
             snapshot: decoded.
             packed: its stored form.
             record: its verdict.
-            keep: at most so many snapshots stay.
+            keep: at most this many snapshots stay.
             incidents: to be written to the archive.
         """
         state, adaptation = after.state, before.mesh.state.adaptation
         full, replaced = before.full, None if adaptation is before.adaptation else adaptation
         if full is not None and _follows(state, adaptation, full, keep) and not _is_costly(before):
-            is_step, stored = True, pack_step(state.memory, replaced, state.sequence - full.sequence)
+            embeddings = state.drift.embeddings
+            sampled = None if embeddings is before.mesh.state.drift.embeddings else embeddings
+            is_step, stored = True, pack_step(state.memory, replaced, state.sequence - full.sequence, sampled)
         else:
             is_step, stored = False, pack_state(state)
         new = NewSnapshot(

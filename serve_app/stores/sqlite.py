@@ -30,7 +30,7 @@ from serve_app.stores.base import (
     StoredState,
     WholeMesh,
 )
-from serve_app.stores.kind import Opening, StoreKind
+from serve_app.stores.plugin import Opening, StorePlugin
 from serve_app.stores.refusals import conflict, first_step, require_keep, too_many_meshes
 from serve_app.stores.rows import microseconds, time_of
 from serve_app.stores.sealed_store import SealedStore
@@ -304,4 +304,4 @@ def _open(settings: StoreSettings, how: Opening) -> LocalStore:
     return LocalStore(settings.path, limit=how.limit, archive=how.archive, on_evicted=how.on_evicted, run=how.run)
 
 
-LOCAL = StoreKind(options=StoreSettings, open=_open)
+LOCAL = StorePlugin(options=StoreSettings, open=_open)

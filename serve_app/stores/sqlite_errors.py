@@ -20,7 +20,7 @@ def translate(error: sqlite3.DatabaseError, path: Path, busy_seconds: float) -> 
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     if code & 0xFF == sqlite3.SQLITE_BUSY:
         return Overloaded(
-            f"state store {path}: other writers held it for {busy_seconds:g} s; try again", retry_after_seconds=1.0
+            f"state store {path}: other writers locked it for {busy_seconds:g} s; try again", retry_after_seconds=1.0
         )
     if code in _FULL:
         return StoreFull(

@@ -115,7 +115,7 @@ class SqliteFile:
             return self._commit(change)
 
     def add(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """As :meth:`change`, for data that come regularly: once more with what an emptied log frees on a full disk."""
+        """As :meth:`change`, for data that arrive regularly: retried with what an emptied log frees on a full disk."""
         with self._lock:
             try:
                 result = self._commit(change)
@@ -127,7 +127,7 @@ class SqliteFile:
         return result
 
     def remove(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """As :meth:`change`, for a change that frees space, also on a full disk. The file shrinks if space is short."""
+        """As :meth:`change`, for a change that frees space, even on a full disk. The file shrinks if space is short."""
         with self._lock:
             try:
                 result = self._commit(change)

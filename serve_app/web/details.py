@@ -1,4 +1,4 @@
-"""What is known of one service, or of the calls from one service to another, up to a moment. Returns JSON."""
+"""What is known about one service, or about the calls from one service to another, up to a moment. Returns JSON."""
 
 from collections.abc import Container, Iterable, Sequence
 from datetime import datetime

@@ -130,7 +130,7 @@ class MetricHistory(Document):
     metric: str = Field(examples=["p99_latency"])
     observed: list[float | None]
     expected: list[float | None] = Field(
-        description="by the own past, as the detector computes it; computed again from the kept snapshots"
+        description="expected from its own past, as the detector computes it; recomputed from the kept snapshots"
     )
     low: list[float | None] = Field(description="lower end of the usual range")
     high: list[float | None] = Field(description="upper end of the usual range")
@@ -160,7 +160,7 @@ class DetailsEvent(Document):
 
 
 class DetailsIncident(Document):
-    """An incident of the kept time in which the service is suspected or affected."""
+    """An incident in the kept snapshots in which the service is suspected or affected."""
 
     id: str
     since: Instant
@@ -185,7 +185,7 @@ class EarlierIncident(Document):
 
 
 class DetailsDocument(Document):
-    """A service, or the calls to it from one caller: its metrics over the kept time, and what belongs to it."""
+    """A service, or the calls to it from one caller: its metrics over the kept snapshots, and what belongs to it."""
 
     service: ServiceKey
     source: ServiceKey | None = Field(description="the caller, if this is about its calls to the service")

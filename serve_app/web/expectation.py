@@ -1,4 +1,4 @@
-"""The expected values of one service or call over the kept time.
+"""The expected values of one service or call over the kept snapshots.
 
 The detector keeps the filters of the newest snapshot only. So the filters of one row are updated again with the kept
 snapshots, as the detector did it. They start from the slow baseline that the row has now.
@@ -58,7 +58,7 @@ class Expectation:
 
 
 def expectation(row: Measurements, filters: Array | None, channels: Sequence[Channel]) -> Expectation:
-    """Return what the row's own past lets expect of each snapshot.
+    """Return the values that the row's own past predicts for each snapshot.
 
     Values within ``TAIL_START`` sigmas of the expected one are usual.
 

@@ -96,7 +96,7 @@ class IncidentViews:
         return document.model_copy(update=update).model_dump_json().encode()
 
     def graph(self, mesh: str, incident: str) -> bytes:
-        """JSON of the part of the mesh around an incident at its highest score. Errors as of :meth:`detail`."""
+        """JSON of the part of the mesh around an incident at its highest score. Errors as in :meth:`detail`."""
         case = self.case(mesh, incident)
         strongest = case.strongest
         document = graph_document(strongest.snapshot, strongest.deviations, strongest.verdict)
@@ -120,7 +120,7 @@ class IncidentViews:
         return self.case(mesh, incident).moments
 
     def case(self, mesh: str, incident: str) -> ArchivedCase:
-        """An incident with the moments around it. Errors as of :meth:`detail`."""
+        """An incident with the moments around it. Errors as in :meth:`detail`."""
         archived = self._meshes.load_incident(mesh, incident)
         details = Details.unpack(archived.details)
         moments = tuple(
@@ -145,7 +145,7 @@ class IncidentViews:
 
     def seen_before(self, mesh: str, incident: IncidentDocument) -> SeenBeforeDocument | None:
         """The incidents that ended before one began and resemble it: the same first suspect and kind, or mostly the
-        same suspects. Notices only resemble notices: the notice of an incident is no incident of its own."""
+        same suspects. Notices only resemble notices: the notice of an incident is not an incident of its own."""
         suspects = likely_suspects(incident.suspects)
         near = self._meshes.load_incidents(mesh, IncidentFilter(until=incident.since, suspects=suspects))
         same = [
@@ -220,7 +220,7 @@ def _matches(incident: IncidentDocument, wanted: IncidentFilter) -> bool:
 
 
 def _with_course(incident: IncidentDocument, archived: ArchivedIncidentDocument | None) -> ArchivedIncidentDocument:
-    """An open incident of the newest verdict, with what the archive knows of its course."""
+    """An open incident of the newest verdict, with its course from the archive."""
     if archived is None:
         return ArchivedIncidentDocument(**dict(incident))
     kept = {name: getattr(archived, name) for name in ("opened_at", "strongest_at", "accepted")}

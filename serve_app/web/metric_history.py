@@ -1,4 +1,4 @@
-"""The metrics of one service, or of the calls between two, over the kept time, each with its expected values."""
+"""The metrics of one service, or of the calls between two, over the kept snapshots, each with its expected values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -105,7 +105,7 @@ def _measurements(
 
 
 def _load_effect(subject: Subject, state: MeshState, table: FloatArray, shown: Sequence[MeshSnapshot]) -> Array:
-    """What the mesh's adapter attributes to the load of the service, ``[T, C]``."""
+    """The part that the mesh's adapter attributes to the load of the service, ``[T, C]``."""
     adapter, effect = state.adaptation.adapter, np.zeros(table.shape, np.float32)
     if adapter is None or subject.service not in adapter.services or subject.service not in state.node_ids:
         return effect

@@ -1,8 +1,10 @@
 // See cuda_on_cpu.h. Also the part of kernels/csrc/cuda/bodies.h that asks torch for the stream of a GPU.
 #include "cuda_on_cpu.h"
 
+#include <setjmp.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -28,26 +30,29 @@ constexpr int WARP = 32;
 constexpr size_t STACK = 256 << 10;
 
 struct Fiber {
-    ucontext_t context;
+    ucontext_t context;  // where it begins
+    jmp_buf continuation;  // where it waits; a jump is several times faster than swapcontext, which calls the kernel
     std::vector<char> stack = std::vector<char>(STACK);
     void* sanitizer = nullptr;
-    bool done = false, waits_for_block = false;
+    bool begun = false, done = false, waits_for_block = false;
     long of_warp = 0, of_block = 0;  // how often it has waited
 };
 
-ucontext_t scheduler;
+jmp_buf scheduler;
 void* sanitizer_of_scheduler;
 const void* stack_of_scheduler;
 size_t size_of_scheduler;
 std::vector<std::unique_ptr<Fiber>> fibers;
 std::vector<double> letters;
+std::vector<long> least_of_warps;  // for each warp, a lower bound of `of_warp`
+long least_of_block;               // and one of `of_block`
 int current, threads_of_block;
 const std::function<void()>* body;
 
 void switch_to_scheduler() {
     Fiber& fiber = *fibers[current];
     __sanitizer_start_switch_fiber(fiber.done ? nullptr : &fiber.sanitizer, stack_of_scheduler, size_of_scheduler);
-    swapcontext(&fiber.context, &scheduler);
+    if (!_setjmp(fiber.continuation)) _longjmp(scheduler, 1);
     __sanitizer_finish_switch_fiber(fiber.sanitizer, nullptr, nullptr);
 }
 
@@ -63,7 +68,11 @@ void switch_to(int thread) {
     current = thread;
     threadIdx = dim3(unsigned(thread));
     __sanitizer_start_switch_fiber(&sanitizer_of_scheduler, fiber.stack.data(), STACK);
-    swapcontext(&scheduler, &fiber.context);
+    if (!_setjmp(scheduler)) {
+        if (fiber.begun) _longjmp(fiber.continuation, 1);
+        fiber.begun = true;
+        setcontext(&fiber.context);
+    }
     __sanitizer_finish_switch_fiber(sanitizer_of_scheduler, nullptr, nullptr);
 }
 
@@ -73,13 +82,16 @@ bool may_continue(int thread) {
     const int begin = fiber.waits_for_block ? 0 : thread / WARP * WARP;
     const int end = fiber.waits_for_block ? threads_of_block : begin + WARP;
     const auto times = fiber.waits_for_block ? &Fiber::of_block : &Fiber::of_warp;
-    for (int t = begin; t < end; ++t)
-        if ((*fibers[t]).*times < fiber.*times) return false;
-    return true;
+    long& least = fiber.waits_for_block ? least_of_block : least_of_warps[thread / WARP];
+    if (least < fiber.*times) {
+        least = fiber.*times;
+        for (int t = begin; t < end; ++t) least = std::min(least, (*fibers[t]).*times);
+    }
+    return least >= fiber.*times;
 }
 
 void prepare(Fiber& fiber) {
-    fiber.done = fiber.waits_for_block = false;
+    fiber.begun = fiber.done = fiber.waits_for_block = false;
     fiber.of_warp = fiber.of_block = 0;
     getcontext(&fiber.context);
     fiber.context.uc_stack.ss_sp = fiber.stack.data();
@@ -90,6 +102,8 @@ void prepare(Fiber& fiber) {
 
 void run_block() {
     for (int t = 0; t < threads_of_block; ++t) prepare(*fibers[t]);
+    least_of_warps.assign(threads_of_block / WARP, 0);
+    least_of_block = 0;
     for (int left = threads_of_block; left;) {
         bool moved = false;
         for (int t = 0; t < threads_of_block; ++t) {

@@ -115,7 +115,7 @@ def test_compiled_bodies_run_where_the_processor_permits(setting: str | None) ->
 def test_an_unknown_setting_stops_the_import(setting: str) -> None:
     done = run(setting, "import kernels.ops")
     assert done.returncode == 1
-    assert f"expected reference, require, cpu-avx512, cpu-avx2, or not set, got '{setting}'" in done.stderr
+    assert f"expected reference, require, cpu-avx512, cpu-avx2, cpu-neon, or not set, got '{setting}'" in done.stderr
 
 
 def test_without_a_library_for_gpus_the_reference_runs(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_the_reference_can_be_required_on_a_gpu() -> None:
 def test_a_broken_library_for_gpus_is_not_tried(tmp_path: Path) -> None:
     file = tmp_path / "libtagae_cuda.so"
     file.write_bytes(b"this is no library")
-    assert "cut off, or no library" in str(choose_cuda(None, file).reason)
+    assert "truncated, or not a library" in str(choose_cuda(None, file).reason)
 
 
 @pytest.mark.skipif(not CUDA_FILE.exists(), reason="the library is not built here")

@@ -287,7 +287,7 @@ def test_a_redis_that_is_away_is_not_waited_for_by_every_call(program: RedisProg
             raise redis.ConnectionError("still away")
 
         for _ in range(50):  # at once: the next attempt is not due
-            with pytest.raises(StoreGone, match=r"start the Redis, or correct store\.url"):
+            with pytest.raises(StoreGone, match=r"start Redis, or correct store\.url"):
                 store._server.call(count)
         assert attempts < 50
         program.start()
@@ -414,7 +414,7 @@ def test_lost_writes_are_logged(program: RedisProgram, caplog: pytest.LogCapture
             hand.restore(key, 0, dumped, replace=True)
         with pytest.raises(StoreConflict):
             append(store, 3, revision=revision)
-        assert "the Redis has lost writes" in caplog.text
+        assert "Redis has lost writes" in caplog.text
         append(store, 2)
 
 
@@ -615,7 +615,7 @@ def test_the_doctor_checks_what_survives(tmp_path: Path) -> None:
         hand.config_set("appendfsync", "no")
         assert outcomes()["persistence"][0] == "warning"
         hand.config_set("appendonly", "no")
-        assert "a restart of the Redis loses all meshes" in outcomes()["persistence"][1]
+        assert "restarting Redis loses all meshes" in outcomes()["persistence"][1]
         hand.config_set("maxmemory", "1gb")
         hand.config_set("maxmemory-policy", "allkeys-lru")
         assert outcomes()["memory"][0] == "warning"
@@ -652,7 +652,7 @@ def test_a_service_answers_503_while_redis_is_away_and_loses_nothing(program: Re
             http.get("/readyz"),
         ]
         for answer in answers:
-            assert "start the Redis" in problem(answer, 503, "store-gone")["detail"]
+            assert "start Redis" in problem(answer, 503, "store-gone")["detail"]
             assert int(answer.headers["retry-after"]) > 0
         assert http.get("/healthz").status_code == 200
         program.start()

@@ -11,12 +11,16 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from model.checkpoint import DOCUMENT, SHIPPED, Checkpoint, load, load_or_shipped, save
+from model.checkpoint import DOCUMENT, SHIPPED, Checkpoint, load, load_or_shipped, reference_file, save
+from model.drift.energy import WIDTH
+from model.drift.populations import BINS, POPULATIONS
+from model.drift.reference import TrainingReference
 from model.errors import IncompatibleWeights
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.scoring.calibration import Tail
 from model.scoring.meta_model import MetaModel
 from model.scoring.score import score
+from tests.contract import different
 from tests.model.model_cases import network, simulated_task
 
 
@@ -194,3 +198,39 @@ def test_weights_that_are_refused_give_way_to_the_shipped_ones_and_say_so(tmp_pa
     assert broken.is_file()  # the test must not move it
     assert load_or_shipped(None).refused == ""
     assert load_or_shipped(SHIPPED).refused == ""
+
+
+def test_a_training_reference_comes_back_and_changes_no_weights(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    shares = [rng.dirichlet(np.ones(BINS), len(POPULATIONS)).astype(np.float32) for _ in range(4)]
+    samples = [rng.normal(size=(20, WIDTH)).astype(np.float16) for _ in shares]
+    reference = TrainingReference.of_meshes(shares, samples)
+    save(replace(checkpoint(), reference=reference), tmp_path / "with.safetensors")
+    save(checkpoint(), tmp_path / "without.safetensors")
+    back, without = load(tmp_path / "with.safetensors"), load(tmp_path / "without.safetensors")
+    assert without.reference is None
+    assert back.reference is not None
+    assert not different(back.reference, reference)
+    ours = without.network.state_dict()
+    assert all(torch.equal(value, ours[name]) for name, value in back.network.state_dict().items())
+
+
+def test_a_reference_beside_a_checkpoint_is_read_and_leaves_its_digest(tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    save(checkpoint(), path)
+    digest = load(path).digest
+    arrays = {name: torch.from_numpy(array) for name, array in load().reference.to_arrays().items()}  # type: ignore[union-attr]
+    save_file(arrays, reference_file(tmp_path, load(path).digest))
+    assert load(path).reference is not None
+    assert load(path).digest == digest
+
+
+def test_a_reference_with_other_bins_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    save(checkpoint(), path)
+    arrays = load().reference.to_arrays() | {"drift.shares": np.zeros((2, 3), np.float32)}  # type: ignore[union-attr]
+    save_file(
+        {name: torch.from_numpy(array) for name, array in arrays.items()}, reference_file(tmp_path, load(path).digest)
+    )
+    with pytest.raises(IncompatibleWeights, match=r"training reference of shape .* got \(2, 3\)"):
+        load(path)

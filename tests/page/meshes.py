@@ -22,7 +22,7 @@ def culprit(kind: FaultKind, share: float) -> str:
     return simulator.node_ids[able[int(share * len(able))]]
 
 
-LEAKING, FAILING = culprit("slow_leak", 0.87), culprit("error_burst", 0.5)
+LEAKING, FAILING = culprit("slow_leak", 0.87), culprit("error_burst", 0.2)
 
 
 def recording() -> list[MeshSnapshot]:

@@ -99,7 +99,7 @@ def test_a_recovering_incident_says_so(base: str, look: Callable[[int], Tab]) ->
     assert incident["impact"]["text"] in one.text("#notes")
     assert status(one) == "recovering"
     for place in ("#story", "#cards"):
-        text = f"Recovering: quiet for the last snapshots; suspects at the peak, {strongest} UTC."
+        text = f"Recovering: normal in the last snapshots; suspects at the peak, {strongest} UTC."
         assert text in one.text(place)
 
 

@@ -1,4 +1,4 @@
-"""The kind of receiver ``file``: each event is one line of JSON at the end of a file."""
+"""The receiver ``file``: each event is one line of JSON at the end of a file."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field
 
 from serve_app.alerts.alert import IncidentEvent
-from serve_app.alerts.event_queue import ReceiverKind
+from serve_app.alerts.event_queue import ReceiverPlugin
 from serve_app.net.http import Reply
 from serve_app.settings.base import Location, SettingsGroup
 
@@ -22,7 +22,7 @@ class FileReceiver:
     """Appends events to a file.
 
     Args:
-        options: of the kind.
+        options: from the settings.
         deadline_seconds: of one delivery.
     """
 
@@ -54,4 +54,4 @@ class FileReceiver:
             file.write(line)
 
 
-FILE = ReceiverKind(options=FileOptions, open=FileReceiver)
+FILE = ReceiverPlugin(options=FileOptions, open=FileReceiver)

@@ -1,4 +1,4 @@
-"""The kind of source ``files``: another program writes one snapshot a file, and TAGAE reads them.
+"""The source ``files``: another program writes one snapshot per file, and TAGAE reads them.
 
 The name of a file is its time: ``1772334840.json`` is the snapshot of that Unix time, in the form in which clients push
 snapshots (``docs/api.md``). Write it under another name and rename it, so that it is never read by half.
@@ -13,7 +13,7 @@ from pydantic import Field
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import decode_snapshot
-from serve_app.collect.base import SourceKind
+from serve_app.collect.base import SourcePlugin
 from serve_app.settings import CollectorSettings
 from serve_app.settings.base import Location, SettingsGroup
 
@@ -28,7 +28,7 @@ class FilesSource:
     """Reads the snapshots of a folder.
 
     Args:
-        options: of the kind.
+        options: from the settings.
         collector: has the interval.
     """
 
@@ -56,4 +56,4 @@ class FilesSource:
         return (int(path.stem) for path in self._folder.iterdir() if path.suffix == ".json" and path.stem.isdecimal())
 
 
-FILES = SourceKind(options=FilesOptions, open=FilesSource)
+FILES = SourcePlugin(options=FilesOptions, open=FilesSource)

@@ -1,8 +1,8 @@
-"""The kind of store ``files``: one file for each mesh, in a folder of one node.
+"""The store ``files``: one file for each mesh, in a folder of one node.
 
-A write reads the file of its mesh, changes its content in memory, and replaces the file as a whole. So a crash leaves
-the old content or the new one, and compare-and-set needs only a lock. The price: each snapshot writes all that is
-stored of its mesh, some MB for a mesh of 100 services. The built-in local store writes only what is new.
+A write reads the file of its mesh, changes its content in memory, and replaces the whole file. A crash therefore leaves
+the old content or the new one, and compare-and-set needs only a lock. In return, each snapshot writes everything that
+is stored of its mesh: some MB for a mesh of 100 services. The built-in local store writes only new data.
 """
 
 import errno
@@ -33,7 +33,7 @@ from serve_app.stores.base import (
     WholeMesh,
     WindowRow,
 )
-from serve_app.stores.kind import Opening, StoreKind
+from serve_app.stores.plugin import Opening, StorePlugin
 from serve_app.stores.refusals import conflict, first_step, require_keep, too_many_meshes
 
 SUFFIX = ".mesh"
@@ -73,7 +73,7 @@ class FilesStore:
     """A :class:`~serve_app.stores.base.StateStore` in a folder.
 
     Args:
-        options: of the kind.
+        options: from the settings.
         how: limits, and who learns of a deleted mesh.
     """
 
@@ -346,4 +346,4 @@ def is_wanted(incident: ArchivedIncident, wanted: IncidentFilter) -> bool:
     )
 
 
-FILES = StoreKind(options=FilesOptions, open=FilesStore)
+FILES = StorePlugin(options=FilesOptions, open=FilesStore)

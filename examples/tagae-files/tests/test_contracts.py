@@ -1,4 +1,4 @@
-"""The three kinds of this package fulfil TAGAE's contracts."""
+"""The three plugins of this package fulfil TAGAE's contracts."""
 
 from datetime import datetime, timedelta
 from itertools import islice

@@ -45,7 +45,7 @@ function panel() {
 }
 
 const parts = panel();
-let menu = ""; // keys of the buttons that are there
+let menu = ""; // keys of the existing buttons
 let request = null; // under way
 
 function button(key, words, meaning) {

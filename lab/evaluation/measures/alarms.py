@@ -109,7 +109,7 @@ def chance_of_finding(truth: GroundTruth, alarm: Flags) -> tuple[float, ...]:
 
 
 def found_at_budgets(truth: GroundTruth, score: Floats, normal: Flags) -> Mapping[int, tuple[bool, ...]]:
-    """Return which incidents are found at the best threshold on the score with at most so many strict false-alarm
+    """Return which incidents are found at the best threshold on the score with at most this many strict false-alarm
     events.
 
     The threshold is chosen with knowledge of the labels: an upper bound, in the same way for every detector. A

@@ -47,7 +47,7 @@ class LocatedFault:
         start, end: the first instant with it and the first without.
         recovered: the first instant without symptoms, not before ``end``.
         culprit: node id.
-        candidates: services that may rightly be named as root cause.
+        candidates: services that count as a correct root cause.
         affected: services with symptoms.
         kind, severity: as injected.
         effect: the largest deviation from the same run without the fault, in sigmas.
@@ -115,7 +115,7 @@ class FaultOutcome:
         page: its first true alert; None: not found.
         delay: of the alert; one step early counts as no delay.
         place: rank of the root cause in the alert; None: not named.
-        blamed: rank of the first service that may rightly be named; None: not named.
+        blamed: rank of the first service that counts as correct; None: not named.
     """
 
     fault: LocatedFault
@@ -138,7 +138,7 @@ class FaultMetrics:
         recall: share found.
         delay_seconds: median.
         top1, top3: share of the found ones whose alert names the root cause first, and among the first three.
-        blamed1, blamed3: the same for any service that may rightly be named.
+        blamed1, blamed3: the same for any service that counts as correct.
     """
 
     recall: Estimate

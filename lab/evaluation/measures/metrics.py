@@ -119,7 +119,7 @@ class DetectorMetrics:
         in_warm_up, recall_after_warm_up: incidents during which the detector warmed up, and recall of the others.
         delay: see :class:`Delay`.
         false_alarms, tail: in labelled normal time; after the last incident, which is not labelled.
-        at_budget, at_budget_with_tail: recall with at most so many strict false-alarm events in each recording, at a
+        at_budget, at_budget_with_tail: recall with at most this many strict false-alarm events in each recording, at a
             threshold chosen in hindsight.
         first_rows, first_rows_cold: alarms on the normal rows of segments; how many of these rows are warming up.
         auroc, average_precision, vus_pr, auroc_against_tail: mean over the recordings.

@@ -44,5 +44,5 @@ def component(service: str) -> str:
 
 
 def within(place: int | None, first: int) -> bool:
-    """Return whether a rank is among the first so many."""
+    """Return whether a rank is at most ``first``; None has none."""
     return place is not None and place <= first

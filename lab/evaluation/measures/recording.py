@@ -37,7 +37,7 @@ class IncidentOutcome:
         cold: whether the detector was warming up all the time.
         place, twin_place: rank of the root cause among the suspects, from 1; None: not named.
         scores: in it, ``[K]``.
-        at_budget, at_budget_with_tail: whether it is found with at most so many strict false-alarm events; the same
+        at_budget, at_budget_with_tail: whether it is found with at most this many strict false-alarm events; the same
             with the tail as normal time.
     """
 
@@ -94,7 +94,7 @@ class RecordingResult:
         auroc, average_precision: of the labelled span.
         vus_pr, auroc_against_tail: of streams.
         labelled, tail: false alarms in labelled normal time, and after the last incident.
-        first_row_alarms, first_rows_cold: alarms on the normal rows of segments, and how many rows are no evidence.
+        first_row_alarms, first_rows_cold: alarms on the normal rows of segments, and how many rows are not evidence.
         probabilities, incident: of the snapshots that are normal or faulty and were scored, ``[S]``.
         fault_free: alerts in time without faults.
         silent_time: alerts while telemetry was missing; None if it never was.

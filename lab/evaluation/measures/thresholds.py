@@ -39,7 +39,7 @@ class LocatedVerdicts:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdResult:
-    """What a threshold makes of some runs: share of faults found, false alerts per hour."""
+    """The result of a threshold on some runs: share of faults found, false alerts per hour."""
 
     runs: tuple[LocatedRun, ...]
     recall: float

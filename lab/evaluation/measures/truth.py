@@ -15,13 +15,13 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 FAULT, NORMAL, UNSCORED, TAIL = 1, 0, -1, -2  # labels; the tail follows the last incident and is not labelled
-GUARD = timedelta(minutes=2)  # after an incident of a stream: an alarm there counts as found, silence is no error
+GUARD = timedelta(minutes=2)  # after an incident of a stream: an alarm there counts as found, silence is not an error
 TICK = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Form(StrEnum):
-    """What can be measured on a recording.
+    """The form of a recording: it decides what can be measured.
 
     ``STREAM``: one application, incidents in continuous time. ``SEGMENTS``: pieces whose first snapshot is normal, the
     second ambiguous and the others faulty; detection there proves nothing. ``CASES``: every snapshot belongs to an

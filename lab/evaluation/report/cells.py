@@ -48,7 +48,7 @@ def rate(estimate: Estimate, events: int | None = None) -> Value | None:
 
 
 def number(value: float | None, digits: int = 1) -> Value | None:
-    """A number with so many digits after the point."""
+    """A number with this many digits after the decimal point."""
     return None if value is None else Value(f"{value:.{digits}f}", value)
 
 

@@ -55,14 +55,14 @@ CATALOGUE: dict[FaultKind, FaultSpec] = {
     "latency_injection": FaultSpec(
         (0.5, 3.0, 10.0),
         "p50_latency",
-        "each request takes longer by so many times the usual median, without CPU work: a slow disk, a lock",
+        "each request takes longer by this multiple of the usual median, without CPU work: a slow disk, a lock",
         share=False,
     ),
     "error_burst": FaultSpec((0.03, 0.3, 0.8), "error_rate", "a share of requests fails"),
     "retry_storm": FaultSpec(
         (1.0, 6.0, 10.0),
         "requests_per_second",
-        "the culprit times out at its callees' usual median and retries so many times, without a retry budget",
+        "the culprit times out at its callees' usual median and retries this many times, without a retry budget",
         share=False,
     ),
     "partial_partition": FaultSpec(
@@ -91,7 +91,7 @@ CATALOGUE: dict[FaultKind, FaultSpec] = {
     "grey_edge": FaultSpec(
         (0.5, 4.0, 15.0),
         "p50_latency",
-        "one call takes longer by so many times its callee's median and loses some requests; both services are healthy",
+        "one call takes longer by this multiple of its callee's median and loses requests; both services are healthy",
         share=False,
     ),
 }
@@ -99,7 +99,7 @@ CATALOGUE: dict[FaultKind, FaultSpec] = {
 TRAFFIC: dict[FaultKind, FaultSpec] = {
     "traffic_loss": FaultSpec((0.5, 0.8, 1.0), "request_rate", "a share of the requests from outside does not arrive"),
     "traffic_surge": FaultSpec(
-        (2.0, 4.0, 6.0), "request_rate", "so many times the usual requests arrive from outside", share=False
+        (2.0, 4.0, 6.0), "request_rate", "this multiple of the usual requests arrives from outside", share=False
     ),
 }
 KINDS: tuple[FaultKind, ...] = tuple(CATALOGUE)

@@ -103,7 +103,7 @@ class ColdStart:
     seconds: float
 
     def stall(self, batches: int, ticks: int, interval: float) -> float:
-        """Factor on the service time if one of ``batches`` started so many ticks ago."""
+        """Factor on the service time if one of ``batches`` started this many ticks ago."""
         return 1.0 + self.strength / batches if ticks < max(1, round(self.seconds / interval)) else 1.0
 
 

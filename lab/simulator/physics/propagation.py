@@ -26,7 +26,7 @@ class ServiceParameters:
         cpu_time: work per request that queues for a worker, s.
         delay: time per request that does not queue (disk, locks, external services), s.
         own_shape: ``[N, S]`` service time of each scenario over the median.
-        parallelism: share of the callees' time that a request waits for; below 1 where calls run side by side.
+        parallelism: share of the callees' time that a request waits for; below 1 where calls run in parallel.
         workers: workers per replica; below 1 for a throttled worker (CPU limit).
         places: length of one replica's queue.
         replicas: replicas at the start.

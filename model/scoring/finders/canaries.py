@@ -1,7 +1,7 @@
 """Canaries that are worse than the version beside them.
 
 A canary has no past to be compared with, but it has a better measure: the same callers call the stable version at the
-same time. What harms both, such as a slow database, is no fault of the canary.
+same time. What harms both, such as a slow database, is not a fault of the canary.
 """
 
 import numpy as np
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from model.scoring.finders.finder import Finding
 from model.scoring.kinds import EvidenceKind
+from model.scoring.release_versions import find_versions, new_services
 from model.scoring.scored_mesh import ScoredMesh
-from model.scoring.versions import find_versions, new_services
 from model.snapshot import EDGE_METRICS, EdgeMetric, IntArray, find_rows
 from model.state.mesh_state import MeshState
 

@@ -1,4 +1,4 @@
-"""Calls that a working caller suddenly makes no longer: a network partition that loses requests without an error.
+"""Calls that a working caller suddenly no longer makes: a network partition that loses requests without an error.
 
 No service reports such a failure. The caller has as many requests as usual, and its calls to one service fall to a
 fraction within a snapshot or two and stay there. A retired service looks different: its traffic drains over minutes,
@@ -14,9 +14,9 @@ from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array
 from model.incidents.planned_changes import DELETIONS, SCALINGS
 from model.scoring.finders.finder import Finding
 from model.scoring.kinds import EvidenceKind
+from model.scoring.release_versions import shares_traffic
 from model.scoring.scored_mesh import ScoredMesh
 from model.scoring.strongest import largest_of_group
-from model.scoring.versions import shares_traffic
 from model.snapshot import BoolArray, EdgeMetric, IntArray, MeshSnapshot, find_rows, mark_services
 from model.state.mesh_state import MeshState, Observation
 
@@ -35,7 +35,7 @@ CONTINUED = DELETIONS | SCALINGS  # planned changes after which callers make the
 
 
 def find_dropped_calls(mesh: ScoredMesh) -> tuple[Finding, ...]:
-    """Find calls that their caller suddenly makes no longer, and makes no new ones instead."""
+    """Find calls that their caller suddenly no longer makes, and makes no new ones instead."""
     state, observation = mesh.state, mesh.observation
     has_new_calls = np.bincount(state.edge_index[0, mesh.new_calls], minlength=len(state.node_ids)) > 0
     rows = _find_falls(state, observation, has_new_calls)
@@ -101,7 +101,7 @@ def _shares(window: Sequence[MeshSnapshot], names: Sequence[tuple[str, str]], us
     """Return the requests of k calls in each snapshot, as shares of their usual ones, ``[len(window), k]``, newest
     first; not a number where they are not known.
 
-    Nothing is known of the time before a planned change of either end.
+    Nothing is known about the time before a planned change of either end.
     """
     requests = np.full((len(window), len(names)), np.nan, np.float32)
     if not names:

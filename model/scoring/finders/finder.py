@@ -1,4 +1,4 @@
-"""What every finder of evidence takes and returns.
+"""The interface of finders of evidence.
 
 A finder looks for one event that the surprises of single series do not show: calls that go elsewhere, a service that is
 gone, a version that is worse. Most of these events have no past to compare with, so their surprise is a constant. A new

@@ -6,6 +6,7 @@ between deployments.
 """
 
 import logging
+from datetime import UTC, datetime
 from functools import cache
 
 from model.snapshot import MeshSnapshot
@@ -20,6 +21,7 @@ from serve_app.errors import UnsupportedMediaType
 
 __all__ = [
     "ARROW",
+    "DEPRECATED_AT",
     "ERRORS_LISTED",
     "JSON",
     "MEDIA_TYPES",
@@ -31,6 +33,7 @@ __all__ = [
     "decode_verdict_line",
     "encode_snapshot",
     "encode_verdict",
+    "is_deprecated",
     "pack_snapshot",
     "require_not_ahead",
     "service_documents",
@@ -44,6 +47,7 @@ JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
 MESSAGEPACK = "application/vnd.msgpack"
 MEDIA_TYPES = (JSON, ARROW, MESSAGEPACK)
+DEPRECATED_AT = datetime(2026, 11, 26, tzinfo=UTC)  # release 0.2.0, since which MessagePack is deprecated
 _FORMS = {
     JSON: structs.JSON,
     MESSAGEPACK: structs.MESSAGEPACK,
@@ -85,7 +89,12 @@ def encode_snapshot(snapshot: MeshSnapshot, media_type: str = JSON) -> bytes:
     """Encode a snapshot as a client sends it. Raises ``UnsupportedMediaType``."""
     if media_type == ARROW:
         return arrow.encode(snapshot)
-    return structs.encode_rows(snapshot) if _form(media_type) is structs.JSON else structs.encode_columns(snapshot)
+    return _form(media_type).encode(snapshot_document(snapshot))
+
+
+def is_deprecated(media_type: str) -> bool:
+    """Return whether a snapshot in this format is accepted, but deprecated."""
+    return _FORMS.get(media_type) is structs.MESSAGEPACK
 
 
 def _form(media_type: str) -> structs.BodyFormat:
@@ -93,7 +102,7 @@ def _form(media_type: str) -> structs.BodyFormat:
         raise UnsupportedMediaType(
             f"content-type: expected one of {', '.join(MEDIA_TYPES)}, got {media_type[:80]!r}; send one of them"
         )
-    if _FORMS[media_type] is structs.MESSAGEPACK:
+    if is_deprecated(media_type):
         _warn_of_messagepack()
     return _FORMS[media_type]
 
@@ -101,4 +110,6 @@ def _form(media_type: str) -> structs.BodyFormat:
 @cache
 def _warn_of_messagepack() -> None:
     """Log once in a process that the format is deprecated."""
-    log.warning("a snapshot in MessagePack: the format is deprecated; send %s, which is as fast, or %s", ARROW, JSON)
+    log.warning(
+        "received a snapshot in MessagePack, which is deprecated; send %s, which is as fast, or %s", ARROW, JSON
+    )

@@ -49,14 +49,14 @@ def matrix(columns: Sequence[Column], rows: int) -> NDArray[np.float32]:
 
 
 def row_numbers(values: Sequence[float | None]) -> tuple[NDArray[np.float32], int]:
-    """Values of rows with NaN for null and ``ABSENT``, and how many are not ``ABSENT``. Errors as :func:`matrix`."""
+    """Values of rows with NaN for null and ``ABSENT``, and how many are not ``ABSENT``. Errors as in :func:`matrix`."""
     exact = _to_float64(values)
     absent = exact == ABSENT
     return to_float32(np.where(absent, np.nan, exact)), len(exact) - int(np.count_nonzero(absent))
 
 
 def positions(ends: Sequence[Any] | bytes, place: Mapping[Any, int], services: int) -> NDArray[np.int64]:
-    """Positions of ends of calls in so many services, whose names have these places.
+    """Positions of ends of calls among this many services, whose names have these places.
 
     Raises:
         NeedsFullCheck: an end is not among the services.

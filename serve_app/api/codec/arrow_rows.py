@@ -49,13 +49,13 @@ def check_kinds(schema: pa.Schema) -> None:
         if (within := _types_within(kind)) is None:
             raise error_at(
                 f"/{name}",
-                "expected numbers, text, a time, or lists and structs of them, ends of calls also as a dictionary; "
+                "expected numbers, text, a time, or lists and structs of them (ends of calls may be dictionaries); "
                 f"got {str(kind)[:120]}",
             )
         kinds += [(name, one) for one in within]
     for name in (names := schema.names):
         if names.count(name) > 1:
-            raise error_at(f"/{name}", "expected each column once, got a second one of this name; remove one")
+            raise error_at(f"/{name}", "expected each column once, got two with this name; remove one")
 
 
 def split_row(row: pa.Table, limits: Limits) -> tuple[dict[str, Any], dict[str, pa.Array]]:

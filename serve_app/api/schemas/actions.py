@@ -61,7 +61,7 @@ class MissedDocument(Document):
 
 
 class FeedbackEffect(StrEnum):
-    """What the service does with feedback."""
+    """The effect of feedback."""
 
     APPLIED = "applied"
     RECORDED = "recorded"
@@ -166,6 +166,6 @@ class KeptMuteDocument(Document):
 
 
 class MuteListDocument(Document):
-    """The mutes of a mesh, in force or not started."""
+    """The current and future mutes of a mesh."""
 
     mutes: list[KeptMuteDocument] = Field(description="in the order in which they were created")

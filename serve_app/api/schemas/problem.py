@@ -20,7 +20,7 @@ class Problem(Document):
     type: str = Field(examples=["urn:tagae:problem:invalid-document"])
     title: str
     status: int = Field(ge=400, le=599)
-    detail: str = Field(description="what was expected, what came, where, and what to do")
+    detail: str = Field(description="what was expected and received, where, and what to do")
     pointer: str | None = Field(None, description="JSON pointer to the first mistake")
     errors: list[FieldError] = Field(default_factory=list, description="all mistakes, if there are several")
     retry_after_seconds: float | None = Field(None, ge=0)

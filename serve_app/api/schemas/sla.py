@@ -20,7 +20,7 @@ class ObjectiveDocument(Document):
         description="`p95`, `p99`, `requests_per_second`, `error_rate` or `availability`", examples=["p99"]
     )
     status: Literal["fulfilled", "violated", "unknown", "no_target"] = Field(
-        description="`unknown`: less than 90% of the window is known, or too few requests came"
+        description="`unknown`: less than 90% of the window is known, or there were too few requests"
     )
     unit: Literal["s", "ratio", "1/s"] = Field(description="of `target` and `current`")
     target: float | None = Field(description="from the settings `sla`; null: no target")
@@ -47,21 +47,18 @@ class SlaDocument(Document):
     requests: dict[str, int] = Field(description="likewise all requests; pushes are requests, too")
     meshes: dict[str, int] = Field(
         description="pushes that were slower than the target of `p95`, failed or were shed, by mesh, for the 20 meshes "
-        "with the most; the empty name has further meshes"
+        "with the most; the empty name stands for all others"
     )
 
 
 def sla_document(level: ServiceLevel) -> SlaDocument:
     """The document of a service level."""
-    return SlaDocument(
+    return SlaDocument.of(
+        level,
         status=level.status.value,
-        window_seconds=level.window_seconds,
         known=round(level.known, 4),
         reported_at=_instant(level.reported_at),
         objectives=[_objective_document(one) for one in level.objectives],
-        pushes=level.pushes,
-        requests=level.requests,
-        meshes=level.meshes,
     )
 
 

@@ -60,7 +60,7 @@ class ServiceSignals(TypedDict):
     ]
     pending_pods: NotRequired[Annotated[Number | None, Field(description="pods that do not start")]]
     queue_depth: NotRequired[
-        Annotated[Number | None, Field(description="messages that wait for it: consumer lag, or depth of its queue")]
+        Annotated[Number | None, Field(description="messages waiting for it: consumer lag, or depth of its queue")]
     ]
     cancelled: NotRequired[
         Annotated[Ratio | None, Field(description="share of its requests on which callers gave up, 0 to 1")]

@@ -30,8 +30,8 @@ class ReasonDocument(Document):
     metric: str = Field(
         description="the name of a metric or of a signal; `vanished`: the suspect disappeared while callers need it; "
         "`new_calls`: calls into it from a new caller; `lost_calls`: calls into it that moved elsewhere; "
-        "`dropped_calls`: calls into it that its caller suddenly makes no longer; `moved_calls`: calls that it did not "
-        "make before (values in requests/s); `overdue_work`: work that it does at regular times did not come (values "
+        "`dropped_calls`: calls into it that its caller suddenly no longer makes; `moved_calls`: calls that it did not "
+        "make before (values in requests/s); `overdue_work`: work that it does at regular times did not run (values "
         "in seconds: since it last began, and between two such times)"
     )
     source: ServiceKey | None = Field(None, description="the caller, if the evidence is a call into the suspect")
@@ -56,7 +56,7 @@ class SuspectDocument(Document):
     reasons: list[ReasonDocument] = Field(description="strongest first")
     context: list[ReasonDocument] = Field(
         [],
-        description="further facts that tell the kind of a fault and are no evidence of it: all calls that it makes "
+        description="further facts that tell the kind of a fault but are not evidence of it: all calls that it makes "
         "(`sent_calls`, requests/s) and the error rate of those that fail most, if it makes far more than usual; "
         "a resource that it uses far more of",
     )
@@ -99,8 +99,8 @@ class ImpactDocument(Document):
 class IncidentDocument(Document):
     """Related anomalous services and calls. The id stays the same while the incident is open.
 
-    An incident with the severity `notice` raises no alert: a resource becomes short, but users do not suffer yet. It
-    ends when an incident at its services begins.
+    An incident with the severity `notice` raises no alert: a resource is running out, but users are not affected yet.
+    It ends when an incident at its services begins.
     """
 
     id: str
@@ -230,7 +230,7 @@ class VerdictDocument(Document):
     observed_at: Instant
     sequence: int = Field(ge=0, description="number of snapshots of this mesh, including this one")
     status: str = Field(
-        description="`anomalous` while an incident is open that is no notice; `partial`: no incident found, but some "
+        description="`anomalous` while an incident other than a notice is open; `partial`: no incident found, but some "
         "services were not scored, or the telemetry of more than a twentieth is missing; `warming_up`: too few "
         'snapshots so far; else `normal`. With `alert.reconstruction = "alert"` also `anomalous` while the mesh as a '
         "whole exceeds its history",

@@ -64,6 +64,18 @@ class GraphDocument(Document):
     vanished: list[ServiceKey] = Field(description="suspect or affected services that are not in the snapshot")
 
 
+class NodeLinkDocument(Document):
+    """A graph as networkx writes it: nodes and links with attributes, named as in the other form of the graph."""
+
+    directed: bool
+    multigraph: bool
+    graph: dict[str, str] = Field(description="`observed_at` and `status`")
+    nodes: list[dict[str, str | bool | float]] = Field(
+        description="`id`, and what is known of its metrics, signals and results"
+    )
+    edges: list[dict[str, str | float]] = Field(description="`source`, `target`, and what is known of its metrics")
+
+
 class ChannelDocument(Document):
     """One input of the network for a service or a call."""
 
@@ -177,7 +189,8 @@ class HealthDocument(Document):
     version: str = Field(examples=["0.1.0"])
     device: str | None = Field(None, description="of the scorers: `cpu` or `cuda`", examples=["cpu"])
     kernels: str | None = Field(
-        None, description="`cpu-avx512`, `cpu-avx2`, `cuda` or `reference`: the network's ops on this device"
+        None,
+        description="`cpu-avx512`, `cpu-avx2`, `cpu-neon`, `cuda` or `reference`: the network's ops on this device",
     )
     model: str | None = Field(None, description="digest of the weights")
     refused: str | None = Field(None, description="why configured weights are not in use, and which ones are")

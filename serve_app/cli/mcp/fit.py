@@ -1,4 +1,4 @@
-"""Cuts the lists of a document until it fits into the answer of a tool. An agent has room for some thousand words."""
+"""Cuts the lists of a document until it fits into the answer of a tool. An agent has room for a few thousand words."""
 
 import json
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from typing import Any
 
 from serve_app.errors import DocumentTooLarge
 
-MOST_CHARACTERS = 30_000  # of a document, some 10,000 tokens: clients refuse answers much above
+MOST_CHARACTERS = 30_000  # of a document, about 10,000 tokens: clients refuse answers much above
 MOST_ITEMS = (None, 1000, 500, 200, 100, 50, 20, 10, 5, 2, 1)  # of each list, in the order in which they are tried
 
 
@@ -28,8 +28,8 @@ def fit(document: Any, *, newest: bool = False, most_characters: int = MOST_CHAR
         if len(text) <= most_characters:
             return [text] if most is None else [text, _note(document, most, newest)]
     raise DocumentTooLarge(
-        f"expected at most {most_characters} characters for an answer, got {len(text)} with lists of one item; "
-        "ask for a part of it"
+        f"expected at most {most_characters} characters in an answer, got {len(text)} even with one item per list; "
+        "request a part of it"
     )
 
 
@@ -46,7 +46,7 @@ def _note(document: Any, most: int, newest: bool) -> str:
     for name, length in _long_lists(document, most, ""):
         lengths[name] = max(length, lengths.get(name, 0))
     which = "last" if newest else "first"
-    return f"Cut to fit. Lists hold their {which} {most} items. Whole lengths: " + ", ".join(
+    return f"Truncated: each list has its {which} {most} items. Full lengths: " + ", ".join(
         f"{name} {length}" for name, length in lengths.items()
     )
 

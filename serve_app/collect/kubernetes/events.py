@@ -102,7 +102,7 @@ class KubernetesEvent(msgspec.Struct, rename="camel"):
 
 
 def _first_known(*times: datetime | None) -> datetime | None:
-    """The first of these times that is given. Year 1 is how Go writes no time."""
+    """The first of these times that is given. Go writes year 1 for a missing time."""
     return next((at for at in times if at is not None and at.year > 1), None)
 
 

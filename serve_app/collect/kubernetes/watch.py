@@ -260,7 +260,7 @@ class EventWatch:
             self._remember(change.object)
 
     def _remember(self, item: msgspec.Raw) -> None:
-        """Store an event; skip and count it if it is unreadable, because the others explain incidents all the same."""
+        """Store an event; skip and count it if it is unreadable, because the others still explain incidents."""
         try:
             event = _EVENT.decode(item)
         except msgspec.MsgspecError as error:

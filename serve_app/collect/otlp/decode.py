@@ -81,7 +81,7 @@ def decode_metrics(body: bytes, media_type: str) -> tuple[list[Point], int]:
     try:
         if media_type == JSON:
             if not body.lstrip().startswith(b"{"):
-                raise json_format.ParseError("something else than an object")
+                raise json_format.ParseError("something other than an object")
             json_format.Parse(body, request, ignore_unknown_fields=True)
         else:
             request.ParseFromString(body)
@@ -122,7 +122,7 @@ def has_connection_type(attributes: Attributes) -> bool:
 
 
 def encode_response(media_type: str, ignored: int) -> bytes:
-    """The answer to a request, of which so many data points were ignored."""
+    """The answer to a request with this many ignored data points."""
     response = ExportMetricsServiceResponse()
     if ignored:
         response.partial_success.rejected_data_points = ignored

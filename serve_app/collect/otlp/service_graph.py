@@ -2,7 +2,7 @@
 
 Time is the time of the data. The first points that are an interval newer than the current interval end it: then the
 snapshot of the interval is built from what had arrived before. So all requests of one flush are in the same snapshot,
-also if a collector splits a flush or several collectors send.
+even if a collector splits a flush or several collectors send.
 
 A rate needs two points of a series. A series that is new has none, so it is not observed: after a restart of the
 service or of a collector, one interval is missing. A series that appears while others of the same start are known
@@ -27,7 +27,7 @@ from serve_app.settings.roles import SHARES
 
 NAMESPACE = "default"  # service graphs have no namespaces
 EARLY = 0.8  # share of the interval after which a flush can end it: flushes come a little early or late
-KEEP_INTERVALS = 20  # a series without a point is forgotten after so many
+KEEP_INTERVALS = 20  # a series without a point is forgotten after this many intervals
 SECOND = 10**9  # ns
 
 Series = tuple[Measure, str, str, Attributes, int, tuple[float, ...]]
@@ -70,7 +70,8 @@ def add_points(
 ) -> tuple[ServiceGraph, MeshSnapshot | None]:
     """The state with these points, and the snapshot of the interval that they end, if they end one.
 
-    Points that are no newer than the newest point of their series are left out, so repeating a request changes nothing.
+    Points that are not newer than the newest point of their series are left out, so repeating a request changes
+    nothing.
 
     Args:
         graph: before.

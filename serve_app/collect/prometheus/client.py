@@ -182,7 +182,7 @@ class Prometheus:
         parameters = {"time": f"{at.timestamp():.3f}", "timeout": f"{max(left, 0.001):.3f}"}
         try:
             reply: _DecodedReply = self._connect.custom_query(query, parameters, timeout=left)
-        except OSError as error:  # the base class of all errors of requests; unreadable certificates are no others
+        except OSError as error:  # the base class of all errors of requests; unreadable certificates raise one too
             return QueryAnswer(failed=_classify_error(error), detail=_describe(error), seconds=time.monotonic() - began)
         seconds = time.monotonic() - began
         missing = missing_parts(reply.warnings, reply.headers, is_partial=reply.is_partial, harmless=self._harmless)

@@ -1,8 +1,8 @@
-"""Several clusters, or both Prometheus servers of a pair, in one store: what is there, and what is read.
+"""Several clusters, or both Prometheus servers of a pair, in one store: what it holds, and what is read.
 
 Clusters run the same services, so their series must not be added. Without a setting only the busiest cluster is read,
-and stays the one that is read: a cluster whose traffic ends is a fault to show, not a reason to show another one. All
-are read if they are parts of one mesh: if no service is in two of them, or if they call each other.
+and stays the one that is read: a cluster whose traffic ends is a fault to report, not a reason to switch to another
+one. All are read if they are parts of one mesh: if no service is in two of them, or if they call each other.
 
 Two Prometheus servers that scrape the same targets double every rate, unless their duplicates are removed. One of them
 is read, and the other one if its data stop.

@@ -97,7 +97,7 @@ class Combination:
         )
 
     def _one_row(self, part: Dialect, columns: Columns, length: int) -> Columns:
-        """Columns with one row for each key, also where several proxies report a request."""
+        """Columns with one row for each key, even where several proxies report a request."""
         if part.reporters is None or "requests" not in columns:
             return columns
         joiner, index = self._joiners.get((part.name, length)), columns["requests"].index
@@ -109,14 +109,14 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """What one dialect measures in one poll: columns by role."""
+    """The measurements of one dialect in one poll: columns by role."""
 
     dialect: Dialect
     services: Columns
     calls: Columns
 
     def at_its_place(self) -> "_Measured":
-        """Without callers that are no services; of an ingress controller without the services behind it."""
+        """Without callers that are not services; for an ingress controller, also without the services behind it."""
         if "requests" not in self.calls:
             return self
         external = self.dialect.external

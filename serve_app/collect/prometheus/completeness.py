@@ -1,4 +1,4 @@
-"""What a store says about its own answer: hints about the query, or that a part of the answer may be missing.
+"""Statements of a store about its own answer: hints about the query, or that a part of the answer may be missing.
 
 | store | how it says that a part is missing |
 |---|---|
@@ -10,7 +10,7 @@
 
 Since version 2.48, Prometheus also sends hints about the query in the same list. They begin with "PromQL info" or
 "PromQL warning", and later versions send the former in a list of their own, ``infos``. Stores that use its engine send
-the same texts. A warning that is no known hint counts as a sign of a missing part.
+the same texts. A warning that is not a known hint counts as a sign of a missing part.
 """
 
 import re
@@ -33,7 +33,7 @@ _HINTS = re.compile(
     r"|resolution larger than query range",  # M3: the query asks for more detail than is stored
     re.IGNORECASE,
 )
-# A text with one of these is no hint, whatever else it says.
+# A text with one of these is not a hint, whatever else it says.
 _CUT = re.compile(
     r"\b(partial|incomplete|truncated|timed? ?out|unavailable|unreachable|not exhaustive)\b", re.IGNORECASE
 )
@@ -53,7 +53,7 @@ def is_hint(warning: str) -> bool:
 def missing_parts(
     warnings: Sequence[str], headers: Mapping[str, str], *, is_partial: bool, harmless: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """What a store says about missing parts of its answer; empty if the answer is complete.
+    """A store's statements about missing parts of its answer; empty if the answer is complete.
 
     Args:
         warnings: of the answer.

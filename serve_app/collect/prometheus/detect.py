@@ -141,7 +141,7 @@ class MeshSource:
         return self._source.workload_services if self._source else {}
 
     def gaps(self, at: datetime) -> list[FoundGap]:
-        """What the sources of this mesh are not configured for; of all sources if none is known."""
+        """The gaps in the configuration of this mesh's sources; of all sources if none is known."""
         dialects = [self._histograms.dialect] if self._source else KNOWN.values()
         return find_gaps(self._prometheus, dialects, at, self._options.within_seconds, self._scope.match)
 
@@ -154,7 +154,7 @@ class MeshSource:
         return tuple(one.name.removesuffix(SUFFIX) for one in (dialect, *dialect.beside))
 
     def jobs(self, at: datetime) -> dict[str, ScrapedJob] | None:
-        """What this Prometheus scrapes, by job; None if it does not answer."""
+        """The targets of this Prometheus, by job; None if it does not answer."""
         return scraped_jobs(self._prometheus, at, self._options.within_seconds)
 
     def close(self) -> None:
@@ -228,7 +228,7 @@ def find_late(prometheus: Prometheus, at: datetime, within: float, match: Match)
             most = age + LOOKBACK_SECONDS
             return (
                 f"the newest sample of {series[name][0]} is {age // 60} to {most // 60} minutes old; check what "
-                f"scrapes the mesh, or set behind_seconds = {most} if data always come so late"
+                f"scrapes the mesh, or set behind_seconds = {most} if data always arrive that late"
             )
     return ""
 

@@ -239,9 +239,9 @@ def read_quantiles(
 
 
 def _bound(text: str) -> float:
-    """The number of a bucket's bound; NaN if it is none.
+    """The number of a bucket's bound; NaN if it is not a number.
 
-    Twelve digits tell all bounds apart that people choose. Further ones come from conversions of a unit: 0.3 s of one
+    Twelve digits distinguish all bounds that people choose. Further ones come from conversions of a unit: 0.3 s of one
     exporter is 0.30000000000000004 s of another.
     """
     try:

@@ -1,7 +1,7 @@
 """The mesh's own series in groups: by service, scrape job, cluster, and Prometheus of a pair.
 
-One rare query for each fact tells how the series of a mesh are scraped and where they come from. A group is all series
-that share these labels, so the answers are as long as the list of services, however many calls a mesh has.
+One infrequent query for each fact shows how the series of a mesh are scraped and where they come from. A group is all
+series that share these labels, so the answers are as long as the list of services, however many calls a mesh has.
 """
 
 import math

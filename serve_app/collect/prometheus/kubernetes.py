@@ -24,7 +24,7 @@ CONTROLLER = 'owner_is_controller!="false"'
 _WORKLOAD = f"max by ({', '.join(WORKLOAD)})"
 
 # Replicas and generations by kind of controller: the series, and its label with the name. A daemon set has one
-# replica or none: the number of its pods is the number of nodes, which is no decision about it.
+# replica or none: the number of its pods is the number of nodes, which is not a decision about it.
 _REPLICAS = (
     ("kube_deployment_spec_replicas{$match}", "deployment"),
     ("kube_statefulset_replicas{$match}", "statefulset"),

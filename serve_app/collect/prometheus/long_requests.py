@@ -94,7 +94,7 @@ def without_long(short: str, long: str, keys: str) -> str:
 
 
 def long_requests(infinite: str, long: str, keys: str) -> str:
-    """PromQL for the rate of long requests, where there are any; arguments as of :func:`without_long`, and ``infinite``
+    """PromQL for the rate of long requests, where there are any; arguments as in :func:`without_long`, and ``infinite``
     with the bound ``+Inf`` alone."""
     return f"sum by ({keys}) ({infinite}) - min by ({keys}) ({long}) > {LEAST_LONG:.4f}"
 

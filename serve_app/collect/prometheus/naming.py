@@ -1,6 +1,6 @@
 """Names that are derived from labels, and metrics that exist under several names.
 
-Systems write the same thing in different ways: a namespace that may stand in one of three labels, a service as part of
+Systems write the same thing in different ways: a namespace that may be in one of three labels, a service as part of
 a longer name, a counter that was renamed. The queries of a dialect unite them, so that Prometheus returns one series
 for each key.
 """

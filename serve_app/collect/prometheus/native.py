@@ -136,5 +136,5 @@ def _convert(promql: str, metrics: tuple[str, ...]) -> str:
 def _whole_histogram(found: re.Match[str]) -> str:
     text, part, selector = found[0], found[1], found[2]
     if _BOUND.search(_TEXT.sub('""', selector)):
-        return text  # a single bucket is no part of it
+        return text  # a single bucket is not part of it
     return f"{text.removesuffix(f'_{part}{selector}')}{selector}"

@@ -1,6 +1,6 @@
 """How a mesh is polled: its rate windows, its matchers and the age of its newest snapshot.
 
-The settings say what is wanted, and surveys of the mesh's series what is needed.
+The settings state what is wanted; surveys of the mesh's series show what is needed.
 """
 
 import time
@@ -67,7 +67,7 @@ class PollPlan:
     ) -> None:
         self._surveyor = Surveyor(prometheus, scope.match, scope.cluster_label, given.behind_seconds)
         self._scope, self._given, self._within, self._clock = scope, given, within, clock
-        self._looked_at: datetime | None = None  # also without a result
+        self._looked_at: datetime | None = None  # even without a result
         self._failures = 0  # in a row
         self.survey: Survey | None = None
         self.match = scope.match
@@ -129,7 +129,7 @@ class PollPlan:
         return interval is not None and given != self.window_seconds and given >= 2 * interval
 
     def remarks(self) -> tuple[Remark, ...]:
-        """What is unusual about the series."""
+        """Remarks on unusual properties of the series."""
         return remark(self.survey, self._timing(), self._scope.cluster_label) if self.survey else ()
 
     def explain_empty(self, why: str) -> str:

@@ -80,7 +80,7 @@ def is_html(reply: requests.Response) -> bool:
 
 
 def html_page(reply: requests.Response) -> str:
-    """What to call a page, with its title if it has one."""
+    """A description of an HTML page, with its title if it has one."""
     title = _TITLE.search(reply.content[:_SEARCHED])
     name = " ".join(title[1].decode("utf-8", "replace").split())[:80] if title else ""
     return f"an HTML page ({name})" if name else "an HTML page"

@@ -1,9 +1,10 @@
-"""What people should know about how the series of a mesh arrive, in words."""
+"""Remarks for people on how the series of a mesh arrive."""
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from model.names import list_first
 from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, Clusters, Part, ServerPair
 from serve_app.collect.prometheus.freshness import ENOUGH_SCRAPES, SCRAPES_PER_WINDOW, Freshness, ScrapedPart
 from serve_app.collect.prometheus.survey import Survey
@@ -21,7 +22,7 @@ class Remark:
         subject: what it is about: ``scrapes``, ``lag``, ``clusters``, ``replicas``, ``jobs`` or ``match``.
         found: what was found.
         remedy: what it costs and what to do; empty if nothing needs to be done.
-        setting: the line of `tagae.toml` that mends it; empty if no setting does.
+        setting: the line of `tagae.toml` that fixes it; empty if no setting does.
         of: the series that it is about, ``the mesh`` or ``containers``; empty: all.
     """
 
@@ -53,7 +54,7 @@ class PollTiming:
 
 
 def remark(survey: Survey, timing: PollTiming, cluster_label: str = "") -> tuple[Remark, ...]:
-    """What is unusual about the series of a mesh.
+    """Yield remarks on unusual properties of the series of a mesh.
 
     Args:
         survey: what was found.
@@ -121,11 +122,11 @@ def _lag(survey: Survey, timing: PollTiming) -> Iterator[Remark]:
     share = "" if survey.mesh.late_share > ALMOST_ALL else f" of {survey.mesh.late_share:.0%} of the services"
     seen = f"data arrive late: the newest sample{share} is {late:.0f} s old"
     if not survey.lag_seconds:
-        yield Remark("lag", seen, "if it stays so, the targets are down, or set behind_seconds to more")
+        yield Remark("lag", seen, "if this persists, check whether the targets are up, or raise behind_seconds")
         return
     needed = timing.behind_seconds + survey.lag_seconds
     if timing.follows_lag:
-        yield Remark("lag", f"{seen}, so the newest snapshot is {needed:.0f} s old", "alerts are as late")
+        yield Remark("lag", f"{seen}, so the newest snapshot is {needed:.0f} s old", "alerts are delayed by as much")
     else:
         setting = f"behind_seconds = {needed:.0f}"
         yield Remark("lag", seen, f"set {setting}: newer snapshots are incomplete", setting)
@@ -147,7 +148,7 @@ def _clusters(found: Clusters | None) -> Iterator[Remark]:
     elif found.choice == "connected":
         yield Remark(
             "clusters",
-            f"{seen} call each other: reading all; services of one name are one service",
+            f"{seen} call each other: reading all; services with the same name are merged",
             f"set cluster_label = {_toml(DESTINATION_CLUSTER)} to keep them apart",
             f"cluster_label = {_toml(DESTINATION_CLUSTER)}",
         )
@@ -172,7 +173,7 @@ def _container_clusters(survey: Survey) -> Iterator[Remark]:
         yield Remark(
             "clusters",
             f"containers of {count} clusters in this Prometheus, but the series of the mesh have no label {label}",
-            f"set match = {{{label} = ...}} for this mesh: CPU and memory of workloads with the same name are added",
+            f"set match = {{{label} = ...}} for this mesh: CPU and memory of workloads with the same name are added up",
         )
 
 
@@ -190,7 +191,8 @@ def _jobs(same: Sequence[str]) -> Iterator[Remark]:
     if same:
         yield Remark(
             "jobs",
-            f"the scrape jobs {_some([job or 'none' for job in same])} see the same services with the same traffic",
+            f"the scrape jobs {list_first([job or 'none' for job in same], MOST_NAMED)} see the same services with the "
+            "same traffic",
             "if they scrape the same targets, all rates are added: remove one of them, or set "
             f"match = {{job = {_toml(same[0])}}}",
             f"match = {{job = {_toml(same[0])}}}",
@@ -213,24 +215,20 @@ def _match(survey: Survey, cluster_label: str) -> Iterator[Remark]:
     for label, metrics in without.items():
         yield Remark(
             "match",
-            f"{_some(metrics)} have no series with {label} of this mesh, so all of their series count",
+            f"{list_first(metrics, MOST_NAMED)} have no series with {label} of this mesh, so all of their series count",
             f"add the label {label} to them where they are scraped",
         )
     if survey.unlabelled:
         yield Remark(
             "match",
-            f"{_some(survey.unlabelled)} do not have the label {cluster_label}, so they belong to no service",
+            f"{list_first(survey.unlabelled, MOST_NAMED)} do not have the label {cluster_label}, so they belong to no "
+            "service",
             f"add the label {cluster_label} to them where they are scraped",
         )
 
 
 def _list_parts(parts: Sequence[Part], label: str) -> str:
-    return f"{label}: {_some([part.value or 'none' for part in parts])}"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return f"{', '.join(names[:MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
+    return f"{label}: {list_first([part.value or 'none' for part in parts], MOST_NAMED)}"
 
 
 def _toml(value: str) -> str:

@@ -9,7 +9,7 @@ Signals of pods are by pod; :class:`~serve_app.collect.prometheus.pods.Pods` kno
 - Disk is the fullest volume that a pod of the service mounts; 1 if one of their nodes reports disk pressure.
 - A queue belongs to the service of the settings, or to the only service or workload with the name of the queue or of
   the consumer group.
-- Requests on which callers gave up are no failures of the service. The proxies of some meshes tell them apart.
+- Requests on which callers gave up are not failures of the service. The proxies of some meshes tell them apart.
 """
 
 from collections import defaultdict
@@ -77,8 +77,8 @@ class Queues:
 
 
 def _increase(counter: str) -> str:
-    """What a counter of a container gained since the previous poll, where it did. The maximum counts a counter once
-    that two targets report, or that has other labels since its exporter restarted."""
+    """The increase of a container's counter since the previous poll, where there is one. The maximum counts a counter
+    once that two targets report, or that has other labels since its exporter restarted."""
     value = f"max {_CONTAINER} ({counter}"
     return f"{value}) - {value} offset $since) > 0"
 
@@ -157,7 +157,7 @@ def by_workload(columns: Mapping[str, Column], pods: Pods | None) -> dict[str, C
     """Signals of pods as signals of their workloads. Without ``pods`` they are unknown.
 
     Args:
-        columns: by role, also of other queries.
+        columns: by role, including columns of other queries.
         pods: the pods of the cluster; None: unknown.
     """
     combined = {PODS: np.add, DISK: np.maximum}

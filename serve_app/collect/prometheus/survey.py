@@ -1,4 +1,4 @@
-"""A rare look at the series of a mesh: how they are scraped, how late they are, where they come from.
+"""An infrequent survey of the series of a mesh: how they are scraped, how late they are, where they come from.
 
 What it finds decides how the mesh is polled: rate window, matchers, age of the newest snapshot. Each part is a handful
 of queries every ten minutes, whose answers are as long as the list of services.
@@ -74,7 +74,7 @@ class SurveyedQueries:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a look at the series of a mesh found.
+    """The findings of a survey of the series of a mesh.
 
     Attributes:
         at: when.

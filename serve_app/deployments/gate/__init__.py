@@ -1,4 +1,4 @@
-"""What a request passes in the process that listens, before Serve sees it.
+"""The stages that a request passes in the listening process, before Serve sees it.
 
 :mod:`connections` limits connections. :mod:`gate` checks access and reads the body. :mod:`admission` decides whether
 there is room, and :mod:`waiting_room` lets snapshots wait a moment for it.

@@ -18,7 +18,7 @@ LEAST = 4  # under way at any time; fewer would leave cores idle while a request
 MOST = 256
 SHRINK = 0.9
 FIRST = 8.0
-LONGEST_WAIT_SECONDS = 15.0  # that a client is asked to wait: its next snapshot is there by then
+LONGEST_WAIT_SECONDS = 15.0  # that a client is asked to wait: its next snapshot is due by then
 
 
 class RequestKind(StrEnum):
@@ -61,7 +61,7 @@ class Ticket:
 
 @dataclass(slots=True)
 class Admission:
-    """Requests under way in one process. Of one event loop.
+    """Requests under way in one process. Use it from one event loop.
 
     Attributes:
         deadline_seconds: of a request.
@@ -146,7 +146,7 @@ class Admission:
         return random.uniform(max(1.0, longest / 3), longest)
 
     def _fair_share(self, mesh: str, now: float) -> float:
-        """Requests of one mesh that may be under way; two, so that the next snapshot is there when one is done."""
+        """Requests of one mesh that may be under way; two, so that the next snapshot is waiting when one is done."""
         self._asked.pop(mesh, None)
         self._asked[mesh] = now
         _forget(self._asked, now)

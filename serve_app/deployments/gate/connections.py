@@ -1,7 +1,7 @@
 """Connections of clients: how many there may be, and how long one may take to send its headers.
 
-uvicorn limits neither. Serve builds its uvicorn server itself and takes no protocol class, so :func:`install` puts ours
-in uvicorn's table of protocols, in the processes that call it.
+uvicorn limits neither. Serve builds its uvicorn server itself and accepts no protocol class, so :func:`install` puts
+ours in uvicorn's table of protocols, in the processes that call it.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class GuardedProtocol(HttpToolsProtocol):
             (self.clients[address], self.limits.max_connections_per_client),
         ):
             if count >= most:
-                self._close(_REFUSAL, b"too many connections; close idle ones, or come back later\n")
+                self._close(_REFUSAL, b"too many connections; close idle ones, or try again later\n")
                 return
         self._address = address
         self.clients[address] += 1
@@ -76,7 +76,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """A refused request may be answered before its body has come. Once it has, the connection is idle."""
+        """A refused request may be answered before its body has arrived. Once it has, the connection is idle."""
         was_left = self._is_body_left()
         super().on_message_complete()
         if was_left:

@@ -1,7 +1,7 @@
 """The gate: every request passes it before Serve sees it.
 
-It runs in the process that listens (Serve's proxy, or an ingress replica where Serve listens there) and keeps work that
-cannot be done away from the replicas:
+It runs in the process that listens (Serve's proxy, or an ingress replica where Serve listens there) and shields the
+replicas from requests they cannot serve:
 
 * A request that is not allowed is refused before a byte of its body is read (:mod:`serve_app.access`).
 * A body is read here, within a time and at a minimum rate, and passed on whole. A slow client holds a connection, never
@@ -73,7 +73,7 @@ HEADROOMS = 6  # answers of scorers, half a minute: a hot GPU stays hot for a wh
 GRACE_SECONDS = 5.0  # before the rate of a body is checked
 GRACE_SPREAD = 2.0  # a random factor of the grace, so that clients that came together are not all cut off together
 TRICKLE_BYTES = 512  # a smaller piece of a body is a trickle
-TRICKLES = 4  # after so many, pieces are read together, every tenth of a second
+TRICKLES = 4  # after this many, pieces are read together, every tenth of a second
 TRICKLE_SECONDS = 0.1
 MOST_BODIES = 8  # of the largest size, that all requests together can have in memory
 SLACK = 1.05  # of a deadline: the ingress answers at the deadline itself, with more detail
@@ -126,7 +126,7 @@ class Request:
 
 
 class Gate:
-    """ASGI middleware. Of one event loop.
+    """ASGI middleware. Use it from one event loop.
 
     Args:
         app: what is behind it.
@@ -221,7 +221,7 @@ class Gate:
                 return False
             self._headrooms.append(json.loads(body).get("headroom") or 1.0)
         except Exception as error:  # of the service, or of Serve
-            log.warning("the service could not be asked whether it is ready: %r", error)
+            log.warning("the readiness of the service could not be checked: %r", error)
             return False
         self._admission.headroom = min(self._headrooms)
         return True
@@ -299,7 +299,7 @@ class Gate:
         """The error of a request that is not admitted."""
         wait = self._admission.retry_after_seconds()
         return Overloaded(
-            "the service has as many requests under way as it can finish in time; nothing was changed; try again "
+            "the service has as many requests in progress as it can finish in time; nothing was changed; try again "
             f"in {wait:.0f} s",
             retry_after_seconds=wait,
         )
@@ -334,7 +334,7 @@ class Gate:
                     )
                 if self._buffered > MOST_BODIES * self._most_body:
                     raise Overloaded(
-                        "body: other requests use all the memory for bodies; come back later",
+                        "body: other requests use all the memory for bodies; try again later",
                         retry_after_seconds=RETRY_AFTER_SECONDS,
                     )
                 if not message.get("more_body", False):
@@ -358,7 +358,7 @@ class Gate:
 
         Args:
             until: deadline, s of the monotonic clock.
-            received: when the whole request had arrived, as of :func:`mark_time`: a wait for room counts, too.
+            received: when the whole request had arrived, as returned by :func:`mark_time`: a wait for room counts, too.
             scope, body, receive, send: of the request.
         """
         headers = [(name, value) for name, value in scope["headers"] if name != RECEIVED.encode()]
@@ -375,14 +375,14 @@ class Gate:
                     await asyncio.sleep(PAUSE_SECONDS)
         except TimeoutError:
             if send.has_begun:
-                raise DeadlineExceeded("the answer did not end before the deadline") from None
+                raise DeadlineExceeded("the response was not complete at the deadline") from None
             raise DeadlineExceeded(
                 "no answer before the deadline; whether the request took effect is unknown; retrying is safe",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
                 stored="unknown",
             ) from None
         raise NoCapacity(
-            "no replica could answer before the deadline; retrying is safe; look at the log if it lasts",
+            "no replica could answer before the deadline; retrying is safe; check the log if this persists",
             retry_after_seconds=RETRY_AFTER_SECONDS,
         )
 
@@ -490,7 +490,7 @@ async def _never() -> Message:
 
 
 async def _refuse(error: ServeError, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with a problem. Close the connection if the body was not read: the rest may never come."""
+    """Answer with a problem. Close the connection if the body was not read: the rest may never arrive."""
     response = problem_response(error)
     if isinstance(error, SlowRequest | HeadersTooLarge | DocumentTooLarge):
         response.headers["connection"] = "close"

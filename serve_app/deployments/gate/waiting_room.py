@@ -2,7 +2,7 @@
 
 Without it, a short pause of the service (a busy disk, a garbage collection, a neighbour on the machine) would refuse
 each snapshot that arrives meanwhile, and a refused client comes back after a second or more. The room is small and a
-wait in it is short, so under a lasting overload a refusal still comes soon. A snapshot takes the place of one of a
+wait in it is short, so under a lasting overload a refusal still comes quickly. A snapshot takes the place of one of a
 lower priority if the room is full. So meshes of low priority are refused first.
 """
 
@@ -33,7 +33,7 @@ class WaitingSnapshot:
 
 
 class WaitingRoom:
-    """Admits requests. Of one event loop.
+    """Admits requests. Use it from one event loop.
 
     Args:
         admission: decides how many may be under way.

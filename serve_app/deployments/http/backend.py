@@ -51,11 +51,11 @@ class Backend:
         return Deadline.after(self._deadline_seconds - waited)
 
     async def ask(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a method of a handle within the usual deadline; errors as of :meth:`Caller.ask`."""
+        """Call a method of a handle within the usual deadline; errors as in :meth:`Caller.ask`."""
         return await Caller(self.deadline()).ask(method, *args, **kwargs)
 
     async def read(self, query: MeshQuery[T]) -> T:
-        """Ask the session that owns a mesh within the usual deadline; errors as of the query, and as of :meth:`ask`."""
+        """Ask the session that owns a mesh within the usual deadline; errors as in the query, and as in :meth:`ask`."""
         return await self.ask(self.session_of(query.mesh).read, query)
 
     async def collector_states(self, seconds: float | None = None) -> list[CollectorState]:

@@ -64,7 +64,7 @@ async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int
 
 
 async def read_feedback(request: Request, limits: LimitSettings) -> FeedbackDocument | MissedDocument:
-    """Read feedback, in JSON only. Errors as of :func:`read_snapshot`."""
+    """Read feedback, in JSON only. Errors as in :func:`read_snapshot`."""
     result: FeedbackDocument | MissedDocument = await _read(
         request, limits.max_action_bytes, _json_only(decode_feedback)
     )
@@ -72,20 +72,20 @@ async def read_feedback(request: Request, limits: LimitSettings) -> FeedbackDocu
 
 
 async def read_acceptance(request: Request, limits: LimitSettings) -> AcceptanceDocument:
-    """Read why an incident is accepted: an empty body, or JSON. Errors as of :func:`read_snapshot`."""
+    """Read why an incident is accepted: an empty body, or JSON. Errors as in :func:`read_snapshot`."""
     result: AcceptanceDocument = await _read(request, limits.max_action_bytes, _json_only(decode_acceptance))
     return result
 
 
 async def read_mute(request: Request, limits: LimitSettings) -> MuteDocument:
-    """Read a mute, in JSON only. Errors as of :func:`read_snapshot`."""
+    """Read a mute, in JSON only. Errors as in :func:`read_snapshot`."""
     result: MuteDocument = await _read(request, limits.max_action_bytes, _json_only(decode_mute))
     return result
 
 
 async def read_metrics(request: Request, limits: LimitSettings, now: datetime) -> tuple[list[Point], int, str]:
     """Read OTLP metrics, plain or as gzip: the data points of a service graph, the number of the ignored others, and
-    the media type. Errors as of :func:`read_snapshot`."""
+    the media type. Errors as in :func:`read_snapshot`."""
     encoding, media_type = _encoding(request), _media_type(request)
     if encoding not in ("identity", "gzip"):
         raise UnsupportedMediaType(f"content-encoding: expected gzip or none, got {encoding[:80]!r}; send gzip")
@@ -108,7 +108,7 @@ async def read_metrics(request: Request, limits: LimitSettings, now: datetime) -
 
 
 async def read_nothing(request: Request, limits: LimitSettings) -> None:
-    """Read the body of a request that needs none: empty, or an empty JSON object. Errors as of :func:`read_mute`."""
+    """Read the body of a request that needs none: empty, or an empty JSON object. Errors as in :func:`read_mute`."""
     body = await _body(request, limits.max_action_bytes)
     if body.strip() and structs.parse(structs.JSON, body) != {}:
         raise InvalidDocument("body: expected none, or {}, got something else; leave it out", pointer="")
@@ -173,7 +173,7 @@ def _unzip(body: bytes, most: int) -> bytes:
     if len(found) > most:
         raise _too_long(most, "more when unpacked")
     if not unpacker.eof or unpacker.unused_data:
-        raise MalformedDocument("body: expected one whole gzip stream; send it again")
+        raise MalformedDocument("body: expected one complete gzip stream; send it again")
     return found
 
 

@@ -30,7 +30,7 @@ class Health:
         self._refreshing: asyncio.Task[None] | None = None
 
     async def last_scorer_info(self) -> ScorerInfo | None:
-        """The newest answer of the scorers, and a fresh one if it comes at once. None if they have never answered."""
+        """The newest answer of the scorers, or a fresh one if it arrives at once. None if they have never answered."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh())
         if self._newest is None:
@@ -49,7 +49,7 @@ class Health:
         return await self._ask()
 
     async def _ask(self) -> ScorerInfo:
-        """Ask the scorers; probes that come at the same time share the call."""
+        """Ask the scorers; concurrent probes share the call."""
 
         async def ask() -> ScorerInfo:
             caller = Caller(self._backend.deadline())

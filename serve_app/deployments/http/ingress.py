@@ -36,7 +36,7 @@ for router in ROUTERS:
 
 @serve.ingress(http)
 class Ingress:
-    """What the routes of one replica share. The routes are in ``serve_app.deployments.http.routes``.
+    """The state that the routes of one replica share. The routes are in ``serve_app.deployments.http.routes``.
 
     Args:
         settings: of the service.

@@ -19,6 +19,7 @@ from serve_app.api.schemas.snapshot import SnapshotDocument
 from serve_app.api.schemas.verdict import ScoreDocument
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import AccessControl
+from serve_app.deployments.http.deprecated_formats import DeprecatedFormats
 from serve_app.deployments.http.traced_requests import TracedRequests
 from serve_app.deployments.scaling import RequestLoad
 from serve_app.errors import (
@@ -150,7 +151,7 @@ async def only_known_parameters(request: Request) -> None:
                 "correct the name or leave it out"
             )
         if len(request.query_params.getlist(name)) > 1:
-            raise InvalidParameter(f"query: expected {name!r} once, got several times; leave one")
+            raise InvalidParameter(f"query: expected {name!r} once, got it several times; keep one")
 
 
 async def only_own_pages(request: Request) -> None:
@@ -200,6 +201,8 @@ def interface(openapi: str | None = "/openapi.json", prefix: str = "") -> Http:
         dependencies=[Depends(only_own_pages), Depends(only_known_parameters)],
         generate_unique_id_function=lambda route: route.name,
     )
+    if openapi is not None:
+        http.add_middleware(DeprecatedFormats, openapi=openapi)
     http.add_middleware(AccessControl, access=_access, prefix=prefix)
     http.add_middleware(ServerTiming)
     http.add_middleware(TracedRequests, place="ingress")

@@ -17,7 +17,7 @@ class PageFiles:
     """ASGI middleware: answers requests for files of the page, without a call to a replica. Each page asks for dozens.
 
     Args:
-        app: gets all other requests, also those for files that do not exist. It answers the same if it runs alone.
+        app: gets all other requests, including those for files that do not exist. It answers the same if it runs alone.
     """
 
     def __init__(self, app: ASGIApp) -> None:

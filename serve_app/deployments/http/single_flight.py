@@ -8,7 +8,8 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[T]):
-    """Calls under way, by key: a second caller with the same key waits for the first call. Of one event loop."""
+    """Calls under way, by key: a second caller with the same key waits for the first call. Use it from one event
+    loop."""
 
     def __init__(self) -> None:
         self._under_way: dict[Hashable, asyncio.Task[T]] = {}

@@ -25,13 +25,13 @@ EVENTS = "text/event-stream"
 WAIT_SECONDS = 5.0  # for a verdict; then a comment keeps the stream alive; no service ends before its waits do
 # Streams ask for verdicts at common moments, so that a burst of verdicts is one message and one call serves all
 # readers. With many streams the moments are farther apart: 64 streams then cost as much as 8. They send in turns until
-# the next moment, since to send to 200 readers at once would delay requests that come meanwhile.
+# the next moment, since sending to 200 readers at once would delay requests that arrive meanwhile.
 TICK_SECONDS = 0.25
 STREAMS_PER_TICK = 8
 UNBUFFERED = {"x-accel-buffering": "no"}  # nginx and similar proxies pass each event on at once
 STREAM_SECONDS = 600.0  # then it ends and the page connects again, perhaps to another replica
 RECONNECT = b"retry: 2000\n\n"  # ms
-MOST_VERDICTS_AT_ONCE = 200  # for a page that was away for a while
+MOST_VERDICTS_AT_ONCE = 200  # for a page that was disconnected for a while
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class VerdictStreams:
         """
         if self._open >= self._most:
             raise Overloaded(
-                f"ingress: expected at most {self._most} open streams, which is reached; come back later, or raise "
+                f"ingress: the limit of {self._most} open streams is reached; try again later, or raise "
                 "serve.max_streams",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )

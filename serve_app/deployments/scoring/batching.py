@@ -65,7 +65,7 @@ class Load:
 def batch_limits(load: Load, target: float, longest_wait: float, largest: int) -> tuple[float, int]:
     """Return how long a pass waits for more groups, in s, and the largest number of groups in a batch.
 
-    To wait is worth it if the next group is likely to come sooner than a pass of its own would cost. A pass waits at
+    Waiting is worth it if the next group is likely to arrive sooner than a pass of its own would take. A pass waits at
     most as long as this fixed cost, so it never loses more than a further pass would have taken (the rule of ski
     rental: Karlin et al., "Competitive Randomized Algorithms for Nonuniform Problems", Algorithmica 11, 1994).
 

@@ -1,4 +1,5 @@
-"""What a scorer on a GPU does beside scoring: prepare the GPU, measure its memory, and watch its temperature and clock.
+"""The tasks of a scorer on a GPU besides scoring: it prepares the GPU, measures its memory, and watches its temperature
+and clock.
 
 A GPU that becomes too hot lowers its clock by itself, and every verdict then takes longer. Before it does, the scorer
 reports less headroom, and the gates admit fewer requests (:mod:`serve_app.deployments.gate.admission`).
@@ -33,7 +34,7 @@ class GpuReading:
 
     Attributes:
         temperature: of the chip, °C.
-        slowdown_temperature: from which on the GPU lowers its clock, °C; None: the driver does not tell it.
+        slowdown_temperature: from which on the GPU lowers its clock, °C; None: the driver does not report it.
         clock_ratio: clock of the multiprocessors, relative to the highest.
         is_hot: whether heat slows the GPU down.
         is_short_of_power: whether its limit of power does.
@@ -48,7 +49,7 @@ class GpuReading:
     @property
     def headroom(self) -> float:
         """Share of the usual requests to admit, ``LEAST_HEADROOM`` to 1. It falls in proportion over the last
-        ``COOL_MARGIN`` degrees. The limit of power is no reason: GPUs work at it all the time."""
+        ``COOL_MARGIN`` degrees. The power limit is not a reason: GPUs work at it all the time."""
         if self.is_hot:
             return LEAST_HEADROOM
         if self.slowdown_temperature is None:

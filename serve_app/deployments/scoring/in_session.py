@@ -15,7 +15,7 @@ from model.checkpoint import Checkpoint
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy
 from model.mesh_weights import Weights
-from model.network.autoencoder import Autoencoder
+from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionScore, score
 from model.verdict import Verdict
 from serve_app.deployments.scoring.messages import ScorerInfo
@@ -112,7 +112,7 @@ class SessionRunner:
         return await self.run(DECIDE, decide, self.checkpoint, meta_input, policy)
 
 
-def score_parts(network: Autoencoder, prepared: PreparedSnapshot) -> list[Scores | Exception]:
+def score_parts(network: MeshNetwork, prepared: PreparedSnapshot) -> list[Scores | Exception]:
     """Score the parts in one pass over the uncut mesh. If that fails, score them apart, which needs less memory."""
     try:
         return [(one,) for one in score_whole(network, prepared)]
@@ -120,7 +120,7 @@ def score_parts(network: Autoencoder, prepared: PreparedSnapshot) -> list[Scores
         tasks = cut_tasks(prepared)
         if len(tasks) == 1:
             return [error]
-        log.warning("a pass over an uncut mesh failed, so its %d parts are scored apart: %s", len(tasks), error)
+        log.warning("a pass over an uncut mesh failed, so its %d parts are scored separately: %s", len(tasks), error)
         return score_groups(network, [(task,) for task in tasks])
 
 

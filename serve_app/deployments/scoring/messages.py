@@ -15,6 +15,7 @@ class SnapshotAnswer:
         parts: number of parts scored, by replica.
         missing_parts: number of parts without a score.
         retries: calls repeated because a replica died, by deployment.
+        confidence: probability of the status; None: the status has none.
     """
 
     verdict: bytes
@@ -24,11 +25,12 @@ class SnapshotAnswer:
     parts: dict[str, int] = field(default_factory=dict)
     missing_parts: int = 0
     retries: dict[str, int] = field(default_factory=dict)
+    confidence: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ScorerInfo:
-    """What a replica works with.
+    """The device, kernels and weights of a replica.
 
     Attributes:
         device: ``cpu`` or ``cuda``.

@@ -24,7 +24,7 @@ class MetaModel:
     def __init__(self, settings: Settings) -> None:
         start_reporting(settings, "meta-model")
         torch.set_num_threads(settings.model.threads)
-        self._weights = load_weights(settings.model.weights, settings.weights_by_mesh)
+        self._weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
 
     async def digest(self) -> str:
         """Digest of the weights."""

@@ -17,7 +17,7 @@ from ray import serve
 from kernels import backend
 from model.checkpoint import Checkpoint
 from model.mesh_weights import load_weights
-from model.network.autoencoder import Autoencoder
+from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionScore, PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.deployments.scoring.batching import Load, batch_limits
@@ -89,7 +89,8 @@ class Scorer:
         self._settings = settings.scorer
         self._device = find_device(device)
         prepare_gpu(self._device)
-        self._weights = load_weights(settings.model.weights, settings.weights_by_mesh, self._device)
+        model = settings.model
+        self._weights = load_weights(model.weights, settings.weights_by_mesh, self._device, model.network)
         self._checkpoint = self._weights.default
         self._probe = probe(self._checkpoint)
         self._replica: str = serve.get_replica_context().replica_id.unique_id
@@ -139,7 +140,7 @@ class Scorer:
                 if isinstance(outcome, Exception):
                     raise outcome
                 recorded.set(replica=self._replica, pass_seconds=outcome.seconds)
-        finally:  # also if the caller is gone
+        finally:  # even if the caller is gone
             self._set_waiting(self._waiting - {request})
         self._instruments.count(PARTS_SCORED, len(group), scorer=self._replica)
         return outcome
@@ -201,9 +202,7 @@ def _work(group: Group) -> int:
 
 
 def _late() -> DeadlineExceeded:
-    return DeadlineExceeded(
-        "Scorer: the parts waited until after their deadline; add replicas, or send fewer snapshots"
-    )
+    return DeadlineExceeded("Scorer: the parts waited past their deadline; add replicas, or send fewer snapshots")
 
 
 def balance(tasks: Sequence[PartitionTask], count: int) -> list[Group]:
@@ -219,7 +218,7 @@ def balance(tasks: Sequence[PartitionTask], count: int) -> list[Group]:
     return [tuple(group) for group in groups]
 
 
-def score_groups(network: Autoencoder, groups: Sequence[Group]) -> list[Scores | Exception]:
+def score_groups(network: MeshNetwork, groups: Sequence[Group]) -> list[Scores | Exception]:
     """Score all groups in one pass. If that fails, score each half alone: it needs less memory, and in the end a bad
     group affects no other."""
     if not groups:
@@ -234,7 +233,7 @@ def score_groups(network: Autoencoder, groups: Sequence[Group]) -> list[Scores |
     return [*score_groups(network, groups[:middle]), *score_groups(network, groups[middle:])]
 
 
-def _score_together(network: Autoencoder, groups: Sequence[Group]) -> list[Scores | Exception] | Exception:
+def _score_together(network: MeshNetwork, groups: Sequence[Group]) -> list[Scores | Exception] | Exception:
     try:
         scores = iter(score(network, [task for group in groups for task in group]))
         return [tuple(next(scores) for _ in group) for group in groups]
@@ -251,7 +250,7 @@ def find_device(device: str) -> torch.device:
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise NoCapacity(
-            "scorer.device: expected a CUDA device, this replica sees none; set scorer.num_gpus above 0, give "
+            "scorer.device: expected a CUDA device, got none in this replica; set scorer.num_gpus above 0, give "
             "the node a GPU, or set scorer.device to cpu"
         )
     return torch.device(device)

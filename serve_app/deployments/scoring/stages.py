@@ -1,4 +1,4 @@
-"""What every runner of a snapshot's stages in a session has: a deadline, durations, and the answer to the ingress."""
+"""The base of every runner of a snapshot's stages in a session: deadline, durations, and the answer to the ingress."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class ScoringBackend(Protocol):
         """Raise an error if this session can score no longer."""
 
     async def info(self, caller: Caller) -> ScorerInfo:
-        """What scores there. Raises an error if it does not answer."""
+        """The device and weights that score there. Raises an error if they do not answer."""
 
 
 class Progress:
-    """One snapshot on its way through the stages.
+    """The progress of one snapshot through the stages.
 
     Args:
         mesh: name, for messages.
@@ -101,6 +101,7 @@ class Progress:
             dict(parts),
             self.missing_parts,
             dict(self.retries),
+            verdict.confidence,
         )
 
     def require_time(self) -> None:

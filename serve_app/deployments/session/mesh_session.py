@@ -1,6 +1,6 @@
-"""MeshSession: holds the state of meshes, and takes each snapshot to its verdict.
+"""MeshSession: holds the state of meshes, and computes the verdict of each snapshot.
 
-The store is the truth: state is written with compare-and-set before the answer, so that two sessions cannot both
+The store is authoritative: state is written with compare-and-set before the answer, so that two sessions cannot both
 advance a mesh. Routing a mesh to the same session each time only saves a read.
 """
 
@@ -52,6 +52,7 @@ from serve_app.errors import (
 from serve_app.mesh_steps import MeshSteps, NextSnapshot, PushResult
 from serve_app.metrics import (
     ADAPTERS,
+    CONFIDENCE,
     MESHES_HELD,
     MESHES_HELD_BYTES,
     PARTS_MISSING,
@@ -61,6 +62,7 @@ from serve_app.metrics import (
     WEIGHTS,
     ServiceLevel,
 )
+from serve_app.models.registry import open_registry
 from serve_app.observability import spans
 from serve_app.observability.log_context import set_log_context
 from serve_app.pipeline import (
@@ -102,6 +104,7 @@ class MeshSession:
 
     Raises:
         IncompatibleWeights: not even the shipped weights can be read.
+        BadSettings: the registry of models cannot be opened.
         CorruptState, StoreFull: the store cannot be opened.
         StoreGone: this run had a store, and its files are gone.
     """
@@ -118,7 +121,7 @@ class MeshSession:
         connect(scorer, meta, trainer, notifier)
         torch.set_num_threads(settings.model.threads)
         self._settings = settings
-        self._weights = load_weights(settings.model.weights, settings.weights_by_mesh)
+        self._weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
         for refusal in self._weights.refused:
             log.error(refusal)
         self._evicted: deque[str] = deque()  # meshes that writing threads deleted to make room
@@ -130,7 +133,8 @@ class MeshSession:
         self._options = options(settings)
         self._steps = MeshSteps(self._meshes, fit_adapter=False, keep_details=True)
         self._signal = VerdictSignal()
-        self._reader = Reader(self._meshes, self._weights, self._options, self._signal)
+        registry = open_registry(settings.models.registry)
+        self._reader = Reader(self._meshes, self._weights, self._options, self._signal, registry)
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._levels = ServiceLevels(settings.sla)
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
@@ -155,8 +159,8 @@ class MeshSession:
         return self._load.report()
 
     async def check_health(self) -> None:
-        """Serve calls this periodically: measure whether the store is there, what is in memory, and whether the session
-        can score.
+        """Serve calls this periodically: measure whether the store is available, what is in memory, and whether the
+        session can score.
 
         A missing store does not make the replica unhealthy: its replacement would not find the store either, and this
         replica resumes as soon as the files are back.
@@ -223,12 +227,12 @@ class MeshSession:
         """Score the last of several snapshots of one mesh, in order of time, against those before it. Stores nothing.
 
         Raises:
-            Overloaded: too many such requests are under way.
+            Overloaded: too many such requests are in progress.
             ServeError: it could not be scored, or not in time.
         """
         if self._scores.locked():
             raise Overloaded(
-                "MeshSession: as many requests to score as it accepts are under way; come back later, or raise "
+                "MeshSession: the limit of concurrent scoring requests is reached; try again later, or raise "
                 "serve.max_ongoing_scores",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
@@ -327,7 +331,8 @@ class MeshSession:
         return encode_adaptation(after).model_dump_json().encode()
 
     async def ready(self, deadline: Deadline) -> ScorerInfo:
-        """What scores. Raises an error if the store, a scorer or the meta-model does not answer."""
+        """The device and weights that score. Raises an error if the store, a scorer or the meta-model does not
+        answer."""
         _, info = await asyncio.gather(asyncio.to_thread(self._meshes.check), self._backend.info(Caller(deadline)))
         return info
 
@@ -364,6 +369,8 @@ class MeshSession:
             self._instruments.count(PARTS_MISSING, runner.progress.missing_parts)
             verdict = stored.advanced.verdict
             self._instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=verdict.status.value)
+            if verdict.confidence is not None:
+                self._instruments.observe(CONFIDENCE, verdict.confidence, model_version=verdict.model_digest)
         return stored
 
     async def _change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:

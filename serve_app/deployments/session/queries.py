@@ -55,6 +55,33 @@ class ModelQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelsQuery:
+    """The models of the registry, as JSON.
+
+    Raises:
+        RegistryGone: it does not answer.
+    """
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.load(reader.models)
+
+
+@dataclass(frozen=True, slots=True)
+class CardQuery:
+    """The card of a model, as JSON.
+
+    Raises:
+        UnknownModel: there is none of this version, or no registry.
+        RegistryGone: the registry does not answer.
+    """
+
+    version: str
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.load(reader.card, self.version)
+
+
+@dataclass(frozen=True, slots=True)
 class VerdictQuery:
     """The newest verdict, or the one of an instant, as JSON.
 
@@ -233,7 +260,7 @@ class ServicesQuery:
 
 @dataclass(frozen=True, slots=True)
 class DetailsQuery:
-    """What is known of a service, or of the calls from one caller to it, as JSON. ``links`` lead to other tools.
+    """What is known about a service, or about the calls from one caller to it, as JSON. ``links`` lead to other tools.
 
     Raises:
         UnknownInstant: there is no such snapshot.
@@ -294,7 +321,7 @@ class IncidentQuery:
 
 @dataclass(frozen=True, slots=True)
 class IncidentGraphQuery:
-    """The part of the mesh around an incident, as JSON. Errors as of :class:`IncidentQuery`."""
+    """The part of the mesh around an incident, as JSON. Errors as in :class:`IncidentQuery`."""
 
     mesh: str
     incident: str
@@ -336,6 +363,16 @@ class ReportQuery:
 
     async def answer(self, reader: Reader) -> str:
         return await reader.view(reader.report, self.mesh, self.incident, self.form, self.links)
+
+
+@dataclass(frozen=True, slots=True)
+class DriftQuery:
+    """How far a mesh is from training and from its own last week, as JSON."""
+
+    mesh: str
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.load(reader.drift, self.mesh)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,15 @@ from serve_app.actions.mutes import encode_mute
 from serve_app.alerts.links import Links
 from serve_app.api.codec import ARROW
 from serve_app.api.codec.arrow_embeddings import encode_embeddings
+from serve_app.api.drift import drift_document
 from serve_app.api.embeddings import Embeddings
 from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
+from serve_app.api.schemas.models import ModelsDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.views import Deviations, model_document, plan_document
 from serve_app.deployments.session.verdict_signal import VerdictSignal
-from serve_app.errors import InvalidParameter
+from serve_app.errors import InvalidParameter, UnknownModel
+from serve_app.models.registry import Registry
 from serve_app.pipeline import Options, embed, plan_of
 from serve_app.stores.record import Record, StoredSnapshot
 from serve_app.stores.repository import MeshRepository
@@ -29,14 +32,14 @@ from serve_app.web.queries import PageQueries
 from serve_app.web.report import markdown_report, report
 from serve_app.web.report.case import find
 
-MOST_IN_GRAPH = 20_000  # services of a whole graph: some 40 MB of JSON
+MOST_IN_GRAPH = 20_000  # services of a whole graph: about 40 MB of JSON
 P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
 class Reader:
-    """What a :class:`~serve_app.deployments.session.queries.SessionQuery` is answered with.
+    """The data that a :class:`~serve_app.deployments.session.queries.SessionQuery` is answered from.
 
     Its methods run in the threads of :meth:`load` and :meth:`view`. The queries describe the answers and the errors.
 
@@ -45,15 +48,23 @@ class Reader:
         weights: in use.
         options: how meshes are cut into parts.
         signal: wakes readers that wait for a verdict.
+        registry: of models; None: there is none.
 
     Attributes:
         pages, incidents: views for the page, in the thread of :meth:`view`.
     """
 
-    def __init__(self, meshes: MeshRepository, weights: Weights, options: Options, signal: VerdictSignal) -> None:
+    def __init__(
+        self,
+        meshes: MeshRepository,
+        weights: Weights,
+        options: Options,
+        signal: VerdictSignal,
+        registry: Registry | None = None,
+    ) -> None:
         self.meshes, self.signal = meshes, signal
         self.pages, self.incidents = PageQueries(meshes), IncidentViews(meshes)
-        self._weights, self._options = weights, options
+        self._weights, self._options, self._registry = weights, options, registry
         # A thread of its own: pages wait for each other, and never take a thread that a push needs.
         self._view_thread = ThreadPoolExecutor(1, "viewing")
 
@@ -78,6 +89,15 @@ class Reader:
         digests = {mesh: one.digest for mesh, one in self._weights.by_mesh.items()}
         return model_document(self._weights.default, digests).model_dump_json().encode()
 
+    def models(self) -> bytes:
+        cards = [] if self._registry is None else self._registry.cards()
+        return ModelsDocument(models=cards).model_dump_json().encode()
+
+    def card(self, version: str) -> bytes:
+        if self._registry is None:
+            raise UnknownModel("model: expected a registry, got none; set models.registry")
+        return self._registry.card(version).model_dump_json().encode()
+
     def plan(self, name: str, members: bool) -> bytes:
         mesh = self.meshes.refresh(self.meshes.load_stored(name)).mesh
         document = plan_document(plan_of(mesh, self._options), mesh.state, members=members)
@@ -88,7 +108,7 @@ class Reader:
         if services > MOST_IN_GRAPH:
             raise InvalidParameter(
                 f"graph: expected service or incidents=true for a mesh of more than {MOST_IN_GRAPH} services, got "
-                f"neither for {services}; name a service, ask for the services of the open incidents, or read the map",
+                f"neither for {services}; name a service, request the services of the open incidents, or read the map",
             )
         return self.meshes.load_snapshot(mesh, at)
 
@@ -142,6 +162,10 @@ class Reader:
             return report(mesh, moments, chosen, seen_before=text, links=links)
         given = [one] if (one := self.incidents.feedback(mesh, chosen)) else []
         return markdown_report(mesh, moments, chosen, seen_before=text, feedback=given, links=links)
+
+    def drift(self, mesh: str) -> bytes:
+        state = self.meshes.load_state(mesh)
+        return drift_document(mesh, state, self._weights.of(mesh)).model_dump_json().encode()
 
     def feedback(self, mesh: str) -> bytes:
         kept = [encode_feedback(one) for one in self.meshes.load_state(mesh).memory.feedback]

@@ -15,7 +15,7 @@ SERIES_OF_A_CALL = 4  # requests, failures, latencies of both sides
 
 
 class ServiceGraphs:
-    """Counts the metrics of meshes. Of one event loop.
+    """Counts the metrics of meshes. Use it from one event loop.
 
     Counters are in memory only. After a restart, each series counts from its next point on, and one interval has no
     snapshot.

@@ -1,4 +1,4 @@
-"""What one process counts about the service level, in time slots.
+"""The counts of one process for the service level, in time slots.
 
 A slot is a bag of counts, so slots of different processes are merged by addition. Each process numbers its slots by its
 own monotonic clock, so clocks of nodes need not agree.
@@ -28,7 +28,7 @@ Counts = Counter[tuple[str, str | int]]
 
 
 class Outcome(StrEnum):
-    """What became of a request."""
+    """The outcome of a request."""
 
     SERVED = "served"
     FAILED = "failed"  # through the service: 5xx, or an answer that broke off
@@ -104,7 +104,7 @@ class RequestCounts:
         return self.settings.window_seconds / SLOTS
 
     def count_request(self, outcome: Outcome) -> None:
-        """Count a request that is no push of a snapshot."""
+        """Count a request that does not push a snapshot."""
         self._slot()[Count.REQUEST, outcome] += 1
 
     def count_push(self, outcome: Outcome, mesh: str, seconds: float | None) -> None:

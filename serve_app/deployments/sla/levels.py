@@ -14,7 +14,7 @@ from serve_app.settings.sla import SlaSettings
 log = logging.getLogger(__name__)
 SESSION = "(service level)"  # id of the session that adds up; no mesh can have this name
 LEAST_KNOWN = 0.9  # share of the window that must be known before a target counts as fulfilled
-LEAST_BAD = 2  # requests, or seconds: a single bad request is no violation, however few there are
+LEAST_BAD = 2  # requests, or seconds: a single bad request is not a violation, however few there are
 SHED_SHARE = 0.01  # of the pushes up to the target rate that may be shed
 MOST_PROCESSES = 64  # with slots of their own; the slots of the others are added up
 MOST_MESHES = 20  # in a report
@@ -81,7 +81,7 @@ class ServiceLevels:
                 known.slots[number] = slot
         self._newest = time.time()
         self._fold()
-        self.level()  # notes since when a target has been missed, also if no one reads it
+        self.level()  # records since when a target has been missed, even if no one reads it
 
     def level(self) -> ServiceLevel:
         """The service level now."""

@@ -55,25 +55,25 @@ class VerdictsServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Latest(self, request, context):
-        """The newest verdict. NOT_FOUND before the first.
+        """Returns the newest verdict. NOT_FOUND before the first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """The newest verdict at once, if there is one, then each that follows. Who reads too slowly gets the newest one and
-        not those in between; `sequence` shows the gap. Ends with UNAVAILABLE when the sidecar ends: call again.
-        RESOURCE_EXHAUSTED: as many watch already as the settings allow.
+        """Returns the newest verdict at once, if there is one, then each that follows. A slow reader gets the newest verdict
+        and misses those in between; `sequence` shows the gap. Ends with UNAVAILABLE when the sidecar ends: call again.
+        RESOURCE_EXHAUSTED: there are as many watchers as the settings allow.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Push(self, request, context):
-        """Counts one snapshot and judges it, for who has no Prometheus. The same again gets the same verdict and counts once.
-        INVALID_ARGUMENT: the snapshot is wrong, and nothing was changed. FAILED_PRECONDITION: it is older than the newest
-        one, or of the same instant with other content.
+        """Scores one snapshot, for workloads without Prometheus. A repeated snapshot gets the same verdict and counts once.
+        INVALID_ARGUMENT: the snapshot is invalid, and nothing was changed. FAILED_PRECONDITION: it is older than the
+        newest one, or has other content for the same instant.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,6 +1,6 @@
 """Positions of services: near the services they call, inside their namespace, and stable over time.
 
-A mesh is laid out as discs in discs. Services are discs of radius 1/2. Forces place the services of a namespace, which
+A mesh is laid out as nested discs. Services are discs of radius 1/2. Forces place the services of a namespace, which
 then form one disc, and the same forces place the namespaces. The cost is quadratic, so METIS cuts large sets into
 groups that are placed first. The forces follow Fruchterman and Reingold (1991); the ideal distance of two discs is the
 sum of their radii.
@@ -57,7 +57,7 @@ class _CallRows:
         return _CallRows(source[apart], destination[apart], self.weight[apart])
 
     def within(self, labels: Ints, place: Ints, groups: int) -> "list[_CallRows]":
-        """Return the calls inside each group, with ends as the ``place`` in it; -1 is no group."""
+        """Return the calls inside each group, with ends as the ``place`` in it; -1: no group."""
         label = labels[self.source]
         inside = np.flatnonzero((label == labels[self.destination]) & (label >= 0))
         inside = inside[np.argsort(label[inside], kind="stable")]

@@ -112,7 +112,7 @@ def gone_services(moment: ScoredSnapshot) -> list[str]:
 
 def _incidents(verdict: VerdictDocument) -> dict[str, str]:
     """Map first suspects and affected services to their worst open incident, worst first. Other suspects may be
-    unrelated, and a notice is no incident."""
+    unrelated, and a notice is not an incident."""
     found: dict[str, str] = {}
     for incident in verdict.incidents:
         if incident.severity == Severity.NOTICE:
@@ -212,7 +212,7 @@ def _nodes(names: Sequence[str], folded: Collection[str]) -> tuple[IntArray, lis
 def _edges(
     content: MapContent, node: IntArray, services: IntArray
 ) -> tuple[IntArray, IntArray, FloatArray, FloatArray, Array]:
-    """Return the calls between nodes that stand for so many ``services``, and of one service to itself: their ends
+    """Return the calls between nodes that stand for this many ``services``, and of one service to itself: their ends
     ``[E']``, the sum of requests/s, the share of the requests that fail, and the highest anomaly score."""
     ends, count = node[content.edge_index], len(services)
     apart = (ends[0] != ends[1]) | (services[ends[0]] == 1)

@@ -14,7 +14,7 @@ class Hop:
     """One call along which an incident spread.
 
     Attributes:
-        near: the affected service at which it was before.
+        near: the affected service from which it spread.
         far: the affected service that it reached.
         distance: number of calls from the first suspect to ``far``, from 1.
         is_down: whether ``near`` calls ``far``; else ``far`` calls ``near``.
@@ -34,7 +34,7 @@ class Hop:
 def spread(snapshot: MeshSnapshot, incident: IncidentDocument) -> tuple[Hop, ...]:
     """Return the calls from the first suspect to the affected services: to callers, nearest first, then to callees.
 
-    Breadth first through affected services only: against the direction of calls, then along it to those that are left.
+    Breadth first through affected services only: against the direction of calls, then along it to the remaining ones.
     Each service is reached by the shortest path; of several, by the busiest call. Empty without a suspect, or if no
     affected service is connected with it.
 

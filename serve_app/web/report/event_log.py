@@ -21,7 +21,7 @@ class Step:
 
 
 def event_log(case: ReportedIncident) -> list[Step]:
-    """Return the event log of an incident. Of its snapshots, only those are steps that changed something."""
+    """Return the event log of an incident. Only snapshots that changed something are steps."""
     incident = case.incident
     steps = [
         *(Step(change.at, _change(change.kind, change.service, change.reason)) for change in incident.changes),
@@ -37,7 +37,7 @@ def event_log(case: ReportedIncident) -> list[Step]:
     top = case.worst.verdict.observed_at
     steps.append(Step(top, f"The score is highest: {incident.score:.1f}. {len(incident.affected)} affected."))
     if case.ended:
-        unseen = "Nothing was seen of it for too long. The incident ended, unknown how."
+        unseen = "It was not observed for too long and was closed; how it ended is unknown."
         steps.append(Step(case.ended, unseen if case.ended_unseen else "The incident is over."))
     return sorted(steps, key=lambda step: step.at)
 

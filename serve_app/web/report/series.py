@@ -40,7 +40,7 @@ def _of_call(snapshot: MeshSnapshot, source: str, destination: str, metric: str)
     rows = np.flatnonzero((snapshot.edge_index[0] == a) & (snapshot.edge_index[1] == b))
     column = EdgeMetric.REQUESTS_PER_SECOND if metric in _OF_TRAFFIC else EDGE_METRICS.index(metric)
     if not len(rows):
-        return 0.0 if metric in _OF_TRAFFIC else np.nan  # both services are there, but there is no call
+        return 0.0 if metric in _OF_TRAFFIC else np.nan  # both services exist, but there is no call
     row = int(rows[0])
     return float(snapshot.edge_features[row, column]) if snapshot.edge_observed[row, column] else np.nan
 

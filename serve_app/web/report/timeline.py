@@ -30,7 +30,7 @@ SILENCE = 2.5  # steps without a snapshot, above which a line has a gap
 
 
 def time_scale(case: ReportedIncident, start: float, end: float) -> Scale:
-    """Return the scale of the kept time, in seconds after the first snapshot."""
+    """Return the scale of the kept snapshots, in seconds after the first snapshot."""
     return Scale(0.0, max(seconds(case, case.moments[-1].verdict.observed_at), 1.0), start, end)
 
 
@@ -55,7 +55,7 @@ def shade_incident(case: ReportedIncident, scale: Scale, top: float, bottom: flo
 
 
 def timeline(case: ReportedIncident, width: float = WIDE) -> str:
-    """Draw score and threshold over the kept time, ``WIDE`` or for a ``PHONE``."""
+    """Draw score and threshold over the kept snapshots, ``WIDE`` or for a ``PHONE``."""
     right = width - MARGIN
     scale = time_scale(case, LEFT, right)
     x, breaks = pixels(case, scale)

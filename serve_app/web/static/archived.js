@@ -25,7 +25,7 @@ export function archivedIncident(on) {
   const feedback = feedbackView(on.ask);
   let loaded = { key: "", answer: null, failed: null };
 
-  /** Return the incident; `redraw` is called when more of it has come. */
+  /** Return the incident; `redraw` is called when more of it has been loaded. */
   function draw(mesh, id, canWrite, redraw) {
     const key = `${mesh} ${id}`;
     if (loaded.key !== key) load(mesh, id, key, redraw);

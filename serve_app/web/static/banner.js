@@ -15,7 +15,7 @@ const WORDS = {
   incident: "Incident",
   recovering: "Recovering",
   unknown: "Unknown",
-  last_incident: "Unknown, with an incident before",
+  last_incident: "Unknown, last known: incident",
 };
 
 /** @param {any} state `{name, isOpen, isUnusual}`; none: there is no mesh to have one. */
@@ -98,8 +98,7 @@ const quietNotes = (verdict) => [
 /** The mesh as a whole, if it is unlike its history. */
 const wholeNotes = ({ reconstruction }) => (reconstruction?.exceeded ? [["", `${capitalized(reconstruction.text)}.`]] : []);
 
-/** What to say when data stopped: since when, why, and what to do. An incident that was open then is kept: no data is no
- * sign of its end. */
+/** What to say when data stopped: since when, why, and what to do. An incident that was open then is kept: missing data is not a sign of its end. */
 function stoppedHead({ state, verdict, incident, received, source, lost }) {
   const since = lastKnownAt({ verdict, received }),
     age = Number.isFinite(received) ? span(silentFor({ received })) : null,
@@ -121,22 +120,22 @@ function openThen(verdict, incident, when) {
     : `${namedIncident(incident)} was open ${when}.`;
 }
 
-/** Why no data comes, and what to do. */
+/** Why no data arrives, and what to do. */
 export const stopText = (source, lost) => `${reasonForStop(source, lost)} ${remedy(source, lost)}`;
 
 function reasonForStop(source, lost) {
-  if (lost) return "This page cannot reach TAGAE, and tries again.";
+  if (lost) return "This page cannot reach TAGAE and keeps retrying.";
   if (source?.problem) return `${capitalized(source.problem)}${/[.!?]$/.test(source.problem) ? "" : "."}`;
   if (source?.collected) return "The telemetry source reports no problem, but no new snapshot was scored.";
   return "No new snapshot arrived.";
 }
 
 function remedy(source, lost) {
-  if (lost) return "Check that the service runs, and your connection to it.";
+  if (lost) return "Check that the service is running, and your connection to it.";
   if (source === null) return "Check the telemetry source.";
   if (!source.collected) return "Check the telemetry source: the program that pushes the snapshots of this mesh.";
   return source.problem
-    ? "Check that Prometheus runs and can be reached; tagae doctor tests each query."
+    ? "Check that Prometheus is running and reachable; tagae doctor tests each query."
     : "Check the log of TAGAE.";
 }
 

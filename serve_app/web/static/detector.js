@@ -1,5 +1,6 @@
 // The status of the detector: age and coverage of its verdicts, weights, latency, and whether the page is up to date.
 import { by, el, show } from "./dom.js";
+import { driftFacts } from "./drift.js";
 import { levelFacts } from "./sla.js";
 import { interval, isLate, silentFor } from "./state.js";
 import { day, figures, plural, span } from "./words.js";
@@ -13,11 +14,12 @@ export function pulse(kind, state, age) {
   by("age").textContent = age;
 }
 
-/** Its `draw` takes `{verdict, timeline, received, live, lost, health, source, level}`; received: when the newest verdict was
- * made, ms, as in `state.js`; live: whether it was made while the page was open; level: the service level, as in `sla.js`. */
+/** Its `draw` takes `{verdict, timeline, received, live, lost, health, source, drift, level}`; received: when the newest verdict was
+ * made, ms, as in `state.js`; live: whether it was made while the page was open; level: the service level, as in `sla.js`; drift: as in
+ * `drift.js`. */
 export function detectorView() {
   return {
-    draw({ verdict, timeline, received, live, lost, health, source, level }) {
+    draw({ verdict, timeline, received, live, lost, health, source, drift, level }) {
       const age = Number.isFinite(received) ? span(silentFor({ received })) : null;
       const last = age ? `last verdict ${age} ago` : received === null ? "" : "the age of the last verdict is unknown";
       const after = (mark) => (last ? `${mark} ${last}` : "");
@@ -46,6 +48,7 @@ export function detectorView() {
           ? ["running on", [health.device, health.kernels, `version ${health.version}`].filter(Boolean).join(", ")]
           : null,
         health?.refused ? ["weights rejected", health.refused, "wrong"] : null,
+        ...driftFacts(drift),
         ...levelFacts(level),
         ...verdict.muted.map((one) => [
           "muted",

@@ -53,6 +53,7 @@ export const incidentGraph = (mesh, id) => send(`${of(mesh)}/incidents/${encodeU
 export const incidentSeries = (mesh, id, service, source) =>
   send(`${of(mesh)}/incidents/${encodeURIComponent(id)}/series${query({ service, source })}`);
 export const details = (mesh, service, caller, at) => send(`${of(mesh)}/details${query({ service, source: caller, at })}`);
+export const drift = (mesh) => send(`${of(mesh)}/drift`);
 export const sla = () => send(`${ROOT}v1/sla`);
 export const source = (mesh) => send(`${of(mesh)}/source`);
 export const feedback = (mesh) => send(`${of(mesh)}/feedback`);

@@ -1,5 +1,5 @@
-// Feedback on an incident, open or archived: what was given, and the buttons and questions that give it. Of an open one also
-// whether its level was accepted as normal.
+// Feedback on an incident, open or archived: what was given, and the buttons and questions that give it. For an open
+// incident, also whether its level was accepted as normal.
 import { el } from "./dom.js";
 import * as feed from "./feed.js";
 import { isNotice } from "./severity.js";

@@ -109,7 +109,7 @@ export function graphView(on) {
     return nearestCall(edges, places, { x: here.x, y: -here.y }, reach, isDrawn);
   }
 
-  /** The service that a group of callers or callees belongs to; null: the node is no group. */
+  /** The service that a group of callers or callees belongs to; null: the node is not a group. */
   const hubOf = (node) => drawn.map.nodes.hub?.[drawn.index.get(node)] ?? null;
 
   /** The service and the caller of a call. */
@@ -255,7 +255,7 @@ export function graphView(on) {
     return { x: [0, width], y: [-height, 0] };
   }
 
-  /** How much larger the node of so many services is; in layers there is less room. */
+  /** How much larger the node of this many services is; in layers there is less room. */
   const breadth = (services) =>
     services > 1 ? Math.min(drawn.isLayered ? 1.4 : 3, 0.8 + 0.12 * Math.sqrt(services)) : 1;
 

@@ -29,7 +29,7 @@ export function incidentsView(on) {
     series = new Map(); // by mesh, service and caller: {until, answer}
   let feedbackOf = new Map(), // by incident
     feedbackMesh = null,
-    earlier = { key: "", found: new Map() }, // what is known of the open incidents beside the verdict, by incident
+    earlier = { key: "", found: new Map() }, // what is known about the open incidents besides the verdict, by incident
     drawn = null;
 
   /** Load the feedback on this mesh; if that fails, keep what is known. */

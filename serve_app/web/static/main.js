@@ -22,8 +22,9 @@ import { namespace, readable } from "./words.js";
 
 const MAP_PAUSE_MS = 400; // least time between two maps
 const RETRY_MS = 2000; // before a failed request is repeated
-const RECENT_MS = 2000; // a list of meshes that came within this time tells the age of what the stream sends first
+const RECENT_MS = 2000; // a list of meshes from within this time gives the age of the first verdict of the stream
 const MESHES_MS = 15000; // between two requests for the list of meshes
+const DRIFT_MS = 300000; // between two requests for the drift, which changes every six hours
 const RANKS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"];
 
 const known = {
@@ -41,12 +42,14 @@ const known = {
   problem: null,
   health: null,
   source: undefined, // see state.js
+  drift: undefined, // see drift.js
   level: undefined, // see sla.js
 };
-let listed = { meshes: [], asked: 0 }; // the list of meshes, and when it came
+let listed = { meshes: [], asked: 0 }; // the list of meshes, and when it was received
 let listsUnderWay = 0, // requests for the list
   leave = null, // ends the stream of the mesh, if there is one
   mapDue = 0,
+  driftDue = 0,
   mapUnderWay = false,
   timelineUnderWay = false,
   hasLibraries = false, // whether the libraries of the graph and the timeline have run
@@ -135,6 +138,7 @@ function forget(mesh) {
     mapOf: "",
     verdict: null,
     source: undefined,
+    drift: undefined,
     live: false,
     lost: false,
     missed: null,
@@ -165,7 +169,7 @@ function enter(mesh) {
       if (known.lost) refresh(mesh);
       known.lost = false;
       if (Date.now() - listed.asked > RECENT_MS) {
-        known.dated = null; // what comes first may be old: the list of meshes tells its age
+        known.dated = null; // the first verdict may be old: the list of meshes gives its age
         if (!listsUnderWay) list();
       }
       tick();
@@ -175,12 +179,13 @@ function enter(mesh) {
   refresh(mesh);
 }
 
-/** Load what neither the stream nor the list of meshes tells. What the state depends on comes first. */
+/** Load what neither the stream nor the list of meshes contains. The data that the state depends on come first. */
 function refresh(mesh) {
   feed.source(mesh).then(
     (source) => mesh === known.mesh && setSource(source),
     () => mesh === known.mesh && setSource(null),
   );
+  loadDrift(mesh);
   incidents.loadFeedback(mesh); // other people give feedback, too
   mutes.load(mesh);
   feed.health().then(
@@ -188,6 +193,19 @@ function refresh(mesh) {
       known.health = health;
     },
     () => {},
+  );
+}
+
+function loadDrift(mesh) {
+  if (known.drift && Date.now() < driftDue) return;
+  driftDue = Date.now() + DRIFT_MS;
+  feed.drift(mesh).then(
+    (drift) => {
+      if (mesh === known.mesh) known.drift = drift;
+    },
+    () => {
+      if (mesh === known.mesh) known.drift = null;
+    },
   );
 }
 
@@ -302,7 +320,7 @@ async function loadList() {
   if (here.sequence >= newest) known.received = here.age_seconds === null ? -Infinity : Date.now() - 1000 * here.age_seconds;
   else if (known.dated === null) known.received = Date.now(); // the newest one was made after the list
   known.dated = here.sequence;
-  // The stream may be refused, or broken without noticing it.
+  // The stream may be refused, or broken without the browser noticing.
   if (here.sequence > newest) feed.verdict(mesh).then((verdict) => mesh === known.mesh && addVerdict(verdict), showFailure);
   if (known.newest) fetchTimeline();
 }
@@ -350,7 +368,7 @@ function update() {
   loadLevel();
 }
 
-/** Load the service level, which only those may read who may see all meshes. */
+/** Load the service level, which only users who may see all meshes may read. */
 function loadLevel() {
   if (session.isAsking()) return;
   if (!session.seesAllMeshes()) {

@@ -15,7 +15,7 @@ const STATES = {
   incident: "Incident",
   recovering: "Recovering",
   unknown: "Unknown",
-  last_incident: "Unknown, incident before",
+  last_incident: "Unknown, last known: incident",
 };
 const WHY = {
   stopped: "no data",

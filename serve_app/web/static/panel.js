@@ -104,14 +104,14 @@ export function panelView(on) {
       details.source ? null : neighbours("Callers", details.callers, details.callers_total, details, (one) => on.select(details.service, one)),
       details.source ? null : neighbours("Callees", details.callees, details.callees_total, details, (one) => on.select(one, details.service)),
       details.source ? null : similar.section(drawn.mesh, details.service),
-      list("Incidents", details.incidents, incidentRow, "No incident in the kept time."),
+      list("Incidents", details.incidents, incidentRow, "No incident in the kept snapshots."),
       earlier(details.earlier_incidents),
-      list("Changes", details.changes, changeRow, "No deploy or change in the kept time."),
+      list("Changes", details.changes, changeRow, "No deploy or change in the kept snapshots."),
       list("Kubernetes events", details.events, eventRow, ""),
     ].filter(Boolean);
   }
 
-  /** Where it stands at the moment: its requests, its score, and what is missing. */
+  /** Its state at the moment: its requests, its score, and what is missing. */
   function standing(details) {
     const { state, deviation, observed_at: at } = details,
       when = `${drawn.at ? "At" : "Now,"} ${clock(at, true)} UTC`,
@@ -251,9 +251,9 @@ function volume({ requests, interval_seconds: interval, metrics, times, observed
   return errors === null ? `${text}, errors not observed` : `${text}, ${metricValue("error_rate", errors)} of them failed`;
 }
 
-/** Why nothing is known of it; empty if something is. */
+/** Why nothing is known about it; empty if something is. */
 function missingText({ state, measured_at: measured, source, neighbours_at: last }) {
-  const since = measured ? ` Last measured at ${clock(measured, true)} UTC.` : " It was never measured in the kept time.";
+  const since = measured ? ` Last measured at ${clock(measured, true)} UTC.` : " It was not measured in any kept snapshot.";
   const calls = last && source === null ? " Its callers and callees are the last known ones." : "";
   return {
     absent: source ? `There are no such calls in this snapshot.${since}` : `It is not in this snapshot.${since}${calls}`,

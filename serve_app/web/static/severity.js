@@ -1,4 +1,4 @@
-// Incidents raise alerts. Notices do not: a resource becomes short, but users do not suffer yet.
+// Incidents raise alerts. Notices do not: a resource is running out, but users are not affected yet.
 
 /** Anomaly scores (log10) of services and calls: up to the first normal, from the second on very unusual. */
 export const QUIET = 3;

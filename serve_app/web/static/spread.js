@@ -1,7 +1,7 @@
 // How an incident spreads: from its first suspect to its callers, and on; then to callees. The same as graph/propagation.py.
 
 /**
- * Breadth first through affected services only: against the direction of calls, then along it to those that are left. Each
+ * Breadth first through affected services only: against the direction of calls, then along it to the remaining ones. Each
  * service is reached by the shortest path; of several, by the busiest call.
  * @param {any} incident of a verdict.
  * @param {any} edges of a map: columns.

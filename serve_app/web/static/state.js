@@ -46,7 +46,7 @@ function openState(open) {
   return open.some(isUnseen) ? { name: "unknown", why: "silent" } : { name: "recovering" };
 }
 
-/** Why the newest verdict is no current one; empty if it is. */
+/** Why the newest verdict is not current; empty if it is. */
 function obstacle(data) {
   if (data.received === null || data.source === undefined) return "asking";
   // The interval decides what is late, and the timeline has it.

@@ -1,4 +1,4 @@
-// The browser's tab: its title and its icon show the state of the mesh now, also while the page shows a past moment.
+// The browser's tab: its title and its icon show the current state of the mesh, even while the page shows a past moment.
 import { by } from "./dom.js";
 import { icon, iconName } from "./icons.js";
 import { alerts, worst } from "./severity.js";

@@ -57,7 +57,7 @@ export function callLabel(rate, errors) {
   return errors >= LEAST_ERRORS ? `${text}, ${percent(errors)} failed` : text;
 }
 
-/** 03:12 or 03:12:15, from a time of the service; a text that is no time stays unchanged. */
+/** 03:12 or 03:12:15, from a time of the service; a text that is not a time stays unchanged. */
 export function clock(at, exact = false) {
   const time = new Date(at);
   return Number.isNaN(time.getTime()) ? String(at) : time.toISOString().slice(11, exact ? 19 : 16);
@@ -108,7 +108,7 @@ export const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ?
 /** What a recovering incident shows. */
 export function recovery(incident) {
   const at = incident.suspects_at ? `, ${clock(incident.suspects_at)} UTC` : "",
-    state = isUnseen(incident) ? "Its telemetry stopped" : "Recovering: quiet for the last snapshots";
+    state = isUnseen(incident) ? "Its telemetry stopped" : "Recovering: normal in the last snapshots";
   return `${state}; suspects at the peak${at}.`;
 }
 

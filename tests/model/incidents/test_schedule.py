@@ -198,7 +198,7 @@ def overdue_verdicts(schedule: Schedule, indices: Iterable[int]) -> list[Inciden
         for one in verdict.incidents:
             assert one.severity is Severity.NOTICE
             assert one.suspects[0].reasons[0].metric == OVERDUE
-            assert headline(one) == "The regular work of a/s0 did not come: every 60 min, last at 05:05 UTC."
+            assert headline(one) == "The regular work of a/s0 did not run: due every 60 min, last ran at 05:05 UTC."
     return kinds
 
 
@@ -208,7 +208,7 @@ def test_overdue_work_is_a_notice_in_words() -> None:
     assert overdue_verdicts(schedule, range(late, late + 4)) == [IncidentKind.RESOURCES] * 2
     (reason,) = overdue_reason(schedule, "a/s0", at(late), 15.0)
     assert (reason.observed, reason.expected) == (3600 + 40 * 15, 3600)
-    text = "its regular work did not come: every 60 min, last at 05:05 UTC"
+    text = "its regular work did not run: due every 60 min, last ran at 05:05 UTC"
     assert reason_text(reason, "a/s0", at(late)) == text
     daily = replace(reason, expected=86_400.0, observed=92_000.0)
     assert reason_text(daily, "a/s0", at(late)) == text.replace("60 min", "24 h").replace("05:05", "2026-01-01 05:05")

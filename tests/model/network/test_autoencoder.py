@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from model.features import OWN_TIME, P50, P99, RATE
-from model.network.autoencoder import (
+from model.network.autoencoder import Autoencoder
+from model.network.contract import (
     C_EDGE,
     C_NODE,
     CALL_SYMPTOMS,
@@ -17,7 +18,6 @@ from model.network.autoencoder import (
     EXPECTED_LIMIT,
     NODE_INPUTS,
     NODE_PAST,
-    Autoencoder,
     Decoding,
 )
 from model.scoring.score import PartitionScore, PartitionTask, batch_tasks, score

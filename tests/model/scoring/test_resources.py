@@ -1,4 +1,4 @@
-"""Notices: resources that become short before users suffer."""
+"""Notices: resources that are running out, before users are affected."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -10,7 +10,7 @@ from model.errors import OutOfOrder
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, P50, RATE
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
-from model.network.autoencoder import NODE_PAST
+from model.network.contract import NODE_PAST
 from model.scoring.score import score, whole_mesh
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state.change_impact import OWN

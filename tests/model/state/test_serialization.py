@@ -11,6 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
+from model.drift.energy import WIDTH
+from model.drift.sketch import DriftSketch, Embeddings
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA
 from model.incidents.continuity import Lead, PastNotice
@@ -269,6 +271,32 @@ def test_a_state_without_counted_failures_is_read() -> None:
     assert after.node_counts.usual[2].any(), "they are counted from now on"
 
 
+def test_a_state_without_a_sketch_of_drift_is_read() -> None:
+    """Version 0.2.0 stored none."""
+
+    def earlier(document: dict[str, Any]) -> None:
+        del document["drift"]
+
+    arrays = [name for name in load(pack_state(full_state())) if name.startswith("drift_")]
+    back = unpack_state(stored_with(earlier, *arrays))
+    assert not different(back, replace(full_state(), drift=DriftSketch(), window=()))
+
+
+def test_a_sketch_of_another_version_starts_again() -> None:
+    tensors = load(pack_state(full_state()))
+    tensors["drift_values"] = np.zeros((3, 5), np.float32)
+    assert not different(unpack_state(save(tensors)).drift, DriftSketch())
+    del tensors["drift_values"]
+    assert not different(unpack_state(save(tensors)).drift, DriftSketch())
+
+
+def test_a_step_has_the_embeddings_that_its_snapshot_changed() -> None:
+    embeddings = Embeddings().add(np.ones((3, WIDTH), np.float16), "weights")
+    _, _, back = unpack_step(pack_step(MEMORY, None, 3, embeddings), MEMORY)
+    assert back is not None
+    assert not different(back, embeddings)
+
+
 def test_traffic_from_outside_is_stored_with_its_week() -> None:
     _, state = watch(snapshot(i, interval=300.0) for i in range(20))
     back = unpack_state(pack_state(state))
@@ -281,7 +309,7 @@ def test_traffic_from_outside_is_stored_with_its_week() -> None:
 def test_what_is_true_of_one_snapshot_only_is_not_stored() -> None:
     memory = replace(MEMORY, lost=("20260101T000000Z-gone",), expiring_changes=frozenset({"shop/cart"}))
     assert unpack_state(pack_state(replace(full_state(), memory=memory))).memory == MEMORY
-    assert unpack_step(pack_step(memory, None, snapshots=3), MEMORY) == (MEMORY, None)
+    assert unpack_step(pack_step(memory, None, snapshots=3), MEMORY) == (MEMORY, None, None)
 
 
 def test_a_stored_suspect_without_context_is_read() -> None:
@@ -311,7 +339,7 @@ def test_a_step_with_the_full_state_before_it_has_all_scores(
     full = remember(IncidentMemory(), before)
     after = remember(full, since, first=len(before))
     packed = pack_step(after, None, snapshots=max(1, len(since) + without_score))
-    assert unpack_step(packed, full) == (after, None)
+    assert unpack_step(packed, full) == (after, None, None)
 
 
 def test_a_step_does_not_grow_with_the_scores() -> None:
@@ -327,4 +355,4 @@ def test_a_step_of_an_earlier_version_has_its_own_scores() -> None:
     document = json.loads(tensors["document"].tobytes())
     del document["score_counts"]
     earlier = save(tensors | {"document": np.frombuffer(json.dumps(document).encode(), np.uint8)})
-    assert unpack_step(earlier, remember(memory, [False], first=3)) == (memory, None)
+    assert unpack_step(earlier, remember(memory, [False], first=3)) == (memory, None, None)

@@ -305,7 +305,14 @@ def routes() -> Iterator[tuple[str, str]]:
                 yield method, prefix + path
 
 
-NAMES = {"mesh": "shop", "incident": "i", "mute": "m", "digest": "d", "name": "main.js"}
+NAMES = {
+    "mesh": "shop",
+    "incident": "i",
+    "mute": "m",
+    "digest": "d",
+    "name": "main.js",
+    "version": "0123456789abcdef",
+}
 WRITES = {
     *(("POST", f"/v1/meshes/shop/{tail}") for tail in ("snapshots", "baseline", "feedback", "mutes")),
     ("POST", "/v1/meshes/shop/otlp/v1/metrics"),

@@ -44,7 +44,7 @@ def test_an_incident_is_one_alert_with_all_details() -> None:
     }
     assert (alert.starts_at, alert.ends_at) == (NOW - timedelta(seconds=120), None)
     assert alert.annotations == {
-        "summary": "Cause uncertain, shop/cart or shop/web: shop/cart is slower since the deploy of v1.4.2, 40 s "
+        "summary": "Cause uncertain, shop/cart or shop/web: shop/cart has been slower since the deploy of v1.4.2, 40 s "
         "before: p99 latency 0.08 s to 1.2 s. 2 services affected.",
         "kind": "slow",
         "description": "Minor incident in mesh shop since 2026-03-01 03:12 UTC.\n"
@@ -66,7 +66,7 @@ def test_a_notice_is_an_alert_with_a_severity_of_its_own() -> None:
     assert open_notice.alert.labels["severity"] == "notice"
     assert open_notice.alert.annotations["summary"] == "Memory of shop/cart reaches its limit in 40 minutes (25 to 70)."
     assert open_notice.alert.annotations["description"].splitlines() == [
-        "Notice in mesh shop since 2026-03-01 03:12 UTC. A resource becomes short; users are not affected yet.",
+        "Notice in mesh shop since 2026-03-01 03:12 UTC. A resource is running out; users are not affected yet.",
         "1. shop/cart (100%): memory of shop/cart reaches its limit in 40 minutes (25 to 70); 62% now, expected 40%, "
         "since 02:54 UTC",
         "Affected: shop/cart.",

@@ -65,7 +65,7 @@ async def test_a_channel_follows_an_incident(tmp_path: Path) -> None:
     assert raised[0] == "Now a major incident in shop, was minor"
     assert resolved[0] == "Resolved: major incident in shop"
     summary, cause, impact, changes, context = opened[1:]
-    assert summary.startswith("*Summary*\nCause uncertain, shop/cart or shop/web: shop/cart is slower")
+    assert summary.startswith("*Summary*\nCause uncertain, shop/cart or shop/web: shop/cart has been slower")
     assert cause.startswith("*Cause*\nshop/cart (60%): p99 latency 1.2 s")
     assert "\nshop/web (30%)" in cause
     assert impact == "*Impact*\n2 services affected: shop/cart, shop/web"
@@ -91,7 +91,7 @@ async def test_a_notice_is_no_incident(tmp_path: Path) -> None:
 
 def test_a_merged_incident_names_the_other_incident() -> None:
     assert texts(slack_message({**EVENT, "event": "merged", "merged_into": "b"}))[0] == (
-        "Major incident in shop continues as part of another one"
+        "Major incident in shop is now part of another incident"
     )
 
 

@@ -217,14 +217,20 @@ def change(seconds: float, service: str = "shop/cart", kind: str = "deploy", why
 @pytest.mark.parametrize(
     ("near", "text"),
     [
-        (change(40), "shop/cart is slower since the deploy of v1.4.2, 40 s before: p99 latency 12 ms to 47 ms"),
-        (change(0), "shop/cart is slower since the deploy of v1.4.2: p99 latency 12 ms to 47 ms"),
-        (change(600), "shop/cart is slower since the deploy of v1.4.2, 10 min before: p99 latency 12 ms to 47 ms"),
+        (change(40), "shop/cart has been slower since the deploy of v1.4.2, 40 s before: p99 latency 12 ms to 47 ms"),
+        (change(0), "shop/cart has been slower since the deploy of v1.4.2: p99 latency 12 ms to 47 ms"),
+        (
+            change(600),
+            "shop/cart has been slower since the deploy of v1.4.2, 10 min before: p99 latency 12 ms to 47 ms",
+        ),
         (
             change(40, kind="scale_in", why="fewer users"),
-            "shop/cart is slower since the scale in (fewer users), 40 s before: p99 latency 12 ms to 47 ms",
+            "shop/cart has been slower since the scale in (fewer users), 40 s before: p99 latency 12 ms to 47 ms",
         ),
-        (change(40, why="x" * 41), "shop/cart is slower since the deploy, 40 s before: p99 latency 12 ms to 47 ms"),
+        (
+            change(40, why="x" * 41),
+            "shop/cart has been slower since the deploy, 40 s before: p99 latency 12 ms to 47 ms",
+        ),
         (change(601), "shop/cart is slow: p99 latency 47 ms, usually 12 ms"),
         (change(-15), "shop/cart is slow: p99 latency 47 ms, usually 12 ms"),
         (change(40, "shop/web"), "shop/cart is slow: p99 latency 47 ms, usually 12 ms"),
@@ -238,21 +244,21 @@ def test_a_slow_service_names_its_change_shortly_before(near: NearbyChange, text
 def test_a_failing_service_or_call_names_its_change_shortly_before() -> None:
     changes = (change(60), change(120, why="v1.4.1"))
     assert headline(incident(FAILING, changes=changes)).startswith(
-        "shop/cart is failing since the deploy of v1.4.2, 60 s before: 0.1% to 47% of its requests. "
+        "shop/cart has been failing since the deploy of v1.4.2, 60 s before: 0.1% to 47% of its requests. "
     )
     call = reason("error_rate", 0.6, 0.0, source="shop/web")
     assert headline(incident(call, changes=changes)).startswith(
-        "60% of the calls from shop/web to shop/cart fail since the deploy of v1.4.2, 60 s before, usually 0%. "
+        "60% of the calls from shop/web to shop/cart have failed since the deploy of v1.4.2, 60 s before, usually 0%. "
     )
     slow = incident(reason("p99_latency", 0.047, 0.012, source="shop/web"), changes=changes)
     numbers = "60 s before: p99 latency 12 ms to 47 ms"
-    text = f"calls from shop/web to shop/cart are slower since the deploy of v1.4.2, {numbers}"
+    text = f"calls from shop/web to shop/cart have been slower since the deploy of v1.4.2, {numbers}"
     assert headline(slow).lower().startswith(f"{text}. ")
     suspects = (replace(slow.suspects[0], score=0.5),)
     assert f": {text}. " in headline(replace(slow, suspects=suspects))
 
 
-OUTSIDE = "nothing inside fails: look at the load balancer, DNS, or the source of the metrics."
+OUTSIDE = "nothing inside the mesh fails: check the load balancer, DNS, or the source of the metrics."
 
 
 def traffic(scope: str, observed: float, usual: float, **more: Any) -> Incident:

@@ -39,6 +39,8 @@ COMMANDS = [
     ("score",),
     ("simulate",),
     ("train",),
+    ("export",),
+    ("graph",),
     ("evaluate",),
     ("report",),
     ("config",),

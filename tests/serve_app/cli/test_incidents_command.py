@@ -86,7 +86,7 @@ def test_an_open_incident_is_accepted_as_normal(service: Service, incident: dict
         return CliRunner().invoke(app, command, env={"COLUMNS": "250"})
 
     refused = accept("nothing")
-    assert (refused.exit_code, "expected an open one" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "expected an open incident" in refused.stderr) == (1, True)
     result = accept(incident["id"])
     assert result.exit_code == 0, result.stderr
     assert f"accepted {incident['id']}: the present level becomes normal" in result.stderr

@@ -113,7 +113,7 @@ async def test_an_agent_with_a_write_token_gives_feedback_and_mutes(
         assert await call(client, "unmute", mesh=MESH, mute=muted["id"]) == {"removed": muted["id"]}
         assert await call(client, "mutes", mesh=MESH) == {"mutes": []}
         assert "404" in await refusal(client, "unmute", mesh=MESH, mute=muted["id"])
-        assert "expected an open one" in await refusal(client, "accept_incident", mesh=MESH, incident="nothing")
+        assert "expected an open incident" in await refusal(client, "accept_incident", mesh=MESH, incident="nothing")
         assert "404" in await refusal(
             client, "give_feedback", mesh=MESH, feedback={"incident": "20260101T000000Z-00000000", "was_incident": True}
         )
@@ -175,7 +175,7 @@ def test_a_long_document_keeps_its_best_or_newest_rows_with_a_note() -> None:
     kept = json.loads(text)
     assert kept["time"] == kept["score"] == list(range(19_000, 20_000))
     assert kept["open"] == columns["open"]
-    assert note == "Cut to fit. Lists hold their last 1000 items. Whole lengths: time 20000, score 20000"
+    assert note == "Truncated: each list has its last 1000 items. Full lengths: time 20000, score 20000"
     text, note = fit({"rows": [{"affected": ["shop/cart"] * 900}] * 4})
     assert json.loads(text) == {"rows": [{"affected": ["shop/cart"] * 500}] * 4}
-    assert note == "Cut to fit. Lists hold their first 500 items. Whole lengths: rows.affected 900"
+    assert note == "Truncated: each list has its first 500 items. Full lengths: rows.affected 900"

@@ -79,7 +79,7 @@ def test_a_past_period_in_spans_and_of_two_meshes_is_scored_like_its_recording(
     recordings: dict[str, Path], other_weights: Path, tmp_path: Path
 ) -> None:
     snapshots = simulate(1, LENGTHS["tue"])
-    first, last = (snapshots[i].observed_at.isoformat() for i in (0, -1))
+    first, soon, last = (snapshots[i].observed_at.isoformat() for i in (0, LENGTHS["mon"] - 1, -1))
     with standin.start_server(IstioMesh(find_snapshot(snapshots))) as server:
         url = standin.url_of(server)
         settings = tmp_path / "tagae.toml"
@@ -93,16 +93,18 @@ def test_a_past_period_in_spans_and_of_two_meshes_is_scored_like_its_recording(
             """,
             encoding="utf-8",
         )
-        period = ("--from", first, "--to", last, "--config", settings)
+        period = ("--from", first, "--to", soon, "--config", settings)
         one = score(*period, "--mesh", "blue")
         both = score(*period, "--mesh", "blue", "--mesh", "green", "--jobs", 2, "-o", tmp_path / "verdicts")
-        cut = score(*period, "--mesh", "green", "--jobs", 2, "--overlap", 40)
+        long = ("--from", first, "--to", last, "--config", settings)
+        cut = score(*long, "--mesh", "green", "--jobs", 2, "--overlap", 40)
         own = ("--set", f"meshes.blue.weights={other_weights}")
         chosen = score(*period, *own, "--mesh", "blue", "--mesh", "green", "--jobs", 2, "-o", tmp_path / "chosen")
         given = score(*period, *own, "--mesh", "blue", "--weights", SHIPPED)
     assert one.exit_code == both.exit_code == cut.exit_code == 0, one.stderr + both.stderr + cut.stderr
     found = {path.stem: path.read_text() for path in (tmp_path / "verdicts").iterdir()}
     assert found == {"blue": one.stdout, "green": one.stdout}
+    assert len(one.stdout.splitlines()) == LENGTHS["mon"]
     assert [json.loads(line)["sequence"] for line in cut.stdout.splitlines()] == list(range(1, LENGTHS["tue"] + 1))
     assert chosen.exit_code == given.exit_code == 0, chosen.stderr + given.stderr
     assert (tmp_path / "chosen" / "green.jsonl").read_text() == one.stdout

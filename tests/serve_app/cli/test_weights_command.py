@@ -86,7 +86,7 @@ def test_weights_come_from_a_volume(tmp_path: Path) -> None:
     [
         ("/weights?signature=secret", "0" * 64, f"expected SHA-256 {'0' * 64}, got {DIGEST}"),
         ("/cut?signature=secret", DIGEST, "expected the whole file"),
-        ("/weights?signature=wrong", DIGEST, "expected 200, got 403"),
+        ("/weights?signature=wrong", DIGEST, "expected status 200, got 403"),
     ],
 )
 def test_other_content_changes_nothing(tmp_path: Path, path: str, digest: str, message: str) -> None:

@@ -17,7 +17,8 @@ import kernels
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import load
-from model.network.autoencoder import Autoencoder, Decoding, MeshGraph
+from model.network.autoencoder import Autoencoder
+from model.network.contract import Decoding, MeshGraph, MeshNetwork
 from model.scoring.score import PartitionTask, score
 from serve_app.app import nest
 from serve_app.deployments.http.routes.views import mesh_document
@@ -93,7 +94,8 @@ def test_a_bad_group_does_not_fail_the_others(weights: Path) -> None:
 class OfLittleMemory(Autoencoder):
     """A network that runs out of memory above a number of services."""
 
-    def __init__(self, network: Autoencoder, most: int) -> None:
+    def __init__(self, network: MeshNetwork, most: int) -> None:
+        assert isinstance(network, Autoencoder)
         super().__init__(network.config)
         self.load_state_dict(network.state_dict())
         self.most = most
@@ -136,7 +138,7 @@ def test_an_uncut_mesh_that_takes_too_much_memory_is_scored_in_parts(
     failed = [isinstance(outcome, Exception) for outcome in score_parts(parts, prepared)]
     assert failed == [size == max(sizes) for size in sizes]
     assert not all(failed)
-    assert "scored apart" in caplog.text
+    assert "scored separately" in caplog.text
 
 
 def test_a_configured_device_that_is_absent_is_refused() -> None:

@@ -107,7 +107,7 @@ def test_the_doctor_asks_the_collector_of_traces(tmp_path: Path) -> None:
         collector.status = 401
         code, found = doctor(*chosen)
         assert (code, found["traces"]["outcome"]) == (0, "warning")
-        assert "answers 401" in found["traces"]["found"]
+        assert "answers spans with 401" in found["traces"]["found"]
     code, found = doctor(*chosen)
     assert (code, found["traces"]["outcome"]) == (0, "warning")
     assert "does not answer" in found["traces"]["found"]

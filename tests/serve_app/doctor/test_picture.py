@@ -68,7 +68,7 @@ def test_what_looks_wrong_is_said(snapshot: MeshSnapshot, words: str) -> None:
 
 def test_services_without_callers_beside_the_entry_points() -> None:
     snapshot = mesh({**SHOP, ("cron", "db"): 1})
-    words = "has no callers: entry points too, or callers that are not scraped, or that have other names there"
+    words = "has no callers: it may be an entry point too, or its callers are not scraped or have other names"
     assert draw_picture(snapshot).odd == (f"shop/cron {words}",)
     assert draw_picture(snapshot, ["shop/cron"]).odd == (f"shop/gw {words}",)
     assert draw_picture(snapshot, ["shop/gw", "shop/cron"]).odd == ()

@@ -30,7 +30,7 @@ def test_a_process_that_is_replaced_in_time_is_no_reason_to_exit() -> None:
 def test_a_lost_process_without_replacement_is_a_reason_to_exit_at_once(role: str) -> None:
     watch = Watch(recovery_seconds=20, answered=0.0)
     roles = {name: count for name, count in WHOLE.items() if name != role}
-    assert watch.reason_to_exit(roles, 0.5) == f"{role} ended, and only a new start replaces it"
+    assert watch.reason_to_exit(roles, 0.5) == f"{role} ended, and only a restart of the service replaces it"
 
 
 def test_a_service_that_stays_silent_with_all_its_processes_is_ended() -> None:
@@ -44,6 +44,7 @@ def list_descendants(process: psutil.Process) -> list[psutil.Process]:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_without_gcs_the_service_exits_and_leaves_no_process(tmp_path: Path) -> None:
     settings = ("--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu", "--port", "0")
@@ -57,6 +58,7 @@ def test_without_gcs_the_service_exits_and_leaves_no_process(tmp_path: Path) -> 
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_sigterm_ends_a_service_whose_ray_hangs(tmp_path: Path) -> None:
     settings = ("--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu", "--port", "0")

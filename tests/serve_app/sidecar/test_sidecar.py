@@ -413,7 +413,7 @@ def test_sigterm_ends_it_while_prometheus_hangs(tmp_path: Path) -> None:
                 sidecar.process.send_signal(signal.SIGTERM)
                 ended = refusal_of(lambda: received.extend(watched))
                 assert ended.code() is grpc.StatusCode.UNAVAILABLE
-                assert "is ending" in ended.details()
+                assert "is shutting down" in ended.details()
             assert sidecar.process.wait(SECONDS) == 0
             took = time.monotonic() - began
             assert not socket.exists()

@@ -129,7 +129,7 @@ def test_a_verdict_arrives_whole() -> None:
     assert len(came["incidents"][0]["suspects"][0]["reasons"]) == 3
     assert (came["incidents"][0]["scope"], came["lost"]) == ("shop/*", ["20260301T011200Z-2a"])
     assert came["watching"][0]["text"] == "alerts after 2 more snapshots above 5.8, now 4.9"
-    assert came["incidents"][0]["headline"].startswith("Calls from shop/web to shop/cart are slower since ")
+    assert came["incidents"][0]["headline"].startswith("Calls from shop/web to shop/cart have been slower since ")
 
 
 def test_signals_of_a_snapshot_arrive() -> None:
@@ -223,5 +223,5 @@ async def test_a_late_watcher_gets_the_newest_verdict_without_a_queue() -> None:
     newest.put(verdicts_pb2.Verdict(sequence=6))
     assert (await following)[1].sequence == 6
     newest.end()
-    with pytest.raises(NoCapacity, match="is ending"):
+    with pytest.raises(NoCapacity, match="is shutting down"):
         await newest.after(6)

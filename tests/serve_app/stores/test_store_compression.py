@@ -30,7 +30,7 @@ def test_any_bytes_come_back(piece: bytes, times: int, marked: bool) -> None:
 
 
 def test_damaged_bytes_are_refused() -> None:
-    with pytest.raises(CorruptState, match="expected LZ4 of 28000 bytes"):
+    with pytest.raises(CorruptState, match="expected 28000 bytes in LZ4"):
         decompress(memoryview(b"".join(compress(BIG)))[:-10])
 
 

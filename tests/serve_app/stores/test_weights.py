@@ -16,7 +16,7 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import SHIPPED, load
 from model.mesh_weights import Weights, load_weights
-from model.network.autoencoder import Autoencoder
+from model.network.contract import MeshNetwork
 from model.scoring.score import score
 from serve_app.api.codec import pack_snapshot
 from serve_app.deployments.scoring import scorer
@@ -119,9 +119,9 @@ async def test_a_batch_of_a_scorer_does_not_mix_weights(
         replica_id=SimpleNamespace(unique_id="replica"), _deployment_config=SimpleNamespace(max_ongoing_requests=100)
     )
     monkeypatch.setattr(serve, "get_replica_context", lambda: context)
-    passes: list[tuple[Autoencoder, int]] = []
+    passes: list[tuple[MeshNetwork, int]] = []
 
-    def count_passes(network: Autoencoder, groups: Sequence[Group]) -> list[Scores | Exception]:
+    def count_passes(network: MeshNetwork, groups: Sequence[Group]) -> list[Scores | Exception]:
         passes.append((network, len(groups)))
         return score_groups(network, groups)
 

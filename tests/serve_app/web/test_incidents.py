@@ -257,7 +257,7 @@ def test_an_accepted_level_is_normal_also_after_a_restart(
         assert [one["incidents"] for one in verdicts] == [[]] * 8, "the same level raises no further alert"
         ended = detail(restarted, incident.id)
         assert (ended.accepted, ended.until, ended.ended_unseen) == (kept, snapshots[BEGIN + 6].observed_at, False)
-    with pytest.raises(UnknownIncident, match="expected an open one"):
+    with pytest.raises(UnknownIncident, match="expected an open incident"):
         asyncio.run(steps.accept_incident(MESH, "nothing", why, ""))
 
 

@@ -203,7 +203,7 @@ def test_the_timeline_of_an_incident_is_in_order_and_has_its_changes(moments: li
     assert event_log(ended)[-1].text == "The incident is over."
     lost = replace(quiet, verdict=quiet.verdict.model_copy(update={"lost": [case.incident.id]}))
     unseen = find("shop", [m for m in moments if m.verdict.observed_at <= case.last] + [lost], case.incident.id)
-    assert event_log(unseen)[-1].text == "Nothing was seen of it for too long. The incident ended, unknown how."
+    assert event_log(unseen)[-1].text == "It was not observed for too long and was closed; how it ended is unknown."
     assert end_text(unseen) == f"ended, unknown how; last seen at {case.last:%H:%M:%S}"
     assert duration(unseen) == f"at least {span(case.last - case.incident.since)}"
 
@@ -231,7 +231,7 @@ def test_suspects_are_from_the_worst_moment_and_the_end_is_known(moments: list[S
     (newest,) = [one for one in cut[-1].verdict.incidents if one.id == case.incident.id]
     unseen = newest.model_copy(update={"kind": "telemetry_missing"})
     silent = [*cut[:-1], replace(cut[-1], verdict=cut[-1].verdict.model_copy(update={"incidents": [unseen]}))]
-    assert "state unknown in the last snapshot, without telemetry" in read(report("shop", silent, made_at=MADE))
+    assert "state unknown: no telemetry in the last snapshot" in read(report("shop", silent, made_at=MADE))
     steps = [step.text for step in event_log(find("shop", silent))]
     assert steps[-1] == "The first suspect sends no telemetry any more, so its state is unknown."
     deviating = [m for m in cut if m.verdict.observed_at <= case.worst.verdict.observed_at]

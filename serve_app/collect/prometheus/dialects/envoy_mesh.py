@@ -1,4 +1,4 @@
-"""What the meshes have in common whose sidecars export only the metrics of Envoy."""
+"""The common part of meshes whose sidecars export only Envoy's metrics."""
 
 from serve_app.collect.prometheus.naming import (
     POD,

@@ -23,7 +23,7 @@ def hubble() -> Dialect:
 
     Names come from ``source_workload`` and ``destination_workload``, else from the applications, else from the labels
     ``source`` and ``destination`` of ``sourceContext`` and ``destinationContext``. Ends without a name are outside of
-    the cluster. The older metric ``http`` is not read: its durations exchange both ends.
+    the cluster. The older metric ``http`` is not read: its durations swap both ends.
 
     Both ends of a request may report it. A service is measured by itself where it reports (``reporter="server"``),
     else by its callers; a call by the caller, else by the callee.
@@ -62,21 +62,21 @@ def hubble() -> Dialect:
             Gap(
                 "namespaces",
                 f'count({_REQUESTS}{{$match status!="",destination_workload!="",destination_namespace=""}})',
-                "services of one name in several namespaces are one service",
+                "services with the same name in different namespaces are merged",
                 "add source_namespace and destination_namespace to the labelsContext of httpV2",
             ),
             Gap(
                 "metric httpV2",
                 "count(hubble_http_responses_total{$match})",
-                "the metric http has no usable ends: its durations exchange source and destination",
-                "replace http by httpV2 in hubble.metrics.enabled",
+                "the metric http cannot be used: its durations swap source and destination",
+                "replace http with httpV2 in hubble.metrics.enabled",
             ),
         ),
     )
 
 
 def _names(end: str, labels: tuple[str, str]) -> tuple[Derived, Derived]:
-    # The contexts write `namespace/name` or `name`; identities, lists of DNS names and addresses are no names.
+    # The contexts write `namespace/name` or `name`; identities, lists of DNS names and addresses are not names.
     no, name = f"[^{SEPARATOR}]", "[^/:,]*?[a-z][^/:,]*?"
     pod = f"(?:{POD}{{6,10}}{POD}{{5}})?"
     return (

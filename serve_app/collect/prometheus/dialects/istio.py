@@ -55,7 +55,7 @@ def _queries(selector: str, labels: tuple[str, ...]) -> dict[Role, Query]:
         f'{requests},response_code!~"5..|0",grpc_response_status=~"{_FAULT}"}}',
     )
     # A stream ends with one of these statuses when its server restarts, or after the longest age of a connection. That
-    # is no failure, so long requests are left out, if durations are measured.
+    # is not a failure, so long requests are left out, if durations are measured.
     closed = f'{selector},response_code!~"5..|0",grpc_response_status=~"{_CLOSED}"'
     short = f'{duration}_bucket{{{closed},le=~"$long_milliseconds"}}'
     short = f"min by ({keys}) (sum by ({keys}, le) (rate({short}[$window])))"

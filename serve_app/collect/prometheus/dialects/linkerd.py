@@ -11,7 +11,8 @@ _KINDS = (
     "deployment", "statefulset", "daemonset", "rollout", "deploymentconfig", "cronjob", "replicationcontroller",
 )  # fmt: skip
 _OF_RUNS = ("replicaset", "k8s_job")  # their names may end with the version or the time of a run
-# Of workloads that Linkerd does not know, such as Argo Rollouts, it names this one; an operator may be it for others.
+# Of workloads that Linkerd does not know, such as Argo Rollouts, it names this one; an operator may be the workload of
+# others.
 _ROOT = "root_parent"
 WORKLOAD = "|".join((*_KINDS, "workload"))
 _CALLEE_KINDS = tuple(f"dst_{kind}" for kind in (*_KINDS, *_OF_RUNS))
@@ -86,7 +87,7 @@ def _queries(
 
 def _by_workload(metric: str, matchers: str, more: tuple[str, ...], *, is_counter: bool = True) -> str:
     """PromQL for the sums of series by their proxies' workload and ``more`` labels. Of proxies without a workload, the
-    names of their pods tell it."""
+    names of their pods show it."""
 
     def value(matchers: str) -> str:
         series = f"{metric}{{$match {matchers}}}"

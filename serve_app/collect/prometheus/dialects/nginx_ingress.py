@@ -74,7 +74,7 @@ def _controller(labels: tuple[str, str]) -> tuple[Derived, Derived]:
 
 
 def _service() -> tuple[Derived, Derived]:
-    name = f"{SEPARATOR}*([a-z0-9][^{SEPARATOR}]*)(?:{SEPARATOR}.*)?"  # a hyphen is no name
+    name = f"{SEPARATOR}*([a-z0-9][^{SEPARATOR}]*)(?:{SEPARATOR}.*)?"  # a hyphen is not a name
     return (
         first_of(CALLEE[0], "exported_namespace", "namespace"),
         Derived(CALLEE[1], ("exported_service", "service"), name),

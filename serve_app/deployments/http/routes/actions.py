@@ -88,7 +88,7 @@ async def accept_incident(
     backend: UseBackend,
 ) -> Response:
     """Accept the present level of an open incident as normal: of its services, and of the calls from and to them. The
-    incident ends with the next snapshot. It cannot be taken back, but later levels become normal in time, as always.
+    incident ends with the next snapshot. This cannot be undone, but later levels become normal in time, as always.
     Repeating the request changes nothing."""
     caller, session = Caller(backend.deadline()), backend.session_of(mesh)
     document = await read_acceptance(request, backend.settings.limits)

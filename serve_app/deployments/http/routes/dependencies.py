@@ -1,4 +1,5 @@
-"""What routes depend on: parts of the ingress of their replica, common parameters, and errors that all routes share."""
+"""Dependencies of routes: parts of the ingress of their replica, common parameters, and errors that all routes
+share."""
 
 from typing import Annotated, Any
 

@@ -47,7 +47,7 @@ async def incidents(
     limit: Annotated[int, Query(ge=1, le=MOST_INCIDENTS, description="maximum number")] = 100,
     cursor: Annotated[
         str | None,
-        Query(pattern=CURSOR, description="`next` of the answer before; repeat the other parameters"),
+        Query(pattern=CURSOR, description="`next` of the previous answer; repeat the other parameters"),
     ] = None,
 ) -> Response:
     """Without `since`, `until` and `cursor`: the incidents that are open in the newest verdict. Otherwise the open and

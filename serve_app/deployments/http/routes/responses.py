@@ -7,6 +7,8 @@ from fastapi import Response
 
 from serve_app.api.codec import ARROW, JSON, MESSAGEPACK
 
+_MESSAGEPACK = "as JSON, rows or columns. Deprecated, as the response header `Deprecation` says: send Arrow or JSON"
+
 
 def json_response(document: bytes, headers: Mapping[str, str] | None = None) -> Response:
     """A JSON document that is encoded already."""
@@ -20,7 +22,9 @@ def describe_body(document: str) -> dict[str, Any]:
         ARROW: {
             "schema": {"type": "string", "format": "binary", "description": "`Table.from_pylist([snapshot, ...])`"}
         },
-        MESSAGEPACK: {"schema": {"type": "string", "format": "binary", "description": "as JSON, rows or columns"}},
+        MESSAGEPACK: {
+            "schema": {"type": "string", "format": "binary", "deprecated": True, "description": _MESSAGEPACK}
+        },
     }
     return {"requestBody": {"required": True, "content": forms}}
 

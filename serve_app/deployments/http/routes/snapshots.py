@@ -22,7 +22,7 @@ from serve_app.errors import (
     TooManyMeshes,
 )
 from serve_app.exporter import PrometheusInstruments
-from serve_app.metrics import INFERENCE, PARTS_MISSING, PARTS_SCORED, PREDICTIONS, RETRIES, STAGE
+from serve_app.metrics import CONFIDENCE, INFERENCE, PARTS_MISSING, PARTS_SCORED, PREDICTIONS, RETRIES, STAGE
 from serve_app.observability.spans import span, traceparent
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.rpc import Caller
@@ -93,6 +93,8 @@ def _count(instruments: PrometheusInstruments, answer: SnapshotAnswer, seconds: 
     if not answer.status:
         return
     instruments.count(PREDICTIONS, model_version=answer.model, status=answer.status)
+    if answer.confidence is not None:
+        instruments.observe(CONFIDENCE, answer.confidence, model_version=answer.model)
     for scorer, parts in answer.parts.items():
         instruments.count(PARTS_SCORED, parts, scorer=scorer)
     instruments.count(PARTS_MISSING, answer.missing_parts)

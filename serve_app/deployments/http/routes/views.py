@@ -13,16 +13,19 @@ from fastapi.responses import StreamingResponse
 from model.verdict import Status
 from serve_app.alerts.links import Links
 from serve_app.api.codec import JSON, unpack_snapshot
+from serve_app.api.graph_formats import GraphFormat, check_size, write_graph
 from serve_app.api.schemas.base import LONGEST_SERVICE, AskedService, Instant, Text
+from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.verdict import VerdictDocument, VerdictsDocument
 from serve_app.api.schemas.views import (
     GraphDocument,
     MeshDocument,
     ModelDocument,
+    NodeLinkDocument,
     PlanDocument,
     SourceDocument,
 )
-from serve_app.api.views import Deviations, encode_graph
+from serve_app.api.views import Deviations, encode_graph, graph_document
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
@@ -30,10 +33,11 @@ from serve_app.deployments.http.health import PROBE_SECONDS
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.page_files import file_response
 from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, At, UseBackend, errors_of_mesh
-from serve_app.deployments.http.routes.responses import json_response
+from serve_app.deployments.http.routes.responses import describe_text, json_response
 from serve_app.deployments.session.queries import (
     ComparisonQuery,
     DetailsQuery,
+    DriftQuery,
     GraphQuery,
     MapQuery,
     MeshesQuery,
@@ -103,7 +107,11 @@ async def plan(
     return json_response(await backend.read(PlanQuery(mesh, members)))
 
 
-@router.get("/v1/meshes/{mesh}/graph", response_model=GraphDocument, responses=errors_of_mesh(UnknownInstant))
+@router.get(
+    "/v1/meshes/{mesh}/graph",
+    response_model=GraphDocument | NodeLinkDocument,
+    responses=errors_of_mesh(UnknownInstant) | describe_text(GraphFormat.GRAPHML.media_type),
+)
 async def graph(
     mesh: MeshName,
     backend: UseBackend,
@@ -114,6 +122,9 @@ async def graph(
     incidents: Annotated[
         bool, Query(description="only the services of open incidents, their callers and the services that they call")
     ] = False,
+    format: Annotated[
+        GraphFormat, Query(description="json, or what graph programs read: GraphML, or nodes and links of networkx")
+    ] = GraphFormat.JSON,
 ) -> Response:
     """The services and calls of the newest or a kept snapshot, with their metrics and how unusual each one is. Of more
     than 20,000 services, only the surroundings of a service or of the open incidents."""
@@ -123,8 +134,14 @@ async def graph(
             pointer="/incidents",
         )
     if service is not None or incidents:
-        return json_response(await backend.read(NeighbourhoodQuery(mesh, at, service)))
+        near = await backend.read(NeighbourhoodQuery(mesh, at, service))
+        if format is GraphFormat.JSON:
+            return json_response(near)
+        document = await asyncio.to_thread(GraphDocument.model_validate_json, near)
+        return Response(await asyncio.to_thread(write_graph, document, format), media_type=format.media_type)
     whole = await backend.read(GraphQuery(mesh, at))
+    if format is not GraphFormat.JSON:
+        return Response(await asyncio.to_thread(_write_whole, whole, format), media_type=format.media_type)
     return StreamingResponse(await asyncio.to_thread(_graph, whole), media_type=JSON)
 
 
@@ -176,7 +193,7 @@ async def series(
     service: Annotated[AskedService, Query()],
     source: Annotated[AskedService | None, Query(description="caller; return its calls to the service")] = None,
 ) -> Response:
-    """The metrics of a service, or of the calls to it from one caller, over the kept time."""
+    """The metrics of a service, or of the calls to it from one caller, over the kept snapshots."""
     return json_response(await backend.read(SeriesQuery(mesh, service, source)))
 
 
@@ -208,9 +225,16 @@ async def comparison(
     second_from: Annotated[Instant, Query()],
     second_to: Annotated[Instant, Query()],
 ) -> Response:
-    """The differences between two periods of the kept time, largest first."""
+    """The differences between two periods in the kept snapshots, largest first."""
     first, second = (first_from, first_to), (second_from, second_to)
     return json_response(await backend.read(ComparisonQuery(mesh, first, second)))
+
+
+@router.get("/v1/meshes/{mesh}/drift", response_model=DriftDocument, responses=errors_of_mesh())
+async def drift(mesh: MeshName, backend: UseBackend) -> Response:
+    """How far the mesh is from the meshes of the training and from its own last week: its channels, tails, embeddings,
+    calls and missing values, what to do about it, and series that are measured badly."""
+    return json_response(await backend.read(DriftQuery(mesh)))
 
 
 @router.get("/v1/model", response_model=ModelDocument, responses=problems.describe_errors(InvalidParameter, *BUSY))
@@ -235,23 +259,10 @@ async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
 
 def mesh_document(mesh: MeshGauges, now: float, budget: Callable[[int], float]) -> MeshDocument:
     """The line of a stored mesh in the list; ``now`` is Unix time, ``budget`` of alerts per day by services."""
-    return MeshDocument(
-        mesh=mesh.mesh,
-        services=mesh.services,
-        sequence=mesh.sequence,
-        observed_at=mesh.observed_at,
-        status=mesh.status,
+    return MeshDocument.of(
+        mesh,
         age_seconds=None if mesh.made_at is None else max(0.0, round(now - mesh.made_at, 3)),
-        interval_seconds=mesh.interval_seconds,
         mesh_score=mesh.score,
-        threshold=mesh.threshold,
-        coverage=mesh.coverage,
-        incidents=mesh.incidents,
-        recovering=mesh.recovering,
-        unseen=mesh.unseen,
-        notices=mesh.notices,
-        silent=mesh.silent,
-        hidden=mesh.hidden,
         alert_budget_per_day=budget(mesh.services) if mesh.sequence else None,
     )
 
@@ -260,15 +271,18 @@ def source_document(state: CollectorState | None) -> SourceDocument:
     """The answer on the source of a mesh; None: the mesh is not collected."""
     if state is None:
         return SourceDocument(collected=False)
-    return SourceDocument(
+    return SourceDocument.of(
+        state,
         collected=True,
         handed_on=None if state.handed_on is None else datetime.fromtimestamp(state.handed_on, UTC),
-        stale_seconds=state.stale_seconds,
-        masked=list(state.masked),
-        incomplete=state.incomplete,
-        problem=state.problem,
-        remarks=list(state.remarks),
     )
+
+
+def _write_whole(seen: StoredSnapshot, form: GraphFormat) -> bytes:
+    snapshot = unpack_snapshot(seen.snapshot)
+    check_size(snapshot.num_nodes + snapshot.num_edges, form)
+    verdict = VerdictDocument.model_validate_json(seen.verdict)
+    return write_graph(graph_document(snapshot, Deviations.unpack(seen.deviations, snapshot), verdict), form)
 
 
 def _graph(seen: StoredSnapshot) -> Iterator[bytes]:

@@ -1,7 +1,8 @@
 """A Prometheus with Istio's metrics of a mesh, from snapshots. A poll must return the same snapshots."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -28,7 +29,8 @@ SIGNALS = {  # beginning of the query by role
 RULES = recording_rules(ISTIO, QueryOptions().interval_seconds, QueryOptions().window_seconds)
 
 
-def texts(window_seconds: float = QueryOptions().window_seconds) -> dict[str, Role]:
+@cache
+def texts(window_seconds: float = QueryOptions().window_seconds) -> Mapping[str, Role]:
     """Return kind and metric of each query, by its text."""
     kubernetes = {**USAGE_QUERIES, **POD_QUERIES, **CONTROLLERS, **AUTOSCALERS, **ANNOTATIONS}
     asked: dict[Role, Query] = {(KUBERNETES, role): query for role, query in kubernetes.items()}

@@ -36,7 +36,7 @@ def test_a_wrong_body_is_refused(service: Service, incident: str, body: Any, poi
 def test_only_an_open_incident_can_be_accepted(service: Service, incident: str) -> None:
     before = read_store(service)
     found = problem(service.http.post(f"{INCIDENTS}/nothing/accept"), 404, "unknown-incident")
-    assert f"expected an open one ({incident}), got 'nothing'" in found["detail"]
+    assert f"expected an open incident ({incident}), got 'nothing'" in found["detail"]
     problem(service.http.post(f"/v1/meshes/nobody/incidents/{incident}/accept"), 404, "unknown-mesh")
     problem(service.http.post(f"{INCIDENTS}/{incident}/accept", content=b"{"), 400, "malformed-document")
     assert service.http.get(f"{INCIDENTS}/{incident}/accept").status_code == 405

@@ -259,7 +259,7 @@ ODD = [
     "%E2%80%AE",
 ]
 READS = ["verdict", "verdicts", "incidents", "plan", "graph", "source", "feedback", "mutes", "adapter", "timeline", "map", "report",
-         "verdicts/stream", "series?service=a%2Fb"]  # fmt: skip
+         "drift", "verdicts/stream", "series?service=a%2Fb"]  # fmt: skip
 BAD_TIMES = [
     "",
     "now",

@@ -324,6 +324,7 @@ ROUTES = [
     ("GET", "/v1/meshes/nobody/incidents/i/graph", 404, "unknown-mesh"),
     ("GET", "/v1/meshes/nobody/incidents/i/series?service=shop/cart", 404, "unknown-mesh"),
     ("GET", "/v1/meshes/nobody/plan", 404, "unknown-mesh"),
+    ("GET", "/v1/meshes/nobody/drift", 404, "unknown-mesh"),
     ("GET", "/v1/meshes/nobody/graph", 404, "unknown-mesh"),
     ("DELETE", "/v1/meshes/nobody", 404, "unknown-mesh"),
     *(("GET", f"/v1/meshes/No%20Name/{what}", 400, "bad-mesh-name") for what in READS),

@@ -1,6 +1,8 @@
 """Routes of a running service besides pushing: scoring without storing, verdicts, plan, graph, model."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -8,7 +10,9 @@ import pytest
 from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import load
 from model.features import SCHEMA
-from serve_app.api.codec import snapshot_document
+from serve_app.api.client import Client
+from serve_app.api.codec import ARROW, JSON, MESSAGEPACK, snapshot_document
+from serve_app.api.codec import encode_snapshot as encode
 from serve_app.deployments.sla.counts import EXTENSION
 from tests.serve_app.running import (
     Service,
@@ -102,6 +106,21 @@ def test_the_plan_accounts_for_every_service_and_call(service: Service, watched_
     assert {m.split("/")[0] for m in named[0]["members"]} == set(named[0]["namespaces"])
 
 
+def test_a_young_mesh_has_no_drift_but_all_measures(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
+    with Client(service.url) as client:
+        drift = client.drift("watched")
+    assert (drift.judged_until, drift.advice) == (None, [])
+    assert {measure.reference for measure in drift.measures} == {"training", "week"}
+    assert drift.quality.stale == []
+
+
+def test_each_verdict_has_a_confidence_in_the_metrics(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
+    judged = [one for one in watched_verdicts if one["status"] in ("normal", "anomalous")]
+    text = service.http.get("/metrics").text
+    counts = re.findall(r"^tagae_prediction_confidence_ratio_count.* ([0-9.]+)$", text, re.MULTILINE)
+    assert sum(map(float, counts)) >= len(judged) > 0
+
+
 def test_the_graph_is_the_newest_snapshot_with_its_scores(
     service: Service, watched_verdicts: list[dict[str, Any]]
 ) -> None:
@@ -166,7 +185,7 @@ def test_the_model_route_describes_the_model(service: Service) -> None:
     assert model["digest"] == checkpoint.digest
     assert [c["name"] for c in model["features"]["services"]] == [c.name for c in SCHEMA.node]
     assert [c["unit"] for c in model["features"]["calls"]] == [c.unit for c in SCHEMA.edge]
-    assert model["architecture"]["heads"] == checkpoint.network.config.heads
+    assert model["architecture"]["embedding"] == checkpoint.network.config.embedding
     assert model["parameters"] > 100_000
     assert model["provenance"] == checkpoint.provenance
 
@@ -201,3 +220,22 @@ def test_a_client_cannot_send_counts(service: Service) -> None:
     assert service.http.get("/readyz", headers=headers).status_code == 200
     assert service.http.post("/v1/sla").status_code == 405
     problem(service.http.get("/v1/sla?window=5"), 422, "invalid-parameter")
+
+
+def test_only_messagepack_is_announced_as_deprecated(service: Service) -> None:
+    snapshot, path = record_simulation(SMALL, 1)[0], "/v1/meshes/formats/snapshots"
+    for media_type in (JSON, ARROW):
+        response = service.http.post(path, content=encode(snapshot, media_type), headers={"content-type": media_type})
+        assert response.status_code == 200, response.text
+        assert "deprecation" not in response.headers
+    for body, status in ((encode(snapshot, MESSAGEPACK), 200), (b"\xc1", 400)):
+        response = service.http.post(path, content=body, headers={"content-type": "application/msgpack"})
+        assert response.status_code == status, response.text
+        since = datetime.fromtimestamp(int(response.headers["deprecation"].removeprefix("@")), UTC)
+        assert since.isoformat() == "2026-11-26T00:00:00+00:00"
+        assert response.links["deprecation"]["url"] == "/openapi.json"
+    described = service.http.get("/openapi.json").json()["paths"]["/v1/meshes/{mesh}/snapshots"]["post"]["requestBody"]
+    assert [kind for kind, one in described["content"].items() if one["schema"].get("deprecated")] == [MESSAGEPACK]
+    refused = service.http.post("/v1/meshes/formats/feedback", content=b"\x80", headers={"content-type": MESSAGEPACK})
+    assert refused.status_code == 415
+    assert "deprecation" not in refused.headers

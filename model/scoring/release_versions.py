@@ -1,7 +1,7 @@
 """Services that share the traffic of another one: a canary, a second version, or a replacement.
 
 A canary takes a share of its service's calls, then all of them, and gives them back. The callers decide nothing by
-this: the sum of their calls to both does not change. So a fall of the calls to one of them, or its end, is no fault.
+this: the sum of their calls to both does not change. So a fall of the calls to one of them, or its end, is not a fault.
 """
 
 import re
@@ -74,10 +74,10 @@ def relatives(state: MeshState, rows: IntArray) -> list[IntArray]:
 
 
 def shares_traffic(state: MeshState, calls: IntArray, now: Array, usual: Array) -> BoolArray:
-    """Return of which of k calls the fall is no fault: another version gets the traffic, or may get it.
+    """Return for which of k calls the fall is not a fault: another version gets the traffic, or may get it.
 
     While a canary is new, the usual calls to it and to its service follow the traffic at different speeds. So a service
-    that has a new relative, or is new itself, is not examined. Of versions that are there for long, the sum of the
+    that has a new relative, or is new itself, is not examined. For versions that have existed for long, the sum of the
     caller's calls counts.
 
     Args:

@@ -1,13 +1,14 @@
-"""Kinds of stores, sources and receivers that settings choose by name, of this package and of others.
+"""Plugins: the stores, sources and receivers that settings choose by name, of this package and of others.
 
-Each of our kinds is one line in a table below. A package adds kinds as entry points of the same group, in its
+The setting names the kind of store, source or receiver (``store.kind = "files"``); the plugin provides it. Each of our
+plugins is one line in a table below. A package adds plugins as entry points of the same group, in its
 ``pyproject.toml``::
 
     [project.entry-points."tagae.stores"]
     files = "tagae_files.store:FILES"
 
-A kind is imported when the settings name it, so that the others cost nothing and need none of their libraries.
-``examples/tagae-files`` has one kind of each group.
+A plugin is imported when the settings name it, so that the others cost nothing and need none of their libraries.
+``examples/tagae-files`` has one plugin of each group.
 """
 
 from collections.abc import Mapping
@@ -24,8 +25,8 @@ K = TypeVar("K")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind(Generic[O]):
-    """What the settings need of a kind: the model of its options.
+class Plugin(Generic[O]):
+    """What the settings need of a plugin: the model of its options.
 
     Attributes:
         options: validates the table of options, and says what is wrong with it.
@@ -34,7 +35,7 @@ class Kind(Generic[O]):
     options: type[O]
 
     def check_options(self, given: Mapping[str, Any]) -> O:
-        """Return the options of this kind.
+        """Return the validated options of this plugin.
 
         Raises:
             ValueError: an option is unknown, missing or has an impossible value.
@@ -47,13 +48,13 @@ class Kind(Generic[O]):
 
 
 @dataclass(frozen=True)
-class KindTable:
-    """All kinds of one group.
+class PluginTable:
+    """All plugins of one group.
 
     Attributes:
-        setting: that names a kind, for messages.
+        setting: that chooses a plugin, for messages.
         group: of entry points.
-        own: our kinds, as ``module:name``.
+        own: our plugins, as ``module:name``.
     """
 
     setting: str
@@ -61,40 +62,40 @@ class KindTable:
     own: Mapping[str, str]
 
     def names(self) -> list[str]:
-        """Names of all kinds, ours first."""
+        """Names of all plugins, ours first."""
         return [*self.own, *sorted({entry.name for entry in entry_points(group=self.group)} - self.own.keys())]
 
     def load_own(self, name: str) -> Any:
-        """Return what the table names for one of our kinds."""
+        """Return what the table names for one of our plugins."""
         return EntryPoint(name, self.own[name], self.group).load()
 
     def check_name(self, name: str) -> str:
-        """Return the name of a kind. A kind of another package is imported, to see that it works.
+        """Return the name of a plugin. One of another package is imported, to see that it works.
 
         Raises:
-            ValueError: there is no such kind, or its package is broken.
+            ValueError: there is no such plugin, or its package is broken.
         """
         if name not in self.own:
-            self._import(name, Kind)
+            self._import(name, Plugin)
         return name
 
     def check_options(self, name: str, given: Mapping[str, Any]) -> None:
-        """Check the options of a kind.
+        """Check the options of a plugin.
 
         Raises:
-            ValueError: as of :meth:`check_name`, or an option is wrong.
+            ValueError: as in :meth:`check_name`, or an option is wrong.
         """
-        self._import(name, Kind).check_options(given)
+        self._import(name, Plugin).check_options(given)
 
     def load(self, name: str, expected: type[K]) -> K:
-        """Return a kind.
+        """Return a plugin.
 
         Args:
-            name: of the kind.
-            expected: class of the kinds of this group.
+            name: of the plugin.
+            expected: class of the plugins of this group.
 
         Raises:
-            BadSettings: there is no such kind, or its package is broken.
+            BadSettings: there is no such plugin, or its package is broken.
         """
         try:
             return self._import(name, expected)
@@ -104,12 +105,12 @@ class KindTable:
     def _import(self, name: str, expected: type[K]) -> K:
         entry = self._find(name)
         try:
-            kind = entry.load()
+            plugin = entry.load()
         except Exception as error:  # whatever the import of another package may raise
             raise _broken(entry, f"{type(error).__name__}: {error}") from error
-        if not isinstance(kind, expected):
-            raise _broken(entry, f"a {type(kind).__name__}, not a {expected.__name__}")
-        return kind
+        if not isinstance(plugin, expected):
+            raise _broken(entry, f"a {type(plugin).__name__}, not a {expected.__name__}")
+        return plugin
 
     def _find(self, name: str) -> EntryPoint:
         if name in self.own:
@@ -118,21 +119,21 @@ class KindTable:
         if not entries:
             *others, last = map(repr, self.names())
             raise ValueError(
-                f"expected {', '.join(others)} or {last}; for another kind, install the package that has it as an "
-                f"entry point of {self.group}"
+                f"expected {', '.join(others)} or {last}; for another kind, install the package that provides it as "
+                f"an entry point of {self.group}"
             )
         packages = sorted({_package(entry) for entry in entries})
         if len(packages) > 1:
             raise ValueError(
-                f"expected one package with the kind {name!r}, got {' and '.join(packages)}; uninstall one"
+                f"expected one package with the plugin {name!r}, got {' and '.join(packages)}; uninstall one"
             )
         return entries[0]
 
 
 def _broken(entry: EntryPoint, problem: str) -> ValueError:
     return ValueError(
-        f"expected the kind {entry.name!r} of the package {_package(entry)} in {entry.value}, got {problem}; repair or "
-        "uninstall that package"
+        f"expected the plugin {entry.name!r} of the package {_package(entry)} in {entry.value}, got {problem}; repair "
+        "or uninstall that package"
     )
 
 
@@ -140,19 +141,19 @@ def _package(entry: EntryPoint) -> str:
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "tagae"
 
 
-STORES = KindTable(
+STORES = PluginTable(
     "store.kind",
     "tagae.stores",
     {
         "local": "serve_app.stores.sqlite:LOCAL",
-        "redis": "serve_app.stores.redis_kind:REDIS",
+        "redis": "serve_app.stores.redis_plugin:REDIS",
     },
 )
 # Our sources are dialects of Prometheus, in the order in which they are looked for. Kuma, Consul and Cilium export
 # Envoy's own metrics too, so they come before it. Ingress controllers come last: they stand in front of a mesh of
 # another kind, or alone.
 _DIALECTS = "serve_app.collect.prometheus.dialects"
-SOURCES = KindTable(
+SOURCES = PluginTable(
     "meshes.NAME.source",
     "tagae.sources",
     {
@@ -170,7 +171,7 @@ SOURCES = KindTable(
         "traefik": f"{_DIALECTS}.traefik:traefik",
     },
 )
-RECEIVERS = KindTable(
+RECEIVERS = PluginTable(
     "notify.receivers",
     "tagae.receivers",
     {

@@ -1,11 +1,11 @@
-"""The kind ``redis``. Its client is imported when a store is opened: it is an extra of the package."""
+"""The plugin ``redis``. Its client is imported when a store is opened: it is an extra of the package."""
 
 from serve_app.alerts.storage import AlertStorage
 from serve_app.collect.ownership import Leases
 from serve_app.errors import BadSettings
 from serve_app.settings import StoreSettings
 from serve_app.stores.base import StateStore
-from serve_app.stores.kind import Opening, StoreKind
+from serve_app.stores.plugin import Opening, StorePlugin
 
 
 def _check(settings: StoreSettings) -> None:
@@ -35,7 +35,7 @@ def _open_alert_storage(settings: StoreSettings) -> AlertStorage:
     return RedisAlertStorage(settings)
 
 
-REDIS = StoreKind(
+REDIS = StorePlugin(
     options=StoreSettings,
     open=_open,
     check=_check,

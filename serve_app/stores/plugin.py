@@ -1,11 +1,11 @@
-"""What a package provides to add a kind of store: the entry point of ``tagae.stores``."""
+"""What a package provides to add a store: the entry point of ``tagae.stores``."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from serve_app.alerts.storage import AlertStorage
 from serve_app.collect.ownership import Leases
-from serve_app.settings.kinds import Kind, O
+from serve_app.settings.plugins import O, Plugin
 from serve_app.stores.base import ArchiveLimit, MeshLimit, StateStore
 
 
@@ -32,8 +32,8 @@ def _needs_nothing(options: object) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreKind(Kind[O]):
-    """A kind of store. Only ``options`` and ``open`` are required.
+class StorePlugin(Plugin[O]):
+    """A store that settings can choose. Only ``options`` and ``open`` are required.
 
     Attributes:
         open: opens a store. It may run in several processes at once, which share the store.

@@ -1,0 +1,253 @@
+"""The contract of every network, :mod:`model.network.contract`, as tests.
+
+A package with a network of its own subclasses :class:`NetworkContract` in a test module::
+
+    class TestMyNetwork(NetworkContract):
+        network = MyNetwork
+
+The weights are random, because the contract holds for any weights.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from model.checkpoint import Checkpoint, load, save
+from model.errors import IncompatibleWeights
+from model.features import OWN_TIME, P50, P99, RATE
+from model.network.contract import (
+    C_EDGE,
+    C_NODE,
+    CALL_LOAD,
+    CURRENT,
+    EDGE_INPUTS,
+    EXPECTED_LIMIT,
+    NODE_INPUTS,
+    REACH,
+    Decoding,
+    MeshNetwork,
+)
+from model.network.named import name_of
+from model.scoring.score import PartitionScore, PartitionTask, batch_tasks, score, whole_mesh
+from model.state.mesh_state import MeshState, observe
+
+CPU = torch.device("cpu")
+CHAIN = ((0, 1), (1, 2), (2, 3), (3, 4))  # with one neighbour on each side, a softmax over neighbours is always 1
+TOLERANCE = 1e-4  # relative to 1: sums of float32 in another order
+
+
+class NetworkContract:
+    """The tests that every network passes. A subclass has the class to test as ``network``."""
+
+    network: ClassVar[type[MeshNetwork]]
+
+    @cached_property
+    def built(self) -> MeshNetwork:
+        """The network with random weights, none of which is zero."""
+        torch.manual_seed(0)
+        made = self.network(self.network.Config())
+        with torch.no_grad():
+            for parameter in made.parameters():
+                parameter.add_(0.05 * torch.randn_like(parameter))
+        made.eval()
+        return made
+
+    def decode(self, *tasks: PartitionTask) -> Decoding:
+        """Return the outputs for tasks side by side."""
+        with torch.inference_mode():
+            decoding = self.built(batch_tasks(tasks, CPU))
+        assert isinstance(decoding, Decoding), f"expected a Decoding, got {type(decoding)}"
+        return decoding
+
+    def test_its_sizes_are_a_dataclass_of_numbers(self) -> None:
+        sizes = asdict(self.network.Config())
+        assert all(isinstance(value, int | float) for value in sizes.values()), sizes
+        assert self.built.config == self.network.Config(**sizes)
+        assert self.built.config.embedding > 0
+        assert self.built.config.neighbours > 0
+
+    @pytest.mark.parametrize("services", [1, 5, 40])
+    def test_every_output_has_its_shape(self, services: int) -> None:
+        calls = [(i, (i * 7 + 1) % services) for i in range(services) if services > 1]
+        decoded = self.decode(random_task(calls, services))
+        shapes = [tuple(output.shape) for output in outputs(decoded)]
+        width, count = self.built.config.embedding, len(calls)
+        assert shapes == [(services, width), (services, C_NODE), (count, C_EDGE), (count,), (services,)]
+
+    def test_a_mesh_without_calls_is_scored(self) -> None:
+        decoded = self.decode(random_task((), 3))
+        assert all(torch.isfinite(output).all() for output in outputs(decoded))
+
+    def test_outputs_are_finite_and_expectations_bounded_for_any_input(self) -> None:
+        task = random_task(CHAIN, 5)
+        for factor in (0, 1, 1e4):
+            decoded = self.decode(replace(task, nodes=task.nodes * factor, edges=task.edges * factor))
+            assert all(torch.isfinite(output).all() for output in outputs(decoded)), f"inputs times {factor}"
+            for expected in (decoded.node_expected, decoded.edge_expected):
+                assert expected.abs().max() <= EXPECTED_LIMIT
+
+    def test_the_same_inputs_give_the_same_bits(self) -> None:
+        task = simulated_task()
+        for one, other in zip(outputs(self.decode(task)), outputs(self.decode(task)), strict=True):
+            assert torch.equal(one, other)
+
+    def test_the_order_of_services_and_calls_does_not_matter(self) -> None:
+        task = simulated_task()
+        rng = np.random.default_rng(0)
+        order, calls = rng.permutation(len(task.nodes)), rng.permutation(len(task.edges))
+        relabelled = replace(
+            task,
+            nodes=task.nodes[order],
+            edges=task.edges[calls],
+            edge_index=np.argsort(order).astype(np.int32)[task.edge_index[:, calls]],
+            attended_callers=task.attended_callers[calls],
+            attended_callees=task.attended_callees[calls],
+        )
+        straight, other = outputs(self.decode(task)), outputs(self.decode(relabelled))
+        for of, a, b in zip((order, order, calls, calls, order), straight, other, strict=True):
+            torch.testing.assert_close(b, a[torch.from_numpy(of)], atol=TOLERANCE, rtol=TOLERANCE)
+
+    def test_meshes_side_by_side_do_not_mix(self) -> None:
+        one, other = random_task(CHAIN, 5), random_task(CHAIN, 5, seed=1)
+        changed = replace(other, nodes=other.nodes + 3, edges=other.edges - 2)
+        before, after = score(self.built, [one, other]), score(self.built, [one, changed])
+        assert_close(after[0], before[0], 0)
+        (alone,) = score(self.built, [one])
+        assert_close(alone, before[0], TOLERANCE)
+
+    def test_nothing_is_read_beyond_its_reach(self) -> None:
+        calls = [(i, i + 1) for i in range(REACH + 2)]
+        task = random_task(calls, len(calls) + 1)
+        before, after = self.decode(task), self.decode(with_node_inputs(task, len(calls), slice(0, NODE_INPUTS)))
+        near = len(calls) - REACH
+        assert torch.equal(before.embeddings[:near], after.embeddings[:near])
+        assert torch.equal(before.node_expected[:near], after.node_expected[:near])
+
+    def test_messages_pass_along_attended_calls_only(self) -> None:
+        task = random_task([*CHAIN, (0, 4)], 5)
+        cut = np.array([True] * len(CHAIN) + [False])
+        task = replace(task, attended_callers=cut, attended_callees=cut)
+        before, after = self.decode(task), self.decode(with_node_inputs(task, 4, slice(0, NODE_INPUTS)))
+        assert torch.equal(before.embeddings[0], after.embeddings[0]), "the call from 0 to 4 is not attended to"
+        assert torch.equal(before.node_expected[0], after.node_expected[0])
+
+    def test_a_service_never_reads_its_own_symptoms_in_their_expectation(self) -> None:
+        task = random_task(CHAIN, 5)
+        symptoms = [column for column in range(C_NODE) if column != RATE]
+        now = [*symptoms, *(C_NODE + column for column in symptoms), *range(2 * C_NODE, 3 * C_NODE)]
+        for service in range(5):
+            before = self.decode(task).node_expected[service]
+            after = self.decode(with_node_inputs(task, service, now)).node_expected[service]
+            torch.testing.assert_close(after, before, atol=1e-6, rtol=0)
+
+    def test_the_expected_load_does_not_read_the_current_load(self) -> None:
+        task = random_task(CHAIN, 5)
+        for service in range(5):
+            before = self.decode(task).node_expected[service, RATE]
+            after = self.decode(with_node_inputs(task, service, CURRENT)).node_expected[service, RATE]
+            torch.testing.assert_close(after, before, atol=1e-6, rtol=0)
+
+    def test_the_expectation_of_a_call_does_not_read_its_current_values(self) -> None:
+        task = random_task(CHAIN, 5)
+        edges = task.edges.copy()
+        edges[1, : 2 * C_EDGE] += 5
+        before, after = self.decode(task).edge_expected, self.decode(replace(task, edges=edges)).edge_expected
+        torch.testing.assert_close(after[1], before[1], atol=1e-6, rtol=0)
+
+    def test_neighbours_explain(self) -> None:
+        """A network that reads no neighbours would expect nothing of what spreads."""
+        task = random_task(CHAIN, 5)
+        before = self.decode(task)
+        slow = self.decode(with_node_inputs(task, 3, [P50, P99, OWN_TIME]))
+        assert (slow.node_expected - before.node_expected)[2].abs().max() > 0, "a callee explains its caller's latency"
+        busy = self.decode(with_node_inputs(task, 1, [RATE]))
+        assert (busy.node_expected - before.node_expected)[2, RATE].abs() > 0, "a caller explains its callee's load"
+        assert (busy.edge_expected - before.edge_expected)[1, CALL_LOAD].abs().max() > 0, "and the load of its calls"
+
+    def test_structure_is_that_of_the_embeddings(self) -> None:
+        task = simulated_task()
+        decoded = self.decode(task)
+        source, target = torch.from_numpy(task.edge_index.astype(np.int64))
+        with torch.inference_mode():
+            again = self.built.structure(decoded.embeddings, decoded.embeddings, source, target)
+        torch.testing.assert_close(decoded.structure, again, atol=TOLERANCE, rtol=TOLERANCE)
+
+    def test_every_parameter_learns(self) -> None:
+        torch.manual_seed(0)
+        made = self.network(self.network.Config())
+        sum(output.sum() for output in outputs(made(batch_tasks([simulated_task()], CPU)))).backward()  # type: ignore[union-attr]
+        named: dict[str, Any] = dict(made.named_parameters())  # type: ignore[attr-defined]
+        assert not [name for name, parameter in named.items() if parameter.grad is None]
+
+    def test_a_checkpoint_comes_back_only_under_the_allowed_name(self, tmp_path: Path) -> None:
+        shipped, path, name = load(), tmp_path / "w.safetensors", name_of(self.built)
+        save(replace_network(shipped, self.built), path)
+        task = simulated_task()
+        back = load(path, network=name)
+        assert back.network.config == self.built.config
+        assert_close(score(back.network, [task])[0], score(self.built, [task])[0], 0)
+        if name is not None:
+            for other in (None, "other.package:Network"):
+                with pytest.raises(IncompatibleWeights, match=r"set model\.network"):
+                    load(path, network=other)
+
+
+def outputs(decoding: Decoding) -> tuple[torch.Tensor, ...]:
+    """The tensors of a decoding in their order."""
+    return (
+        decoding.embeddings,
+        decoding.node_expected,
+        decoding.edge_expected,
+        decoding.structure,
+        decoding.root_cause_logit,
+    )
+
+
+def replace_network(checkpoint: Checkpoint, network: MeshNetwork) -> Checkpoint:
+    """A checkpoint with another network and the rest unchanged."""
+    return replace(checkpoint, network=network)
+
+
+def random_task(calls: Sequence[tuple[int, int]], services: int, seed: int = 0) -> PartitionTask:
+    """Return a mesh with random inputs, in which attention includes all calls in both directions."""
+    rng = np.random.default_rng(seed)
+    count = len(calls)
+    return PartitionTask(
+        rng.standard_normal((services, NODE_INPUTS)).astype(np.float32),
+        rng.standard_normal((count, EDGE_INPUTS)).astype(np.float32),
+        np.array(calls, np.int32).reshape(-1, 2).T,
+        np.ones(count, bool),
+        np.ones(count, bool),
+        services,
+        count,
+        np.arange(services),
+    )
+
+
+def simulated_task() -> PartitionTask:
+    """Return the inputs of a simulated mesh of 40 services after 25 snapshots."""
+    state = MeshState()
+    for snapshot in Simulator(MeshSpec(services=40, seed=3), snapshots=25).snapshots():
+        observation, state = observe(state, snapshot, window_size=120, neighbours=6)
+    return whole_mesh(state, observation)
+
+
+def with_node_inputs(task: PartitionTask, row: int, columns: slice | Sequence[int]) -> PartitionTask:
+    """Return the task with some inputs of one service moved by 5."""
+    nodes = task.nodes.copy()
+    nodes[row, columns] += np.float32(5)
+    return replace(task, nodes=nodes)
+
+
+def assert_close(one: PartitionScore, other: PartitionScore, tolerance: float) -> None:
+    """Compare all arrays of two scores."""
+    for ours, theirs in zip(astuple(one)[1:], astuple(other)[1:], strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=tolerance, rtol=tolerance)

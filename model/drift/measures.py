@@ -1,0 +1,112 @@
+"""The measures of drift, their values for one mesh, and their limits.
+
+A measure compares the newest block of a mesh, six hours, with one of two references: with training, or with the same
+hours of the mesh's own last week. With training, four blocks are taken together, since training has no hours.
+
+========== ==================== ======= ==============================================================================
+kind       of                   unit    value
+========== ==================== ======= ==============================================================================
+values     each population      1       population stability index, see ``psi.py`` and ``populations.py``
+tails      each channel         decades log10 of how often it enters its tail, over how often it does in the reference
+embeddings the mesh             1       energy distance, see ``energy.py``
+missing    each channel, week   share   values that are missing, less the share in the week
+calls      the mesh, week       share   calls that were first made in the last four days
+========== ==================== ======= ==============================================================================
+
+A measure *drifts* if it is above its limit in two blocks in a row. Limits were chosen on simulated meshes
+(``benchmarks/bench_drift.py``). Against training, the limits of values and embeddings come with the weights: they are
+twice the largest distance of a training mesh from the others.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from model.drift.populations import CHANNELS, POPULATIONS
+from model.features import Array
+
+
+class Reference(StrEnum):
+    """What a mesh is compared with."""
+
+    TRAINING = "training"
+    WEEK = "week"
+
+
+class Kind(StrEnum):
+    """What is compared."""
+
+    VALUES = "values"
+    TAILS = "tails"
+    EMBEDDINGS = "embeddings"
+    MISSING = "missing"
+    CALLS = "calls"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One measure.
+
+    Attributes:
+        reference: what the mesh is compared with.
+        kind: what is compared.
+        of: name of the population, or ``mesh``.
+    """
+
+    reference: Reference
+    kind: Kind
+    of: str = "mesh"
+
+
+_NAMES = tuple(p.name for p in POPULATIONS)
+_OF_BOTH = (
+    *((Kind.VALUES, name) for name in _NAMES),
+    *((Kind.TAILS, name) for name in _NAMES[:CHANNELS]),
+    (Kind.EMBEDDINGS, "mesh"),
+)
+_OF_WEEK = (*_OF_BOTH, *((Kind.MISSING, name) for name in _NAMES[:CHANNELS]), (Kind.CALLS, "mesh"))
+MEASURES = (
+    *(Measure(Reference.TRAINING, kind, of) for kind, of in _OF_BOTH),
+    *(Measure(Reference.WEEK, kind, of) for kind, of in _OF_WEEK),
+)
+ROWS: dict[tuple[Reference, Kind], slice] = {}
+for _row, _measure in enumerate(MEASURES):
+    _first = ROWS.setdefault((_measure.reference, _measure.kind), slice(_row, _row)).start
+    ROWS[_measure.reference, _measure.kind] = slice(_first, _row + 1)
+
+
+def no_distances() -> Array:
+    """Return the values of a mesh that nothing is known of: not a number, ``[MEASURES]``."""
+    return np.full(len(MEASURES), np.nan, np.float32)
+
+
+OF_VALUES = {  # of the index, from the own week; channels that follow load unevenly have higher ones
+    "request_rate": 0.4,
+    "requests_per_second": 0.4,
+    "weight": 0.15,
+    "cpu_utilization": 0.8,
+    "cpu_per_request": 0.8,
+    "active_connections": 0.8,
+    "callers": 0.2,
+    "callees": 0.2,
+}
+OTHER_VALUES = 0.2
+OF_KINDS = {
+    (Reference.TRAINING, Kind.VALUES): 2.0,  # times the limit of the weights
+    (Reference.TRAINING, Kind.EMBEDDINGS): 2.0,  # likewise
+    (Reference.TRAINING, Kind.TAILS): 1.4,
+    (Reference.WEEK, Kind.EMBEDDINGS): 0.15,
+    (Reference.WEEK, Kind.TAILS): 1.2,
+    (Reference.WEEK, Kind.MISSING): 0.15,
+    (Reference.WEEK, Kind.CALLS): 0.12,
+}
+
+
+def _limit(measure: Measure) -> float:
+    if (measure.reference, measure.kind) == (Reference.WEEK, Kind.VALUES):
+        return OF_VALUES.get(measure.of.partition(".")[2], OTHER_VALUES)
+    return OF_KINDS[measure.reference, measure.kind]
+
+
+LIMITS = np.array(list(map(_limit, MEASURES)), np.float32)

@@ -1,0 +1,178 @@
+"""How the sketch of a mesh takes in a snapshot, and judges a block that is complete."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.drift.call_sample import hash_calls
+from model.drift.energy import energy_distance
+from model.drift.measures import LIMITS, ROWS, Kind, Reference, no_distances
+from model.drift.populations import CHANNELS, count_values, no_values
+from model.drift.psi import moved_share, population_stability_index
+from model.drift.reference import TrainingReference
+from model.drift.sketch import BLOCK_SECONDS, SLOTS, DriftSketch
+from model.features import Array
+from model.scoring.calibration import Tail
+from model.snapshot import IntArray
+from model.state.change_impact import UNEXPOSED
+from model.state.filters import EXCEED_COUNT, SEEN, TAIL_MEMORY
+
+if TYPE_CHECKING:
+    from model.state.mesh_state import MeshState, Observation
+
+F = TypeVar("F", np.float16, np.float32)
+
+SAMPLE_SECONDS = 300.0  # between two snapshots that are counted
+EMBEDDING_SECONDS, EMBEDDINGS = 3600.0, 4  # between two samples of embeddings, and the services in each
+DAYS = 7  # over which a week is averaged
+LEAST_DAYS = 5  # of a slot, before blocks are compared with it
+NEW_BLOCKS = SLOTS * (LEAST_DAYS - 1)  # a call is new for four days; by the fifth, the first calls are not
+LEAST_SAMPLES = 24  # of a block: a third of it; with fewer, its hours are not known
+STAYS = np.float32(0.8)  # times the limit: above it, drift continues, so that a distance at its limit is reported once
+TAIL_WEIGHT = 5.0  # exceedances, observed and expected, that are added: few exceedances say little
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What the weights say about training.
+
+    Attributes:
+        node_tail, edge_tail: shipped tails.
+        reference: what training meshes look like; None: not known.
+        model: digest of the weights.
+    """
+
+    node_tail: Tail
+    edge_tail: Tail
+    reference: TrainingReference | None
+    model: str
+
+
+def is_due(sequence: int, interval_seconds: float, seconds: float) -> bool:
+    """Return whether something that happens every so many seconds is due after a snapshot."""
+    return sequence % max(1, round(seconds / interval_seconds)) == 0
+
+
+def sampled_services(state: MeshState) -> IntArray | None:
+    """Return the rows of the services whose embeddings are sampled with this snapshot; None: of none, mostly.
+
+    All services have their turn. ``state`` is the one after the snapshot.
+    """
+    count, sequence = len(state.node_ids), state.sequence
+    if not count or not is_due(sequence, state.interval_seconds, EMBEDDING_SECONDS):
+        return None
+    turn = sequence // max(1, round(EMBEDDING_SECONDS / state.interval_seconds))
+    stride = -(-count // EMBEDDINGS)
+    rows: IntArray = np.unique((turn + stride * np.arange(min(EMBEDDINGS, count))) % count)
+    return rows
+
+
+def observe_drift(state: MeshState, observation: Observation, at: datetime, trained: Trained) -> MeshState:
+    """Return the state after a snapshot with the snapshot in its sketch.
+
+    Args:
+        state: after a counted snapshot.
+        observation: of the snapshot.
+        at: its time.
+        trained: with which a block is compared.
+    """
+    if not is_due(state.sequence, state.interval_seconds, SAMPLE_SECONDS):
+        return state
+    sketch, block = state.drift, int(at.timestamp() // BLOCK_SECONDS)
+    if block != sketch.block:
+        if sketch.samples >= LEAST_SAMPLES:
+            sketch = _judge(sketch, state, trained)
+        sketch = replace(sketch, counts=no_values(), samples=0, block=block)
+    counts = sketch.counts + count_values(state, observation)
+    return replace(state, drift=replace(sketch, counts=counts, samples=sketch.samples + 1))
+
+
+def limits_of(reference: TrainingReference | None) -> Array:
+    """Return the limit of each measure, ``[MEASURES]``; not a number for those that need a reference without one."""
+    limits = LIMITS.copy()
+    for kind in (Kind.VALUES, Kind.EMBEDDINGS):
+        rows = ROWS[Reference.TRAINING, kind]
+        if reference is None:
+            limits[rows] = np.nan
+        else:
+            limits[rows] *= reference.limits if kind is Kind.VALUES else reference.embeddings_limit
+    return limits
+
+
+def tail_decades(state: MeshState, trained: Trained) -> Array:
+    """Return how much more often than in training each channel enters its tail, ``[CHANNELS]``, decades."""
+    tables = ((state.node_filters, trained.node_tail), (state.edge_filters, trained.edge_tail))
+    decades = []
+    for filters, tail in tables:
+        snapshots = np.minimum(filters[SEEN], TAIL_MEMORY).sum(axis=0)
+        expected = (tail.rate[UNEXPOSED] * snapshots).sum(axis=0)
+        counted = filters[EXCEED_COUNT].sum(axis=(0, 1))
+        decades.append(np.log10((counted + TAIL_WEIGHT) / (expected + TAIL_WEIGHT)))
+    return np.concatenate(decades).astype(np.float32)
+
+
+def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSketch:
+    """Compare the block that is complete with its references, and add it to the week."""
+    slot = sketch.block % SLOTS
+    counts = sketch.counts
+    measured = counts.values.sum(axis=1)
+    shares = counts.values / np.maximum(measured, np.float32(1e-6))[:, None]
+    missing = (counts.missing / np.maximum(counts.possible, 1)).astype(np.float32)
+    tails = tail_decades(state, trained)
+    hashes = hash_calls(state.node_ids, state.edge_index)
+    calls = sketch.calls.add(hashes, sketch.block, sketch.block - SLOTS * DAYS)
+    recent, blocks = sketch.recent.copy(), sketch.recent_blocks.copy()
+    recent[slot], blocks[slot] = shares, sketch.block
+    distances, moved, limits = no_distances(), no_distances(), limits_of(trained.reference)
+    samples = sketch.embeddings
+
+    def compare(reference: Reference, p: Array, q: Array) -> None:
+        rows, known = ROWS[reference, Kind.VALUES], (p.sum(axis=1) > 0) & (q.sum(axis=1) > 0)
+        distances[rows] = np.where(known, population_stability_index(p, q), np.nan)
+        moved[rows] = np.where(known, moved_share(p, q), np.nan)
+
+    if trained.reference is not None:
+        if (blocks > sketch.block - SLOTS).all():
+            compare(Reference.TRAINING, recent.astype(np.float32).mean(axis=0), trained.reference.shares)
+        if samples.model == trained.model:
+            distance = energy_distance(samples.recent, trained.reference.embeddings)
+            distances[ROWS[Reference.TRAINING, Kind.EMBEDDINGS]] = distance
+    distances[ROWS[Reference.TRAINING, Kind.TAILS]] = tails
+    if sketch.days[slot] >= LEAST_DAYS:
+        compare(Reference.WEEK, shares, sketch.week[slot].astype(np.float32))
+        distances[ROWS[Reference.WEEK, Kind.TAILS]] = tails - sketch.week_tails[slot]
+        distances[ROWS[Reference.WEEK, Kind.EMBEDDINGS]] = energy_distance(samples.recent, samples.week)
+        distances[ROWS[Reference.WEEK, Kind.MISSING]] = (missing - sketch.week_missing[slot])[:CHANNELS]
+        distances[ROWS[Reference.WEEK, Kind.CALLS]] = calls.new_share(sketch.block, sketch.block - NEW_BLOCKS + 1)
+    began = np.where(sketch.since > 0, sketch.since, float(sketch.block * BLOCK_SECONDS))
+    # A channel without values has no shares. Its average is kept for the day on which it is measured again.
+    usual = np.where(measured[:, None] > 0, shares, sketch.week[slot].astype(np.float32))
+    days = sketch.days.copy()
+    days[slot] = min(days[slot] + 1, DAYS)
+    return replace(
+        sketch,
+        recent=recent,
+        recent_blocks=blocks,
+        week=_averaged(sketch.week, slot, usual, int(days[slot])),
+        week_missing=_averaged(sketch.week_missing, slot, missing, int(days[slot])),
+        week_tails=_averaged(sketch.week_tails, slot, tails, int(days[slot])),
+        days=days,
+        calls=calls,
+        distances=distances,
+        ratios=distances / limits,
+        moved=moved,
+        since=np.where(distances > limits * np.where(sketch.since > 0, STAYS, np.float32(1)), began, 0.0),
+        judged=sketch.block,
+    )
+
+
+def _averaged(week: NDArray[F], slot: int, block: Array, days: int) -> NDArray[F]:
+    """Return the averages of the days with one block more in a slot."""
+    after, before = week.copy(), week[slot].astype(np.float32)
+    after[slot] = before + (block - before) / days
+    return after

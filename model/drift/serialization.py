@@ -1,0 +1,74 @@
+"""The sketch of a mesh as named arrays and plain fields, for the stored form of its state.
+
+The names are a storage format. A sketch with other populations or bins, of another version, is read as an empty one: it
+fills again within a week, and nothing else depends on it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.drift.call_sample import CallSample
+from model.drift.populations import ValueCounts
+from model.drift.sketch import DriftSketch, Embeddings
+
+Arrays = dict[str, NDArray[Any]]
+ARRAYS = (
+    "recent", "recent_blocks", "week", "week_missing", "week_tails", "days", "distances",
+    "ratios", "moved", "since",
+)  # fmt: skip
+OF_COUNTS = ("values", "missing", "possible")
+OF_CALLS = ("hashes", "first", "seen")
+PLAIN = ("samples", "block", "judged")
+
+
+def drift_document(sketch: DriftSketch) -> dict[str, Any]:
+    """Return the plain fields."""
+    return {
+        **{key: getattr(sketch, key) for key in PLAIN},
+        "bound": sketch.calls.bound,
+        "embeddings": embeddings_document(sketch.embeddings),
+    }
+
+
+def drift_arrays(sketch: DriftSketch) -> Arrays:
+    """Return the arrays."""
+    arrays: Arrays = {f"drift_{key}": np.ascontiguousarray(getattr(sketch, key)) for key in ARRAYS}
+    arrays |= {f"drift_{key}": getattr(sketch.counts, key) for key in OF_COUNTS}
+    arrays |= {f"drift_calls_{key}": getattr(sketch.calls, key) for key in OF_CALLS}
+    return arrays | embeddings_arrays(sketch.embeddings)
+
+
+def read_drift(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> DriftSketch:
+    """Read what :func:`drift_document` and :func:`drift_arrays` returned."""
+    empty = DriftSketch()
+    expected = drift_arrays(empty)
+    fixed = (*ARRAYS, *OF_COUNTS)
+    tables: dict[str, Any] = {key: arrays.get(f"drift_{key}") for key in fixed}
+    if any(table is None or table.shape != expected[f"drift_{key}"].shape for key, table in tables.items()):
+        return empty
+    counts = ValueCounts(*(tables.pop(key) for key in OF_COUNTS))
+    calls = CallSample(**{key: arrays[f"drift_calls_{key}"] for key in OF_CALLS}, bound=document["bound"])
+    plain = {key: document[key] for key in PLAIN}
+    return DriftSketch(
+        counts=counts, **(tables | plain), calls=calls, embeddings=read_embeddings(document["embeddings"], arrays)
+    )
+
+
+def embeddings_document(embeddings: Embeddings) -> dict[str, Any]:
+    """Return the plain fields of samples of embeddings."""
+    return {"dropped": embeddings.dropped, "model": embeddings.model}
+
+
+def embeddings_arrays(embeddings: Embeddings) -> Arrays:
+    """Return the arrays of samples of embeddings."""
+    return {"drift_embeddings": embeddings.recent, "drift_week_embeddings": embeddings.week}
+
+
+def read_embeddings(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Embeddings:
+    """Read what :func:`embeddings_document` and :func:`embeddings_arrays` returned."""
+    return Embeddings(
+        arrays["drift_embeddings"], arrays["drift_week_embeddings"], document["dropped"], document["model"]
+    )

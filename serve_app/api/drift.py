@@ -1,0 +1,161 @@
+"""The drift of a mesh as a document, and as advice that names the command to run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from model.checkpoint import Checkpoint
+from model.drift.measures import MEASURES, Kind, Measure, Reference
+from model.drift.observing import limits_of
+from model.drift.populations import POPULATIONS
+from model.drift.quality import DataQuality, data_quality
+from model.drift.sketch import BLOCK_SECONDS, DriftSketch, drifting
+from model.state.mesh_state import MeshState
+from serve_app.api.schemas.drift import (
+    ConstantDocument,
+    DataQualityDocument,
+    DriftAdviceDocument,
+    DriftDocument,
+    DriftMeasureDocument,
+    MissingDocument,
+)
+
+TRAIN = "tagae train weights.safetensors --recording FOLDER"
+DOCTOR = "tagae doctor --source {mesh}"
+SUBJECTS = {  # by channel; channels with one subject are one advice
+    "request_rate": "shares of the traffic",
+    "requests_per_second": "shares of the traffic",
+    "weight": "shares of the traffic",
+    "error_rate": "error rates",
+    "p50_latency": "latencies",
+    "p99_latency": "latencies",
+    "own_time": "latencies",
+    "cpu_utilization": "CPU use",
+    "cpu_per_request": "CPU use",
+    "memory_utilization": "memory use",
+    "active_connections": "connections",
+    "callers": "numbers of callers and callees",
+    "callees": "numbers of callers and callees",
+}
+FORMS = {Kind.TAILS: "tails of {}", Kind.MISSING: "missing {}"}
+REFERENCES = {Reference.TRAINING: "training's", Reference.WEEK: "last week's"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Drift:
+    """One measure that drifts: its distance, the share of values that moved, and since when, Unix time."""
+
+    measure: Measure
+    distance: float
+    moved: float
+    since: float
+
+    @property
+    def whose(self) -> str:
+        return "calls" if self.measure.of.startswith("call.") else "services"
+
+    @property
+    def subject(self) -> str:
+        subject = SUBJECTS.get(self.measure.of.partition(".")[2])
+        if subject is None:
+            return "new calls" if self.measure.kind is Kind.CALLS else "embeddings"
+        return FORMS.get(self.measure.kind, "{}").format(subject)
+
+
+def drift_document(mesh: str, state: MeshState, checkpoint: Checkpoint) -> DriftDocument:
+    """The document of a mesh with at least one snapshot in its window."""
+    sketch = state.drift
+    return DriftDocument(
+        judged_until=None if sketch.judged < 0 else _instant((sketch.judged + 1) * BLOCK_SECONDS),
+        days=int(sketch.days.min()),
+        advice=advice(mesh, sketch),
+        measures=_measures(sketch, checkpoint),
+        quality=_quality(data_quality(state.window), sketch),
+    )
+
+
+def advice(mesh: str, sketch: DriftSketch) -> list[DriftAdviceDocument]:
+    """The drifts in words: one advice for each subject and reference, the oldest first."""
+    drifts = [
+        _Drift(MEASURES[row], *(float(of[row]) for of in (sketch.distances, sketch.moved, sketch.since)))
+        for row in drifting(sketch).tolist()
+    ]
+    groups: dict[tuple[str, ...], list[_Drift]] = {}
+    for one in drifts:
+        key = one.measure.kind, one.measure.reference, one.subject
+        groups.setdefault(key, []).append(one)
+    return sorted((_advise(mesh, group) for group in groups.values()), key=lambda one: one.since)
+
+
+def _advise(mesh: str, group: Sequence[_Drift]) -> DriftAdviceDocument:
+    kind, since = group[0].measure.kind, _instant(min(one.since for one in group))
+    is_missing = kind is Kind.MISSING
+    return DriftAdviceDocument(
+        reference=group[0].measure.reference,
+        subject=group[0].subject,
+        text=f"{_describe(group)} since {since:%a} {since.day} {since:%b, %H:%M} UTC",
+        command=DOCTOR.format(mesh=mesh) if is_missing else TRAIN,
+        purpose="find the series that are missing"
+        if is_missing
+        else "if this is to stay, train weights on a recording of this mesh (tagae record)",
+        since=since,
+    )
+
+
+def _describe(group: Sequence[_Drift]) -> str:
+    worst = max(group, key=lambda one: one.moved if one.measure.kind is Kind.VALUES else one.distance)
+    kind, channel = worst.measure.kind, worst.measure.of.partition(".")[2]
+    to = REFERENCES[worst.measure.reference]
+    if kind is Kind.VALUES:
+        return f"the {worst.subject} of at least {worst.moved:.0%} of the {worst.whose} have differed from {to}"
+    if kind is Kind.MISSING:
+        return f"{channel} has been missing for {worst.distance:.0%} more of the {worst.whose} than last week"
+    if kind is Kind.CALLS:
+        return f"{worst.distance:.0%} of the calls have been new"
+    if kind is Kind.TAILS:
+        return (
+            f"{channel} of {worst.whose} has left its usual range {10**worst.distance:.1f} times as often as "
+            f"{'in training' if worst.measure.reference is Reference.TRAINING else 'last week'}"
+        )
+    return f"the states of the services (embeddings) have differed from {to}"
+
+
+def _measures(sketch: DriftSketch, checkpoint: Checkpoint) -> list[DriftMeasureDocument]:
+    limits, active = limits_of(checkpoint.reference), set(drifting(sketch).tolist())
+    return [
+        DriftMeasureDocument(
+            reference=measure.reference,
+            kind=measure.kind,
+            of=measure.of,
+            distance=_known(sketch.distances[row]),
+            limit=_known(limits[row]),
+            moved=_known(sketch.moved[row]),
+            since=_instant(sketch.since[row]) if row in active else None,
+        )
+        for row, measure in enumerate(MEASURES)
+    ]
+
+
+def _quality(found: DataQuality, sketch: DriftSketch) -> DataQualityDocument:
+    known = sketch.days > 0
+    before = sketch.week_missing[known].mean(axis=0) if known.any() else None
+    rows = {population.name: row for row, population in enumerate(POPULATIONS)}
+    return DataQualityDocument(
+        missing=[
+            MissingDocument(of=of, share=share, before=None if before is None else _known(before[rows[of]]))
+            for of, share in found.missing.items()
+            if share > 0
+        ],
+        stale=list(found.stale),
+        constant=[ConstantDocument(service=service, metric=metric) for service, metric in found.constant],
+    )
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _instant(seconds: float) -> datetime:
+    return datetime.fromtimestamp(float(seconds), UTC)

@@ -1,0 +1,213 @@
+"""``tagae models``: the registry of models, and which of them a running service uses."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from serve_app.cli.client_options import CaFile, TokenFile, read_token
+from serve_app.cli.configure import Assignments, ConfigFile, overrides
+from serve_app.cli.console import print_note
+from serve_app.errors import BadSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from serve_app.api.client import Client
+    from serve_app.api.schemas.models import ModelCard
+    from serve_app.models.registry import Registry
+
+PATIENCE_SECONDS = 10.0  # of all attempts of a call together: a person waits
+LOCAL = "http://127.0.0.1:8000"
+Url = Annotated[str, typer.Option(help="URL of the running service.")]
+RegistryPlace = Annotated[
+    str | None, typer.Option("--registry", metavar="PLACE", help="Folder or URL of the registry: models.registry.")
+]
+FromRegistry = Annotated[
+    str | None,
+    typer.Option("--registry", metavar="PLACE", help="Folder or URL of a registry to read, instead of a service."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Version = Annotated[str, typer.Argument(metavar="VERSION", help="Version of a model; its first digits are enough.")]
+
+app = typer.Typer(no_args_is_help=True, help="Keep models in a registry, and change the model of a running service.")
+
+
+@app.callback()
+def _models() -> None:
+    """Keep models in a registry, and change the model of a running service."""
+
+
+@app.command("list")
+def list_models(
+    url: Url = LOCAL,
+    registry: FromRegistry = None,
+    as_json: AsJson = False,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+) -> None:
+    """List the models of a running service's registry, oldest first, or the models of another registry.
+
+    \b
+    Example:
+      tagae models list
+      tagae models list --registry s3://bucket/models
+    """
+    if registry is not None:
+        cards = _open(registry).cards()
+    else:
+        with _client(url, token_file, ca_file) as client:
+            cards = client.models().models
+    if as_json:
+        for card in cards:
+            typer.echo(card.model_dump_json())
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("version", "created (UTC)", "parent", "MB", "trained on", "results"):
+        table.add_column(name, overflow="fold")
+    for card in cards:
+        table.add_row(*map(escape, _row(card)))
+    if cards:
+        Console(highlight=False).print(table)
+    print_note(f"{len(cards)} model{'' if len(cards) == 1 else 's'}")
+
+
+@app.command()
+def show(
+    version: Version,
+    url: Url = LOCAL,
+    registry: FromRegistry = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+) -> None:
+    """Print the card of a model as JSON: how it was made, what it reads, and the results of its training.
+
+    \b
+    Example:
+      tagae models show 20197a28
+    """
+    if registry is not None:
+        typer.echo(find_version(_open(registry).cards(), version).model_dump_json(indent=2))
+        return
+    with _client(url, token_file, ca_file) as client:
+        typer.echo(find_version(client.models().models, version).model_dump_json(indent=2))
+
+
+@app.command()
+def add(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="Path or URL of a checkpoint; s3:// and others work.")
+    ],
+    sha256: Annotated[
+        str | None,
+        typer.Option(metavar="DIGEST", help="SHA-256 of the file; needed unless the card beside a path has it."),
+    ] = None,
+    parent: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Version that it is to replace. Default: the one in its card.")
+    ] = None,
+    registry: RegistryPlace = None,
+    bearer_token_file: Annotated[Path | None, typer.Option(help="File with a bearer token for the URL.")] = None,
+    ca_file: Annotated[Path | None, typer.Option(help="Certificates to trust (PEM), instead of the system's.")] = None,
+    config: ConfigFile = None,
+    settings: Assignments = None,
+) -> None:
+    """Add a model to the registry, after checking its SHA-256 and that this version can read it.
+
+    No mesh uses it before `tagae models canary` or `promote`. The version is printed; adding a model twice changes
+    nothing. A signed URL works; its query appears in no message.
+
+    \b
+    Example:
+      tagae models add out/mine.safetensors --registry /var/lib/tagae/models
+      tagae models add https://models.example/tagae.safetensors --sha256 DIGEST
+    """
+    from serve_app.models.card import describe, path_of_card
+    from serve_app.models.registry import load_content
+    from serve_app.models.source import check_sha256, check_source, display_name, read_checked
+
+    place = registry or _configured(config, settings)
+    path_of = Path(source)
+    beside = _read_card(path_of_card(path_of)) if "://" not in source else None
+    if sha256 is None and beside is None:
+        raise typer.BadParameter(
+            f"expected the SHA-256 of {display_name(source)}, got none, and no card beside it; `sha256sum FILE` prints "
+            "it for a file that you trust",
+            param_hint="--sha256",
+        )
+    wanted = _checked(check_sha256, sha256, "--sha256") if sha256 is not None else ""
+    wanted = wanted or (beside.sha256 if beside is not None else "")
+    content = b"".join(read_checked(_checked(check_source, source, "SOURCE"), wanted, bearer_token_file, ca_file))
+    card = describe(
+        load_content(content),
+        content,
+        created_at=beside.created_at if beside else None,
+        parent=parent or (beside.parent if beside else None),
+        figures=beside.figures if beside else None,
+    )
+    is_new = _open(place).add(content, card)
+    typer.echo(card.version)
+    print_note(f"added {card.version} to {place}" if is_new else f"{place} has {card.version} already")
+
+
+def find_version(cards: "list[ModelCard]", version: str) -> "ModelCard":
+    """The card of a version, or of the only one that begins with these digits."""
+    found = [card for card in cards if version and card.version.startswith(version)]
+    if len(found) != 1:
+        expected = "more digits" if found else "a version of the registry"
+        names = ", ".join(card.version for card in found or cards) or "none"
+        raise typer.BadParameter(f"expected {expected} ({names}), got {version!r}", param_hint="VERSION")
+    return found[0]
+
+
+def _client(url: str, token_file: Path | None, ca_file: Path | None) -> "Client":
+    from serve_app.api.client import Client
+
+    return Client(url, token=read_token(token_file), ca_file=ca_file, patience_seconds=PATIENCE_SECONDS)
+
+
+def _open(place: str) -> "Registry":
+    from serve_app.models.registry import Registry
+
+    return Registry(place)
+
+
+def _configured(config: Path | None, settings: list[str] | None) -> str:
+    from serve_app.settings import load
+
+    place = load(config, overrides(settings)).models.registry
+    if place is None:
+        raise BadSettings("models.registry: expected a folder or URL, got none; set it, or use --registry")
+    return place
+
+
+def _read_card(path: Path) -> "ModelCard | None":
+    from serve_app.models.card import decode_card
+
+    return decode_card(path.read_bytes(), str(path)) if path.is_file() else None
+
+
+def _checked(check: "Callable[[str], str]", text: str, option: str) -> str:
+    try:
+        return check(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def _row(card: "ModelCard") -> tuple[str, ...]:
+    figures = card.figures
+    results = []
+    if "culprit_first" in figures:
+        results.append(f"culprit first in {figures['culprit_first']:.0%}")
+    if "false_alerts_per_day" in figures:
+        results.append(f"{figures['false_alerts_per_day']:.1f} false alerts per day")
+    return (
+        card.version,
+        f"{card.created_at:%Y-%m-%d %H:%M}",
+        card.parent or "",
+        f"{card.size_bytes / 1e6:.1f}",
+        ", ".join(filter(None, (card.data.get("simulated"), card.data.get("recorded")))),
+        "; ".join(results),
+    )

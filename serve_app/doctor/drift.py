@@ -1,0 +1,57 @@
+"""The drift of meshes of a running service, as findings."""
+
+from collections.abc import Iterator
+
+from model.drift.measures import Reference
+from model.names import list_first
+from serve_app.api.client import Client
+from serve_app.api.schemas.drift import DataQualityDocument, DriftDocument
+from serve_app.doctor.finding import Finding
+
+MOST_NAMED = 5
+
+
+def check_drift(client: Client, mesh: str | None = None) -> list[Finding]:
+    """Return the findings on one mesh of a service, or on all that the caller may see.
+
+    Raises:
+        ServeError: the service does not answer, or has no such mesh.
+    """
+    names = [one.mesh for one in client.meshes() if one.sequence] if mesh is None else [mesh]
+    if not names:
+        return [Finding("drift", "ok", "the service has no mesh yet")]
+    return [finding for name in names for finding in drift_findings(name, client.drift(name))]
+
+
+def drift_findings(mesh: str, drift: DriftDocument) -> Iterator[Finding]:
+    """Yield what is known of the drift of a mesh, and of the quality of its data."""
+    subject = f"drift of {mesh}"
+    for advice in drift.advice:
+        yield Finding(subject, "warning", advice.text, f"{advice.purpose}: {advice.command}")
+    if drift.judged_until is None:
+        yield Finding(subject, "ok", "not known yet; it is compared with training after a day, with itself after five")
+    elif not drift.advice:
+        is_week_known = any(one.distance is not None for one in drift.measures if one.reference == Reference.WEEK)
+        known = "training and its own last week" if is_week_known else "training; its own week is not known yet"
+        yield Finding(subject, "ok", f"none until {drift.judged_until:%Y-%m-%d %H:%M} UTC, compared with {known}")
+    yield from _quality(f"data of {mesh}", drift.quality)
+
+
+def _quality(subject: str, quality: DataQualityDocument) -> Iterator[Finding]:
+    if quality.stale:
+        yield Finding(
+            subject,
+            "warning",
+            f"nothing changes at {list_first(quality.stale, MOST_NAMED)}",
+            "their exporters are stuck, or their last values are repeated; restart or repair them",
+        )
+    if quality.constant:
+        yield Finding(
+            subject,
+            "warning",
+            f"constant: {list_first([f'{one.metric} of {one.service}' for one in quality.constant], MOST_NAMED)}",
+            "a placeholder, or a gauge that nothing updates; leave such a metric out",
+        )
+    lost = [f"{one.of} of {one.share:.0%}" for one in quality.missing if one.before is None or one.share > one.before]
+    if lost:
+        yield Finding(subject, "ok", f"missing: {list_first(lost, MOST_NAMED)}")

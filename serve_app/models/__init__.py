@@ -1,0 +1,1 @@
+"""The life of a model: registry, rollout, shadow, canary and rollback."""

@@ -1,0 +1,174 @@
+"""The registry of models: a folder, or an object store that fsspec can open.
+
+    VERSION/model.safetensors   weights
+    VERSION/card.json           their card; written last, so a version without it is not complete
+
+A version is the digest of the weights, so it never changes. The registry only grows; to remove a version, delete its
+folder.
+"""
+
+import hashlib
+import logging
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import fsspec
+
+from model.checkpoint import Checkpoint, load
+from model.errors import IncompatibleWeights
+from serve_app.api.schemas.models import ModelCard
+from serve_app.errors import BadSettings, RegistryGone, UnknownModel
+from serve_app.models.card import decode_card, encode_card
+
+WEIGHTS, CARD = "model.safetensors", "card.json"
+VERSION = re.compile("[0-9a-f]{16}")
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Registry:
+    """The models in one place. Threads may share it; each call asks the place again.
+
+    Args:
+        place: folder, or URL of fsspec.
+
+    Raises:
+        BadSettings: fsspec does not know the scheme of the URL, or a package for it is missing.
+    """
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(place, use_listings_cache=False)
+        except (ImportError, ValueError) as error:
+            raise BadSettings(
+                f"models.registry: expected a folder or a URL that fsspec can open, got {place!r} ({error}); install "
+                "the package that it names, or correct the URL"
+            ) from error
+
+    def cards(self) -> list[ModelCard]:
+        """The cards of all versions, oldest first. A card that cannot be read is logged and left out.
+
+        Raises:
+            RegistryGone: the place does not answer, or does not permit reading.
+        """
+        found = []
+        for version in self._versions():
+            try:
+                found.append(self.card(version))
+            except UnknownModel:  # not complete, or deleted meanwhile
+                continue
+            except IncompatibleWeights as error:
+                log.warning("%s", error)
+        return sorted(found, key=lambda card: (card.created_at, card.version))
+
+    def card(self, version: str) -> ModelCard:
+        """The card of a version.
+
+        Raises:
+            UnknownModel: the registry has no such version.
+            IncompatibleWeights: its card cannot be read, or belongs to another version.
+            RegistryGone: as in :meth:`cards`.
+        """
+        place = self._path(version, CARD)
+        card = decode_card(self._read(version, CARD), place)
+        if card.version != version:
+            raise IncompatibleWeights(
+                f"model card {place}: expected version {version}, got {card.version}; add the model again"
+            )
+        return card
+
+    def load(self, version: str, sha256: str) -> Checkpoint:
+        """Load the weights of a version, if they have this SHA-256.
+
+        Raises:
+            UnknownModel: the registry has no such version.
+            IncompatibleWeights: they have another SHA-256, or this version of TAGAE cannot read them.
+            RegistryGone: as in :meth:`cards`.
+        """
+        content = self._read(version, WEIGHTS)
+        found = hashlib.sha256(content).hexdigest()
+        if found != sha256:
+            raise IncompatibleWeights(
+                f"model {version}: expected SHA-256 {sha256}, got {found} in {self._path(version, WEIGHTS)}; the file "
+                "was changed after it was added: restore it, or add the model again"
+            )
+        return load_content(content)
+
+    def add(self, content: bytes, card: ModelCard) -> bool:
+        """Add a model. Returns False if the registry has it already; its card stays.
+
+        Raises:
+            RegistryGone: the place does not answer, or does not permit writing.
+        """
+        if self._ask(lambda: self._files.exists(self._path(card.version, CARD))):
+            return False
+        folder = f"{self._root.rstrip('/')}/{card.version}"
+        self._ask(lambda: self._files.makedirs(folder, exist_ok=True))
+        self._write(card.version, WEIGHTS, content)
+        self._write(card.version, CARD, encode_card(card))
+        return True
+
+    def _versions(self) -> Iterator[str]:
+        try:
+            listed: list[str] = self._ask(lambda: self._files.ls(self._root, detail=False))
+        except UnknownModel:  # nothing was added yet
+            return
+        yield from filter(VERSION.fullmatch, (path.rstrip("/").rpartition("/")[2] for path in listed))
+
+    def _read(self, version: str, name: str) -> bytes:
+        if not VERSION.fullmatch(version):
+            raise UnknownModel(f"model: expected a version, 16 hexadecimal digits, got {version[:80]!r}; correct it")
+        content: bytes = self._ask(lambda: self._files.cat_file(self._path(version, name)), version)
+        return content
+
+    def _write(self, version: str, name: str, content: bytes) -> None:
+        """Write a file, which appears as a whole."""
+        path = self._path(version, name)
+        self._ask(lambda: self._files.pipe_file(f"{path}.part", content))
+        self._ask(lambda: self._files.mv(f"{path}.part", path))
+
+    def _path(self, version: str, name: str) -> str:
+        return f"{self._root.rstrip('/')}/{version}/{name}"
+
+    def _ask(self, action: Callable[[], T], version: str = "") -> T:
+        try:
+            return action()
+        except FileNotFoundError as error:
+            raise UnknownModel(
+                f"model {version}: expected a version of the registry {self.place}, got none of this name; `tagae "
+                "models list` shows them"
+            ) from error
+        except Exception as error:  # each implementation of fsspec has errors of its own
+            raise RegistryGone(
+                f"registry {self.place}: expected an answer, got {type(error).__name__}: {error}; correct "
+                "models.registry or its access, or try again"
+            ) from error
+
+
+def open_registry(place: str | None) -> Registry | None:
+    """The registry in a place; None if there is none. Errors as in :class:`Registry`."""
+    return None if place is None else Registry(place)
+
+
+def load_content(content: bytes) -> Checkpoint:
+    """Load weights from the content of their file.
+
+    Raises:
+        IncompatibleWeights: this version cannot read them.
+    """
+    with _in_a_file(content) as path:
+        return load(path)
+
+
+@contextmanager
+def _in_a_file(content: bytes) -> Iterator[Path]:
+    """A temporary file with this content, since safetensors reads its metadata from files only."""
+    with tempfile.TemporaryDirectory(prefix="tagae-") as folder:
+        path = Path(folder) / WEIGHTS
+        path.write_bytes(content)
+        yield path

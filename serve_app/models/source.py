@@ -1,0 +1,129 @@
+"""Reads weights from a file, a URL or an object store. They are used only if their SHA-256 is right."""
+
+import hashlib
+import re
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import fsspec
+import httpx
+
+from model.errors import IncompatibleWeights
+from serve_app.net.endpoint import Endpoint, check_url, ssl_context
+
+OBJECT_STORES = ("s3", "gs", "gcs", "az", "abfs")  # schemes that fsspec opens with a package for each
+MOST_BYTES = 256 * 2**20  # the shipped weights have less than 1 MiB
+CHUNK_BYTES = 2**20
+TIMEOUT_SECONDS = 30.0  # to connect, and between two pieces of the file
+
+
+def check_sha256(text: str) -> str:
+    """Return a SHA-256 in lower case.
+
+    Raises:
+        ValueError: it is not a SHA-256.
+    """
+    if not re.fullmatch("[0-9a-f]{64}", text.lower()):
+        raise ValueError(f"expected 64 hexadecimal digits, got {text!r}")
+    return text.lower()
+
+
+def check_source(source: str) -> str:
+    """Return a path or URL that weights can be read from.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if "://" not in source or source.partition("://")[0] in OBJECT_STORES:
+        return source
+    try:
+        return check_url(source)
+    except ValueError as error:
+        raise ValueError(f"{display_name(source)}: {error}") from None
+
+
+def read_checked(
+    source: str, sha256: str, bearer_token_file: Path | None = None, ca_file: Path | None = None, kept: str = ""
+) -> Iterator[bytes]:
+    """Yield the content of a source in pieces. After the last one, its SHA-256 is checked.
+
+    Args:
+        source: path or URL, see :func:`check_source`.
+        sha256: that it must have, in lower case.
+        bearer_token_file: file with a token for an HTTP server.
+        ca_file: certificates to trust (PEM) instead of the system's.
+        kept: what stays unchanged if it has another SHA-256, for the message.
+
+    Raises:
+        IncompatibleWeights: it cannot be read as a whole, is too large, or has another SHA-256.
+        SecretUnreadable, BadSettings: the token or the certificates cannot be read.
+    """
+    name = display_name(source)
+    digest, size = hashlib.sha256(), 0
+    with closing(_read(source, bearer_token_file, ca_file)) as pieces:
+        for piece in pieces:
+            size += len(piece)
+            if size > MOST_BYTES:
+                raise IncompatibleWeights(
+                    f"weights {name}: expected at most {MOST_BYTES} bytes, got more; correct SOURCE"
+                )
+            digest.update(piece)
+            yield piece
+    if digest.hexdigest() != sha256:
+        raise IncompatibleWeights(
+            f"weights {name}: expected SHA-256 {sha256}, got {digest.hexdigest()} ({size} bytes); "
+            f"{kept}correct the digest, or do not trust the source"
+        )
+
+
+def display_name(source: str) -> str:
+    """The source for messages: without the query of a URL, which can hold a signature."""
+    parts = urlsplit(source)
+    return f"{parts.scheme}://{parts.hostname}{parts.path}" if "://" in source else source
+
+
+def _read(source: str, bearer_token_file: Path | None, ca_file: Path | None) -> Generator[bytes, None, None]:
+    if urlsplit(source).scheme not in ("http", "https"):
+        yield from _read_with_fsspec(source)
+        return
+    endpoint = Endpoint(source, bearer_token_file=bearer_token_file, ca_file=ca_file)
+    name = display_name(source)
+    try:
+        with (
+            httpx.Client(verify=ssl_context(ca_file), timeout=TIMEOUT_SECONDS, follow_redirects=True) as client,
+            client.stream("GET", endpoint.url, headers=endpoint.request_headers()) as answer,
+        ):
+            if answer.status_code != httpx.codes.OK:
+                raise IncompatibleWeights(
+                    f"weights {name}: expected status 200, got {answer.status_code}; correct the URL, or get access"
+                )
+            yield from answer.iter_bytes(CHUNK_BYTES)
+    except httpx.HTTPError as error:
+        raise IncompatibleWeights(
+            f"weights {name}: expected the whole file, got {type(error).__name__}; try again"
+        ) from error
+
+
+def _read_with_fsspec(source: str) -> Iterator[bytes]:
+    """The content of a file, or of an object in a store."""
+    try:
+        file = fsspec.open(source, "rb").open()
+    except (OSError, ImportError) as error:
+        raise _unreadable(source, error) from error
+    with file:
+        while True:
+            try:
+                piece = file.read(CHUNK_BYTES)
+            except OSError as error:
+                raise _unreadable(source, error) from error
+            if not piece:
+                return
+            yield piece
+
+
+def _unreadable(source: str, error: Exception) -> IncompatibleWeights:
+    return IncompatibleWeights(
+        f"weights {display_name(source)}: expected a readable file, got {error}; correct the path"
+    )

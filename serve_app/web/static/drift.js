@@ -1,0 +1,37 @@
+// How far the mesh is from the detector's training and from its own last week, and series that are measured badly.
+import { day, plural } from "./words.js";
+
+const MOST_NAMED = 3;
+
+/**
+ * Rows for the detector's status: name, text, and a class.
+ * @param {any} drift the answer of the service; null: it gave none; undefined: it was not asked.
+ * @returns {any[][]}
+ */
+export function driftFacts(drift) {
+  if (drift === undefined) return [];
+  if (drift === null) return [["drift", "unknown: the service does not answer", "unclear"]];
+  const advice = drift.advice.map((one) => ["drift", `${one.text}. ${capital(one.purpose)}: ${one.command}`, "unclear"]);
+  return [...(advice.length ? advice : [["drift", without(drift)]]), ...quality(drift.quality)];
+}
+
+function without(drift) {
+  if (!drift.judged_until) return "not known yet: the mesh is compared with training after a day";
+  const week = drift.measures.some((one) => one.reference === "week" && one.distance !== null);
+  return `none until ${day(drift.judged_until)} UTC${week ? "" : ", compared with training only"}`;
+}
+
+function quality({ stale, constant }) {
+  const held = constant.map((one) => `${one.metric} of ${one.service}`);
+  return [
+    stale.length ? ["stale telemetry", `nothing changes at ${some(stale)}`, "wrong"] : null,
+    held.length ? ["constant telemetry", `${plural(held.length, "metric")} without any change: ${some(held)}`, "unclear"] : null,
+  ].filter(Boolean);
+}
+
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
+
+function some(names) {
+  const more = names.length - MOST_NAMED;
+  return names.slice(0, MOST_NAMED).join(", ") + (more > 0 ? ` and ${more} more` : "");
+}

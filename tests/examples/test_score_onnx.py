@@ -1,0 +1,83 @@
+"""examples/score_onnx.py and score_onnx.mjs: a program without TAGAE scores with the exported network."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from lab.simulator.events.faults import Fault
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from serve_app.cli import app
+from serve_app.recordings.writer import RecordingWriter
+from tests.site_pages import ROOT
+from tests.timing import PATIENCE_SECONDS
+
+pytest.importorskip("onnxscript", reason="the export extra is not installed")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def slow_service() -> str:
+    simulator = Simulator(MeshSpec(services=30, seed=3, calls_per_service=3), snapshots=1)
+    return simulator.node_ids[7]
+
+
+@pytest.fixture(scope="module")
+def exported(slow_service: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An exported network, with a sample in which a service is slow."""
+    folder = tmp_path_factory.mktemp("exported")
+    simulator = Simulator(
+        MeshSpec(services=30, seed=3, calls_per_service=3),
+        (Fault("latency_injection", slow_service, 40, 45, 10.0),),
+        snapshots=44,
+    )
+    with RecordingWriter(folder / "shop", 15.0) as writer:
+        for snapshot in simulator.snapshots():
+            writer.write(snapshot)
+    model = folder / "tagae.onnx"
+    result = CliRunner().invoke(app, ["export", str(model), "--sample", str(folder / "shop")])
+    assert result.exit_code == 0, result.stderr
+    return model
+
+
+def run(command: list[str], model: Path, sample: Path) -> subprocess.CompletedProcess[str]:
+    words = [*command, str(model), str(sample)]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+
+
+def sample_of(model: Path) -> Path:
+    return model.with_name(f"{model.name}.sample.json")
+
+
+PYTHON = [sys.executable, "examples/score_onnx.py"]
+
+
+def test_a_program_names_the_service_that_is_slow(exported: Path, slow_service: str) -> None:
+    found = run(PYTHON, exported, sample_of(exported))
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.startswith(f"{slow_service}: ")
+    assert len(found.stdout.splitlines()) == 5
+
+
+def test_outputs_that_differ_from_the_sample_end_with_status_1(exported: Path, tmp_path: Path) -> None:
+    document = json.loads(sample_of(exported).read_text("utf-8"))
+    document["outputs"]["structure"]["data"][0] += 0.01
+    (tmp_path / "wrong.json").write_text(json.dumps(document), "utf-8")
+    found = run(PYTHON, exported, tmp_path / "wrong.json")
+    assert found.returncode == 1
+    assert "structure: expected at most 0.0001 from the sample" in found.stderr
+
+
+def test_javascript_prints_what_python_prints(exported: Path) -> None:
+    node = shutil.which("node")
+    require = "require('module').createRequire(process.cwd() + '/package.json').resolve('onnxruntime-node')"
+    if node is None or subprocess.run([node, "-e", require], cwd=ROOT, capture_output=True, check=False).returncode:
+        pytest.skip("not here: Node.js with onnxruntime-node (npm install onnxruntime-node)")
+    ours, theirs = (run(words, exported, sample_of(exported)) for words in (PYTHON, [node, "examples/score_onnx.mjs"]))
+    assert theirs.returncode == 0, theirs.stderr
+    assert theirs.stdout == ours.stdout

@@ -1,0 +1,77 @@
+"""The graph of a mesh for other programs has what the JSON form has."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from io import BytesIO
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from model.snapshot import MeshSnapshot, Signal, SignalKind
+from model.verdict import Status, Suspect, Verdict
+from serve_app.api import graph_formats
+from serve_app.api.codec import encode_verdict
+from serve_app.api.graph_formats import GraphFormat, to_networkx, write_graph
+from serve_app.api.schemas.views import GraphDocument, NodeLinkDocument
+from serve_app.api.views import Deviations, graph_document
+from serve_app.errors import InvalidParameter
+
+GONE = "shop/gone"
+
+
+@pytest.fixture
+def snapshot() -> MeshSnapshot:
+    [made] = Simulator(MeshSpec(services=30, seed=3), snapshots=1).snapshots()
+    observed = made.node_observed.copy()
+    observed[2] = False
+    signals = (Signal(SignalKind.RESTARTS, made.node_ids[4], 2.0),)
+    return replace(made, node_observed=observed, signals=signals)
+
+
+@pytest.fixture
+def document(snapshot: MeshSnapshot) -> GraphDocument:
+    services = np.linspace(0, 3, snapshot.num_nodes, dtype=np.float32)
+    services[5] = np.nan
+    suspects = (Suspect(snapshot.node_ids[1], 0.75, ()), Suspect(GONE, 0.25, ()))
+    verdict = Verdict(datetime(2026, 3, 1, 3, tzinfo=UTC), 9, Status.NORMAL, 1.0, 2.0, 0.1, suspects, ())
+    deviations = Deviations(services, np.ones(snapshot.num_edges, np.float32))
+    return graph_document(snapshot, deviations, encode_verdict(verdict))
+
+
+def test_both_forms_are_read_back_as_the_same_graph(document: GraphDocument) -> None:
+    graph = to_networkx(document)
+    links = nx.node_link_graph(json.loads(write_graph(document, GraphFormat.NODE_LINK)), edges="edges")
+    graphml = nx.read_graphml(BytesIO(write_graph(document, GraphFormat.GRAPHML)))
+    for read in (links, graphml):
+        assert isinstance(read, nx.DiGraph)
+        assert dict(read.nodes(data=True)) == dict(graph.nodes(data=True))
+        assert list(read.edges(data=True)) == list(graph.edges(data=True))
+        assert read.graph["status"] == "normal"
+    NodeLinkDocument.model_validate_json(write_graph(document, GraphFormat.NODE_LINK))
+
+
+def test_attributes_are_those_of_the_snapshot_and_the_verdict(snapshot: MeshSnapshot, document: GraphDocument) -> None:
+    graph = to_networkx(document)
+    assert set(graph) == {*snapshot.node_ids, GONE}
+    assert graph.number_of_edges() == snapshot.num_edges
+    first, second, silent, restarted, unscored = (graph.nodes[snapshot.node_ids[i]] for i in (0, 1, 2, 4, 5))
+    assert first["request_rate"] == pytest.approx(float(snapshot.node_features[0, 0]), rel=1e-6)
+    assert (second["suspicion"], "suspicion" in first) == (0.75, False)
+    assert set(silent) == {"deviation", "vanished"}, "what is not known is left out"
+    assert restarted["restarts"] == 2
+    assert "deviation" not in unscored
+    assert graph.nodes[GONE] == {"vanished": True}
+    source, destination = (snapshot.node_ids[i] for i in snapshot.edge_index[:, 0])
+    assert graph.edges[source, destination]["requests_per_second"] == pytest.approx(float(snapshot.edge_features[0, 0]))
+
+
+def test_a_graph_that_would_take_too_much_memory_is_refused(
+    document: GraphDocument, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph_formats, "MOST_ELEMENTS", 10)
+    with pytest.raises(InvalidParameter, match="expected at most 10 services and calls for graphml, got"):
+        write_graph(document, GraphFormat.GRAPHML)

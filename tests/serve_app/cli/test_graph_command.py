@@ -1,0 +1,61 @@
+"""``tagae graph`` and its route."""
+
+import json
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+import networkx as nx
+import pytest
+from typer.testing import CliRunner
+
+from lab.simulator.mesh.topology import MeshSpec
+from serve_app.cli import app
+from tests.serve_app.running import Service, problem, push, record_simulation
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
+PATH = "/v1/meshes/drawn/graph"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def mesh(service: Service) -> Iterator[None]:
+    for snapshot in record_simulation(MeshSpec(services=30, seed=3), 3):
+        push(service, "drawn", snapshot)
+    yield
+    service.http.delete("/v1/meshes/drawn")
+
+
+def test_every_form_has_the_same_services_and_calls(service: Service) -> None:
+    document = service.http.get(PATH).json()
+    names = {f"{one['namespace']}/{one['name']}" for one in document["services"]}
+    calls = {(one["source"], one["destination"]) for one in document["calls"]}
+    graphml = service.http.get(PATH, params={"format": "graphml"})
+    assert graphml.headers["content-type"] == "application/xml"
+    links = service.http.get(PATH, params={"format": "node-link"})
+    assert links.headers["content-type"] == "application/json"
+    for graph in (nx.read_graphml(BytesIO(graphml.content)), nx.node_link_graph(links.json(), edges="edges")):
+        assert (set(graph), set(graph.edges)) == (names, calls)
+
+
+def test_the_surroundings_of_a_service_are_a_graph_too(service: Service) -> None:
+    source = service.http.get(PATH).json()["calls"][0]["source"]
+    near = service.http.get(PATH, params={"format": "graphml", "service": source})
+    graph = nx.read_graphml(BytesIO(near.content))
+    assert graph.number_of_edges() > 0
+    assert all(source in call for call in graph.edges)
+
+
+def test_an_unknown_form_is_refused(service: Service) -> None:
+    problem(service.http.get(PATH, params={"format": "dot"}), 422, "invalid-parameter", "/format")
+
+
+def test_the_command_writes_a_file_or_stdout(service: Service, tmp_path: Path) -> None:
+    options = ["graph", "--url", service.url, "--mesh", "drawn"]
+    written = CliRunner().invoke(app, [*options, "-o", str(tmp_path / "drawn.graphml")])
+    assert written.exit_code == 0, written.stderr
+    assert len(nx.read_graphml(tmp_path / "drawn.graphml")) == 30
+    printed = CliRunner().invoke(app, [*options, "--format", "node-link"])
+    assert len(json.loads(printed.stdout)["nodes"]) == 30
+    unknown = CliRunner().invoke(app, [*options, "--service", "shop/nobody"])
+    assert unknown.exit_code == 1
+    assert "shop/nobody" in unknown.stderr
