@@ -5,8 +5,8 @@
 Many small deviations at once are put into meshes: a slow zone, noisy hosts, a lossy zone, in three sizes. Four signals
 look for them: the page score, the reconstruction loss, the embedding drift, and all of them together. The page score
 has to be above its level in three of four snapshots, the others in six of eight, as in the product, and each level is
-such that the calm snapshots of the same source raise the same number of false alerts per day. ``alerts`` are those of
-the detector at its default settings, ``exceeded`` is what verdicts say of the mesh as a whole, ``either`` is both, as
+such that the calm snapshots of the same source raise the same number of false alerts per day. ``alerts`` are the
+alerts at the default settings, ``exceeded`` is what verdicts say of the mesh as a whole, ``either`` is both, as
 with the setting ``alert.reconstruction = "alert"``.
 
 The sources: our simulator; the simulator of other hands and recorded normal traffic, in which the events change the

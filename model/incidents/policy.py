@@ -25,7 +25,7 @@ class AlertPolicy:
         clear: snapshots in which its services are back to normal, after which an incident ends; see
             :meth:`at_interval`.
         percentile: of the mesh's own history without alerts: for the threshold of the mesh score, which is shown, and
-            for those of the reconstruction.
+            for the thresholds of the reconstruction.
         reconstruction: what it does if the mesh as a whole exceeds its percentile in twice ``confirm`` of twice
             ``confirm_of`` snapshots: ``context`` shows it, ``alert`` also makes the status anomalous.
         history: mesh scores kept for it.

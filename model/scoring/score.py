@@ -31,8 +31,8 @@ class PartitionTask:
         attended_callers, attended_callees: bool ``[e]``.
         core: number of rows of ``nodes`` that are core.
         owned: number of rows of ``edges`` that are owned.
-        boundary: int64 rows of core services whose embeddings are returned: those with calls to other parts, and those
-            of the sample for the reconstruction loss.
+        boundary: int64 rows of core services whose embeddings are returned: services with calls to other parts, and
+            the sample for the reconstruction loss.
         part: index in the plan.
         sampled: int64 rows of core services whose embeddings are returned for the drift of the mesh; None: of none.
     """

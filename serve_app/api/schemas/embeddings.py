@@ -16,8 +16,8 @@ class ServiceEmbedding(Document):
 
 
 class EmbeddingsDocument(Document):
-    """The embeddings of the services of a mesh: what the network knows of each one, from its own metrics, those of its
-    neighbours, and the recent course of its calls."""
+    """The embeddings of the services of a mesh: what the network knows of each one, from its own metrics, its
+    neighbours' metrics, and the recent course of its calls."""
 
     observed_at: Instant = Field(description="time of the newest snapshot")
     model: str = Field(description="digest of the weights; embeddings of different weights cannot be compared")

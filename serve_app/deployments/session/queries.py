@@ -159,7 +159,7 @@ class EmbeddingsQuery:
 
 @dataclass(frozen=True, slots=True)
 class SimilarQuery:
-    """The ``limit`` services whose embeddings are most like those of a service, as JSON.
+    """The ``limit`` services that are most like a service, by their embeddings, as JSON.
 
     Raises:
         InvalidParameter: the newest snapshot does not have the service.

@@ -1,4 +1,4 @@
-// The services that behave most like one service, by their embeddings. Computed when somebody asks.
+// The services that behave most like one service, by their embeddings. Computed on request.
 import { el } from "./dom.js";
 import * as feed from "./feed.js";
 import { QUIET, unusualness } from "./severity.js";
