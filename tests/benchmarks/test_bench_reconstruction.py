@@ -1,5 +1,7 @@
 """The table of the reconstruction benchmark, from signals by hand."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -33,7 +35,7 @@ def test_a_signal_finds_an_event_in_which_it_is_higher_than_in_calm_time() -> No
 def test_events_have_all_kinds_and_sizes_and_do_not_overlap() -> None:
     events = plan_events(2000)
     assert len({(event.kind, event.size) for event in events}) == 9
-    assert all(one.end < other.start for one, other in zip(events, events[1:], strict=False))
+    assert all(one.end < other.start for one, other in pairwise(events))
 
 
 def test_injected_events_are_labelled_and_the_time_after_them_is_ignored() -> None:

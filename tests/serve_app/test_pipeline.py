@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -43,9 +44,12 @@ from serve_app.pipeline import (
     commit,
     cut_tasks,
     decide,
+    embed,
+    options,
     prepare,
     score_whole,
 )
+from serve_app.settings import Settings
 from tests.contract import Scorer, check_all, check_same, check_suspects
 
 WHOLE, CUT = Options(max_services=10_000), Options(max_services=80)
@@ -180,8 +184,10 @@ def check_same_scores(came: Sequence[PartitionScore], wanted: Sequence[Partition
     """Check that one pass over the uncut mesh and passes over its parts give the same."""
     for one, other in zip(came, wanted, strict=True):
         assert one.part == other.part
-        for name in ("node_expected", "edge_expected", "root_cause_logit", "embeddings", "embedding_sum"):
+        for name in ("node_expected", "edge_expected", "root_cause_logit", "embeddings"):
             np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=TOLERANCE, rtol=TOLERANCE)
+        services = len(one.root_cause_logit)
+        np.testing.assert_allclose(one.embedding_sum / services, other.embedding_sum / services, atol=TOLERANCE)
 
 
 def decide_and_commit(
@@ -479,3 +485,25 @@ def test_a_queue_that_grows_opens_a_notice_in_words(checkpoint: Checkpoint, even
     assert encode_verdict(again) == encode_verdict(verdict)
     plain, _ = run(checkpoint, events[:29], WHOLE)
     assert plain[-1].mesh_score == verdict.mesh_score
+
+
+def test_the_percentile_has_a_former_name() -> None:
+    former = Settings(model={"anomaly_percentile": 95})
+    assert options(former).policy.percentile == 95
+    assert options(Settings()).policy.percentile == 99
+    both = Settings(model={"anomaly_percentile": 95}, alert={"percentile": 90, "reconstruction": "alert"})
+    assert (options(both).policy.percentile, options(both).policy.reconstruction) == (90, "alert")
+
+
+def test_embeddings_need_only_the_stored_state(checkpoint: Checkpoint, events: list[MeshSnapshot]) -> None:
+    _, mesh = run(checkpoint, events[:20], WHOLE)
+    newest, vectors = embed(checkpoint, mesh.state, WHOLE)
+    assert newest is mesh.state.window[-1]
+    assert vectors.shape == (newest.num_nodes, checkpoint.network.config.embedding)
+    saved = unpack_state(pack_state(mesh.state), mesh.state.window)
+    np.testing.assert_array_equal(embed(checkpoint, saved, WHOLE)[1], vectors)
+    # The same values in the next snapshot give the same embeddings.
+    again = replace(newest, observed_at=newest.observed_at + timedelta(seconds=15))
+    prepared = prepare(checkpoint, mesh, again, WHOLE)
+    (found,) = score(checkpoint.network, [replace(prepared.whole, boundary=np.arange(len(prepared.whole.nodes)))])
+    np.testing.assert_allclose(found.embeddings[: newest.num_nodes], vectors, atol=1e-4)
