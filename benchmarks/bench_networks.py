@@ -27,7 +27,8 @@ from lab.evaluation.measures.intervals import share
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from lab.training.dataset import RECOVERY, SETTLE, LabelledFault, TrainingRun
-from lab.training.meshes import TrainingMeshes, processes, simulated_runs
+from lab.training.meshes import TrainingMeshes, simulated_runs
+from lab.training.processes import processes
 from lab.training.train import ForEach, TrainingOptions, train
 from model.checkpoint import Checkpoint, load
 from model.network.contract import MeshNetwork

@@ -127,6 +127,7 @@ def add(
     from serve_app.models.card import describe, path_of_card
     from serve_app.models.registry import load_content
     from serve_app.models.source import check_sha256, check_source, display_name, read_checked
+    from serve_app.settings import load
 
     place = registry or _configured(config, settings)
     path_of = Path(source)
@@ -141,7 +142,7 @@ def add(
     wanted = wanted or (beside.sha256 if beside is not None else "")
     content = b"".join(read_checked(_checked(check_source, source, "SOURCE"), wanted, bearer_token_file, ca_file))
     card = describe(
-        load_content(content),
+        load_content(content, load(config, overrides(settings)).model.network),
         content,
         created_at=beside.created_at if beside else None,
         parent=parent or (beside.parent if beside else None),

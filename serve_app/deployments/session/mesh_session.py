@@ -133,7 +133,7 @@ class MeshSession:
         self._options = options(settings)
         self._steps = MeshSteps(self._meshes, fit_adapter=False, keep_details=True)
         self._signal = VerdictSignal()
-        registry = open_registry(settings.models.registry)
+        registry = open_registry(settings.models.registry, settings.model.network)
         self._reader = Reader(self._meshes, self._weights, self._options, self._signal, registry)
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._levels = ServiceLevels(settings.sla)
