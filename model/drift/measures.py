@@ -82,7 +82,7 @@ def no_distances() -> Array:
 
 
 OF_VALUES = {  # of the index, from the own week; channels that follow load unevenly have higher ones
-    "request_rate": 0.4,
+    "request_rate": 0.3,
     "requests_per_second": 0.4,
     "weight": 0.15,
     "cpu_utilization": 0.8,
@@ -99,7 +99,7 @@ OF_KINDS = {
     (Reference.WEEK, Kind.EMBEDDINGS): 0.15,
     (Reference.WEEK, Kind.TAILS): 1.2,
     (Reference.WEEK, Kind.MISSING): 0.15,
-    (Reference.WEEK, Kind.CALLS): 0.12,
+    (Reference.WEEK, Kind.CALLS): 0.2,
 }
 
 
