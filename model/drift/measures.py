@@ -13,9 +13,9 @@ missing    each channel, week   share   values that are missing, less the share 
 calls      the mesh, week       share   calls that were first made in the last four days
 ========== ==================== ======= ==============================================================================
 
-A measure *drifts* if it is above its limit in two blocks in a row, and values only if enough of them moved. Limits were chosen on simulated meshes
-(``benchmarks/bench_drift.py``). Against training, the limits of values and embeddings come with the weights: they are
-twice the largest distance of a training mesh from the others.
+A measure *drifts* if it is above its limit in two blocks in a row; values only if enough of them moved. Limits were
+chosen on simulated meshes (``benchmarks/bench_drift.py``). Against training, the limits of values and embeddings come
+with the weights: they are twice the largest distance of a training mesh from the others.
 """
 
 from dataclasses import dataclass
