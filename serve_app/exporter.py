@@ -109,7 +109,7 @@ def _drift(meshes: Iterable[MeshGauges]) -> Iterator[GaugeMetricFamily]:
     ratio = GaugeMetricFamily(
         "tagae_mesh_drift_ratio",
         "Distance of a mesh from a reference, relative to its limit: drift if it is above 1 for twelve hours.",
-        labels=("mesh", "reference", "kind", "of"),
+        labels=("mesh", "reference", "kind", "channel"),
     )
     drifting = GaugeMetricFamily(
         "tagae_mesh_drifting", "Measures of a mesh that are above their limits for twelve hours.", labels=("mesh",)
@@ -120,7 +120,7 @@ def _drift(meshes: Iterable[MeshGauges]) -> Iterator[GaugeMetricFamily]:
         drifting.add_metric((mesh.mesh,), mesh.drift.drifting)
         for measure, value in zip(MEASURES, mesh.drift.ratios, strict=True):
             if value is not None:
-                ratio.add_metric((mesh.mesh, measure.reference, measure.kind, measure.of), value)
+                ratio.add_metric((mesh.mesh, measure.reference, measure.kind, measure.channel), value)
     yield ratio
     yield drifting
 
