@@ -65,7 +65,9 @@ def encode_verdict(verdict: Verdict) -> VerdictDocument:
             for one in verdict.watching
         ],
         reconstruction=verdict.reconstruction
-        and ReconstructionDocument.of(verdict.reconstruction, text=reconstruction_text(verdict.reconstruction)),
+        and ReconstructionDocument.from_object(
+            verdict.reconstruction, text=reconstruction_text(verdict.reconstruction)
+        ),
     )
 
 
