@@ -263,16 +263,29 @@ async def run_stages(
     """
     checkpoint = runner.checkpoint
     prepared = await runner.run(PREPARE, prepare, checkpoint, mesh, snapshot, options, counted=counted)
-    scores = await runner.score(prepared)
-    calibrated, meta_input = await runner.run(GATHER, _gather, checkpoint, prepared, scores, snapshot, options)
-    verdict, memory = await runner.decide(meta_input, options.policy)
+    calibrated, verdict, memory = await judge(runner, prepared, snapshot, options)
     window = prepared.mesh.state.window
     verdict = add_impact(add_context(verdict, window, events), window)
-    after = sample_embeddings(commit(prepared.mesh, memory, counted=counted), scores, checkpoint.digest)
+    after = sample_embeddings(commit(prepared.mesh, memory, counted=counted), calibrated.scores, checkpoint.digest)
     if fit_adapter and counted and adapts(after.state.sequence, options):
         candidate = await runner.run("fit", fit, after.state)
         after = replace(after, state=adopt(after.state, candidate)) if candidate else after
     return StageResults(verdict, after, prepared, calibrated)
+
+
+def with_memory(prepared: PreparedSnapshot, memory: IncidentMemory) -> PreparedSnapshot:
+    """A prepared snapshot with another memory of incidents, for the verdict of another model."""
+    return replace(prepared, mesh=replace(prepared.mesh, state=replace(prepared.mesh.state, memory=memory)))
+
+
+async def judge(
+    runner: StageRunner, prepared: PreparedSnapshot, snapshot: MeshSnapshot, options: Options
+) -> tuple[CalibratedScores, Verdict, IncidentMemory]:
+    """Run the stages from a prepared snapshot to its verdict. Returns the memory of incidents for the next one too."""
+    scores = await runner.score(prepared)
+    calibrated, meta_input = await runner.run(GATHER, _gather, runner.checkpoint, prepared, scores, snapshot, options)
+    verdict, memory = await runner.decide(meta_input, options.policy)
+    return calibrated, verdict, memory
 
 
 def advance(

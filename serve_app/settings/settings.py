@@ -9,10 +9,9 @@ named ``tagae``.
 
 import os
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from pydantic import BaseModel, Field
 from pydantic_settings import (
@@ -49,7 +48,6 @@ PLAIN_NAMES = {
 }
 USE_GPU = {"true": "cuda", "1": "cuda", "yes": "cuda", "false": "cpu", "0": "cpu", "no": "cpu"}
 NO_SETTINGS = MeshSettings()  # of a mesh without a table
-NO_ALERTS: dict[str, Any] = {"services": {}, "entry_points": ()}
 
 
 class Settings(BaseSettings):
@@ -103,26 +101,6 @@ class Settings(BaseSettings):
     def weights_of(self, mesh: str) -> Path | None:
         """The checkpoint file of a mesh, by its name; None: the shipped one."""
         return self.mesh(mesh).weights or self.model.weights
-
-    def with_alerts(self, changed: Mapping[str, Any]) -> Self:
-        """Return these settings with other alerts.
-
-        Args:
-            changed: fields of ``alert``. The former ``alert.meshes`` replaces services and entry points of all meshes.
-
-        Raises:
-            BadSettings: an unknown setting of a mesh.
-            ValidationError: an unknown field of ``alert``, or an invalid value.
-        """
-        values = move_former_tables({"alert": {**self.alert.model_dump(), **changed}}, "user_config").values
-        meshes = self.meshes
-        if "meshes" in changed:
-            given = values.get("meshes", {})
-            meshes = {
-                name: MeshSettings.model_validate({**self.mesh(name).model_dump(), **NO_ALERTS, **given.get(name, {})})
-                for name in {**meshes, **given}
-            }
-        return self.model_copy(update={"alert": AlertSettings.model_validate(values["alert"]), "meshes": meshes})
 
     @classmethod
     def settings_customise_sources(

@@ -31,6 +31,7 @@ from serve_app.stores.base import (
     IncidentFilter,
     MeshLimit,
     NewSnapshot,
+    StoredDocument,
     StoredState,
     WholeMesh,
 )
@@ -45,7 +46,7 @@ from serve_app.stores.redis_rows import (
 )
 from serve_app.stores.redis_scripts import load_scripts
 from serve_app.stores.redis_server import Client, RedisServer
-from serve_app.stores.refusals import conflict, first_step, require_keep, too_many_meshes
+from serve_app.stores.refusals import conflict, document_conflict, first_step, require_keep, too_many_meshes
 from serve_app.stores.rows import microseconds
 from serve_app.stores.sealed_store import SealedStore
 
@@ -212,6 +213,34 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
             *pack_incidents(mesh, whole.incidents),
         )
         self._finish(mesh, "a copy", 0, answer, is_new=True)
+
+    def read_document(self, name: str) -> StoredDocument | None:
+        revision, writer, content = self._command("HMGET", self._document_key(name), "revision", "writer", "content")
+        if revision is None:
+            self._check_identity()
+            return None
+        try:
+            return StoredDocument(int(revision), rows.unseal_document(name, writer.decode(), content))
+        except CorruptState as error:
+            self._command("DEL", self._document_key(name))
+            log.error("state store %s: %s; the document was deleted", self.name, error)
+            return None
+
+    def write_document(self, name: str, content: bytes, *, revision: int) -> int:
+        writer = _name_write()
+        sealed = rows.seal_document(name, writer, content) if content else b""
+        run, key = self._scripts["write_document"].run, self._document_key(name)
+        self._check_known()
+        outcome, stored = self._server.call(
+            lambda client: run(client, [key], (writer, revision, sealed)), is_write=True
+        )
+        if outcome != _DONE:
+            self._check_identity()
+            raise document_conflict(name, revision, int(stored))
+        return int(stored)
+
+    def _document_key(self, name: str) -> str:
+        return f"{self._prefix}:{{{_STORE}}}:document:{name}"
 
     def _fetch_newest(self, mesh: str) -> tuple[int, int, bytes] | None:
         found = self._ask_about("load", mesh)

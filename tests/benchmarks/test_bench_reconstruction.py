@@ -20,7 +20,7 @@ def run_with(event: Event, signal: int) -> Run:
     labels[event.start : event.end] = 0
     none = np.zeros(LENGTH, bool)
     alarms = {"alerts": none, "exceeded": labels == 0, "either": labels == 0}
-    return Run("by hand", (event,), signals, alarms, 15.0 * np.arange(LENGTH), labels)
+    return Run("by hand", (event,), signals, alarms, np.arange(LENGTH, dtype=np.float64) * 15, labels)
 
 
 def test_a_signal_finds_an_event_in_which_it_is_higher_than_in_calm_time() -> None:

@@ -82,6 +82,34 @@ class CardQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class ComparisonOfModelsQuery:
+    """Where a model differs from the one that it was tried against, as JSON.
+
+    Raises:
+        UnknownModel: it was never tried.
+    """
+
+    version: str
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.load(reader.comparison, self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialQuery:
+    """What both models of a trial made of the last snapshots of a mesh, as JSON.
+
+    Raises:
+        UnknownModel: no model was tried on it.
+    """
+
+    mesh: str
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.load(reader.trial, self.mesh)
+
+
+@dataclass(frozen=True, slots=True)
 class VerdictQuery:
     """The newest verdict, or the one of an instant, as JSON.
 
