@@ -36,7 +36,7 @@ def exported_series() -> set[str]:
             instruments.set(metric, 1.0, **labels)
         else:
             instruments.count(metric, **labels)
-    whole = {
+    whole: dict[str, Any] = {
         "reconstruction_loss": 0.1,
         "loss_threshold": 0.2,
         "embedding_drift": 1.0,
