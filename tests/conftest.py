@@ -70,5 +70,5 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return split_scope(nodeid)
 
-    config.option.loadscopereorder = False  # the order is that of `pytest_collection_modifyitems`
+    config.option.loadscopereorder = False  # the hook above has put them in order
     return ByFile(config, log)

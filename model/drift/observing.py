@@ -29,6 +29,7 @@ F = TypeVar("F", np.float16, np.float32)
 
 SAMPLE_SECONDS = 300.0  # between two snapshots that are counted
 EMBEDDING_SECONDS, EMBEDDINGS = 3600.0, 4  # between two samples of embeddings, and the services in each
+LEAST_EMBEDDINGS = 48  # rows of each sample; the distance of fewer is large by chance
 DAYS = 7  # over which a week is averaged
 LEAST_DAYS = 5  # of a slot, before blocks are compared with it
 NEW_BLOCKS = SLOTS * (LEAST_DAYS - 1)  # a call is new for four days; by the fifth, the first calls are not
@@ -139,14 +140,15 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
     if trained.reference is not None:
         if (blocks > sketch.block - SLOTS).all():
             compare(Reference.TRAINING, recent.astype(np.float32).mean(axis=0), trained.reference.shares)
-        if samples.model == trained.model:
+        if samples.model == trained.model and len(samples.recent) >= LEAST_EMBEDDINGS:
             distance = energy_distance(samples.recent, trained.reference.embeddings)
             distances[ROWS[Reference.TRAINING, Kind.EMBEDDINGS]] = distance
     distances[ROWS[Reference.TRAINING, Kind.TAILS]] = tails
     if sketch.days[slot] >= LEAST_DAYS:
         compare(Reference.WEEK, shares, sketch.week[slot].astype(np.float32))
         distances[ROWS[Reference.WEEK, Kind.TAILS]] = tails - sketch.week_tails[slot]
-        distances[ROWS[Reference.WEEK, Kind.EMBEDDINGS]] = energy_distance(samples.recent, samples.week)
+        if len(samples.week) >= LEAST_EMBEDDINGS:
+            distances[ROWS[Reference.WEEK, Kind.EMBEDDINGS]] = energy_distance(samples.recent, samples.week)
         distances[ROWS[Reference.WEEK, Kind.MISSING]] = (missing - sketch.week_missing[slot])[:CHANNELS]
         distances[ROWS[Reference.WEEK, Kind.CALLS]] = calls.new_share(sketch.block, sketch.block - NEW_BLOCKS + 1)
     began = np.where(sketch.since > 0, sketch.since, float(sketch.block * BLOCK_SECONDS))

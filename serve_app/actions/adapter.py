@@ -43,7 +43,7 @@ def encode_adaptation(adaptation: Adaptation) -> AdaptationDocument:
 
 
 def _adapter(adapter: Adapter) -> AdapterDocument:
-    return AdapterDocument.from_fields(adapter, curves=_curves(adapter))
+    return AdapterDocument.from_object(adapter, curves=_curves(adapter))
 
 
 def _curves(adapter: Adapter) -> list[LoadCurve]:

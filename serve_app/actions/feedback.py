@@ -213,7 +213,7 @@ def decode_feedback(body: bytes) -> FeedbackDocument | MissedDocument:
 
 def encode_feedback(feedback: Feedback) -> KeptFeedbackDocument:
     """The document of stored feedback."""
-    return KeptFeedbackDocument.from_fields(
+    return KeptFeedbackDocument.from_object(
         feedback,
         culprit=feedback.culprit or None,
         page_levels={service: _levels(moves) for service, moves in feedback.moves.items()},

@@ -116,4 +116,4 @@ def decode_mute(body: bytes) -> MuteDocument:
 
 def encode_mute(mute: Mute, now: datetime | None) -> KeptMuteDocument:
     """The document of a stored mute. ``now`` is the time of the newest snapshot; None if there is none."""
-    return KeptMuteDocument.from_fields(mute, in_force=now is not None and mute.start <= now < mute.end)
+    return KeptMuteDocument.from_object(mute, in_force=now is not None and mute.start <= now < mute.end)

@@ -200,7 +200,7 @@ def plan_document(plan: PartitionPlan, state: MeshState, *, members: bool) -> Pl
         services=len(state.node_ids),
         calls=state.edge_index.shape[1],
         crossing_calls=len(plan.crossing),
-        quality=PlanQuality.from_fields(plan.quality),
+        quality=PlanQuality.from_object(plan.quality),
         parts=[_part(index, part, state, members=members) for index, part in enumerate(plan.parts)],
     )
 

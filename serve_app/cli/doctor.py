@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from model.names import list_first
-from serve_app.cli.client_options import CaFile, TokenFile, read_token
+from serve_app.cli.client_options import CaFile, TokenFile, connect
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import spinner
 from serve_app.cli.mesh_options import PrometheusUrl, select_mesh
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from serve_app.doctor.telemetry import TelemetryReport
 
 ENTRIES_SHOWN = 10
-PATIENCE_SECONDS = 10.0  # for a service to answer: a person waits
 WIDE = 70  # columns from which texts are printed beside their subjects
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
@@ -146,8 +145,7 @@ def _telemetry(config: ConfigFile, settings: Assignments, mesh: str | None, url:
 
 
 def _drift(url: str, mesh: str | None, token_file: Path | None, ca_file: Path | None) -> "list[Finding]":
-    from serve_app.api.client import Client
     from serve_app.doctor.drift import check_drift
 
-    with Client(url, token=read_token(token_file), ca_file=ca_file, patience_seconds=PATIENCE_SECONDS) as client:
+    with connect(url, token_file, ca_file) as client:
         return check_drift(client, mesh)

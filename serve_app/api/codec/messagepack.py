@@ -1,5 +1,6 @@
 """Parses MessagePack to dicts, lists, strings and numbers, and refuses duplicate keys."""
 
+import math
 from typing import Any
 
 import msgpack
@@ -22,7 +23,7 @@ def parse(body: bytes) -> Any:
         TooHeavy: it could take more memory than a body of this size may.
         InvalidDocument: a map has a duplicate key; lists the places.
     """
-    return _parse(body, UniqueKeys())
+    return _parse(body, UniqueKeys(), memory.budget(len(body)), _LONGEST_LIST)
 
 
 def require_each_key_once(body: bytes, keys: int, _: int) -> None:
@@ -31,13 +32,13 @@ def require_each_key_once(body: bytes, keys: int, _: int) -> None:
     Raises ``NeedsFullCheck``, otherwise as :func:`parse`.
     """
     unique = UniqueKeys()
-    _parse(body, unique)
+    _parse(body, unique, math.inf, len(body))  # a correct body has no lists of tiny values
     if unique.count != keys:  # a value is -inf, which the typed decoder takes for absent
         raise NeedsFullCheck
 
 
-def _parse(body: bytes, unique: UniqueKeys) -> Any:
-    left = memory.budget(len(body))
+def _parse(body: bytes, unique: UniqueKeys, budget: float, longest_list: int) -> Any:
+    left = budget
 
     def weigh(container: Any) -> Any:
         nonlocal left
@@ -54,7 +55,7 @@ def _parse(body: bytes, unique: UniqueKeys) -> Any:
             strict_map_key=False,
             timestamp=3,  # as datetime
             max_map_len=_LARGEST_MAP,
-            max_array_len=_LONGEST_LIST,
+            max_array_len=longest_list,
         )
     except TypeError as error:  # a key that is a list or map
         raise ValueError(str(error)) from None

@@ -40,7 +40,7 @@ def encode_verdict(verdict: Verdict) -> VerdictDocument:
     Reasons whose text would show no difference are left out.
     """
     at = verdict.observed_at
-    return VerdictDocument.from_fields(
+    return VerdictDocument.from_object(
         verdict,
         status=verdict.status.value,
         threshold=_finite(verdict.threshold),
@@ -48,12 +48,12 @@ def encode_verdict(verdict: Verdict) -> VerdictDocument:
         incidents=[encode_incident(incident, at, verdict.alerts) for incident in verdict.incidents],
         model=verdict.model_digest,
         muted=[
-            MuteInForceDocument.from_fields(mute, id=mute.id or None, origin=mute.origin.value)
+            MuteInForceDocument.from_object(mute, id=mute.id or None, origin=mute.origin.value)
             for mute in verdict.muted
         ],
-        silence=verdict.silence and SilenceDocument.from_fields(verdict.silence),
+        silence=verdict.silence and SilenceDocument.from_object(verdict.silence),
         watching=[
-            WatchedDocument.from_fields(one, reasons=_reasons(one.reasons, one.service, at), text=watched_text(one))
+            WatchedDocument.from_object(one, reasons=_reasons(one.reasons, one.service, at), text=watched_text(one))
             for one in verdict.watching
         ],
     )
@@ -70,7 +70,7 @@ def _finite(value: float) -> float | None:
 
 def _suspects(suspects: Sequence[Suspect], observed_at: datetime) -> list[SuspectDocument]:
     return [
-        SuspectDocument.from_fields(
+        SuspectDocument.from_object(
             suspect,
             reasons=_reasons(suspect.reasons, suspect.service, observed_at),
             context=_reasons(suspect.context, suspect.service, observed_at),
@@ -84,7 +84,7 @@ def _reasons(reasons: Sequence[Reason], service: str, observed_at: datetime) -> 
 
 
 def _reason(reason: Reason, service: str, observed_at: datetime) -> ReasonDocument:
-    return ReasonDocument.from_fields(
+    return ReasonDocument.from_object(
         reason,
         source=reason.source or None,
         destination=reason.destination or None,
@@ -106,18 +106,18 @@ def _forecast(forecast: LimitForecast | None) -> ForecastDocument | None:
 def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[Incident] = ()) -> IncidentDocument:
     """The document of an incident in a verdict of this time with these alerts; otherwise as :func:`encode_verdict`."""
     since = incident.since
-    return IncidentDocument.from_fields(
+    return IncidentDocument.from_object(
         incident,
         severity=incident.severity.value,
         suspects=_suspects(incident.suspects, observed_at),
         changes=[
-            NearbyChangeDocument.from_fields(near.change, at=near.at, text=change_text(near, since))
+            NearbyChangeDocument.from_object(near.change, at=near.at, text=change_text(near, since))
             for near in incident.changes
         ],
-        events=[ClusterEventDocument.from_fields(event, text=event_text(event, since)) for event in incident.events],
+        events=[ClusterEventDocument.from_object(event, text=event_text(event, since)) for event in incident.events],
         kind=incident.kind.value,
         headline=headline(incident, alerts),
-        impact=incident.impact and ImpactDocument.from_fields(incident.impact, text=impact_text(incident.impact)),
+        impact=incident.impact and ImpactDocument.from_object(incident.impact, text=impact_text(incident.impact)),
     )
 
 

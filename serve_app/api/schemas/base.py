@@ -26,7 +26,7 @@ class Document(BaseModel):
     model_config = _STRICT
 
     @classmethod
-    def from_fields(cls, source: object, /, **others: Any) -> Self:
+    def from_object(cls, source: object, /, **others: Any) -> Self:
         """The document whose fields have the values of the same names in ``source``, apart from ``others``; defaults
         for fields that it lacks."""
         for name in cls.model_fields:

@@ -53,7 +53,7 @@ class SlaDocument(Document):
 
 def sla_document(level: ServiceLevel) -> SlaDocument:
     """The document of a service level."""
-    return SlaDocument.from_fields(
+    return SlaDocument.from_object(
         level,
         status=level.status.value,
         known=round(level.known, 4),

@@ -175,7 +175,7 @@ def operations(secured: Secured) -> list[tuple[str, str]]:
         paths: dict[str, Any] = http.get("/openapi.json").raise_for_status().json()["paths"]
     known = [(method.upper(), path) for path, methods in paths.items() for method in methods]
     known += [("GET", "/openapi.json"), ("GET", "/nothing"), ("PUT", "/v1/meshes/{mesh}"), ("GET", "/docs")]
-    return [(method, path.format(mesh="shop", incident="x", mute="x")) for method, path in known]
+    return [(method, path.format(mesh="shop", incident="x", mute="x", version="x")) for method, path in known]
 
 
 OPEN = {"/healthz", "/readyz"}

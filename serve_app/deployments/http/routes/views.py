@@ -259,7 +259,7 @@ async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
 
 def mesh_document(mesh: MeshGauges, now: float, budget: Callable[[int], float]) -> MeshDocument:
     """The line of a stored mesh in the list; ``now`` is Unix time, ``budget`` of alerts per day by services."""
-    return MeshDocument.from_fields(
+    return MeshDocument.from_object(
         mesh,
         age_seconds=None if mesh.made_at is None else max(0.0, round(now - mesh.made_at, 3)),
         mesh_score=mesh.score,
@@ -271,7 +271,7 @@ def source_document(state: CollectorState | None) -> SourceDocument:
     """The answer on the source of a mesh; None: the mesh is not collected."""
     if state is None:
         return SourceDocument(collected=False)
-    return SourceDocument.from_fields(
+    return SourceDocument.from_object(
         state,
         collected=True,
         handed_on=None if state.handed_on is None else datetime.fromtimestamp(state.handed_on, UTC),
