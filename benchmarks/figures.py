@@ -713,6 +713,27 @@ def drift() -> str:
     )
 
 
+def reconstruction() -> str:
+    """What finds many small deviations at once, at equal numbers of false alerts."""
+    names = {"slow_zone": "slow zone", "noisy_hosts": "noisy hosts", "lossy_zone": "lossy zone"}
+    shown = ("page", "reconstruction", "drift", "combined")
+    head = "| source | what deviates | events | " + " | ".join(shown) + " | alerts | exceeded | either |"
+    body, false = [], []
+    for one in rows("reconstruction"):
+        what = names.get(one["kind"], one["kind"]) + (f", {one['size']:.1%}" if one["size"] else "")
+        cells = [f"{one[f'{name} at 4/day'][0]:.2f}" for name in shown]
+        cells += [f"{one[name][0]:.2f}" for name in ("alerts", "exceeded", "either")]
+        body.append(f"| {one['source']} | {what} | {one['events']} | {' | '.join(cells)} |")
+        counts = [one[f"false_{name}_per_day"] for name in ("alerts", "exceeded", "either")]
+        line = f"{one['source']}: " + ", ".join("–" if value is None else f"{value:.1f}" for value in counts)
+        line += f" in {one['calm_days']:.1f} days"
+        false += [] if line in false else [line]
+    return (
+        f"{table(head, body)}\n\nFalse alerts per day of the last three columns: {'; '.join(false)} "
+        "(`python -m benchmarks.bench_reconstruction`)."
+    )
+
+
 def exports() -> str:
     """CPU time of a pass and differences of the exported network, beside ours."""
     found = rows("exports")
@@ -874,6 +895,8 @@ def tables() -> list[tuple[Path, str, str]]:
         found.append((log, "false green", false_green()))
     if (results / "drift.jsonl").exists():  # made by `python -m benchmarks.bench_drift`
         found.append((docs / "models.md", "drift", drift()))
+    if (results / "reconstruction.jsonl").exists():  # made by `python -m benchmarks.bench_reconstruction`
+        found.append((docs / "models.md", "reconstruction", reconstruction()))
     if (results / "exports.jsonl").exists():  # made by `python -m benchmarks.bench_exports`
         found.append((docs / "exports.md", "exports", exports()))
     if (results / "networks.jsonl").exists():  # made by `python -m benchmarks.bench_networks`

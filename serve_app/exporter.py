@@ -109,7 +109,7 @@ def _drift(meshes: Iterable[MeshGauges]) -> Iterator[GaugeMetricFamily]:
     ratio = GaugeMetricFamily(
         "tagae_mesh_drift_ratio",
         "Distance of a mesh from a reference, relative to its limit: drift if it is above 1 for twelve hours.",
-        labels=("mesh", "reference", "kind", "of"),
+        labels=("mesh", "reference", "kind", "channel"),
     )
     drifting = GaugeMetricFamily(
         "tagae_mesh_drifting", "Measures of a mesh that are above their limits for twelve hours.", labels=("mesh",)
@@ -120,7 +120,7 @@ def _drift(meshes: Iterable[MeshGauges]) -> Iterator[GaugeMetricFamily]:
         drifting.add_metric((mesh.mesh,), mesh.drift.drifting)
         for measure, value in zip(MEASURES, mesh.drift.ratios, strict=True):
             if value is not None:
-                ratio.add_metric((mesh.mesh, measure.reference, measure.kind, measure.of), value)
+                ratio.add_metric((mesh.mesh, measure.reference, measure.kind, measure.channel), value)
     yield ratio
     yield drifting
 
@@ -206,6 +206,27 @@ _COUNTED: tuple[tuple[str, str, str, Callable[[CollectorState], Mapping[str, int
 _GAUGES: tuple[tuple[str, str, Callable[[MeshGauges], float | None]], ...] = (
     ("score", "Strongest evidence, in decades of improbability.", lambda m: m.score),
     ("threshold", "Percentile of the score over history without incidents.", lambda m: m.threshold),
+    ("reconstruction_loss", "Reconstruction loss of the mesh as a whole, 0 to 1.", lambda m: m.reconstruction_loss),
+    (
+        "reconstruction_loss_threshold",
+        "Percentile of the reconstruction loss over history without incidents.",
+        lambda m: m.loss_threshold,
+    ),
+    (
+        "embedding_drift",
+        "Distance of the mean embedding from its mean over the window, in standard deviations.",
+        lambda m: m.embedding_drift,
+    ),
+    (
+        "embedding_drift_threshold",
+        "1.5 times the percentile of the embedding drift over history without incidents.",
+        lambda m: m.embedding_drift_threshold,
+    ),
+    (
+        "reconstruction_exceeded",
+        "1 while loss or drift is above its threshold in most of the last snapshots, else 0.",
+        lambda m: None if m.exceeded is None else float(m.exceeded),
+    ),
     ("incident_probability", "Probability that an incident is in progress.", lambda m: m.probability),
     ("incidents", "Open incidents, without notices.", lambda m: m.incidents),
     ("notices", "Open notices: resources that are running out.", lambda m: m.notices),

@@ -277,6 +277,9 @@ class MeshGauges:
         interval_seconds: measured time between snapshots, s; None if unknown.
         unseen: number of open incidents, without notices, whose first suspect sends no telemetry.
         drift: how far it has drifted; None if unknown.
+        reconstruction_loss, loss_threshold, embedding_drift, embedding_drift_threshold: of the mesh as a whole in the
+            newest verdict; None if unknown.
+        exceeded: whether the mesh as a whole exceeds its history; None if unknown.
     """
 
     mesh: str
@@ -298,6 +301,11 @@ class MeshGauges:
     interval_seconds: float | None = None
     unseen: int = 0
     drift: DriftGauges | None = None
+    reconstruction_loss: float | None = None
+    loss_threshold: float | None = None
+    embedding_drift: float | None = None
+    embedding_drift_threshold: float | None = None
+    exceeded: bool | None = None
 
 
 class ObjectiveStatus(StrEnum):

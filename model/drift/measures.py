@@ -51,12 +51,12 @@ class Measure:
     Attributes:
         reference: what the mesh is compared with.
         kind: what is compared.
-        of: name of the population, or ``mesh``.
+        channel: name of the population, or ``mesh``.
     """
 
     reference: Reference
     kind: Kind
-    of: str = "mesh"
+    channel: str = "mesh"
 
 
 _NAMES = tuple(p.name for p in POPULATIONS)
@@ -82,7 +82,7 @@ def no_distances() -> Array:
 
 
 OF_VALUES = {  # of the index, from the own week; channels that follow load unevenly have higher ones
-    "request_rate": 0.4,
+    "request_rate": 0.3,
     "requests_per_second": 0.4,
     "weight": 0.15,
     "cpu_utilization": 0.8,
@@ -99,13 +99,13 @@ OF_KINDS = {
     (Reference.WEEK, Kind.EMBEDDINGS): 0.15,
     (Reference.WEEK, Kind.TAILS): 1.2,
     (Reference.WEEK, Kind.MISSING): 0.15,
-    (Reference.WEEK, Kind.CALLS): 0.12,
+    (Reference.WEEK, Kind.CALLS): 0.2,
 }
 
 
 def _limit(measure: Measure) -> float:
     if (measure.reference, measure.kind) == (Reference.WEEK, Kind.VALUES):
-        return OF_VALUES.get(measure.of.partition(".")[2], OTHER_VALUES)
+        return OF_VALUES.get(measure.channel.partition(".")[2], OTHER_VALUES)
     return OF_KINDS[measure.reference, measure.kind]
 
 

@@ -12,6 +12,8 @@ import httpx
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import ARROW, JSON, encode_snapshot
+from serve_app.api.codec.arrow_embeddings import decode_embeddings
+from serve_app.api.embeddings import Embeddings
 from serve_app.api.graph_formats import GraphFormat
 from serve_app.api.schemas.actions import (
     AcceptanceDocument,
@@ -148,6 +150,11 @@ class Client:
         ``read``."""
         return self._view(mesh, "graph", {"at": at, "service": service, "format": form.value}).content
 
+    def embeddings(self, mesh: str) -> Embeddings:
+        """The embeddings of the services of the newest snapshot. Errors as ``push``."""
+        response = self._send("GET", f"/v1/meshes/{mesh}/embeddings", accept=ARROW)
+        return decode_embeddings(response.content)
+
     def incidents(
         self,
         mesh: str,
@@ -257,8 +264,9 @@ class Client:
         content: bytes | None = None,
         media_type: str = ARROW,
         parameters: dict[str, str] | None = None,
+        accept: str = "*/*",
     ) -> httpx.Response:
-        headers = {"content-type": media_type} if content is not None else {}
+        headers = {"accept": accept} | ({"content-type": media_type} if content is not None else {})
         began, is_repeated = time.monotonic(), False
         while True:
             try:

@@ -54,11 +54,11 @@ class _Drift:
 
     @property
     def whose(self) -> str:
-        return "calls" if self.measure.of.startswith("call.") else "services"
+        return "calls" if self.measure.channel.startswith("call.") else "services"
 
     @property
     def subject(self) -> str:
-        subject = SUBJECTS.get(self.measure.of.partition(".")[2])
+        subject = SUBJECTS.get(self.measure.channel.partition(".")[2])
         if subject is None:
             return "new calls" if self.measure.kind is Kind.CALLS else "embeddings"
         return FORMS.get(self.measure.kind, "{}").format(subject)
@@ -106,7 +106,7 @@ def _advise(mesh: str, group: Sequence[_Drift]) -> DriftAdviceDocument:
 
 def _describe(group: Sequence[_Drift]) -> str:
     worst = max(group, key=lambda one: one.moved if one.measure.kind is Kind.VALUES else one.distance)
-    kind, channel = worst.measure.kind, worst.measure.of.partition(".")[2]
+    kind, channel = worst.measure.kind, worst.measure.channel.partition(".")[2]
     to = REFERENCES[worst.measure.reference]
     if kind is Kind.VALUES:
         return f"the {worst.subject} of at least {worst.moved:.0%} of the {worst.whose} have differed from {to}"
@@ -128,7 +128,7 @@ def _measures(sketch: DriftSketch, checkpoint: Checkpoint) -> list[DriftMeasureD
         DriftMeasureDocument(
             reference=measure.reference,
             kind=measure.kind,
-            of=measure.of,
+            channel=measure.channel,
             distance=_known(sketch.distances[row]),
             limit=_known(limits[row]),
             moved=_known(sketch.moved[row]),
@@ -144,8 +144,8 @@ def _quality(found: DataQuality, sketch: DriftSketch) -> DataQualityDocument:
     rows = {population.name: row for row, population in enumerate(POPULATIONS)}
     return DataQualityDocument(
         missing=[
-            MissingDocument(of=of, share=share, before=None if before is None else _known(before[rows[of]]))
-            for of, share in found.missing.items()
+            MissingDocument(channel=name, share=share, before=None if before is None else _known(before[rows[name]]))
+            for name, share in found.missing.items()
             if share > 0
         ],
         stale=list(found.stale),

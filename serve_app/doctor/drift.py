@@ -52,6 +52,8 @@ def _quality(subject: str, quality: DataQualityDocument) -> Iterator[Finding]:
             f"constant: {list_first([f'{one.metric} of {one.service}' for one in quality.constant], MOST_NAMED)}",
             "a placeholder, or a gauge that nothing updates; leave such a metric out",
         )
-    lost = [f"{one.of} of {one.share:.0%}" for one in quality.missing if one.before is None or one.share > one.before]
+    lost = [
+        f"{one.channel} of {one.share:.0%}" for one in quality.missing if one.before is None or one.share > one.before
+    ]
     if lost:
         yield Finding(subject, "ok", f"missing: {list_first(lost, MOST_NAMED)}")

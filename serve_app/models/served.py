@@ -106,7 +106,7 @@ class ServedModels:
 
     @property
     def versions(self) -> frozenset[str]:
-        """The versions in memory, the weights of the settings included."""
+        """The versions in memory, including the versions that the settings name."""
         loaded = frozenset[str]() if self._memory is None else self._memory.versions
         return loaded | {one.digest for one in self.weights.distinct()}
 

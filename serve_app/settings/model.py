@@ -9,9 +9,7 @@ class ModelSettings(SettingsGroup):
     """The detector."""
 
     window_size: int = Field(120, ge=10, le=10_000, description="W: snapshots in the sliding window")
-    anomaly_percentile: float = Field(
-        99.0, gt=50, lt=100, description="percentile of the mesh score's history that is the threshold"
-    )
+    anomaly_percentile: float = Field(99.0, gt=50, lt=100, description="former name of alert.percentile, which wins")
     weights: Location | None = Field(None, description="checkpoint file; none: the shipped one")
     network: str | None = Field(
         None,

@@ -108,6 +108,7 @@ def gauges(stored: MeshSummary) -> MeshGauges:
     muted = verdict.get("muted", ())  # absent in version 0.1.0
     unseen = sum(one.get("kind") == IncidentKind.TELEMETRY_MISSING for one in alerts if one.get("recovering"))
     silence = verdict.get("silence") or {"services": 0}  # absent in version 0.1.0
+    whole = verdict.get("reconstruction") or {}  # absent in version 0.2.0
     return MeshGauges(
         stored.mesh,
         record.services,
@@ -128,4 +129,9 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         record.interval,
         unseen,
         _drift(record.drift),
+        whole.get("loss"),
+        whole.get("loss_threshold"),
+        whole.get("drift"),
+        whole.get("drift_threshold"),
+        whole.get("exceeded"),
     )

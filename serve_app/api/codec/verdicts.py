@@ -18,7 +18,14 @@ from model.verdict import (
     Watched,
 )
 from serve_app.api.headline import headline, impact_text
-from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text, watched_text
+from serve_app.api.reason_text import (
+    change_text,
+    event_text,
+    reads_as_expected,
+    reason_text,
+    reconstruction_text,
+    watched_text,
+)
 from serve_app.api.schemas.verdict import (
     ClusterEventDocument,
     ForecastDocument,
@@ -27,6 +34,7 @@ from serve_app.api.schemas.verdict import (
     MuteInForceDocument,
     NearbyChangeDocument,
     ReasonDocument,
+    ReconstructionDocument,
     SilenceDocument,
     SuspectDocument,
     VerdictDocument,
@@ -56,6 +64,10 @@ def encode_verdict(verdict: Verdict) -> VerdictDocument:
             WatchedDocument.from_object(one, reasons=_reasons(one.reasons, one.service, at), text=watched_text(one))
             for one in verdict.watching
         ],
+        reconstruction=verdict.reconstruction
+        and ReconstructionDocument.from_object(
+            verdict.reconstruction, text=reconstruction_text(verdict.reconstruction)
+        ),
     )
 
 

@@ -19,7 +19,7 @@ class DriftMeasureDocument(Document):
         "`calls`: share of the calls that were first made in the last four days",
         examples=["values"],
     )
-    of: str = Field(
+    channel: str = Field(
         description="`service.` or `call.` and a channel; `mesh` for the whole mesh", examples=["service.p50_latency"]
     )
     distance: float | None = Field(description="null: not known yet")
@@ -46,7 +46,7 @@ class DriftAdviceDocument(Document):
 class MissingDocument(Document):
     """A metric that some services or calls do not have."""
 
-    of: str = Field(description="`service.` or `call.` and a metric", examples=["service.p99_latency"])
+    channel: str = Field(description="`service.` or `call.` and a metric", examples=["service.p99_latency"])
     share: float = Field(ge=0, le=1, description="of the services or calls without it, in the newest snapshot")
     before: float | None = Field(ge=0, le=1, description="mean of this share over the last week; null: not known yet")
 

@@ -171,6 +171,37 @@ class PlanQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class EmbeddingsQuery:
+    """The embeddings of the services of the newest snapshot, as JSON; ``as_arrow``: as an Arrow IPC stream.
+
+    Raises:
+        InvalidParameter: JSON would be too large.
+    """
+
+    mesh: str
+    as_arrow: bool = False
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.load(reader.embeddings_arrow if self.as_arrow else reader.embeddings_json, self.mesh)
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarQuery:
+    """The ``limit`` services that are most like a service, by their embeddings, as JSON.
+
+    Raises:
+        InvalidParameter: the newest snapshot does not have the service.
+    """
+
+    mesh: str
+    service: str
+    limit: int
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.view(reader.similar, self.mesh, self.service, self.limit)
+
+
+@dataclass(frozen=True, slots=True)
 class GraphQuery:
     """The newest snapshot, or the one of an instant, with its verdict.
 

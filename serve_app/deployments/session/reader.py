@@ -11,19 +11,23 @@ from serve_app.actions.adapter import encode_adaptation
 from serve_app.actions.feedback import encode_feedback
 from serve_app.actions.mutes import encode_mute
 from serve_app.alerts.links import Links
+from serve_app.api.codec import ARROW
+from serve_app.api.codec.arrow_embeddings import encode_embeddings
 from serve_app.api.drift import drift_document
+from serve_app.api.embeddings import Embeddings
 from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
 from serve_app.api.schemas.models import ModelsDocument
-from serve_app.api.views import model_document, plan_document
+from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.api.views import Deviations, model_document, plan_document
 from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import InvalidParameter, UnknownModel
 from serve_app.models.registry import Registry
 from serve_app.models.rollout import ALL_MESHES
 from serve_app.models.served import ServedModels
 from serve_app.models.trials import Trials
-from serve_app.pipeline import Options, plan_of
+from serve_app.pipeline import Options, embed, plan_of
 from serve_app.settings.base import check_mesh_name
-from serve_app.stores.record import StoredSnapshot
+from serve_app.stores.record import Record, StoredSnapshot
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.formats import ReportFormat
 from serve_app.web.incidents import IncidentViews
@@ -126,6 +130,46 @@ class Reader:
                 f"neither for {services}; name a service, request the services of the open incidents, or read the map",
             )
         return self.meshes.load_snapshot(mesh, at)
+
+    def embeddings(self, mesh: str) -> Embeddings:
+        stored = self.meshes.load_stored(mesh)
+        record, state = Record.unpack(stored.verdict), self.meshes.refresh(stored).mesh.state
+        checkpoint = self._models.checkpoint(mesh)
+        newest, vectors = embed(checkpoint, state, self._options)
+        verdict = VerdictDocument.model_validate_json(record.document)
+        deviations = Deviations.unpack(record.deviations, newest).services
+        return Embeddings(
+            mesh,
+            newest.observed_at,
+            checkpoint.digest,
+            verdict.status,
+            verdict.mesh_score,
+            newest.node_ids,
+            deviations,
+            vectors,
+        )
+
+    def embeddings_json(self, mesh: str) -> bytes:
+        services = self.meshes.load_record(mesh).services
+        if services > MOST_IN_GRAPH:
+            raise InvalidParameter(
+                f"embeddings: expected at most {MOST_IN_GRAPH} services in JSON, got {services}; ask for Arrow with "
+                f"the header Accept: {ARROW}",
+            )
+        return self.embeddings(mesh).document().model_dump_json().encode()
+
+    def embeddings_arrow(self, mesh: str) -> bytes:
+        return encode_embeddings(self.embeddings(mesh))
+
+    def similar(self, mesh: str, service: str, limit: int) -> bytes:
+        embeddings = self.embeddings(mesh)
+        if service not in embeddings.services:
+            raise InvalidParameter(
+                f"service: expected a service of the newest snapshot, got {service!r}; correct the name, or find it "
+                "with the route services",
+                pointer="/service",
+            )
+        return embeddings.similar(service, limit).model_dump_json().encode()
 
     def report(self, mesh: str, incident: str | None, form: ReportFormat, links: Links | None) -> str:
         kept = self.pages.moments(mesh)

@@ -156,7 +156,7 @@ def test_a_mesh_unlike_all_training_meshes_drifts_from_training(known: MeshState
     trained = replace(TRAINED, reference=reference)
     rng = np.random.default_rng(1)
     after = follow((mesh_at(i, rng) for i in range(8 * DAY, 10 * DAY)), known, trained)
-    found = {m.of for m in drifts(after) if m.reference is Reference.TRAINING and m.kind is Kind.VALUES}
+    found = {m.channel for m in drifts(after) if m.reference is Reference.TRAINING and m.kind is Kind.VALUES}
     assert {"service.request_rate", "call.weight"} <= found
 
 

@@ -56,7 +56,7 @@ def test_missing_metrics_lead_to_the_doctor_of_the_mesh() -> None:
     assert one.command == "tagae doctor --source shop"
 
 
-@pytest.mark.parametrize("measure", MEASURES, ids=lambda m: f"{m.reference} {m.kind} {m.of}")
+@pytest.mark.parametrize("measure", MEASURES, ids=lambda m: f"{m.reference} {m.kind} {m.channel}")
 def test_every_measure_has_advice_in_words(measure: Measure) -> None:
     (one,) = advice("shop", drifted(measure))
     assert "nan" not in one.text
@@ -72,7 +72,7 @@ def test_the_document_of_a_new_mesh_knows_nothing_yet() -> None:
     document = drift_document("shop", settled_state(), load())
     assert (document.judged_until, document.days, document.advice) == (None, 0, [])
     assert all(measure.distance is None for measure in document.measures)
-    limits = {(m.reference, m.kind, m.of): m.limit for m in document.measures}
+    limits = {(m.reference, m.kind, m.channel): m.limit for m in document.measures}
     assert limits["training", "values", "service.p50_latency"] is not None, "the shipped weights have a reference"
 
 
@@ -81,7 +81,7 @@ def test_the_document_has_every_measure_with_its_limit() -> None:
     document = DriftDocument.model_validate_json(drift_document("shop", state, load()).model_dump_json())
     assert len(document.measures) == len(MEASURES)
     active = [one for one in document.measures if one.since is not None]
-    assert {(one.reference, one.kind, one.of) for one in active} == {
+    assert {(one.reference, one.kind, one.channel) for one in active} == {
         ("training", "values", "service.p50_latency"),
         ("week", "calls", "mesh"),
     }
@@ -100,7 +100,7 @@ def test_the_drift_travels_with_the_verdict_to_the_metrics() -> None:
     assert found.drift is not None
     assert found.drift.drifting == 2
     text = PrometheusInstruments().text([found]).decode()
-    label = 'kind="values",mesh="shop",of="service.p50_latency",reference="training"'
+    label = 'channel="service.p50_latency",kind="values",mesh="shop",reference="training"'
     assert f"tagae_mesh_drift_ratio{{{label}}} 3.0" in text
     assert 'tagae_mesh_drifting{mesh="shop"} 2.0' in text
 

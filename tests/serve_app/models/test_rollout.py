@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 
 import pytest
 
@@ -131,7 +132,7 @@ def test_changes_of_many_processes_are_all_kept(store: StateStore, place: StoreS
                 name = f"mesh-{i}"
                 while True:
                     try:
-                        Rollouts(own).change(lambda rollout, name=name: changes.promote_for_mesh(rollout, ONE, name))
+                        Rollouts(own).change(partial(changes.promote_for_mesh, pin=ONE, mesh=name))
                         break
                     except StoreConflict:  # so many at once that a person would try again
                         continue

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -46,7 +47,7 @@ def add(registry: Registry, path: Path, **changed: object) -> ModelPin:
     return ModelPin(version=card.version, sha256=card.sha256)
 
 
-def models_of(store: StateStore, registry: Registry, **settings: object) -> ServedModels:
+def models_of(store: StateStore, registry: Registry, **settings: Any) -> ServedModels:
     chosen = Settings(models={"registry": registry.place}, **settings)
     weights = load_weights(chosen.model.weights, chosen.weights_by_mesh)
     models = open_models(chosen, weights, store, PrometheusInstruments())
