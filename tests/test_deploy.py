@@ -36,7 +36,13 @@ def exported_series() -> set[str]:
             instruments.set(metric, 1.0, **labels)
         else:
             instruments.count(metric, **labels)
-    mesh = MeshGauges("shop", 3, 5, datetime.now(UTC), "normal", 1.0, 2.0, 0.5, 0)
+    whole: dict[str, Any] = {
+        "reconstruction_loss": 0.1,
+        "loss_threshold": 0.2,
+        "embedding_drift": 1.0,
+        "embedding_drift_threshold": 2.0,
+    }
+    mesh = MeshGauges("shop", 3, 5, datetime.now(UTC), "normal", 1.0, 2.0, 0.5, 0, exceeded=False, **whole)
     collected = CollectorState("shop", 1.0, 1.0, {"taken": 1}, {"late": 1})
     objective = Objective("p99", ObjectiveStatus.FULFILLED, 2.0, 0.1, 0.9)
     text = instruments.text([mesh], [collected], ServiceLevel(3600.0, 1.0, 1.0, (objective,))).decode()

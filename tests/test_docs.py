@@ -66,6 +66,7 @@ NOT_RUN = {
     "tagae score out/mon": "three more recordings; tests/serve_app/cli/test_score_jobs.py",
     "adapter/rollback": "an adapter, which is fitted in the background; test_adaptation_routes.py",
     "tagae store copy": "a Redis; tests/serve_app/stores/test_store_copy.py",
+    "tagae embeddings export": "a Redis; tests/serve_app/stores/test_redis_embeddings.py, test_embeddings_service.py",
     "tagae models": "a registry and a service with one; tests/serve_app/models",
     "npm install": "npm; tests/examples/test_score_onnx.py runs the program where the package is",
     "jupyter": "Jupyter; tests/examples/test_notebook.py runs the cells",

@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 
 from serve_app.api.schemas.models import ModelPin, RolloutAction, RolloutDocument, RolloutEvent, TrialDocument
 from serve_app.errors import CorruptState, StoreConflict, UnfitModel
-from serve_app.stores.base import StateStore
+from serve_app.stores.base import ROLLOUT, StateStore
 
-NAME = "rollout"  # of the document in the store
 MOST_EVENTS = 100  # of the history
 ATTEMPTS = 5  # of a change, if other processes change it too
 ALL_MESHES = ""  # in place of the name of a mesh: the model of all that are not part of a canary
@@ -57,7 +56,7 @@ def start_canary(rollout: RolloutDocument, pin: ModelPin, share: float, by: str 
         raise UnfitModel(f"model {pin.version}: expected another model than the one in use, got the same")
     baseline = rollout.active if trial is None else trial.baseline
     began = TrialDocument(candidate=pin, baseline=baseline, share=share, since=_now(), by=by)
-    return _changed(rollout, RolloutAction.CANARY, pin, share=share, by=by, changes={"trial": began})
+    return _with_event(rollout, RolloutAction.CANARY, pin, share=share, by=by, changes={"trial": began})
 
 
 def promote(rollout: RolloutDocument, pin: ModelPin, by: str = "", reason: str = "") -> RolloutDocument:
@@ -77,7 +76,7 @@ def promote(rollout: RolloutDocument, pin: ModelPin, by: str = "", reason: str =
         return rollout
     baseline = rollout.active if trial is None else trial.baseline
     began = TrialDocument(candidate=pin, baseline=baseline, share=1.0, since=_now(), by=by)
-    return _changed(rollout, RolloutAction.PROMOTE, pin, by=by, reason=reason, changes={"trial": began})
+    return _with_event(rollout, RolloutAction.PROMOTE, pin, by=by, reason=reason, changes={"trial": began})
 
 
 def promote_for_mesh(rollout: RolloutDocument, pin: ModelPin, mesh: str, by: str = "") -> RolloutDocument:
@@ -85,7 +84,7 @@ def promote_for_mesh(rollout: RolloutDocument, pin: ModelPin, mesh: str, by: str
     if rollout.meshes.get(mesh) == pin:
         return rollout
     meshes = {**rollout.meshes, mesh: pin}
-    return _changed(rollout, RolloutAction.PROMOTE, pin, mesh=mesh, by=by, changes={"meshes": meshes})
+    return _with_event(rollout, RolloutAction.PROMOTE, pin, mesh=mesh, by=by, changes={"meshes": meshes})
 
 
 def confirm(rollout: RolloutDocument, reason: str = "") -> RolloutDocument:
@@ -94,7 +93,7 @@ def confirm(rollout: RolloutDocument, reason: str = "") -> RolloutDocument:
     if trial is None or trial.share < 1:
         return rollout
     changes = {"active": trial.candidate, "previous": trial.baseline, "trial": None}
-    return _changed(rollout, RolloutAction.CONFIRM, trial.candidate, reason=reason, changes=changes)
+    return _with_event(rollout, RolloutAction.CONFIRM, trial.candidate, reason=reason, changes=changes)
 
 
 def roll_back(rollout: RolloutDocument, by: str = "", reason: str = "") -> RolloutDocument:
@@ -105,13 +104,13 @@ def roll_back(rollout: RolloutDocument, by: str = "", reason: str = "") -> Rollo
     """
     if rollout.trial is not None:
         back = rollout.trial.baseline
-        return _changed(
+        return _with_event(
             rollout, RolloutAction.ROLLBACK, back, by=by, reason=reason, changes={"active": back, "trial": None}
         )
     if rollout.active == rollout.previous:
         raise UnfitModel("rollback: expected a trial, or a model before the one in use, got neither")
     back = rollout.previous
-    return _changed(rollout, RolloutAction.ROLLBACK, back, by=by, reason=reason, changes={"active": back})
+    return _with_event(rollout, RolloutAction.ROLLBACK, back, by=by, reason=reason, changes={"active": back})
 
 
 def roll_back_mesh(rollout: RolloutDocument, mesh: str, by: str = "", reason: str = "") -> RolloutDocument:
@@ -124,7 +123,9 @@ def roll_back_mesh(rollout: RolloutDocument, mesh: str, by: str = "", reason: st
         raise UnfitModel(f"rollback: expected a mesh with a model of its own, got {mesh!r}; leave out the mesh")
     meshes = {name: pin for name, pin in rollout.meshes.items() if name != mesh}
     back = pins_of(rollout.model_copy(update={"meshes": meshes}), mesh)[0]
-    return _changed(rollout, RolloutAction.ROLLBACK, back, mesh=mesh, by=by, reason=reason, changes={"meshes": meshes})
+    return _with_event(
+        rollout, RolloutAction.ROLLBACK, back, mesh=mesh, by=by, reason=reason, changes={"meshes": meshes}
+    )
 
 
 class Rollouts:
@@ -144,7 +145,7 @@ class Rollouts:
             CorruptState: this version cannot read it.
             ServeError: the store cannot be read.
         """
-        found = self._store.read_document(NAME)
+        found = self._store.read_document(ROLLOUT)
         if found is None:
             return 0, RolloutDocument()
         try:
@@ -169,7 +170,7 @@ class Rollouts:
             if after is before:
                 return after
             try:
-                self._store.write_document(NAME, after.model_dump_json().encode(), revision=revision)
+                self._store.write_document(ROLLOUT, after.model_dump_json().encode(), revision=revision)
             except StoreConflict:
                 if attempt + 1 == ATTEMPTS:
                     raise
@@ -178,7 +179,7 @@ class Rollouts:
         raise AssertionError("the last attempt returns or raises")
 
 
-def _changed(
+def _with_event(
     rollout: RolloutDocument,
     action: RolloutAction,
     model: Pin,

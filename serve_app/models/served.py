@@ -81,6 +81,14 @@ class ServedModels:
         """The rollout that this session follows."""
         return self._rollout or RolloutDocument()
 
+    def read_rollout(self) -> RolloutDocument:
+        """The rollout as the store has it now, which sessions follow within a second. Call it in a thread.
+
+        Raises:
+            ServeError: the store cannot be read.
+        """
+        return RolloutDocument() if self._rollouts is None else self._rollouts.read()[1]
+
     @property
     def has_registry(self) -> bool:
         """Whether models can change."""
@@ -98,7 +106,7 @@ class ServedModels:
 
     @property
     def versions(self) -> frozenset[str]:
-        """The versions in memory, with those of the settings."""
+        """The versions in memory, including the versions that the settings name."""
         loaded = frozenset[str]() if self._memory is None else self._memory.versions
         return loaded | {one.digest for one in self.weights.distinct()}
 
@@ -116,7 +124,7 @@ class ServedModels:
         return self._default if pin is None else self._in_memory(pin, mesh)
 
     def checkpoint(self, mesh: str) -> Checkpoint:
-        """The weights that make the verdicts of a mesh if they are in memory, else those of the settings."""
+        """The weights that make the verdicts of a mesh if they are in memory, else the weights of the settings."""
         return (self.get(mesh) or self._fallback()).checkpoint
 
     async def of(self, mesh: str) -> ServedModel:

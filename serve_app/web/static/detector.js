@@ -34,6 +34,7 @@ export function detectorView() {
         ...(source?.remarks ?? []).map((text) => ["telemetry", text, "wrong"]),
         ["snapshot interval", span(interval(timeline))],
         ["probability of an incident", verdict.probability.toFixed(2)],
+        verdict.reconstruction ? ["mesh as a whole", verdict.reconstruction.text, verdict.reconstruction.exceeded ? "unclear" : null] : null,
         ["coverage", `${figures(100 * verdict.coverage)}%`, verdict.coverage < 1 ? "wrong" : null],
         verdict.missing_parts.length ? ["missing parts", verdict.missing_parts.join(", "), "wrong"] : null,
         took.length

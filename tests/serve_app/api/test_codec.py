@@ -18,6 +18,7 @@ from model.verdict import (
     LimitForecast,
     NearbyChange,
     Reason,
+    Reconstruction,
     Severity,
     Status,
     Suspect,
@@ -260,13 +261,38 @@ def test_watched_services_lost_incidents_and_a_scope_survive_a_line() -> None:
     assert (read.lost, read.incidents[0].kind, read.incidents[0].scope) == (("i-1",), "traffic_lost", "shop/*")
 
 
+@pytest.mark.parametrize(
+    ("whole", "text"),
+    [
+        (Reconstruction(0.071, None, None, None), "reconstruction loss 0.071"),
+        (
+            Reconstruction(0.071, 0.94, 0.0764, 1.83),
+            "reconstruction loss 0.071, usually below 0.076; embedding drift 0.9, usually below 1.8",
+        ),
+        (
+            Reconstruction(0.123, 0.94, 0.0764, 1.83, True, NOW - timedelta(minutes=1)),
+            "the mesh as a whole is unusual since 03:13 UTC: reconstruction loss 0.123, usually below 0.076",
+        ),
+    ],
+)
+def test_the_mesh_as_a_whole_is_in_a_line_and_in_words(whole: Reconstruction, text: str) -> None:
+    shown = json.loads(verdict_line(_verdict(reconstruction=whole)))["reconstruction"]
+    assert shown["text"] == text
+    assert (shown["loss"], shown["drift_threshold"], shown["exceeded"]) == (
+        whole.loss,
+        whole.drift_threshold,
+        whole.exceeded,
+    )
+
+
 def test_a_stored_verdict_of_an_earlier_version_watches_nothing() -> None:
     stored = json.loads(verdict_line(_verdict()))
-    del stored["watching"], stored["lost"]
+    del stored["watching"], stored["lost"], stored["reconstruction"]
     for incident in stored["incidents"]:
         del incident["scope"]
     old = VerdictDocument.model_validate_json(json.dumps(stored))
     assert (old.watching, old.lost, [one.scope for one in old.incidents]) == ([], [], [""])
+    assert old.reconstruction is None
     read = decode_verdict_line(json.dumps(stored))
     assert (read.watching, read.lost, read.incidents[0].scope) == ((), (), "")
 

@@ -48,7 +48,7 @@ def test_the_example_of_the_documentation_is_valid() -> None:
 
 def test_the_verdict_has_the_fields_of_a_verdict_line() -> None:
     line = {"observed_at", "status", "mesh_score", "threshold", "probability", "suspects", "incidents", "coverage"}
-    more = {"sequence", "missing_parts", "model", "muted", "silence", "watching", "lost"}
+    more = {"sequence", "missing_parts", "model", "muted", "silence", "watching", "lost", "reconstruction"}
     assert set(VerdictDocument.model_fields) == line | more
     incident = {"id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering"}
     assert set(IncidentDocument.model_fields) == incident | {"suspects_at", "kind", "headline", "impact", "scope"}
