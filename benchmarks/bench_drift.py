@@ -45,7 +45,8 @@ from serve_app.pipeline import Mesh, Options, commit, prepare, sample_embeddings
 
 Drift = Literal["traffic mix", "latency level", "topology", "missing metrics"]
 DRIFTS: tuple[Drift, ...] = get_args(Drift)
-CHOSEN_ON, REPORTED_ON = 6_000, 8_000  # first seeds; 7_000 was looked at, too, before the last change of a limit
+# First seeds. Meshes of 7_000 and 8_000 were looked at before the last changes, so they count as chosen on, too.
+CHOSEN_ON, REPORTED_ON = 6_000, 9_000
 INTERVAL = 600.0  # s
 DAY = round(86_400 / INTERVAL)  # snapshots
 BEFORE, WITHIN = 6 * DAY, DAY
