@@ -758,11 +758,11 @@ def networks() -> str:
     found = rows("networks")
     header = (
         "| network | faults found, of " + f"{found[0]['faults']} | culprit first | false alerts a day | parameters "
-        "| pass over 200 services |"
+        "| pass over 200 services, CPU time |"
     )
     body = [
         f"| {r['network'].rpartition(':')[2]} | {_with_interval(r['found'])} | {_with_interval(r['culprit_first'])} "
-        f"| {r['false_alerts_per_day']:.1f} | {r['parameters']:,} | {r['pass_ms']:.1f} ms |"
+        f"| {r['false_alerts_per_day']:.1f} | {r['parameters']:,} | {r['pass_cpu_ms']:.1f} ms |"
         for r in found
     ]
     about = found[0]
