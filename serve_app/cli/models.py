@@ -137,7 +137,7 @@ def add(
     from serve_app.models.source import check_sha256, check_source, display_name, read_checked
     from serve_app.settings import load
 
-    place, network = registry or _configured(config, settings), load(config, overrides(settings)).model.network
+    place = registry or _configured(config, settings)
     beside = _read_card(path_of_card(Path(source))) if "://" not in source else None
     if sha256 is None and beside is None:
         raise typer.BadParameter(
@@ -149,7 +149,7 @@ def add(
     wanted = wanted or (beside.sha256 if beside is not None else "")
     content = b"".join(read_checked(_checked(check_source, source, "SOURCE"), wanted, bearer_token_file, ca_file))
     card = describe(
-        load_content(content, network),
+        load_content(content, load(config, overrides(settings)).model.network),
         content,
         created_at=beside.created_at if beside else None,
         parent=parent or (beside.parent if beside else None),
@@ -195,7 +195,7 @@ def compare(
 
         loaded = load(config, overrides(settings))
         place = registry or loaded.models.registry
-        known = _open(place or _configured(config, settings))
+        known = _open(place or _configured(config, settings), loaded.model.network)
         candidate = find_version(known.cards(), version)
         other = None if baseline is None else find_version(known.cards(), baseline)
         found = compare_over_recordings(known, candidate, other, recording, loaded)
@@ -360,10 +360,10 @@ def _client(url: str, token_file: Path | None, ca_file: Path | None) -> "Client"
     return Client(url, token=read_token(token_file), ca_file=ca_file, patience_seconds=PATIENCE_SECONDS)
 
 
-def _open(place: str) -> "Registry":
+def _open(place: str, network: str | None = None) -> "Registry":
     from serve_app.models.registry import Registry
 
-    return Registry(place)
+    return Registry(place, network)
 
 
 def _configured(config: Path | None, settings: list[str] | None) -> str:

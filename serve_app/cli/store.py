@@ -33,7 +33,8 @@ def copy(
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
-    """Copy meshes from one store to another: state, window, verdicts, archive of incidents, and revisions.
+    """Copy meshes from one store to another: state, window, verdicts, archive of incidents, and revisions. Without
+    --mesh, it also copies which mesh uses which model.
 
     Stop the service first. Each copy is compared with its source. Limits on meshes and archives do not apply here, and
     the state of notifications is not in the store. The other settings of `store`, such as password_file and
@@ -45,7 +46,7 @@ def copy(
       tagae store copy --from redis://127.0.0.1:6379/0 --to backup --mesh shop --set store.password_file=redis.password
     """
     from serve_app.settings.plugins import STORES
-    from serve_app.stores.copying import choose_meshes, copy_meshes
+    from serve_app.stores.copying import choose_meshes, copy_meshes, copy_rollout
     from serve_app.stores.opening import open_store
     from serve_app.stores.sqlite_file import FILE_NAME
 
@@ -63,6 +64,8 @@ def copy(
                 f"{one.mesh}\tsequence {one.sequence}\trevision {one.revision}\t{one.snapshots} snapshots\t"
                 f"{one.incidents} incidents"
             )
+        if not mesh and copy_rollout(reading, writing, overwrite=overwrite):
+            print_note("copied which mesh uses which model")
     print_note(f"copied and compared {len(names)} mesh{'' if len(names) == 1 else 'es'} to {target}")
 
 

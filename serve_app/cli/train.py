@@ -83,7 +83,7 @@ def train(
         "false_alerts_per_day": report.pages_observed_per_day,
         "culprit_first": report.culprit_first,
     }
-    card = write_card(output, network=network, parent=parent, figures=figures)
+    card = write_card(output, parent=parent, figures=figures, network=network)
     picture = output.with_suffix(".png")
     draw_report(report, picture)
     stderr_console().print(

@@ -56,12 +56,12 @@ def describe(
 def write_card(
     weights: Path,
     *,
-    network: str | None = None,
     parent: str | None = None,
     figures: Mapping[str, float] | None = None,
+    network: str | None = None,
 ) -> ModelCard:
-    """Write the card of a file of weights beside it, and return it. ``network`` as in :func:`~model.checkpoint.load`,
-    the others as in :func:`describe`.
+    """Write the card of a file of weights, which may name this ``network``, beside it, and return it. Other arguments
+    as in :func:`describe`.
 
     Raises:
         IncompatibleWeights: this version cannot read the file.

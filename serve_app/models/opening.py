@@ -25,10 +25,10 @@ def open_memory(settings: Settings, device: torch.device, instruments: Instrumen
     """
     if settings.models.registry is None:
         return None
-    registry, network = Registry(settings.models.registry), settings.model.network
+    registry = Registry(settings.models.registry, settings.model.network)
 
     def load(pin: ModelPin) -> Checkpoint:
-        return registry.load(pin.version, pin.sha256, network)
+        return registry.load(pin.version, pin.sha256)
 
     return WeightsMemory(load, settings.models.memory_bytes, device, instruments)
 

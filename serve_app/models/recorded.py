@@ -46,11 +46,11 @@ def compare_over_recordings(
         UnknownModel, RegistryGone, IncompatibleWeights: a model cannot be loaded.
     """
     network = settings.model.network
-    first = registry.load(candidate.version, candidate.sha256, network)
+    first = registry.load(candidate.version, candidate.sha256)
     second = (
         load_or_shipped(settings.model.weights, network=network)
         if baseline is None
-        else registry.load(baseline.version, baseline.sha256, network)
+        else registry.load(baseline.version, baseline.sha256)
     )
     trials = [_trial_over(path.name, RecordingReader(path).snapshots(), first, second, settings) for path in recordings]
     return compare(first.digest, second.digest, trials, settings.alert.budget)

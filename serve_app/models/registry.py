@@ -35,13 +35,14 @@ class Registry:
 
     Args:
         place: folder, or URL of fsspec.
+        network: class that weights may name, see :func:`model.checkpoint.load`.
 
     Raises:
         BadSettings: fsspec does not know the scheme of the URL, or a package for it is missing.
     """
 
-    def __init__(self, place: str) -> None:
-        self.place = place
+    def __init__(self, place: str, network: str | None = None) -> None:
+        self.place, self._network = place, network
         try:
             self._files, self._root = fsspec.core.url_to_fs(place, use_listings_cache=False)
         except (ImportError, ValueError) as error:
@@ -82,13 +83,8 @@ class Registry:
             )
         return card
 
-    def load(self, version: str, sha256: str, network: str | None = None) -> Checkpoint:
+    def load(self, version: str, sha256: str) -> Checkpoint:
         """Load the weights of a version, if they have this SHA-256.
-
-        Args:
-            version: of the model.
-            sha256: that its weights must have.
-            network: class that they may name, as in the setting ``model.network``.
 
         Raises:
             UnknownModel: the registry has no such version.
@@ -102,7 +98,7 @@ class Registry:
                 f"model {version}: expected SHA-256 {sha256}, got {found} in {self._path(version, WEIGHTS)}; the file "
                 "was changed after it was added: restore it, or add the model again"
             )
-        return load_content(content, network)
+        return load_content(content, self._network)
 
     def add(self, content: bytes, card: ModelCard) -> bool:
         """Add a model. Returns False if the registry has it already; its card stays.
@@ -155,13 +151,13 @@ class Registry:
             ) from error
 
 
-def open_registry(place: str | None) -> Registry | None:
-    """The registry in a place; None if there is none. Errors as in :class:`Registry`."""
-    return None if place is None else Registry(place)
+def open_registry(place: str | None, network: str | None = None) -> Registry | None:
+    """The registry in a place; None if there is none. Arguments and errors as in :class:`Registry`."""
+    return None if place is None else Registry(place, network)
 
 
 def load_content(content: bytes, network: str | None = None) -> Checkpoint:
-    """Load weights from the content of their file; ``network`` as in :meth:`Registry.load`.
+    """Load weights from the content of their file, which may name this ``network``.
 
     Raises:
         IncompatibleWeights: this version cannot read them.

@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 
 from serve_app.api.schemas.models import ModelPin, RolloutAction, RolloutDocument, RolloutEvent, TrialDocument
 from serve_app.errors import CorruptState, StoreConflict, UnfitModel
-from serve_app.stores.base import StateStore
+from serve_app.stores.base import ROLLOUT, StateStore
 
-NAME = "rollout"  # of the document in the store
 MOST_EVENTS = 100  # of the history
 ATTEMPTS = 5  # of a change, if other processes change it too
 ALL_MESHES = ""  # in place of the name of a mesh: the model of all that are not part of a canary
@@ -146,7 +145,7 @@ class Rollouts:
             CorruptState: this version cannot read it.
             ServeError: the store cannot be read.
         """
-        found = self._store.read_document(NAME)
+        found = self._store.read_document(ROLLOUT)
         if found is None:
             return 0, RolloutDocument()
         try:
@@ -171,7 +170,7 @@ class Rollouts:
             if after is before:
                 return after
             try:
-                self._store.write_document(NAME, after.model_dump_json().encode(), revision=revision)
+                self._store.write_document(ROLLOUT, after.model_dump_json().encode(), revision=revision)
             except StoreConflict:
                 if attempt + 1 == ATTEMPTS:
                     raise

@@ -81,6 +81,14 @@ class ServedModels:
         """The rollout that this session follows."""
         return self._rollout or RolloutDocument()
 
+    def read_rollout(self) -> RolloutDocument:
+        """The rollout as the store has it now, which sessions follow within a second. Call it in a thread.
+
+        Raises:
+            ServeError: the store cannot be read.
+        """
+        return RolloutDocument() if self._rollouts is None else self._rollouts.read()[1]
+
     @property
     def has_registry(self) -> bool:
         """Whether models can change."""

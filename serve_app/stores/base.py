@@ -197,6 +197,9 @@ class WholeMesh:
     incidents: tuple[ArchivedIncident, ...]
 
 
+ROLLOUT = "rollout"  # the document that says which mesh uses which model
+
+
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
     """A document of the service; ``revision`` is the token for compare-and-set, which never repeats."""

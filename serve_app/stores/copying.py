@@ -1,10 +1,10 @@
-"""Copies meshes from one store to another, with their revisions."""
+"""Copies meshes from one store to another, with their revisions, and which models they use."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from serve_app.errors import CorruptState, StoreConflict, UnknownMesh
-from serve_app.stores.base import StateStore, WholeMesh
+from serve_app.stores.base import ROLLOUT, StateStore, WholeMesh
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,25 @@ def copy_meshes(
                 "--overwrite"
             )
         yield _summarize(mesh, whole)
+
+
+def copy_rollout(source: StateStore, target: StateStore, *, overwrite: bool) -> bool:
+    """Copy which mesh uses which model. Returns whether there was something to copy.
+
+    Raises:
+        StoreConflict: the target has it, and it is not to be overwritten.
+        ServeError: a store cannot be used.
+    """
+    found, there = source.read_document(ROLLOUT), target.read_document(ROLLOUT)
+    if found is None:
+        return False
+    if there is not None and not overwrite:
+        raise StoreConflict(
+            "expected a target without a rollout of models, got one with it; copy single meshes (--mesh), or replace "
+            "it (--overwrite)"
+        )
+    target.write_document(ROLLOUT, found.content, revision=there.revision if there else 0)
+    return True
 
 
 def _summarize(mesh: str, whole: WholeMesh) -> CopiedMesh:

@@ -149,6 +149,7 @@ def run_under_load(
     sessions: int | None = 2,
     keeps_ray: bool = False,
     length: int = LENGTH,
+    seeds: Sequence[int] = SEEDS,
     patience_seconds: float = CLIENT_SECONDS,
     record: Callable[[MeshSpec, int], list[MeshSnapshot]] = record_failure,
     environment: Mapping[str, str] | None = None,
@@ -162,6 +163,7 @@ def run_under_load(
         sessions: number of sessions; None: as the settings say.
         keeps_ray: whether Ray has its own state in the Redis too, so that the head can be lost.
         length: snapshots that a mesh has at most.
+        seeds: of the meshes.
         patience_seconds: of a client for one snapshot.
         record: returns the recording of a mesh of this length.
         environment: further variables of all processes.
@@ -177,7 +179,7 @@ def run_under_load(
     }
     senders = [
         Sender(f"mesh-{seed}", record(MeshSpec(services=30, seed=seed), length), patience_seconds=patience_seconds)
-        for seed in SEEDS
+        for seed in seeds
     ]
     try:
         with run_nodes(

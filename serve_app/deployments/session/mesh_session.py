@@ -141,7 +141,7 @@ class MeshSession:
         self._evicted: deque[str] = deque()  # meshes that writing threads deleted to make room
         store = open_store(settings, on_evicted=self._evicted.append)
         self._instruments = RayInstruments()
-        self._registry = open_registry(settings.models.registry)
+        self._registry = open_registry(settings.models.registry, settings.model.network)
         self._models = open_models(settings, weights, store, self._instruments)
         with suppress(ServeError):  # the store logs why it is away; the first snapshot reads the rollout then
             self._models.follow()

@@ -98,7 +98,7 @@ class Reader:
 
     def models(self) -> bytes:
         cards = [] if self._registry is None else self._registry.cards()
-        document = ModelsDocument(models=cards, rollout=self._models.rollout, pinned=self._models.pinned)
+        document = ModelsDocument(models=cards, rollout=self._models.read_rollout(), pinned=self._models.pinned)
         return document.model_dump_json().encode()
 
     def card(self, version: str) -> bytes:

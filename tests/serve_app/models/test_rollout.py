@@ -10,9 +10,9 @@ import pytest
 from serve_app.api.schemas.models import ModelPin, RolloutAction, RolloutDocument
 from serve_app.errors import CorruptState, StoreConflict, UnfitModel
 from serve_app.models import rollout as changes
-from serve_app.models.rollout import ALL_MESHES, MOST_EVENTS, NAME, Rollouts, pins_of
+from serve_app.models.rollout import ALL_MESHES, MOST_EVENTS, Rollouts, pins_of
 from serve_app.settings import StoreSettings
-from serve_app.stores.base import StateStore
+from serve_app.stores.base import ROLLOUT, StateStore
 from serve_app.stores.opening import open_store
 
 ONE, TWO, THREE = (ModelPin(version=digit * 16, sha256=digit * 64) for digit in "123")
@@ -146,8 +146,8 @@ def test_changes_of_many_processes_are_all_kept(store: StateStore, place: StoreS
 
 
 def test_a_document_of_another_version_is_refused_and_new_fields_are_ignored(store: StateStore) -> None:
-    revision = store.write_document(NAME, b'{"active": null, "colour": "blue"}', revision=0)
+    revision = store.write_document(ROLLOUT, b'{"active": null, "colour": "blue"}', revision=0)
     assert Rollouts(store).read()[1] == EMPTY
-    store.write_document(NAME, b'{"active": "blue"}', revision=revision)
+    store.write_document(ROLLOUT, b'{"active": "blue"}', revision=revision)
     with pytest.raises(CorruptState, match="expected a document of this version"):
         Rollouts(store).read()

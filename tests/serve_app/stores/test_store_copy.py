@@ -11,8 +11,8 @@ from lab.contracts.store_content import append, at, incident, is_step
 from serve_app.cli import app
 from serve_app.errors import StoreConflict
 from serve_app.settings import StoreSettings
-from serve_app.stores.base import StateStore, WholeMesh
-from serve_app.stores.copying import copy_meshes
+from serve_app.stores.base import ROLLOUT, StateStore, WholeMesh
+from serve_app.stores.copying import copy_meshes, copy_rollout
 from serve_app.stores.opening import open_store
 from serve_app.stores.sqlite import LocalStore
 from tests.live.redis import RedisProgram
@@ -116,3 +116,24 @@ def test_a_store_that_is_the_same_under_another_mesh_is_independent(place: Store
         store.write_whole("copy", whole)
         store.delete("prod")
         assert store.read_whole("copy") == whole
+
+
+def test_which_mesh_uses_which_model_moves_too(tmp_path: Path) -> None:
+    fill(tmp_path / "one")
+    with closing(LocalStore(tmp_path / "one")) as store:
+        store.write_document(ROLLOUT, b"first", revision=0)
+    done = copy("--from", tmp_path / "one", "--to", tmp_path / "two")
+    assert "copied which mesh uses which model" in done.stderr
+    single = copy("--from", tmp_path / "one", "--to", tmp_path / "three", "--mesh", "shop")
+    assert "model" not in single.stderr
+    with closing(LocalStore(tmp_path / "one")) as store, closing(LocalStore(tmp_path / "two")) as other:
+        first = store.read_document(ROLLOUT)
+        assert first is not None
+        store.write_document(ROLLOUT, b"second", revision=first.revision)
+        with pytest.raises(StoreConflict, match="expected a target without a rollout"):
+            copy_rollout(store, other, overwrite=False)
+        assert copy_rollout(store, other, overwrite=True)
+        found = other.read_document(ROLLOUT)
+        assert found is not None
+        assert found.content == b"second"
+        assert not copy_rollout(LocalStore(tmp_path / "three"), other, overwrite=True)
