@@ -731,7 +731,7 @@ def reconstruction() -> str:
     chosen = any(one["seeds"] == "choose" for one in found)
     seeds = " The constants were chosen on these meshes." if chosen else " The constants were chosen on other meshes."
     return (
-        f"{table(head, body)}\n\nFalse alerts per day of the last three columns: {'; '.join(false)}.{seeds} "
+        f"{table(head, body)}\n\nFalse alerts per day of the last three columns: {'. '.join(false)}.{seeds} "
         f"Command: `python -m benchmarks.bench_reconstruction{' --seeds choose' if chosen else ''}`."
     )
 
