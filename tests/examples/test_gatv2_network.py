@@ -69,7 +69,7 @@ def test_the_registry_has_it_under_its_name(trained: Path, tmp_path: Path) -> No
     registry = Registry(str(tmp_path))
     card = registry.card(version)
     assert card.network == NAME
-    assert isinstance(registry.load(version, card.sha256, NAME).network, GATv2Network)
+    assert isinstance(Registry(str(tmp_path), NAME).load(version, card.sha256).network, GATv2Network)
     with pytest.raises(IncompatibleWeights, match=r"set model\.network"):
         registry.load(version, card.sha256)
 
