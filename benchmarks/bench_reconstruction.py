@@ -1,6 +1,6 @@
 """Does the mesh as a whole show what no single service shows?
 
-    python -m benchmarks.bench_reconstruction [--json FILE] [--seeds choose | report]
+    python -m benchmarks.bench_reconstruction [--json FILE] [--seeds choose | report] [--meshes 6]
 
 Many small deviations at once are put into meshes: a slow zone, noisy hosts, a lossy zone, in three sizes. Four signals
 look for them: the page score, the reconstruction loss, the embedding drift, and all of them together. The page score
@@ -20,9 +20,8 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice, pairwise
 from multiprocessing import get_context
 from pathlib import Path
@@ -48,7 +47,7 @@ OTHER_SEEDS = {"choose": (31,), "report": (41, 42)}
 OTHER = SHARED.parent / "other_mesh" / "generate.py"
 SERVICES = 80
 FIRST, LENGTH, CALM = 300, 40, 90  # snapshots before the first event, of an event, and between two
-CALM_LENGTH = 1800  # snapshots of a run without events
+CALM_LENGTH = 1200  # snapshots of a run without events
 GUARD = 20  # snapshots after an event that count neither way
 CONFIRM = {"page": (3, 4), "reconstruction": (6, 8), "drift": (6, 8), "combined": (6, 8)}  # snapshots, of so many
 CLEAR = 8  # snapshots between two alarms
@@ -307,23 +306,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--seeds", choices=SEEDS, default="report")
+    parser.add_argument("--meshes", type=int, default=6, help="simulated ones with events, and as many without")
     parser.add_argument("--folder", type=Path, default=Path("out/reconstruction"), help="for simulated recordings")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     lines = []
     with ProcessPoolExecutor(2, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-        seeds = SEEDS[arguments.seeds]
-        groups = [[*pool.map(simulated, seeds), *pool.map(calm, [seed + 1000 for seed in seeds])]]
+        seeds = SEEDS[arguments.seeds][: arguments.meshes]
+        groups: list[list[Future[Run]]] = [
+            [*(pool.submit(simulated, seed) for seed in seeds), *(pool.submit(calm, seed + 1000) for seed in seeds)]
+        ]
         if OTHER.is_file():
-            other = partial(of_other_simulator, folder=arguments.folder)
-            groups.append(list(pool.map(other, OTHER_SEEDS[arguments.seeds])))
-            groups += [[of_normal_recording(*item)] for item in NORMAL.items()]
-            groups += [[of_labelled_recording(*item)] for item in LABELLED.items()]
-    for runs in groups:
-        for line in measure(runs):
-            lines.append(json.dumps(line))
-            print(lines[-1], flush=True)
+            groups += [[pool.submit(of_labelled_recording, *item)] for item in LABELLED.items()]
+            groups += [[pool.submit(of_normal_recording, *item)] for item in NORMAL.items()]
+            others = OTHER_SEEDS[arguments.seeds]
+            groups.append([pool.submit(of_other_simulator, seed, arguments.folder) for seed in others])
+        for runs in groups:
+            for line in measure([run.result() for run in runs]):
+                lines.append(json.dumps(line))
+                print(lines[-1], flush=True)
     if arguments.json:
         arguments.json.write_text("".join(line + "\n" for line in lines))
 
