@@ -224,7 +224,7 @@ def change_text(near: NearbyChange, since: datetime) -> str:
     change, ahead = near.change, (since - near.at).total_seconds()
     what = f"{change.kind.replace('_', ' ')} of {change.service}" + (f" ({change.reason})" if change.reason else "")
     if ahead < 0:
-        return f"{what} came {span_text(-ahead)} after it began"
+        return f"{what} followed {span_text(-ahead)} later"
     return f"began {span_text(ahead)} after {what}" if ahead > 0 else f"began with {what}"
 
 

@@ -81,6 +81,8 @@ def next_change(
     :func:`broken_limit`, and the trial."""
     if reason := broken_limit(comparison, limits, missed):
         return (lambda rollout: roll_back(rollout, reason=reason)), reason
+    if comparison.snapshots < limits.least_snapshots:  # nothing is known yet in its favour
+        return None
     candidate, passed = trial.candidate, now - trial.since
     if trial.share >= 1:
         if passed < timedelta(hours=limits.confirm_after_hours):
@@ -88,8 +90,7 @@ def next_change(
         reason = f"within all limits for {limits.confirm_after_hours:g} hours"
         return (lambda rollout: confirm(rollout, reason)), reason
     hours = limits.promote_after_hours
-    is_due = hours is not None and trial.share > 0 and passed >= timedelta(hours=hours)
-    if hours is None or not is_due or candidate is None or comparison.snapshots < limits.least_snapshots:
+    if hours is None or candidate is None or trial.share <= 0 or passed < timedelta(hours=hours):
         return None
     reason = f"a canary within all limits for {hours:g} hours"
     return (lambda rollout: promote(rollout, candidate, reason=reason)), reason

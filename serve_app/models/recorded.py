@@ -15,11 +15,13 @@ from serve_app.api.schemas.models import (
     OutcomeDocument,
     PairDocument,
 )
+from serve_app.errors import UnfitModel
 from serve_app.models.comparison import compare, outcome_of
 from serve_app.models.registry import Registry
 from serve_app.models.shadow import add_to_trial
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.recordings.reader import RecordingReader
+from serve_app.recordings.segments import SegmentReader, segments
 from serve_app.settings import Settings
 
 
@@ -52,7 +54,10 @@ def compare_over_recordings(
         if baseline is None
         else registry.load(baseline.version, baseline.sha256)
     )
-    trials = [_trial_over(path.name, RecordingReader(path).snapshots(), first, second, settings) for path in recordings]
+    if first.digest == second.digest:
+        raise UnfitModel(f"model {first.digest}: expected another baseline, got the same model; name one")
+    readers = {path.name: SegmentReader(path) if segments(path) else RecordingReader(path) for path in recordings}
+    trials = [_trial_over(name, reader.snapshots(), first, second, settings) for name, reader in readers.items()]
     return compare(first.digest, second.digest, trials, settings.alert.budget)
 
 

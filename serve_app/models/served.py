@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Lock
 
 from model.checkpoint import Checkpoint
 from model.errors import IncompatibleWeights
@@ -74,7 +75,7 @@ class ServedModels:
         self._loads: dict[str, asyncio.Future[None]] = {}
         # Threads of their own: a registry that hangs holds no other work.
         self._loader, self._follower = ThreadPoolExecutor(1, "models"), ThreadPoolExecutor(1, "rollout")
-        self._is_reading = False
+        self._is_reading, self._following = False, Lock()
 
     @property
     def rollout(self) -> RolloutDocument:
@@ -160,15 +161,16 @@ class ServedModels:
         """
         if self._rollouts is None or self._memory is None:
             return False
-        revision, rollout = self._rollouts.read()
-        if self._rollout is not None and revision == self._revision:
-            return False
-        trial = rollout.trial
-        wanted = (rollout.active, *((trial.candidate, trial.baseline) if trial is not None else ()))
-        for pin in filter(None, wanted):
-            self._read(pin, 1.0)
-        self._rollout, self._revision = rollout, revision
-        return True
+        with self._following:  # else a slower read could bring an older rollout back
+            revision, rollout = self._rollouts.read()
+            if self._rollout is not None and revision == self._revision:
+                return False
+            trial = rollout.trial
+            wanted = (rollout.active, *((trial.candidate, trial.baseline) if trial is not None else ()))
+            for pin in filter(None, wanted):
+                self._read(pin, 1.0)
+            self._rollout, self._revision = rollout, revision
+            return True
 
     @property
     def is_following(self) -> bool:

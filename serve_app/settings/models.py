@@ -32,7 +32,9 @@ class ModelsSettings(SettingsGroup):
         24.0, gt=0, description="hours within all limits after which the trial of a promoted model ends"
     )
     least_snapshots: int = Field(
-        100, ge=20, description="snapshots that both models of a trial must have scored before a limit counts"
+        100,
+        ge=60,
+        description="snapshots that both models of a trial must have scored before a limit counts, or a rule promotes",
     )
     most_alerts: float = Field(
         2.0,

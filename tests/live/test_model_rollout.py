@@ -95,7 +95,7 @@ def test_a_model_is_tried_promoted_and_replaced_under_load(
         ) as cluster,
         Client(cluster.nodes.url, patience_seconds=CLIENT_SECONDS) as client,
     ):
-        cluster.weights += [trained, nervous]
+        cluster.weights.extend([trained, nervous])
         assert client.model_card(mine).parent == load(SHIPPED).digest
 
         client.try_model(mine, 0.0)

@@ -169,7 +169,7 @@ def test_shortages_in_words(reason: Reason, sentence: str) -> None:
         (40, "began 40 s after canary of shop/cart (v2)"),
         (600, "began 10 min after canary of shop/cart (v2)"),
         (0, "began with canary of shop/cart (v2)"),
-        (-60, "canary of shop/cart (v2) came 60 s after it began"),
+        (-60, "canary of shop/cart (v2) followed 60 s later"),
     ],
 )
 def test_planned_changes_are_described_relative_to_the_incident(ahead: float, sentence: str) -> None:

@@ -216,7 +216,8 @@ def test_a_candidate_is_promoted_and_confirmed_by_rule() -> None:
     assert promoted.trial.share == 1
     began = promoted.trial.since
     assert next_change(promoted.trial, comparison(), limits, began + timedelta(hours=23)) is None
-    due = next_change(promoted.trial, comparison(snapshots=0), limits, began + timedelta(hours=24))
+    assert next_change(promoted.trial, comparison(snapshots=0), limits, began + timedelta(days=9)) is None
+    due = next_change(promoted.trial, comparison(), limits, began + timedelta(hours=24))
     assert due is not None
     kept = due[0](promoted)
     assert (kept.active, kept.trial, kept.history[-1].reason) == (PIN, None, "within all limits for 24 hours")

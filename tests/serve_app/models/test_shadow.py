@@ -55,7 +55,7 @@ class Session:
     """Pushes snapshots as a session does, and scores them in the shadow."""
 
     def __init__(self, store: StateStore, registry: Registry) -> None:
-        self.settings = Settings(models={"registry": registry.place, "least_snapshots": 20})
+        self.settings = Settings(models={"registry": registry.place, "least_snapshots": 60})
         self.counts, self.store = Counts(), store
         self.models: ServedModels = open_models(self.settings, load_weights(None, {}), store, self.counts)
         self.models.follow()
