@@ -45,7 +45,8 @@ from serve_app.pipeline import Mesh, Options, commit, prepare, sample_embeddings
 
 Drift = Literal["traffic mix", "latency level", "topology", "missing metrics"]
 DRIFTS: tuple[Drift, ...] = get_args(Drift)
-CHOSEN_ON, REPORTED_ON = 6_000, 7_000  # first seeds
+# First seeds. Meshes of 7_000 and 8_000 were looked at before the last changes, so they count as chosen on, too.
+CHOSEN_ON, REPORTED_ON = 6_000, 9_000
 INTERVAL = 600.0  # s
 DAY = round(86_400 / INTERVAL)  # snapshots
 BEFORE, WITHIN = 6 * DAY, DAY
@@ -219,8 +220,10 @@ def main() -> None:
     torch.set_num_threads(1)
     checkpoint = load()
     first = CHOSEN_ON if arguments.choose else REPORTED_ON
-    cases: list[tuple[Drift | None, int]] = [(None, first + i) for i in range(-(-arguments.meshes // 2))]
-    cases += [(drift, first + 100 + i) for i in range(arguments.meshes) for drift in DRIFTS]
+    cases: list[tuple[Drift | None, int]] = []
+    for i in range(arguments.meshes):
+        cases += [(drift, first + 100 + i) for drift in DRIFTS]
+        cases += [(None, first + i // 2)] if i % 2 == 0 else []
     assert not any(seed in seeds for seeds in SEEDS.values() for _, seed in cases)
     dump: list[dict[str, object]] | None = [] if arguments.dump else None
     results = []

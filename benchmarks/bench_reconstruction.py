@@ -324,7 +324,7 @@ def main() -> None:
             groups.append([pool.submit(of_other_simulator, seed, arguments.folder) for seed in others])
         for runs in groups:
             for line in measure([run.result() for run in runs]):
-                lines.append(json.dumps(line))
+                lines.append(json.dumps(line | {"seeds": arguments.seeds}))
                 print(lines[-1], flush=True)
     if arguments.json:
         arguments.json.write_text("".join(line + "\n" for line in lines))

@@ -718,8 +718,8 @@ def reconstruction() -> str:
     names = {"slow_zone": "slow zone", "noisy_hosts": "noisy hosts", "lossy_zone": "lossy zone"}
     shown = ("page", "reconstruction", "drift", "combined")
     head = "| source | what deviates | events | " + " | ".join(shown) + " | alerts | exceeded | either |"
-    body, false = [], []
-    for one in rows("reconstruction"):
+    body, false, found = [], [], rows("reconstruction")
+    for one in found:
         what = names.get(one["kind"], one["kind"]) + (f", {one['size']:.1%}" if one["size"] else "")
         cells = [f"{one[f'{name} at 4/day'][0]:.2f}" for name in shown]
         cells += [f"{one[name][0]:.2f}" for name in ("alerts", "exceeded", "either")]
@@ -728,9 +728,11 @@ def reconstruction() -> str:
         line = f"{one['source']}: " + ", ".join("–" if value is None else f"{value:.1f}" for value in counts)
         line += f" in {one['calm_days']:.1f} days"
         false += [] if line in false else [line]
+    chosen = any(one["seeds"] == "choose" for one in found)
+    seeds = " The constants were chosen on these meshes." if chosen else " The constants were chosen on other meshes."
     return (
-        f"{table(head, body)}\n\nFalse alerts per day of the last three columns: {'; '.join(false)} "
-        "(`python -m benchmarks.bench_reconstruction`)."
+        f"{table(head, body)}\n\nFalse alerts per day of the last three columns: {'. '.join(false)}.{seeds} "
+        f"Command: `python -m benchmarks.bench_reconstruction{' --seeds choose' if chosen else ''}`."
     )
 
 
@@ -758,11 +760,11 @@ def networks() -> str:
     found = rows("networks")
     header = (
         "| network | faults found, of " + f"{found[0]['faults']} | culprit first | false alerts a day | parameters "
-        "| pass over 200 services |"
+        "| pass over 200 services, CPU time |"
     )
     body = [
         f"| {r['network'].rpartition(':')[2]} | {_with_interval(r['found'])} | {_with_interval(r['culprit_first'])} "
-        f"| {r['false_alerts_per_day']:.1f} | {r['parameters']:,} | {r['pass_ms']:.1f} ms |"
+        f"| {r['false_alerts_per_day']:.1f} | {r['parameters']:,} | {r['pass_cpu_ms']:.1f} ms |"
         for r in found
     ]
     about = found[0]

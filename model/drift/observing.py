@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from model.drift.call_sample import hash_calls
 from model.drift.energy import energy_distance
-from model.drift.measures import LIMITS, ROWS, Kind, Reference, no_distances
+from model.drift.measures import LEAST_MOVED, LIMITS, ROWS, Kind, Reference, no_distances
 from model.drift.populations import CHANNELS, count_values, no_values
 from model.drift.psi import moved_share, population_stability_index
 from model.drift.reference import TrainingReference
@@ -151,6 +151,7 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
             distances[ROWS[Reference.WEEK, Kind.EMBEDDINGS]] = energy_distance(samples.recent, samples.week)
         distances[ROWS[Reference.WEEK, Kind.MISSING]] = (missing - sketch.week_missing[slot])[:CHANNELS]
         distances[ROWS[Reference.WEEK, Kind.CALLS]] = calls.new_share(sketch.block, sketch.block - NEW_BLOCKS + 1)
+    above = distances > limits * np.where(sketch.since > 0, STAYS, np.float32(1))
     began = np.where(sketch.since > 0, sketch.since, float(sketch.block * BLOCK_SECONDS))
     # A channel without values has no shares. Its average is kept for the day on which it is measured again.
     usual = np.where(measured[:, None] > 0, shares, sketch.week[slot].astype(np.float32))
@@ -168,7 +169,7 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
         distances=distances,
         ratios=distances / limits,
         moved=moved,
-        since=np.where(distances > limits * np.where(sketch.since > 0, STAYS, np.float32(1)), began, 0.0),
+        since=np.where(above & ~(moved < LEAST_MOVED), began, 0.0),
         judged=sketch.block,
     )
 

@@ -79,7 +79,8 @@ class ValueCounts:
 
     Attributes:
         values: float32 ``[P, BINS]`` histograms.
-        missing: float32 ``[P]`` values that were not measured. A service or call without requests misses none.
+        missing: float32 ``[P]`` values that were not measured. A service or call without requests misses none, and
+            neither does a silent one, which a verdict reports.
         possible: float32 ``[P]`` the same, and those that were.
     """
 
@@ -124,7 +125,7 @@ def count_values(state: MeshState, observation: Observation) -> ValueCounts:
 def _count(value: Array, observed: BoolArray, populations: tuple[Population, ...]) -> ValueCounts:
     """Count the values of N rows, ``[N, C]``. The first column is the request rate."""
     above = value > np.array([p.idle for p in populations], np.float32)
-    busy = above[:, RATE] | ~observed[:, RATE]
+    busy = (above[:, RATE] | ~observed[:, RATE]) & observed.any(axis=1)
     possible = np.full(len(populations), np.count_nonzero(busy), np.float32)
     missing = np.count_nonzero(~observed & busy[:, None], axis=0).astype(np.float32)
     return ValueCounts(_histograms(value, observed & above, populations), missing, possible)

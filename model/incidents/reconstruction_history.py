@@ -15,11 +15,11 @@ usual by lasting. A level that has lasted for ``LONGEST_SECONDS`` without an ale
 history starts again.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.features import Array
 from model.incidents.policy import AlertPolicy
@@ -42,8 +42,8 @@ class ReconstructionHistory:
 
     Attributes:
         model: digest of the weights. Other weights have other losses and embeddings, so they start a new history.
-        times: of the snapshots (Unix, s), oldest first; at most ``KEPT``.
-        losses, drifts: of these snapshots; the drift of the first ones is ``UNKNOWN``.
+        past: float64 ``[3, T]``: times of the snapshots (Unix, s), oldest first and at most ``KEPT``, and their losses
+            and drifts; the drift of the first ones is ``UNKNOWN``.
         moments: float32 ``[2, D]``, mean and variance of each dimension of the mean embedding; D is 0 before the first
             snapshot.
         pending: the newest of these snapshots that are above a threshold; they count if their run stays short.
@@ -52,20 +52,23 @@ class ReconstructionHistory:
     """
 
     model: str = ""
-    times: tuple[float, ...] = ()
-    losses: tuple[float, ...] = ()
-    drifts: tuple[float, ...] = ()
+    past: NDArray[np.float64] = field(default_factory=lambda: np.zeros((3, 0)), compare=False)
     moments: Array = field(default_factory=lambda: np.zeros((2, 0), np.float32), compare=False)
     pending: int = 0
     above: int = 0
     since: datetime | None = None
 
+    @property
+    def snapshots(self) -> int:
+        """Number of snapshots in the history."""
+        return int(self.past.shape[1])
+
     def drift(self, embedding: Array) -> float | None:
         """Return the drift of a mean embedding ``[D]``; None before ``LEAST`` snapshots."""
-        if len(self.times) < LEAST:
+        if self.snapshots < LEAST:
             return None
         mean, variance = self.moments
-        count = min(len(self.times), WINDOW)
+        count = min(self.snapshots, WINDOW)
         # Of few snapshots, the variance of some dimensions is far too small by chance.
         variance = (count * variance + SHRINKAGE * variance.mean()) / (count + SHRINKAGE) + np.float32(LEAST_VARIANCE)
         distance = embedding - mean
@@ -73,24 +76,20 @@ class ReconstructionHistory:
 
     def thresholds(self, percentile: float) -> tuple[float | None, float | None]:
         """Return the thresholds of loss and drift for this percentile; None before ``LEAST`` of them."""
-        count = len(self.times) - self.pending
-        drift = _high(tuple(drift for drift in self.drifts[:count] if drift), percentile)
-        return _high(self.losses[:count], percentile), drift and DRIFT_MARGIN * drift
+        _, losses, drifts = self.past[:, : self.snapshots - self.pending]
+        drift = _high(drifts[drifts != UNKNOWN], percentile)
+        return _high(losses, percentile), drift and DRIFT_MARGIN * drift
 
     def learn(
         self, at: datetime, loss: float, drift: float | None, embedding: Array, *, is_above: bool, longest: int
     ) -> "ReconstructionHistory":
         """Add a snapshot, and leave out a run above a threshold that becomes ``longest`` snapshots long."""
         if is_above and self.pending + 1 >= longest:
-            kept = len(self.times) - self.pending
-            return replace(
-                self, times=self.times[:kept], losses=self.losses[:kept], drifts=self.drifts[:kept], pending=0
-            )
+            return replace(self, past=self.past[:, : self.snapshots - self.pending], pending=0)
+        newest = np.array([[at.timestamp()], [loss], [UNKNOWN if drift is None else drift]])
         return replace(
             self,
-            times=(*self.times, at.timestamp())[-KEPT:],
-            losses=(*self.losses, loss)[-KEPT:],
-            drifts=(*self.drifts, UNKNOWN if drift is None else drift)[-KEPT:],
+            past=np.concatenate([self.past, newest], axis=1)[:, -KEPT:],
             moments=self.moments if is_above else self._move_moments(embedding),
             pending=self.pending + 1 if is_above else 0,
         )
@@ -99,12 +98,12 @@ class ReconstructionHistory:
         if not self.moments.size:
             return np.stack([embedding, np.zeros_like(embedding)])
         mean, variance = self.moments
-        rate = np.float32(1 / min(len(self.times) + 1, WINDOW))
+        rate = np.float32(1 / min(self.snapshots + 1, WINDOW))
         step = embedding - mean
         return np.stack([mean + rate * step, (1 - rate) * (variance + rate * step * step)])
 
 
-def _high(values: Sequence[float], percentile: float) -> float | None:
+def _high(values: NDArray[np.float64], percentile: float) -> float | None:
     """Return this percentile, and of few values at least three standard deviations above their mean; None of fewer
     than ``LEAST``."""
     count = len(values)

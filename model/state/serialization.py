@@ -107,16 +107,11 @@ def pack_step(
         scores=memory.scores[-snapshots:],
         times=memory.times[-snapshots:],
         alerted_scores=memory.alerted_scores[-snapshots:],
-        reconstruction=replace(
-            whole,
-            times=whole.times[-snapshots:],
-            losses=whole.losses[-snapshots:],
-            drifts=whole.drifts[-snapshots:],
-        ),
+        reconstruction=replace(whole, past=whole.past[:, -snapshots:]),
     )
     document, tensors = _memory_document(recent), _memory_arrays(recent)
     document["score_counts"] = [len(memory.scores), len(memory.alerted_scores)]
-    document["reconstruction"]["count"] = len(whole.times)
+    document["reconstruction"]["count"] = whole.snapshots
     if adaptation is not None:
         document["adaptation"] = _adaptation_document(adaptation)
         tensors |= _adaptation_arrays(adaptation)
@@ -165,13 +160,9 @@ def _add_earlier_scores(memory: IncidentMemory, full: IncidentMemory, quiet: int
 
 def _add_earlier_losses(whole: ReconstructionHistory, full: ReconstructionHistory, count: int) -> ReconstructionHistory:
     """Return the history with so many snapshots, the earliest of them from the full state."""
-    since = bisect_left(full.times, whole.times[0]) if whole.times else 0
-    return replace(
-        whole,
-        times=_last((*full.times[:since], *whole.times), count),
-        losses=_last((*full.losses[:since], *whole.losses), count),
-        drifts=_last((*full.drifts[:since], *whole.drifts), count),
-    )
+    since = int(np.searchsorted(full.past[0], whole.past[0, 0])) if whole.snapshots else 0
+    past = np.concatenate([full.past[:, :since], whole.past], axis=1)
+    return replace(whole, past=past[:, past.shape[1] - count :])
 
 
 def _last(values: tuple[T, ...], count: int) -> tuple[T, ...]:
@@ -333,7 +324,7 @@ def _memory_arrays(memory: IncidentMemory) -> dict[str, NDArray[Any]]:
         "scores": np.array(memory.scores, np.float64),
         "times": np.array(memory.times, np.float64),
         "withheld": np.array(memory.alerted_scores, np.float64).reshape(-1, 2),
-        "reconstruction": np.array((whole.times, whole.losses, whole.drifts), np.float64),
+        "reconstruction": whole.past,
         "embedding": whole.moments,
     }
 
@@ -445,10 +436,9 @@ def _read_reconstruction(document: dict[str, Any] | None, tensors: dict[str, Any
     """Read the history of the mesh as a whole. Version 0.2.0 stored none."""
     if document is None:
         return ReconstructionHistory()
-    times, losses, drifts = (tuple(row) for row in tensors["reconstruction"].tolist())
     since = document["since"] and datetime.fromisoformat(document["since"])
     numbers = document["pending"], document["above"]
-    return ReconstructionHistory(document["model"], times, losses, drifts, tensors["embedding"], *numbers, since)
+    return ReconstructionHistory(document["model"], tensors["reconstruction"], tensors["embedding"], *numbers, since)
 
 
 def _decode_streaks(document: dict[str, Any]) -> Streaks:

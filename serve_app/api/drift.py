@@ -39,7 +39,7 @@ SUBJECTS = {  # by channel; channels with one subject are one advice
     "callers": "numbers of callers and callees",
     "callees": "numbers of callers and callees",
 }
-FORMS = {Kind.TAILS: "tails of {}", Kind.MISSING: "missing {}"}
+OF_KINDS = {Kind.CALLS: "new calls", Kind.EMBEDDINGS: "embeddings", Kind.MISSING: "missing metrics"}
 REFERENCES = {Reference.TRAINING: "training's", Reference.WEEK: "last week's"}
 
 
@@ -58,10 +58,11 @@ class _Drift:
 
     @property
     def subject(self) -> str:
-        subject = SUBJECTS.get(self.measure.channel.partition(".")[2])
-        if subject is None:
-            return "new calls" if self.measure.kind is Kind.CALLS else "embeddings"
-        return FORMS.get(self.measure.kind, "{}").format(subject)
+        kind = self.measure.kind
+        if kind in OF_KINDS:
+            return OF_KINDS[kind]
+        subject = SUBJECTS[self.measure.channel.partition(".")[2]]
+        return f"tails of {subject}" if kind is Kind.TAILS else subject
 
 
 def drift_document(mesh: str, state: MeshState, checkpoint: Checkpoint) -> DriftDocument:

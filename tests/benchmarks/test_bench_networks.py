@@ -27,5 +27,5 @@ def test_lines_of_the_networks() -> None:
     assert len({line["faults"] for line in lines}) == 1, "all are judged on the same faults"
     assert len({line["parameters"] for line in lines}) == 2
     for line in lines:
-        assert line["pass_ms"] > 0
+        assert line["pass_cpu_ms"] > 0
         assert line["normal_days"] > 0

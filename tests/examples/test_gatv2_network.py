@@ -66,12 +66,12 @@ def test_the_registry_has_it_under_its_name(trained: Path, tmp_path: Path) -> No
     refused = CliRunner().invoke(app, ["models", "add", str(trained), "--registry", str(tmp_path)])
     assert refused.exit_code == 1
     version = tagae("models", "add", trained, "--registry", tmp_path, "--set", ALLOWED).stdout.strip()
-    registry = Registry(str(tmp_path))
+    registry = Registry(str(tmp_path), NAME)
     card = registry.card(version)
     assert card.network == NAME
-    assert isinstance(Registry(str(tmp_path), NAME).load(version, card.sha256).network, GATv2Network)
+    assert isinstance(registry.load(version, card.sha256).network, GATv2Network)
     with pytest.raises(IncompatibleWeights, match=r"set model\.network"):
-        registry.load(version, card.sha256)
+        Registry(str(tmp_path)).load(version, card.sha256)
 
 
 @pytest.mark.slow

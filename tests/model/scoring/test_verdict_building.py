@@ -190,12 +190,12 @@ def test_other_weights_start_a_new_history() -> None:
     for index, loss in enumerate(HIGH_LOSSES[:40]):
         verdict = replace(build_verdict(meta(), evidence(0.1), memory, policy, when(index))[0], model_digest="old")
         _, memory = add_reconstruction(verdict, memory, loss, np.ones(4, np.float32), policy, when(index))
-    assert len(memory.reconstruction.times) == 40
+    assert memory.reconstruction.snapshots == 40
     verdict = replace(verdict, model_digest="new")
     after, memory = add_reconstruction(verdict, memory, 0.2, np.ones(4, np.float32), policy, when(40))
     assert after.reconstruction is not None
     assert after.reconstruction.loss_threshold is None
-    assert (memory.reconstruction.model, memory.reconstruction.losses) == ("new", (0.2,))
+    assert (memory.reconstruction.model, memory.reconstruction.past[1].tolist()) == ("new", [0.2])
 
 
 def test_an_unknown_loss_is_not_learned() -> None:
@@ -203,4 +203,4 @@ def test_an_unknown_loss_is_not_learned() -> None:
     verdict, memory = build_verdict(meta(), evidence(0.1), memory, policy, when(0))
     verdict, after = add_reconstruction(verdict, memory, None, np.ones(4, np.float32), policy, when(0))
     assert verdict.reconstruction is None
-    assert after.reconstruction.losses == ()
+    assert after.reconstruction.snapshots == 0

@@ -73,9 +73,7 @@ MEMORY = IncidentMemory(
     schedule=Schedule({"shop/store": Work((Burst(START.timestamp(), 60.0, 7.5, 0.4),), 1800.0)}, START.timestamp()),
     reconstruction=ReconstructionHistory(
         "weights",
-        (START.timestamp(), at(1).timestamp()),
-        (0.07, 0.2),
-        (0.0, 1.5),
+        np.array([[START.timestamp(), at(1).timestamp()], [0.07, 0.2], [0.0, 1.5]]),
         np.array([[1.0, 2.0], [0.5, 0.25]], np.float32),
         1,
         0b1,
