@@ -52,11 +52,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def nervous(trained: Path) -> Path:
-    """The same weights with a page level so low that almost every snapshot raises an alert."""
+    """The shipped weights with a page level so low that almost every snapshot raises an alert."""
     weights = trained.with_name("nervous.safetensors")
-    checkpoint = load(trained)
-    save(replace(checkpoint, page_offset=checkpoint.page_offset - 6.0), weights)
-    write_card(weights, parent=checkpoint.digest)
+    shipped = load(SHIPPED)
+    save(replace(shipped, page_offset=shipped.page_offset - 8.0), weights)
+    write_card(weights, parent=shipped.digest)
     return weights
 
 
@@ -111,13 +111,17 @@ def test_a_model_is_tried_promoted_and_replaced_under_load(
         await_that(lambda: client.models().rollout.trial is None, "the end of the trial", 2 * CLIENT_SECONDS)
         assert client.models().rollout.history[-1].action is RolloutAction.CONFIRM
 
+        client.roll_back_model(reason="for this test")
+        await_models(cluster, client)
+        assert set().union(*last_models(cluster).values()) == {load(SHIPPED).digest}
+
         client.promote_model(bad)
         await_that(lambda: client.models().rollout.trial is None, "a rollback by rule", 2 * CLIENT_SECONDS)
         event = client.models().rollout.history[-1]
         assert (event.action, event.by) == (RolloutAction.ROLLBACK, "")
         assert event.reason.startswith("it agrees with the baseline in")
         await_models(cluster, client)
-        assert last_models(cluster) == {sender.mesh: {mine} for sender in cluster.senders}
+        assert set().union(*last_models(cluster).values()) == {load(SHIPPED).digest}
         cluster.await_verdicts()
     used = {verdict["model"] for sender in cluster.senders for verdict in sender.verdicts}
     assert used == {load(SHIPPED).digest, mine, bad}
