@@ -133,6 +133,7 @@ def test_there_is_a_row_for_each_question() -> None:
         "Meshes in memory",
         "GPU",
         "Service level",
+        "Models",
     }
 
 

@@ -136,7 +136,7 @@ def test_arrays_that_do_not_fit_are_named() -> None:
 def test_calls_of_services_that_do_not_exist_are_refused(row: int) -> None:
     mesh = random_mesh(3, 5)
     mesh[-1][1, 2] = row
-    with pytest.raises(kernels.InvalidArgument, match="channel_values: expected indices of rows"):
+    with pytest.raises(kernels.InvalidArgument, match="channel_values: expected row indices"):
         channel_values(*mesh, 15.0)
 
 
