@@ -85,8 +85,9 @@ def reconstruction_input(
     source, destination = edge_index
     to_others = source != destination
     logits = structure[present & np.isfinite(structure) & to_others]
-    if len(sampled) and sampled[-1] >= len(sampled):  # not all services
-        position = np.full(1 + max(int(edge_index.max(initial=0)), int(sampled[-1])), -1)
+    highest = max(int(edge_index.max(initial=0)), int(sampled[-1])) if len(sampled) else -1
+    if highest >= len(sampled):  # not all services, or not the first ones
+        position = np.full(1 + highest, -1)
         position[sampled] = np.arange(len(sampled))
         source, destination = position[source], position[destination]
         to_others &= (source >= 0) & (destination >= 0)

@@ -262,7 +262,7 @@ class ServedModels:
         assert self._memory is not None
         try:
             self._memory.load(pin, weight)
-        except NOT_LOADED as error:
+        except Exception as error:  # also of a network of another package, whose code may raise anything
             self._failed[pin.version] = time.monotonic()
             log.error("model %s: not loaded, and other weights are in use: %s", pin.version, error)
         else:

@@ -134,6 +134,11 @@ class Shadow:
         self._waiting.pop(mesh, None)
         self._trials.pop(mesh, None)
 
+    def forget_all(self) -> None:
+        """Forget all meshes, when a trial is over."""
+        self._waiting.clear()
+        self._trials.clear()
+
     async def _try(self, judged: JudgedSnapshot) -> str:
         """Score a snapshot, and store what both models made of it. Returns the outcome for the metric."""
         try:

@@ -214,7 +214,7 @@ class Scorer:
         live = [request for request, alive in zip(requests, in_time, strict=True) if alive]
         results: dict[WaitingGroup, ScoredGroup | Exception] = {}
         for checkpoint in {one.checkpoint.digest: one.checkpoint for one in live}.values():  # one pass for each weights
-            together = [one for one in live if one.checkpoint is checkpoint]
+            together = [one for one in live if one.checkpoint.digest == checkpoint.digest]
             results |= await self._score_together(checkpoint, together)
         self._instruments.observe(BATCH_SIZE, len(live))
         return [results.get(request, _late()) for request in requests]

@@ -195,6 +195,8 @@ class MeshSession:
         self._instruments.set(MESHES_HELD, meshes)
         self._instruments.set(MESHES_HELD_BYTES, size + self._models.size_bytes())
         self._instruments.set(WEIGHTS, len(self._models.versions))
+        if not self._models.has_trial:
+            self._trials.shadow.forget_all()
         await self._backend.check()
 
     async def read(self, query: SessionQuery[T]) -> T:
@@ -277,10 +279,13 @@ class MeshSession:
             self._meshes.evict(mesh)
             await asyncio.to_thread(self._meshes.delete, mesh)
             await self._reader.forget(mesh)
-            await self._trials.forget(mesh)
             self._signal.notify(mesh)
         self._service_graphs.forget(mesh)
         self._resolve_alerts(mesh)
+        try:
+            await self._trials.forget(mesh)
+        except ServeError as error:  # the mesh is deleted, and what is left of its trial is never read
+            log.warning("mesh %s: what its trial stored could not be deleted: %s", mesh, error)
 
     async def add_feedback(self, mesh: str, document: FeedbackDocument | MissedDocument, by: str = "") -> bytes:
         """Store feedback of a user on an incident. Returns it as JSON.
@@ -470,6 +475,7 @@ class MeshSession:
         while self._evicted:
             mesh = self._evicted.popleft()
             self._meshes.evict(mesh)
+            self._trials.shadow.forget(mesh)
             self._signal.notify(mesh)
             self._resolve_alerts(mesh)
 

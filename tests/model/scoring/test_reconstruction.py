@@ -104,3 +104,12 @@ def test_without_calls_the_loss_is_unknown() -> None:
     assert loss(z, none, np.zeros(0, bool), np.arange(3)) is None
     assert loss(z, np.array([[1], [1]]), np.ones(1, bool), np.arange(3)) is None, "a service that calls itself"
     assert loss(z, np.array([[0], [1]]), np.zeros(1, bool), np.arange(3)) is None, "a call that was not made"
+
+
+def test_a_sample_of_the_first_services_has_no_calls_to_the_others() -> None:
+    embeddings, edge_index = np.zeros((3, 2), np.float32), np.array([[0, 1, 3], [1, 3, 0]])
+    given = reconstruction_input(
+        np.arange(3), edge_index, np.ones(3, bool), np.zeros(3, np.float32), embeddings, embeddings.mean(axis=0)
+    )
+    assert given.known.tolist() == [[0], [1]]
+    assert given.calls == 3
