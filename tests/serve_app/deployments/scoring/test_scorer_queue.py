@@ -42,8 +42,9 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
 
 
 @pytest.fixture
-def replica(monkeypatch: pytest.MonkeyPatch) -> Scorer:
-    """A scorer whose batches have one group."""
+async def replica(monkeypatch: pytest.MonkeyPatch) -> Scorer:
+    """A scorer whose batches have one group. It is built in the running event loop: without one, Serve's batches would
+    create a loop of their own, which no one closes."""
     context = SimpleNamespace(
         replica_id=SimpleNamespace(unique_id="replica"), _deployment_config=SimpleNamespace(max_ongoing_requests=100)
     )
