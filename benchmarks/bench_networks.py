@@ -6,7 +6,7 @@
 Trains the built-in network and another one (by default the example of PyTorch Geometric) with the same few simulated
 meshes and steps, and judges both on other meshes, beside the shipped weights. A fault is found if an alert with the
 culprit among its first three suspects is open during the fault or two snapshots after it. Any alert that begins
-outside of a fault and its aftermath is false. Times are those of one pass over 200 services. Prints one JSON line for
+outside of a fault and its aftermath is false. Times are for one pass over 200 services. Prints one JSON line for
 each network; takes half an hour on two cores.
 """
 
@@ -27,7 +27,8 @@ from lab.evaluation.measures.intervals import share
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from lab.training.dataset import RECOVERY, SETTLE, LabelledFault, TrainingRun
-from lab.training.meshes import TrainingMeshes, processes, simulated_runs
+from lab.training.meshes import TrainingMeshes, simulated_runs
+from lab.training.processes import processes
 from lab.training.train import ForEach, TrainingOptions, train
 from model.checkpoint import Checkpoint, load
 from model.network.contract import MeshNetwork

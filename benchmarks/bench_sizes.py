@@ -24,7 +24,8 @@ import torch
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from lab.training.dataset import Example
-from lab.training.meshes import TrainingMeshes, processes, simulated_runs
+from lab.training.meshes import TrainingMeshes, simulated_runs
+from lab.training.processes import processes
 from lab.training.train import TrainingOptions, fit_network, losses_of, read_run
 from model.checkpoint import load
 from model.network.autoencoder import Autoencoder, AutoencoderConfig

@@ -22,8 +22,9 @@ import torch
 from lab.evaluation.measures.intervals import Estimate, share
 from lab.simulator.events.faults import KINDS, FaultKind
 from lab.training.dataset import LabelledFault, TrainingRun
-from lab.training.meshes import TrainingMeshes, processes, simulated_runs
+from lab.training.meshes import TrainingMeshes, simulated_runs
 from lab.training.meta_dataset import MetaExample, score_run
+from lab.training.processes import processes
 from lab.training.train import ForEach, TrainingOptions, train
 from model.checkpoint import Checkpoint, load
 from model.scoring.meta_inputs import rank_inputs

@@ -713,8 +713,29 @@ def drift() -> str:
     )
 
 
+def reconstruction() -> str:
+    """What finds many small deviations at once, at equal numbers of false alerts."""
+    names = {"slow_zone": "slow zone", "noisy_hosts": "noisy hosts", "lossy_zone": "lossy zone"}
+    shown = ("page", "reconstruction", "drift", "combined")
+    head = "| source | what deviates | events | " + " | ".join(shown) + " | alerts | exceeded | either |"
+    body, false = [], []
+    for one in rows("reconstruction"):
+        what = names.get(one["kind"], one["kind"]) + (f", {one['size']:.1%}" if one["size"] else "")
+        cells = [f"{one[f'{name} at 4/day'][0]:.2f}" for name in shown]
+        cells += [f"{one[name][0]:.2f}" for name in ("alerts", "exceeded", "either")]
+        body.append(f"| {one['source']} | {what} | {one['events']} | {' | '.join(cells)} |")
+        counts = [one[f"false_{name}_per_day"] for name in ("alerts", "exceeded", "either")]
+        line = f"{one['source']}: " + ", ".join("–" if value is None else f"{value:.1f}" for value in counts)
+        line += f" in {one['calm_days']:.1f} days"
+        false += [] if line in false else [line]
+    return (
+        f"{table(head, body)}\n\nFalse alerts per day of the last three columns: {'; '.join(false)} "
+        "(`python -m benchmarks.bench_reconstruction`)."
+    )
+
+
 def exports() -> str:
-    """Times of a pass and differences of the exported network, beside ours."""
+    """CPU time of a pass and differences of the exported network, beside ours."""
     found = rows("exports")
     names = {"network": "the network", "pt2": ".pt2", "onnx": f".onnx, opset {found[0]['opset']}"}
     by_size: dict[tuple[int, int], dict[str, Row]] = {}
@@ -722,7 +743,7 @@ def exports() -> str:
         by_size.setdefault((row["services"], row["calls"]), {})[row["form"]] = row
     body = [
         f"| {services:,} / {calls:,} | "
-        + " | ".join(f"{of[form]['pass_ms']:.1f} ms" for form in names)
+        + " | ".join(f"{of[form]['pass_cpu_ms']:.1f} ms" for form in names)
         + f" | {max(of[form]['difference'] for form in names):.0e} |"
         for (services, calls), of in by_size.items()
     ]
@@ -746,8 +767,9 @@ def networks() -> str:
     ]
     about = found[0]
     return (
-        f"{table(header, body)}\n\nTraining of the first two: {about['meshes']} meshes of {about['snapshots']} snapshots, "
-        f"{about['steps']} steps. Intervals are 95%. False alerts are those of {about['normal_days']:.1f} simulated days."
+        f"{table(header, body)}\n\nTraining of the first two: {about['meshes']} meshes of {about['snapshots']} "
+        f"snapshots, {about['steps']} steps. Intervals are 95%. False alerts are from {about['normal_days']:.1f} "
+        "simulated days."
     )
 
 
@@ -873,6 +895,8 @@ def tables() -> list[tuple[Path, str, str]]:
         found.append((log, "false green", false_green()))
     if (results / "drift.jsonl").exists():  # made by `python -m benchmarks.bench_drift`
         found.append((docs / "models.md", "drift", drift()))
+    if (results / "reconstruction.jsonl").exists():  # made by `python -m benchmarks.bench_reconstruction`
+        found.append((docs / "models.md", "reconstruction", reconstruction()))
     if (results / "exports.jsonl").exists():  # made by `python -m benchmarks.bench_exports`
         found.append((docs / "exports.md", "exports", exports()))
     if (results / "networks.jsonl").exists():  # made by `python -m benchmarks.bench_networks`

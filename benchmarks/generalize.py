@@ -24,7 +24,7 @@ from lab.comparison.plan import COLD, OURS, Job
 from lab.comparison.rows import rows
 from lab.contenders import NAMES
 from lab.evaluation.run import EvaluationOptions
-from lab.training.meshes import processes
+from lab.training.processes import processes
 from lab.training.train import TrainingOptions, train
 from model.checkpoint import SHIPPED, load, save
 from serve_app.cli.console import bars, reporter, stderr_console

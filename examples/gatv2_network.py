@@ -48,9 +48,9 @@ class GATv2Network(nn.Module):
 
     def forward(self, graph: c.MeshGraph) -> c.Decoding:
         x, (source, target) = graph.nodes, graph.edge_index
-        from_callers, from_callees = side_by_side(*self.first, x, graph)
+        from_callers, from_callees = both_sides(self.first, x, graph)
         h = self.norm(self.own(x) + from_callers + from_callees).relu()
-        z = (self.embed(h) + sum(side_by_side(*self.second, h, graph))).tanh()
+        z = (self.embed(h) + torch.stack(both_sides(self.second, h, graph)).sum(0)).tanh()
         past, call_past, own_load = x[:, c.NODE_PAST], graph.edges[:, c.EDGE_PAST], x[:, c.OWN_LOAD]
         load = self.load(torch.cat([past, from_callers], 1))
         symptoms = self.symptoms(torch.cat([past, own_load, from_callees], 1))
@@ -64,7 +64,8 @@ class GATv2Network(nn.Module):
         )
 
     def structure(self, z_source: Tensor, z_target: Tensor, source: Tensor, target: Tensor) -> Tensor:
-        return (z_source[source] * self.target(z_target)[target]).sum(1) - 2
+        logits: Tensor = (z_source[source] * self.target(z_target)[target]).sum(1) - 2
+        return logits
 
 
 def attention(inputs: int, outputs: int, heads: int) -> GATv2Conv:
@@ -75,7 +76,7 @@ def perceptron(inputs: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inputs, 64), nn.ReLU(), nn.Linear(64, outputs))
 
 
-def side_by_side(callers: GATv2Conv, callees: GATv2Conv, x: Tensor, graph: c.MeshGraph) -> list[Tensor]:
+def both_sides(layers: nn.ModuleList, x: Tensor, graph: c.MeshGraph) -> list[Tensor]:
     """What each service receives from its callers and from its callees, ``[N, outputs]`` each."""
 
     def attend(layer: GATv2Conv, side: Neighbourhoods) -> Tensor:
@@ -83,4 +84,4 @@ def side_by_side(callers: GATv2Conv, callees: GATv2Conv, x: Tensor, graph: c.Mes
         received: Tensor = layer(x, torch.stack([side.indices, listener]), graph.edges[side.edges])
         return received
 
-    return [attend(callers, graph.callers), attend(callees, graph.callees)]
+    return [attend(layer, side) for layer, side in zip(layers, (graph.callers, graph.callees), strict=True)]

@@ -5,7 +5,7 @@
 //     node examples/score_onnx.mjs out/tagae.onnx out/tagae.onnx.sample.json
 //
 // Prints the services whose metrics differ most from what their past and their neighbours explain, in sigmas. Ends with
-// status 1 if the outputs differ from those of the sample.
+// status 1 if the outputs differ from the outputs in the sample.
 
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";

@@ -4,7 +4,7 @@
     python examples/score_onnx.py out/tagae.onnx out/tagae.onnx.sample.json
 
 Prints the services whose metrics differ most from what their past and their neighbours explain, in sigmas. Ends with
-status 1 if the outputs differ from those of the sample.
+status 1 if the outputs differ from the outputs in the sample.
 """
 
 import json

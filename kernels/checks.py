@@ -17,7 +17,6 @@ FLOATS = (torch.float32, torch.float64)
 
 
 def check_attend(
-    op: str,
     query: Tensor,
     key: Tensor,
     trajectory: Tensor,
@@ -32,6 +31,7 @@ def check_attend(
     Raises:
         InvalidArgument: naming the first that does not fit.
     """
+    op = "attend"
     check_floats(
         op,
         query=query,
@@ -50,7 +50,6 @@ def check_attend(
 
 
 def check_project_and_attend(
-    op: str,
     x: Tensor,
     query_weight: Tensor,
     query_bias: Tensor,
@@ -69,6 +68,7 @@ def check_project_and_attend(
     Raises:
         InvalidArgument: naming the first that does not fit.
     """
+    op = "project_and_attend"
     check_floats(
         op,
         x=x,
@@ -92,7 +92,6 @@ def check_project_and_attend(
 
 
 def check_join_sides(
-    op: str,
     x: Tensor,
     weight: Tensor,
     bias: Tensor,
@@ -106,6 +105,7 @@ def check_join_sides(
     Raises:
         InvalidArgument: naming the first that does not fit.
     """
+    op = "join_sides"
     check_floats(
         op,
         x=x,
@@ -130,7 +130,6 @@ def check_join_sides(
 
 
 def check_perceptron(
-    op: str,
     rows: Tensor,
     others: Tensor | None,
     positions: Tensor | None,
@@ -144,6 +143,7 @@ def check_perceptron(
     Raises:
         InvalidArgument: naming the first that does not fit.
     """
+    op = "perceptron"
     floats = {"others": others} if others is not None else {}
     check_floats(
         op, rows=rows, **floats, hidden_weight=hidden_weight, hidden_bias=hidden_bias, weight=weight, bias=bias
@@ -165,12 +165,13 @@ def check_perceptron(
     _check_linear(op, "", weight, bias, bias.shape[0], "O of bias", hidden, "K of hidden_bias")
 
 
-def check_edge_dot(op: str, source: Tensor, target: Tensor, source_index: Tensor, target_index: Tensor) -> None:
+def check_edge_dot(source: Tensor, target: Tensor, source_index: Tensor, target_index: Tensor) -> None:
     """Sizes and types of the arguments of :func:`kernels.ops.edge_dot`.
 
     Raises:
         InvalidArgument: naming the first that does not fit.
     """
+    op = "edge_dot"
     check_floats(op, source=source, target=target)
     check_indices(op, ("source", source), source_index=source_index, target_index=target_index)
     check_dims(op, "source", source, "[N, D]", 2)

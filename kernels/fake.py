@@ -3,9 +3,12 @@
 They apply to every body, so a compiled body must return results of these shapes, contiguous, as the reference does.
 """
 
+from collections.abc import Callable
+from inspect import signature
+
 from torch import Tensor
 
-from kernels import checks
+from kernels import checks, reference
 
 
 def attend(
@@ -19,31 +22,9 @@ def attend(
     edges: Tensor,
     negative_slope: float,
 ) -> tuple[Tensor, Tensor]:
-    checks.check_attend("attend", query, key, trajectory, trajectory_weight, attention, indptr, indices, edges)
+    checks.check_attend(query, key, trajectory, trajectory_weight, attention, indptr, indices, edges)
     nodes, channels = query.shape
     return query.new_empty(nodes, channels), query.new_empty(nodes, attention.shape[0], trajectory.shape[1])
-
-
-def attend_backward(
-    grad_values: Tensor,
-    grad_trajectories: Tensor,
-    query: Tensor,
-    key: Tensor,
-    trajectory: Tensor,
-    trajectory_weight: Tensor,
-    attention: Tensor,
-    indptr: Tensor,
-    indices: Tensor,
-    edges: Tensor,
-    negative_slope: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return (
-        _empty_like(query),
-        _empty_like(key),
-        _empty_like(trajectory),
-        _empty_like(trajectory_weight),
-        _empty_like(attention),
-    )
 
 
 def project_and_attend(
@@ -61,51 +42,10 @@ def project_and_attend(
     edges: Tensor,
     negative_slope: float,
 ) -> Tensor:
-    checks.check_project_and_attend(
-        "project_and_attend",
-        x,
-        query_weight,
-        query_bias,
-        key_weight,
-        key_bias,
-        trajectory,
-        trajectory_weight,
-        attention,
-        trajectory_value,
-        indptr,
-        indices,
-        edges,
-    )
+    projections = query_weight, query_bias, key_weight, key_bias
+    arguments = x, *projections, trajectory, trajectory_weight, attention, trajectory_value, indptr, indices, edges
+    checks.check_project_and_attend(*arguments)
     return x.new_empty(x.shape[0], query_weight.shape[0])
-
-
-def project_and_attend_backward(
-    grad: Tensor,
-    x: Tensor,
-    query_weight: Tensor,
-    query_bias: Tensor,
-    key_weight: Tensor,
-    key_bias: Tensor,
-    trajectory: Tensor,
-    trajectory_weight: Tensor,
-    attention: Tensor,
-    trajectory_value: Tensor,
-    indptr: Tensor,
-    indices: Tensor,
-    edges: Tensor,
-    negative_slope: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return (
-        _empty_like(x),
-        _empty_like(query_weight),
-        _empty_like(query_bias),
-        _empty_like(key_weight),
-        _empty_like(key_bias),
-        _empty_like(trajectory),
-        _empty_like(trajectory_weight),
-        _empty_like(attention),
-        _empty_like(trajectory_value),
-    )
 
 
 def join_sides(
@@ -118,29 +58,8 @@ def join_sides(
     norm_bias: Tensor,
     eps: float,
 ) -> Tensor:
-    checks.check_join_sides("join_sides", x, weight, bias, callers, callees, norm_weight, norm_bias)
+    checks.check_join_sides(x, weight, bias, callers, callees, norm_weight, norm_bias)
     return x.new_empty(x.shape[0], weight.shape[0])
-
-
-def join_sides_backward(
-    grad: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    callers: Tensor,
-    callees: Tensor,
-    norm_weight: Tensor,
-    norm_bias: Tensor,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return (
-        _empty_like(x),
-        _empty_like(weight),
-        _empty_like(bias),
-        _empty_like(callers),
-        _empty_like(norm_weight),
-        _empty_like(norm_bias),
-    )
 
 
 def perceptron(
@@ -152,41 +71,34 @@ def perceptron(
     weight: Tensor,
     bias: Tensor,
 ) -> Tensor:
-    checks.check_perceptron("perceptron", rows, others, positions, hidden_weight, hidden_bias, weight, bias)
+    checks.check_perceptron(rows, others, positions, hidden_weight, hidden_bias, weight, bias)
     return rows.new_empty(rows.shape[0], weight.shape[0])
 
 
-def perceptron_backward(
-    grad: Tensor,
-    rows: Tensor,
-    others: Tensor | None,
-    positions: Tensor | None,
-    hidden_weight: Tensor,
-    hidden_bias: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    grad_others = rows.new_empty(0) if others is None else _empty_like(others)
-    return (
-        _empty_like(rows),
-        grad_others,
-        _empty_like(hidden_weight),
-        _empty_like(hidden_bias),
-        _empty_like(weight),
-        _empty_like(bias),
-    )
-
-
 def edge_dot(source: Tensor, target: Tensor, source_index: Tensor, target_index: Tensor) -> Tensor:
-    checks.check_edge_dot("edge_dot", source, target, source_index, target_index)
+    checks.check_edge_dot(source, target, source_index, target_index)
     return source.new_empty(source_index.shape[0])
 
 
-def edge_dot_backward(
-    grad: Tensor, source: Tensor, target: Tensor, source_index: Tensor, target_index: Tensor
-) -> tuple[Tensor, Tensor]:
-    return _empty_like(source), _empty_like(target)
+def _gradients(op: str, *names: str) -> Callable[..., tuple[Tensor, ...]]:
+    """The fake of a backward: its results have the shapes of the arguments of these names."""
+    arguments = [*signature(getattr(reference, op)).parameters]
+    places = [arguments.index(name) for name in names]
+
+    def backward(*given: Tensor) -> tuple[Tensor, ...]:
+        return tuple(given[0].new_empty(0 if given[at] is None else given[at].shape) for at in places)
+
+    return backward
 
 
-def _empty_like(tensor: Tensor) -> Tensor:
-    return tensor.new_empty(tensor.shape)
+_SLOTS = ("trajectory", "trajectory_weight", "attention")
+attend_backward = _gradients("attend_backward", "query", "key", *_SLOTS)
+project_and_attend_backward = _gradients(
+    "project_and_attend_backward",
+    *("x", "query_weight", "query_bias", "key_weight", "key_bias", *_SLOTS, "trajectory_value"),
+)
+join_sides_backward = _gradients("join_sides_backward", "x", "weight", "bias", "callers", "norm_weight", "norm_bias")
+perceptron_backward = _gradients(
+    "perceptron_backward", "rows", "others", "hidden_weight", "hidden_bias", "weight", "bias"
+)
+edge_dot_backward = _gradients("edge_dot_backward", "source", "target")

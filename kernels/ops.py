@@ -63,12 +63,11 @@ def attend(
     Raises:
         InvalidArgument: naming the argument that does not fit.
     """
+    arguments = query, key, trajectory, trajectory_weight, attention, indptr, indices, edges
     try:
-        result: tuple[Tensor, Tensor] = torch.ops.tagae.attend(
-            query, key, trajectory, trajectory_weight, attention, indptr, indices, edges, negative_slope
-        )
+        result: tuple[Tensor, Tensor] = torch.ops.tagae.attend(*arguments, negative_slope)
     except RuntimeError:
-        checks.check_attend("attend", query, key, trajectory, trajectory_weight, attention, indptr, indices, edges)
+        checks.check_attend(*arguments)
         checks.check_slots("attend", key, trajectory, indptr, indices, edges)
         raise
     return result
@@ -108,38 +107,12 @@ def project_and_attend(
     Raises:
         InvalidArgument: naming the argument that does not fit.
     """
+    projections = query_weight, query_bias, key_weight, key_bias
+    arguments = x, *projections, trajectory, trajectory_weight, attention, trajectory_value, indptr, indices, edges
     try:
-        result: Tensor = torch.ops.tagae.project_and_attend(
-            x,
-            query_weight,
-            query_bias,
-            key_weight,
-            key_bias,
-            trajectory,
-            trajectory_weight,
-            attention,
-            trajectory_value,
-            indptr,
-            indices,
-            edges,
-            negative_slope,
-        )
+        result: Tensor = torch.ops.tagae.project_and_attend(*arguments, negative_slope)
     except RuntimeError:
-        checks.check_project_and_attend(
-            "project_and_attend",
-            x,
-            query_weight,
-            query_bias,
-            key_weight,
-            key_bias,
-            trajectory,
-            trajectory_weight,
-            attention,
-            trajectory_value,
-            indptr,
-            indices,
-            edges,
-        )
+        checks.check_project_and_attend(*arguments)
         checks.check_slots("project_and_attend", x, trajectory, indptr, indices, edges)
         raise
     return result
@@ -174,7 +147,7 @@ def join_sides(
     try:
         result: Tensor = torch.ops.tagae.join_sides(x, weight, bias, callers, callees, norm_weight, norm_bias, eps)
     except RuntimeError:
-        checks.check_join_sides("join_sides", x, weight, bias, callers, callees, norm_weight, norm_bias)
+        checks.check_join_sides(x, weight, bias, callers, callees, norm_weight, norm_bias)
         raise
     return result
 
@@ -210,7 +183,7 @@ def perceptron(
     try:
         result: Tensor = torch.ops.tagae.perceptron(rows, others, positions, hidden_weight, hidden_bias, weight, bias)
     except RuntimeError:
-        checks.check_perceptron("perceptron", rows, others, positions, hidden_weight, hidden_bias, weight, bias)
+        checks.check_perceptron(rows, others, positions, hidden_weight, hidden_bias, weight, bias)
         if others is not None and positions is not None:
             checks.check_positions("perceptron", "positions", positions, "others", others.shape[0])
         raise
@@ -237,7 +210,7 @@ def edge_dot(source: Tensor, target: Tensor, source_index: Tensor, target_index:
     try:
         result: Tensor = torch.ops.tagae.edge_dot(source, target, source_index, target_index)
     except RuntimeError:
-        checks.check_edge_dot("edge_dot", source, target, source_index, target_index)
+        checks.check_edge_dot(source, target, source_index, target_index)
         checks.check_ends("edge_dot", source, target, source_index, target_index)
         raise
     return result

@@ -30,7 +30,7 @@ def attend(
     negative_slope: float,
 ) -> tuple[Tensor, Tensor]:
     """See :func:`kernels.ops.attend`."""
-    checks.check_attend("attend", query, key, trajectory, trajectory_weight, attention, indptr, indices, edges)
+    checks.check_attend(query, key, trajectory, trajectory_weight, attention, indptr, indices, edges)
     checks.check_slots("attend", key, trajectory, indptr, indices, edges)
     targets = _targets(indptr, len(indices))
     alpha = _attention_weights(
@@ -112,21 +112,9 @@ def project_and_attend(
     negative_slope: float,
 ) -> Tensor:
     """See :func:`kernels.ops.project_and_attend`."""
-    checks.check_project_and_attend(
-        "project_and_attend",
-        x,
-        query_weight,
-        query_bias,
-        key_weight,
-        key_bias,
-        trajectory,
-        trajectory_weight,
-        attention,
-        trajectory_value,
-        indptr,
-        indices,
-        edges,
-    )
+    projections = query_weight, query_bias, key_weight, key_bias
+    arguments = x, *projections, trajectory, trajectory_weight, attention, trajectory_value, indptr, indices, edges
+    checks.check_project_and_attend(*arguments)
     checks.check_slots("project_and_attend", x, trajectory, indptr, indices, edges)
     query, key = linear(x, query_weight, query_bias), linear(x, key_weight, key_bias)
     values, sums = attend(query, key, trajectory, trajectory_weight, attention, indptr, indices, edges, negative_slope)
@@ -183,7 +171,7 @@ def join_sides(
     eps: float,
 ) -> Tensor:
     """See :func:`kernels.ops.join_sides`."""
-    checks.check_join_sides("join_sides", x, weight, bias, callers, callees, norm_weight, norm_bias)
+    checks.check_join_sides(x, weight, bias, callers, callees, norm_weight, norm_bias)
     joined = linear(x, weight, bias).add_(callers).add_(callees)
     return gelu(layer_norm(joined, norm_bias.shape, norm_weight, norm_bias, eps))
 
@@ -226,7 +214,7 @@ def perceptron(
     bias: Tensor,
 ) -> Tensor:
     """See :func:`kernels.ops.perceptron`."""
-    checks.check_perceptron("perceptron", rows, others, positions, hidden_weight, hidden_bias, weight, bias)
+    checks.check_perceptron(rows, others, positions, hidden_weight, hidden_bias, weight, bias)
     inputs = _side_by_side("perceptron", rows, others, positions)
     return linear(gelu(linear(inputs, hidden_weight, hidden_bias)), weight, bias)
 
@@ -262,7 +250,7 @@ def perceptron_backward(
 
 def edge_dot(source: Tensor, target: Tensor, source_index: Tensor, target_index: Tensor) -> Tensor:
     """See :func:`kernels.ops.edge_dot`."""
-    checks.check_edge_dot("edge_dot", source, target, source_index, target_index)
+    checks.check_edge_dot(source, target, source_index, target_index)
     checks.check_ends("edge_dot", source, target, source_index, target_index)
     products = [
         source.index_select(0, i).mul_(target.index_select(0, j)).sum(1)

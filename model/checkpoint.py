@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from model.drift.reference import PREFIX, TrainingReference
 from model.errors import IncompatibleWeights
@@ -110,14 +110,14 @@ def load(path: Path = SHIPPED, device: torch.device | None = None, network: str 
             Tail(**{k: v.numpy() for k, v in _with_prefix(tensors, f"{n}_tail.").items()}) for n in ("node", "edge")
         ]
         offset, provenance = float(document["page_offset"]), dict(document["provenance"])
-        reference = _reference(path, tensors)
+        digest = hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
+        reference = _reference(path, digest, tensors)
     except IncompatibleWeights:
         raise
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise IncompatibleWeights(
             f"weights {path}: expected a checkpoint of this version, got something else ({error}); train again"
         ) from error
-    digest = hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
     built.eval().to(device or torch.device("cpu"))
     return Checkpoint(built, meta.eval(), tails[0], tails[1], offset, provenance, digest, reference=reference)
 
@@ -138,19 +138,21 @@ def load_or_shipped(path: Path | None, device: torch.device | None = None, netwo
         return replace(load(SHIPPED, device), refused=str(error))
 
 
-def reference_file(path: Path) -> Path:
-    """Return the file beside a checkpoint that has its training reference, if it was computed after the training.
+def reference_file(folder: Path, digest: str) -> Path:
+    """Return the file with the training reference of weights that were trained without one.
 
-    It is a file of its own, since the digest of a checkpoint names its weights, and these stay the same.
+    It is a file of its own and named by the digest of the weights, because the digest names them in verdicts, and a
+    reference within their file would change it.
     """
-    return path.with_suffix(".reference.safetensors")
+    return folder / f"{digest}.reference.safetensors"
 
 
-def _reference(path: Path, tensors: dict[str, torch.Tensor]) -> TrainingReference | None:
-    """Read the training reference of a checkpoint, from the file itself or from the one beside it."""
-    if not any(name.startswith(PREFIX) for name in tensors) and (beside := reference_file(path)).is_file():
-        with safe_open(beside, "pt") as file:
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
+def _reference(path: Path, digest: str, tensors: dict[str, torch.Tensor]) -> TrainingReference | None:
+    """Read the training reference of a checkpoint: its own, from its folder, or among the shipped ones."""
+    if not any(name.startswith(PREFIX) for name in tensors):
+        files = (reference_file(folder, digest) for folder in (path.parent, SHIPPED.parent))
+        if (file := next((one for one in files if one.is_file()), None)) is not None:
+            tensors = load_file(file)
     return TrainingReference.from_arrays({name: tensor.numpy() for name, tensor in tensors.items()})
 
 

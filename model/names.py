@@ -77,15 +77,6 @@ def escape_namespace(text: str) -> str:
     return escape_name(text) if "/" not in text else _shorten(text, _escape(text))
 
 
-def service_id(namespace: str, name: str) -> str:
-    """The id of the service with any texts as namespace and name.
-
-    >>> service_id("shop", "bank gateway")
-    'shop/bank~20~gateway'
-    """
-    return f"{escape_namespace(namespace)}/{escape_name(name)}"
-
-
 def as_service_id(text: str) -> str:
     """The id that a person means, who may write the original name. ``namespace/*`` stays unchanged. A text without a
     namespace or a name is returned unchanged.
@@ -99,6 +90,16 @@ def as_service_id(text: str) -> str:
     if name != "*" and not _is_good_part(name, is_name=True):
         name = escape_name(name)
     return f"{namespace if _is_good_part(namespace, is_name=False) else escape_namespace(namespace)}/{name}"
+
+
+def list_first(names: Sequence[str], most: int) -> str:
+    """The first names as one text, with the number of the others.
+
+    >>> list_first(["cart", "payment", "ledger"], 2)
+    'cart, payment and 1 more'
+    """
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def original_name(name: str) -> str:

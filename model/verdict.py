@@ -15,7 +15,8 @@ SENT = "sent_calls"  # of ``Suspect.context``: all calls that a service makes, 1
 class Status(StrEnum):
     """Status of a mesh.
 
-    ``ANOMALOUS``: an incident above the severity ``notice`` is open, whatever else is missing. ``PARTIAL``: nothing
+    ``ANOMALOUS``: an incident above the severity ``notice`` is open, whatever else is missing; or, if the policy says
+    so, the mesh as a whole is unlike its history (:class:`Reconstruction`). ``PARTIAL``: nothing
     found, but a part was not scored, or the telemetry of more than a twentieth of the services is missing.
     ``WARMING_UP``: too few snapshots. ``NORMAL``: otherwise. An unknown state is never normal.
     """
@@ -273,6 +274,28 @@ class Silence:
 
 
 @dataclass(frozen=True, slots=True)
+class Reconstruction:
+    """The mesh as a whole against its own history: many small deviations at once show here first.
+
+    Attributes:
+        loss: reconstruction loss L_recon, 0 to 1; :mod:`model.scoring.reconstruction` has the formula.
+        drift: distance of the mean embedding from its mean over the window, in its standard deviations; None before ten
+            snapshots.
+        loss_threshold: percentile of the loss over the history without alerts; None before ten snapshots.
+        drift_threshold: 1.5 times that percentile of the drift; None before twenty.
+        exceeded: whether loss or drift was above its threshold in 2k of the last 2n snapshots, see ``AlertPolicy``.
+        since: first snapshot of the run above a threshold; None unless exceeded.
+    """
+
+    loss: float
+    drift: float | None
+    loss_threshold: float | None
+    drift_threshold: float | None
+    exceeded: bool = False
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The cluster's verdict on one snapshot.
 
@@ -294,6 +317,7 @@ class Verdict:
             sent to anybody.
         lost: ids of incidents that this verdict closed because nothing was seen of them for too long. How they ended
             is unknown.
+        reconstruction: the mesh as a whole; None if it is not known, because a part is missing or nothing is called.
     """
 
     observed_at: datetime
@@ -311,6 +335,7 @@ class Verdict:
     silence: Silence | None = None
     watching: tuple[Watched, ...] = ()
     lost: tuple[str, ...] = ()
+    reconstruction: Reconstruction | None = None
 
     @property
     def confidence(self) -> float | None:

@@ -206,6 +206,27 @@ _COUNTED: tuple[tuple[str, str, str, Callable[[CollectorState], Mapping[str, int
 _GAUGES: tuple[tuple[str, str, Callable[[MeshGauges], float | None]], ...] = (
     ("score", "Strongest evidence, in decades of improbability.", lambda m: m.score),
     ("threshold", "Percentile of the score over history without incidents.", lambda m: m.threshold),
+    ("reconstruction_loss", "Reconstruction loss of the mesh as a whole, 0 to 1.", lambda m: m.reconstruction_loss),
+    (
+        "reconstruction_loss_threshold",
+        "Percentile of the reconstruction loss over history without incidents.",
+        lambda m: m.loss_threshold,
+    ),
+    (
+        "embedding_drift",
+        "Distance of the mean embedding from its mean over the window, in standard deviations.",
+        lambda m: m.embedding_drift,
+    ),
+    (
+        "embedding_drift_threshold",
+        "1.5 times the percentile of the embedding drift over history without incidents.",
+        lambda m: m.embedding_drift_threshold,
+    ),
+    (
+        "reconstruction_exceeded",
+        "1 while loss or drift is above its threshold in most of the last snapshots, else 0.",
+        lambda m: None if m.exceeded is None else float(m.exceeded),
+    ),
     ("incident_probability", "Probability that an incident is in progress.", lambda m: m.probability),
     ("incidents", "Open incidents, without notices.", lambda m: m.incidents),
     ("notices", "Open notices: resources that are running out.", lambda m: m.notices),

@@ -322,13 +322,13 @@ class MeshSteps:
         """Write the mesh after the step; ``known`` is the one before it, ``document`` the JSON of the verdict."""
         if not push.counted:
             return self._meshes.replace(push.mesh, replace(known, mesh=advanced.mesh))
-        record, keep = Record(snapshot.num_nodes, document), options.window_size
+        drift, keep = pack_drift(advanced.mesh.state.drift), options.window_size
+        record = Record(snapshot.num_nodes, document, drift=drift)
         incidents: tuple[ArchivedIncident, ...] = ()
         if self._keep_details:
             details = deviations_of(advanced.prepared, advanced.calibrated, snapshot).pack()
             interval = advanced.mesh.state.interval_seconds
             record = replace(record, deviations=details, seconds=seconds, made_at=time.time(), interval=interval)
-            record = replace(record, drift=pack_drift(advanced.mesh.state.drift))
             incidents = self._meshes.update_archive(
                 push.mesh, verdict, record, replace(known, mesh=advanced.mesh), keep
             )

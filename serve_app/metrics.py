@@ -126,6 +126,30 @@ WEIGHTS = Metric(
     "Different weights that meshes may use: the default weights and the weights of single meshes.",
     gauge=True,
 )
+MODEL_LOOKUPS = Metric(
+    "tagae_model_lookups_total",
+    "Lookups of weights from the registry by where they were: hit (in memory), miss (they are loaded).",
+    ("outcome",),
+)
+MODEL_LOADS = Metric(
+    "tagae_model_loads_total", "Loads of weights from the registry, by outcome: loaded, failed.", ("outcome",)
+)
+MODEL_EVICTIONS = Metric(
+    "tagae_model_evictions_total", "Weights dropped from the memory of a process, because others are worth more there."
+)
+MODEL_MEMORY = Metric(
+    "tagae_model_memory_bytes", "Memory of the weights from the registry that a process holds.", gauge=True
+)
+SHADOWED = Metric(
+    "tagae_shadow_snapshots_total",
+    "Snapshots of a trial for the other model, by outcome: scored, left_out (no time to spare), failed.",
+    ("outcome",),
+)
+MODEL_CHANGES = Metric(
+    "tagae_model_changes_total",
+    "Changes of the models in use, by action (canary, promote, confirm, rollback) and by whom: person, rule.",
+    ("action", "by"),
+)
 GPU_MEMORY_PEAK = Metric(
     "tagae_gpu_memory_peak_bytes",
     "Peak memory of a scorer's tensors on its GPU since it started.",
@@ -186,6 +210,12 @@ METRICS = (
     MESHES_HELD,
     MESHES_HELD_BYTES,
     WEIGHTS,
+    MODEL_LOOKUPS,
+    MODEL_LOADS,
+    MODEL_EVICTIONS,
+    MODEL_MEMORY,
+    SHADOWED,
+    MODEL_CHANGES,
     FAILED_LOGINS,
     SPANS_DROPPED,
     GPU_MEMORY_PEAK,
@@ -247,6 +277,9 @@ class MeshGauges:
         interval_seconds: measured time between snapshots, s; None if unknown.
         unseen: number of open incidents, without notices, whose first suspect sends no telemetry.
         drift: how far it has drifted; None if unknown.
+        reconstruction_loss, loss_threshold, embedding_drift, embedding_drift_threshold: of the mesh as a whole in the
+            newest verdict; None if unknown.
+        exceeded: whether the mesh as a whole exceeds its history; None if unknown.
     """
 
     mesh: str
@@ -268,6 +301,11 @@ class MeshGauges:
     interval_seconds: float | None = None
     unseen: int = 0
     drift: DriftGauges | None = None
+    reconstruction_loss: float | None = None
+    loss_threshold: float | None = None
+    embedding_drift: float | None = None
+    embedding_drift_threshold: float | None = None
+    exceeded: bool | None = None
 
 
 class ObjectiveStatus(StrEnum):

@@ -12,6 +12,7 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from model.checkpoint import Checkpoint
 from model.drift.energy import project
 from model.drift.observing import Trained, observe_drift, sampled_services
 from model.drift.sketch import Embeddings
-from model.features import RATE
+from model.features import RATE, Array
 from model.incidents.context import add_context
 from model.incidents.impact import add_impact
 from model.incidents.memory import IncidentMemory
@@ -34,9 +35,15 @@ from model.scoring.calls import young_calls
 from model.scoring.crossing import CrossingCalls, decode_crossing, with_crossing
 from model.scoring.evidence import Evidence
 from model.scoring.gather import gather
-from model.scoring.score import PartitionScore, PartitionTask, score, whole_mesh
+from model.scoring.reconstruction import (
+    ReconstructionInput,
+    reconstruction_input,
+    reconstruction_loss,
+    sample_services,
+)
+from model.scoring.score import PartitionScore, PartitionTask, score, sum_rows, whole_mesh
 from model.scoring.surprises import MeshScores, Surprises, assemble_scores, surprises
-from model.scoring.verdict_building import build_verdict
+from model.scoring.verdict_building import add_reconstruction, build_verdict
 from model.scoring.verdict_context import VerdictContext
 from model.snapshot import IntArray, MeshSnapshot, ServicePolicy, namespace_of
 from model.state.adapter_fit import adopt, fit, remove_adapter, replace_adaptation
@@ -94,7 +101,8 @@ def options(settings: Settings, mesh: str = "") -> Options:
         confirm=alert.confirm_snapshots,
         confirm_of=alert.window_snapshots,
         clear=alert.clear_snapshots,
-        percentile=model.anomaly_percentile,
+        percentile=alert.percentile or model.anomaly_percentile,
+        reconstruction=alert.reconstruction,
         mute_intervals=alert.mute_after_deletion_intervals,
         warm_up=model.warm_up_snapshots,
         longest_gap_seconds=60 * alert.longest_gap_minutes,
@@ -128,11 +136,13 @@ class PreparedSnapshot:
         mesh: state and plan that include the snapshot.
         observation: the snapshot against the mesh's past.
         whole: the task of the uncut mesh; :func:`cut_tasks` cuts it by the plan.
+        sample: int64, rows of the services whose pairs the reconstruction loss looks at, ascending.
     """
 
     mesh: Mesh
     observation: Observation
     whole: PartitionTask
+    sample: IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +156,13 @@ class CalibratedScores:
 
 @dataclass(frozen=True, slots=True)
 class MetaInput:
-    """Everything that :func:`decide` needs."""
+    """Everything that :func:`decide` needs; ``reconstruction`` is None if a part did not answer."""
 
     evidence: Evidence
     crossing: CrossingCalls | None
     memory: IncidentMemory
     when: VerdictContext
+    reconstruction: ReconstructionInput | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,16 +263,29 @@ async def run_stages(
     """
     checkpoint = runner.checkpoint
     prepared = await runner.run(PREPARE, prepare, checkpoint, mesh, snapshot, options, counted=counted)
-    scores = await runner.score(prepared)
-    calibrated, meta_input = await runner.run(GATHER, _gather, checkpoint, prepared, scores, snapshot, options)
-    verdict, memory = await runner.decide(meta_input, options.policy)
+    calibrated, verdict, memory = await judge(runner, prepared, snapshot, options)
     window = prepared.mesh.state.window
     verdict = add_impact(add_context(verdict, window, events), window)
-    after = sample_embeddings(commit(prepared.mesh, memory, counted=counted), scores, checkpoint.digest)
+    after = sample_embeddings(commit(prepared.mesh, memory, counted=counted), calibrated.scores, checkpoint.digest)
     if fit_adapter and counted and adapts(after.state.sequence, options):
         candidate = await runner.run("fit", fit, after.state)
         after = replace(after, state=adopt(after.state, candidate)) if candidate else after
     return StageResults(verdict, after, prepared, calibrated)
+
+
+def with_memory(prepared: PreparedSnapshot, memory: IncidentMemory) -> PreparedSnapshot:
+    """A prepared snapshot with another memory of incidents, for the verdict of another model."""
+    return replace(prepared, mesh=replace(prepared.mesh, state=replace(prepared.mesh.state, memory=memory)))
+
+
+async def judge(
+    runner: StageRunner, prepared: PreparedSnapshot, snapshot: MeshSnapshot, options: Options
+) -> tuple[CalibratedScores, Verdict, IncidentMemory]:
+    """Run the stages from a prepared snapshot to its verdict. Returns the memory of incidents for the next one too."""
+    scores = await runner.score(prepared)
+    calibrated, meta_input = await runner.run(GATHER, _gather, runner.checkpoint, prepared, scores, snapshot, options)
+    verdict, memory = await runner.decide(meta_input, options.policy)
+    return calibrated, verdict, memory
 
 
 def advance(
@@ -317,10 +341,11 @@ def prepare(
 ) -> PreparedSnapshot:
     """Deviations of the whole mesh, its plan, and the inputs of the network."""
     observation, state = _learn(checkpoint, mesh.state, snapshot, options, counted=counted)
-    cut, whole = _plan(mesh, state, options), whole_mesh(state, observation)
+    cut, sample = _plan(mesh, state, options), sample_services(state)
+    whole = whole_mesh(state, observation, sample)
     if counted and (sampled := sampled_services(state)) is not None:
         whole = replace(whole, sampled=sampled)
-    return PreparedSnapshot(Mesh(state, cut), observation, whole)
+    return PreparedSnapshot(Mesh(state, cut), observation, whole, sample)
 
 
 def score_whole(network: MeshNetwork, prepared: PreparedSnapshot) -> tuple[PartitionScore, ...]:
@@ -332,9 +357,8 @@ def score_whole(network: MeshNetwork, prepared: PreparedSnapshot) -> tuple[Parti
     cut, whole = _plan_of(prepared), prepared.whole
     if len(cut.parts) == 1:
         return tuple(score(network, [whole]))
-    between = _between_parts(prepared)
-    (found,) = score(network, [replace(whole, boundary=np.flatnonzero(between))])
-    place = np.cumsum(between) - 1  # row of each such service in the embeddings
+    returned = _returned(prepared)
+    (found,) = score(network, [replace(whole, boundary=np.arange(len(whole.nodes)))])
     return tuple(
         PartitionScore(
             index,
@@ -342,7 +366,8 @@ def score_whole(network: MeshNetwork, prepared: PreparedSnapshot) -> tuple[Parti
             found.edge_expected[part.owned_edges],
             found.structure[part.owned_edges],
             found.root_cause_logit[part.core],
-            found.embeddings[place[part.core[between[part.core]]]],
+            found.embeddings[part.core[returned[part.core]]],
+            sum_rows(found.embeddings[part.core]),
             None if index else found.sampled,
         )
         for index, part in enumerate(cut.parts)
@@ -354,8 +379,8 @@ def cut_tasks(prepared: PreparedSnapshot) -> tuple[PartitionTask, ...]:
     cut = _plan_of(prepared)
     if len(cut.parts) == 1:
         return (prepared.whole,)
-    between = _between_parts(prepared)
-    return tuple(_task(prepared, part, between, index) for index, part in enumerate(cut.parts))
+    returned = _returned(prepared)
+    return tuple(_task(prepared, part, returned, index) for index, part in enumerate(cut.parts))
 
 
 def replay(
@@ -458,18 +483,33 @@ def build_meta_input(
         options.policy.notice_level(*size) + checkpoint.page_offset,
         tuple(p for p in range(len(cut.parts)) if p not in answered),
     )
-    return MetaInput(evidence, _crossing_calls(prepared, calibrated.scores, evidence), state.memory, when)
+    return MetaInput(
+        evidence,
+        _crossing_calls(prepared, calibrated.scores, evidence),
+        state.memory,
+        when,
+        None if when.missing_parts else _reconstruction_input(prepared, calibrated),
+    )
 
 
 def decide(checkpoint: Checkpoint, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
     """The verdict of the mesh from the evidence of its parts; calls between parts are decoded here."""
-    evidence = meta_input.evidence
-    if meta_input.crossing is not None:
-        evidence = with_crossing(
-            evidence, meta_input.crossing, decode_crossing(checkpoint.network, meta_input.crossing)
-        )
-    verdict, memory = build_verdict(checkpoint.meta, evidence, meta_input.memory, policy, meta_input.when)
-    return replace(verdict, model_digest=checkpoint.digest), memory
+    evidence, whole, crossing, when = (
+        meta_input.evidence,
+        meta_input.reconstruction,
+        meta_input.crossing,
+        meta_input.when,
+    )
+    between = np.zeros(0, np.float32)
+    if crossing is not None:
+        logits = decode_crossing(checkpoint.network, crossing)
+        evidence, between = with_crossing(evidence, crossing, logits), logits[crossing.present]
+    verdict, memory = build_verdict(checkpoint.meta, evidence, meta_input.memory, policy, when)
+    verdict = replace(verdict, model_digest=checkpoint.digest)
+    if whole is None:
+        return verdict, memory
+    loss = reconstruction_loss(checkpoint.network, whole, between)
+    return add_reconstruction(verdict, memory, loss, whole.mean, policy, when)
 
 
 def _gather(
@@ -482,6 +522,20 @@ def _gather(
     """Two stages in one call: each call of a runner can change the thread, which takes longer than some stages."""
     calibrated = calibrate(checkpoint, prepared, scores)
     return calibrated, build_meta_input(checkpoint, prepared, calibrated, snapshot, options)
+
+
+def embed(checkpoint: Checkpoint, state: MeshState, options: Options) -> tuple[MeshSnapshot, Array]:
+    """The newest snapshot of a state, and the embeddings ``[N, D]`` of its services.
+
+    They are those that the services would have if the same values came again in the next snapshot. So they need
+    nothing but the stored state, and every session computes the same ones.
+    """
+    newest = state.window[-1]
+    again = replace(newest, observed_at=newest.observed_at + timedelta(seconds=state.interval_seconds), changes=())
+    observation, after = _learn(checkpoint, state, again, options, counted=False)
+    every = np.arange(len(after.node_ids))
+    (found,) = score(checkpoint.network, [whole_mesh(after, observation, every)])
+    return newest, found.embeddings[_positions(after.node_ids, newest.node_ids)]
 
 
 def plan_of(mesh: Mesh, options: Options) -> PartitionPlan:
@@ -552,15 +606,29 @@ def _plan_of(prepared: PreparedSnapshot) -> PartitionPlan:
     return cut
 
 
-def _between_parts(prepared: PreparedSnapshot) -> NDArray[np.bool_]:
-    """Which services have a call to or from another part."""
+def _returned(prepared: PreparedSnapshot) -> NDArray[np.bool_]:
+    """The services whose embeddings are needed outside their part: those with a call to or from another part, and the
+    sample for the reconstruction loss."""
     state = prepared.mesh.state
-    between = np.zeros(len(state.node_ids), bool)
-    between[state.edge_index[:, _plan_of(prepared).crossing]] = True
-    return between
+    returned = np.zeros(len(state.node_ids), bool)
+    returned[prepared.sample] = True
+    returned[state.edge_index[:, _plan_of(prepared).crossing]] = True
+    return returned
 
 
-def _task(prepared: PreparedSnapshot, part: Partition, between: NDArray[np.bool_], index: int) -> PartitionTask:
+def _returned_embeddings(prepared: PreparedSnapshot, scores: Sequence[PartitionScore]) -> tuple[IntArray, Array]:
+    """The row of each service ``[N]`` among the returned embeddings (-1: it has none), and these ``[B, D]``."""
+    place, returned = np.full(len(prepared.mesh.state.node_ids), -1), _returned(prepared)
+    offset = 0
+    for s in scores:
+        core = _plan_of(prepared).parts[s.part].core
+        rows: IntArray = core[returned[core]]
+        place[rows] = offset + np.arange(len(rows))
+        offset += len(rows)
+    return place, np.concatenate([s.embeddings for s in scores])
+
+
+def _task(prepared: PreparedSnapshot, part: Partition, returned: NDArray[np.bool_], index: int) -> PartitionTask:
     state, whole = prepared.mesh.state, prepared.whole
     rows = part.nodes
     owned = np.zeros(len(whole.edges), bool)
@@ -576,9 +644,28 @@ def _task(prepared: PreparedSnapshot, part: Partition, between: NDArray[np.bool_
         state.attended_callees[calls],
         len(part.core),
         len(part.owned_edges),
-        np.flatnonzero(between[part.core]),
+        np.flatnonzero(returned[part.core]),
         index,
         None if whole.sampled is None else np.flatnonzero(np.isin(part.core, whole.sampled)),
+    )
+
+
+def _reconstruction_input(prepared: PreparedSnapshot, calibrated: CalibratedScores) -> ReconstructionInput:
+    """What the reconstruction loss needs, of a mesh whose parts have all answered."""
+    state = prepared.mesh.state
+    if len(calibrated.scores) == 1:  # one part returns the sample alone
+        sampled, total = calibrated.scores[0].embeddings, calibrated.scores[0].embedding_sum
+    else:
+        place, embeddings = _returned_embeddings(prepared, calibrated.scores)
+        sampled = embeddings[place[prepared.sample]]
+        total = np.sum([s.embedding_sum for s in calibrated.scores], axis=0)
+    return reconstruction_input(
+        prepared.sample,
+        state.edge_index,
+        prepared.observation.edge_present,
+        calibrated.decoded.structure,
+        sampled,
+        total / np.float32(max(len(state.node_ids), 1)),
     )
 
 
@@ -589,13 +676,7 @@ def _crossing_calls(
     state, cut = prepared.mesh.state, _plan_of(prepared)
     if not len(cut.crossing) or not scores:
         return None
-    place, between = np.full(len(state.node_ids), -1), _between_parts(prepared)
-    offset = 0
-    for s in scores:
-        core = cut.parts[s.part].core
-        rows: IntArray = core[between[core]]
-        place[rows] = offset + np.arange(len(rows))
-        offset += len(rows)
+    place, embeddings = _returned_embeddings(prepared, scores)
     ends = place[state.edge_index[:, cut.crossing]]
     known = (ends >= 0).all(axis=0)
     calls = cut.crossing[known]
@@ -603,8 +684,9 @@ def _crossing_calls(
     candidate = np.full(len(state.node_ids), -1)
     candidate[[row[name] for name in evidence.names]] = np.arange(len(evidence.names))
     return CrossingCalls(
-        np.concatenate([s.embeddings for s in scores]),
+        embeddings,
         ends[:, known],
         candidate[state.edge_index[:, calls]],
         young_calls(state, prepared.observation)[calls],
+        prepared.observation.edge_present[calls],
     )

@@ -2,6 +2,8 @@
 
 import logging
 import re
+from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,29 @@ from tests.timing import TIME_FACTOR
 
 TESTS = Path(__file__).parent
 UNASKED = {"live", "days", "page"}
+LONG = ("slow", "ray")
 
 
+def split_scope(nodeid: str) -> str:
+    """Return what one worker runs as a whole: the files that talk to the shared service, or one other file."""
+    path = nodeid.split("::")[0]
+    return "service" if talks_to_service(path) else path
+
+
+@cache
+def talks_to_service(path: str) -> bool:
+    text = (TESTS.parent / path).read_text(encoding="utf-8")
+    return re.search(r"^def test.*\bservice: Service", text, re.MULTILINE) is not None
+
+
+@pytest.hookimpl(trylast=True)  # after -m and -k
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect tests that run on request only, by ``-m live`` or by their folder, unless they are requested.
 
     Live tests need programs that a checkout does not contain, and processors that no other test uses. Tests of the
     page and of whole days are treated alike. All time limits are multiplied by the factor of the environment.
+
+    Several workers start with the files that take longest, so that none of them runs alone at the end.
     """
     asked = {name for name in UNASKED if re.search(rf"\b{name}\b", config.option.markexpr or "")}
     asked |= {name for name in UNASKED if any(f"tests/{name}" in arg for arg in config.args)}
@@ -26,7 +44,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items if TIME_FACTOR != 1 else ():
         if limit := item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(limit.args[0] * TIME_FACTOR), append=False)
-    items[:] = [item for item in items if item not in unasked]
+    dropped = set(unasked)
+    items[:] = [item for item in items if item not in dropped]
+    if hasattr(config, "workerinput"):
+        long = Counter(split_scope(item.nodeid) for item in items for name in LONG if item.get_closest_marker(name))
+        items.sort(key=lambda item: (-long[split_scope(item.nodeid)], split_scope(item.nodeid)))
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +68,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:
-            path = nodeid.split("::")[0]
-            text = (TESTS.parent / path).read_text(encoding="utf-8")
-            return "service" if re.search(r"^def test.*\bservice: Service", text, re.MULTILINE) else path
+            return split_scope(nodeid)
 
+    config.option.loadscopereorder = False  # the hook above has put them in order
     return ByFile(config, log)

@@ -110,6 +110,7 @@ PLUGINS = {"LocalStore", "RedisStore", "RedisLeases", "RedisAlertStorage", "Webh
 MAY_IMPORT_PLUGINS = {"serve_app/stores/redis_plugin.py"}
 ENVIRONMENT = (
     "serve_app/settings/settings.py",
+    "serve_app/settings/store.py",  # XDG_STATE_HOME
     "serve_app/runtime/environment.py",
     "serve_app/runtime/local.py",
     "serve_app/runtime/other_clusters.py",
@@ -227,6 +228,8 @@ def names_of_what_ray_keeps_to_itself(name: str, tree: ast.Module) -> Found:
 
 
 def imports_of_pyg_at_module_level(name: str, tree: ast.Module) -> Found:
+    if name.startswith("lab/datasets/"):  # is for users of the library
+        return
     late = lines_of_late_imports(tree) | {
         at
         for f in tree.body

@@ -16,8 +16,7 @@ from docs.site.links import on_page_markdown
 from docs.site.reference import REFERENCE, pages
 from serve_app.cli import app
 from serve_app.metrics import METRICS
-from serve_app.settings import Settings
-from serve_app.settings.settings import sources
+from serve_app.settings import Settings, sources
 from tests.site_pages import ROOT, site_pages
 
 DOCS = ROOT / "docs"

@@ -121,7 +121,11 @@ def test_the_content_of_the_wheel(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert top == {"serve_app", "partitioning", "model", "kernels", "lab"}
-    assert {"model/weights/tagae.safetensors", "serve_app/sidecar/verdicts.proto"} <= set(names)
+    assert {
+        "model/weights/tagae.safetensors",
+        "model/weights/20197a285a383037.reference.safetensors",
+        "serve_app/sidecar/verdicts.proto",
+    } <= set(names)
     assert {f"{package}/py.typed" for package in top} <= set(names)
     page = {path.relative_to(ROOT).as_posix() for path in FOLDER.rglob("*") if path.is_file()}
     assert "serve_app/web/static/vendor/sigma.min.js" in page

@@ -95,6 +95,7 @@ def test_a_command_of_the_laboratory_says_what_to_do(command: tuple[str, ...], t
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.usefixtures("environment")
 def test_the_service_starts_and_answers(tmp_path: Path) -> None:
     spec = MeshSpec(services=20, calls_per_service=2)

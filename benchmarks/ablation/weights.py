@@ -13,7 +13,9 @@ from lab.comparison.lines import ROOT, Tagae
 from lab.comparison.lines import code_digest as digest_of_detector
 from lab.comparison.plan import OURS, SHARED
 from lab.training.dataset import TrainingRun
-from lab.training.meshes import TrainingMeshes, provenance, recorded_runs, simulated_runs
+from lab.training.meshes import TrainingMeshes, simulated_runs
+from lab.training.provenance import provenance
+from lab.training.recordings import recorded_runs
 from lab.training.train import TrainingOptions, train_network, train_verdicts
 from model.checkpoint import SHIPPED, Checkpoint, load, save
 from model.network.autoencoder import Autoencoder, AutoencoderConfig

@@ -23,7 +23,14 @@ from serve_app.settings import AlertSettings, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERY = 16  # snapshots between two reports of progress
-OUR_CODE = ("model", "kernels", "partitioning", "serve_app/pipeline.py", "serve_app/settings/settings.py")
+OUR_CODE = (
+    "model",
+    "kernels",
+    "partitioning",
+    "serve_app/pipeline.py",
+    "serve_app/settings/model.py",
+    "serve_app/settings/settings.py",
+)
 THEIR_CODE = ("model/snapshot.py", "model/verdict.py")
 ALL_CODE = (
     "serve_app/recordings/format.py",

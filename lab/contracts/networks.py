@@ -1,4 +1,4 @@
-"""What every network does: the contract of :mod:`model.network.contract`, as tests.
+"""The contract of every network, :mod:`model.network.contract`, as tests.
 
 A package with a network of its own subclasses :class:`NetworkContract` in a test module::
 

@@ -28,7 +28,18 @@ from typing import Any
 
 import pytest
 
-from lab.contracts.store_content import LIMIT, START, append, at, found, incident, is_step, snapshots, states
+from lab.contracts.store_content import (
+    LIMIT,
+    START,
+    append,
+    at,
+    found,
+    incident,
+    is_step,
+    random_bytes,
+    snapshots,
+    states,
+)
 from serve_app.errors import BadMeshName, StoreConflict, TooManyMeshes
 from serve_app.settings import StoreSettings
 from serve_app.stores.base import (
@@ -36,6 +47,7 @@ from serve_app.stores.base import (
     IncidentFilter,
     MeshLimit,
     StateStore,
+    StoredDocument,
     StoredMesh,
     StoredState,
     StoredVerdict,
@@ -489,6 +501,34 @@ class StoreContract:
             kept = store.incidents("prod", IncidentFilter())
             assert [one.id for one in kept] == [f"incident-{n}" for n in range(mesh.sequence, 0, -1)]
             assert [one.until for one in kept[1:]] == [at(n) for n in range(mesh.sequence, 1, -1)]
+
+    def test_a_document_is_changed_with_compare_and_set(self, store: StateStore, place: StoreSettings) -> None:
+        assert store.read_document("rollout") is None
+        first = store.write_document("rollout", b"one", revision=0)
+        second = store.write_document("rollout", b"two", revision=first)
+        assert second > first > 0
+        for revision in (0, first, second + 1):
+            with pytest.raises(StoreConflict) as refused:
+                store.write_document("rollout", b"three", revision=revision)
+            assert refused.value.details["revision"] == second
+        with closing(open_store(place)) as other:
+            assert other.read_document("rollout") == store.read_document("rollout") == StoredDocument(second, b"two")
+        assert store.read_document("trial/prod") is None
+
+    def test_a_deleted_document_begins_with_a_later_revision(self, store: StateStore) -> None:
+        first = store.write_document("trial/prod", b"one", revision=0)
+        deleted = store.write_document("trial/prod", b"", revision=first)
+        assert store.read_document("trial/prod") is None
+        again = store.write_document("trial/prod", random_bytes(1, 100_000), revision=0)
+        assert again > deleted > first
+        assert store.read_document("trial/prod") == StoredDocument(again, random_bytes(1, 100_000))
+
+    def test_documents_are_no_meshes(self, store: StateStore) -> None:
+        store.write_document("trial/prod", b"one", revision=0)
+        assert store.meshes() == []
+        append(store, 1)
+        store.delete("prod")
+        assert store.read_document("trial/prod") is not None
 
 
 def _race(place: StoreSettings, name: bytes, until: int, start: Any, won: Connection) -> None:

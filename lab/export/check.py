@@ -20,7 +20,7 @@ class DifferentOutputs(ValueError):
 
 
 def require_same(network: MeshNetwork, run: Run) -> float:
-    """Run a file and the network on random meshes of several sizes, with services that nobody calls among them.
+    """Run a file and the network on random meshes of several sizes. Some services have no callers.
 
     Returns:
         The largest difference of an output, relative to 1 or to the output if that is larger.

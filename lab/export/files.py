@@ -18,14 +18,14 @@ from lab.export.standard import DECOMPOSITIONS
 from model.checkpoint import Checkpoint
 from model.features import SCHEMA
 
-OPSET = 18  # of ONNX: the first whose scatters can reduce, and that of ONNX Runtime 1.14, of February 2023, or newer
+OPSET = 18  # of ONNX: the first whose scatters can reduce; ONNX Runtime 1.14 of February 2023, and newer ones, run it
 DOCUMENT = "tagae.json"  # file inside a .pt2
 
 Run = Callable[[Sequence[NDArray[Any]]], list[NDArray[Any]]]  # from the inputs to the outputs
 
 
 def write_pt2(checkpoint: Checkpoint, path: Path) -> None:
-    """Write the network as an ``ExportedProgram`` of torch. Whoever loads it imports ``kernels`` first, for our ops."""
+    """Write the network as an ``ExportedProgram`` of torch. Import ``kernels.ops`` before loading it, for our ops."""
     part = path.with_name(f"{path.name}.part.pt2")  # torch warns about other suffixes
     torch.export.save(trace(checkpoint.network), part, extra_files={DOCUMENT: json.dumps(describe(checkpoint))})
     part.replace(path)
@@ -39,8 +39,7 @@ def write_onnx(checkpoint: Checkpoint, path: Path) -> None:
     """
     part = path.with_name(f"{path.name}.part")
     with _quiet_exporter(), torch.no_grad():
-        table = torch.export.default_decompositions()
-        table.update(DECOMPOSITIONS)
+        table = {**torch.export.default_decompositions(), **DECOMPOSITIONS}
         program = torch.onnx.export(
             trace(checkpoint.network).run_decompositions(table),
             (),

@@ -10,7 +10,7 @@ input                   type    shape              content
 ``attended_callees``    bool    ``[calls]``        whether the caller attends to the callee
 ======================= ======= ================== ============================================================
 
-The outputs are those of :class:`~model.network.contract.Decoding`, in its order. One program serves any number of
+The outputs are the fields of :class:`~model.network.contract.Decoding`, in its order. One program serves any number of
 services, calls and neighbours; several meshes can stand side by side.
 """
 
@@ -48,7 +48,7 @@ class FlatNetwork(nn.Module):
 
 
 def trace(network: MeshNetwork) -> torch.export.ExportedProgram:
-    """Trace a network on the CPU, with our ops as they are.
+    """Trace a network on the CPU, with our ops inside.
 
     Raises:
         torch.export.UserError: the network's forward depends on values in a way that cannot be traced.

@@ -1,17 +1,10 @@
-"""Training data of the shipped weights: varied simulated meshes, and recordings of normal traffic."""
+"""Simulated meshes of varied size, instrumentation and trouble, from which the shipped weights learn."""
 
-import importlib.metadata
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from multiprocessing import get_context
-from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
-import torch
 
 from lab.simulator.events.faults import KINDS, Fault, FaultKind
 from lab.simulator.events.operations import BenignChange
@@ -22,9 +15,7 @@ from lab.simulator.simulator import Simulator
 from lab.simulator.telemetry.instrumentation import Instrumentation, instrument, measured_service
 from lab.simulator.telemetry.silence import PlannedSilence, Reach, plan_silences, silence
 from lab.training.dataset import LabelledFault, TrainingRun
-from lab.training.train import ForEach, TrainingOptions, TrainingReport, in_turn
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from serve_app.recordings.reader import RecordingReader
 
 FIRST_SEED = 10_000  # training meshes use seeds from here up; evaluation and tests use lower ones
 INTERVALS = (15.0, 15.0, 15.0, 30.0, 60.0, 60.0, 300.0, 5.0)  # s; mostly the default
@@ -54,9 +45,6 @@ class TrainingMeshes:
     silent_share: float = 0.3
 
 
-T = TypeVar("T")
-
-
 @dataclass(frozen=True, slots=True)
 class _SimulatedMesh:
     """The recipe of a run; it gives the same run each time and in any process."""
@@ -79,43 +67,10 @@ class _SimulatedMesh:
             yield _remove_metrics(snapshot, self.blind_nodes, self.blind_edges)
 
 
-@contextmanager
-def processes(count: int) -> Iterator[ForEach]:
-    """Read runs in ``count`` processes; one process is the current one."""
-    if count == 1:
-        yield in_turn
-        return
-    with ProcessPoolExecutor(count, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-
-        def each(function: Callable[[TrainingRun], T], runs: Sequence[TrainingRun]) -> Iterator[T]:
-            return pool.map(function, runs)
-
-        yield each
-
-
 def simulated_runs(meshes: TrainingMeshes) -> list[TrainingRun]:
     """Meshes of varied size, density, interval, missing metrics, noise and churn; two thirds have faults."""
     rng = np.random.default_rng(np.random.SeedSequence(meshes.seed, spawn_key=(77,)))
     return [_simulated_run(i, meshes, rng) for i in range(meshes.count)]
-
-
-def recorded_runs(paths: Sequence[Path]) -> list[TrainingRun]:
-    """Recordings that count as normal throughout.
-
-    Raises:
-        BadRecording: if a folder is not a recording.
-        ValueError: if a recording has labelled incidents, because labels are for evaluation only.
-    """
-    runs = []
-    for path in paths:
-        reader = RecordingReader(path)
-        if reader.incidents():
-            raise ValueError(
-                f"{path}: expected a recording without incidents, got one with {len(reader.incidents())}; "
-                "use recordings with labels for evaluation only"
-            )
-        runs.append(TrainingRun(path.name, reader.snapshots))
-    return runs
 
 
 def _simulated_run(index: int, meshes: TrainingMeshes, rng: np.random.Generator) -> TrainingRun:
@@ -205,39 +160,3 @@ def _remove_metrics(snapshot: MeshSnapshot, nodes: tuple[int, ...], edges: tuple
         node_features=np.where(node_observed, snapshot.node_features, np.float32(0)),
         edge_features=np.where(edge_observed, snapshot.edge_features, np.float32(0)),
     )
-
-
-def provenance(meshes: TrainingMeshes, options: TrainingOptions, recordings: Sequence[Path]) -> dict[str, str]:
-    """How a checkpoint was made, for its metadata."""
-    return {
-        "seed": str(options.seed),
-        "simulated": f"{meshes.count} meshes of {meshes.snapshots} snapshots",
-        "recorded": ", ".join(path.name for path in recordings),
-        "steps": f"{options.steps} autoencoder, {options.meta_steps} meta-model",
-        "versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("tagae", "torch", "numpy")),
-    }
-
-
-def draw_report(report: TrainingReport, path: Path) -> None:
-    """Draw loss curves as PNG: raw, and smoothed over 2% of the steps."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    curves = report.losses | report.meta_losses
-    figure, axes = plt.subplots(1, len(curves), figsize=(3.2 * len(curves), 3), constrained_layout=True)
-    for axis, (name, losses) in zip(axes, curves.items(), strict=True):
-        width = max(len(losses) // 50, 1)
-        axis.plot(losses, color="tab:blue", alpha=0.25, linewidth=0.6)
-        smooth = np.convolve(losses, np.ones(width) / width, "valid")
-        axis.plot(np.arange(len(smooth)) + width - 1, smooth, color="tab:blue")
-        axis.set(title=name, xlabel="step", ylim=(0, np.percentile(losses, 99) * 1.1))
-        axis.grid(alpha=0.3)
-    figure.suptitle(
-        f"false alerts per day on normal training traffic: budget {report.pages_promised_per_day:.1f}, observed "
-        f"{report.pages_observed_per_day:.1f}; culprit first in {report.culprit_first:.0%} of training faults",
-        fontsize=9,
-    )
-    figure.savefig(path, dpi=110)
-    plt.close(figure)

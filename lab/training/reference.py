@@ -1,4 +1,4 @@
-"""What the training meshes look like, for the drift of other meshes: part of a checkpoint.
+"""Distributions of the training meshes, for the drift of other meshes: part of a checkpoint.
 
     python -m lab.training.reference [--meshes 96] [--snapshots 400] [--recording FOLDER ...] CHECKPOINT
 
@@ -70,7 +70,9 @@ def summarise_run(network: MeshNetwork, run: TrainingRun) -> tuple[Array, NDArra
 def main() -> None:
     from safetensors.numpy import save_file
 
-    from lab.training.meshes import TrainingMeshes, processes, recorded_runs, simulated_runs
+    from lab.training.meshes import TrainingMeshes, simulated_runs
+    from lab.training.processes import processes
+    from lab.training.recordings import recorded_runs
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path)
@@ -88,7 +90,7 @@ def main() -> None:
         reference = reference_of(
             checkpoint.network, runs, each, lambda what, done, of: print(what, done, "of", of, flush=True)
         )
-    path = reference_file(arguments.checkpoint)
+    path = reference_file(arguments.checkpoint.parent, checkpoint.digest)
     save_file(reference.to_arrays(), path)
     path.chmod(0o644)
     print(f"wrote {path}")

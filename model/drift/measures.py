@@ -14,8 +14,8 @@ calls      the mesh, week       share   calls that were first made in the last f
 ========== ==================== ======= ==============================================================================
 
 A measure *drifts* if it is above its limit in two blocks in a row. Limits were chosen on simulated meshes
-(``benchmarks/bench_drift.py``); those of values and embeddings against training come with the weights: no training mesh
-is above them.
+(``benchmarks/bench_drift.py``). Against training, the limits of values and embeddings come with the weights: they are
+twice the largest distance of a training mesh from the others.
 """
 
 from dataclasses import dataclass

@@ -29,9 +29,10 @@ F = TypeVar("F", np.float16, np.float32)
 
 SAMPLE_SECONDS = 300.0  # between two snapshots that are counted
 EMBEDDING_SECONDS, EMBEDDINGS = 3600.0, 4  # between two samples of embeddings, and the services in each
+LEAST_EMBEDDINGS = 48  # rows of each sample; the distance of fewer is large by chance
 DAYS = 7  # over which a week is averaged
 LEAST_DAYS = 5  # of a slot, before blocks are compared with it
-NEW_BLOCKS = SLOTS * (LEAST_DAYS - 1)  # a call is new for four days; so those of the first day are not, when it matters
+NEW_BLOCKS = SLOTS * (LEAST_DAYS - 1)  # a call is new for four days; by the fifth, the first calls are not
 LEAST_SAMPLES = 24  # of a block: a third of it; with fewer, its hours are not known
 STAYS = np.float32(0.8)  # times the limit: above it, drift continues, so that a distance at its limit is reported once
 TAIL_WEIGHT = 5.0  # exceedances, observed and expected, that are added: few exceedances say little
@@ -122,7 +123,7 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
     counts = sketch.counts
     measured = counts.values.sum(axis=1)
     shares = counts.values / np.maximum(measured, np.float32(1e-6))[:, None]
-    missing = counts.missing / np.maximum(counts.possible, 1)
+    missing = (counts.missing / np.maximum(counts.possible, 1)).astype(np.float32)
     tails = tail_decades(state, trained)
     hashes = hash_calls(state.node_ids, state.edge_index)
     calls = sketch.calls.add(hashes, sketch.block, sketch.block - SLOTS * DAYS)
@@ -139,14 +140,15 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
     if trained.reference is not None:
         if (blocks > sketch.block - SLOTS).all():
             compare(Reference.TRAINING, recent.astype(np.float32).mean(axis=0), trained.reference.shares)
-        if samples.model == trained.model:
+        if samples.model == trained.model and len(samples.recent) >= LEAST_EMBEDDINGS:
             distance = energy_distance(samples.recent, trained.reference.embeddings)
             distances[ROWS[Reference.TRAINING, Kind.EMBEDDINGS]] = distance
     distances[ROWS[Reference.TRAINING, Kind.TAILS]] = tails
     if sketch.days[slot] >= LEAST_DAYS:
         compare(Reference.WEEK, shares, sketch.week[slot].astype(np.float32))
         distances[ROWS[Reference.WEEK, Kind.TAILS]] = tails - sketch.week_tails[slot]
-        distances[ROWS[Reference.WEEK, Kind.EMBEDDINGS]] = energy_distance(samples.recent, samples.week)
+        if len(samples.week) >= LEAST_EMBEDDINGS:
+            distances[ROWS[Reference.WEEK, Kind.EMBEDDINGS]] = energy_distance(samples.recent, samples.week)
         distances[ROWS[Reference.WEEK, Kind.MISSING]] = (missing - sketch.week_missing[slot])[:CHANNELS]
         distances[ROWS[Reference.WEEK, Kind.CALLS]] = calls.new_share(sketch.block, sketch.block - NEW_BLOCKS + 1)
     began = np.where(sketch.since > 0, sketch.since, float(sketch.block * BLOCK_SECONDS))

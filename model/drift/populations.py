@@ -1,13 +1,13 @@
 """The populations that drift is measured on: one channel over all services or calls of a mesh.
 
 They are the 14 channels of the network's inputs, and the callers and callees of each service. Each has a histogram with
-fixed bins in transformed units, so that those of any mesh, week or training can be compared.
+fixed bins in transformed units, so that the histograms of any mesh, week or training can be compared.
 
 Load moves with the hour, the weekday and the season, and a detector that learns baselines need not care. So channels
 that follow it are taken relative to the median service or call of the same snapshot: their histogram shows the *mix* of
-traffic and of resources, not their level. The level of a service's CPU is seen in ``cpu_per_request``. Idle services and
-calls, whose value is not above the channel's smallest that matters, have no part in a mix: a service that is retired, and
-those that only it called, are no drift.
+traffic and of resources, not their level. The level of a service's CPU is seen in ``cpu_per_request``. Idle services
+and calls, whose value is not above the smallest one that matters, have no part in a mix: a retired service, and the
+services that only it called, are no drift.
 """
 
 from __future__ import annotations

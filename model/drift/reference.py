@@ -1,4 +1,4 @@
-"""What the training meshes look like: an optional part of a checkpoint."""
+"""Distributions of the training meshes: an optional part of a checkpoint."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -87,6 +87,6 @@ class TrainingReference:
 
 
 def _thin(rows: NDArray[np.float16], most: int) -> NDArray[np.float16]:
-    """Return at most so many rows, evenly spaced."""
+    """Return at most this many rows, evenly spaced."""
     at = np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(np.int64)
     return rows[at]

@@ -50,7 +50,7 @@ def read_drift(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) 
     if any(table is None or table.shape != expected[f"drift_{key}"].shape for key, table in tables.items()):
         return empty
     counts = ValueCounts(*(tables.pop(key) for key in OF_COUNTS))
-    calls = CallSample(*(arrays[f"drift_calls_{key}"] for key in OF_CALLS), document["bound"])
+    calls = CallSample(**{key: arrays[f"drift_calls_{key}"] for key in OF_CALLS}, bound=document["bound"])
     plain = {key: document[key] for key in PLAIN}
     return DriftSketch(
         counts=counts, **(tables | plain), calls=calls, embeddings=read_embeddings(document["embeddings"], arrays)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.drift.call_sample import CallSample
-from model.drift.energy import WIDTH
+from model.drift.energy import WIDTH, Half
 from model.drift.measures import MEASURES, no_distances
 from model.drift.populations import BINS, CHANNELS, POPULATIONS, ValueCounts, no_values
 from model.features import Array
@@ -24,8 +24,6 @@ P = len(POPULATIONS)
 RECENT_EMBEDDINGS = 96  # rows: a day
 WEEK_EMBEDDINGS, KEPT_EVERY = 128, 5  # rows: the week before it, of which every fifth stays
 
-Half = NDArray[np.float16]
-
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
@@ -35,7 +33,7 @@ class Embeddings:
         recent: float16 ``[n, WIDTH]`` of the last day.
         week: float16 ``[m, WIDTH]`` of the week before it.
         dropped: rows that have left ``recent``.
-        model: digest of the weights that computed them; those of other weights cannot be compared.
+        model: digest of the weights that computed them; embeddings of other weights cannot be compared.
     """
 
     recent: Half = field(default_factory=lambda: np.zeros((0, WIDTH), np.float16))
@@ -55,7 +53,7 @@ class Embeddings:
 
 @dataclass(frozen=True, slots=True)
 class DriftSketch:
-    """What is known of the drift of one mesh. P populations, see ``populations.py``.
+    """The observed drift of one mesh. P populations, see ``populations.py``.
 
     Attributes:
         counts: values of the block in progress.

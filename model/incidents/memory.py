@@ -14,6 +14,7 @@ from model.incidents.feedback import Feedback, PastIncident, normal_scores
 from model.incidents.mutes import ActiveMutes, Mute, patterns
 from model.incidents.open_incident import OpenIncident, with_changes
 from model.incidents.planned_changes import DELETIONS, SCALINGS
+from model.incidents.reconstruction_history import ReconstructionHistory
 from model.incidents.schedule import Schedule
 from model.snapshot import BoolArray, PlannedChange, mark_services
 from model.verdict import MuteInForce
@@ -50,6 +51,7 @@ class IncidentMemory:
         last_hidden: for each pattern of a mute that hid something, the last snapshot in which it did. An adapter does
             not learn from these services up to then.
         schedule: of the regular work of services, see ``schedule.py``.
+        reconstruction: of the mesh as a whole, see ``reconstruction_history.py``.
         active_mutes: of the present snapshot; computed again for each, see ``mutes.py``.
     """
 
@@ -67,6 +69,7 @@ class IncidentMemory:
     mutes: tuple[Mute, ...] = ()
     last_hidden: dict[str, datetime] = field(default_factory=dict)
     schedule: Schedule = field(default_factory=Schedule)
+    reconstruction: ReconstructionHistory = field(default_factory=ReconstructionHistory)
     active_mutes: ActiveMutes = field(default_factory=ActiveMutes)
     expiring_changes: frozenset[str] = frozenset()
     late: frozenset[str] = frozenset()

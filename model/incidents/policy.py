@@ -1,6 +1,7 @@
 """When to raise an alert."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -23,7 +24,10 @@ class AlertPolicy:
         lasting, lasting_of: the same for a deviation that lasts: its page score then counts ``LASTING_DECADES`` more.
         clear: snapshots in which its services are back to normal, after which an incident ends; see
             :meth:`at_interval`.
-        percentile: of the mesh scores without alerts, for the threshold that is shown.
+        percentile: of the mesh's own history without alerts: for the threshold of the mesh score, which is shown, and
+            for the thresholds of the reconstruction.
+        reconstruction: what it does if the mesh as a whole exceeds its percentile in twice ``confirm`` of twice
+            ``confirm_of`` snapshots: ``context`` shows it, ``alert`` also makes the status anomalous.
         history: mesh scores kept for it.
         mute_intervals: snapshots for which a planned deletion mutes its neighbourhood.
         change_intervals: snapshots for which a service near another planned change is compared with earlier changes.
@@ -41,6 +45,7 @@ class AlertPolicy:
     lasting_of: int = 16
     clear: int = 8
     percentile: float = 99.0
+    reconstruction: Literal["context", "alert"] = "context"
     history: int = 2000
     mute_intervals: int = 2
     change_intervals: int = 12

@@ -95,8 +95,16 @@ class Autoencoder(nn.Module):
 
     def structure(self, z_source: Tensor, z_target: Tensor, source: Tensor, target: Tensor) -> Tensor:
         """Return logits ``[E]`` of calls between rows of two sets of embeddings ``[*, D]``."""
+        return ops.edge_dot(z_source, self._as_seen_by_sources(z_target), source, target) + self.sparsity
+
+    def structure_of_pairs(self, z_source: Tensor, z_target: Tensor) -> Tensor:
+        """Return the same logits ``[S, T]`` for all pairs, in one matrix product."""
+        return torch.addmm(self.sparsity, z_source, self._as_seen_by_sources(z_target).t())
+
+    def _as_seen_by_sources(self, z_target: Tensor) -> Tensor:
+        """Return ``[*, D]`` whose product with the embedding of a source is the logit without ``sparsity``."""
         both = self.as_source.weight.t() @ self.as_target.weight  # <S a, T b> = <a, S^T T b>: one projection, not two
-        return ops.edge_dot(z_source, nn.functional.linear(z_target, both), source, target) + self.sparsity
+        return nn.functional.linear(z_target, both)
 
     def _expected_nodes(self, nodes: Tensor, from_callers: Tensor, from_callees: Tensor) -> Tensor:
         past = nodes[:, NODE_PAST]

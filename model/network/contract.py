@@ -101,9 +101,9 @@ class MeshNetwork(Protocol):
 
     - Messages pass along ``graph.callers`` and ``graph.callees`` only, and ``REACH`` calls far. Outputs of a call may
       also read its two ends. A service does not see more in a cut mesh, and meshes side by side do not mix.
-    - An expectation never reads what it predicts, or every fault would be expected. That of a service's request rate
-      reads none of the current values of the service; those of its other channels read its current request rate
-      (``OWN_LOAD``) and no other current value of the service. Those of a call read no current value of the call.
+    - An expectation never reads what it predicts, or every fault would be expected. The expected request rate of a
+      service reads none of its current values. Its other expectations read its current request rate (``OWN_LOAD``), and
+      no other current value of the service. The expectations of a call read none of its current values.
     - ``structure`` is ``self.structure`` of the embeddings and ``edge_index``, because the embeddings of two parts of a
       mesh meet elsewhere.
     - No parameter belongs to a service, and the order of services and calls does not matter.

@@ -22,12 +22,14 @@ class CrossingCalls:
         ends: int64 ``[2, X]`` rows of ``embeddings``: source and destination.
         candidates: int64 ``[2, X]`` rows of the evidence; -1: not a candidate.
         young: bool ``[X]``: whether the learned structure judges the call.
+        present: bool ``[X]``: whether the call was made in the snapshot.
     """
 
     embeddings: Array
     ends: IntArray
     candidates: IntArray
     young: BoolArray
+    present: BoolArray
 
 
 def decode_crossing(network: MeshNetwork, crossing: CrossingCalls) -> Array:

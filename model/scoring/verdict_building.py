@@ -12,6 +12,7 @@ from model.incidents.kind import incident_kind
 from model.incidents.memory import SUSPICIOUS_SHARE, IncidentMemory
 from model.incidents.open_incident import OpenIncident, is_recovering, is_unseen
 from model.incidents.policy import LASTING_DECADES, AlertPolicy
+from model.incidents.reconstruction_history import ReconstructionHistory, follow_reconstruction
 from model.scoring.alerts import find_lost, follow_alerts
 from model.scoring.evidence import Evidence
 from model.scoring.lasting import add_lasting, is_clear, with_lasting_since
@@ -122,6 +123,34 @@ def build_verdict(
         lost=memory.lost,
     )
     return verdict, memory
+
+
+def add_reconstruction(
+    verdict: Verdict,
+    memory: IncidentMemory,
+    loss: float | None,
+    embedding: Array,
+    policy: AlertPolicy,
+    when: VerdictContext,
+) -> tuple[Verdict, IncidentMemory]:
+    """Return a verdict and its memory with the mesh as a whole. If the loss is not known, nothing is learned.
+
+    Args:
+        verdict, memory: of the services.
+        loss: L_recon of the snapshot.
+        embedding: mean embedding, float32 ``[D]``.
+        policy: when to alert.
+        when: time and interval.
+    """
+    history = memory.reconstruction
+    if history.model != verdict.model_digest:
+        history = ReconstructionHistory(verdict.model_digest)
+    if loss is None:
+        return verdict, replace(memory, reconstruction=history)
+    found, history = follow_reconstruction(history, loss, embedding, policy, when, alerted=bool(verdict.alerts))
+    raises = found.exceeded and policy.reconstruction == "alert" and verdict.status is not Status.WARMING_UP
+    status = Status.ANOMALOUS if raises else verdict.status
+    return replace(verdict, status=status, reconstruction=found), replace(memory, reconstruction=history)
 
 
 def _watch(

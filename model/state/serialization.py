@@ -36,6 +36,7 @@ from model.incidents.feedback import Feedback, PastIncident
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import Mute
 from model.incidents.open_incident import OpenIncident
+from model.incidents.reconstruction_history import ReconstructionHistory
 from model.incidents.schedule import Burst, Schedule, Work
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state.few_requests import Counts
@@ -100,14 +101,22 @@ def pack_step(
         snapshots: number since the full state, at least 1; each adds one score at most.
         embeddings: the samples of embeddings that the snapshot changed, if any.
     """
+    whole = memory.reconstruction
     recent = replace(
         memory,
         scores=memory.scores[-snapshots:],
         times=memory.times[-snapshots:],
         alerted_scores=memory.alerted_scores[-snapshots:],
+        reconstruction=replace(
+            whole,
+            times=whole.times[-snapshots:],
+            losses=whole.losses[-snapshots:],
+            drifts=whole.drifts[-snapshots:],
+        ),
     )
     document, tensors = _memory_document(recent), _memory_arrays(recent)
     document["score_counts"] = [len(memory.scores), len(memory.alerted_scores)]
+    document["reconstruction"]["count"] = len(whole.times)
     if adaptation is not None:
         document["adaptation"] = _adaptation_document(adaptation)
         tensors |= _adaptation_arrays(adaptation)
@@ -133,6 +142,9 @@ def unpack_step(data: bytes, full: IncidentMemory) -> tuple[IncidentMemory, Adap
         memory, adaptation = _memory(document, tensors), document.get("adaptation")
         if "score_counts" in document:  # before, a step had all scores
             memory = _add_earlier_scores(memory, full, *document["score_counts"])
+        if "reconstruction" in document:  # later versions than 0.2.0
+            whole = _add_earlier_losses(memory.reconstruction, full.reconstruction, document["reconstruction"]["count"])
+            memory = replace(memory, reconstruction=whole)
         replaced = None if adaptation is None else _adaptation(adaptation, tensors)
         sampled = document.get("embeddings")  # later versions than 0.2.0
         return memory, replaced, None if sampled is None else read_embeddings(sampled, tensors)
@@ -148,6 +160,17 @@ def _add_earlier_scores(memory: IncidentMemory, full: IncidentMemory, quiet: int
         scores=_last((*full.scores[:since], *memory.scores), quiet),
         times=_last((*full.times[:since], *memory.times), quiet),
         alerted_scores=_last((*full.alerted_scores[:alerted_since], *memory.alerted_scores), alerted),
+    )
+
+
+def _add_earlier_losses(whole: ReconstructionHistory, full: ReconstructionHistory, count: int) -> ReconstructionHistory:
+    """Return the history with so many snapshots, the earliest of them from the full state."""
+    since = bisect_left(full.times, whole.times[0]) if whole.times else 0
+    return replace(
+        whole,
+        times=_last((*full.times[:since], *whole.times), count),
+        losses=_last((*full.losses[:since], *whole.losses), count),
+        drifts=_last((*full.drifts[:since], *whole.drifts), count),
     )
 
 
@@ -305,10 +328,13 @@ def _json_array(document: dict[str, Any]) -> NDArray[np.uint8]:
 
 
 def _memory_arrays(memory: IncidentMemory) -> dict[str, NDArray[Any]]:
+    whole = memory.reconstruction
     return {
         "scores": np.array(memory.scores, np.float64),
         "times": np.array(memory.times, np.float64),
         "withheld": np.array(memory.alerted_scores, np.float64).reshape(-1, 2),
+        "reconstruction": np.array((whole.times, whole.losses, whole.drifts), np.float64),
+        "embedding": whole.moments,
     }
 
 
@@ -330,6 +356,7 @@ def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
         "mutes": [_document(one) for one in memory.mutes],
         "hidden": memory.last_hidden,
         "schedule": _schedule_document(memory.schedule),
+        "reconstruction": {key: getattr(memory.reconstruction, key) for key in ("model", "pending", "above", "since")},
     }
 
 
@@ -410,7 +437,18 @@ def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory
         mutes=tuple(Mute(**_fields(one)) for one in document.get("mutes", ())),
         last_hidden={service: datetime.fromisoformat(last) for service, last in document.get("hidden", {}).items()},
         schedule=_read_schedule(document.get("schedule", {})),
+        reconstruction=_read_reconstruction(document.get("reconstruction"), tensors),
     )
+
+
+def _read_reconstruction(document: dict[str, Any] | None, tensors: dict[str, Any]) -> ReconstructionHistory:
+    """Read the history of the mesh as a whole. Version 0.2.0 stored none."""
+    if document is None:
+        return ReconstructionHistory()
+    times, losses, drifts = (tuple(row) for row in tensors["reconstruction"].tolist())
+    since = document["since"] and datetime.fromisoformat(document["since"])
+    numbers = document["pending"], document["above"]
+    return ReconstructionHistory(document["model"], times, losses, drifts, tensors["embedding"], *numbers, since)
 
 
 def _decode_streaks(document: dict[str, Any]) -> Streaks:

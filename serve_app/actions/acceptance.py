@@ -3,6 +3,7 @@
 It takes effect with the next snapshot. Earlier verdicts do not change.
 """
 
+from model.names import list_first
 from model.state import acceptance
 from model.state.mesh_state import MeshState
 from serve_app.api.codec import structs
@@ -32,9 +33,8 @@ def accept_incident(
         after = acceptance.accept_incident(state, incident)
     except KeyError:
         names = [one.id for one in state.memory.open]
-        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
         raise UnknownIncident(
-            f"incident: expected an open incident ({', '.join(names[:MOST_NAMED]) or 'there is none'}{more}), got "
+            f"incident: expected an open incident ({list_first(names, MOST_NAMED) or 'there is none'}), got "
             f"{incident[:SHOWN]!r}; take the id from the newest verdict"
         ) from None
     assert state.observed_at is not None  # a mesh with a verdict has a snapshot

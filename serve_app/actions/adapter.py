@@ -43,13 +43,7 @@ def encode_adaptation(adaptation: Adaptation) -> AdaptationDocument:
 
 
 def _adapter(adapter: Adapter) -> AdapterDocument:
-    return AdapterDocument(
-        fitted_at=adapter.fitted_at,
-        snapshots=adapter.snapshots,
-        loss_before=adapter.loss_before,
-        loss_after=adapter.loss_after,
-        curves=_curves(adapter),
-    )
+    return AdapterDocument.from_object(adapter, curves=_curves(adapter))
 
 
 def _curves(adapter: Adapter) -> list[LoadCurve]:

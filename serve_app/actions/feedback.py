@@ -213,17 +213,9 @@ def decode_feedback(body: bytes) -> FeedbackDocument | MissedDocument:
 
 def encode_feedback(feedback: Feedback) -> KeptFeedbackDocument:
     """The document of stored feedback."""
-    return KeptFeedbackDocument(
-        incident=feedback.incident,
-        was_incident=feedback.was_incident,
-        missed=feedback.missed,
-        services=list(feedback.services),
-        since=feedback.since,
-        until=feedback.until,
-        given_at=feedback.given_at,
+    return KeptFeedbackDocument.from_object(
+        feedback,
         culprit=feedback.culprit or None,
-        note=feedback.note,
-        given_by=feedback.given_by,
         page_levels={service: _levels(moves) for service, moves in feedback.moves.items()},
     )
 

@@ -116,13 +116,4 @@ def decode_mute(body: bytes) -> MuteDocument:
 
 def encode_mute(mute: Mute, now: datetime | None) -> KeptMuteDocument:
     """The document of a stored mute. ``now`` is the time of the newest snapshot; None if there is none."""
-    return KeptMuteDocument(
-        id=mute.id,
-        services=list(mute.services),
-        start=mute.start,
-        end=mute.end,
-        reason=mute.reason,
-        given_at=mute.given_at,
-        given_by=mute.given_by,
-        in_force=now is not None and mute.start <= now < mute.end,
-    )
+    return KeptMuteDocument.from_object(mute, in_force=now is not None and mute.start <= now < mute.end)

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from model.names import readable
+from model.names import list_first, readable
 from model.verdict import Incident, IncidentKind, Reason, Severity, Suspect, Verdict
 from serve_app.alerts.links import Links, incident_subject
 from serve_app.api.headline import headline
@@ -69,9 +69,7 @@ def description(mesh: str, incident: Incident, severity: Severity, verdict: Verd
         why = "; ".join(reason_text(reason, suspect.service, verdict.observed_at) for reason in reasons)
         lines.append(f"{rank}. {suspect.service} ({suspect.score:.0%}){': ' + why if why else ''}")
     if incident.affected:
-        more = len(incident.affected) - MAX_AFFECTED
-        affected = ", ".join(incident.affected[:MAX_AFFECTED])
-        lines.append(f"Affected: {affected}{f' and {more} more' if more > 0 else ''}.")
+        lines.append(f"Affected: {list_first(incident.affected, MAX_AFFECTED)}.")
     lines += [f"Planned: {change_text(near, incident.since)}." for near in incident.changes[:MAX_CHANGES]]
     lines += [f"Kubernetes: {event_text(event, incident.since)}." for event in incident.events[:MAX_EVENTS]]
     return readable("\n".join(lines))

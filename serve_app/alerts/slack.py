@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from model.names import readable
+from model.names import list_first, readable
 from serve_app.alerts.annotations import format_time, truncate
 
 MAX_TITLE, MAX_TEXT = 150, 3000  # characters that Slack takes; it refuses a message with more
@@ -66,10 +66,9 @@ def _impact(incident: Mapping[str, Any]) -> str:
     affected = incident["affected"]
     if not affected:
         return ""
-    more = f" and {len(affected) - MAX_AFFECTED} more" if len(affected) > MAX_AFFECTED else ""
     count = f"{len(affected)} service{'' if len(affected) == 1 else 's'} affected"
     known = incident.get("impact")  # events that an earlier version stored have none
-    return f"{_escape(known['text']) if known else count}: {_escape(', '.join(affected[:MAX_AFFECTED]))}{more}"
+    return f"{_escape(known['text']) if known else count}: {_escape(list_first(affected, MAX_AFFECTED))}"
 
 
 def _context(event: Mapping[str, Any]) -> str:

@@ -12,6 +12,8 @@ import httpx
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import ARROW, JSON, encode_snapshot
+from serve_app.api.codec.arrow_embeddings import decode_embeddings
+from serve_app.api.embeddings import Embeddings
 from serve_app.api.graph_formats import GraphFormat
 from serve_app.api.schemas.actions import (
     AcceptanceDocument,
@@ -27,7 +29,15 @@ from serve_app.api.schemas.actions import (
 from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsDocument
-from serve_app.api.schemas.models import ModelCard, ModelsDocument
+from serve_app.api.schemas.models import (
+    CanaryDocument,
+    ComparisonOfModels,
+    ModelCard,
+    ModelsDocument,
+    PromotionDocument,
+    RollbackDocument,
+    RolloutDocument,
+)
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import MeshDocument
 from serve_app.errors import ANSWERS, NoCapacity, ServeError, TooManyFailedLogins
@@ -140,6 +150,11 @@ class Client:
         ``read``."""
         return self._view(mesh, "graph", {"at": at, "service": service, "format": form.value}).content
 
+    def embeddings(self, mesh: str) -> Embeddings:
+        """The embeddings of the services of the newest snapshot. Errors as ``push``."""
+        response = self._send("GET", f"/v1/meshes/{mesh}/embeddings", accept=ARROW)
+        return decode_embeddings(response.content)
+
     def incidents(
         self,
         mesh: str,
@@ -208,6 +223,28 @@ class Client:
         """The card of a model. Errors as :meth:`models`, and ``UnknownModel``."""
         return ModelCard.model_validate_json(self._send("GET", f"/v1/models/{_in_path(version)}").content)
 
+    def compare_models(self, version: str) -> ComparisonOfModels:
+        """Where a model differs from the one that it was tried against. Errors as :meth:`model_card`."""
+        response = self._send("GET", f"/v1/models/{_in_path(version)}/comparison")
+        return ComparisonOfModels.model_validate_json(response.content)
+
+    def try_model(self, version: str, share: float | None = None) -> RolloutDocument:
+        """Try a model on a share of the meshes. Errors as :meth:`model_card`, and ``UnfitModel``."""
+        return self._change_models(f"{_in_path(version)}/canary", CanaryDocument(share=share))
+
+    def promote_model(self, version: str, mesh: str | None = None) -> RolloutDocument:
+        """Have all meshes use a model, or one. Errors as :meth:`try_model`."""
+        return self._change_models(f"{_in_path(version)}/promote", PromotionDocument(mesh=mesh))
+
+    def roll_back_model(self, mesh: str | None = None, reason: str = "") -> RolloutDocument:
+        """End a trial, or go back to the model before. Errors as ``push``, and ``UnfitModel``."""
+        return self._change_models("rollback", RollbackDocument(mesh=mesh, reason=reason))
+
+    def _change_models(self, path: str, change: Document) -> RolloutDocument:
+        return RolloutDocument.model_validate_json(
+            self._send("POST", f"/v1/models/{path}", _json(change), JSON).content
+        )
+
     def metrics(self) -> str:
         """The service's metrics in Prometheus' text format. Errors as in ``push``."""
         return self._send("GET", "/metrics").text
@@ -227,8 +264,9 @@ class Client:
         content: bytes | None = None,
         media_type: str = ARROW,
         parameters: dict[str, str] | None = None,
+        accept: str = "*/*",
     ) -> httpx.Response:
-        headers = {"content-type": media_type} if content is not None else {}
+        headers = {"accept": accept} | ({"content-type": media_type} if content is not None else {})
         began, is_repeated = time.monotonic(), False
         while True:
             try:

@@ -77,7 +77,7 @@ def drift_document(mesh: str, state: MeshState, checkpoint: Checkpoint) -> Drift
 
 
 def advice(mesh: str, sketch: DriftSketch) -> list[DriftAdviceDocument]:
-    """What drifts, in words: one advice for each subject and reference, the oldest first."""
+    """The drifts in words: one advice for each subject and reference, the oldest first."""
     drifts = [
         _Drift(MEASURES[row], *(float(of[row]) for of in (sketch.distances, sketch.moved, sketch.since)))
         for row in drifting(sketch).tolist()
@@ -109,17 +109,17 @@ def _describe(group: Sequence[_Drift]) -> str:
     kind, channel = worst.measure.kind, worst.measure.of.partition(".")[2]
     to = REFERENCES[worst.measure.reference]
     if kind is Kind.VALUES:
-        return f"the {worst.subject} of at least {worst.moved:.0%} of the {worst.whose} are unlike {to}"
+        return f"the {worst.subject} of at least {worst.moved:.0%} of the {worst.whose} have differed from {to}"
     if kind is Kind.MISSING:
-        return f"{channel} is missing for {worst.distance:.0%} more of the {worst.whose} than last week"
+        return f"{channel} has been missing for {worst.distance:.0%} more of the {worst.whose} than last week"
     if kind is Kind.CALLS:
-        return f"{worst.distance:.0%} of the calls are new"
+        return f"{worst.distance:.0%} of the calls have been new"
     if kind is Kind.TAILS:
         return (
-            f"{channel} of {worst.whose} leaves its usual range {10**worst.distance:.1f} times as often as "
+            f"{channel} of {worst.whose} has left its usual range {10**worst.distance:.1f} times as often as "
             f"{'in training' if worst.measure.reference is Reference.TRAINING else 'last week'}"
         )
-    return f"the states of the services (embeddings) are unlike {to}"
+    return f"the states of the services (embeddings) have differed from {to}"
 
 
 def _measures(sketch: DriftSketch, checkpoint: Checkpoint) -> list[DriftMeasureDocument]:

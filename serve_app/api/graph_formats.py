@@ -1,6 +1,6 @@
 """The graph of a mesh for other programs: as networkx, in GraphML, or as nodes and links.
 
-Numbers that are not known are left out, as GraphML has no null. Units are those of the JSON form.
+Numbers that are not known are left out, as GraphML has no null. Units are as in the JSON form.
 """
 
 import json
@@ -68,7 +68,7 @@ def to_networkx(document: GraphDocument) -> "nx.DiGraph":
     graph = nx.DiGraph(observed_at=document.observed_at.isoformat(), status=document.status)
     for service in document.services:
         metrics = dict(service.get("metrics") or {}) | dict(service.get("signals") or {})
-        results = {name: service[name] for name in ("deviation", "suspicion", "incident")}  # type: ignore[literal-required]
+        results = {name: service[name] for name in ("deviation", "suspicion", "incident")}
         graph.add_node(f"{service['namespace']}/{service['name']}", **_known({**metrics, **results, "vanished": False}))
     graph.add_nodes_from(document.vanished, vanished=True)
     for call in document.calls:

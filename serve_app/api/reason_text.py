@@ -20,6 +20,7 @@ from model.verdict import (
     LimitForecast,
     NearbyChange,
     Reason,
+    Reconstruction,
     Watched,
 )
 
@@ -232,6 +233,20 @@ def watched_text(watched: Watched) -> str:
     left = max(1, watched.needed - watched.seen)
     more = f"{left}{' more' if watched.seen else ''} snapshot{'' if left == 1 else 's'}"
     return f"alerts after {more} above {watched.level:.1f}, now {watched.score:.1f}"
+
+
+def reconstruction_text(whole: Reconstruction) -> str:
+    """``the mesh as a whole is unusual since 03:12 UTC: reconstruction loss 0.12, usually below 0.08``."""
+    parts = []
+    for name, value, usual, digits in (
+        ("reconstruction loss", whole.loss, whole.loss_threshold, 3),
+        ("embedding drift", whole.drift, whole.drift_threshold, 1),
+    ):
+        if value is not None and not (whole.exceeded and usual is not None and value <= usual):
+            below = "" if usual is None else f", usually below {usual:.{digits}f}"
+            parts.append(f"{name} {value:.{digits}f}{below}")
+    head = f"the mesh as a whole is unusual since {whole.since:%H:%M} UTC: " if whole.since else ""
+    return head + "; ".join(parts)
 
 
 def event_text(event: ClusterEvent, since: datetime) -> str:

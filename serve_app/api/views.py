@@ -195,18 +195,12 @@ def _find_neighbours(snapshot: MeshSnapshot, names: Collection[str]) -> tuple[In
 def plan_document(plan: PartitionPlan, state: MeshState, *, members: bool) -> PlanDocument:
     """How a mesh is partitioned; ``members`` adds the names of each part's services."""
     assert state.observed_at is not None  # a mesh with a plan has a verdict
-    quality = plan.quality
     return PlanDocument(
         observed_at=state.observed_at,
         services=len(state.node_ids),
         calls=state.edge_index.shape[1],
         crossing_calls=len(plan.crossing),
-        quality=PlanQuality(
-            traffic_cut=quality.traffic_cut,
-            call_cut=quality.call_cut,
-            balance=quality.balance,
-            replication=quality.replication,
-        ),
+        quality=PlanQuality.from_object(plan.quality),
         parts=[_part(index, part, state, members=members) for index, part in enumerate(plan.parts)],
     )
 

@@ -14,6 +14,7 @@ from serve_app.cli import (
     configure,
     demo,
     doctor,
+    embeddings,
     evaluate,
     export,
     graph,
@@ -112,6 +113,7 @@ app.command("train")(train.train)
 app.command("doctor")(doctor.doctor)
 app.command("mcp")(mcp.mcp)
 app.add_typer(configure.app, name="config")
+app.add_typer(embeddings.app, name="embeddings")
 app.add_typer(incidents.app, name="incidents")
 app.add_typer(models.app, name="models")
 app.add_typer(store.app, name="store")

@@ -53,6 +53,13 @@ def read_token(file: Path | None, option: str = "--token-file") -> str | None:
     return token
 
 
+def connect(url: str, token_file: Path | None, ca_file: Path | None, option: str = "--token-file") -> "Client":
+    """A client of the service at this URL. Errors as in :func:`read_token`."""
+    from serve_app.api.client import Client
+
+    return Client(url, token=read_token(token_file, option), ca_file=ca_file, patience_seconds=PATIENCE_SECONDS)
+
+
 def select_mesh(client: "Client", name: str | None) -> "MeshDocument":
     """The mesh of this name; without a name, the only one.
 

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from serve_app.cli.client_options import CaFile, TokenFile, read_token
+from model.names import list_first
+from serve_app.cli.client_options import CaFile, TokenFile, connect
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import spinner
 from serve_app.cli.mesh_options import PrometheusUrl, select_mesh
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from serve_app.doctor.telemetry import TelemetryReport
 
 ENTRIES_SHOWN = 10
-PATIENCE_SECONDS = 10.0  # for a service to answer: a person waits
 WIDE = 70  # columns from which texts are printed beside their subjects
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
@@ -124,10 +124,9 @@ def _print_picture(console: Console, picture: "MeshPicture") -> None:
     table = Table(box=None, show_header=False, padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    entries, more = picture.entry_points[:ENTRIES_SHOWN], len(picture.entry_points) - ENTRIES_SHOWN
     table.add_row("services", str(picture.services))
     table.add_row("calls", str(picture.calls))
-    table.add_row("entry points", Text((", ".join(entries) or "none") + (f" and {more} more" if more > 0 else "")))
+    table.add_row("entry points", Text(list_first(picture.entry_points, ENTRIES_SHOWN) or "none"))
     if picture.busiest:
         table.add_row("busiest", busiest)
     table.add_row("looks wrong", Text("\n".join(picture.odd), "yellow") if picture.odd else Text("nothing", "green"))
@@ -146,8 +145,7 @@ def _telemetry(config: ConfigFile, settings: Assignments, mesh: str | None, url:
 
 
 def _drift(url: str, mesh: str | None, token_file: Path | None, ca_file: Path | None) -> "list[Finding]":
-    from serve_app.api.client import Client
     from serve_app.doctor.drift import check_drift
 
-    with Client(url, token=read_token(token_file), ca_file=ca_file, patience_seconds=PATIENCE_SECONDS) as client:
+    with connect(url, token_file, ca_file) as client:
         return check_drift(client, mesh)

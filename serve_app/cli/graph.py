@@ -7,12 +7,11 @@ import typer
 
 from serve_app.cli.client_options import (
     LOCAL,
-    PATIENCE_SECONDS,
     CaFile,
     MeshName,
     TokenFile,
     Url,
-    read_token,
+    connect,
     select_mesh,
 )
 from serve_app.cli.console import print_note
@@ -46,11 +45,10 @@ def graph(
       tagae graph --mesh shop --format node-link -o shop.json
       tagae graph --service shop/cart --at 2026-03-01T12:00Z
     """
-    from serve_app.api.client import Client
     from serve_app.api.graph_formats import GraphFormat
 
     time = None if at is None else parse_time(at)
-    with Client(url, token=read_token(token_file), ca_file=ca_file, patience_seconds=PATIENCE_SECONDS) as client:
+    with connect(url, token_file, ca_file) as client:
         text = client.graph(select_mesh(client, mesh).mesh, GraphFormat(format), at=time, service=service)
     if str(output) == "-":
         typer.echo(text, nl=False)

@@ -11,12 +11,11 @@ from rich.table import Table
 
 from serve_app.cli.client_options import (
     LOCAL,
-    PATIENCE_SECONDS,
     CaFile,
     MeshName,
     TokenFile,
     Url,
-    read_token,
+    connect,
     select_mesh,
 )
 from serve_app.cli.console import stderr_console
@@ -65,10 +64,7 @@ def incidents(
     if context.invoked_subcommand is not None:
         _require_options_after(context)
         return
-    from serve_app.api.client import Client
-
-    token = read_token(token_file)
-    with Client(url, token=token, ca_file=ca_file, patience_seconds=PATIENCE_SECONDS) as client:
+    with connect(url, token_file, ca_file) as client:
         chosen = select_mesh(client, mesh)
         begin = _parse(since, chosen.observed_at, "--since")
         end = None if until is None else _parse(until, chosen.observed_at, "--until")
@@ -102,10 +98,7 @@ def accept(
     Example:
       tagae incidents accept 20260301T031200Z-1f3870be --mesh shop --note "the new release needs 200 ms"
     """
-    from serve_app.api.client import Client
-
-    token = read_token(token_file)
-    with Client(url, token=token, ca_file=ca_file, patience_seconds=PATIENCE_SECONDS) as client:
+    with connect(url, token_file, ca_file) as client:
         kept = client.accept_incident(select_mesh(client, mesh).mesh, incident, note)
     text = f"accepted {kept.incident}: the present level becomes normal, and the incident ends with the next snapshot"
     stderr_console().print(escape(text), soft_wrap=True)

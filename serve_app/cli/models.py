@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from serve_app.api.client import Client
-    from serve_app.api.schemas.models import ModelCard
+    from serve_app.api.schemas.models import (
+        ComparisonOfModels,
+        IntervalDocument,
+        ModelCard,
+        ModelPin,
+        RolloutDocument,
+    )
     from serve_app.models.registry import Registry
 
 PATIENCE_SECONDS = 10.0  # of all attempts of a call together: a person waits
@@ -56,20 +62,22 @@ def list_models(
       tagae models list
       tagae models list --registry s3://bucket/models
     """
+    rollout = None
     if registry is not None:
         cards = _open(registry).cards()
     else:
         with _client(url, token_file, ca_file) as client:
-            cards = client.models().models
+            found = client.models()
+        cards, rollout = found.models, found.rollout
     if as_json:
         for card in cards:
             typer.echo(card.model_dump_json())
         return
     table = Table(box=None, pad_edge=False)
-    for name in ("version", "created (UTC)", "parent", "MB", "trained on", "results"):
+    for name in ("version", "in use", "created (UTC)", "parent", "MB", "trained on", "results"):
         table.add_column(name, overflow="fold")
     for card in cards:
-        table.add_row(*map(escape, _row(card)))
+        table.add_row(*map(escape, _row(card, rollout)))
     if cards:
         Console(highlight=False).print(table)
     print_note(f"{len(cards)} model{'' if len(cards) == 1 else 's'}")
@@ -99,14 +107,14 @@ def show(
 @app.command()
 def add(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="Path of a checkpoint, its URL, or s3:// and others.")
+        str, typer.Argument(metavar="SOURCE", help="Path or URL of a checkpoint; s3:// and others work.")
     ],
     sha256: Annotated[
         str | None,
         typer.Option(metavar="DIGEST", help="SHA-256 of the file; needed unless the card beside a path has it."),
     ] = None,
     parent: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="Version that it is made to replace. Default: of its card.")
+        str | None, typer.Option(metavar="VERSION", help="Version that it is to replace. Default: the one in its card.")
     ] = None,
     registry: RegistryPlace = None,
     bearer_token_file: Annotated[Path | None, typer.Option(help="File with a bearer token for the URL.")] = None,
@@ -117,7 +125,7 @@ def add(
     """Add a model to the registry, after checking its SHA-256 and that this version can read it.
 
     No mesh uses it before `tagae models canary` or `promote`. The version is printed; adding a model twice changes
-    nothing. A signed URL works; its query is in no message.
+    nothing. A signed URL works; its query appears in no message.
 
     \b
     Example:
@@ -127,10 +135,10 @@ def add(
     from serve_app.models.card import describe, path_of_card
     from serve_app.models.registry import load_content
     from serve_app.models.source import check_sha256, check_source, display_name, read_checked
+    from serve_app.settings import load
 
-    place = registry or _configured(config, settings)
-    path_of = Path(source)
-    beside = _read_card(path_of_card(path_of)) if "://" not in source else None
+    place, network = registry or _configured(config, settings), load(config, overrides(settings)).model.network
+    beside = _read_card(path_of_card(Path(source))) if "://" not in source else None
     if sha256 is None and beside is None:
         raise typer.BadParameter(
             f"expected the SHA-256 of {display_name(source)}, got none, and no card beside it; `sha256sum FILE` prints "
@@ -141,7 +149,7 @@ def add(
     wanted = wanted or (beside.sha256 if beside is not None else "")
     content = b"".join(read_checked(_checked(check_source, source, "SOURCE"), wanted, bearer_token_file, ca_file))
     card = describe(
-        load_content(content),
+        load_content(content, network),
         content,
         created_at=beside.created_at if beside else None,
         parent=parent or (beside.parent if beside else None),
@@ -152,6 +160,127 @@ def add(
     print_note(f"added {card.version} to {place}" if is_new else f"{place} has {card.version} already")
 
 
+@app.command()
+def compare(
+    version: Version,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="Model to compare it with, over recordings. Default: the one in use."),
+    ] = None,
+    recording: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RECORDING", help="Recording to score with both. Repeatable. Default: the live trial."),
+    ] = None,
+    url: Url = LOCAL,
+    registry: RegistryPlace = None,
+    as_json: AsJson = False,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    config: ConfigFile = None,
+    settings: Assignments = None,
+) -> None:
+    """Show where a model differs from another one: alerts, culprits, scores and cost, with 95% intervals.
+
+    By default it compares what both models of a trial made of live snapshots. With --recording, it scores recordings
+    with both models here, and needs no service. The default baseline is then the model that the settings name.
+
+    \b
+    Example:
+      tagae models compare 5b7d9e2f
+      tagae models compare 5b7d9e2f --recording out/march --recording out/april --registry /var/lib/tagae/models
+    """
+    if recording:
+        from serve_app.models.recorded import compare_over_recordings
+        from serve_app.settings import load
+
+        loaded = load(config, overrides(settings))
+        place = registry or loaded.models.registry
+        known = _open(place or _configured(config, settings))
+        candidate = find_version(known.cards(), version)
+        other = None if baseline is None else find_version(known.cards(), baseline)
+        found = compare_over_recordings(known, candidate, other, recording, loaded)
+    else:
+        if baseline is not None:
+            raise typer.BadParameter("expected recordings too, got none", param_hint="--baseline")
+        with _client(url, token_file, ca_file) as client:
+            card = find_version(client.models().models, version)
+            found = client.compare_models(card.version)
+    if as_json:
+        typer.echo(found.model_dump_json())
+        return
+    _print_comparison(found)
+
+
+@app.command()
+def canary(
+    version: Version,
+    share: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE", min=0, max=1, help="Share of the meshes; 0: only in the shadow. Default: the settings."
+        ),
+    ] = None,
+    url: Url = LOCAL,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+) -> None:
+    """Try a model on a share of the meshes of a running service.
+
+    On the other meshes it scores the same snapshots in the shadow, and the model in use does so on its meshes. Neither
+    of them alerts anyone there. `tagae models compare` shows how they differ. Run it again to change the share.
+
+    \b
+    Example:
+      tagae models canary 5b7d9e2f --share 0
+      tagae models canary 5b7d9e2f --share 0.1
+    """
+    with _client(url, token_file, ca_file) as client:
+        card = find_version(client.models().models, version)
+        _print_rollout(client.try_model(card.version, share))
+
+
+@app.command()
+def promote(
+    version: Version,
+    mesh: Annotated[str | None, typer.Option(metavar="NAME", help="The only mesh that uses it. Default: all.")] = None,
+    url: Url = LOCAL,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+) -> None:
+    """Have all meshes of a running service use a model, or one mesh, from the next snapshot on.
+
+    Meshes keep their state, and need no warm-up. A model that reads other inputs is refused.
+
+    \b
+    Example:
+      tagae models promote 5b7d9e2f
+      tagae models promote 5b7d9e2f --mesh shop
+    """
+    with _client(url, token_file, ca_file) as client:
+        card = find_version(client.models().models, version)
+        _print_rollout(client.promote_model(card.version, mesh))
+
+
+@app.command()
+def rollback(
+    mesh: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A mesh with a model of its own, which it gives up.")
+    ] = None,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for other people.")] = "",
+    url: Url = LOCAL,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+) -> None:
+    """End the trial of a model, or go back to the model before the one in use, from the next snapshot on.
+
+    \b
+    Example:
+      tagae models rollback --reason "alerts at every deployment"
+    """
+    with _client(url, token_file, ca_file) as client:
+        _print_rollout(client.roll_back_model(mesh, reason))
+
+
 def find_version(cards: "list[ModelCard]", version: str) -> "ModelCard":
     """The card of a version, or of the only one that begins with these digits."""
     found = [card for card in cards if version and card.version.startswith(version)]
@@ -160,6 +289,69 @@ def find_version(cards: "list[ModelCard]", version: str) -> "ModelCard":
         names = ", ".join(card.version for card in found or cards) or "none"
         raise typer.BadParameter(f"expected {expected} ({names}), got {version!r}", param_hint="VERSION")
     return found[0]
+
+
+def _print_comparison(found: "ComparisonOfModels") -> None:
+    """Print a table on stdout, and how much was compared on stderr."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("", found.candidate, found.baseline):
+        table.add_column(name)
+    budget = "" if found.budget_per_day is None else f", budget {found.budget_per_day:.2g}"
+    table.add_row(
+        f"alerts per day and mesh{budget}",
+        _interval(found.candidate_alerts_per_day),
+        _interval(found.baseline_alerts_per_day),
+    )
+    for name, value in (
+        ("snapshots with the same status", found.same_status),
+        ("alerts with the same culprit", found.same_culprit),
+        ("difference of the mesh scores", found.score_difference),
+        ("cost, relative to the other", found.cost_ratio),
+    ):
+        table.add_row(name, _interval(value), "")
+    Console(highlight=False).print(table)
+    meshes = f"{found.meshes} mesh{'' if found.meshes == 1 else 'es'}"
+    print_note(f"{found.snapshots} snapshots of {meshes}, {found.days:.2g} days together; 95% intervals in brackets")
+
+
+def _interval(figure: "IntervalDocument") -> str:
+    if figure.value is None:
+        return "unknown"
+    text = f"{figure.value:.3g}"
+    return text if figure.low is None else f"{text} ({figure.low:.3g} to {figure.high:.3g})"
+
+
+def _print_rollout(rollout: "RolloutDocument") -> None:
+    """Print which models are in use now."""
+    trial = rollout.trial
+    if trial is None:
+        typer.echo(f"all meshes use {_name(rollout.active)}")
+    elif trial.share >= 1:
+        typer.echo(f"all meshes use {_name(trial.candidate)}; {_name(trial.baseline)} runs beside it")
+    else:
+        typer.echo(
+            f"{trial.share:.0%} of the meshes use {_name(trial.candidate)}, the others {_name(trial.baseline)}; each "
+            "runs beside the other"
+        )
+    for mesh, pin in sorted(rollout.meshes.items()):
+        typer.echo(f"mesh {mesh} uses {_name(pin)}")
+
+
+def _name(pin: "ModelPin | None") -> str:
+    return "the weights of the settings" if pin is None else pin.version
+
+
+def _use(version: str, rollout: "RolloutDocument") -> str:
+    """Which meshes use a version, in words."""
+    trial, uses = rollout.trial, []
+    active, candidate = (rollout.active, None) if trial is None else (trial.baseline, trial.candidate)
+    share = 0.0 if trial is None else trial.share
+    if active is not None and active.version == version and share < 1:
+        uses.append("all" if share == 0 else "the others")
+    if candidate is not None and candidate.version == version:
+        uses.append("all" if share >= 1 else f"{share:.0%}" if share else "shadow")
+    uses += [mesh for mesh, pin in sorted(rollout.meshes.items()) if pin.version == version]
+    return ", ".join(uses)
 
 
 def _client(url: str, token_file: Path | None, ca_file: Path | None) -> "Client":
@@ -196,7 +388,7 @@ def _checked(check: "Callable[[str], str]", text: str, option: str) -> str:
         raise typer.BadParameter(str(error), param_hint=option) from None
 
 
-def _row(card: "ModelCard") -> tuple[str, ...]:
+def _row(card: "ModelCard", rollout: "RolloutDocument | None") -> tuple[str, ...]:
     figures = card.figures
     results = []
     if "culprit_first" in figures:
@@ -205,6 +397,7 @@ def _row(card: "ModelCard") -> tuple[str, ...]:
         results.append(f"{figures['false_alerts_per_day']:.1f} false alerts per day")
     return (
         card.version,
+        "" if rollout is None else _use(card.version, rollout),
         f"{card.created_at:%Y-%m-%d %H:%M}",
         card.parent or "",
         f"{card.size_bytes / 1e6:.1f}",

@@ -51,14 +51,11 @@ def train(
     """
     import torch
 
-    from lab.training.meshes import (
-        TrainingMeshes,
-        draw_report,
-        processes,
-        provenance,
-        recorded_runs,
-        simulated_runs,
-    )
+    from lab.training.loss_curves import draw_report
+    from lab.training.meshes import TrainingMeshes, simulated_runs
+    from lab.training.processes import processes
+    from lab.training.provenance import provenance
+    from lab.training.recordings import recorded_runs
     from lab.training.reference import reference_of
     from lab.training.train import TrainingOptions
     from lab.training.train import train as learn
@@ -86,7 +83,7 @@ def train(
         "false_alerts_per_day": report.pages_observed_per_day,
         "culprit_first": report.culprit_first,
     }
-    card = write_card(output, parent=parent, figures=figures)
+    card = write_card(output, network=network, parent=parent, figures=figures)
     picture = output.with_suffix(".png")
     draw_report(report, picture)
     stderr_console().print(

@@ -36,6 +36,11 @@ class RequestLoad:
         finally:
             self._add(-1)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is under way."""
+        return self._count > 0
+
     def report(self) -> dict[str, float]:
         """The average number of requests since the last report, as ``record_autoscaling_stats`` returns it."""
         self._add(0)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 
+from model.names import list_first
 from serve_app.collect.prometheus.pods import PodCoverage
 from serve_app.collect.prometheus.remarks import CONTAINERS, MESH, Remark
 from serve_app.collect.prometheus.survey import Survey
@@ -81,7 +82,7 @@ def _pods(pods: PodCoverage) -> Iterator[Finding]:
         yield Finding(
             "workloads",
             "warning",
-            f"of no service of the mesh: {_some(pods.unmatched_workloads)}",
+            f"of no service of the mesh: {list_first(pods.unmatched_workloads, MOST_NAMED)}",
             "their CPU, memory and planned changes are assigned to no service; this is correct for workloads without a "
             "proxy",
         )
@@ -89,7 +90,7 @@ def _pods(pods: PodCoverage) -> Iterator[Finding]:
         yield Finding(
             "workloads",
             "warning",
-            f"services without pods in this cluster: {_some(pods.services_without_pods)}",
+            f"services without pods in this cluster: {list_first(pods.services_without_pods, MOST_NAMED)}",
             "their CPU and memory are unknown: they run elsewhere, or their workload has another name",
         )
 
@@ -106,8 +107,3 @@ def _toml(setting: str, mesh: str, address: str) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' if number > 1 else ''}"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from model.drift.measures import Reference
+from model.names import list_first
 from serve_app.api.client import Client
 from serve_app.api.schemas.drift import DataQualityDocument, DriftDocument
 from serve_app.doctor.finding import Finding
@@ -41,21 +42,16 @@ def _quality(subject: str, quality: DataQualityDocument) -> Iterator[Finding]:
         yield Finding(
             subject,
             "warning",
-            f"nothing changes at {_some(quality.stale)}",
+            f"nothing changes at {list_first(quality.stale, MOST_NAMED)}",
             "their exporters are stuck, or their last values are repeated; restart or repair them",
         )
     if quality.constant:
         yield Finding(
             subject,
             "warning",
-            f"constant: {_some([f'{one.metric} of {one.service}' for one in quality.constant])}",
+            f"constant: {list_first([f'{one.metric} of {one.service}' for one in quality.constant], MOST_NAMED)}",
             "a placeholder, or a gauge that nothing updates; leave such a metric out",
         )
     lost = [f"{one.of} of {one.share:.0%}" for one in quality.missing if one.before is None or one.share > one.before]
     if lost:
-        yield Finding(subject, "ok", f"missing: {_some(lost)}")
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        yield Finding(subject, "ok", f"missing: {list_first(lost, MOST_NAMED)}")

@@ -98,7 +98,9 @@ def _names(_: Settings) -> Iterator[Finding]:
         spec = importlib.util.find_spec(name)
         place = Path(spec.origin).parent if spec and spec.origin else None
         if name == LABORATORY and place is None:
-            yield Finding(f"package {name}", "ok", "not installed; only for tagae demo, evaluate, export, simulate and train")
+            yield Finding(
+                f"package {name}", "ok", "not installed; only for tagae demo, evaluate, export, simulate and train"
+            )
             continue
         others = sorted(set(owners.get(name, ())) - {"tagae"})
         found = f"{place}, of {', '.join(owners.get(name, ())) or 'the tagae source tree'}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from model.names import list_first
 from model.snapshot import BoolArray, EdgeMetric, MeshSnapshot, NodeMetric
 from model.state.traffic import find_entry_points
 
@@ -163,10 +164,7 @@ _CHECKS: Sequence[Callable[[MeshSnapshot], Iterator[str]]] = (
 
 
 def _list(snapshot: MeshSnapshot, which: BoolArray) -> str:
-    rows = np.flatnonzero(which).tolist()
-    names = [snapshot.node_ids[i] for i in rows[:NAMED]]
-    more = len(rows) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more else "")
+    return list_first([snapshot.node_ids[i] for i in np.flatnonzero(which)], NAMED)
 
 
 def _verb(which: BoolArray, one: str, several: str) -> str:

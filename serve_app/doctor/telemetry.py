@@ -5,6 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from model.names import list_first
 from serve_app.collect.opening import open_source
 from serve_app.collect.prometheus.combine import split_role
 from serve_app.collect.prometheus.completeness import is_hint
@@ -248,13 +249,12 @@ def _jobs(jobs: Mapping[str, ScrapedJob] | None) -> Iterator[Finding]:
         found, remedy = "none", "this Prometheus scrapes nothing, or only stores what others scrape"
         yield Finding("scrape jobs", "warning", found, remedy)
         return
-    shown, more = list(jobs.items())[:JOBS_SHOWN], len(jobs) - JOBS_SHOWN
-    listed = ", ".join(f"{name} ({one.up} of {one.targets} targets up)" for name, one in shown)
+    targets = [f"{name} ({one.up} of {one.targets} targets up)" for name, one in jobs.items()]
     down = any(not one.up for one in jobs.values())
     yield Finding(
         "scrape jobs",
         "warning" if down else "ok",
-        listed + (f" and {more} more" if more > 0 else ""),
+        list_first(targets, JOBS_SHOWN),
         "all targets of a job are down: see /targets of this Prometheus" if down else "",
     )
 
@@ -288,8 +288,7 @@ def _signals(poll: Poll, absent: Sequence[str]) -> Iterator[Finding]:
     if poll.signal_sources:
         yield Finding("signals", "ok", ", ".join(sorted(poll.signal_sources)))
     if poll.unmapped_queues:
-        some, more = poll.unmapped_queues[:QUEUES_SHOWN], len(poll.unmapped_queues) - QUEUES_SHOWN
-        found = f"{', '.join(some)}{f' and {more} more' if more > 0 else ''}: no service of the mesh reads them"
+        found = f"{list_first(poll.unmapped_queues, QUEUES_SHOWN)}: no service of the mesh reads them"
         yield Finding("queues", "warning", found, "set `queues` of the mesh to the service that reads each")
 
 

@@ -53,13 +53,20 @@ def describe(
     )
 
 
-def write_card(weights: Path, *, parent: str | None = None, figures: Mapping[str, float] | None = None) -> ModelCard:
-    """Write the card of a file of weights beside it, and return it; arguments as in :func:`describe`.
+def write_card(
+    weights: Path,
+    *,
+    network: str | None = None,
+    parent: str | None = None,
+    figures: Mapping[str, float] | None = None,
+) -> ModelCard:
+    """Write the card of a file of weights beside it, and return it. ``network`` as in :func:`~model.checkpoint.load`,
+    the others as in :func:`describe`.
 
     Raises:
         IncompatibleWeights: this version cannot read the file.
     """
-    card = describe(load(weights), weights.read_bytes(), parent=parent, figures=figures)
+    card = describe(load(weights, network=network), weights.read_bytes(), parent=parent, figures=figures)
     path_of_card(weights).write_bytes(encode_card(card))
     return card
 

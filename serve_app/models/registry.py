@@ -72,7 +72,7 @@ class Registry:
         Raises:
             UnknownModel: the registry has no such version.
             IncompatibleWeights: its card cannot be read, or belongs to another version.
-            RegistryGone: as of :meth:`cards`.
+            RegistryGone: as in :meth:`cards`.
         """
         place = self._path(version, CARD)
         card = decode_card(self._read(version, CARD), place)
@@ -82,13 +82,18 @@ class Registry:
             )
         return card
 
-    def load(self, version: str, sha256: str) -> Checkpoint:
+    def load(self, version: str, sha256: str, network: str | None = None) -> Checkpoint:
         """Load the weights of a version, if they have this SHA-256.
+
+        Args:
+            version: of the model.
+            sha256: that its weights must have.
+            network: class that they may name, as in the setting ``model.network``.
 
         Raises:
             UnknownModel: the registry has no such version.
             IncompatibleWeights: they have another SHA-256, or this version of TAGAE cannot read them.
-            RegistryGone: as of :meth:`cards`.
+            RegistryGone: as in :meth:`cards`.
         """
         content = self._read(version, WEIGHTS)
         found = hashlib.sha256(content).hexdigest()
@@ -97,7 +102,7 @@ class Registry:
                 f"model {version}: expected SHA-256 {sha256}, got {found} in {self._path(version, WEIGHTS)}; the file "
                 "was changed after it was added: restore it, or add the model again"
             )
-        return load_content(content)
+        return load_content(content, network)
 
     def add(self, content: bytes, card: ModelCard) -> bool:
         """Add a model. Returns False if the registry has it already; its card stays.
@@ -151,18 +156,18 @@ class Registry:
 
 
 def open_registry(place: str | None) -> Registry | None:
-    """The registry in a place; None if there is none. Errors as of :class:`Registry`."""
+    """The registry in a place; None if there is none. Errors as in :class:`Registry`."""
     return None if place is None else Registry(place)
 
 
-def load_content(content: bytes) -> Checkpoint:
-    """Load weights from the content of their file.
+def load_content(content: bytes, network: str | None = None) -> Checkpoint:
+    """Load weights from the content of their file; ``network`` as in :meth:`Registry.load`.
 
     Raises:
         IncompatibleWeights: this version cannot read them.
     """
     with _in_a_file(content) as path:
-        return load(path)
+        return load(path, network=network)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ def check_sha256(text: str) -> str:
     """Return a SHA-256 in lower case.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a SHA-256.
     """
     if not re.fullmatch("[0-9a-f]{64}", text.lower()):
         raise ValueError(f"expected 64 hexadecimal digits, got {text!r}")
@@ -97,7 +97,7 @@ def _read(source: str, bearer_token_file: Path | None, ca_file: Path | None) -> 
         ):
             if answer.status_code != httpx.codes.OK:
                 raise IncompatibleWeights(
-                    f"weights {name}: expected 200, got {answer.status_code}; correct the URL, or its access"
+                    f"weights {name}: expected status 200, got {answer.status_code}; correct the URL, or get access"
                 )
             yield from answer.iter_bytes(CHUNK_BYTES)
     except httpx.HTTPError as error:

@@ -1,26 +1,20 @@
-"""All settings. ``settings`` holds the whole model, ``meshes`` the table of a mesh."""
+"""All settings. ``settings`` holds the whole model, one file each of its tables, ``loading`` reads them."""
 
 from serve_app.settings.alerting import AlertSettings, NotifySettings
 from serve_app.settings.collector import CollectorSettings
 from serve_app.settings.former import FormerTable
+from serve_app.settings.limits import LimitSettings
 from serve_app.settings.links import LinkSettings
+from serve_app.settings.loading import Origin, former_tables, load, sources
 from serve_app.settings.meshes import MeshSettings, ServiceSettings
-from serve_app.settings.settings import (
-    PLAIN_NAMES,
-    LimitSettings,
-    ModelSettings,
-    Origin,
-    ScorerSettings,
-    ServeSettings,
-    Settings,
-    SidecarSettings,
-    StoreSettings,
-    former_tables,
-    load,
-    sources,
-)
+from serve_app.settings.model import ModelSettings
+from serve_app.settings.scorer import ScorerSettings
+from serve_app.settings.serve import ServeSettings
+from serve_app.settings.settings import PLAIN_NAMES, Settings
+from serve_app.settings.sidecar import SidecarSettings
 from serve_app.settings.sla import SlaSettings
 from serve_app.settings.source import GenericSettings
+from serve_app.settings.store import StoreSettings
 
 __all__ = [
     "PLAIN_NAMES",

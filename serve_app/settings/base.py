@@ -7,6 +7,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from model.names import as_service_id, is_service_name, is_services_name
+from serve_app.access.hosts import parse_host_port
 from serve_app.errors import BadMeshName
 from serve_app.net.endpoint import Endpoint, check_headers, check_url
 
@@ -107,3 +108,11 @@ def check_mesh_name(name: str) -> str:
             f"got {name[:80]!r}; rename the mesh"
         )
     return name
+
+
+def _host_name(text: str) -> str:
+    parse_host_port(text)  # raises ValueError
+    return text
+
+
+HostName = Annotated[str, AfterValidator(_host_name)]

@@ -197,10 +197,18 @@ class WholeMesh:
     incidents: tuple[ArchivedIncident, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A document of the service; ``revision`` is the token for compare-and-set, which never repeats."""
+
+    revision: int
+    content: bytes
+
+
 class StateStore(Protocol):
     """State of meshes, stored before the verdict is sent. Blobs are opaque bytes.
 
-    Threads may share an instance, and processes a store. A store needs these 19 methods and nothing else: its package
+    Threads may share an instance, and processes a store. A store needs these 21 methods and nothing else: its package
     adds it with a :class:`~serve_app.stores.plugin.StorePlugin`, and proves it with ``lab.contracts.stores``. A session
     calls them in threads, and each may block for as long as it must, below ``serve.deadline_seconds``.
 
@@ -219,6 +227,8 @@ class StateStore(Protocol):
     - ``incidents``, ``incident``: when people view them, or an incident changes; incidents.
     - ``set_aside``, ``delete``: after damage, or by hand.
     - ``read_whole``, ``write_whole``: by ``tagae store copy`` alone; all that is kept of a mesh.
+    - ``read_document``: once a second in each session, if there is a registry of models; some KB.
+    - ``write_document``: when people change a model, and after snapshots while a candidate is tried; up to 100 KB.
     - ``close``: once.
 
     Every method raises:
@@ -329,6 +339,24 @@ class StateStore(Protocol):
 
         Raises:
             StoreConflict: the mesh is stored here already, and not to be replaced.
+        """
+
+    def read_document(self, name: str) -> StoredDocument | None:
+        """A document that belongs to the service; None if there is none. A damaged one is logged and deleted."""
+
+    def write_document(self, name: str, content: bytes, *, revision: int) -> int:
+        """Replace a document; empty content deletes it. Limits on meshes do not apply.
+
+        Args:
+            name: 1 to 100 of a-z, 0-9, ``.``, ``_``, ``-`` and ``/``.
+            content: opaque.
+            revision: that the content was computed from; 0: there is no document yet.
+
+        Returns:
+            The new revision.
+
+        Raises:
+            StoreConflict: the stored revision is another.
         """
 
     def close(self) -> None:

@@ -57,9 +57,9 @@ class Record:
         numbers, _, rest = packed.partition(b"\n")
         document, _, deviations = rest.partition(b"\n")
         services, *others = numbers.split()
-        known = [None if time == b"-" else int(time) / 1e6 for time in others[:TIMES]]
-        times = [*known, *[None] * (TIMES - len(known))]
-        return cls(int(services), document, deviations, *times, b" ".join(others[TIMES:]))
+        times = (None if time == b"-" else int(time) / 1e6 for time in [*others, *[b"-"] * TIMES][:TIMES])
+        seconds, made_at, interval = times
+        return cls(int(services), document, deviations, seconds, made_at, interval, b" ".join(others[TIMES:]))
 
 
 def pack_drift(sketch: DriftSketch) -> bytes:
@@ -108,6 +108,7 @@ def gauges(stored: MeshSummary) -> MeshGauges:
     muted = verdict.get("muted", ())  # absent in version 0.1.0
     unseen = sum(one.get("kind") == IncidentKind.TELEMETRY_MISSING for one in alerts if one.get("recovering"))
     silence = verdict.get("silence") or {"services": 0}  # absent in version 0.1.0
+    whole = verdict.get("reconstruction") or {}  # absent in version 0.2.0
     return MeshGauges(
         stored.mesh,
         record.services,
@@ -128,4 +129,9 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         record.interval,
         unseen,
         _drift(record.drift),
+        whole.get("loss"),
+        whole.get("loss_threshold"),
+        whole.get("drift"),
+        whole.get("drift_threshold"),
+        whole.get("exceeded"),
     )

@@ -11,7 +11,7 @@ from redis.exceptions import NoScriptError
 from serve_app.stores.redis_server import Client
 
 _FOLDER = Path(__file__).with_name("lua")
-_OF_THE_STORE = ("identify", "reserve", "release")
+_OF_THE_STORE = ("identify", "reserve", "release", "write_document")
 _OF_ALERTS = ("claim_alerts", "write_alerts")
 _OF_LEASES = ("hold_lease", "end_lease")  # the others change the state of one mesh, and share common.lua
 

@@ -31,6 +31,7 @@ from serve_app.stores.base import (
     IncidentFilter,
     MeshLimit,
     NewSnapshot,
+    StoredDocument,
     StoredState,
     WholeMesh,
 )
@@ -45,7 +46,7 @@ from serve_app.stores.redis_rows import (
 )
 from serve_app.stores.redis_scripts import load_scripts
 from serve_app.stores.redis_server import Client, RedisServer
-from serve_app.stores.refusals import conflict, first_step, require_keep, too_many_meshes
+from serve_app.stores.refusals import conflict, document_conflict, first_step, require_keep, too_many_meshes
 from serve_app.stores.rows import microseconds
 from serve_app.stores.sealed_store import SealedStore
 
@@ -213,6 +214,34 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
         )
         self._finish(mesh, "a copy", 0, answer, is_new=True)
 
+    def read_document(self, name: str) -> StoredDocument | None:
+        revision, writer, content = self._command("HMGET", self._document_key(name), "revision", "writer", "content")
+        if revision is None:
+            self._check_identity()
+            return None
+        try:
+            return StoredDocument(int(revision), rows.unseal_document(name, writer.decode(), content))
+        except CorruptState as error:
+            self._command("DEL", self._document_key(name))
+            log.error("state store %s: %s; the document was deleted", self.name, error)
+            return None
+
+    def write_document(self, name: str, content: bytes, *, revision: int) -> int:
+        writer = _name_write()
+        sealed = rows.seal_document(name, writer, content) if content else b""
+        run, key = self._scripts["write_document"].run, self._document_key(name)
+        self._check_known()
+        outcome, stored = self._server.call(
+            lambda client: run(client, [key], (writer, revision, sealed)), is_write=True
+        )
+        if outcome != _DONE:
+            self._check_identity()
+            raise document_conflict(name, revision, int(stored))
+        return int(stored)
+
+    def _document_key(self, name: str) -> str:
+        return f"{self._prefix}:{{{_STORE}}}:document:{name}"
+
     def _fetch_newest(self, mesh: str) -> tuple[int, int, bytes] | None:
         found = self._ask_about("load", mesh)
         return found and (int(found[1]), int(found[0]), found[2])
@@ -322,7 +351,7 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
         most = "" if limit is None else limit.max_meshes
         while True:
             self._check_known()
-            outcome = self._of_the_store("reserve", mesh, _name_write(), most, self._id, is_write=True)
+            outcome = self._write_index("reserve", mesh, _name_write(), most, self._id)
             if outcome == _DONE:
                 return
             if outcome == _OTHER_STORE or limit is None:
@@ -368,7 +397,7 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
         return found
 
     def _release(self, mesh: str, entry: bytes) -> None:
-        self._of_the_store("release", mesh, entry, is_write=True)
+        self._write_index("release", mesh, entry)
 
     def _check_known(self) -> None:
         """Remember the id of the store before the first call."""
@@ -382,7 +411,7 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
             StoreGone: it was emptied or replaced.
         """
         made = uuid.uuid4().hex.encode() if self._id is None else b""
-        found = self._of_the_store("identify", made, is_write=True)
+        found = self._write_index("identify", made)
         if self._id is None:
             self._id = found
         if found == self._id:
@@ -421,9 +450,9 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
         run = self._scripts[script].run
         return self._server.call(lambda client: run(client, self._keys(mesh), arguments), is_write=True)
 
-    def _of_the_store(self, script: str, *arguments: Any, is_write: bool) -> Any:
+    def _write_index(self, script: str, *arguments: Any) -> Any:
         run = self._scripts[script].run
-        return self._server.call(lambda client: run(client, self._store_keys(), arguments), is_write=is_write)
+        return self._server.call(lambda client: run(client, self._store_keys(), arguments), is_write=True)
 
     def _keys(self, mesh: str) -> list[str]:
         return [f"{self._prefix}:{{{mesh}}}:{name}" for name in KEYS]

@@ -22,6 +22,15 @@ def conflict(mesh: str, what: str, revision: int | None, stored_sequence: int, s
     )
 
 
+def document_conflict(name: str, revision: int, stored_revision: int) -> StoreConflict:
+    """The error for a document that was made from another revision than the stored one; 0: there is none."""
+    return StoreConflict(
+        f"document {name!r}: expected the stored revision {stored_revision}, got one made from {revision}; read it "
+        "again and repeat",
+        revision=stored_revision,
+    )
+
+
 def too_many_meshes(mesh: str, limit: MeshLimit) -> TooManyMeshes:
     """The error for a new mesh in a store that is full."""
     idle = "set limits.evict_idle_seconds" if limit.evict_idle_seconds is None else "lower limits.evict_idle_seconds"

@@ -58,6 +58,16 @@ def unseal_snapshot(mesh: str, sequence: int, sealed: bytes) -> bytes:
     return unseal(sealed, "snapshot", mesh, sequence)
 
 
+def seal_document(name: str, write: object, content: bytes) -> bytes:
+    """The stored form of a document; ``write`` is its revision, or the name of its write."""
+    return seal(content, "document", name, write)
+
+
+def unseal_document(name: str, write: object, sealed: bytes) -> bytes:
+    """Inverse of :func:`seal_document`; raises ``CorruptState`` if it is damaged."""
+    return unseal(sealed, "document", name, write)
+
+
 def check_steps(mesh: str, begin: int, end: int, numbers: list[int]) -> None:
     """Check that steps lead from the state in full, after ``begin`` snapshots, to the newest one, after ``end``.
 

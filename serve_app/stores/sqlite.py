@@ -10,6 +10,7 @@ Damaged rows are never used: if one fails its checksum, its mesh moves into sepa
 beginning.
 """
 
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -27,15 +28,17 @@ from serve_app.stores.base import (
     IncidentFilter,
     MeshLimit,
     NewSnapshot,
+    StoredDocument,
     StoredState,
     WholeMesh,
 )
 from serve_app.stores.plugin import Opening, StorePlugin
-from serve_app.stores.refusals import conflict, first_step, require_keep, too_many_meshes
+from serve_app.stores.refusals import conflict, document_conflict, first_step, require_keep, too_many_meshes
 from serve_app.stores.rows import microseconds, time_of
 from serve_app.stores.sealed_store import SealedStore
 from serve_app.stores.sqlite_file import SqliteFile
 
+log = logging.getLogger(__name__)
 _BEGINNING = -(2**63)  # before any time, µs
 _NEWEST = "LEFT JOIN snapshots AS s ON s.mesh = m.mesh AND s.sequence = m.sequence"
 _Verdict = tuple[int | None, str | None, bytes | None]  # time in µs, digest, sealed; None: the row is missing
@@ -176,6 +179,30 @@ class LocalStore(SealedStore[_Verdict, tables.StateRows, MeshRows]):
 
         self._file.change(change)
 
+    def read_document(self, name: str) -> StoredDocument | None:
+        with self._file.read() as db:
+            found = tables.select_document(db, name)
+        if found is None:
+            return None
+        try:
+            return StoredDocument(found[0], rows.unseal_document(name, *found))
+        except CorruptState as error:
+            self._file.change(lambda db: tables.put_document(db, name, 0, b""))
+            log.error("state store %s: %s; the document was deleted", self.name, error)
+            return None
+
+    def write_document(self, name: str, content: bytes, *, revision: int) -> int:
+        def change(db: sqlite3.Connection) -> int:
+            found = tables.select_document(db, name)
+            stored = 0 if found is None else found[0]
+            if stored != revision:
+                raise document_conflict(name, revision, stored)
+            new_revision = tables.next_revision(db)
+            tables.put_document(db, name, new_revision, content)
+            return new_revision
+
+        return self._file.add(change)
+
     def _fetch_newest(self, mesh: str) -> tuple[int, int, _Verdict] | None:
         with self._file.read() as db:
             row = db.execute(
@@ -294,10 +321,9 @@ def _find_room(db: sqlite3.Connection, mesh: str, limit: MeshLimit) -> str | Non
 
 def _put_position(db: sqlite3.Connection, mesh: str, sequence: int) -> int:
     """Write the mesh's sequence with a new revision, and return the revision."""
-    db.execute("UPDATE clock SET revision = max(revision + 1, ?)", (time.time_ns() // 1000,))
-    (revision,) = db.execute("SELECT revision FROM clock").fetchone()
+    revision = tables.next_revision(db)
     db.execute("INSERT OR REPLACE INTO meshes VALUES (?, ?, ?)", (mesh, revision, sequence))
-    return int(revision)
+    return revision
 
 
 def _open(settings: StoreSettings, how: Opening) -> LocalStore:

@@ -43,6 +43,10 @@ CREATE TABLE incidents (
 CREATE INDEX incidents_by_time ON incidents (mesh, since, id);
 CREATE INDEX incidents_by_end ON incidents (mesh, until, severity, since, bytes);
 """
+# Not part of the layout: an earlier version works without this table, and leaves it unchanged.
+_DOCUMENTS = """
+CREATE TABLE IF NOT EXISTS documents (name TEXT PRIMARY KEY, revision INTEGER NOT NULL, content BLOB NOT NULL);
+"""
 
 
 def prepare(db: sqlite3.Connection, path: Path) -> None:
@@ -56,6 +60,7 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
         (layout,) = db.execute("PRAGMA user_version").fetchone()
         if layout == LAYOUT:
             db.execute("SELECT revision FROM clock").fetchone()
+            _run(db, _DOCUMENTS)
             return
         if layout == 0:
             _run(db, _TABLES + _STEPS + _ASIDE + _ARCHIVE)
@@ -74,6 +79,7 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
                 f"state store {path}: expected layout {LAYOUT}, got {layout}; it was written by another version of "
                 "tagae: use that version or another directory"
             )
+        _run(db, _DOCUMENTS)
         db.execute(f"PRAGMA user_version = {LAYOUT}")
 
 
@@ -176,6 +182,29 @@ def insert_whole(db: sqlite3.Connection, mesh: str, whole: WholeMesh) -> None:
         )
 
 
+def select_document(db: sqlite3.Connection, name: str) -> tuple[int, bytes] | None:
+    """Read the revision of a document and its content, sealed; None if there is none."""
+    found: tuple[int, bytes] | None = db.execute(
+        "SELECT revision, content FROM documents WHERE name = ?", (name,)
+    ).fetchone()
+    return found
+
+
+def put_document(db: sqlite3.Connection, name: str, revision: int, content: bytes) -> None:
+    """Replace a document; empty content deletes it."""
+    db.execute("DELETE FROM documents WHERE name = ?", (name,))
+    if content:
+        sealed = rows.seal_document(name, revision, content)
+        db.execute("INSERT INTO documents VALUES (?, ?, ?)", (name, revision, sealed))
+
+
+def next_revision(db: sqlite3.Connection) -> int:
+    """A revision that was never used before in this file."""
+    db.execute("UPDATE clock SET revision = max(revision + 1, ?)", (time.time_ns() // 1000,))
+    (revision,) = db.execute("SELECT revision FROM clock").fetchone()
+    return int(revision)
+
+
 def verify(db: sqlite3.Connection, mesh: str) -> None:
     """Check all rows of a mesh.
 
@@ -229,9 +258,16 @@ def rescue(damaged: Path, fresh: Path) -> tuple[list[str], list[str]]:
                     return saved, lost
                 for (mesh,) in old.execute("SELECT mesh FROM meshes ORDER BY mesh"):
                     (saved if _copy_mesh(old, new, mesh) else lost).append(str(mesh))
+                _copy_documents(old, new)
         except sqlite3.DatabaseError:  # no more names can be read
             return saved, lost
     return saved, lost
+
+
+def _copy_documents(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
+    """Copy the documents, as far as they can be read; damaged ones are found when they are read next."""
+    for row in old.execute("SELECT name, revision, content FROM documents"):
+        new.execute("INSERT INTO documents VALUES (?, ?, ?)", row)
 
 
 def _copy_mesh(old: sqlite3.Connection, new: sqlite3.Connection, mesh: str) -> bool:

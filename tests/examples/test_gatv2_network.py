@@ -17,6 +17,7 @@ from model.checkpoint import SHIPPED, Checkpoint, load
 from model.errors import IncompatibleWeights
 from serve_app.api.codec import snapshot_document
 from serve_app.cli import app
+from serve_app.models.registry import Registry
 from serve_app.recordings.reader import RecordingReader
 from tests.serve_app.running import start_service
 from tests.site_pages import ROOT
@@ -47,7 +48,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("recording") / "faulty"
-    tagae("simulate", path, "--services", 20, "--calls-per-service", 2, "--snapshots", 80, "--first-fault", 30)
+    tagae("simulate", path, "--services", 20, "--calls-per-service", 2, "--snapshots", 120, "--first-fault", 30)
     return path
 
 
@@ -61,6 +62,19 @@ def test_its_checkpoint_is_loaded_only_under_its_name(trained: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_registry_has_it_under_its_name(trained: Path, tmp_path: Path) -> None:
+    refused = CliRunner().invoke(app, ["models", "add", str(trained), "--registry", str(tmp_path)])
+    assert refused.exit_code == 1
+    version = tagae("models", "add", trained, "--registry", tmp_path, "--set", ALLOWED).stdout.strip()
+    registry = Registry(str(tmp_path))
+    card = registry.card(version)
+    assert card.network == NAME
+    assert isinstance(registry.load(version, card.sha256, NAME).network, GATv2Network)
+    with pytest.raises(IncompatibleWeights, match=r"set model\.network"):
+        registry.load(version, card.sha256)
+
+
+@pytest.mark.slow
 def test_it_is_evaluated(trained: Path, recording: Path, tmp_path: Path) -> None:
     tagae("score", recording, "--weights", trained, "--set", ALLOWED, "-o", tmp_path / "gatv2.jsonl")
     tagae("score", recording, "-o", tmp_path / "tagae.jsonl")
@@ -68,8 +82,8 @@ def test_it_is_evaluated(trained: Path, recording: Path, tmp_path: Path) -> None
     figures = json.loads(tagae("evaluate", recording, "-v", verdicts[0], "-v", verdicts[1], "--json", "-").stdout)
     assert {"gatv2", "tagae"} <= set(json.dumps(figures).replace('"', " ").split())
     lines = {name: (tmp_path / f"{name}.jsonl").read_text("utf-8").splitlines() for name in ("gatv2", "tagae")}
-    assert len(lines["gatv2"]) == len(lines["tagae"]) == 80
-    assert json.loads(lines["gatv2"][-1])["model_version"] == load(trained, network=NAME).digest
+    assert len(lines["gatv2"]) == len(lines["tagae"]) == 120
+    assert json.loads(lines["gatv2"][-1])["model"] == load(trained, network=NAME).digest
 
 
 @pytest.mark.slow
@@ -90,7 +104,7 @@ def test_it_is_served(trained: Path, recording: Path, tmp_path: Path, monkeypatc
             answer = http.post("/v1/meshes/shop/snapshots", content=json.dumps(snapshot_document(snapshot)))
             assert answer.status_code == 200, answer.text
             verdict = answer.json()
-        assert verdict["model_version"] == digest
+        assert verdict["model"] == digest
         assert verdict["status"] in ("normal", "anomalous")
 
 

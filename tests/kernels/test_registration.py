@@ -78,7 +78,7 @@ def test_one_op_one_name_in_every_place(op: str) -> None:
     schema = getattr(torch.ops.tagae, op).default._schema
     names = [argument.name for argument in schema.arguments]
     assert str(schema) == f"tagae::{op}{SCHEMAS[op]}"
-    for place in (reference, fake) if op.endswith("_backward") else (reference, fake, ops):
+    for place in (reference,) if op.endswith("_backward") else (reference, fake, ops):
         assert list(inspect.signature(getattr(place, op)).parameters) == names
 
 

@@ -220,7 +220,7 @@ def test_a_reference_beside_a_checkpoint_is_read_and_leaves_its_digest(tmp_path:
     save(checkpoint(), path)
     digest = load(path).digest
     arrays = {name: torch.from_numpy(array) for name, array in load().reference.to_arrays().items()}  # type: ignore[union-attr]
-    save_file(arrays, reference_file(path))
+    save_file(arrays, reference_file(tmp_path, load(path).digest))
     assert load(path).reference is not None
     assert load(path).digest == digest
 
@@ -229,6 +229,8 @@ def test_a_reference_with_other_bins_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "weights.safetensors"
     save(checkpoint(), path)
     arrays = load().reference.to_arrays() | {"drift.shares": np.zeros((2, 3), np.float32)}  # type: ignore[union-attr]
-    save_file({name: torch.from_numpy(array) for name, array in arrays.items()}, reference_file(path))
+    save_file(
+        {name: torch.from_numpy(array) for name, array in arrays.items()}, reference_file(tmp_path, load(path).digest)
+    )
     with pytest.raises(IncompatibleWeights, match=r"training reference of shape .* got \(2, 3\)"):
         load(path)

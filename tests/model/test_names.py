@@ -20,13 +20,18 @@ from model.names import (
     is_services_name,
     original_name,
     readable,
-    service_id,
 )
 
 MISLEADING = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}  # control, format, surrogate, private, line, paragraph
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12) | st.text(
     "ab-_.:/~ 20Fé\u0301訂\u202e\u200b\u00a0", min_size=1, max_size=8
 )
+
+
+def service_id(namespace: str, name: str) -> str:
+    return f"{escape_namespace(namespace)}/{escape_name(name)}"
+
+
 long_texts = st.builds(lambda text, times: text * times, texts, st.integers(20, 60))
 
 

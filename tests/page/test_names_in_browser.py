@@ -8,7 +8,7 @@ import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from model.names import readable, service_id
+from model.names import escape_name, readable
 from tests.page.browsing import IN_BROWSER, tab
 from tests.page.serving import push_all, serve
 
@@ -25,7 +25,7 @@ TEXTS = [
 def base(tmp_path_factory: pytest.TempPathFactory) -> Any:
     store: Path = tmp_path_factory.mktemp("names")
     snapshots = list(Simulator(MeshSpec(services=30, seed=3), snapshots=12).snapshots())
-    ids = tuple(service_id("shop", name) for name in NAMES) + snapshots[0].node_ids[len(NAMES) :]
+    ids = tuple(f"shop/{escape_name(name)}" for name in NAMES) + snapshots[0].node_ids[len(NAMES) :]
     with serve(store) as url:
         push_all(url, "shop", [replace(one, node_ids=ids, changes=(), signals=()) for one in snapshots])
         yield url
@@ -33,7 +33,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_search_and_panel_show_the_original_name(browser: Any, base: str, name: str) -> None:
-    shown = readable(service_id("shop", name))
+    shown = readable(f"shop/{escape_name(name)}")
     with tab(browser, base) as opened:
         opened.open("")
         opened.page.fill("#find", shown)

@@ -23,7 +23,7 @@ from serve_app.settings import Settings
 from tests.serve_app.running import Service, assert_same, expected, kill_all, record_simulation, start_service
 from tests.timing import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SEEDS = (3, 4, 5)
 WARM_UP = 10

@@ -17,7 +17,7 @@ from tests.serve_app.collect.prometheus.istio_standin import IstioMesh
 from tests.serve_app.running import Alertmanager, eventually, failing, record_simulation, start_service
 from tests.timing import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 QUIET = 25  # snapshots before the fault
 
 

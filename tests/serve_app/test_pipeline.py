@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -43,9 +44,12 @@ from serve_app.pipeline import (
     commit,
     cut_tasks,
     decide,
+    embed,
+    options,
     prepare,
     score_whole,
 )
+from serve_app.settings import Settings
 from tests.contract import Scorer, check_all, check_same, check_suspects
 
 WHOLE, CUT = Options(max_services=10_000), Options(max_services=80)
@@ -165,7 +169,9 @@ def score_in_parts(checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, o
 
 
 def structure_between(checkpoint: Checkpoint, embeddings: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    return decode_crossing(checkpoint.network, CrossingCalls(embeddings, ends, ends, np.ones(ends.shape[1], bool)))
+    return decode_crossing(
+        checkpoint.network, CrossingCalls(embeddings, ends, ends, *np.ones((2, ends.shape[1]), bool))
+    )
 
 
 def asked_scores(scored: Scored) -> list[PartitionScore]:
@@ -180,6 +186,8 @@ def check_same_scores(came: Sequence[PartitionScore], wanted: Sequence[Partition
         assert one.part == other.part
         for name in ("node_expected", "edge_expected", "root_cause_logit", "embeddings"):
             np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=TOLERANCE, rtol=TOLERANCE)
+        services = len(one.root_cause_logit)
+        np.testing.assert_allclose(one.embedding_sum / services, other.embedding_sum / services, atol=TOLERANCE)
 
 
 def decide_and_commit(
@@ -477,3 +485,25 @@ def test_a_queue_that_grows_opens_a_notice_in_words(checkpoint: Checkpoint, even
     assert encode_verdict(again) == encode_verdict(verdict)
     plain, _ = run(checkpoint, events[:29], WHOLE)
     assert plain[-1].mesh_score == verdict.mesh_score
+
+
+def test_the_percentile_has_a_former_name() -> None:
+    former = Settings(model={"anomaly_percentile": 95})
+    assert options(former).policy.percentile == 95
+    assert options(Settings()).policy.percentile == 99
+    both = Settings(model={"anomaly_percentile": 95}, alert={"percentile": 90, "reconstruction": "alert"})
+    assert (options(both).policy.percentile, options(both).policy.reconstruction) == (90, "alert")
+
+
+def test_embeddings_need_only_the_stored_state(checkpoint: Checkpoint, events: list[MeshSnapshot]) -> None:
+    _, mesh = run(checkpoint, events[:20], WHOLE)
+    newest, vectors = embed(checkpoint, mesh.state, WHOLE)
+    assert newest is mesh.state.window[-1]
+    assert vectors.shape == (newest.num_nodes, checkpoint.network.config.embedding)
+    saved = unpack_state(pack_state(mesh.state), mesh.state.window)
+    np.testing.assert_array_equal(embed(checkpoint, saved, WHOLE)[1], vectors)
+    # The same values in the next snapshot give the same embeddings.
+    again = replace(newest, observed_at=newest.observed_at + timedelta(seconds=15))
+    prepared = prepare(checkpoint, mesh, again, WHOLE)
+    (found,) = score(checkpoint.network, [replace(prepared.whole, boundary=np.arange(len(prepared.whole.nodes)))])
+    np.testing.assert_allclose(found.embeddings[: newest.num_nodes], vectors, atol=1e-4)

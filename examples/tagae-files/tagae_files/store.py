@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 from pydantic import Field
@@ -27,6 +28,7 @@ from serve_app.stores.base import (
     IncidentFilter,
     MeshSummary,
     NewSnapshot,
+    StoredDocument,
     StoredMesh,
     StoredState,
     StoredVerdict,
@@ -34,7 +36,7 @@ from serve_app.stores.base import (
     WindowRow,
 )
 from serve_app.stores.plugin import Opening, StorePlugin
-from serve_app.stores.refusals import conflict, first_step, require_keep, too_many_meshes
+from serve_app.stores.refusals import conflict, document_conflict, first_step, require_keep, too_many_meshes
 
 SUFFIX = ".mesh"
 LOCK, CLOCK = "lock", "clock"
@@ -189,6 +191,28 @@ class FilesStore:
             self._tick(whole.state.revision)
             self._put(mesh, MeshFile(whole.state, whole.window, whole.incidents))
 
+    def read_document(self, name: str) -> StoredDocument | None:
+        path = self._document_path(name)
+        with self._naming_errors():
+            self._require_folder()
+            content = path.read_bytes() if path.exists() else b""
+        revision, _, text = content.partition(b"\n")
+        return StoredDocument(int(revision), text) if content else None
+
+    def write_document(self, name: str, content: bytes, *, revision: int) -> int:
+        path = self._document_path(name)
+        with self._locked():
+            old = self.read_document(name)
+            stored = old.revision if old else 0
+            if stored != revision:
+                raise document_conflict(name, revision, stored)
+            now = self._tick()
+            if content:
+                self._replace(path, b"%d\n" % now + content)
+            else:
+                path.unlink(missing_ok=True)
+            return now
+
     def close(self) -> None:
         """Nothing stays open between two calls."""
 
@@ -237,6 +261,9 @@ class FilesStore:
 
     def _path(self, mesh: str) -> Path:
         return self._folder / f"{check_mesh_name(mesh)}{SUFFIX}"
+
+    def _document_path(self, name: str) -> Path:
+        return self._folder / f"{quote(name, safe='')}.document"
 
     def _read_window(self, mesh: str) -> Iterator[WindowRow]:
         """The window at the time of the first ``next``."""

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from model.scoring.finders.finder import Finding
 from model.scoring.kinds import EvidenceKind
+from model.scoring.release_versions import find_versions, new_services
 from model.scoring.scored_mesh import ScoredMesh
-from model.scoring.versions import find_versions, new_services
 from model.snapshot import EDGE_METRICS, EdgeMetric, IntArray, find_rows
 from model.state.mesh_state import MeshState
 

@@ -6,8 +6,8 @@ from model.features import ERROR, RATE, Array
 from model.scoring.calls import is_reported, rate_of
 from model.scoring.finders.finder import Finding
 from model.scoring.kinds import EvidenceKind
+from model.scoring.release_versions import is_absorbed
 from model.scoring.scored_mesh import ScoredMesh
-from model.scoring.versions import is_absorbed
 from model.snapshot import mark_services
 
 DISAPPEARANCE_SURPRISE = 6.0  # normal traffic never shows that callers miss a service

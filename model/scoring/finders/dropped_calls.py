@@ -14,9 +14,9 @@ from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array
 from model.incidents.planned_changes import DELETIONS, SCALINGS
 from model.scoring.finders.finder import Finding
 from model.scoring.kinds import EvidenceKind
+from model.scoring.release_versions import shares_traffic
 from model.scoring.scored_mesh import ScoredMesh
 from model.scoring.strongest import largest_of_group
-from model.scoring.versions import shares_traffic
 from model.snapshot import BoolArray, EdgeMetric, IntArray, MeshSnapshot, find_rows, mark_services
 from model.state.mesh_state import MeshState, Observation
 

@@ -6,9 +6,9 @@ from model.features import RATE
 from model.scoring.calls import is_reported, rate_of
 from model.scoring.finders.finder import Finding
 from model.scoring.kinds import EvidenceKind
+from model.scoring.release_versions import ESTABLISHED, MOST_OF_TIME, moves_between_versions
 from model.scoring.scored_mesh import ScoredMesh
 from model.scoring.strongest import worst_of_group
-from model.scoring.versions import ESTABLISHED, MOST_OF_TIME, moves_between_versions
 from model.state.filters import SEEN
 
 REROUTE_SURPRISE = 8.0  # normal traffic never shows that calls go elsewhere

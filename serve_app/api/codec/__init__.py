@@ -89,7 +89,7 @@ def encode_snapshot(snapshot: MeshSnapshot, media_type: str = JSON) -> bytes:
     """Encode a snapshot as a client sends it. Raises ``UnsupportedMediaType``."""
     if media_type == ARROW:
         return arrow.encode(snapshot)
-    return structs.encode_rows(snapshot) if _form(media_type) is structs.JSON else structs.encode_columns(snapshot)
+    return _form(media_type).encode(snapshot_document(snapshot))
 
 
 def is_deprecated(media_type: str) -> bool:

@@ -19,10 +19,10 @@ from serve_app.api.codec.arrays import create_snapshot, signals_of_table, table_
 from serve_app.api.codec.arrow_rows import LARGEST_SMALL, check_kinds, expanded_size, split_row, with_rows
 from serve_app.api.codec.documents import snapshot_document
 from serve_app.api.codec.limits import Limits
-from serve_app.api.codec.mistakes import NeedsFullCheck, error_at, locate_error
+from serve_app.api.codec.mistakes import NeedsFullCheck, error_at, located
 from serve_app.api.codec.rows import ENDS
 from serve_app.api.codec.validation import check_rows
-from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
+from serve_app.errors import InvalidDocument, MalformedDocument
 
 # LookupError: an unknown time zone, if pytz is installed, which pyarrow then uses.
 _BROKEN = (pa.ArrowException, OSError, struct.error, LookupError, ValueError, OverflowError)
@@ -45,13 +45,9 @@ def decode(body: bytes, limits: Limits) -> MeshSnapshot:
 
 def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
     """One snapshot a row. Errors as in :func:`serve_app.api.codec.decode_snapshots`."""
-    try:
+    with located("/snapshots/0"):  # a mistake in the columns is one of all snapshots: report the first
         table = _read(body)
-    except MalformedDocument:
-        raise
-    except InvalidDocument as error:  # the columns belong to all snapshots: report the first
-        raise locate_error(error, "/snapshots/0") from None
-    limits.check_snapshots(table.num_rows)
+    limits.check(snapshots=table.num_rows)
     return [_snapshot(table, row, limits, f"/snapshots/{row}") for row in range(table.num_rows)]
 
 
@@ -99,7 +95,7 @@ def _read(body: bytes) -> pa.Table:
 
 
 def _snapshot(table: pa.Table, row: int, limits: Limits, prefix: str) -> MeshSnapshot:
-    try:
+    with located(prefix):
         values, many = split_row(table.slice(row, 1), limits)
         try:
             return _build(values, many)
@@ -108,8 +104,6 @@ def _snapshot(table: pa.Table, row: int, limits: Limits, prefix: str) -> MeshSna
             raise error_at(
                 "", "expected the types that pyarrow.Table.from_pylist infers, got others; convert the columns"
             ) from None
-    except (InvalidDocument, DocumentTooLarge) as error:
-        raise locate_error(error, prefix) from None
 
 
 def _build(values: Mapping[str, Any], many: Mapping[str, pa.Array]) -> MeshSnapshot:

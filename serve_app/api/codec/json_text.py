@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from serve_app.api.codec import memory as weight
+from serve_app.api.codec import memory
 from serve_app.api.codec.keys import UniqueKeys
 from serve_app.api.codec.mistakes import TooHeavy
 
-_ESCAPE = b"\\"
 _QUOTE, _COLON, _SPACE = b'": '
 
 
@@ -21,7 +20,7 @@ def parse(body: bytes) -> Any:
         TooHeavy: it would take more memory than a body of this size may.
         InvalidDocument: an object has a duplicate key; lists the places.
     """
-    if not weight.fits(weight.text_weight(body), len(body)):
+    if memory.text_weight(body) > memory.budget(len(body)):
         raise TooHeavy
     unique = UniqueKeys()
     return unique.require(json.loads(body.decode("utf-8"), object_pairs_hook=unique))
@@ -38,13 +37,8 @@ def require_each_key_once(body: bytes, keys: int, colons: int) -> None:
 
     Raises as :func:`parse`.
     """
-    if _ESCAPE in body or (count_colons(body) > keys + colons and _count_keys(body) != keys):
+    if b"\\" in body or (memory.count(body, ":") > keys + colons and _count_keys(body) != keys):
         parse(body)
-
-
-def count_colons(body: bytes) -> int:
-    """Number of colons in a body."""
-    return weight.counts(body, b":")[0]
 
 
 def _count_keys(body: bytes) -> int:
@@ -52,11 +46,6 @@ def _count_keys(body: bytes) -> int:
 
     Without such a space, each key ends in ``":``. Elsewhere only a text that begins with a colon has it.
     """
-    keys = 0
-    for start in range(0, len(body), weight.CHUNK):
-        chunk = np.frombuffer(body, np.uint8, min(weight.CHUNK + 1, len(body) - start), start)
-        before = chunk[:-1][chunk[1:] == _COLON]
-        if (before <= _SPACE).any():
-            return -1
-        keys += int(np.count_nonzero(before == _QUOTE))
-    return keys
+    characters = np.frombuffer(body, np.uint8)
+    before = characters[:-1][characters[1:] == _COLON]
+    return -1 if (before <= _SPACE).any() else int(np.count_nonzero(before == _QUOTE))

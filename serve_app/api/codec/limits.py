@@ -15,26 +15,16 @@ class Limits:
     max_policies: int | None = None
     max_snapshots: int | None = None
 
-    def check(self, services: int = 0, calls: int = 0, changes: int = 0, policies: int = 0) -> None:
-        """Check the counts of one snapshot.
+    def check(self, **counts: int) -> None:
+        """Check counts of a document, such as ``services=60``.
 
         Raises:
             DocumentTooLarge: a count is above its limit.
         """
-        counts = {"services": services, "calls": calls, "changes": changes, "policies": policies}
         for what, count in counts.items():
-            if not self.allows(what, count):
+            limit = getattr(self, f"max_{what}")
+            if limit is not None and count > limit:
                 raise self.refuse(what, str(count))
-
-    def check_snapshots(self, count: int) -> None:
-        """Check the number of snapshots in one body. Raises ``DocumentTooLarge``."""
-        if not self.allows("snapshots", count):
-            raise self.refuse("snapshots", str(count))
-
-    def allows(self, what: str, count: int) -> bool:
-        """Whether a document may have this many of ``what``, such as ``services``."""
-        limit = getattr(self, f"max_{what}")
-        return limit is None or count <= limit
 
     def refuse(self, what: str, came: str) -> DocumentTooLarge:
         """The error for too many of ``what``."""

@@ -1,7 +1,8 @@
 """Mistakes of a document: where, and what is wrong. Every format reports them with the same texts and JSON pointers."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from serve_app.api.schemas.base import Document
-from serve_app.errors import DocumentTooLarge, InvalidDocument
+from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
 
 ERRORS_LISTED = 20  # of a document with thousands of mistakes, a client needs only the first few
 MOST_FIELDS = 32  # of one row; more cannot be typing errors
@@ -31,15 +32,15 @@ class TooHeavy(Exception):
 class Mistakes:
     """The first mistakes of a document."""
 
-    listed: list[dict[str, str]] = field(default_factory=list)
+    listed: list[tuple[str, str]] = field(default_factory=list)
     count: int = 0
 
     def add(self, errors: Iterable[tuple[str, str]]) -> None:
         """Add mistakes: pointer and detail of each."""
-        for where, detail in errors:
+        for error in errors:
             self.count += 1
             if len(self.listed) < ERRORS_LISTED:
-                self.listed.append({"pointer": where, "detail": detail})
+                self.listed.append(error)
 
     @property
     def are_enough(self) -> bool:
@@ -49,10 +50,7 @@ class Mistakes:
     def require_none(self) -> None:
         """Raise ``InvalidDocument`` if there is a mistake."""
         if self.listed:
-            first = self.listed[0]
-            more = f" (and {self.count - 1} more)" if self.count > 1 else ""
-            message = f"{first['pointer'] or 'document'}: {first['detail']}{more}"
-            raise InvalidDocument(message, pointer=first["pointer"], errors=self.listed)
+            raise errors_at(self.listed, f" (and {self.count - 1} more)" if self.count > 1 else "")
 
 
 def error_at(where: str, detail: str) -> InvalidDocument:
@@ -60,21 +58,25 @@ def error_at(where: str, detail: str) -> InvalidDocument:
     return errors_at([(where, detail)])
 
 
-def errors_at(errors: Iterable[tuple[str, str]]) -> InvalidDocument:
-    """The error for several mistakes: pointer and detail of each."""
+def errors_at(errors: Iterable[tuple[str, str]], more: str = "") -> InvalidDocument:
+    """The error for several mistakes: pointer and detail of each; ``more`` ends its message."""
     listed = [{"pointer": where, "detail": detail} for where, detail in islice(errors, ERRORS_LISTED)]
     first = listed[0]
-    message = f"{first['pointer'] or 'document'}: {first['detail']}"
+    message = f"{first['pointer'] or 'document'}: {first['detail']}{more}"
     return InvalidDocument(message, pointer=first["pointer"], errors=listed)
 
 
-def locate_error(error: InvalidDocument | DocumentTooLarge, prefix: str) -> InvalidDocument | DocumentTooLarge:
-    """The error with its pointers moved below a prefix."""
-    if not prefix:
-        return error
-    errors = [{**e, "pointer": prefix + e["pointer"]} for e in error.details.get("errors", ())]
-    where = prefix + error.details.get("pointer", "")
-    return type(error)(f"{prefix}: {error.message}", pointer=where, errors=errors)
+@contextmanager
+def located(prefix: str) -> Iterator[None]:
+    """Move the pointers of mistakes below a prefix, for one document of several."""
+    try:
+        yield
+    except (InvalidDocument, DocumentTooLarge) as error:
+        if isinstance(error, MalformedDocument) or not prefix:
+            raise
+        errors = [{**e, "pointer": prefix + e["pointer"]} for e in error.details.get("errors", ())]
+        where = prefix + error.details.get("pointer", "")
+        raise type(error)(f"{prefix}: {error.message}", pointer=where, errors=errors) from None
 
 
 def validate_document(document: Any, model: type[Model]) -> Model:

@@ -44,7 +44,7 @@ def as_rows(document: Any, limits: Limits) -> Any:
         return document
     turned = dict(document)
     services, calls = document.get("services"), document.get("calls")
-    limits.check(_longest(services), _longest(calls))
+    limits.check(services=_longest(services), calls=_longest(calls))
     if isinstance(services, Mapping):
         plain = {name: column for name, column in services.items() if name not in _INNER}
         rows = _read_columns("/services", plain, ("namespace", "name"))

@@ -11,14 +11,9 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, SignalKind
-from serve_app.api.codec import json_text, messagepack
-from serve_app.api.codec import memory as weight
-from serve_app.api.codec.arrays import table_of_signals
-from serve_app.api.codec.documents import snapshot_document
+from model.snapshot import MeshSnapshot
+from serve_app.api.codec import json_text, memory, messagepack
 from serve_app.api.codec.limits import Limits
 from serve_app.api.codec.mistakes import (
     NeedsFullCheck,
@@ -26,10 +21,9 @@ from serve_app.api.codec.mistakes import (
     describe_missing_field,
     describe_unknown_field,
     error_at,
-    locate_error,
+    located,
     pointer,
 )
-from serve_app.api.codec.rows import ENDS, FLOATS, INTS
 from serve_app.api.codec.typed import build, snapshot_type, snapshots_type
 from serve_app.api.codec.validation import check_document
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
@@ -44,16 +38,24 @@ class BodyFormat:
         decoder: of msgspec, for a type.
         parse: decodes to dicts, lists, strings and numbers, and refuses duplicate keys.
         require_each_key_once: checks that a correct body has no more keys than were found, nor colons in texts.
+        encode: a document with rows.
     """
 
     name: str
     decoder: Callable[[Any], Any]
     parse: Callable[[bytes], Any]
     require_each_key_once: Callable[[bytes, int, int], None]
+    encode: Callable[[Any], bytes]
 
 
-JSON = BodyFormat("JSON", msgspec.json.Decoder, json_text.parse, json_text.require_each_key_once)
-MESSAGEPACK = BodyFormat("MessagePack", msgspec.msgpack.Decoder, messagepack.parse, messagepack.require_each_key_once)
+JSON = BodyFormat("JSON", msgspec.json.Decoder, json_text.parse, json_text.require_each_key_once, msgspec.json.encode)
+MESSAGEPACK = BodyFormat(
+    "MessagePack",
+    msgspec.msgpack.Decoder,
+    messagepack.parse,
+    messagepack.require_each_key_once,
+    msgspec.msgpack.encode,
+)
 _BROKEN = (ValueError, RecursionError)  # raised by decoders; msgspec.DecodeError and UnicodeError are ValueErrors
 _STEP, _MISSING = re.compile(r"\.(\w+)|\[(\d+)\]"), re.compile("Object missing required field `(.+)`")
 _UNKNOWN, _TOO_LONG = re.compile("Object contains unknown field `(.*)`"), re.compile("Expected `array` of length <=")
@@ -66,7 +68,7 @@ def _decoder(form: BodyFormat, kind: Any) -> Any:
 
 def decode(form: BodyFormat, body: bytes, limits: Limits) -> MeshSnapshot:
     """Decode one snapshot. Errors as in :func:`serve_app.api.codec.decode_snapshot`."""
-    if form is JSON and len(body) > weight.TYPED_BYTES:
+    if form is JSON and len(body) > memory.TYPED_BYTES:
         _require_light(body)
     try:
         document = _decoder(form, snapshot_type(limits)).decode(body)
@@ -86,10 +88,14 @@ def decode_many(form: BodyFormat, body: bytes, limits: Limits) -> list[MeshSnaps
     try:
         snapshots = [bytes(raw) for raw in _decoder(form, snapshots_type(limits)).decode(body).snapshots]
         if form is JSON:
-            form.require_each_key_once(body, 1, sum(map(json_text.count_colons, snapshots)))
+            form.require_each_key_once(body, 1, sum(memory.count(snapshot, ":") for snapshot in snapshots))
         elif not body.startswith(messagepack.ONE_KEY):
             raise NeedsFullCheck
-        return [_locate(decode, f"/snapshots/{i}", form, one, limits) for i, one in enumerate(snapshots)]
+        decoded = []
+        for i, snapshot in enumerate(snapshots):
+            with located(f"/snapshots/{i}"):
+                decoded.append(decode(form, snapshot, limits))
+        return decoded
     except (*_BROKEN, NeedsFullCheck, TooHeavy) as error:
         refused = error
     document = _parse(form, body, refused, limits)
@@ -97,7 +103,7 @@ def decode_many(form: BodyFormat, body: bytes, limits: Limits) -> list[MeshSnaps
     if not isinstance(given, list) or len(document) > 1:
         detail = 'expected {"snapshots": [...]} and nothing else; put the snapshots into one list, oldest first'
         raise InvalidDocument(detail, pointer="/snapshots", errors=[{"pointer": "/snapshots", "detail": detail}])
-    limits.check_snapshots(len(given))
+    limits.check(snapshots=len(given))
     for i, snapshot in enumerate(given):
         check_document(snapshot, limits, f"/snapshots/{i}")
     raise _first_mistake(refused, limits)
@@ -148,45 +154,11 @@ def _first_mistake(error: Exception, limits: Limits) -> InvalidDocument | Docume
     return error_at(pointer(place), f"{detail[:200] or 'expected a snapshot, got something else'}; correct it")
 
 
-def _locate(decode: Callable[..., MeshSnapshot], prefix: str, *arguments: Any) -> MeshSnapshot:
-    """Decode one of several snapshots; errors point into the list."""
-    try:
-        return decode(*arguments)
-    except MalformedDocument:
-        raise
-    except (InvalidDocument, DocumentTooLarge) as error:
-        raise locate_error(error, prefix) from None
-
-
 def _require_light(body: bytes) -> None:
     """Refuse a body that would need too much memory. Typed decoders stop at the first mistake, so only long lists of
     short values can."""
-    if not weight.fits(weight.typed_weight(body), len(body)):
+    if memory.typed_weight(body) > memory.budget(len(body)):
         raise DocumentTooLarge(
-            f"body: {len(body)} bytes hold so many small values that they would take more than {weight.FACTOR} times "
+            f"body: {len(body)} bytes hold so many small values that they would take more than {memory.FACTOR} times "
             "as much memory; correct the document, or split it"
         )
-
-
-def encode_rows(snapshot: MeshSnapshot) -> bytes:
-    """Encode as JSON with rows, for people to read."""
-    return msgspec.json.encode(snapshot_document(snapshot))
-
-
-def encode_columns(snapshot: MeshSnapshot) -> bytes:
-    """Encode as MessagePack with columns as bytes."""
-    document = snapshot_document(snapshot.take([], [])) | {"observed_at": snapshot.observed_at.isoformat()}
-    namespaces, names = zip(*(name.split("/", 1) for name in snapshot.node_ids), strict=True)
-    nodes = np.where(snapshot.node_observed, snapshot.node_features, np.float32(np.nan))
-    edges = np.where(snapshot.edge_observed, snapshot.edge_features, np.float32(np.nan))
-    document["services"] = {"namespace": namespaces, "name": names, "metrics": _pack_columns(NODE_METRICS, nodes)}
-    if snapshot.signals:
-        document["services"]["signals"] = _pack_columns(list(SignalKind), table_of_signals(snapshot))
-    ends = (end.astype(INTS).tobytes() for end in snapshot.edge_index)
-    document["calls"] = dict(zip(ENDS, ends, strict=True)) | _pack_columns(EDGE_METRICS, edges)
-    return msgspec.msgpack.encode(document)
-
-
-def _pack_columns(names: Any, table: NDArray[np.float32]) -> dict[str, bytes]:
-    """Columns with at least one value."""
-    return {n: c.astype(FLOATS).tobytes() for n, c in zip(names, table.T, strict=True) if not np.isnan(c).all()}

@@ -106,7 +106,7 @@ def build(document: Any, limits: Limits, decode: Callable[[Raw], Any]) -> tuple[
     keys = _count_keys(document) + sum(map(_count_keys, (*changes, *policies)))
     ids, nodes, signals, service_keys = _read_services(document.services)
     index, edges, call_keys = _read_calls(document.calls, ids)
-    limits.check(len(ids), len(edges))
+    limits.check(services=len(ids), calls=len(edges))
     is_short = len(memoryview(document.observed_at)) <= LONGEST_INSTANT
     snapshot = create_snapshot(
         observed_at=decode(document.observed_at) if is_short else None,

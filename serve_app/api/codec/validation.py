@@ -21,7 +21,7 @@ from serve_app.api.codec.mistakes import (
     describe_errors,
     describe_missing_field,
     error_at,
-    locate_error,
+    located,
     pointer,
     unknown_fields,
 )
@@ -34,7 +34,7 @@ from serve_app.api.schemas.snapshot import (
     ServiceDocument,
     SnapshotDocument,
 )
-from serve_app.errors import AheadOfClock, DocumentTooLarge, InvalidDocument
+from serve_app.errors import AheadOfClock, InvalidDocument
 
 
 class _Head(Document):
@@ -81,10 +81,8 @@ def check_document(document: Any, limits: Limits, prefix: str = "") -> None:
         InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
         DocumentTooLarge: more services, calls, changes or policies than ``limits`` allow.
     """
-    try:
+    with located(prefix):
         check_rows(as_rows(document, limits), limits)
-    except (InvalidDocument, DocumentTooLarge) as error:
-        raise locate_error(error, prefix) from None
 
 
 def check_rows(document: Any, limits: Limits) -> None:

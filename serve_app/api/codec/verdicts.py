@@ -7,23 +7,25 @@ from datetime import UTC, datetime
 from typing import Any
 
 from model.verdict import (
-    ClusterEvent,
-    Impact,
     Incident,
     IncidentKind,
     LimitForecast,
-    MuteInForce,
-    NearbyChange,
     Reason,
     Severity,
-    Silence,
     Status,
     Suspect,
     Verdict,
     Watched,
 )
 from serve_app.api.headline import headline, impact_text
-from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text, watched_text
+from serve_app.api.reason_text import (
+    change_text,
+    event_text,
+    reads_as_expected,
+    reason_text,
+    reconstruction_text,
+    watched_text,
+)
 from serve_app.api.schemas.verdict import (
     ClusterEventDocument,
     ForecastDocument,
@@ -32,6 +34,7 @@ from serve_app.api.schemas.verdict import (
     MuteInForceDocument,
     NearbyChangeDocument,
     ReasonDocument,
+    ReconstructionDocument,
     SilenceDocument,
     SuspectDocument,
     VerdictDocument,
@@ -44,43 +47,27 @@ def encode_verdict(verdict: Verdict) -> VerdictDocument:
 
     Reasons whose text would show no difference are left out.
     """
-    return VerdictDocument(
-        observed_at=verdict.observed_at,
-        sequence=verdict.sequence,
+    at = verdict.observed_at
+    return VerdictDocument.from_object(
+        verdict,
         status=verdict.status.value,
-        mesh_score=verdict.mesh_score,
         threshold=_finite(verdict.threshold),
-        probability=verdict.probability,
-        suspects=_suspects(verdict.suspects, verdict.observed_at),
-        incidents=[encode_incident(incident, verdict.observed_at, verdict.alerts) for incident in verdict.incidents],
-        coverage=verdict.coverage,
-        missing_parts=list(verdict.missing_parts),
+        suspects=_suspects(verdict.suspects, at),
+        incidents=[encode_incident(incident, at, verdict.alerts) for incident in verdict.incidents],
         model=verdict.model_digest,
-        muted=[_mute(mute) for mute in verdict.muted],
-        silence=_silence(verdict.silence),
-        watching=[_watch_entry(one, verdict.observed_at) for one in verdict.watching],
-        lost=list(verdict.lost),
-    )
-
-
-def _silence(silence: Silence | None) -> SilenceDocument | None:
-    if silence is None:
-        return None
-    return SilenceDocument(
-        services=silence.services, total=silence.total, since=silence.since, names=list(silence.names)
-    )
-
-
-def _watch_entry(watched: Watched, observed_at: datetime) -> WatchedDocument:
-    return WatchedDocument(
-        service=watched.service,
-        score=watched.score,
-        level=watched.level,
-        since=watched.since,
-        seen=watched.seen,
-        needed=watched.needed,
-        reasons=_reasons(watched.reasons, watched.service, observed_at),
-        text=watched_text(watched),
+        muted=[
+            MuteInForceDocument.from_object(mute, id=mute.id or None, origin=mute.origin.value)
+            for mute in verdict.muted
+        ],
+        silence=verdict.silence and SilenceDocument.from_object(verdict.silence),
+        watching=[
+            WatchedDocument.from_object(one, reasons=_reasons(one.reasons, one.service, at), text=watched_text(one))
+            for one in verdict.watching
+        ],
+        reconstruction=verdict.reconstruction
+        and ReconstructionDocument.from_object(
+            verdict.reconstruction, text=reconstruction_text(verdict.reconstruction)
+        ),
     )
 
 
@@ -95,9 +82,8 @@ def _finite(value: float) -> float | None:
 
 def _suspects(suspects: Sequence[Suspect], observed_at: datetime) -> list[SuspectDocument]:
     return [
-        SuspectDocument(
-            service=suspect.service,
-            score=suspect.score,
+        SuspectDocument.from_object(
+            suspect,
             reasons=_reasons(suspect.reasons, suspect.service, observed_at),
             context=_reasons(suspect.context, suspect.service, observed_at),
         )
@@ -110,14 +96,12 @@ def _reasons(reasons: Sequence[Reason], service: str, observed_at: datetime) -> 
 
 
 def _reason(reason: Reason, service: str, observed_at: datetime) -> ReasonDocument:
-    return ReasonDocument(
-        metric=reason.metric,
+    return ReasonDocument.from_object(
+        reason,
         source=reason.source or None,
         destination=reason.destination or None,
         observed=_finite(reason.observed),
         expected=_finite(reason.expected),
-        since=reason.since,
-        load=reason.load,
         forecast=_forecast(reason.forecast),
         text=reason_text(reason, service, observed_at),
     )
@@ -133,61 +117,19 @@ def _forecast(forecast: LimitForecast | None) -> ForecastDocument | None:
 
 def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[Incident] = ()) -> IncidentDocument:
     """The document of an incident in a verdict of this time with these alerts; otherwise as :func:`encode_verdict`."""
-    return IncidentDocument(
-        id=incident.id,
-        since=incident.since,
+    since = incident.since
+    return IncidentDocument.from_object(
+        incident,
         severity=incident.severity.value,
-        recovering=incident.recovering,
-        score=incident.score,
         suspects=_suspects(incident.suspects, observed_at),
-        suspects_at=incident.suspects_at,
-        affected=list(incident.affected),
-        changes=[_change(near, incident.since) for near in incident.changes],
-        events=[_event(event, incident.since) for event in incident.events],
+        changes=[
+            NearbyChangeDocument.from_object(near.change, at=near.at, text=change_text(near, since))
+            for near in incident.changes
+        ],
+        events=[ClusterEventDocument.from_object(event, text=event_text(event, since)) for event in incident.events],
         kind=incident.kind.value,
         headline=headline(incident, alerts),
-        impact=_impact(incident.impact),
-        scope=incident.scope,
-    )
-
-
-def _impact(impact: Impact | None) -> ImpactDocument | None:
-    if impact is None:
-        return None
-    return ImpactDocument(services=impact.services, front_door_share=impact.front_door_share, text=impact_text(impact))
-
-
-def _change(near: NearbyChange, since: datetime) -> NearbyChangeDocument:
-    return NearbyChangeDocument(
-        kind=near.change.kind,
-        service=near.change.service,
-        reason=near.change.reason,
-        at=near.at,
-        text=change_text(near, since),
-    )
-
-
-def _mute(mute: MuteInForce) -> MuteInForceDocument:
-    return MuteInForceDocument(
-        id=mute.id or None,
-        origin=mute.origin.value,
-        services=list(mute.services),
-        reason=mute.reason,
-        until=mute.until,
-        hides=list(mute.hides),
-    )
-
-
-def _event(event: ClusterEvent, since: datetime) -> ClusterEventDocument:
-    return ClusterEventDocument(
-        kind=event.kind,
-        service=event.service,
-        object=event.object,
-        message=event.message,
-        first=event.first,
-        last=event.last,
-        count=event.count,
-        text=event_text(event, since),
+        impact=incident.impact and ImpactDocument.from_object(incident.impact, text=impact_text(incident.impact)),
     )
 
 

@@ -2,7 +2,7 @@
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -24,6 +24,16 @@ class Document(BaseModel):
     """Base of every document. An unknown field is an error."""
 
     model_config = _STRICT
+
+    @classmethod
+    def from_object(cls, source: object, /, **others: Any) -> Self:
+        """The document whose fields have the values of the same names in ``source``, apart from ``others``; defaults
+        for fields that it lacks."""
+        for name in cls.model_fields:
+            if name not in others and hasattr(source, name):
+                value = getattr(source, name)
+                others[name] = list(value) if isinstance(value, tuple) else value
+        return cls(**others)
 
 
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)

@@ -15,7 +15,7 @@ class DriftMeasureDocument(Document):
     )
     kind: str = Field(
         description="`values`: population stability index; `tails`: decades by which tails are entered more often; "
-        "`embeddings`: energy distance; `missing`: share of the values that is missing, less the share before; "
+        "`embeddings`: energy distance; `missing`: increase of the share of values that are missing; "
         "`calls`: share of the calls that were first made in the last four days",
         examples=["values"],
     )
@@ -25,19 +25,21 @@ class DriftMeasureDocument(Document):
     distance: float | None = Field(description="null: not known yet")
     limit: float | None = Field(description="above it for two blocks in a row, the measure drifts; null: not known")
     moved: float | None = Field(ge=0, le=1, description="least share of the values that moved; null: not measured")
-    since: Instant | None = Field(description="since when it drifts; null: it does not")
+    since: Instant | None = Field(description="start of the drift; null: no drift")
 
 
 class DriftAdviceDocument(Document):
-    """What drifts, in words, and the command to run."""
+    """A drift in words, and the command to run."""
 
-    reference: str = Field(description="as of a measure", examples=["training"])
+    reference: str = Field(description="as in a measure", examples=["training"])
     subject: str = Field(description="what drifts", examples=["latencies"])
     text: str = Field(
-        examples=["the latencies of at least 61% of the services are unlike training's since Tue 3 Mar, 12:00 UTC"]
+        examples=[
+            "the latencies of at least 61% of the services have differed from training's since Tue 3 Mar, 12:00 UTC"
+        ]
     )
     command: str = Field(examples=["tagae train weights.safetensors --recording FOLDER"])
-    purpose: str = Field(description="what the command does here", examples=["train weights on this mesh"])
+    purpose: str = Field(description="purpose of the command", examples=["train weights on this mesh"])
     since: Instant
 
 

@@ -1,10 +1,11 @@
 """Documents of models: their cards, and which meshes use which version."""
 
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from serve_app.api.schemas.base import Document, Instant
+from serve_app.api.schemas.base import MOST_REASON, Document, Instant, Text
 from serve_app.api.schemas.views import FeatureSchemaDocument
 
 ModelVersion = Annotated[
@@ -18,7 +19,7 @@ ModelVersion = Annotated[
 
 
 class ModelCard(Document):
-    """What is known of a model without loading its weights. The registry has one beside each file of weights."""
+    """A model without its weights. The registry has one card beside each file of weights."""
 
     model_config = ConfigDict(extra="ignore")  # a newer version of TAGAE may have written it
 
@@ -35,7 +36,188 @@ class ModelCard(Document):
     figures: dict[str, float] = Field(description="results of its training, by name; empty: unknown")
 
 
+class _Kept(Document):
+    """A document in the state store. Nodes of a newer version may have added fields."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class ModelPin(_Kept):
+    """A version of the registry, and the content that it must have."""
+
+    version: ModelVersion
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of its weights; other content is refused")
+
+
+OfSettings = Annotated[
+    ModelPin | None, Field(description="null: the weights of the settings, or the weights that TAGAE comes with")
+]
+
+
+class TrialDocument(_Kept):
+    """A candidate beside the model that it may replace. In each mesh, one of them makes the verdicts, and the other
+    scores the same snapshots without alerts."""
+
+    candidate: OfSettings
+    baseline: OfSettings
+    share: float = Field(
+        ge=0,
+        le=1,
+        description="share of the meshes that use the candidate; 0: a shadow, below 1: a canary, 1: promoted",
+    )
+    since: Instant = Field(description="when it got this share")
+    by: str = Field("", description="name of the user or token; empty: unknown, or the rule of the settings")
+
+
+class RolloutAction(StrEnum):
+    """A change of the rollout."""
+
+    CANARY = "canary"
+    PROMOTE = "promote"
+    CONFIRM = "confirm"
+    ROLLBACK = "rollback"
+
+
+class RolloutEvent(_Kept):
+    """A change of the rollout, in its history."""
+
+    at: Instant
+    action: RolloutAction = Field(
+        description="`canary`: a trial began or got another share; `promote`: all meshes use it, or one does; "
+        "`confirm`: the trial of a promoted model ended; `rollback`: back to the model before"
+    )
+    model: OfSettings = Field(description="model that the meshes changed to, or that began a trial")
+    share: float | None = Field(None, description="of the meshes; null: of all")
+    mesh: str = Field("", description="the only mesh that changed; empty: all")
+    by: str = Field("", description="name of the user or token; empty: unknown, or the rule of the settings")
+    reason: str = Field("", description="why; empty: a person did it")
+
+
+class RolloutDocument(_Kept):
+    """Which mesh uses which model. Meshes with weights in the settings always use those."""
+
+    active: OfSettings = None
+    previous: OfSettings = None
+    trial: TrialDocument | None = Field(None, description="null: no candidate is tried")
+    meshes: dict[str, ModelPin] = Field(default_factory=dict, description="models of single meshes, by name")
+    history: list[RolloutEvent] = Field(default_factory=list, description="the last changes, newest last")
+
+
 class ModelsDocument(Document):
-    """The models of the registry."""
+    """The models of the registry, and which mesh uses which."""
 
     models: list[ModelCard] = Field(description="oldest first")
+    rollout: RolloutDocument
+    pinned: list[str] = Field(description="meshes with weights in the settings, which no rollout changes; `*`: all")
+
+
+class CanaryDocument(Document):
+    """How many meshes try a candidate."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{}, {"share": 0.1}, {"share": 0}]})
+
+    share: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        strict=True,
+        allow_inf_nan=False,
+        description="share of the meshes that use it; 0: none, it only scores in the shadow; absent or null: "
+        "models.canary_share",
+    )
+
+
+class PromotionDocument(Document):
+    """Which meshes change to a model."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{}, {"mesh": "shop"}]})
+
+    mesh: Text | None = Field(None, min_length=1, max_length=63, description="the only mesh; absent or null: all")
+
+
+class RollbackDocument(Document):
+    """Which meshes go back to the model before."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{}, {"mesh": "shop", "reason": "too many alerts"}]})
+
+    mesh: Text | None = Field(
+        None, min_length=1, max_length=63, description="a mesh with a model of its own, which it gives up; absent: all"
+    )
+    reason: Text = Field("", max_length=MOST_REASON, description="for people; the history has it")
+
+
+class OutcomeDocument(_Kept):
+    """What one model made of a snapshot."""
+
+    model: ModelVersion
+    status: str = Field(examples=["normal"])
+    mesh_score: float = Field(description="strongest evidence, decades of improbability")
+    alerts: list[str] = Field(description="ids of its open incidents that raise an alert")
+    culprit: str | None = Field(description="first suspect of the strongest of them; null: there is none")
+    seconds: float = Field(ge=0, description="duration of the pass of the network")
+
+
+class PairDocument(_Kept):
+    """A snapshot that both models of a trial scored."""
+
+    observed_at: Instant
+    candidate: OutcomeDocument
+    baseline: OutcomeDocument
+
+
+class BlockDocument(_Kept):
+    """Sums over consecutive snapshots of one mesh that both models of a trial scored."""
+
+    since: Instant = Field(description="when the trial got its share")
+    share: float = Field(ge=0, le=1, description="of the meshes that used the candidate")
+    began: Instant = Field(description="time of the first snapshot")
+    snapshots: int = 0
+    seconds: float = Field(0.0, description="time that they cover")
+    same_status: int = Field(0, description="snapshots in which both models, or neither, raised an alert")
+    both_alert: int = Field(0, description="snapshots in which both did")
+    same_culprit: int = Field(0, description="snapshots in which both did, with the same first suspect")
+    candidate_alerts: int = Field(0, description="alerts that began")
+    baseline_alerts: int = 0
+    score_difference: float = Field(0.0, description="sum of the mesh scores of the candidate less the baseline's")
+    candidate_seconds: float = Field(0.0, description="duration of its passes of the network")
+    baseline_seconds: float = 0.0
+
+
+class MeshTrialDocument(_Kept):
+    """A trial in one mesh: its last snapshots, and sums over all of them."""
+
+    mesh: str
+    services: int = Field(ge=0, description="in the newest snapshot")
+    candidate: ModelVersion
+    baseline: ModelVersion
+    pairs: list[PairDocument] = Field(default_factory=list, description="the last snapshots, oldest first")
+    blocks: list[BlockDocument] = Field(default_factory=list, description="oldest first")
+
+
+class IntervalDocument(Document):
+    """A figure with its 95% interval; null: unknown."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class ComparisonOfModels(Document):
+    """Where a candidate differs from its baseline, with 95% intervals."""
+
+    candidate: ModelVersion
+    baseline: ModelVersion
+    meshes: int = Field(ge=0, description="number of meshes")
+    snapshots: int = Field(ge=0, description="that both models scored")
+    days: float = Field(ge=0, description="of all meshes together")
+    candidate_alerts_per_day: IntervalDocument = Field(description="of one mesh, on average")
+    baseline_alerts_per_day: IntervalDocument = Field(description="of one mesh, on average")
+    budget_per_day: float | None = Field(description="of alerts of one mesh, on average; null: unknown")
+    same_status: IntervalDocument = Field(description="share of the snapshots in which both models, or neither, alert")
+    same_culprit: IntervalDocument = Field(
+        description="share of the snapshots in which both alert with the same suspect"
+    )
+    score_difference: IntervalDocument = Field(
+        description="mean of the mesh scores of the candidate less the baseline's"
+    )
+    cost_ratio: IntervalDocument = Field(description="duration of the candidate's passes, relative to the baseline's")

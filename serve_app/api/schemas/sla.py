@@ -53,15 +53,12 @@ class SlaDocument(Document):
 
 def sla_document(level: ServiceLevel) -> SlaDocument:
     """The document of a service level."""
-    return SlaDocument(
+    return SlaDocument.from_object(
+        level,
         status=level.status.value,
-        window_seconds=level.window_seconds,
         known=round(level.known, 4),
         reported_at=_instant(level.reported_at),
         objectives=[_objective_document(one) for one in level.objectives],
-        pushes=level.pushes,
-        requests=level.requests,
-        meshes=level.meshes,
     )
 
 

@@ -196,6 +196,34 @@ class WatchedDocument(Document):
     )
 
 
+class ReconstructionDocument(Document):
+    """The mesh as a whole against its own history. Many small deviations at once show here, even if no single service
+    deviates enough for an alert."""
+
+    loss: float = Field(
+        ge=0,
+        le=1,
+        description="reconstruction loss: how badly the embeddings of the services explain which services call which",
+    )
+    drift: float | None = Field(
+        ge=0,
+        description="distance of the mean embedding of the services from its mean over the window, in its standard "
+        "deviations; null before ten snapshots",
+    )
+    loss_threshold: float | None = Field(
+        description="percentile of the loss over history without incidents; null before ten snapshots"
+    )
+    drift_threshold: float | None = Field(
+        description="1.5 times the same percentile of the drift; null before twenty snapshots"
+    )
+    exceeded: bool = Field(description="whether one of them was above its threshold in most of the last snapshots")
+    since: Instant | None = Field(description="first snapshot of the run above a threshold; null unless exceeded")
+    text: str = Field(
+        description="the same in words",
+        examples=["the mesh as a whole is unusual since 03:12 UTC: reconstruction loss 0.12, usually below 0.08"],
+    )
+
+
 class VerdictDocument(Document):
     """The detector's result for one snapshot."""
 
@@ -204,7 +232,8 @@ class VerdictDocument(Document):
     status: str = Field(
         description="`anomalous` while an incident other than a notice is open; `partial`: no incident found, but some "
         "services were not scored, or the telemetry of more than a twentieth is missing; `warming_up`: too few "
-        "snapshots so far; else `normal`",
+        'snapshots so far; else `normal`. With `alert.reconstruction = "alert"` also `anomalous` while the mesh as a '
+        "whole exceeds its history",
         examples=["normal"],
     )
     mesh_score: float = Field(allow_inf_nan=False, description="strongest evidence, in decades of improbability")
@@ -221,6 +250,9 @@ class VerdictDocument(Document):
     silence: SilenceDocument | None = Field(None, description="missing telemetry; null if there is none")
     watching: list[WatchedDocument] = Field(
         [], description="unusual services that raise no alert yet, the most unusual first; they change no status"
+    )
+    reconstruction: ReconstructionDocument | None = Field(
+        None, description="the mesh as a whole; null: unknown, because a part was not scored or nothing is called"
     )
     lost: list[str] = Field(
         [],

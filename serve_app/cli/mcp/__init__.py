@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from serve_app.cli.client_options import CaFile, TokenFile, read_token
-
-PATIENCE_SECONDS = 10.0  # of all attempts of a call together: an agent should learn soon that the service is down
+from serve_app.cli.client_options import CaFile, TokenFile, connect
 
 
 def mcp(
@@ -34,7 +32,6 @@ def mcp(
       tagae mcp --url https://tagae.example --token-file read.token
       tagae mcp --token-file read.token --write-token-file write.token
     """
-    from serve_app.api.client import Client
     from serve_app.errors import BadSettings
 
     try:
@@ -42,12 +39,8 @@ def mcp(
     except ModuleNotFoundError as error:
         raise BadSettings(f"tagae mcp: expected the package {error.name}; run pip install 'tagae[mcp]'") from None
 
-    tokens = [read_token(token_file)]
-    if write_token_file is not None:
-        tokens.append(read_token(write_token_file, "--write-token-file"))
     with ExitStack() as stack:
-        reader, *writer = (
-            stack.enter_context(Client(url, token=token, ca_file=ca_file, patience_seconds=PATIENCE_SECONDS))
-            for token in tokens
-        )
-        build_server(reader, writer[0] if writer else None).run("stdio")
+        reader, writer = stack.enter_context(connect(url, token_file, ca_file)), None
+        if write_token_file is not None:
+            writer = stack.enter_context(connect(url, write_token_file, ca_file, "--write-token-file"))
+        build_server(reader, writer).run("stdio")

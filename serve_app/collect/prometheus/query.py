@@ -15,7 +15,6 @@ from serve_app.settings.roles import Role
 
 SECONDS, MILLISECONDS = 1.0, 1e-3
 Join = Literal["sum", "max"]
-GRPC_FAULT = 'grpc_response_status=~"2|4|8|10|12|13|14|15"'  # server errors, from UNKNOWN to DATA_LOSS
 
 
 @dataclass(frozen=True, slots=True)

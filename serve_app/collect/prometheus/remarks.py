@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from model.names import list_first
 from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, Clusters, Part, ServerPair
 from serve_app.collect.prometheus.freshness import ENOUGH_SCRAPES, SCRAPES_PER_WINDOW, Freshness, ScrapedPart
 from serve_app.collect.prometheus.survey import Survey
@@ -190,7 +191,8 @@ def _jobs(same: Sequence[str]) -> Iterator[Remark]:
     if same:
         yield Remark(
             "jobs",
-            f"the scrape jobs {_some([job or 'none' for job in same])} see the same services with the same traffic",
+            f"the scrape jobs {list_first([job or 'none' for job in same], MOST_NAMED)} see the same services with the "
+            "same traffic",
             "if they scrape the same targets, all rates are added: remove one of them, or set "
             f"match = {{job = {_toml(same[0])}}}",
             f"match = {{job = {_toml(same[0])}}}",
@@ -213,24 +215,20 @@ def _match(survey: Survey, cluster_label: str) -> Iterator[Remark]:
     for label, metrics in without.items():
         yield Remark(
             "match",
-            f"{_some(metrics)} have no series with {label} of this mesh, so all of their series count",
+            f"{list_first(metrics, MOST_NAMED)} have no series with {label} of this mesh, so all of their series count",
             f"add the label {label} to them where they are scraped",
         )
     if survey.unlabelled:
         yield Remark(
             "match",
-            f"{_some(survey.unlabelled)} do not have the label {cluster_label}, so they belong to no service",
+            f"{list_first(survey.unlabelled, MOST_NAMED)} do not have the label {cluster_label}, so they belong to no "
+            "service",
             f"add the label {cluster_label} to them where they are scraped",
         )
 
 
 def _list_parts(parts: Sequence[Part], label: str) -> str:
-    return f"{label}: {_some([part.value or 'none' for part in parts])}"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return f"{', '.join(names[:MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
+    return f"{label}: {list_first([part.value or 'none' for part in parts], MOST_NAMED)}"
 
 
 def _toml(value: str) -> str:

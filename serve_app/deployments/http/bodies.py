@@ -4,7 +4,7 @@ import asyncio
 import zlib
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
@@ -14,12 +14,15 @@ from serve_app.actions.acceptance import decode_acceptance
 from serve_app.actions.feedback import decode_feedback
 from serve_app.actions.mutes import decode_mute
 from serve_app.api.codec import Limits, decode_snapshot, decode_snapshots, pack_snapshot, require_not_ahead, structs
+from serve_app.api.codec.mistakes import validate_document
 from serve_app.api.schemas.actions import AcceptanceDocument, FeedbackDocument, MissedDocument, MuteDocument
+from serve_app.api.schemas.models import CanaryDocument, PromotionDocument, RollbackDocument
 from serve_app.collect.otlp import decode as otlp
 from serve_app.collect.otlp.decode import Point
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
 from serve_app.settings import LimitSettings
 
+D = TypeVar("D", CanaryDocument, PromotionDocument, RollbackDocument)
 OFF_LOOP_BYTES = 2**16  # a body that takes about a millisecond to decode
 JSON = "application/json"
 GZIP = 16 + zlib.MAX_WBITS  # of zlib: with the header of gzip
@@ -80,6 +83,16 @@ async def read_acceptance(request: Request, limits: LimitSettings) -> Acceptance
 async def read_mute(request: Request, limits: LimitSettings) -> MuteDocument:
     """Read a mute, in JSON only. Errors as in :func:`read_snapshot`."""
     result: MuteDocument = await _read(request, limits.max_action_bytes, _json_only(decode_mute))
+    return result
+
+
+async def read_model_change(request: Request, limits: LimitSettings, schema: type[D]) -> D:
+    """Read a change of models, in JSON only; no body is the same as ``{}``. Errors as of :func:`read_snapshot`."""
+
+    def decode(body: bytes) -> D:
+        return validate_document(structs.parse(structs.JSON, body.strip() or b"{}"), schema)
+
+    result: D = await _read(request, limits.max_action_bytes, _json_only(decode))
     return result
 
 

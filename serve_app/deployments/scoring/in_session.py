@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 from kernels import backend
@@ -22,6 +22,7 @@ from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.deployments.scoring.scorer import ScoredGroup, Scores, probe, score_groups
 from serve_app.deployments.scoring.stages import Progress
 from serve_app.metrics import INFERENCE, PARTS_SCORED, Instruments
+from serve_app.models.served import ServedModel
 from serve_app.pipeline import DECIDE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide, run_in_pool, score_whole
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.rpc import Caller, P, T
@@ -36,7 +37,7 @@ class InSession:
     that none takes the turn of another.
 
     Args:
-        weights: of all meshes, on the CPU.
+        weights: of the settings, on the CPU.
         replica: name of this replica, for metrics.
         threads: of one pass of the network.
         instruments: count the passes.
@@ -46,12 +47,15 @@ class InSession:
         self.weights, self.replica, self.instruments = weights, replica, instruments
         self._checkpoint = checkpoint = weights.default
         self.pool = ThreadPoolExecutor(max(1, count_cores() // threads), "score")
+        self.spare_pool = ThreadPoolExecutor(1, "shadow")  # takes no turn of a snapshot that someone waits for
         self._probe = probe(checkpoint)
         self.pool.submit(score, checkpoint.network, self._probe).result()  # warm up, before the replica is ready
 
-    def runner(self, mesh: str, deadline: Deadline) -> SessionRunner:
-        checkpoint = self.weights.of(mesh)
-        return SessionRunner(self, checkpoint, Progress(mesh, checkpoint.digest, deadline))
+    def runner(
+        self, mesh: str, deadline: Deadline, model: ServedModel, weight: float = 1.0, *, in_shadow: bool = False
+    ) -> SessionRunner:
+        progress = Progress(mesh, model.checkpoint.digest, deadline)
+        return SessionRunner(self, self.spare_pool if in_shadow else self.pool, model.checkpoint, progress)
 
     async def check(self) -> None:
         loop = asyncio.get_running_loop()
@@ -66,18 +70,19 @@ class SessionRunner:
     """A :class:`~serve_app.pipeline.StageRunner` whose stages run in the thread that runs them all.
 
     Args:
-        backend: whose threads it uses.
+        backend: that it belongs to.
+        pool: whose thread it uses.
         checkpoint: the weights of the mesh.
         progress: of its snapshot.
     """
 
-    def __init__(self, backend: InSession, checkpoint: Checkpoint, progress: Progress) -> None:
-        self._backend = backend
+    def __init__(self, backend: InSession, pool: Executor, checkpoint: Checkpoint, progress: Progress) -> None:
+        self._backend, self._pool = backend, pool
         self.checkpoint = checkpoint
         self.progress = progress
 
     async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        return await run_in_pool(self._backend.pool, stages)
+        return await run_in_pool(self._pool, stages)
 
     async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function in this thread.

@@ -8,8 +8,11 @@ from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy
 from model.mesh_weights import load_weights
 from model.verdict import Verdict
+from serve_app.api.schemas.models import ModelPin
+from serve_app.models.opening import checkpoint_of, open_memory
 from serve_app.observability.spans import span
 from serve_app.pipeline import MetaInput, decide
+from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.settings import Settings
 
@@ -25,15 +28,28 @@ class MetaModel:
         start_reporting(settings, "meta-model")
         torch.set_num_threads(settings.model.threads)
         self._weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
+        self._memory = open_memory(settings, torch.device("cpu"), RayInstruments())
 
     async def digest(self) -> str:
         """Digest of the weights."""
         return self._weights.default.digest
 
     async def decide(
-        self, meta_input: MetaInput, policy: AlertPolicy, mesh: str, trace: str = ""
+        self, meta_input: MetaInput, policy: AlertPolicy, mesh: str, trace: str = "", pin: ModelPin | None = None
     ) -> tuple[Verdict, IncidentMemory]:
         """The verdict of one snapshot, and the memory for the next one. The policy comes with each call, since the
-        session gathered the evidence with it. ``trace`` is the ``traceparent`` of the caller."""
+        session gathered the evidence with it.
+
+        Args:
+            meta_input: the evidence.
+            policy: when to alert.
+            mesh: name.
+            trace: ``traceparent`` of the caller.
+            pin: model of the mesh; None: the weights of the settings.
+
+        Raises:
+            UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded.
+        """
+        checkpoint = self._weights.of(mesh) if pin is None else await checkpoint_of(pin, self._memory)
         with span("meta-model.decide", trace):
-            return await asyncio.to_thread(decide, self._weights.of(mesh), meta_input, policy)
+            return await asyncio.to_thread(decide, checkpoint, meta_input, policy)

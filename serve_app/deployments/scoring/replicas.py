@@ -9,16 +9,15 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from model.checkpoint import Checkpoint
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy
-from model.mesh_weights import Weights
 from model.scoring.score import PartitionScore
 from model.verdict import Verdict
 from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.deployments.scoring.scorer import Group, ScoredGroup, Scorer, balance, score_groups
 from serve_app.deployments.scoring.stages import Progress
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
+from serve_app.models.served import NOT_LOADED, ServedModel
 from serve_app.observability.spans import traceparent
 from serve_app.pipeline import DECIDE, PREPARE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide
 from serve_app.runtime.deadline import Deadline
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 
 SCORING_SHARE = 0.8  # of the time left; parts without an answer by then are left out, so that the verdict is in time
 DECIDING_SHARE = 0.8  # of the time left then
+SHADOW_WEIGHT = 0.02  # of groups in the shadow, in the queue of a scorer
+HERE = "session"  # the replica of a group that no scorer could score
 log = logging.getLogger(__name__)
 
 
@@ -37,20 +38,20 @@ class Replicas:
     """A :class:`~serve_app.deployments.scoring.stages.ScoringBackend` beside the session.
 
     Attributes:
-        weights: of all meshes.
         scorer: handle.
         meta: handle.
         groups: of parts, scored with one call each.
     """
 
-    weights: Weights
     scorer: Handle[Scorer]
     meta: Handle[MetaModel]
     groups: int
 
-    def runner(self, mesh: str, deadline: Deadline) -> ReplicaRunner:
-        checkpoint = self.weights.of(mesh)
-        return ReplicaRunner(self, checkpoint, Progress(mesh, checkpoint.digest, deadline))
+    def runner(
+        self, mesh: str, deadline: Deadline, model: ServedModel, weight: float = 1.0, *, in_shadow: bool = False
+    ) -> ReplicaRunner:
+        progress = Progress(mesh, model.checkpoint.digest, deadline)
+        return ReplicaRunner(self, model, SHADOW_WEIGHT if in_shadow else weight, progress)
 
     async def check(self) -> None:
         """Serve checks the replicas itself."""
@@ -65,13 +66,14 @@ class ReplicaRunner:
 
     Args:
         replicas: that it calls.
-        checkpoint: the weights of the mesh.
+        model: of the mesh.
+        weight: of its priority.
         progress: of its snapshot.
     """
 
-    def __init__(self, replicas: Replicas, checkpoint: Checkpoint, progress: Progress) -> None:
-        self._replicas = replicas
-        self.checkpoint = checkpoint
+    def __init__(self, replicas: Replicas, model: ServedModel, weight: float, progress: Progress) -> None:
+        self._replicas, self._pin, self._weight = replicas, model.pin, weight
+        self.checkpoint = model.checkpoint
         self.progress = progress
 
     async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -98,7 +100,8 @@ class ReplicaRunner:
             caller = Caller(self.progress.deadline.take_share(SCORING_SHARE), self.progress.retries)
             groups = balance(tasks, self._replicas.groups)
             ask, mesh, trace = self._replicas.scorer.score, self.progress.mesh, traceparent()
-            calls = (caller.ask(ask, group, caller.deadline, mesh, trace) for group in groups)
+            pin, weight = self._pin, self._weight
+            calls = (caller.ask(ask, group, caller.deadline, mesh, trace, pin, weight) for group in groups)
             answers = await asyncio.gather(*calls, return_exceptions=True)
             outcomes = [_outcome(answer) for answer in answers]
             same = await asyncio.gather(*map(self._score_again, groups, outcomes))
@@ -113,32 +116,36 @@ class ReplicaRunner:
             try:
                 caller = Caller(self.progress.deadline.take_share(DECIDING_SHARE), self.progress.retries)
                 ask, mesh = self._replicas.meta.decide, self.progress.mesh
-                decided = await caller.ask(ask, meta_input, policy, mesh, traceparent())
+                decided = await caller.ask(ask, meta_input, policy, mesh, traceparent(), self._pin)
                 if decided[0].model_digest == self.checkpoint.digest:
                     return decided
                 why = f"it has other weights, {decided[0].model_digest}"
-            except (NoCapacity, DeadlineExceeded) as error:
+            except (NoCapacity, DeadlineExceeded, *NOT_LOADED) as error:
                 why = f"it does not answer: {error}"
             log.warning("mesh %s: the session decides in place of the meta-model: %s", self.progress.mesh, why)
             return await asyncio.to_thread(decide, self.checkpoint, meta_input, policy)
 
     async def _score_again(self, group: Group, outcome: ScoredGroup | Exception) -> ScoredGroup | Exception:
-        """The scores of a group. If its scorer has other weights, as while new ones are rolled out, the group is scored
-        here."""
-        checkpoint = self.checkpoint
-        if isinstance(outcome, Exception) or outcome.model == checkpoint.digest:
+        """The scores of a group. If its scorer has other weights, as while settings are rolled out, or cannot load
+        those of the group, the group is scored here."""
+        checkpoint, replica = self.checkpoint, HERE
+        if isinstance(outcome, NOT_LOADED):
+            log.warning("mesh %s: the session scores in place of a scorer: %s", self.progress.mesh, outcome)
+        elif isinstance(outcome, Exception) or outcome.model == checkpoint.digest:
             return outcome
-        log.warning(
-            "mesh %s: the session scores in place of scorer %s, which has other weights, %s",
-            self.progress.mesh,
-            outcome.replica,
-            outcome.model,
-        )
+        else:
+            replica = outcome.replica
+            log.warning(
+                "mesh %s: the session scores in place of scorer %s, which has other weights, %s",
+                self.progress.mesh,
+                replica,
+                outcome.model,
+            )
         started = time.perf_counter()
         (scores,) = await asyncio.to_thread(score_groups, checkpoint.network, [group])
         if isinstance(scores, Exception):
             return scores
-        return ScoredGroup(outcome.replica, checkpoint.digest, scores, time.perf_counter() - started)
+        return ScoredGroup(replica, checkpoint.digest, scores, time.perf_counter() - started)
 
 
 def _outcome(answer: ScoredGroup | BaseException) -> ScoredGroup | Exception:

@@ -20,19 +20,22 @@ from model.mesh_weights import load_weights
 from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionScore, PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from serve_app.api.schemas.models import ModelPin
 from serve_app.deployments.scoring.batching import Load, batch_limits
 from serve_app.deployments.scoring.gpu import measure_memory, prepare_gpu, watch_gpu
 from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.errors import DeadlineExceeded, NoCapacity
 from serve_app.metrics import BATCH_SIZE, BATCH_WAIT, GROUPS_WAITING, INFERENCE, PARTS_SCORED
+from serve_app.models.opening import checkpoint_of, open_memory
 from serve_app.observability.spans import clear, span
 from serve_app.pipeline import Mesh, Options, prepare
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.reporting import start_reporting
-from serve_app.settings import ScorerSettings, Settings
+from serve_app.settings import Settings
 
 LOG = logging.getLogger(__name__)
+SLACK_SECONDS = 0.1  # by which a group of normal priority lets more urgent ones pass
 Group = tuple[PartitionTask, ...]
 Scores = tuple[PartitionScore, ...]
 
@@ -63,12 +66,22 @@ class WaitingGroup:
         deadline: after which it is not scored.
         arrived_at: of the monotonic clock, s.
         checkpoint: the weights of its mesh.
+        weight: of the priority of its mesh.
+        outcome: its scores, or the error, when it had its pass; None: no one waits.
     """
 
     group: Group
     deadline: Deadline
     arrived_at: float
     checkpoint: Checkpoint
+    weight: float = 1.0
+    outcome: asyncio.Future[ScoredGroup | Exception] | None = None
+
+    @property
+    def due(self) -> float:
+        """When it should have its pass; the earliest goes first. So a mesh of high priority overtakes others, and one
+        of low priority waits for later ones only for a while."""
+        return self.arrived_at + SLACK_SECONDS / self.weight
 
 
 class Scorer:
@@ -80,6 +93,7 @@ class Scorer:
 
     Raises:
         NoCapacity: ``cuda`` is configured, and this process sees no such device.
+        BadSettings: the registry of models cannot be opened.
         IncompatibleWeights: not even the shipped weights can be read.
     """
 
@@ -102,9 +116,11 @@ class Scorer:
             score, self._checkpoint.network, self._probe
         ).result()  # warm up, before the replica is ready
         self._load, self._batch_size = Load(), settings.scorer.max_batch_size
+        self._memory = open_memory(settings, self._device, self._instruments)
         self._waiting: set[WaitingGroup] = set()
+        self._turns: set[asyncio.Future[None]] = set()  # the event loop holds tasks only weakly
         self._batched = serve.batch(
-            self._score_batch, max_batch_size=settings.scorer.max_batch_size, batch_wait_timeout_s=0.0
+            self._take_turns, max_batch_size=settings.scorer.max_batch_size, batch_wait_timeout_s=0.0
         )
 
     async def check_health(self) -> None:
@@ -112,31 +128,45 @@ class Scorer:
         await self._in_thread(score, self._checkpoint.network, self._probe)
         await asyncio.to_thread(self._gpu.observe)
 
-    def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Change the limits of batches, while running: fields of ``ScorerSettings``."""
-        self._settings = ScorerSettings.model_validate({**self._settings.model_dump(), **user_config})
-        self._follow_load()
-
     async def info(self) -> ScorerInfo:
         """The device, kernels and weights of this replica."""
         kind = self._device.type
         refused = "; ".join(self._weights.refused)
         return ScorerInfo(kind, backend(kind), self._checkpoint.digest, refused, self._gpu.headroom)
 
-    async def score(self, group: Group, deadline: Deadline, mesh: str, trace: str = "") -> ScoredGroup:
-        """Score a group of parts of a mesh, in one pass with other groups that wait. ``trace`` is the ``traceparent``
-        of the caller.
+    async def score(
+        self,
+        group: Group,
+        deadline: Deadline,
+        mesh: str,
+        trace: str = "",
+        pin: ModelPin | None = None,
+        weight: float = 1.0,
+    ) -> ScoredGroup:
+        """Score a group of parts of a mesh, in one pass with other groups that wait.
+
+        Args:
+            group: the parts.
+            deadline: after which they are not scored.
+            mesh: name.
+            trace: ``traceparent`` of the caller.
+            pin: model of the mesh, which is loaded if it is not in memory; None: the weights of the settings.
+            weight: of the priority of the mesh. More urgent groups go first.
 
         Raises:
             DeadlineExceeded: its turn came after the deadline.
+            UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded.
         """
-        request = WaitingGroup(group, deadline, time.monotonic(), self._weights.of(mesh))
+        checkpoint = self._weights.of(mesh) if pin is None else await checkpoint_of(pin, self._memory, weight)
+        outcome_of: asyncio.Future[ScoredGroup | Exception] = asyncio.get_running_loop().create_future()
+        request = WaitingGroup(group, deadline, time.monotonic(), checkpoint, weight, outcome_of)
         self._load = self._load.arrive(request.arrived_at, _work(group))
         self._follow_load()
         try:
             self._set_waiting(self._waiting | {request})
             with span("scorer.score", trace, parts=len(group), work=_work(group)) as recorded:
-                outcome: ScoredGroup | Exception = await self._batched(request)
+                self._ask_for_a_turn(outcome_of)
+                outcome = await outcome_of
                 if isinstance(outcome, Exception):
                     raise outcome
                 recorded.set(replica=self._replica, pass_seconds=outcome.seconds)
@@ -145,10 +175,39 @@ class Scorer:
         self._instruments.count(PARTS_SCORED, len(group), scorer=self._replica)
         return outcome
 
+    def _ask_for_a_turn(self, outcome: asyncio.Future[ScoredGroup | Exception]) -> None:
+        """Ask for one more place in a batch. It may go to a more urgent group; then the turn of that one is left, so
+        a turn is never taken back."""
+
+        def fail(turn: asyncio.Future[None]) -> None:
+            self._turns.discard(turn)
+            error = None if turn.cancelled() else turn.exception()
+            if error is not None and not outcome.done():
+                outcome.set_exception(error)
+
+        turn: asyncio.Future[None] = asyncio.ensure_future(self._batched(None))
+        self._turns.add(turn)
+        turn.add_done_callback(fail)
+
+    async def _take_turns(self, turns: list[None]) -> list[None]:
+        """Score as many groups as have a turn, the most urgent ones."""
+        clear()  # the task of all batches was started by the first request
+        chosen = sorted(self._waiting, key=lambda one: one.due)[: len(turns)]
+        if not chosen:  # their callers are gone
+            return turns
+        self._set_waiting(self._waiting - set(chosen))
+        outcomes: list[ScoredGroup | Exception]
+        try:
+            outcomes = await self._score_batch(chosen)
+        except Exception as error:
+            outcomes = [error for _ in chosen]
+        for request, outcome in zip(chosen, outcomes, strict=True):
+            if request.outcome is not None and not request.outcome.done():
+                request.outcome.set_result(outcome)
+        return turns
+
     async def _score_batch(self, requests: list[WaitingGroup]) -> list[ScoredGroup | Exception]:
         """One outcome for each request. Errors are returned, since raising one would fail the whole batch."""
-        clear()  # the task of all batches was started by the first request
-        self._set_waiting(self._waiting - set(requests))
         for request in requests:
             self._instruments.observe(BATCH_WAIT, time.monotonic() - request.arrived_at)
         in_time = [request.deadline.remaining_seconds > 0 for request in requests]

@@ -17,6 +17,7 @@ from model.verdict import Verdict
 from serve_app.deployments.scoring.messages import ScorerInfo, SnapshotAnswer
 from serve_app.deployments.scoring.scorer import ScoredGroup
 from serve_app.errors import DeadlineExceeded, ServeError
+from serve_app.models.served import ServedModel
 from serve_app.pipeline import MetaInput, PreparedSnapshot, stage_span
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, P, T
@@ -44,8 +45,18 @@ class SnapshotRunner(Protocol):
 class ScoringBackend(Protocol):
     """Where a session has its snapshots scored."""
 
-    def runner(self, mesh: str, deadline: Deadline) -> SnapshotRunner:
-        """A runner for one snapshot of a mesh."""
+    def runner(
+        self, mesh: str, deadline: Deadline, model: ServedModel, weight: float = 1.0, *, in_shadow: bool = False
+    ) -> SnapshotRunner:
+        """A runner for one snapshot of a mesh.
+
+        Args:
+            mesh: name.
+            deadline: after which no stage begins.
+            model: that scores it.
+            weight: of its priority; snapshots with more go first where some wait.
+            in_shadow: whether no one waits for it.
+        """
 
     async def check(self) -> None:
         """Raise an error if this session can score no longer."""
@@ -87,17 +98,21 @@ class Progress:
         self.missing_parts = parts - len(scores)
         return scores
 
+    @property
+    def pass_seconds(self) -> float:
+        """Duration of the longest pass of the network."""
+        return max((group.seconds for group in self._scored), default=0.0)
+
     def answer(self, document: bytes, verdict: Verdict) -> SnapshotAnswer:
         """The answer to the ingress."""
         parts: Counter[str] = Counter()
         for group in self._scored:
             parts[group.replica] += len(group.scores)
-        inference = max((group.seconds for group in self._scored), default=0.0)
         return SnapshotAnswer(
             document,
             verdict.status.value,
             verdict.model_digest,
-            {**self.seconds, "inference": inference},
+            {**self.seconds, "inference": self.pass_seconds},
             dict(parts),
             self.missing_parts,
             dict(self.retries),

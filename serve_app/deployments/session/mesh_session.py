@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,12 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from ray import serve
 
+from model.incidents.memory import IncidentMemory
 from model.mesh_weights import load_weights
 from model.snapshot import MeshSnapshot
 from model.state.adapter_fit import Candidate, adopt
 from model.state.mesh_state import MeshState
-from model.verdict import ClusterEvent
-from serve_app.actions.adapter import encode_adaptation, roll_back
+from model.verdict import ClusterEvent, Verdict
+from serve_app.actions.adapter import encode_adaptation
+from serve_app.actions.adapter import roll_back as roll_back_adapter
 from serve_app.actions.mutes import add_mute, encode_mute, remove_mute
 from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.api.schemas.actions import (
@@ -32,6 +35,7 @@ from serve_app.api.schemas.actions import (
     MissedDocument,
     MuteDocument,
 )
+from serve_app.api.schemas.models import ModelPin, RolloutDocument
 from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.scaling import RequestLoad
 from serve_app.deployments.scoring.in_session import InSession
@@ -48,6 +52,7 @@ from serve_app.errors import (
     Overloaded,
     ServeError,
     StoreGone,
+    UnknownModel,
 )
 from serve_app.mesh_steps import MeshSteps, NextSnapshot, PushResult
 from serve_app.metrics import (
@@ -62,7 +67,12 @@ from serve_app.metrics import (
     WEIGHTS,
     ServiceLevel,
 )
+from serve_app.models.opening import open_models
 from serve_app.models.registry import open_registry
+from serve_app.models.rollout import ALL_MESHES, promote, promote_for_mesh, roll_back, roll_back_mesh, start_canary
+from serve_app.models.served import ServedModel
+from serve_app.models.shadow import JudgedSnapshot, Shadow
+from serve_app.models.trials import Trials
 from serve_app.observability import spans
 from serve_app.observability.log_context import set_log_context
 from serve_app.pipeline import (
@@ -70,9 +80,12 @@ from serve_app.pipeline import (
     Mesh,
     StageResults,
     adapts,
+    commit,
+    judge,
     options,
     replayer,
     run_stages,
+    with_memory,
 )
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.instruments import RayInstruments
@@ -91,6 +104,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+NOT_STORED = "(not stored)"  # in place of the name of a mesh whose snapshots are only scored
 
 
 class MeshSession:
@@ -121,50 +135,54 @@ class MeshSession:
         connect(scorer, meta, trainer, notifier)
         torch.set_num_threads(settings.model.threads)
         self._settings = settings
-        self._weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
-        for refusal in self._weights.refused:
+        weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
+        for refusal in weights.refused:
             log.error(refusal)
         self._evicted: deque[str] = deque()  # meshes that writing threads deleted to make room
         store = open_store(settings, on_evicted=self._evicted.append)
         self._instruments = RayInstruments()
-        budget = max(0, settings.serve.session_memory_bytes - self._weights.size_bytes())
+        self._registry = open_registry(settings.models.registry)
+        self._models = open_models(settings, weights, store, self._instruments)
+        with suppress(ServeError):  # the store logs why it is away; the first snapshot reads the rollout then
+            self._models.follow()
+        budget = max(0, settings.serve.session_memory_bytes - weights.size_bytes())
         cache = MeshCache(budget, lambda mesh: settings.priority(mesh).weight, self._instruments)
-        self._meshes = MeshRepository(store, cache, replayer(self._weights, settings), self._instruments)
+        self._meshes = MeshRepository(store, cache, replayer(weights, settings), self._instruments)
         self._options = options(settings)
         self._steps = MeshSteps(self._meshes, fit_adapter=False, keep_details=True)
         self._signal = VerdictSignal()
-        registry = open_registry(settings.models.registry)
-        self._reader = Reader(self._meshes, self._weights, self._options, self._signal, registry)
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._levels = ServiceLevels(settings.sla)
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
         self._trainer, self._notifier = trainer, notifier
-        self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
         self._load = RequestLoad()
+        share = settings.models.shadow_share
+        shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, share, self._instruments)
+        self._trials = Trials(settings, self._models, store, shadow)
+        self._reader = Reader(self._meshes, self._models, self._options, self._signal, self._registry, self._trials)
+        self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
         self._backend: ScoringBackend
         if scorer is None or meta is None:
             replica = serve.get_replica_context().replica_id.unique_id
-            self._backend = InSession(self._weights, replica, settings.model.threads, self._instruments)
+            self._backend = InSession(weights, replica, settings.model.threads, self._instruments)
         else:
             groups = settings.partition.groups or settings.scorer.max_replicas or settings.scorer.num_replicas
-            self._backend = Replicas(self._weights, scorer, meta, groups)
-
-    def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Change when to alert, while running: fields of ``AlertSettings``, and of meshes by its former field."""
-        self._settings = self._settings.with_alerts(user_config)
-        self._options = options(self._settings)
+            self._backend = Replicas(scorer, meta, groups)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Serve calls this periodically if it scales the sessions: how many snapshots are under way, on average."""
         return self._load.report()
 
     async def check_health(self) -> None:
-        """Serve calls this periodically: measure whether the store is available, what is in memory, and whether the
-        session can score.
+        """Serve calls this every second: follow the rollout of models, measure whether the store is available, what is
+        in memory, and whether the session can score.
 
         A missing store does not make the replica unhealthy: its replacement would not find the store either, and this
         replica resumes as soon as the files are back.
         """
+        self._follow_rollout()
+        if self._trials.is_check_due():
+            self._start(self._check_trial())
         gone = 0.0
         try:
             await asyncio.to_thread(self._meshes.check)
@@ -175,8 +193,8 @@ class MeshSession:
         self._instruments.set(STORE_GONE, gone)
         meshes, size = self._meshes.memory
         self._instruments.set(MESHES_HELD, meshes)
-        self._instruments.set(MESHES_HELD_BYTES, size + self._weights.size_bytes())
-        self._instruments.set(WEIGHTS, len(self._weights.distinct()))
+        self._instruments.set(MESHES_HELD_BYTES, size + self._models.size_bytes())
+        self._instruments.set(WEIGHTS, len(self._models.versions))
         await self._backend.check()
 
     async def read(self, query: SessionQuery[T]) -> T:
@@ -200,13 +218,13 @@ class MeshSession:
             StaleSnapshot: it is older than the newest one.
             ServeError: it could not be scored or stored, or not in time.
         """
-        runner = self._backend.runner(mesh, deadline)
+        runner = await self._runner(mesh, deadline)
         with set_log_context(mesh), spans.span("session.push", trace, mesh=mesh):
             stored = await self._push(mesh, packed, runner, events=events)
             if stored.advanced is None:
                 return SnapshotAnswer(stored.document)
             with set_log_context(mesh, stored.advanced.mesh.state.sequence):
-                self._follow_up(mesh, stored.advanced)
+                self._follow_up(mesh, stored.advanced, runner.progress.pass_seconds)
         return runner.progress.answer(stored.document, stored.advanced.verdict)
 
     async def add_metrics(self, mesh: str, points: Sequence[Point], deadline: Deadline, trace: str = "") -> None:
@@ -221,7 +239,7 @@ class MeshSession:
     async def baseline(self, mesh: str, packed: bytes, deadline: Deadline, trace: str = "") -> None:
         """Learn baselines and calibration from a snapshot. Moves neither the mesh's clock nor its newest verdict."""
         with set_log_context(mesh), spans.span("session.baseline", trace, mesh=mesh):
-            await self._push(mesh, packed, self._backend.runner(mesh, deadline), counted=False)
+            await self._push(mesh, packed, await self._runner(mesh, deadline), counted=False)
 
     async def score(self, packed: Sequence[bytes], deadline: Deadline, trace: str = "") -> SnapshotAnswer:
         """Score the last of several snapshots of one mesh, in order of time, against those before it. Stores nothing.
@@ -238,7 +256,7 @@ class MeshSession:
             )
         async with self._scores:
             with spans.span("session.score_snapshots", trace, snapshots=len(packed)):
-                return await self._score(packed, self._backend.runner("(not stored)", deadline))
+                return await self._score(packed, await self._runner(ALL_MESHES, deadline))
 
     async def _score(self, packed: Sequence[bytes], runner: SnapshotRunner) -> SnapshotAnswer:
         mesh = Mesh()
@@ -259,6 +277,7 @@ class MeshSession:
             self._meshes.evict(mesh)
             await asyncio.to_thread(self._meshes.delete, mesh)
             await self._reader.forget(mesh)
+            await self._trials.forget(mesh)
             self._signal.notify(mesh)
         self._service_graphs.forget(mesh)
         self._resolve_alerts(mesh)
@@ -326,9 +345,40 @@ class MeshSession:
         Raises:
             UnknownMesh, NoAdapter: there is none.
         """
-        after = await self._change(mesh, lambda state: roll_back(state, fitted_at))
+        after = await self._change(mesh, lambda state: roll_back_adapter(state, fitted_at))
         self._instruments.count(ADAPTERS, outcome="rolled_back")
         return encode_adaptation(after).model_dump_json().encode()
+
+    async def try_model(self, version: str, share: float | None, by: str = "") -> bytes:
+        """Try a model on a share of the meshes; None: on ``models.canary_share``. Returns the rollout, as JSON.
+
+        Raises:
+            UnknownModel, RegistryGone, IncompatibleWeights: it cannot be loaded.
+            UnfitModel: meshes cannot change to it now.
+            StoreConflict: other processes changed the rollout again and again.
+        """
+        share = self._settings.models.canary_share if share is None else share
+        pin = await self._pin(version)
+        return await self._change_rollout(lambda rollout: start_canary(rollout, pin, share, by))
+
+    async def promote_model(self, version: str, mesh: str | None, by: str = "") -> bytes:
+        """Have all meshes use a model, or one; otherwise as :meth:`try_model`."""
+        pin = await self._pin(version, mesh)
+        if mesh is None:
+            return await self._change_rollout(lambda rollout: promote(rollout, pin, by))
+        return await self._change_rollout(lambda rollout: promote_for_mesh(rollout, pin, mesh, by))
+
+    async def roll_back_model(self, mesh: str | None, reason: str, by: str = "") -> bytes:
+        """End the trial of a model, or go back to the model before; with a mesh, take its own model away. Returns the
+        rollout, as JSON.
+
+        Raises:
+            UnfitModel: there is nothing to go back to.
+            StoreConflict: other processes changed the rollout again and again.
+        """
+        if mesh is None:
+            return await self._change_rollout(lambda rollout: roll_back(rollout, by, reason))
+        return await self._change_rollout(lambda rollout: roll_back_mesh(rollout, mesh, by, reason))
 
     async def ready(self, deadline: Deadline) -> ScorerInfo:
         """The device and weights that score. Raises an error if the store, a scorer or the meta-model does not
@@ -343,6 +393,38 @@ class MeshSession:
     async def service_level(self) -> ServiceLevel:
         """The service level, if the counts are sent to this session."""
         return self._levels.level()
+
+    async def _runner(self, mesh: str, deadline: Deadline) -> SnapshotRunner:
+        """The runner of a snapshot, which keeps the model that its mesh has now."""
+        model = self._models.get(mesh) or await self._models.of(mesh)
+        return self._backend.runner(mesh or NOT_STORED, deadline, model, self._settings.priority(mesh).weight)
+
+    def _follow_rollout(self) -> None:
+        """Follow the rollout in the background. A registry that hangs must not hold the check of health."""
+        if self._models.is_following:
+
+            async def follow() -> None:
+                with suppress(ServeError):  # the store logs why it is away
+                    await self._models.follow_once()
+
+            self._start(follow())
+
+    async def _check_trial(self) -> None:
+        """Look whether the trial of a model breaks a limit, or is over."""
+        try:
+            await self._trials.check(self._levels.level())
+        except ServeError as error:
+            log.warning("the trial of a model could not be judged: %s", error)
+
+    async def _pin(self, version: str, mesh: str | None = None) -> ModelPin:
+        """A model of the registry, after checking that meshes can change to it."""
+        if self._registry is None:
+            raise UnknownModel("model: expected a registry, got none; set models.registry, and restart the service")
+        return await asyncio.to_thread(self._models.require_fit, self._registry, version, mesh)
+
+    async def _change_rollout(self, change: Callable[[RolloutDocument], RolloutDocument]) -> bytes:
+        rollout = await asyncio.to_thread(self._models.change, change)
+        return rollout.model_dump_json().encode()
 
     async def _advance(self, runner: SnapshotRunner, mesh: Mesh, packed: bytes) -> StageResults:
         snapshot = await runner.run(PREPARE, unpack_snapshot, packed)
@@ -391,15 +473,24 @@ class MeshSession:
             self._signal.notify(mesh)
             self._resolve_alerts(mesh)
 
-    def _follow_up(self, mesh: str, advanced: StageResults) -> None:
+    def _follow_up(self, mesh: str, advanced: StageResults, pass_seconds: float) -> None:
         """Start what follows a new verdict."""
         self._signal.notify(mesh)
         self._start(self._tidy(mesh))
+        if self._models.has_trial:
+            self._score_in_shadow(mesh, advanced, pass_seconds)
         if self._trainer is not None and adapts(advanced.mesh.state.sequence, self._options):
             self._start(self._adapt(mesh, self._trainer))
         if self._notifier is not None:
             trace = spans.traceparent()
             self._start(self._notify(self._notifier.accept_verdict, mesh, advanced.verdict, trace))
+
+    def _score_in_shadow(self, mesh: str, advanced: StageResults, pass_seconds: float) -> None:
+        """Have the other model of the trial score a snapshot that has its verdict."""
+        memory, chosen = advanced.mesh.state.memory, options(self._settings, mesh)
+        judged = JudgedSnapshot(mesh, advanced.prepared, advanced.verdict, memory, pass_seconds, chosen)
+        if self._trials.shadow.offer(judged):
+            self._start(self._trials.shadow.work())
 
     def _resolve_alerts(self, mesh: str) -> None:
         if self._notifier is not None:
@@ -424,6 +515,18 @@ class MeshSession:
             await self._steps.tidy(mesh, self._options)
         except ServeError as error:  # the next push does it, or fails with the same error
             log.warning("mesh %s: its state could not be stored in full: %s", mesh, error)
+
+    async def _judge_beside(
+        self, judged: JudgedSnapshot, model: ServedModel, memory: IncidentMemory
+    ) -> tuple[Verdict, IncidentMemory, float]:
+        """What another model makes of a snapshot that has its verdict. Nothing is stored."""
+        deadline = Deadline.after(self._settings.serve.score_deadline_seconds)
+        runner = self._backend.runner(judged.mesh, deadline, model, in_shadow=True)
+        prepared = with_memory(judged.prepared, memory)
+        snapshot = prepared.mesh.state.window[-1]
+        _, verdict, after = await runner.run_all(lambda: judge(runner, prepared, snapshot, judged.options))
+        remembered = commit(prepared.mesh, after, counted=True).state.memory
+        return verdict, remembered, runner.progress.pass_seconds
 
     async def _adapt(self, mesh: str, trainer: Handle[Trainer]) -> None:
         """Have an adapter fitted, and use it from the next snapshot on if it is better than the one in use."""

@@ -82,6 +82,34 @@ class CardQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class ComparisonOfModelsQuery:
+    """Where a model differs from the one that it was tried against, as JSON.
+
+    Raises:
+        UnknownModel: it was never tried.
+    """
+
+    version: str
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.load(reader.comparison, self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialQuery:
+    """What both models of a trial made of the last snapshots of a mesh, as JSON.
+
+    Raises:
+        UnknownModel: no model was tried on it.
+    """
+
+    mesh: str
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.load(reader.trial, self.mesh)
+
+
+@dataclass(frozen=True, slots=True)
 class VerdictQuery:
     """The newest verdict, or the one of an instant, as JSON.
 
@@ -140,6 +168,37 @@ class PlanQuery:
 
     async def answer(self, reader: Reader) -> bytes:
         return await reader.load(reader.plan, self.mesh, self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingsQuery:
+    """The embeddings of the services of the newest snapshot, as JSON; ``as_arrow``: as an Arrow IPC stream.
+
+    Raises:
+        InvalidParameter: JSON would be too large.
+    """
+
+    mesh: str
+    as_arrow: bool = False
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.load(reader.embeddings_arrow if self.as_arrow else reader.embeddings_json, self.mesh)
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarQuery:
+    """The ``limit`` services that are most like a service, by their embeddings, as JSON.
+
+    Raises:
+        InvalidParameter: the newest snapshot does not have the service.
+    """
+
+    mesh: str
+    service: str
+    limit: int
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.view(reader.similar, self.mesh, self.service, self.limit)
 
 
 @dataclass(frozen=True, slots=True)

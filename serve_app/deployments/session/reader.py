@@ -7,20 +7,27 @@ from contextlib import suppress
 from datetime import datetime
 from typing import ParamSpec, TypeVar, TypeVarTuple
 
-from model.mesh_weights import Weights
 from serve_app.actions.adapter import encode_adaptation
 from serve_app.actions.feedback import encode_feedback
 from serve_app.actions.mutes import encode_mute
 from serve_app.alerts.links import Links
+from serve_app.api.codec import ARROW
+from serve_app.api.codec.arrow_embeddings import encode_embeddings
 from serve_app.api.drift import drift_document
+from serve_app.api.embeddings import Embeddings
 from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
 from serve_app.api.schemas.models import ModelsDocument
-from serve_app.api.views import model_document, plan_document
+from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.api.views import Deviations, model_document, plan_document
 from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import InvalidParameter, UnknownModel
 from serve_app.models.registry import Registry
-from serve_app.pipeline import Options, plan_of
-from serve_app.stores.record import StoredSnapshot
+from serve_app.models.rollout import ALL_MESHES
+from serve_app.models.served import ServedModels
+from serve_app.models.trials import Trials
+from serve_app.pipeline import Options, embed, plan_of
+from serve_app.settings.base import check_mesh_name
+from serve_app.stores.record import Record, StoredSnapshot
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.formats import ReportFormat
 from serve_app.web.incidents import IncidentViews
@@ -41,10 +48,11 @@ class Reader:
 
     Args:
         meshes: stored meshes, some of them in memory.
-        weights: in use.
+        models: that the meshes use.
         options: how meshes are cut into parts.
         signal: wakes readers that wait for a verdict.
         registry: of models; None: there is none.
+        trials: of models; None: there are none.
 
     Attributes:
         pages, incidents: views for the page, in the thread of :meth:`view`.
@@ -53,14 +61,15 @@ class Reader:
     def __init__(
         self,
         meshes: MeshRepository,
-        weights: Weights,
+        models: ServedModels,
         options: Options,
         signal: VerdictSignal,
         registry: Registry | None = None,
+        trials: Trials | None = None,
     ) -> None:
         self.meshes, self.signal = meshes, signal
         self.pages, self.incidents = PageQueries(meshes), IncidentViews(meshes)
-        self._weights, self._options, self._registry = weights, options, registry
+        self._models, self._options, self._registry, self._trials = models, options, registry, trials
         # A thread of its own: pages wait for each other, and never take a thread that a push needs.
         self._view_thread = ThreadPoolExecutor(1, "viewing")
 
@@ -82,17 +91,31 @@ class Reader:
         await self.view(self.pages.forget, mesh)
 
     def model(self) -> bytes:
-        digests = {mesh: one.digest for mesh, one in self._weights.by_mesh.items()}
-        return model_document(self._weights.default, digests).model_dump_json().encode()
+        weights = self._models.weights
+        digests = {mesh: one.digest for mesh, one in weights.by_mesh.items()}
+        own = {mesh: pin.version for mesh, pin in self._models.rollout.meshes.items()} | digests
+        return model_document(self._models.checkpoint(ALL_MESHES), own).model_dump_json().encode()
 
     def models(self) -> bytes:
         cards = [] if self._registry is None else self._registry.cards()
-        return ModelsDocument(models=cards).model_dump_json().encode()
+        document = ModelsDocument(models=cards, rollout=self._models.rollout, pinned=self._models.pinned)
+        return document.model_dump_json().encode()
 
     def card(self, version: str) -> bytes:
         if self._registry is None:
             raise UnknownModel("model: expected a registry, got none; set models.registry")
         return self._registry.card(version).model_dump_json().encode()
+
+    def comparison(self, version: str) -> bytes:
+        return self._require_trials().compare(version).model_dump_json().encode()
+
+    def trial(self, mesh: str) -> bytes:
+        return self._require_trials().of_mesh(check_mesh_name(mesh)).model_dump_json().encode()
+
+    def _require_trials(self) -> Trials:
+        if self._registry is None or self._trials is None:
+            raise UnknownModel("model: expected a registry, got none; set models.registry")
+        return self._trials
 
     def plan(self, name: str, members: bool) -> bytes:
         mesh = self.meshes.refresh(self.meshes.load_stored(name)).mesh
@@ -108,6 +131,46 @@ class Reader:
             )
         return self.meshes.load_snapshot(mesh, at)
 
+    def embeddings(self, mesh: str) -> Embeddings:
+        stored = self.meshes.load_stored(mesh)
+        record, state = Record.unpack(stored.verdict), self.meshes.refresh(stored).mesh.state
+        checkpoint = self._models.checkpoint(mesh)
+        newest, vectors = embed(checkpoint, state, self._options)
+        verdict = VerdictDocument.model_validate_json(record.document)
+        deviations = Deviations.unpack(record.deviations, newest).services
+        return Embeddings(
+            mesh,
+            newest.observed_at,
+            checkpoint.digest,
+            verdict.status,
+            verdict.mesh_score,
+            newest.node_ids,
+            deviations,
+            vectors,
+        )
+
+    def embeddings_json(self, mesh: str) -> bytes:
+        services = self.meshes.load_record(mesh).services
+        if services > MOST_IN_GRAPH:
+            raise InvalidParameter(
+                f"embeddings: expected at most {MOST_IN_GRAPH} services in JSON, got {services}; ask for Arrow with "
+                f"the header Accept: {ARROW}",
+            )
+        return self.embeddings(mesh).document().model_dump_json().encode()
+
+    def embeddings_arrow(self, mesh: str) -> bytes:
+        return encode_embeddings(self.embeddings(mesh))
+
+    def similar(self, mesh: str, service: str, limit: int) -> bytes:
+        embeddings = self.embeddings(mesh)
+        if service not in embeddings.services:
+            raise InvalidParameter(
+                f"service: expected a service of the newest snapshot, got {service!r}; correct the name, or find it "
+                "with the route services",
+                pointer="/service",
+            )
+        return embeddings.similar(service, limit).model_dump_json().encode()
+
     def report(self, mesh: str, incident: str | None, form: ReportFormat, links: Links | None) -> str:
         kept = self.pages.moments(mesh)
         chosen = incident or find(mesh, kept).incident.id
@@ -121,7 +184,7 @@ class Reader:
 
     def drift(self, mesh: str) -> bytes:
         state = self.meshes.load_state(mesh)
-        return drift_document(mesh, state, self._weights.of(mesh)).model_dump_json().encode()
+        return drift_document(mesh, state, self._models.checkpoint(mesh)).model_dump_json().encode()
 
     def feedback(self, mesh: str) -> bytes:
         kept = [encode_feedback(one) for one in self.meshes.load_state(mesh).memory.feedback]

@@ -116,7 +116,7 @@ class Policy(_message.Message):
     def __init__(self, service: _Optional[str] = ..., sensitivity: _Optional[str] = ..., mute: _Optional[str] = ...) -> None: ...
 
 class Verdict(_message.Message):
-    __slots__ = ("observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "suspects", "incidents", "coverage", "missing_parts", "model", "muted", "silence", "watching", "lost")
+    __slots__ = ("observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "suspects", "incidents", "coverage", "missing_parts", "model", "muted", "silence", "watching", "lost", "reconstruction")
     OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -132,6 +132,7 @@ class Verdict(_message.Message):
     SILENCE_FIELD_NUMBER: _ClassVar[int]
     WATCHING_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    RECONSTRUCTION_FIELD_NUMBER: _ClassVar[int]
     observed_at: _timestamp_pb2.Timestamp
     sequence: int
     status: str
@@ -147,7 +148,26 @@ class Verdict(_message.Message):
     silence: Silence
     watching: _containers.RepeatedCompositeFieldContainer[Watched]
     lost: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, observed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sequence: _Optional[int] = ..., status: _Optional[str] = ..., mesh_score: _Optional[float] = ..., threshold: _Optional[float] = ..., probability: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., incidents: _Optional[_Iterable[_Union[Incident, _Mapping]]] = ..., coverage: _Optional[float] = ..., missing_parts: _Optional[_Iterable[int]] = ..., model: _Optional[str] = ..., muted: _Optional[_Iterable[_Union[MuteInForce, _Mapping]]] = ..., silence: _Optional[_Union[Silence, _Mapping]] = ..., watching: _Optional[_Iterable[_Union[Watched, _Mapping]]] = ..., lost: _Optional[_Iterable[str]] = ...) -> None: ...
+    reconstruction: Reconstruction
+    def __init__(self, observed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sequence: _Optional[int] = ..., status: _Optional[str] = ..., mesh_score: _Optional[float] = ..., threshold: _Optional[float] = ..., probability: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., incidents: _Optional[_Iterable[_Union[Incident, _Mapping]]] = ..., coverage: _Optional[float] = ..., missing_parts: _Optional[_Iterable[int]] = ..., model: _Optional[str] = ..., muted: _Optional[_Iterable[_Union[MuteInForce, _Mapping]]] = ..., silence: _Optional[_Union[Silence, _Mapping]] = ..., watching: _Optional[_Iterable[_Union[Watched, _Mapping]]] = ..., lost: _Optional[_Iterable[str]] = ..., reconstruction: _Optional[_Union[Reconstruction, _Mapping]] = ...) -> None: ...
+
+class Reconstruction(_message.Message):
+    __slots__ = ("loss", "drift", "loss_threshold", "drift_threshold", "exceeded", "since", "text")
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    DRIFT_FIELD_NUMBER: _ClassVar[int]
+    LOSS_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    DRIFT_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    EXCEEDED_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    loss: float
+    drift: float
+    loss_threshold: float
+    drift_threshold: float
+    exceeded: bool
+    since: _timestamp_pb2.Timestamp
+    text: str
+    def __init__(self, loss: _Optional[float] = ..., drift: _Optional[float] = ..., loss_threshold: _Optional[float] = ..., drift_threshold: _Optional[float] = ..., exceeded: _Optional[bool] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ...) -> None: ...
 
 class Watched(_message.Message):
     __slots__ = ("service", "score", "level", "since", "seen", "needed", "reasons", "text")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
+from model.names import list_first
 from serve_app.api.headline import share_text
 from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.web.report.case import ReportedIncident
@@ -77,9 +78,4 @@ def span(time: timedelta) -> str:
 
 def _name_role(role: str, services: Sequence[str]) -> str:
     """Services with their role: its callers shop/web, shop/bff. Empty if there is none."""
-    return f"its {role}{'' if len(services) == 1 else 's'} {_first_names(services)}" if services else ""
-
-
-def _first_names(names: Sequence[str]) -> str:
-    """The first three names."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"its {role}{'' if len(services) == 1 else 's'} {list_first(services, 3)}" if services else ""

@@ -84,12 +84,19 @@ function incidentNotes(verdict, incident) {
     ...(others.length > MOST_LINES ? [["other", `and ${plural(others.length - MOST_LINES, "more incident")} below`]] : []),
     ["", incidentTitle(incident).includes(impact) ? `severity ${incident.severity}` : `severity ${incident.severity}, ${impact}`],
     planned ? ["planned", `▲ ${planned.text}`] : ["", "no deploys or changes around then"],
+    ...wholeNotes(verdict),
     ["", `probability of an incident ${verdict.probability.toFixed(2)}`],
     ...(noticed > 0 ? [["notice", plural(noticed, "notice")]] : []),
   ];
 }
 
-const quietNotes = (verdict) => (notices(verdict.incidents).length ? [["notice", noticeText(verdict)]] : []);
+const quietNotes = (verdict) => [
+  ...(notices(verdict.incidents).length ? [["notice", noticeText(verdict)]] : []),
+  ...wholeNotes(verdict),
+];
+
+/** The mesh as a whole, if it is unlike its history. */
+const wholeNotes = ({ reconstruction }) => (reconstruction?.exceeded ? [["", `${capitalized(reconstruction.text)}.`]] : []);
 
 /** What to say when data stopped: since when, why, and what to do. An incident that was open then is kept: missing data is not a sign of its end. */
 function stoppedHead({ state, verdict, incident, received, source, lost }) {
@@ -167,7 +174,7 @@ function silentNames({ services, since, names }) {
 }
 
 function quietHead({ state, verdict, map }) {
-  const { status, mesh_score, threshold, coverage, sequence, silence } = verdict;
+  const { status, mesh_score, threshold, coverage, sequence, silence, reconstruction } = verdict;
   const hidden = suspectsFirst(
     verdict.muted.flatMap((one) => one.hides),
     verdict,
@@ -188,6 +195,10 @@ function quietHead({ state, verdict, map }) {
   const limit = threshold === null ? "" : `, usually below ${threshold.toFixed(1)}`,
     score = `(anomaly score ${mesh_score.toFixed(1)}${limit})`,
     unusual = map ? countUnusual(map) : 0;
+  if (reconstruction?.exceeded && !unusual) {
+    const head = status === "anomalous" ? "No incident, but the mesh as a whole is anomalous" : "No incident";
+    return [head, `${capitalized(reconstruction.text)}.`];
+  }
   if (state.isUnusual) {
     const some = unusual ? `${plural(unusual, "service")} ${unusual === 1 ? "is" : "are"}` : "Some services are";
     return ["No incident", `${some} unusual, but no incident is open ${score}.`];

@@ -45,6 +45,7 @@ export const verdict = (mesh, at) => send(`${of(mesh)}/verdict${query({ at })}`)
 export const timeline = (mesh, since) => send(`${of(mesh)}/timeline${query({ since })}`);
 export const map = (mesh, at, expand) => send(`${of(mesh)}/map${query({ at, expand })}`);
 export const services = (mesh, text, limit) => send(`${of(mesh)}/services${query({ text, limit })}`);
+export const similar = (mesh, service) => send(`${of(mesh)}/similar${query({ service })}`);
 export const series = (mesh, service, source) => send(`${of(mesh)}/series${query({ service, source })}`);
 export const incidents = (mesh, asked = {}) => send(`${of(mesh)}/incidents${query(asked)}`);
 export const incidentDetail = (mesh, id) => send(`${of(mesh)}/incidents/${encodeURIComponent(id)}`);

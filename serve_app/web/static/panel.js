@@ -4,6 +4,7 @@ import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { address } from "./link.js";
 import { neighbours } from "./neighbours.js";
+import { similarView } from "./similar.js";
 import { unusualness } from "./severity.js";
 import { capitalized, clock, count, day, figures, incidentTitle, kind, metricValue, plural, readable } from "./words.js";
 
@@ -22,6 +23,7 @@ export function panelView(on) {
     cursor = null,
     opener = null, // key of the button that opened it, which gets the focus back
     wanted = ""; // subject that shall get the focus when it is drawn
+  const similar = similarView({ redraw: () => drawn?.service && redraw(), select: (service) => on.select(service, null) });
 
   /** @param {any} next `{mesh, at, newest, service, source, suspects}`; at: null: the newest snapshot. */
   function draw(next) {
@@ -101,6 +103,7 @@ export function panelView(on) {
       charts(details),
       details.source ? null : neighbours("Callers", details.callers, details.callers_total, details, (one) => on.select(details.service, one)),
       details.source ? null : neighbours("Callees", details.callees, details.callees_total, details, (one) => on.select(one, details.service)),
+      details.source ? null : similar.section(drawn.mesh, details.service),
       list("Incidents", details.incidents, incidentRow, "No incident in the kept snapshots."),
       earlier(details.earlier_incidents),
       list("Changes", details.changes, changeRow, "No deploy or change in the kept snapshots."),

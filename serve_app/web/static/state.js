@@ -26,7 +26,8 @@ export const isLate = (data) => silentFor(data) > LATE_INTERVALS * Math.max(data
  * source: null: unknown, undefined: not known yet.
  * @returns {{name: string, why: string, stopped: boolean, isOpen: boolean, isUnusual: boolean}} name: empty while it is not
  * known yet. why: why it is unknown. stopped: whether the verdict is only the last known one. isOpen: whether it has an
- * incident. isUnusual: whether its score is above the usual range.
+ * incident. isUnusual: whether its score or the mesh as a
+ * whole is above the usual range.
  */
 export function stateOf(verdict, data) {
   const open = alerts(verdict.incidents),
@@ -62,4 +63,5 @@ function missing({ status, coverage, muted }) {
   return "";
 }
 
-const isUnusual = ({ mesh_score: score, threshold }) => threshold !== null && score > threshold;
+const isUnusual = ({ mesh_score: score, threshold, reconstruction }) =>
+  (threshold !== null && score > threshold) || Boolean(reconstruction?.exceeded);

@@ -38,7 +38,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 class FromFile(nn.Module):
     """A network whose passes run in an exported file."""
 
-    Config: ClassVar = None
+    Config: ClassVar[type[Any]] = object
 
     def __init__(self, network: MeshNetwork, run: Run) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ from lab.simulator.events.faults import Fault
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from lab.training.dataset import LabelledFault, TrainingRun
-from lab.training.meshes import recorded_runs
+from lab.training.recordings import recorded_runs
 from lab.training.train import TrainingOptions, TrainingReport, train
 from model.checkpoint import Checkpoint, load, save
 

@@ -13,7 +13,7 @@ COUNTS = st.lists(st.integers(0, 50), min_size=8, max_size=8).filter(any)
 
 
 def shares(counts: list[int]) -> Array:
-    return np.array(counts, np.float32) / sum(counts)
+    return np.array(counts, np.float32) / np.float32(sum(counts))
 
 
 @given(COUNTS, COUNTS)

@@ -8,7 +8,7 @@ import pytest
 
 from model.drift.measures import LIMITS, MEASURES, ROWS, Kind, Measure, Reference
 from model.drift.observing import SAMPLE_SECONDS, Trained, limits_of, observe_drift, sampled_services, tail_decades
-from model.drift.populations import BINS, POPULATIONS, count_values
+from model.drift.populations import BINS, POPULATIONS, ValueCounts, count_values
 from model.drift.reference import TrainingReference
 from model.drift.sketch import BLOCK_SECONDS, SLOTS, DriftSketch, drifting
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE
@@ -88,7 +88,11 @@ def test_a_service_without_requests_is_no_part_of_the_mix_and_misses_nothing() -
         observed[4, 1:4] = False
         return replace(one, node_features=features, node_observed=observed)
 
-    busy, silent = (count_values(*reversed(watch(map(of, range(3))))) for of in (mesh_of_noise, idle))
+    def counted(of: Callable[[int], MeshSnapshot]) -> ValueCounts:
+        observation, state = watch(map(of, range(3)))
+        return count_values(state, observation)
+
+    busy, silent = counted(mesh_of_noise), counted(idle)
     assert silent.values[RATE].sum() == busy.values[RATE].sum() - 1
     assert not silent.missing[:4].any()
     assert silent.possible[RATE] == busy.possible[RATE] - 1

@@ -1,5 +1,9 @@
 """From evidence to the verdict: status, incidents, severity, threshold."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
 import numpy as np
 import pytest
 
@@ -8,9 +12,9 @@ from model.incidents.open_incident import RECOVERS, RETURNED
 from model.incidents.policy import AlertPolicy
 from model.scoring.alerts import RETURNED_SHARE
 from model.scoring.lasting import SEVERE
-from model.scoring.verdict_building import build_verdict
+from model.scoring.verdict_building import add_reconstruction, build_verdict
 from model.snapshot import PlannedChange
-from model.verdict import NearbyChange, Severity, Status
+from model.verdict import NearbyChange, Severity, Status, Verdict
 from tests.model.model_cases import at
 from tests.model.scoring.verdict_cases import LEVEL, POLICY, evidence, judge, meta, when
 
@@ -157,3 +161,46 @@ def test_a_mesh_without_candidates_has_a_verdict() -> None:
     (verdict,), _ = judge(evidence(services=0, total=0))
     assert (verdict.mesh_score, verdict.suspects, verdict.coverage) == (0.0, (), 1.0)
     assert 0 <= verdict.probability <= 1
+
+
+def whole(mode: Literal["context", "alert"], losses: Sequence[float]) -> list[Verdict]:
+    """Return the verdicts on a calm mesh with these reconstruction losses."""
+    policy, memory, verdicts = AlertPolicy(reconstruction=mode), IncidentMemory(), []
+    for index, loss in enumerate(losses):
+        verdict, memory = build_verdict(meta(), evidence(0.1), memory, policy, when(index))
+        verdict, memory = add_reconstruction(verdict, memory, loss, np.ones(4, np.float32), policy, when(index))
+        verdicts.append(verdict)
+    return verdicts
+
+
+HIGH_LOSSES = [*np.random.default_rng(0).normal(0.07, 0.001, 40).tolist(), *[0.2] * 8]
+
+
+def test_a_mesh_that_is_unusual_as_a_whole_is_context_unless_the_policy_says_alert() -> None:
+    context, alert = whole("context", HIGH_LOSSES), whole("alert", HIGH_LOSSES)
+    exceeded = [v.reconstruction is not None and v.reconstruction.exceeded for v in context]
+    assert exceeded == [False] * 45 + [True] * 3
+    assert {v.status for v in context} == {Status.NORMAL}
+    assert [v.status is Status.ANOMALOUS for v in alert] == exceeded
+    assert not alert[-1].incidents, "no service is to blame"
+
+
+def test_other_weights_start_a_new_history() -> None:
+    policy, memory = AlertPolicy(), IncidentMemory()
+    for index, loss in enumerate(HIGH_LOSSES[:40]):
+        verdict = replace(build_verdict(meta(), evidence(0.1), memory, policy, when(index))[0], model_digest="old")
+        _, memory = add_reconstruction(verdict, memory, loss, np.ones(4, np.float32), policy, when(index))
+    assert len(memory.reconstruction.times) == 40
+    verdict = replace(verdict, model_digest="new")
+    after, memory = add_reconstruction(verdict, memory, 0.2, np.ones(4, np.float32), policy, when(40))
+    assert after.reconstruction is not None
+    assert after.reconstruction.loss_threshold is None
+    assert (memory.reconstruction.model, memory.reconstruction.losses) == ("new", (0.2,))
+
+
+def test_an_unknown_loss_is_not_learned() -> None:
+    policy, memory = AlertPolicy(), IncidentMemory()
+    verdict, memory = build_verdict(meta(), evidence(0.1), memory, policy, when(0))
+    verdict, after = add_reconstruction(verdict, memory, None, np.ones(4, np.float32), policy, when(0))
+    assert verdict.reconstruction is None
+    assert after.reconstruction.losses == ()

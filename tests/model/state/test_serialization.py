@@ -19,6 +19,7 @@ from model.incidents.continuity import Lead, PastNotice
 from model.incidents.feedback import Feedback, PastIncident
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
+from model.incidents.reconstruction_history import ReconstructionHistory
 from model.incidents.schedule import Burst, Schedule, Work
 from model.snapshot import PlannedChange
 from model.state.few_requests import Counts
@@ -70,6 +71,16 @@ MEMORY = IncidentMemory(
     ),
     changes=((PlannedChange("deploy", "shop/cart", "why not"), 3),),
     schedule=Schedule({"shop/store": Work((Burst(START.timestamp(), 60.0, 7.5, 0.4),), 1800.0)}, START.timestamp()),
+    reconstruction=ReconstructionHistory(
+        "weights",
+        (START.timestamp(), at(1).timestamp()),
+        (0.07, 0.2),
+        (0.0, 1.5),
+        np.array([[1.0, 2.0], [0.5, 0.25]], np.float32),
+        1,
+        0b1,
+        at(1),
+    ),
     past=(PastIncident("20260101T000000Z-abcd", START, at(9), ("shop/cart",), {"shop/cart": (6.5, 0.0, 1.25)}),),
     feedback=(
         Feedback("i-1", False, ("shop/cart",), START, at(9), at(9), {"shop/cart": (1.5, 0.0, 0.0)}, note="nightly"),
@@ -115,6 +126,35 @@ def test_a_loaded_state_gives_the_same_results() -> None:
     ours, theirs = watch([one], state), watch([one], unpack_state(pack_state(state), state.window))
     assert not different(theirs[1], ours[1])
     np.testing.assert_array_equal(theirs[0].node.now, ours[0].node.now)
+
+
+def test_a_state_of_version_0_2_0_has_no_history_of_the_whole_mesh() -> None:
+    data = stored_with(lambda document: document["memory"].pop("reconstruction"), "reconstruction", "embedding")
+    then = replace(full_state(), memory=replace(MEMORY, reconstruction=ReconstructionHistory()), window=())
+    assert not different(unpack_state(data), then)
+
+
+def test_a_step_has_only_the_losses_since_the_full_state() -> None:
+    history = ReconstructionHistory("weights")
+    for number in range(6):
+        embedding = np.full(2, number, np.float32)
+        history = history.learn(at(number), 0.1 * number, 1.0, embedding, is_above=False, longest=3)
+        if number == 3:
+            full = IncidentMemory(reconstruction=history)
+    memory = IncidentMemory(reconstruction=history)
+    step = pack_step(memory, None, snapshots=2)
+    assert load(step)["reconstruction"].shape == (3, 2)
+    assert not different(unpack_step(step, full)[0], memory)
+
+
+def test_a_step_after_a_new_start_of_the_history_has_none_of_the_earlier_losses() -> None:
+    before, after = ReconstructionHistory("old"), ReconstructionHistory("new")
+    for number in range(4):
+        before = before.learn(at(number), 0.1, 1.0, np.zeros(2, np.float32), is_above=False, longest=3)
+    after = after.learn(at(5), 0.3, 1.0, np.zeros(2, np.float32), is_above=False, longest=3)
+    for memory in (IncidentMemory(reconstruction=after), IncidentMemory(reconstruction=ReconstructionHistory("new"))):
+        step = pack_step(memory, None, snapshots=2)
+        assert not different(unpack_step(step, IncidentMemory(reconstruction=before))[0], memory)
 
 
 def test_a_state_of_the_first_version_has_no_feedback_and_no_adapter() -> None:

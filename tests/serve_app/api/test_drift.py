@@ -44,7 +44,7 @@ def test_advice_says_what_drifts_since_when_and_which_command_to_run() -> None:
     since = datetime.fromtimestamp(SINCE, UTC)
     assert one.since == since
     assert one.text == (
-        "the latencies of at least 61% of the services are unlike training's since "
+        "the latencies of at least 61% of the services have differed from training's since "
         f"{since:%a} {since.day} {since:%b, %H:%M} UTC"
     )
     assert one.command == "tagae train weights.safetensors --recording FOLDER"
@@ -52,7 +52,7 @@ def test_advice_says_what_drifts_since_when_and_which_command_to_run() -> None:
 
 def test_missing_metrics_lead_to_the_doctor_of_the_mesh() -> None:
     (one,) = advice("shop", drifted(LOST))
-    assert one.text.startswith("cpu_utilization is missing for 50% more of the services than last week")
+    assert one.text.startswith("cpu_utilization has been missing for 50% more of the services than last week")
     assert one.command == "tagae doctor --source shop"
 
 

@@ -46,7 +46,8 @@ def test_the_surroundings_of_a_service_are_a_graph_too(service: Service) -> None
 
 
 def test_an_unknown_form_is_refused(service: Service) -> None:
-    problem(service.http.get(PATH, params={"format": "dot"}), 422, "invalid-parameter", "/format")
+    refused = problem(service.http.get(PATH, params={"format": "dot"}), 422, "invalid-parameter")
+    assert "'json', 'graphml' or 'node-link'" in refused["detail"]
 
 
 def test_the_command_writes_a_file_or_stdout(service: Service, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def collector() -> Iterator[TraceCollector]:
         yield running
 
 
-@pytest.fixture(scope="module", params=["session", "replicas"])
+@pytest.fixture(scope="module", params=["session", pytest.param("replicas", marks=pytest.mark.slow)])
 def service_with_traces(
     request: pytest.FixtureRequest, collector: TraceCollector, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TracedService]:

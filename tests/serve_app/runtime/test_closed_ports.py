@@ -163,6 +163,7 @@ def tagae(*arguments: str) -> list[str]:
     return [sys.executable, "-c", "from serve_app.cli import main; main()", *arguments]
 
 
+@pytest.mark.slow
 def test_tagae_serve_is_closed_and_only_its_owner_can_read_the_token(tmp_path: Path) -> None:
     with run_command(tagae("serve", "--port", "0"), r"Page: http") as process:
         assert_ray_refuses(process, tmp_path)
@@ -178,12 +179,14 @@ def test_tagae_serve_is_closed_and_only_its_owner_can_read_the_token(tmp_path: P
         assert not token.exists()
 
 
+@pytest.mark.slow
 def test_serve_run_is_closed(tmp_path: Path) -> None:
     with run_command([*SERVE_RUN, "serve.port=0"], r"Deployed app 'default' successfully|is ready at") as process:
         assert_ray_refuses(process, tmp_path)
         assert_replicas_refuse(process, tmp_path)
 
 
+@pytest.mark.slow
 def test_the_demo_is_closed(tmp_path: Path) -> None:
     with run_command(tagae("demo", "--no-browser"), r"TAGAE is ready at") as process:
         assert_ray_refuses(process, tmp_path)

@@ -123,6 +123,7 @@ def test_each_variable_is_one_that_ray_reads() -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_service_starts_its_own_ray_where_the_environment_is_of_a_job_of_another(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path

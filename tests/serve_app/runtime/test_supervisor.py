@@ -44,6 +44,7 @@ def list_descendants(process: psutil.Process) -> list[psutil.Process]:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_without_gcs_the_service_exits_and_leaves_no_process(tmp_path: Path) -> None:
     settings = ("--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu", "--port", "0")
@@ -57,6 +58,7 @@ def test_without_gcs_the_service_exits_and_leaves_no_process(tmp_path: Path) -> 
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_sigterm_ends_a_service_whose_ray_hangs(tmp_path: Path) -> None:
     settings = ("--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu", "--port", "0")

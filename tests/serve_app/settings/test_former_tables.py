@@ -286,15 +286,3 @@ def test_the_log_has_the_hints_of_the_args_of_ray(
         "collector.meshes: a former name, which still works; write meshes.shop.* in place of collector.meshes.shop.*",
         "alert.meshes: a former name, which still works; write meshes.pay.* in place of alert.meshes.pay.*",
     ]
-
-
-def test_alerts_change_while_running_by_their_former_field() -> None:
-    settings = load(overrides={"meshes": {"a": {"entry_points": ["a/web"], "priority": "high"}, "b": PROMETHEUS}})
-    changed = settings.with_alerts({"meshes": {"c": {"services": {"c/*": {"mute": "old"}}}}, "clear_snapshots": 5})
-    assert changed.alert.clear_snapshots == 5
-    assert changed.mesh("a") == MeshSettings(priority="high")
-    assert changed.mesh("b") == settings.mesh("b")
-    assert changed.mesh("c").services["c/*"].mute == "old"
-    assert changed.with_alerts({"clear_snapshots": 6}).meshes == changed.meshes
-    with pytest.raises(BadSettings, match="no such setting; expected one of services, entry_points"):
-        settings.with_alerts({"meshes": {"c": {"prometheus": "http://p"}}})

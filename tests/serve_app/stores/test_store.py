@@ -27,6 +27,7 @@ class TestStore(StoreContract):
         if place.kind == "local":
             assert (place.path / FILE_NAME).stat().st_size < 4 * LIMIT.max_bytes
 
+    @pytest.mark.slow
     @pytest.mark.usefixtures("bounded_file")
     def test_the_archive_stays_within_its_bytes_over_thousands_of_incidents(self, archive: StateStore) -> None:
         super().test_the_archive_stays_within_its_bytes_over_thousands_of_incidents(archive)

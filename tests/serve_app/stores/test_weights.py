@@ -28,6 +28,7 @@ from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import DeadlineExceeded
 from serve_app.exporter import PrometheusInstruments
 from serve_app.mesh_steps import MeshSteps, NextSnapshot
+from serve_app.models.served import ServedModels
 from serve_app.pipeline import LocalRunner, Options, options, replayer, run_now
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings, StoreSettings
@@ -152,7 +153,9 @@ async def test_a_batch_of_a_scorer_does_not_mix_weights(
 def test_a_session_scores_each_mesh_with_its_weights(other_weights: Path) -> None:
     weights = load_chosen(settings_of(own=other_weights))
     place = InSession(weights, "replica", 1, PrometheusInstruments())
-    runners = {mesh: place.runner(mesh, Deadline.after(600)) for mesh in ("own", "plain")}
+    models = ServedModels(settings_of(own=other_weights), weights)
+    chosen = {mesh: models.get(mesh) for mesh in ("own", "plain")}
+    runners = {mesh: place.runner(mesh, Deadline.after(600), model) for mesh, model in chosen.items() if model}
     assert runners["own"].checkpoint is weights.of("own")
     assert runners["plain"].checkpoint is weights.default
 
@@ -161,7 +164,7 @@ def test_the_model_route_names_the_weights_of_meshes(other_weights: Path, place:
     weights = load_chosen(settings_of(own=other_weights))
     with closing(open_store(place)) as store:
         meshes = MeshRepository(store, MeshCache(0), replayer(weights, Settings()))
-        reader = Reader(meshes, weights, Options(), VerdictSignal())
+        reader = Reader(meshes, ServedModels(settings_of(own=other_weights), weights), Options(), VerdictSignal())
         document = msgspec.json.decode(asyncio.run(ModelQuery().answer(reader)))
     assert document["digest"] == weights.default.digest
     assert document["meshes"] == {"own": load(other_weights).digest}

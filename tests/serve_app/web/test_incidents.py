@@ -30,7 +30,9 @@ from serve_app.deployments.session.reader import Reader
 from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import InvalidDocument, InvalidParameter, UnknownIncident, UnknownMesh
 from serve_app.mesh_steps import MeshSteps
+from serve_app.models.served import ServedModels
 from serve_app.pipeline import Options
+from serve_app.settings import Settings
 from serve_app.stores.archive import BEFORE, MOST_MOMENTS, KeptSnapshot, archive, match, unpack_document
 from serve_app.stores.base import IncidentFilter
 from serve_app.web.history import instant
@@ -84,7 +86,7 @@ def detail(watched_mesh: Watched, incident: str) -> IncidentDetailDocument:
 
 def report(watched_mesh: Watched, incident: str) -> str:
     """The report without the time at which it was made."""
-    reader = Reader(watched_mesh.meshes, Weights(load()), Options(), VerdictSignal())
+    reader = Reader(watched_mesh.meshes, ServedModels(Settings(), Weights(load())), Options(), VerdictSignal())
     return re.sub(r"<dt>made</dt><dd>[^<]*", "", asyncio.run(ReportQuery(MESH, incident).answer(reader)))
 
 

@@ -28,7 +28,9 @@ from serve_app.deployments.session.queries import GraphQuery, MapQuery, Neighbou
 from serve_app.deployments.session.reader import Reader
 from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import InvalidParameter, UnknownInstant, UnknownMesh
+from serve_app.models.served import ServedModels
 from serve_app.pipeline import Options
+from serve_app.settings import Settings
 from serve_app.web import queries as viewing
 from serve_app.web.assets import GZIP
 from serve_app.web.documents import MapDocument
@@ -164,7 +166,7 @@ def test_ten_pages_cost_as_much_as_one(watched_mesh: Watched, monkeypatch: pytes
         return map_document(moment, *arguments)
 
     monkeypatch.setattr(viewing, "map_document", counted)
-    reader = Reader(watched_mesh.meshes, Weights(load()), Options(), VerdictSignal())
+    reader = Reader(watched_mesh.meshes, ServedModels(Settings(), Weights(load())), Options(), VerdictSignal())
 
     async def ten() -> list[bytes]:
         return await asyncio.gather(*(MapQuery(MESH, None, ()).answer(reader) for _ in range(10)))
@@ -182,7 +184,7 @@ def test_of_a_large_mesh_only_the_surroundings_of_a_service_are_returned(
 ) -> None:
     snapshot = recording(1)[0]
     watched_mesh.see(MESH, [snapshot])
-    reader = Reader(watched_mesh.meshes, Weights(load()), Options(), VerdictSignal())
+    reader = Reader(watched_mesh.meshes, ServedModels(Settings(), Weights(load())), Options(), VerdictSignal())
     monkeypatch.setattr(session_reader, "MOST_IN_GRAPH", snapshot.num_nodes)
     whole = asyncio.run(GraphQuery(MESH).answer(reader))
     assert unpack_snapshot(whole.snapshot).num_nodes == snapshot.num_nodes
@@ -251,7 +253,7 @@ async def test_a_waiting_request_gets_later_verdicts_once(watched_mesh: Watched)
     snapshots = recording(6)
     pushed = [verdict["observed_at"] for verdict in watched_mesh.see(MESH, snapshots[:3])]
     signal = VerdictSignal()
-    reader = Reader(watched_mesh.meshes, Weights(load()), Options(), signal)
+    reader = Reader(watched_mesh.meshes, ServedModels(Settings(), Weights(load())), Options(), signal)
 
     def times(documents: list[bytes]) -> list[str]:
         return [instant(VerdictDocument.model_validate_json(document).observed_at) for document in documents]

@@ -29,7 +29,6 @@ _RPC_FAILED = (
     'UNIMPLEMENTED|INTERNAL|UNAVAILABLE|DATA_LOSS"',
     f'rpc_grpc_status_code="",rpc_response_status_code="",error_type!~"|{_CANCELLED}"',
 )
-_ADDRESS = "[0-9.]+|.*:.*|"
 
 
 def opentelemetry_http() -> Dialect:

@@ -1,11 +1,23 @@
 """The routes of the HTTP interface, a file for each subject. ``ROUTERS`` has them all."""
 
-from serve_app.deployments.http.routes import actions, health, incidents, login, models, otlp, page, snapshots, views
+from serve_app.deployments.http.routes import (
+    actions,
+    embeddings,
+    health,
+    incidents,
+    login,
+    models,
+    otlp,
+    page,
+    snapshots,
+    views,
+)
 
 ROUTERS = (
     snapshots.router,
     otlp.router,
     views.router,
+    embeddings.router,
     models.router,
     incidents.router,
     actions.router,

@@ -259,23 +259,10 @@ async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
 
 def mesh_document(mesh: MeshGauges, now: float, budget: Callable[[int], float]) -> MeshDocument:
     """The line of a stored mesh in the list; ``now`` is Unix time, ``budget`` of alerts per day by services."""
-    return MeshDocument(
-        mesh=mesh.mesh,
-        services=mesh.services,
-        sequence=mesh.sequence,
-        observed_at=mesh.observed_at,
-        status=mesh.status,
+    return MeshDocument.from_object(
+        mesh,
         age_seconds=None if mesh.made_at is None else max(0.0, round(now - mesh.made_at, 3)),
-        interval_seconds=mesh.interval_seconds,
         mesh_score=mesh.score,
-        threshold=mesh.threshold,
-        coverage=mesh.coverage,
-        incidents=mesh.incidents,
-        recovering=mesh.recovering,
-        unseen=mesh.unseen,
-        notices=mesh.notices,
-        silent=mesh.silent,
-        hidden=mesh.hidden,
         alert_budget_per_day=budget(mesh.services) if mesh.sequence else None,
     )
 
@@ -284,14 +271,10 @@ def source_document(state: CollectorState | None) -> SourceDocument:
     """The answer on the source of a mesh; None: the mesh is not collected."""
     if state is None:
         return SourceDocument(collected=False)
-    return SourceDocument(
+    return SourceDocument.from_object(
+        state,
         collected=True,
         handed_on=None if state.handed_on is None else datetime.fromtimestamp(state.handed_on, UTC),
-        stale_seconds=state.stale_seconds,
-        masked=list(state.masked),
-        incomplete=state.incomplete,
-        problem=state.problem,
-        remarks=list(state.remarks),
     )
 
 

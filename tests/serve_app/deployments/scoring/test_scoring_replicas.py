@@ -16,6 +16,7 @@ from model.mesh_weights import Weights
 from serve_app.api.codec import encode_verdict
 from serve_app.deployments.scoring.replicas import Replicas
 from serve_app.deployments.scoring.scorer import Group, ScoredGroup, score_groups
+from serve_app.models.served import ServedModel
 from serve_app.pipeline import Mesh, MetaInput, Options, advance, decide, run_stages
 from serve_app.runtime.deadline import Deadline
 from tests.serve_app.running import assert_same
@@ -56,14 +57,14 @@ class Scorer:
         self._weights = weights
         self.score, self.decide = Method(self._score), Method(self._decide)
 
-    async def _score(self, group: Group, deadline: Deadline, mesh: str, trace: str = "") -> ScoredGroup:
+    async def _score(self, group: Group, deadline: Deadline, mesh: str, trace: str, pin: None, weight: float) -> Any:
         assert deadline.remaining_seconds > 0
         checkpoint = self._weights.of(mesh)
         (scores,) = score_groups(checkpoint.network, [group])
         assert not isinstance(scores, Exception)
         return ScoredGroup("scorer-1", checkpoint.digest, scores, 0.0)
 
-    async def _decide(self, meta_input: MetaInput, policy: AlertPolicy, mesh: str, trace: str = "") -> Any:
+    async def _decide(self, meta_input: MetaInput, policy: AlertPolicy, mesh: str, trace: str, pin: None) -> Any:
         return decide(self._weights.of(mesh), meta_input, policy)
 
 
@@ -78,10 +79,10 @@ async def test_a_verdict_has_the_weights_of_its_session(
                 parameter.mul_(2.0)
         others = replace(others, digest="other")
     place: Any = Scorer(Weights(others))
-    replicas = Replicas(Weights(ours), place, place, groups=2)
+    replicas = Replicas(place, place, groups=2)
     mesh, local = Mesh(), Mesh()
     for snapshot in Simulator(MeshSpec(services=60, namespaces=4, seed=3), snapshots=12).snapshots():
-        runner = replicas.runner("shop", Deadline.after(PATIENCE_SECONDS))
+        runner = replicas.runner("shop", Deadline.after(PATIENCE_SECONDS), ServedModel(ours))
         advanced = await run_stages(runner, mesh, snapshot, OPTIONS, fit_adapter=False)
         mesh = advanced.mesh
         wanted, local = advance(ours, local, snapshot, OPTIONS)
@@ -98,12 +99,12 @@ async def test_replicas_score_each_mesh_with_its_weights(
 ) -> None:
     known = Weights(load(weights), {"shop": load(other_weights)})
     place: Any = Scorer(known)
-    replicas = Replicas(known, place, place, groups=2)
+    replicas = Replicas(place, place, groups=2)
     snapshots = list(Simulator(MeshSpec(services=60, namespaces=4, seed=3), snapshots=12).snapshots())
     for name in ("shop", "plain"):
         mesh, local = Mesh(), Mesh()
         for snapshot in snapshots:
-            runner = replicas.runner(name, Deadline.after(PATIENCE_SECONDS))
+            runner = replicas.runner(name, Deadline.after(PATIENCE_SECONDS), ServedModel(known.of(name)))
             advanced = await run_stages(runner, mesh, snapshot, OPTIONS, fit_adapter=False)
             mesh = advanced.mesh
             wanted, local = advance(known.of(name), local, snapshot, OPTIONS)

@@ -7,7 +7,7 @@ import pytest
 from model.scoring.evidence import Evidence
 from model.scoring.finders.dropped_calls import DROPPED_SURPRISE, LASTS
 from model.scoring.kinds import EvidenceKind
-from model.scoring.versions import find_versions, stem
+from model.scoring.release_versions import find_versions, stem
 from model.snapshot import MeshSnapshot
 from tests.model.evidence_cases import CART, STORE, evidence_of
 from tests.model.model_cases import SERVICES

@@ -1,0 +1,64 @@
+"""Embeddings as an Arrow table: one row for each service. What belongs to the whole mesh is metadata of the schema."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+
+from serve_app.api.embeddings import Embeddings
+from serve_app.errors import MalformedDocument
+
+COLUMNS = ("service", "deviation", "embedding")
+
+
+def embedding_table(embeddings: Embeddings) -> pa.Table:
+    """The table of the embeddings of a mesh."""
+    dimensions = embeddings.vectors.shape[1]
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(embeddings.vectors.ravel()), dimensions)
+    missing = np.isnan(embeddings.deviations)
+    columns = [pa.array(list(embeddings.services)), pa.array(embeddings.deviations, mask=missing), vectors]
+    about = {
+        "mesh": embeddings.mesh,
+        "observed_at": embeddings.observed_at.isoformat(),
+        "model": embeddings.model,
+        "status": embeddings.status,
+        "mesh_score": repr(embeddings.mesh_score),
+    }
+    return pa.table(dict(zip(COLUMNS, columns, strict=True))).replace_schema_metadata(about)
+
+
+def encode_embeddings(embeddings: Embeddings) -> bytes:
+    """An Arrow IPC stream with the table."""
+    table = embedding_table(embeddings)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def decode_embeddings(stream: bytes) -> Embeddings:
+    """Read what :func:`encode_embeddings` wrote.
+
+    Raises:
+        MalformedDocument: it is something else.
+    """
+    try:
+        table = pa.ipc.open_stream(pa.BufferReader(stream)).read_all()
+        about: Mapping[bytes, bytes] = table.schema.metadata or {}
+        vectors = table["embedding"].combine_chunks()
+        return Embeddings(
+            about[b"mesh"].decode(),
+            datetime.fromisoformat(about[b"observed_at"].decode()),
+            about[b"model"].decode(),
+            about[b"status"].decode(),
+            float(about[b"mesh_score"]),
+            table["service"].to_pylist(),
+            table["deviation"].to_numpy().astype(np.float32),
+            vectors.flatten().to_numpy().reshape(table.num_rows, vectors.type.list_size),
+        )
+    except (pa.ArrowException, OSError, KeyError, ValueError, AttributeError) as error:
+        raise MalformedDocument(
+            f"expected an Arrow IPC stream of embeddings, got {type(error).__name__}: {str(error)[:200]}; read it "
+            "from GET /v1/meshes/{mesh}/embeddings"
+        ) from None

@@ -1,0 +1,201 @@
+"""Which mesh uses which model: one small document in the state store, changed with compare-and-set.
+
+A trial has one number, the share of the meshes that use the candidate. A mesh is among them if a hash of its name is
+below the share, so the same meshes stay as the share grows, and all nodes agree without asking each other.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from serve_app.api.schemas.models import ModelPin, RolloutAction, RolloutDocument, RolloutEvent, TrialDocument
+from serve_app.errors import CorruptState, StoreConflict, UnfitModel
+from serve_app.stores.base import StateStore
+
+NAME = "rollout"  # of the document in the store
+MOST_EVENTS = 100  # of the history
+ATTEMPTS = 5  # of a change, if other processes change it too
+ALL_MESHES = ""  # in place of the name of a mesh: the model of all that are not part of a canary
+Pin = ModelPin | None
+
+
+def pins_of(rollout: RolloutDocument, mesh: str) -> tuple[Pin, Pin]:
+    """The model that makes the verdicts of a mesh, and the other model of its trial; both are the same without one."""
+    if mesh in rollout.meshes:
+        own = rollout.meshes[mesh]
+        return own, own
+    trial = rollout.trial
+    if trial is None:
+        return rollout.active, rollout.active
+    if uses_candidate(mesh, trial):
+        return trial.candidate, trial.baseline
+    return trial.baseline, trial.candidate
+
+
+def uses_candidate(mesh: str, trial: TrialDocument) -> bool:
+    """Whether a mesh is among those that use the candidate of a trial."""
+    if mesh == ALL_MESHES:
+        return trial.share >= 1
+    salt = "" if trial.candidate is None else trial.candidate.version  # not the same meshes for each candidate
+    digest = hashlib.blake2b(f"{salt} {mesh}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) / 2**64 < trial.share
+
+
+def start_canary(rollout: RolloutDocument, pin: ModelPin, share: float, by: str = "") -> RolloutDocument:
+    """Try a candidate on a share of the meshes, or change the share of its trial.
+
+    Raises:
+        UnfitModel: it is in use already, or another candidate is tried.
+    """
+    trial = rollout.trial
+    if trial is not None and trial.candidate != pin:
+        raise UnfitModel(
+            f"model {pin.version}: expected no other trial, got one of {_name(trial.candidate)}; promote it or roll "
+            "it back first"
+        )
+    if trial is None and pin == rollout.active:
+        raise UnfitModel(f"model {pin.version}: expected another model than the one in use, got the same")
+    baseline = rollout.active if trial is None else trial.baseline
+    began = TrialDocument(candidate=pin, baseline=baseline, share=share, since=_now(), by=by)
+    return _changed(rollout, RolloutAction.CANARY, pin, share=share, by=by, changes={"trial": began})
+
+
+def promote(rollout: RolloutDocument, pin: ModelPin, by: str = "", reason: str = "") -> RolloutDocument:
+    """Have all meshes use a model, and keep the one before as the baseline of its trial. If all use it already, nothing
+    changes.
+
+    Raises:
+        UnfitModel: another candidate is tried.
+    """
+    trial = rollout.trial
+    if trial is not None and trial.candidate != pin:
+        raise UnfitModel(
+            f"model {pin.version}: expected the candidate of the trial, {_name(trial.candidate)}, got another one; "
+            "roll it back first"
+        )
+    if (pin == rollout.active and trial is None) or (trial is not None and trial.share >= 1):
+        return rollout
+    baseline = rollout.active if trial is None else trial.baseline
+    began = TrialDocument(candidate=pin, baseline=baseline, share=1.0, since=_now(), by=by)
+    return _changed(rollout, RolloutAction.PROMOTE, pin, by=by, reason=reason, changes={"trial": began})
+
+
+def promote_for_mesh(rollout: RolloutDocument, pin: ModelPin, mesh: str, by: str = "") -> RolloutDocument:
+    """Have one mesh use a model. If it does already, nothing changes."""
+    if rollout.meshes.get(mesh) == pin:
+        return rollout
+    meshes = {**rollout.meshes, mesh: pin}
+    return _changed(rollout, RolloutAction.PROMOTE, pin, mesh=mesh, by=by, changes={"meshes": meshes})
+
+
+def confirm(rollout: RolloutDocument, reason: str = "") -> RolloutDocument:
+    """End the trial of a promoted model, which stays in use. Without one, nothing changes."""
+    trial = rollout.trial
+    if trial is None or trial.share < 1:
+        return rollout
+    changes = {"active": trial.candidate, "previous": trial.baseline, "trial": None}
+    return _changed(rollout, RolloutAction.CONFIRM, trial.candidate, reason=reason, changes=changes)
+
+
+def roll_back(rollout: RolloutDocument, by: str = "", reason: str = "") -> RolloutDocument:
+    """End a trial with its baseline in use; without a trial, go back to the model before the one in use.
+
+    Raises:
+        UnfitModel: there is neither a trial nor a model before.
+    """
+    if rollout.trial is not None:
+        back = rollout.trial.baseline
+        return _changed(
+            rollout, RolloutAction.ROLLBACK, back, by=by, reason=reason, changes={"active": back, "trial": None}
+        )
+    if rollout.active == rollout.previous:
+        raise UnfitModel("rollback: expected a trial, or a model before the one in use, got neither")
+    back = rollout.previous
+    return _changed(rollout, RolloutAction.ROLLBACK, back, by=by, reason=reason, changes={"active": back})
+
+
+def roll_back_mesh(rollout: RolloutDocument, mesh: str, by: str = "", reason: str = "") -> RolloutDocument:
+    """Take the model of a single mesh away, so that it uses the one of all.
+
+    Raises:
+        UnfitModel: it has none of its own.
+    """
+    if mesh not in rollout.meshes:
+        raise UnfitModel(f"rollback: expected a mesh with a model of its own, got {mesh!r}; leave out the mesh")
+    meshes = {name: pin for name, pin in rollout.meshes.items() if name != mesh}
+    back = pins_of(rollout.model_copy(update={"meshes": meshes}), mesh)[0]
+    return _changed(rollout, RolloutAction.ROLLBACK, back, mesh=mesh, by=by, reason=reason, changes={"meshes": meshes})
+
+
+class Rollouts:
+    """The rollout in a store.
+
+    Args:
+        store: of the state of meshes.
+    """
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+
+    def read(self) -> tuple[int, RolloutDocument]:
+        """The revision and the rollout; 0 and an empty one if there is none.
+
+        Raises:
+            CorruptState: this version cannot read it.
+            ServeError: the store cannot be read.
+        """
+        found = self._store.read_document(NAME)
+        if found is None:
+            return 0, RolloutDocument()
+        try:
+            return found.revision, RolloutDocument.model_validate_json(found.content)
+        except ValueError as error:
+            raise CorruptState(
+                f"stored rollout: expected a document of this version, got another one ({error}); use the version "
+                "that wrote it"
+            ) from error
+
+    def change(self, change: Callable[[RolloutDocument], RolloutDocument]) -> RolloutDocument:
+        """Apply a change, and return the rollout after it. If the change returns the same one, nothing is written.
+
+        Raises:
+            UnfitModel: of the change.
+            StoreConflict: other processes changed it again and again.
+            ServeError: the store cannot be used.
+        """
+        for attempt in range(ATTEMPTS):
+            revision, before = self.read()
+            after = change(before)
+            if after is before:
+                return after
+            try:
+                self._store.write_document(NAME, after.model_dump_json().encode(), revision=revision)
+            except StoreConflict:
+                if attempt + 1 == ATTEMPTS:
+                    raise
+            else:
+                return after
+        raise AssertionError("the last attempt returns or raises")
+
+
+def _changed(
+    rollout: RolloutDocument,
+    action: RolloutAction,
+    model: Pin,
+    *,
+    share: float | None = None,
+    mesh: str = "",
+    by: str = "",
+    reason: str = "",
+    changes: Mapping[str, object],
+) -> RolloutDocument:
+    event = RolloutEvent(at=_now(), action=action, model=model, share=share, mesh=mesh, by=by, reason=reason)
+    return rollout.model_copy(update={**changes, "history": [*rollout.history, event][-MOST_EVENTS:]})
+
+
+def _name(pin: Pin) -> str:
+    return "the weights of the settings" if pin is None else pin.version
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

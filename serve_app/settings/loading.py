@@ -1,0 +1,119 @@
+"""Loads the settings, names the source of each, and says what is wrong with one."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from serve_app.errors import BadSettings
+from serve_app.settings.former import FormerTable, find_former_tables
+from serve_app.settings.settings import Layer, Settings, read_layers, setting_names
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One setting: its path, effective value, and ``default``, ``file``, ``environment`` or ``override``."""
+
+    path: tuple[str, ...]
+    value: Any
+    origin: str
+
+    @property
+    def name(self) -> str:
+        """Its dotted name."""
+        return ".".join(self.path)
+
+
+def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Load the settings.
+
+    Args:
+        config: a TOML file; None for ``TAGAE_CONFIG``, if it is set.
+        overrides: nested values that win over all other sources.
+
+    Raises:
+        BadSettings: names each invalid setting, what is allowed and where the value came from.
+    """
+    arguments = _arguments(config, overrides)
+    try:
+        return Settings(**arguments)
+    except ValidationError as error:
+        raise BadSettings("\n".join(_describe(e, read_layers(arguments)) for e in error.errors())) from None
+
+
+def sources(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> list[Origin]:
+    """Every setting with its value and its source; arguments and errors as in :func:`load`."""
+    values = load(config, overrides).model_dump()
+    layers = read_layers(_arguments(config, overrides))
+    return [Origin(path, value, _origin(path, layers)) for path, value in _leaves(values)]
+
+
+def former_tables(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> list[FormerTable]:
+    """The former tables of meshes that are in use, each with the lines to write instead; arguments as in :func:`load`.
+
+    Raises:
+        BadSettings: a source cannot be read, or it gives a setting two values.
+    """
+    return find_former_tables({layer.origin: layer.tables for layer in read_layers(_arguments(config, overrides))})
+
+
+def _arguments(config: Path | None, overrides: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {**(overrides or {}), **({} if config is None else {"config": config})}
+
+
+def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, (*path, name))
+        else:
+            yield (*path, name), value
+
+
+def _origin(path: tuple[str, ...], layers: list[Layer]) -> str:
+    """The last layer that sets a setting, or any setting of a group."""
+    layer = _layer_of(path, layers)
+    return layer.origin if layer else "default"
+
+
+def _layer_of(path: tuple[str, ...], layers: list[Layer]) -> Layer | None:
+    return next((layer for layer in reversed(layers) if _has(layer.tables.values, path)), None)
+
+
+def _has(values: Any, path: tuple[str, ...]) -> bool:
+    """Whether there is a value at a path."""
+    for name in path:
+        if not isinstance(values, Mapping) or name not in values:
+            return False
+        values = values[name]
+    return True
+
+
+def _describe(error: ErrorDetails, layers: list[Layer]) -> str:
+    path = tuple(str(part) for part in error["loc"] if part != "[key]")  # pydantic marks an invalid key this way
+    # A setting that is missing, or part of a list, is named after the group or the list that lacks or has it.
+    above = (path[:end] for end in range(len(path), 0, -1))
+    layer = next(filter(None, (_layer_of(one, layers) for one in above)), None)
+    name = ".".join(layer.tables.as_written(path) if layer else path)
+    subject = f"{name} (from {layer.origin if layer else 'default'})"
+    if error["type"] == "extra_forbidden":
+        return f"{subject}: no such setting; expected one of {setting_names(_group(path))}"
+    message = error["msg"].removeprefix("Value error, ")
+    given = error["input"]
+    if path[-1] in ("headers", "options", "source_options") and isinstance(given, Mapping):
+        given = list(given)  # a value may be a secret in the wrong place
+    came = re.sub(r"//[^/\s'\"]*@", "//...@", repr(given))  # keep passwords out of logs
+    return f"{subject}: {message}; got {came}"
+
+
+def _group(path: tuple[str, ...]) -> type[BaseModel]:
+    """The group that a path leads to; positions in lists are skipped."""
+    found: type[BaseModel] = Settings
+    for name in (part for part in path[:-1] if not part.isdigit()):
+        field = found.model_fields.get(name)
+        inner = (field.annotation, *get_args(field.annotation)) if field else ()
+        found = next((cls for cls in inner if isinstance(cls, type) and issubclass(cls, BaseModel)), found)
+    return found

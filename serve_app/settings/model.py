@@ -1,0 +1,30 @@
+"""Settings of the detector and of its adaptation to each mesh."""
+
+from pydantic import Field
+
+from serve_app.settings.base import Location, SettingsGroup
+
+
+class ModelSettings(SettingsGroup):
+    """The detector."""
+
+    window_size: int = Field(120, ge=10, le=10_000, description="W: snapshots in the sliding window")
+    anomaly_percentile: float = Field(99.0, gt=50, lt=100, description="former name of alert.percentile, which wins")
+    weights: Location | None = Field(None, description="checkpoint file; none: the shipped one")
+    network: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$",
+        description="class of a network of another package, package.module:Class, that checkpoints may name; its code "
+        "runs in the service; none: only checkpoints of the built-in network are loaded",
+    )
+    warm_up_snapshots: int = Field(10, ge=1, description="snapshots of a mesh before its first verdict")
+    threads: int = Field(1, ge=1, description="threads of one scoring process")
+
+
+class AdaptSettings(SettingsGroup):
+    """Adaptation to each mesh while the service runs."""
+
+    enabled: bool = Field(True, description="fit an adapter to each mesh in the background, and use it")
+    every_snapshots: int = Field(40, ge=1, description="snapshots of a mesh between two fits")
+    deadline_seconds: float = Field(60.0, gt=0, description="deadline of one fit; a longer fit is dropped")
+    niceness: int = Field(10, ge=0, le=19, description="niceness of the process that fits; above 0, scoring goes first")

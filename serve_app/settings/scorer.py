@@ -1,0 +1,50 @@
+"""Settings of the scoring replicas."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from serve_app.settings.base import SettingsGroup
+
+
+class ScorerSettings(SettingsGroup):
+    """Where snapshots are scored, and the scoring replicas."""
+
+    place: Literal["auto", "session", "replicas"] = Field(
+        "auto",
+        description="session: in the process that holds the mesh, on its CPU; replicas: in processes of their own; "
+        "auto: replicas if there is a GPU or more than one node",
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU if there is one")
+    num_replicas: int = Field(2, ge=1, description="replicas")
+    max_replicas: int | None = Field(None, ge=1, description="upper limit of autoscaling; none: no autoscaling")
+    meta_replicas: int = Field(1, ge=1, description="replicas that join the parts of a mesh of several parts")
+    max_meta_replicas: int | None = Field(
+        None, ge=1, description="upper limit of autoscaling of these; none: no autoscaling"
+    )
+    num_cpus: float = Field(
+        0.5, ge=0, description="CPUs reserved per replica; below 1 so that all deployments run on two cores"
+    )
+    num_gpus: float = Field(0.5, ge=0, le=1, description="GPUs reserved per replica, if the device is cuda")
+    latency_target_ms: float = Field(
+        35.0,
+        gt=0,
+        description="target for the time from the arrival of parts at a replica to their scores, ms; limits the size "
+        "of batches",
+    )
+    max_batch_size: int = Field(
+        8, ge=1, description="upper limit of a batch: groups of parts, from any meshes, that are scored in one pass"
+    )
+    batch_wait_seconds: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description="upper limit of the wait for a fuller batch; a replica waits only if groups arrive so fast that it "
+        "saves time, and groups that arrive during a pass form the next batch anyway; 0: it never waits",
+    )
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.place == "session" and self.device == "cuda":
+            raise ValueError("expected device cpu or auto with place session, which scores on the CPU, got cuda")
+        return self

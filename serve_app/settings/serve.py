@@ -1,0 +1,116 @@
+"""Settings of the HTTP server."""
+
+from ipaddress import IPv4Network, IPv6Network
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from serve_app.access.tokens import Scope
+from serve_app.settings.base import HostName, Location, SettingsGroup
+
+
+class ServeSettings(SettingsGroup):
+    """The HTTP server and its replicas."""
+
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0: a free one")
+    metrics_port: int = Field(
+        0, ge=0, le=65535, description="port of the metrics of Ray and TAGAE, on a single machine; 0: a free one"
+    )
+    deadline_seconds: float = Field(5.0, gt=0, description="deadline of a request; unfinished work is dropped")
+    score_deadline_seconds: float = Field(30.0, gt=0, description="deadline of a request with many snapshots")
+    max_ongoing_scores: int = Field(
+        2, ge=1, description="concurrent requests of this kind in a session replica; more get 429"
+    )
+    ingress_replicas: int = Field(
+        2, ge=1, description="replicas of the HTTP server; with two, requests are answered while one restarts"
+    )
+    max_ingress_replicas: int | None = Field(
+        None, ge=1, description="upper limit of autoscaling of these; none: no autoscaling"
+    )
+    session_replicas: int = Field(
+        2, ge=1, description="replicas that hold meshes; with two, meshes are available while one restarts"
+    )
+    max_session_replicas: int | None = Field(
+        None, ge=1, description="upper limit of autoscaling of these; none: no autoscaling"
+    )
+    target_requests: float = Field(
+        1.0,
+        gt=0,
+        description="target of autoscaling: concurrent requests of a session or ingress replica, on average; open "
+        "pages do not count",
+    )
+    upscale_seconds: float = Field(
+        10.0, ge=0, description="how long the load must be higher before autoscaling adds replicas"
+    )
+    downscale_seconds: float = Field(
+        300.0, ge=0, description="how long the load must be lower before autoscaling removes replicas"
+    )
+    max_ongoing_requests: int = Field(
+        200, ge=1, description="concurrent requests per replica; Serve's default of 5 is too low for streams"
+    )
+    max_queued_requests: int = Field(400, ge=1, description="queued requests; more get 429 with Retry-After")
+    max_streams: int = Field(
+        64, ge=0, description="concurrent streams of verdicts to open pages, per ingress replica; more get 429"
+    )
+    header_seconds: float = Field(10.0, gt=0, description="time limit for the headers of a request")
+    body_seconds: float = Field(30.0, gt=0, description="time limit for the body of a request")
+    least_body_bytes_per_second: float = Field(1024.0, ge=0, description="slower bodies are refused after 5 to 10 s")
+    keep_alive_seconds: float = Field(75.0, ge=1, description="how long an idle connection stays open")
+    max_header_bytes: int = Field(16_384, ge=1024, description="size limit of request line and headers together")
+    max_connections: int = Field(4096, ge=16, description="concurrent connections of all clients")
+    max_connections_per_client: int = Field(
+        2048, ge=1, description="concurrent connections from one address; a reverse proxy is one address"
+    )
+    recovery_seconds: float = Field(
+        20.0, gt=0, description="time limit for replacing a process that ended; after that `tagae serve` exits"
+    )
+    session_resource: str | None = Field(
+        None, description="custom Ray resource of the node with the local store, on a cluster of several nodes"
+    )
+    session_memory_bytes: int = Field(
+        512 * 2**20,
+        ge=0,
+        description="memory for meshes and weights per session replica; meshes beyond that are read from the store for "
+        "each snapshot",
+    )
+    tokens_file: Location | None = Field(
+        None,
+        description="file with hashes of access tokens (`tagae token create`); none: no login, for loopback only",
+    )
+    allow_anonymous: bool = Field(
+        False, description="serve a network without login: anyone who can connect can read, push and delete"
+    )
+    allowed_hosts: tuple[HostName, ...] = Field(
+        (),
+        description="further host names of this service; IP addresses, localhost and external_url are always allowed",
+    )
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
+        (), description="networks of proxies that authenticate users, such as 10.0.0.7/32"
+    )
+    proxy_user_header: str | None = Field(
+        None,
+        pattern="^[A-Za-z0-9-]+$",
+        description="header in which these proxies name the user, such as X-Forwarded-User",
+    )
+    proxy_user_scopes: tuple[Scope, ...] = Field(
+        (Scope.READ, Scope.WRITE),
+        min_length=1,
+        description="permissions of users from these proxies: read, write, admin",
+    )
+    certificate_file: Location | None = Field(
+        None, description="certificate chain (PEM); with key_file, the service uses HTTPS"
+    )
+    key_file: Location | None = Field(None, description="private key of the certificate (PEM)")
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("expected certificate_file and key_file, got one of them; set both or neither")
+        if self.proxy_user_header and not self.trusted_proxies:
+            raise ValueError(
+                "proxy_user_header: expected trusted_proxies too, because otherwise anyone could send this header"
+            )
+        if self.allow_anonymous and (self.tokens_file or self.proxy_user_header):
+            raise ValueError("expected allow_anonymous, or tokens_file and proxy_user_header, got both; choose one")
+        return self

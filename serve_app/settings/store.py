@@ -1,0 +1,96 @@
+"""Settings of the store and of the archive in it."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+
+from serve_app.net.redis_url import parse_redis_url
+from serve_app.settings.base import Location, SettingsGroup
+from serve_app.settings.plugins import STORES
+
+
+def _state_directory() -> Path:
+    """The XDG state directory: for files that should survive restarts but need no backup."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "tagae"
+
+
+def _redis_url(url: str) -> str:
+    parse_redis_url(url)  # raises ValueError
+    return url
+
+
+class StoreSettings(SettingsGroup):
+    """Where the state of meshes is stored."""
+
+    kind: str = Field(
+        "local",
+        description="local: a directory on one node; redis: a Redis or Valkey, which several nodes can share; or a "
+        "kind that an installed package has",
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="options of a store from another package; the settings below are for local and redis",
+    )
+    path: Location = Field(default_factory=_state_directory, description="directory of the local store")
+    url: Annotated[str, AfterValidator(_redis_url)] | None = Field(
+        None, description="URL of Redis: redis://, rediss:// (TLS), unix://, redis+sentinel://, redis+cluster://"
+    )
+    username: str = Field("", description="user name for Redis; empty: its default user")
+    password_file: Location | None = Field(
+        None, description="file with the password for Redis; read again for each connection"
+    )
+    ca_file: Location | None = Field(
+        None, description="certificates to trust (PEM) for TLS to Redis; none: the system's"
+    )
+    key_prefix: str = Field(
+        "tagae",
+        pattern="^[a-z0-9][a-z0-9_-]{0,30}$",
+        description="first part of all keys in Redis; services with different prefixes can share one",
+    )
+    timeout_seconds: float = Field(
+        2.0, gt=0, description="how long a call waits for Redis, including reconnects, before it fails"
+    )
+    expire_seconds: float | None = Field(
+        None,
+        ge=1,
+        description="time without a write after which Redis deletes a mesh with its archive; none: never",
+    )
+
+    @field_validator("kind")
+    @classmethod
+    def _is_known(cls, kind: str) -> str:
+        return STORES.check_name(kind)
+
+    @field_validator("options")
+    @classmethod
+    def _are_of_the_kind(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        kind = info.data.get("kind")  # none if it is wrong
+        if kind in STORES.own and given:
+            raise ValueError(f"expected none with kind {kind}, whose settings are in store itself")
+        if kind is not None and kind not in STORES.own:
+            STORES.check_options(kind, given)
+        return given
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.kind == "redis" and self.url is None:
+            raise ValueError("expected url too with kind redis, such as redis://127.0.0.1:6379/0, got none")
+        if self.username and not self.password_file:
+            raise ValueError("username: expected password_file too, got none")
+        return self
+
+
+class ArchiveSettings(SettingsGroup):
+    """The archive of incidents, in the store."""
+
+    keep_days: float = Field(
+        90.0, gt=0, le=36_500, description="days after its end for which an incident is kept, by the clock of its mesh"
+    )
+    max_bytes: int = Field(
+        64 * 2**20,
+        ge=2**20,
+        description="bytes of the archive of one mesh; when full, the least severe, then the oldest incidents are "
+        "deleted",
+    )

@@ -1,0 +1,58 @@
+"""Drift on the page: not known at first, advice with its command, stale telemetry."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from lab.simulator.mesh.topology import MeshSpec
+from serve_app.api.schemas.drift import DataQualityDocument, DriftAdviceDocument, DriftDocument
+from tests.page.browsing import IN_BROWSER, Tab
+from tests.page.serving import push_all, serve
+from tests.page.test_sla_in_browser import row
+from tests.serve_app.running import record_simulation
+
+pytestmark = IN_BROWSER
+
+TEXT = "the latencies of at least 61% of the services are unlike training's since Tue 3 Mar, 12:00 UTC"
+COMMAND = "tagae train weights.safetensors --recording FOLDER"
+DRIFTED = DriftDocument(
+    judged_until=datetime(2026, 3, 4, tzinfo=UTC),
+    days=6,
+    advice=[
+        DriftAdviceDocument(
+            reference="training",
+            subject="latencies",
+            text=TEXT,
+            command=COMMAND,
+            purpose="if this is to stay, train weights",
+            since=datetime(2026, 3, 3, 12, tzinfo=UTC),
+        )
+    ],
+    measures=[],
+    quality=DataQualityDocument(missing=[], stale=["shop/cart"], constant=[]),
+)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serve(tmp_path_factory.mktemp("drift"), {}) as url:
+        push_all(url, "shop", record_simulation(MeshSpec(services=30, seed=3), 14))
+        yield url
+
+
+def test_the_drift_of_a_young_mesh_is_not_known(one: Tab) -> None:
+    one.open("/#mesh=shop")
+    text, _ = one.until(lambda: (found := row(one, "drift"))[0] and found, "the drift")
+    assert text.startswith("not known yet")
+
+
+def test_advice_names_what_drifts_and_the_command(one: Tab) -> None:
+    document = DRIFTED.model_dump_json()
+    one.page.route("**/shop/drift", lambda route: route.fulfill(body=document, content_type="application/json"))
+    one.open("/#mesh=shop")
+    text, looks = one.until(lambda: (found := row(one, "drift"))[0] and found, "the drift")
+    assert text == f"{TEXT}. If this is to stay, train weights: {COMMAND}"
+    assert looks == "unclear"
+    assert row(one, "stale telemetry") == ("nothing changes at shop/cart", "wrong")
+    one.assert_accessible()

@@ -1,0 +1,73 @@
+"""Embeddings as documents, as Arrow and Parquet, and the services that are alike."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from serve_app.api.codec.arrow_embeddings import decode_embeddings, encode_embeddings
+from serve_app.api.embeddings import Embeddings
+from serve_app.errors import MalformedDocument
+from serve_app.recordings.embedding_files import EmbeddingFiles
+from tests.model.model_cases import START
+
+NAMES = ("shop/cart", "shop/pay", "bank/cart", "bank/ledger")
+COMMON = 5.0  # part of every embedding of a mesh
+VECTORS = COMMON + np.array([[1, 0, 0], [0, 1, 0], [0.9, 0.1, 0], [-1, -1, 0]], np.float32)
+FOUND = Embeddings("prod", START, "a1b2", "normal", 1.25, NAMES, np.array([0.5, np.nan, 4.0, 0.0], np.float32), VECTORS)
+
+
+def test_a_document_has_the_services_in_order_and_null_for_unknown_deviations() -> None:
+    document = FOUND.document()
+    assert (document.model, document.status, document.mesh_score, document.dimensions) == ("a1b2", "normal", 1.25, 3)
+    assert [one.service for one in document.services] == list(NAMES)
+    assert [one.deviation for one in document.services] == [0.5, None, 4.0, 0.0]
+    np.testing.assert_allclose([one.embedding for one in document.services], VECTORS)
+
+
+def test_similar_services_point_in_the_same_direction_from_the_mean_of_the_mesh() -> None:
+    similar = FOUND.similar("shop/cart", 2).similar
+    assert [one.service for one in similar] == ["bank/cart", "shop/pay"]
+    assert similar[0].similarity > 0.9
+    assert similar[0].deviation == 4.0
+    assert similar[1].similarity < 0.5, "what all services have in common is no similarity"
+    assert len(FOUND.similar("shop/cart", 100).similar) == 3, "all but the service itself"
+
+
+def test_a_mesh_with_one_service_has_none_that_is_alike() -> None:
+    alone = replace(FOUND, services=NAMES[:1], deviations=FOUND.deviations[:1], vectors=VECTORS[:1])
+    assert alone.similar(NAMES[0], 5).similar == []
+
+
+def test_arrow_keeps_everything() -> None:
+    back = decode_embeddings(encode_embeddings(FOUND))
+    for name in ("mesh", "observed_at", "model", "status", "mesh_score"):
+        assert getattr(back, name) == getattr(FOUND, name)
+    assert tuple(back.services) == NAMES
+    np.testing.assert_array_equal(back.vectors, VECTORS)
+    np.testing.assert_array_equal(back.deviations, FOUND.deviations)
+
+
+@pytest.mark.parametrize("stream", [b"", b"{}", encode_embeddings(FOUND)[:100]])
+def test_another_stream_is_refused(stream: bytes) -> None:
+    with pytest.raises(MalformedDocument, match="expected an Arrow IPC stream of embeddings"):
+        decode_embeddings(stream)
+
+
+def test_files_of_several_meshes_are_one_table_and_are_replaced_as_a_whole(tmp_path: Path) -> None:
+    target = EmbeddingFiles(tmp_path / "new")
+    target.write(FOUND)
+    target.write(replace(FOUND, mesh="test", services=NAMES[:2], deviations=FOUND.deviations[:2], vectors=VECTORS[:2]))
+    target.write(replace(FOUND, model="c3d4"))
+    target.close()
+    table = pq.read_table(tmp_path / "new")
+    assert table.column_names[:5] == ["mesh", "observed_at", "model", "status", "mesh_score"]
+    rows = {(row["mesh"], row["service"]): row for row in table.to_pylist()}
+    assert len(rows) == 6
+    assert rows["prod", "shop/pay"]["deviation"] is None
+    assert (rows["prod", "shop/cart"]["model"], rows["test", "shop/cart"]["model"]) == ("c3d4", "a1b2")
+    assert rows["prod", "shop/cart"]["observed_at"] == START
+    np.testing.assert_allclose(rows["test", "shop/pay"]["embedding"], VECTORS[1])
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["prod.parquet", "test.parquet"]

@@ -1,0 +1,182 @@
+"""Models of a running service change under load: every snapshot has one verdict, of the weights that it began with."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from model.checkpoint import SHIPPED, load
+from serve_app.api.client import Client
+from serve_app.api.codec import snapshot_document
+from serve_app.api.schemas.models import ModelPin, TrialDocument
+from serve_app.cli import app
+from serve_app.errors import UnfitModel, UnknownModel
+from serve_app.models.card import describe
+from serve_app.models.registry import Registry
+from serve_app.models.rollout import uses_candidate
+from tests.serve_app.running import eventually, problem, start_service
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+
+MESHES = ("one", "two", "three", "four", "five")
+SNAPSHOTS = 4000  # more than the test needs
+
+
+@pytest.fixture(scope="module", params=["session", "replicas"])
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A service with a registry that has the shipped model; it scores in the session, or with replicas."""
+    folder = tmp_path_factory.mktemp("models")
+    content = SHIPPED.read_bytes()
+    Registry(str(folder / "registry")).add(content, describe(load(SHIPPED), content))
+    settings = {
+        "serve.port": 0,
+        "store.path": folder / "store",
+        "models.registry": folder / "registry",
+        "scorer.place": request.param,
+        "scorer.device": "cpu",
+        "limits.max_ahead_seconds": "inf",
+        "adapt.enabled": "false",
+    }
+    flags = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    with start_service(*flags) as (_, found):
+        request.node.registry = folder / "registry"
+        yield found
+
+
+@pytest.fixture
+def candidate(request: pytest.FixtureRequest, url: str, other_weights: Path) -> ModelPin:
+    """A model with other scores, which is added while the service runs."""
+    place = next(node.registry for node in request.node.listchain() if hasattr(node, "registry"))
+    content = other_weights.read_bytes()
+    card = describe(load(other_weights), content)
+    Registry(str(place)).add(content, card)
+    return ModelPin(version=card.version, sha256=card.sha256)
+
+
+class Load:
+    """Pushes snapshots of one mesh, one after the other, until it is stopped."""
+
+    def __init__(self, url: str, mesh: str, seed: int) -> None:
+        self.mesh, self.verdicts, self.failure = mesh, list[dict[str, Any]](), ""
+        self._url, self._stop = url, threading.Event()
+        self._snapshots = Simulator(
+            MeshSpec(services=24, calls_per_service=3, seed=seed), snapshots=SNAPSHOTS
+        ).snapshots()
+        self.thread = threading.Thread(target=self._run)
+
+    def models(self) -> set[str]:
+        """The models of the last verdicts."""
+        return {verdict["model"] for verdict in self.verdicts[-3:]}
+
+    def end(self) -> None:
+        self._stop.set()
+        self.thread.join()
+
+    def _run(self) -> None:
+        with httpx.Client(base_url=self._url, timeout=60) as http:
+            for snapshot in self._snapshots:
+                if self._stop.is_set():
+                    return
+                content = json.dumps(snapshot_document(snapshot))
+                answer = http.post(f"/v1/meshes/{self.mesh}/snapshots", content=content)
+                if answer.status_code != 200:
+                    self.failure = answer.text
+                    return
+                self.verdicts.append(answer.json())
+
+
+@pytest.fixture
+def loads(url: str) -> Iterator[list[Load]]:
+    """Five meshes that push all the time."""
+    running = [Load(url, mesh, seed) for seed, mesh in enumerate(MESHES)]
+    for one in running:
+        one.thread.start()
+    yield running
+    for one in running:
+        one.end()
+    with httpx.Client(base_url=url) as http:
+        for one in running:
+            http.delete(f"/v1/meshes/{one.mesh}")
+
+
+def test_models_change_under_load_without_an_error_a_gap_or_a_double(
+    url: str, candidate: ModelPin, loads: list[Load]
+) -> None:
+    before = load(SHIPPED).digest
+    with Client(url) as client:
+        assert client.models().rollout.active is None
+        assert eventually(lambda: all(len(one.verdicts) > 3 for one in loads))
+        client.try_model(candidate.version, 0.0)
+        trial = TrialDocument(candidate=candidate, baseline=None, share=0.5, since="2026-03-01T00:00:00Z")
+        client.try_model(candidate.version, 0.5)
+        wanted = {one.mesh: {candidate.version} if uses_candidate(one.mesh, trial) else {before} for one in loads}
+        assert len({frozenset(versions) for versions in wanted.values()}) == 2
+        assert eventually(lambda: {one.mesh: one.models() for one in loads} == wanted)
+        client.promote_model(candidate.version)
+        assert eventually(lambda: all(one.models() == {candidate.version} for one in loads))
+        client.roll_back_model(reason="a test")
+        assert eventually(lambda: all(one.models() == {before} for one in loads))
+        client.promote_model(candidate.version, "two")
+        assert eventually(lambda: loads[1].models() == {candidate.version})
+        client.roll_back_model("two")
+        assert eventually(lambda: loads[1].models() == {before})
+        history = client.models().rollout.history
+    for one in loads:
+        one.end()
+        assert not one.failure
+        assert [verdict["sequence"] for verdict in one.verdicts] == list(range(1, len(one.verdicts) + 1))
+        assert {verdict["coverage"] for verdict in one.verdicts} == {1.0}
+        warm = next(i for i, verdict in enumerate(one.verdicts) if verdict["status"] != "warming_up")
+        assert all(verdict["status"] != "warming_up" for verdict in one.verdicts[warm:]), "a change needs no warm-up"
+    assert [one.action.value for one in history[-6:]] == [
+        "canary",
+        "canary",
+        "promote",
+        "rollback",
+        "promote",
+        "rollback",
+    ]
+    assert history[-3].reason == "a test"
+
+
+def test_the_command_line_changes_models(url: str, candidate: ModelPin) -> None:
+    def models(*arguments: str) -> str:
+        done = CliRunner().invoke(app, ["models", *arguments, "--url", url], env={"COLUMNS": "1000"})
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    listed = models("list")
+    assert candidate.version in listed
+    assert load(SHIPPED).digest in listed
+    short = candidate.version[:10]
+    assert json.loads(models("show", short))["sha256"] == candidate.sha256
+    assert f"10% of the meshes use {candidate.version}" in models("canary", short)
+    assert "10%" in models("list")
+    assert f"all meshes use {candidate.version}; the weights of the settings runs beside it" in models("promote", short)
+    assert "all meshes use the weights of the settings" in models("rollback", "--reason", "a test")
+    assert f"mesh shop uses {candidate.version}" in models("promote", short, "--mesh", "shop")
+    assert "mesh shop" not in models("rollback", "--mesh", "shop")
+
+
+def test_what_cannot_be_done_is_refused_by_name(url: str, candidate: ModelPin) -> None:
+    with httpx.Client(base_url=url) as http, Client(url) as client:
+        problem(http.get("/v1/models/unknown"), 404, "unknown-model")
+        problem(http.post(f"/v1/models/{'0' * 16}/promote"), 404, "unknown-model")
+        problem(http.post("/v1/models/rollback"), 409, "unfit-model")
+        path = f"/v1/models/{candidate.version}"
+        problem(http.post(f"{path}/canary", content=b"{"), 400, "malformed-document")
+        problem(http.post(f"{path}/canary", json={"share": 1}), 422, "invalid-document", "/share")
+        problem(http.post(f"{path}/promote", json={"mesh": "../x"}), 400, "bad-mesh-name")
+        problem(http.post(f"{path}/promote", json={"all": True}), 422, "invalid-document", "/all")
+        assert http.get(path).json()["sha256"] == candidate.sha256
+        with pytest.raises(UnknownModel):
+            client.model_card("0" * 16)
+        with pytest.raises(UnfitModel):
+            client.roll_back_model("shop")

@@ -1,0 +1,231 @@
+"""Figures of a comparison, and the limits that end a trial."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from serve_app.api.schemas.models import (
+    BlockDocument,
+    ComparisonOfModels,
+    IntervalDocument,
+    MeshTrialDocument,
+    ModelPin,
+    OutcomeDocument,
+    PairDocument,
+    RolloutDocument,
+    TrialDocument,
+)
+from serve_app.metrics import Objective, ObjectiveStatus, ServiceLevel
+from serve_app.models.comparison import LEAST_BLOCKS, SNAPSHOTS_OF_A_BLOCK, compare, rate
+from serve_app.models.gate import broken_limit, compare_trial, if_unchanged, next_change
+from serve_app.models.rollout import promote, start_canary
+from serve_app.models.shadow import MOST_BLOCKS, MOST_PAIRS, add_to_trial
+from serve_app.models.trials import missed_latency
+from serve_app.settings.models import ModelsSettings
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+ONE, TWO = "1" * 16, "2" * 16
+PIN = ModelPin(version=TWO, sha256="2" * 64)
+LIMITS = ModelsSettings()
+TRIAL = TrialDocument(candidate=PIN, baseline=None, share=0.1, since=START)
+
+
+def outcome(model: str, alerts: Sequence[str] = (), score: float = 1.0, **changed: Any) -> OutcomeDocument:
+    status = "anomalous" if alerts else "normal"
+    culprit = "shop/cart" if alerts else None
+    values = {"model": model, "status": status, "mesh_score": score, "alerts": alerts, "culprit": culprit, "seconds": 1}
+    return OutcomeDocument.model_validate({**values, **changed})
+
+
+def trial_of(pairs: Sequence[tuple[OutcomeDocument, OutcomeDocument]], new: Sequence[tuple[int, int]]) -> Any:
+    """The trial of a mesh after these outcomes of candidate and baseline, with the alerts that began with each."""
+    document = MeshTrialDocument(mesh="shop", services=50, candidate=TWO, baseline=ONE)
+    for i, ((candidate, baseline), began) in enumerate(zip(pairs, new, strict=True)):
+        at = START + timedelta(seconds=15 * i)
+        pair = PairDocument(observed_at=at, candidate=candidate, baseline=baseline)
+        empty = BlockDocument(since=START, share=0.1, began=at)
+        document = add_to_trial(document, pair, began, empty, 15.0, 50)
+    return document
+
+
+def test_sums_of_blocks_give_the_figures() -> None:
+    both = (outcome(TWO, ["i"], 3.0, seconds=2), outcome(ONE, ["i"], 2.5))
+    other_culprit = (outcome(TWO, ["i"], 3.0, seconds=2, culprit="shop/pay"), outcome(ONE, ["i"], 2.5))
+    alone = (outcome(TWO, ["i"], 3.0, seconds=2), outcome(ONE, [], 2.5))
+    calm = (outcome(TWO, [], 1.5, seconds=2), outcome(ONE, [], 1.0))
+    document = trial_of([alone, both, other_culprit, *[calm] * 97], [(1, 0), (0, 1), *[(0, 0)] * 98])
+    assert [block.snapshots for block in document.blocks] == [SNAPSHOTS_OF_A_BLOCK] * 5
+    found = compare(TWO, ONE, [document, document], lambda services: services / 50)
+    assert (found.meshes, found.snapshots) == (2, 200)
+    assert found.days == pytest.approx(200 * 15 / 86_400)
+    assert found.same_status.value == pytest.approx(0.99)
+    assert found.same_culprit.value == pytest.approx(0.5)
+    assert found.score_difference.value == pytest.approx(0.5)
+    assert found.cost_ratio.value == pytest.approx(2.0)
+    assert found.candidate_alerts_per_day.value == pytest.approx(2 / found.days)
+    assert found.baseline_alerts_per_day.value == pytest.approx(2 / found.days)
+    assert found.budget_per_day == 1.0
+    low, high = found.same_status.low, found.same_status.high
+    assert low is not None
+    assert high is not None
+    assert low < 0.99 < high <= 1.0
+
+
+def test_other_models_and_stages_are_left_out() -> None:
+    document = trial_of([(outcome(TWO), outcome(ONE))] * 60, [(0, 0)] * 60)
+    assert compare(ONE, TWO, [document], None).snapshots == 0
+    later = TRIAL.model_copy(update={"since": START + timedelta(hours=1)})
+    assert compare_trial(TRIAL, TWO, ONE, [document], None).snapshots == 60
+    assert compare_trial(later, TWO, ONE, [document], None).snapshots == 0
+
+
+def test_without_snapshots_every_figure_is_unknown() -> None:
+    found = compare(TWO, ONE, [], lambda services: 1.0)
+    assert found.same_status == found.cost_ratio == found.candidate_alerts_per_day == IntervalDocument()
+
+
+def test_snapshots_that_a_model_did_not_judge_do_not_count() -> None:
+    warming = (outcome(TWO, status="warming_up"), outcome(ONE))
+    partial = (outcome(TWO), outcome(ONE, status="partial"))
+    document = trial_of([warming, partial, (outcome(TWO), outcome(ONE))], [(0, 0)] * 3)
+    assert sum(block.snapshots for block in document.blocks) == 1
+    assert len(document.pairs) == 3
+
+
+def test_a_trial_is_bounded_and_a_gap_counts_for_few_intervals() -> None:
+    number = SNAPSHOTS_OF_A_BLOCK * (MOST_BLOCKS + 2)
+    document = MeshTrialDocument(mesh="shop", services=5, candidate=TWO, baseline=ONE)
+    for i in range(0, number, SNAPSHOTS_OF_A_BLOCK):
+        at = START + timedelta(days=i)
+        pair = PairDocument(observed_at=at, candidate=outcome(TWO), baseline=outcome(ONE))
+        empty = BlockDocument(since=at, share=0.1, began=at)  # another stage each time
+        document = add_to_trial(document, pair, (0, 0), empty, 15.0, 5)
+    assert len(document.blocks) == MOST_BLOCKS
+    assert len(document.pairs) == min(MOST_PAIRS, number // SNAPSHOTS_OF_A_BLOCK)
+    assert document.blocks[-1].seconds == 60.0
+    assert len(document.model_dump_json()) < 300_000
+
+
+@pytest.mark.parametrize(("count", "low", "high"), [(0, 0.0, 3.69), (1, 0.025, 5.57), (10, 4.8, 18.4), (100, 81, 122)])
+def test_rates_have_the_interval_of_a_poisson_count(count: int, low: float, high: float) -> None:
+    """The exact limits are in every table of the Poisson distribution."""
+    found = rate(count, 2.0)
+    assert found.value == count / 2
+    assert found.low == pytest.approx(low / 2, rel=0.05, abs=0.02)
+    assert found.high == pytest.approx(high / 2, rel=0.05)
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_promise() -> None:
+    """Snapshots of a block are alike, and blocks are not: 95% intervals of the agreement, over 200 meshes."""
+    generator, covered = np.random.default_rng(1), 0
+    for _ in range(200):
+        shares = generator.beta(8, 2, size=40)  # of a block, mean 0.8
+        blocks = [
+            BlockDocument(
+                since=START, share=0.1, began=START, snapshots=20, same_status=int(generator.binomial(20, share))
+            )
+            for share in shares
+        ]
+        document = MeshTrialDocument(mesh="shop", services=5, candidate=TWO, baseline=ONE, blocks=blocks)
+        found = compare(TWO, ONE, [document], None).same_status
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= 0.8 <= found.high
+    assert 0.88 <= covered / 200 <= 0.99
+
+
+def comparison(**changed: Any) -> ComparisonOfModels:
+    """A comparison without any difference."""
+    values = {
+        "candidate": TWO, "baseline": ONE, "meshes": 5, "snapshots": 1000, "days": 1.0,
+        "candidate_alerts_per_day": IntervalDocument(value=1, low=0.5, high=2),
+        "baseline_alerts_per_day": IntervalDocument(value=1, low=0.5, high=2), "budget_per_day": 1.0,
+        "same_status": IntervalDocument(value=0.99, low=0.98, high=1), "same_culprit": IntervalDocument(),
+        "score_difference": IntervalDocument(value=0, low=-1, high=1),
+        "cost_ratio": IntervalDocument(value=1, low=0.9, high=1.1),
+    }  # fmt: skip
+    return ComparisonOfModels(**{**values, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, ""),
+        ({"candidate_alerts_per_day": {"value": 9, "low": 5, "high": 15}}, "its alerts per day leave the budget: 9"),
+        ({"candidate_alerts_per_day": {"value": 9, "low": 1.5, "high": 15}}, ""),  # it could be chance
+        ({"candidate_alerts_per_day": {"value": 9, "low": 5, "high": 15}, "snapshots": 99}, ""),  # too early
+        (  # real incidents: the baseline alerts as often
+            {
+                "candidate_alerts_per_day": {"value": 9, "low": 5, "high": 15},
+                "baseline_alerts_per_day": {"value": 8, "low": 4, "high": 14},
+            },
+            "",
+        ),
+        ({"same_status": {"value": 0.8, "low": 0.7, "high": 0.89}}, "it agrees with the baseline in 80%"),
+        ({"same_status": {"value": 0.8, "low": 0.7, "high": 0.91}}, ""),
+        ({"same_status": {"value": 0.1}}, ""),  # without an interval
+        ({"cost_ratio": {"value": 3, "low": 2.1, "high": 4}}, "it takes 3 times as long as the baseline"),
+        ({"cost_ratio": {"value": 3, "low": 1.9, "high": 4}}, ""),
+    ],
+)
+def test_a_limit_is_broken_only_if_that_is_sure(changed: dict[str, Any], words: str) -> None:
+    reason = broken_limit(comparison(**changed), LIMITS)
+    assert reason.startswith(words)
+    assert bool(reason) == bool(words)
+
+
+def test_a_missed_latency_target_counts_if_the_candidate_is_slower() -> None:
+    objective = Objective("p95", ObjectiveStatus.VIOLATED, 1.0, 1.52, -1.0)
+    level = ServiceLevel(3600.0, 1.0, None, (objective,))
+    missed = missed_latency(level, TRIAL)
+    assert missed == "the service misses its target for the p95 of 1 s, with 1.5 s"
+    assert missed_latency(level, TRIAL.model_copy(update={"share": 0.0})) == "", "no mesh uses the candidate"
+    assert missed_latency(ServiceLevel(3600.0, 1.0, None, ()), TRIAL) == ""
+    slower = comparison(cost_ratio=IntervalDocument(value=1.3, low=1.1, high=1.5))
+    assert broken_limit(slower, LIMITS, missed) == f"{missed}, and it takes 1.3 times as long as the baseline"
+    assert broken_limit(slower, LIMITS) == broken_limit(comparison(), LIMITS, missed) == ""
+
+
+def test_a_broken_limit_rolls_back_and_an_unchanged_trial_only() -> None:
+    rollout = start_canary(RolloutDocument(), PIN, 0.1)
+    assert rollout.trial is not None
+    worse = comparison(same_status=IntervalDocument(value=0.5, low=0.4, high=0.6))
+    due = next_change(rollout.trial, worse, LIMITS, START)
+    assert due is not None
+    after = if_unchanged(rollout.trial, due[0])(rollout)
+    assert (after.trial, after.active, after.history[-1].reason) == (None, None, due[1])
+    changed = start_canary(rollout, PIN, 0.2)
+    assert if_unchanged(rollout.trial, due[0])(changed) is changed
+
+
+def test_a_candidate_is_promoted_and_confirmed_by_rule() -> None:
+    limits = ModelsSettings(promote_after_hours=6, confirm_after_hours=24)
+    rollout = start_canary(RolloutDocument(), PIN, 0.1)
+    assert rollout.trial is not None
+    began = rollout.trial.since
+    for hours, snapshots, settings in ((5.9, 1000, limits), (7, 99, limits), (7, 1000, LIMITS)):
+        now = began + timedelta(hours=hours)
+        assert next_change(rollout.trial, comparison(snapshots=snapshots), settings, now) is None
+    due = next_change(rollout.trial, comparison(), limits, began + timedelta(hours=6))
+    assert due is not None
+    promoted = due[0](rollout)
+    assert promoted.trial is not None
+    assert promoted.trial.share == 1
+    began = promoted.trial.since
+    assert next_change(promoted.trial, comparison(), limits, began + timedelta(hours=23)) is None
+    due = next_change(promoted.trial, comparison(snapshots=0), limits, began + timedelta(hours=24))
+    assert due is not None
+    kept = due[0](promoted)
+    assert (kept.active, kept.trial, kept.history[-1].reason) == (PIN, None, "within all limits for 24 hours")
+
+
+def test_a_shadow_is_never_promoted_by_rule() -> None:
+    rollout = start_canary(RolloutDocument(), PIN, 0.0)
+    assert rollout.trial is not None
+    limits = ModelsSettings(promote_after_hours=1)
+    assert next_change(rollout.trial, comparison(), limits, rollout.trial.since + timedelta(days=9)) is None
+    assert promote(rollout, PIN).trial is not None
+    assert LEAST_BLOCKS > 1

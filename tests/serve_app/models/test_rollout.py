@@ -1,0 +1,153 @@
+"""The rollout: which mesh uses which model, and how that changes."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+
+import pytest
+
+from serve_app.api.schemas.models import ModelPin, RolloutAction, RolloutDocument
+from serve_app.errors import CorruptState, StoreConflict, UnfitModel
+from serve_app.models import rollout as changes
+from serve_app.models.rollout import ALL_MESHES, MOST_EVENTS, NAME, Rollouts, pins_of
+from serve_app.settings import StoreSettings
+from serve_app.stores.base import StateStore
+from serve_app.stores.opening import open_store
+
+ONE, TWO, THREE = (ModelPin(version=digit * 16, sha256=digit * 64) for digit in "123")
+MESHES = [f"mesh-{i}" for i in range(1000)]
+EMPTY = RolloutDocument()
+
+
+@pytest.fixture
+def store(place: StoreSettings) -> Iterator[StateStore]:
+    with closing(open_store(place)) as opened:
+        yield opened
+
+
+def using(rollout: RolloutDocument, pin: ModelPin | None) -> set[str]:
+    """The meshes whose verdicts this model makes."""
+    return {mesh for mesh in MESHES if pins_of(rollout, mesh)[0] == pin}
+
+
+def test_without_a_rollout_meshes_use_the_weights_of_the_settings() -> None:
+    assert pins_of(EMPTY, "shop") == (None, None)
+
+
+def test_in_a_shadow_no_mesh_uses_the_candidate_and_each_is_scored_by_it() -> None:
+    shadow = changes.start_canary(EMPTY, ONE, 0.0, "ann")
+    assert {pins_of(shadow, mesh) for mesh in [*MESHES, ALL_MESHES]} == {(None, ONE)}
+    (event,) = shadow.history
+    assert (event.action, event.model, event.share, event.by) == (RolloutAction.CANARY, ONE, 0.0, "ann")
+
+
+def test_a_canary_uses_a_share_of_the_meshes_that_only_grows() -> None:
+    tenth = changes.start_canary(EMPTY, ONE, 0.1)
+    half = changes.start_canary(tenth, ONE, 0.5)
+    assert 50 < len(using(tenth, ONE)) < 150
+    assert 420 < len(using(half, ONE)) < 580
+    assert using(tenth, ONE) < using(half, ONE)
+    assert using(tenth, ONE) | using(tenth, None) == set(MESHES)
+    assert all(pins_of(tenth, mesh) == (ONE, None) for mesh in using(tenth, ONE))
+    assert using(changes.start_canary(EMPTY, TWO, 0.1), TWO) != using(tenth, ONE), "others try another candidate"
+    assert pins_of(half, ALL_MESHES) == (None, ONE)
+
+
+def test_a_promoted_model_keeps_the_one_before_beside_it_until_it_is_confirmed() -> None:
+    promoted = changes.promote(changes.start_canary(EMPTY, ONE, 0.1), ONE, "ann")
+    assert {pins_of(promoted, mesh) for mesh in [*MESHES, ALL_MESHES]} == {(ONE, None)}
+    assert changes.promote(promoted, ONE) is promoted
+    kept = changes.confirm(promoted, "24 hours")
+    assert {pins_of(kept, mesh) for mesh in MESHES} == {(ONE, ONE)}
+    assert changes.confirm(kept) is kept
+    assert changes.promote(kept, ONE) is kept
+    assert [one.action.value for one in kept.history] == ["canary", "promote", "confirm"]
+    assert kept.history[-1].reason == "24 hours"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_a_trial_is_rolled_back_to_its_baseline(share: float) -> None:
+    begun = changes.confirm(changes.promote(EMPTY, ONE))
+    trial = changes.promote(begun, TWO) if share == 1 else changes.start_canary(begun, TWO, share)
+    back = changes.roll_back(trial, "", "too many alerts")
+    assert {pins_of(back, mesh) for mesh in MESHES} == {(ONE, ONE)}
+    assert (back.trial, back.history[-1].reason, back.history[-1].model) == (None, "too many alerts", ONE)
+
+
+def test_without_a_trial_a_rollback_leads_to_the_model_before() -> None:
+    second = changes.confirm(changes.promote(changes.confirm(changes.promote(EMPTY, ONE)), TWO))
+    back = changes.roll_back(second)
+    assert pins_of(back, "shop") == (ONE, ONE)
+    with pytest.raises(UnfitModel, match="got neither"):
+        changes.roll_back(back)
+    with pytest.raises(UnfitModel, match="got neither"):
+        changes.roll_back(EMPTY)
+
+
+def test_one_candidate_is_tried_at_a_time() -> None:
+    trial = changes.start_canary(EMPTY, ONE, 0.1)
+    with pytest.raises(UnfitModel, match=f"expected no other trial, got one of {ONE.version}"):
+        changes.start_canary(trial, TWO, 0.1)
+    with pytest.raises(UnfitModel, match="roll it back first"):
+        changes.promote(trial, TWO)
+    with pytest.raises(UnfitModel, match="than the one in use"):
+        changes.start_canary(changes.confirm(changes.promote(EMPTY, ONE)), ONE, 0.1)
+
+
+def test_a_single_mesh_has_a_model_of_its_own_and_gives_it_up() -> None:
+    own = changes.promote_for_mesh(changes.start_canary(EMPTY, ONE, 0.5), THREE, "shop", "ann")
+    assert pins_of(own, "shop") == (THREE, THREE)
+    assert changes.promote_for_mesh(own, THREE, "shop") is own
+    back = changes.roll_back_mesh(own, "shop")
+    assert pins_of(back, "shop") == pins_of(changes.start_canary(EMPTY, ONE, 0.5), "shop")
+    assert [one.mesh for one in back.history] == ["", "shop", "shop"]
+    with pytest.raises(UnfitModel, match="got 'shop'"):
+        changes.roll_back_mesh(back, "shop")
+
+
+def test_the_history_is_bounded() -> None:
+    rollout = EMPTY
+    for i in range(MOST_EVENTS):
+        rollout = changes.roll_back(changes.start_canary(rollout, ONE, i / MOST_EVENTS))
+    assert len(rollout.history) == MOST_EVENTS
+
+
+def test_the_store_keeps_it(store: StateStore, place: StoreSettings) -> None:
+    rollouts = Rollouts(store)
+    assert rollouts.read() == (0, EMPTY)
+    assert rollouts.change(lambda rollout: rollout) is not None
+    assert rollouts.read()[0] == 0, "what changes nothing writes nothing"
+    changed = rollouts.change(lambda rollout: changes.start_canary(rollout, ONE, 0.1))
+    with closing(open_store(place)) as other:
+        revision, found = Rollouts(other).read()
+    assert found == changed
+    assert revision > 0
+
+
+def test_changes_of_many_processes_are_all_kept(store: StateStore, place: StoreSettings) -> None:
+    def work(first: int) -> None:
+        with closing(open_store(place)) as own:
+            for i in range(first, first + 10):
+                name = f"mesh-{i}"
+                while True:
+                    try:
+                        Rollouts(own).change(partial(changes.promote_for_mesh, pin=ONE, mesh=name))
+                        break
+                    except StoreConflict:  # so many at once that a person would try again
+                        continue
+
+    threads = [threading.Thread(target=work, args=(10 * i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Rollouts(store).read()[1].meshes == {f"mesh-{i}": ONE for i in range(30)}
+
+
+def test_a_document_of_another_version_is_refused_and_new_fields_are_ignored(store: StateStore) -> None:
+    revision = store.write_document(NAME, b'{"active": null, "colour": "blue"}', revision=0)
+    assert Rollouts(store).read()[1] == EMPTY
+    store.write_document(NAME, b'{"active": "blue"}', revision=revision)
+    with pytest.raises(CorruptState, match="expected a document of this version"):
+        Rollouts(store).read()

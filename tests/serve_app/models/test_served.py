@@ -1,0 +1,227 @@
+"""Which weights a session uses for a mesh, and how they change between two snapshots."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from model.checkpoint import load
+from model.mesh_weights import load_weights
+from serve_app.api.schemas.models import ModelPin
+from serve_app.errors import StoreGone, UnfitModel, UnknownModel
+from serve_app.exporter import PrometheusInstruments
+from serve_app.models import rollout as changes
+from serve_app.models import served
+from serve_app.models.card import describe
+from serve_app.models.opening import checkpoint_of, open_memory, open_models
+from serve_app.models.registry import WEIGHTS, Registry
+from serve_app.models.rollout import ALL_MESHES, Rollouts, pins_of
+from serve_app.models.served import ServedModels
+from serve_app.settings import Settings, StoreSettings
+from serve_app.stores.base import StateStore
+from serve_app.stores.opening import open_store
+
+
+@pytest.fixture
+def store(place: StoreSettings) -> Iterator[StateStore]:
+    with closing(open_store(place)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    return Registry(str(tmp_path / "models"))
+
+
+def add(registry: Registry, path: Path, **changed: object) -> ModelPin:
+    """Add weights to a registry."""
+    content = path.read_bytes()
+    card = describe(load(path), content).model_copy(update=changed)
+    registry.add(content, card)
+    return ModelPin(version=card.version, sha256=card.sha256)
+
+
+def models_of(store: StateStore, registry: Registry, **settings: Any) -> ServedModels:
+    chosen = Settings(models={"registry": registry.place}, **settings)
+    weights = load_weights(chosen.model.weights, chosen.weights_by_mesh)
+    models = open_models(chosen, weights, store, PrometheusInstruments())
+    models.follow()
+    return models
+
+
+def digest_of(models: ServedModels, mesh: str = "shop") -> str:
+    return asyncio.run(models.of(mesh)).checkpoint.digest
+
+
+def test_without_a_registry_the_weights_of_the_settings_are_used(other_weights: Path) -> None:
+    settings = Settings(meshes={"own": {"weights": other_weights}})
+    models = ServedModels(settings, load_weights(None, settings.weights_by_mesh))
+    own, plain = models.get("own"), models.get("plain")
+    assert own is not None
+    assert plain is not None
+    assert (own.checkpoint.digest, plain.checkpoint.digest) == (load(other_weights).digest, load().digest)
+    assert not models.is_following
+    assert not models.follow()
+
+
+def test_a_promoted_model_is_in_use_when_the_session_follows(
+    store: StateStore, registry: Registry, other_weights: Path
+) -> None:
+    pin = add(registry, other_weights)
+    models, other = models_of(store, registry), models_of(store, registry)
+    assert digest_of(models) == load().digest
+    models.change(lambda rollout: changes.promote(rollout, pin))
+    assert digest_of(models) == pin.version
+    assert digest_of(other) == load().digest
+    assert other.follow()
+    assert not other.follow()
+    assert digest_of(other) == digest_of(other, ALL_MESHES) == pin.version
+    assert other.get("shop") is not None, "it was loaded before"
+    models.change(changes.roll_back)
+    other.follow()
+    assert digest_of(models) == digest_of(other) == load().digest
+
+
+def test_a_new_session_uses_what_the_store_says(store: StateStore, registry: Registry, other_weights: Path) -> None:
+    pin = add(registry, other_weights)
+    models_of(store, registry).change(lambda rollout: changes.promote(rollout, pin))
+    assert digest_of(models_of(store, registry)) == pin.version
+
+
+def test_each_mesh_of_a_trial_has_two_models(store: StateStore, registry: Registry, other_weights: Path) -> None:
+    pin = add(registry, other_weights)
+    models = models_of(store, registry)
+    assert asyncio.run(models.other("shop")) is None
+    rollout = models.change(lambda rollout: changes.start_canary(rollout, pin, 0.5))
+    for mesh in (f"mesh-{i}" for i in range(20)):
+        used, other = pins_of(rollout, mesh)
+        found = asyncio.run(models.other(mesh))
+        assert found is not None
+        assert (digest_of(models, mesh), found.checkpoint.digest) == (
+            (pin.version, load().digest) if used == pin else (load().digest, pin.version)
+        )
+        assert (used is None) != (other is None)
+
+
+def test_meshes_with_a_file_in_the_settings_stay_as_they_are(
+    store: StateStore, registry: Registry, weights: Path, other_weights: Path
+) -> None:
+    pin = add(registry, other_weights)
+    models = models_of(store, registry, meshes={"own": {"weights": weights}})
+    models.change(lambda rollout: changes.promote(rollout, pin))
+    assert (digest_of(models, "own"), digest_of(models, "plain")) == (load(weights).digest, pin.version)
+    assert models.pinned == ["own"]
+    with pytest.raises(UnfitModel, match=r"got a file in meshes\.own\.weights"):
+        models.require_fit(registry, pin.version, "own")
+    assert models.require_fit(registry, pin.version, None) == pin
+    pinned = models_of(store, registry, model={"weights": weights})
+    assert digest_of(pinned) == load(weights).digest
+    assert pinned.pinned == ["*"]
+    assert asyncio.run(pinned.other("shop")) is None
+    with pytest.raises(UnfitModel, match=r"got a file in model\.weights"):
+        pinned.require_fit(registry, pin.version, None)
+
+
+def test_a_model_with_other_inputs_is_refused_by_name(
+    store: StateStore, registry: Registry, other_weights: Path
+) -> None:
+    card = describe(load(other_weights), other_weights.read_bytes())
+    services = [channel.model_copy(update={"unit": "ms"}) for channel in card.features.services]
+    other = card.features.model_copy(update={"services": services})
+    pin = add(registry, other_weights, features=other, schema_version=2)
+    name = services[0].name
+    with pytest.raises(UnfitModel, match=rf"service channel 0: expected {name} \(.*, got {name} \(ms") as refused:
+        models_of(store, registry).require_fit(registry, pin.version, None)
+    assert "feature schema is 2" in refused.value.message
+
+
+def test_a_model_with_other_neighbours_is_refused(store: StateStore, registry: Registry, other_weights: Path) -> None:
+    card = describe(load(other_weights), other_weights.read_bytes())
+    pin = add(registry, other_weights, architecture={**card.architecture, "neighbours": 99})
+    with pytest.raises(UnfitModel, match="as the one in use, got one that reads 99"):
+        models_of(store, registry).require_fit(registry, pin.version, None)
+
+
+def test_an_unknown_model_is_refused(store: StateStore, registry: Registry) -> None:
+    with pytest.raises(UnknownModel, match="expected a version of the registry"):
+        models_of(store, registry).require_fit(registry, "0" * 16, None)
+
+
+def test_a_model_that_cannot_be_loaded_is_replaced_and_tried_again_later(
+    store: StateStore, registry: Registry, other_weights: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    pin = add(registry, other_weights)
+    file = tmp_path / "models" / pin.version / WEIGHTS
+    content = file.read_bytes()
+    file.write_bytes(b"changed")
+    models = models_of(store, registry)
+    with caplog.at_level(logging.ERROR):
+        models.change(lambda rollout: changes.promote(rollout, pin))
+        assert [digest_of(models) for _ in range(3)] == [load().digest] * 3
+    (message,) = [one.getMessage() for one in caplog.records]
+    assert f"model {pin.version}: not loaded, and other weights are in use" in message
+    assert f"got {hashlib.sha256(b'changed').hexdigest()}" in message
+    file.write_bytes(content)
+    assert digest_of(models) == load().digest, "not again so soon"
+    monkeypatch.setattr(served, "RETRY_SECONDS", 0.0)
+    assert digest_of(models) == pin.version
+
+
+async def test_a_snapshot_does_not_wait_for_a_registry_that_hangs(
+    store: StateStore, registry: Registry, other_weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin = add(registry, other_weights)
+    models = models_of(store, registry)
+    hangs, goes_on = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def read(version: str, sha256: str) -> object:
+        loop.call_soon_threadsafe(hangs.set)
+        asyncio.run_coroutine_threadsafe(goes_on.wait(), loop).result()
+        return load(other_weights)
+
+    rollout = changes.promote(models.rollout, pin)
+    monkeypatch.setattr(served, "LONGEST_LOAD_SECONDS", 0.01)
+    assert models._memory is not None
+    monkeypatch.setattr(models._memory, "_load", lambda pin: read(pin.version, pin.sha256))
+    models._rollout = rollout  # as if the weights had been dropped from memory since
+    first = await models.of("shop")
+    assert first.checkpoint.digest == load().digest
+    await hangs.wait()
+    assert (await models.of("shop")).checkpoint.digest == load().digest
+    goes_on.set()
+    await asyncio.gather(*models._loads.values())
+    assert (await models.of("shop")).checkpoint.digest == pin.version
+
+
+async def test_before_the_rollout_is_known_no_snapshot_is_scored(registry: Registry) -> None:
+    class Away:
+        def read_document(self, name: str) -> None:
+            raise StoreGone("the store is away")
+
+    settings = Settings(models={"registry": registry.place})
+    memory = open_memory(settings, torch.device("cpu"), PrometheusInstruments())
+    store: StateStore = Away()  # type: ignore[assignment]
+    models = ServedModels(settings, load_weights(None, {}), Rollouts(store), memory)
+    assert models.get("shop") is None
+    with pytest.raises(StoreGone):
+        await models.of("shop")
+    with pytest.raises(StoreGone):
+        await models.follow_once()
+
+
+async def test_a_scorer_loads_what_a_group_names(registry: Registry, other_weights: Path) -> None:
+    pin = add(registry, other_weights)
+    memory = open_memory(Settings(models={"registry": registry.place}), torch.device("cpu"), PrometheusInstruments())
+    first = await checkpoint_of(pin, memory)
+    assert first.digest == pin.version
+    assert await checkpoint_of(pin, memory) is first
+    with pytest.raises(UnknownModel, match="expected a registry, got none"):
+        await checkpoint_of(pin, None)

@@ -1,0 +1,280 @@
+"""Scoring in the shadow: the same snapshots, silently, and only in spare time."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.contracts.store_content import append
+from lab.simulator.mesh.topology import MeshSpec
+from model.checkpoint import Checkpoint, load, save
+from model.incidents.memory import IncidentMemory
+from model.mesh_weights import load_weights
+from model.snapshot import MeshSnapshot
+from model.verdict import Verdict
+from serve_app.api.schemas.models import MeshTrialDocument, ModelPin
+from serve_app.errors import UnfitModel
+from serve_app.exporter import PrometheusInstruments
+from serve_app.metrics import SHADOWED, Metric, ServiceLevel
+from serve_app.models import rollout as changes
+from serve_app.models.card import describe
+from serve_app.models.opening import open_models
+from serve_app.models.recorded import compare_over_recordings
+from serve_app.models.registry import Registry
+from serve_app.models.served import ServedModel, ServedModels
+from serve_app.models.shadow import MOST_WAITING, JudgedSnapshot, Shadow, read_trial
+from serve_app.models.trials import Trials
+from serve_app.pipeline import LocalRunner, Mesh, Options, advance_in_detail, commit, judge, with_memory
+from serve_app.recordings.writer import RecordingWriter
+from serve_app.settings import Settings, StoreSettings
+from serve_app.stores.base import StateStore
+from serve_app.stores.opening import open_store
+from tests.serve_app.running import record_simulation
+
+SPEC = MeshSpec(services=30, seed=3)
+OPTIONS = Options(adapt=False)
+
+
+class Counts(PrometheusInstruments):
+    """Instruments that remember what they counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shadowed: Counter[str] = Counter()
+
+    def count(self, metric: Metric, amount: float = 1.0, **labels: str) -> None:
+        if metric is SHADOWED:
+            self.shadowed[labels["outcome"]] += round(amount)
+
+
+class Session:
+    """Pushes snapshots as a session does, and scores them in the shadow."""
+
+    def __init__(self, store: StateStore, registry: Registry) -> None:
+        self.settings = Settings(models={"registry": registry.place, "least_snapshots": 20})
+        self.counts, self.store = Counts(), store
+        self.models: ServedModels = open_models(self.settings, load_weights(None, {}), store, self.counts)
+        self.models.follow()
+        self.is_busy = False
+        self.shadow = Shadow(self.models, self.judge, store, lambda: self.is_busy, 0.2, self.counts)
+        self.trials = Trials(self.settings, self.models, store, self.shadow)
+        self.meshes: dict[str, Mesh] = {}
+        self.verdicts: list[Verdict] = []
+
+    async def judge(
+        self, judged: JudgedSnapshot, model: ServedModel, memory: IncidentMemory
+    ) -> tuple[Verdict, IncidentMemory, float]:
+        runner, prepared = LocalRunner(model.checkpoint), with_memory(judged.prepared, memory)
+        _, verdict, after = await judge(runner, prepared, prepared.mesh.state.window[-1], judged.options)
+        return verdict, commit(prepared.mesh, after, counted=True).state.memory, 0.25
+
+    async def push(self, mesh: str, snapshot: MeshSnapshot, *, work: bool = True) -> Verdict:
+        model = await self.models.of(mesh)
+        before = self.meshes.get(mesh, Mesh())
+        if self.store.load(mesh) is None:
+            append(self.store, 1, mesh)  # any content: trials are of meshes that are stored
+        advanced = advance_in_detail(model.checkpoint, before, snapshot, OPTIONS)
+        self.meshes[mesh] = advanced.mesh
+        self.verdicts.append(advanced.verdict)
+        if self.models.has_trial:
+            memory = advanced.mesh.state.memory
+            self.shadow.offer(JudgedSnapshot(mesh, advanced.prepared, advanced.verdict, memory, 0.5, OPTIONS))
+            if work:
+                await self.shadow.work()
+        return advanced.verdict
+
+    def trial(self, mesh: str) -> MeshTrialDocument:
+        _, found = read_trial(self.store, mesh)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    return Registry(str(tmp_path / "models"))
+
+
+@pytest.fixture
+def session(place: StoreSettings, registry: Registry) -> Iterator[Session]:
+    with closing(open_store(place)) as store:
+        yield Session(store, registry)
+
+
+def add(registry: Registry, checkpoint: Checkpoint, folder: Path, name: str) -> ModelPin:
+    path = folder / f"{name}.safetensors"
+    save(checkpoint, path)
+    content = path.read_bytes()
+    card = describe(load(path), content)
+    registry.add(content, card)
+    return ModelPin(version=card.version, sha256=card.sha256)
+
+
+@pytest.fixture
+def twin(registry: Registry, tmp_path: Path) -> ModelPin:
+    """The shipped weights under another version."""
+    return add(registry, replace(load(), provenance={"seed": "twin"}), tmp_path, "twin")
+
+
+@pytest.fixture
+def nervous(registry: Registry, tmp_path: Path) -> ModelPin:
+    """A model that alerts at almost everything."""
+    shipped = load()
+    return add(registry, replace(shipped, page_offset=shipped.page_offset - 4.0), tmp_path, "nervous")
+
+
+async def test_an_equal_model_makes_the_same_verdicts_in_the_shadow(session: Session, twin: ModelPin) -> None:
+    snapshots = record_simulation(SPEC, 60, fault_from=40)
+    for snapshot in snapshots[:20]:
+        await session.push("shop", snapshot)
+    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
+    for snapshot in snapshots[20:]:
+        await session.push("shop", snapshot)
+    found = session.trial("shop")
+    assert (found.candidate, found.baseline) == (twin.version, load().digest)
+    assert len(found.pairs) == 40
+    for pair in found.pairs:
+        assert pair.candidate.model_copy(update={"model": pair.baseline.model, "seconds": 0.5}) == pair.baseline
+    assert any(pair.baseline.alerts for pair in found.pairs), "the fault raises an alert"
+    assert [pair.observed_at for pair in found.pairs] == [one.observed_at for one in snapshots[20:]]
+    assert [verdict.model_digest for verdict in session.verdicts] == [load().digest] * 60, "it alerts no one"
+    comparison = await asyncio.to_thread(session.trials.compare, twin.version)
+    assert (comparison.same_status.value, comparison.same_culprit.value) == (1.0, 1.0)
+    assert comparison.candidate_alerts_per_day == comparison.baseline_alerts_per_day
+    assert comparison.score_difference.value == 0
+    assert comparison.cost_ratio.value == 0.5
+    assert session.counts.shadowed == {"scored": 40}
+
+
+async def test_after_a_promotion_the_roles_change_and_the_comparison_continues(
+    session: Session, twin: ModelPin
+) -> None:
+    snapshots = record_simulation(SPEC, 45)
+    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
+    for snapshot in snapshots[:25]:
+        await session.push("shop", snapshot)
+    session.models.change(lambda rollout: changes.promote(rollout, twin))
+    for snapshot in snapshots[25:]:
+        await session.push("shop", snapshot)
+    assert session.verdicts[-1].model_digest == twin.version
+    found = session.trial("shop")
+    assert {pair.candidate.model for pair in found.pairs} == {twin.version}
+    assert len(found.pairs) == 45
+    assert {block.share for block in found.blocks} == {0.0, 1.0}
+    assert {pair.candidate.seconds for pair in found.pairs} == {0.25, 0.5}
+
+
+async def test_another_session_continues_the_trial_of_a_mesh(
+    session: Session, registry: Registry, twin: ModelPin
+) -> None:
+    snapshots = record_simulation(SPEC, 40)
+    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
+    for snapshot in snapshots[:20]:
+        await session.push("shop", snapshot)
+    second = Session(session.store, registry)
+    second.meshes = dict(session.meshes)
+    for snapshot in snapshots[20:30]:
+        await second.push("shop", snapshot)
+    session.meshes = dict(second.meshes)
+    for snapshot in snapshots[30:]:
+        await session.push("shop", snapshot)
+    assert session.counts.shadowed == {"scored": 29, "failed": 1}, "its document was out of date once"
+    assert len(session.trial("shop").pairs) == 39
+
+
+async def test_the_gate_rolls_back_a_model_that_alerts_too_often(session: Session, nervous: ModelPin) -> None:
+    snapshots = record_simulation(SPEC, 120)
+    for snapshot in snapshots[:20]:
+        await session.push("shop", snapshot)
+    session.models.change(lambda rollout: changes.promote(rollout, nervous))
+    level = ServiceLevel(3600.0, 0.0, None, ())
+    for snapshot in snapshots[20:]:
+        await session.push("shop", snapshot)
+        await session.trials.check(level)
+        if not session.models.has_trial:
+            break
+    history = session.models.rollout.history
+    assert [one.action.value for one in history] == ["promote", "rollback"]
+    assert history[-1].by == ""
+    assert "budget" in history[-1].reason or "agrees" in history[-1].reason
+    verdict = await session.push("shop", snapshots[-1])
+    assert verdict.model_digest == load().digest
+
+
+async def test_without_a_trial_nothing_is_stored(session: Session) -> None:
+    for snapshot in record_simulation(SPEC, 5):
+        await session.push("shop", snapshot)
+    assert read_trial(session.store, "shop") == (0, None)
+    assert not session.counts.shadowed
+
+
+async def test_only_the_newest_snapshot_of_a_mesh_waits_and_few_meshes(session: Session, twin: ModelPin) -> None:
+    snapshots = record_simulation(SPEC, 3)
+    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
+    for snapshot in snapshots:
+        await session.push("shop", snapshot, work=False)
+    for i in range(MOST_WAITING):
+        await session.push(f"mesh-{i}", snapshots[0], work=False)
+    assert session.counts.shadowed == {"left_out": 3}
+    await session.shadow.work()
+    assert session.counts.shadowed == {"left_out": 3, "scored": MOST_WAITING}
+    assert [pair.observed_at for pair in session.trial("shop").pairs] == [snapshots[-1].observed_at]
+
+
+async def test_while_the_session_is_busy_the_shadow_rests(
+    session: Session, twin: ModelPin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests: list[float] = []
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+
+    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
+    snapshots = record_simulation(SPEC, 2)
+    await session.push("shop", snapshots[0])
+    monkeypatch.setattr("serve_app.models.shadow.asyncio.sleep", rest)
+    session.is_busy = True
+    await session.push("shop", snapshots[1])
+    assert len(rests) == 1
+    assert rests[0] > 0
+
+
+async def test_a_failure_in_the_shadow_is_logged_and_changes_no_verdict(
+    session: Session, twin: ModelPin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
+
+    async def fail(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(session.shadow, "_judge", fail)
+    snapshots = record_simulation(SPEC, 2)
+    await session.push("shop", snapshots[0])
+    assert session.counts.shadowed == {"failed": 1}
+    assert "mesh shop: not scored in the shadow: out of memory" in caplog.text
+    assert len(session.verdicts) == 1
+
+
+async def test_a_deleted_mesh_has_no_trial(session: Session, twin: ModelPin) -> None:
+    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
+    await session.push("shop", record_simulation(SPEC, 1)[0])
+    await session.trials.forget("shop")
+    assert session.store.read_document("trial/shop") is None
+
+
+def test_models_are_compared_over_recordings(registry: Registry, nervous: ModelPin, tmp_path: Path) -> None:
+    with RecordingWriter(tmp_path / "shop", 15.0, {"source": "simulated"}) as writer:
+        for snapshot in record_simulation(SPEC, 60):
+            writer.write(snapshot)
+    card = registry.card(nervous.version)
+    found = compare_over_recordings(registry, card, None, [tmp_path / "shop"], Settings())
+    assert (found.candidate, found.baseline) == (nervous.version, load().digest)
+    assert (found.meshes, found.snapshots) == (1, 51)
+    assert found.candidate_alerts_per_day.value is not None
+    assert found.baseline_alerts_per_day.value is not None
+    assert found.candidate_alerts_per_day.value > found.baseline_alerts_per_day.value
+    with pytest.raises(UnfitModel, match="expected another baseline"):
+        compare_over_recordings(registry, card, card, [tmp_path / "shop"], Settings())

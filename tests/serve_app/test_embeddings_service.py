@@ -1,0 +1,79 @@
+"""Embeddings of a running service: the routes, and the export."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from lab.simulator.mesh.topology import MeshSpec
+from model.checkpoint import load
+from serve_app.api.client import Client
+from serve_app.api.codec import ARROW
+from serve_app.api.codec.arrow_embeddings import decode_embeddings
+from serve_app.api.schemas.embeddings import EmbeddingsDocument, SimilarDocument
+from serve_app.cli import app
+from serve_app.pipeline import Mesh, Options, advance, embed
+from tests.serve_app.running import Service, problem, push, record_simulation
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+
+MESH = "embedded"
+SNAPSHOTS = record_simulation(MeshSpec(services=30, seed=3), 14)
+
+
+@pytest.fixture(scope="module")
+def verdict(service: Service) -> dict[str, object]:
+    """The newest verdict of the mesh."""
+    return [push(service, MESH, snapshot) for snapshot in SNAPSHOTS][-1]
+
+
+def test_embeddings_are_those_of_the_stored_state(service: Service, verdict: dict[str, object]) -> None:
+    response = service.http.get(f"/v1/meshes/{MESH}/embeddings")
+    assert response.status_code == 200, response.text
+    document = EmbeddingsDocument.model_validate_json(response.content)
+    assert (document.model, document.status) == (verdict["model"], verdict["status"])
+    checkpoint, mesh = load(), Mesh()
+    for snapshot in SNAPSHOTS:
+        _, mesh = advance(checkpoint, mesh, snapshot, Options())
+    newest, vectors = embed(checkpoint, mesh.state, Options())
+    assert [one.service for one in document.services] == list(newest.node_ids)
+    np.testing.assert_allclose([one.embedding for one in document.services], vectors, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("verdict")
+def test_arrow_has_the_same_embeddings(service: Service) -> None:
+    response = service.http.get(f"/v1/meshes/{MESH}/embeddings", headers={"accept": ARROW})
+    assert response.headers["content-type"] == ARROW
+    found = decode_embeddings(response.content)
+    document = EmbeddingsDocument.model_validate_json(service.http.get(f"/v1/meshes/{MESH}/embeddings").content)
+    assert (found.mesh, found.model) == (MESH, document.model)
+    np.testing.assert_allclose(found.vectors, [one.embedding for one in document.services], rtol=1e-5)
+
+
+@pytest.mark.usefixtures("verdict")
+def test_similar_services_are_ranked(service: Service) -> None:
+    asked = SNAPSHOTS[-1].node_ids[3]
+    response = service.http.get(f"/v1/meshes/{MESH}/similar", params={"service": asked, "limit": 4})
+    document = SimilarDocument.model_validate_json(response.content)
+    values = [one.similarity for one in document.similar]
+    assert len(values) == 4
+    assert values == sorted(values, reverse=True)
+    assert asked not in [one.service for one in document.similar]
+    unknown = service.http.get(f"/v1/meshes/{MESH}/similar", params={"service": "shop/nobody"})
+    problem(unknown, 422, "invalid-parameter", "/service")
+    problem(service.http.get("/v1/meshes/nobody/embeddings"), 404, "unknown-mesh")
+
+
+@pytest.mark.usefixtures("verdict")
+def test_an_export_writes_a_file_for_each_mesh(service: Service, tmp_path: Path) -> None:
+    command = ["embeddings", "export", "--to", str(tmp_path), "--url", service.url, "--mesh", MESH]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.stderr
+    assert "of 1 meshes" in result.stderr
+    with Client(service.url) as client:
+        found = client.embeddings(MESH)
+    table = pq.read_table(tmp_path / f"{MESH}.parquet")
+    assert table["service"].to_pylist() == list(found.services)
+    np.testing.assert_allclose(table["embedding"].to_pylist(), found.vectors)
