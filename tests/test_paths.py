@@ -151,6 +151,6 @@ def test_a_store_touches_these_files(tmp_path: Path) -> None:
     )  # fmt: skip
     assert "1 passed" in contract.stdout, contract.stdout[-3000:]
     (target / "tagae_files" / "store.py").unlink()
-    assert "expected the kind 'files' of the package tagae-files" in opens().stderr
+    assert "expected the plugin 'files' of the package tagae-files" in opens().stderr
     shutil.rmtree(next(target.glob("*.dist-info")))
     assert "expected 'local' or 'redis'" in opens().stderr

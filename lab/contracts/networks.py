@@ -250,4 +250,6 @@ def with_node_inputs(task: PartitionTask, row: int, columns: slice | Sequence[in
 def assert_close(one: PartitionScore, other: PartitionScore, tolerance: float) -> None:
     """Compare all arrays of two scores."""
     for ours, theirs in zip(astuple(one)[1:], astuple(other)[1:], strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=tolerance, rtol=tolerance)
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            np.testing.assert_allclose(ours, theirs, atol=tolerance, rtol=tolerance)

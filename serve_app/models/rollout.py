@@ -57,7 +57,7 @@ def start_canary(rollout: RolloutDocument, pin: ModelPin, share: float, by: str 
         raise UnfitModel(f"model {pin.version}: expected another model than the one in use, got the same")
     baseline = rollout.active if trial is None else trial.baseline
     began = TrialDocument(candidate=pin, baseline=baseline, share=share, since=_now(), by=by)
-    return _changed(rollout, RolloutAction.CANARY, pin, share=share, by=by, changes={"trial": began})
+    return _with_event(rollout, RolloutAction.CANARY, pin, share=share, by=by, changes={"trial": began})
 
 
 def promote(rollout: RolloutDocument, pin: ModelPin, by: str = "", reason: str = "") -> RolloutDocument:
@@ -77,7 +77,7 @@ def promote(rollout: RolloutDocument, pin: ModelPin, by: str = "", reason: str =
         return rollout
     baseline = rollout.active if trial is None else trial.baseline
     began = TrialDocument(candidate=pin, baseline=baseline, share=1.0, since=_now(), by=by)
-    return _changed(rollout, RolloutAction.PROMOTE, pin, by=by, reason=reason, changes={"trial": began})
+    return _with_event(rollout, RolloutAction.PROMOTE, pin, by=by, reason=reason, changes={"trial": began})
 
 
 def promote_for_mesh(rollout: RolloutDocument, pin: ModelPin, mesh: str, by: str = "") -> RolloutDocument:
@@ -85,7 +85,7 @@ def promote_for_mesh(rollout: RolloutDocument, pin: ModelPin, mesh: str, by: str
     if rollout.meshes.get(mesh) == pin:
         return rollout
     meshes = {**rollout.meshes, mesh: pin}
-    return _changed(rollout, RolloutAction.PROMOTE, pin, mesh=mesh, by=by, changes={"meshes": meshes})
+    return _with_event(rollout, RolloutAction.PROMOTE, pin, mesh=mesh, by=by, changes={"meshes": meshes})
 
 
 def confirm(rollout: RolloutDocument, reason: str = "") -> RolloutDocument:
@@ -94,7 +94,7 @@ def confirm(rollout: RolloutDocument, reason: str = "") -> RolloutDocument:
     if trial is None or trial.share < 1:
         return rollout
     changes = {"active": trial.candidate, "previous": trial.baseline, "trial": None}
-    return _changed(rollout, RolloutAction.CONFIRM, trial.candidate, reason=reason, changes=changes)
+    return _with_event(rollout, RolloutAction.CONFIRM, trial.candidate, reason=reason, changes=changes)
 
 
 def roll_back(rollout: RolloutDocument, by: str = "", reason: str = "") -> RolloutDocument:
@@ -105,13 +105,13 @@ def roll_back(rollout: RolloutDocument, by: str = "", reason: str = "") -> Rollo
     """
     if rollout.trial is not None:
         back = rollout.trial.baseline
-        return _changed(
+        return _with_event(
             rollout, RolloutAction.ROLLBACK, back, by=by, reason=reason, changes={"active": back, "trial": None}
         )
     if rollout.active == rollout.previous:
         raise UnfitModel("rollback: expected a trial, or a model before the one in use, got neither")
     back = rollout.previous
-    return _changed(rollout, RolloutAction.ROLLBACK, back, by=by, reason=reason, changes={"active": back})
+    return _with_event(rollout, RolloutAction.ROLLBACK, back, by=by, reason=reason, changes={"active": back})
 
 
 def roll_back_mesh(rollout: RolloutDocument, mesh: str, by: str = "", reason: str = "") -> RolloutDocument:
@@ -124,7 +124,9 @@ def roll_back_mesh(rollout: RolloutDocument, mesh: str, by: str = "", reason: st
         raise UnfitModel(f"rollback: expected a mesh with a model of its own, got {mesh!r}; leave out the mesh")
     meshes = {name: pin for name, pin in rollout.meshes.items() if name != mesh}
     back = pins_of(rollout.model_copy(update={"meshes": meshes}), mesh)[0]
-    return _changed(rollout, RolloutAction.ROLLBACK, back, mesh=mesh, by=by, reason=reason, changes={"meshes": meshes})
+    return _with_event(
+        rollout, RolloutAction.ROLLBACK, back, mesh=mesh, by=by, reason=reason, changes={"meshes": meshes}
+    )
 
 
 class Rollouts:
@@ -178,7 +180,7 @@ class Rollouts:
         raise AssertionError("the last attempt returns or raises")
 
 
-def _changed(
+def _with_event(
     rollout: RolloutDocument,
     action: RolloutAction,
     model: Pin,

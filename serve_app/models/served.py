@@ -98,7 +98,7 @@ class ServedModels:
 
     @property
     def versions(self) -> frozenset[str]:
-        """The versions in memory, with those of the settings."""
+        """The versions in memory, including the versions that the settings name."""
         loaded = frozenset[str]() if self._memory is None else self._memory.versions
         return loaded | {one.digest for one in self.weights.distinct()}
 
@@ -116,7 +116,7 @@ class ServedModels:
         return self._default if pin is None else self._in_memory(pin, mesh)
 
     def checkpoint(self, mesh: str) -> Checkpoint:
-        """The weights that make the verdicts of a mesh if they are in memory, else those of the settings."""
+        """The weights that make the verdicts of a mesh if they are in memory, else the weights of the settings."""
         return (self.get(mesh) or self._fallback()).checkpoint
 
     async def of(self, mesh: str) -> ServedModel:

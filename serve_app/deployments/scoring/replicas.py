@@ -127,7 +127,7 @@ class ReplicaRunner:
 
     async def _score_again(self, group: Group, outcome: ScoredGroup | Exception) -> ScoredGroup | Exception:
         """The scores of a group. If its scorer has other weights, as while settings are rolled out, or cannot load
-        those of the group, the group is scored here."""
+        the weights of the group, it is scored here."""
         checkpoint, replica = self.checkpoint, HERE
         if isinstance(outcome, NOT_LOADED):
             log.warning("mesh %s: the session scores in place of a scorer: %s", self.progress.mesh, outcome)
