@@ -5,8 +5,9 @@
 The student is distilled from the shipped network on a few simulated meshes. The forms in fewer bits are the shipped
 network itself. All are judged on other meshes, as in `benchmarks.bench_networks`. Forms that run in standard operators
 are not faster than our compiled ops by themselves, so the same operators in float32 are timed beside them. Passes are
-timed in turns, one thread; the fastest counts, because other work on the machine only adds time. A difference is that
-of an output from the full network's, relative to 1 or to the output if that is larger. Takes half an hour on two cores.
+timed in turns, one thread; the fastest counts, because other work on the machine only adds time. A difference is
+between an output and the full network's, relative to 1 or to the output if it is larger. Takes half an hour on two
+cores.
 """
 
 import argparse
@@ -17,13 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from benchmarks.bench_networks import TEST_SEED, judge
 from benchmarks.tiers.distillation import distil
-from benchmarks.tiers.lowered import Lowered, differences, in_onnx, in_python, in_torch, quantised
+from benchmarks.tiers.lowered import Lowered, differences, in_onnx, in_python, in_torch, quantise
 from benchmarks.tiers.student import Student, StudentConfig
 from kernels import backend
 from lab.evaluation.measures.intervals import share
@@ -33,6 +34,7 @@ from lab.training.meshes import TrainingMeshes, simulated_runs
 from lab.training.processes import processes
 from lab.training.train import TrainingOptions
 from model.checkpoint import Checkpoint, load
+from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionTask, score
 from serve_app.cli.console import bars, reporter
 from serve_app.pipeline import Mesh, Options, prepare
@@ -78,8 +80,8 @@ def calibration(checkpoint: Checkpoint, meshes: TrainingMeshes) -> list[Partitio
 def forms(full: Checkpoint, student: Checkpoint, folder: Path, tasks: Sequence[PartitionTask]) -> dict[str, Form]:
     """Return all forms of the network, the full one first."""
     onnx, file = in_onnx(full, folder)
-    dynamic, file_of_dynamic = quantised(file, None)
-    static, file_of_static = quantised(file, tasks)
+    dynamic, file_of_dynamic = quantise(file, None)
+    static, file_of_static = quantise(file, tasks)
     size = parameter_bytes(full)
     runs = {
         "standard operators, float32": (in_torch(full.network, bf16=False), size),
@@ -89,7 +91,8 @@ def forms(full: Checkpoint, student: Checkpoint, folder: Path, tasks: Sequence[P
         "ONNX, INT8 static": (static, file_of_static.stat().st_size),
     }
     lowered = {
-        name: Form(replace(full, network=Lowered(full.network, run)), size) for name, (run, size) in runs.items()
+        name: Form(replace(full, network=cast(MeshNetwork, Lowered(full.network, run))), size)
+        for name, (run, size) in runs.items()
     }
     return {"full": Form(full, size), "student": Form(student, parameter_bytes(student)), **lowered}
 
@@ -110,7 +113,7 @@ def pass_milliseconds(found: dict[str, Form], task: PartitionTask, rounds: int) 
     return {name: round(1000 * min(each), 2) for name, each in seconds.items()}
 
 
-def judged(checkpoint: Checkpoint, tests: TrainingMeshes, progress: Any) -> dict[str, Any]:
+def judge_runs(checkpoint: Checkpoint, tests: TrainingMeshes, progress: Any) -> dict[str, Any]:
     """Return what a form finds on test meshes, with 95% intervals."""
     outcomes = []
     for done, run in enumerate(simulated_runs(tests), 1):
@@ -143,7 +146,7 @@ def measure(
     """Return a line for each form.
 
     Args:
-        meshes: the student's, and those that INT8 takes its ranges from.
+        meshes: of the student's training; INT8 takes its ranges from some of them.
         tests: other meshes.
         options: length and size of the distillation.
         sizes: services and calls to time passes with.
@@ -166,7 +169,7 @@ def measure(
                 {
                     "benchmark": "tiers",
                     "form": name,
-                    **judged(form.checkpoint, tests, partial(progress, f"test, {name}")),
+                    **judge_runs(form.checkpoint, tests, partial(progress, f"test, {name}")),
                     **{f"pass_ms_{size[0]}": times[size][name] for size in sizes},
                     "size_bytes": form.size_bytes,
                     "difference": differences(in_python(form.checkpoint.network), in_python(full.network), largest),

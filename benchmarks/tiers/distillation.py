@@ -79,7 +79,9 @@ def loss_of(given: Decoding, wanted: Decoding, sizes: list[int]) -> Tensor:
     expectation = functional.smooth_l1_loss(given.node_expected, wanted.node_expected)
     expectation = expectation + functional.smooth_l1_loss(given.edge_expected, wanted.edge_expected)
     structure = functional.mse_loss(given.structure.sigmoid(), wanted.structure.sigmoid())
-    of_meshes = zip(given.root_cause_logit.split(sizes), wanted.root_cause_logit.split(sizes), strict=True)
+    of_meshes = zip(
+        torch.split(given.root_cause_logit, sizes), torch.split(wanted.root_cause_logit, sizes), strict=True
+    )
     root_cause = torch.stack(
         [functional.kl_div(a.log_softmax(0), b.log_softmax(0), reduction="sum", log_target=True) for a, b in of_meshes]
     )

@@ -1,7 +1,7 @@
 """The full network in fewer bits: bf16 in torch, and INT8 in ONNX Runtime.
 
-Our compiled ops compute in float32. So both forms run the network in standard operators, and are compared with those
-in float32 as well. Structure between the parts of a cut mesh stays in float32.
+Our compiled ops compute in float32. So both forms run the network in standard operators, and are compared with the
+same operators in float32 as well. Structure between the parts of a cut mesh stays in float32.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,12 +41,12 @@ class Lowered(nn.Module):
 
     def structure(self, z_source: Tensor, z_target: Tensor, source: Tensor, target: Tensor) -> Tensor:
         """As of the full network."""
-        logits: Tensor = self.full.structure(z_source, z_target, source, target)  # type: ignore[operator]
+        logits: Tensor = self.full.structure(z_source, z_target, source, target)  # type: ignore[operator, union-attr]
         return logits
 
 
 def in_python(network: MeshNetwork) -> Run:
-    """Return a network's pass as it is."""
+    """Return a network's pass without any change."""
     flat = FlatNetwork(network).eval()
 
     def run(inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -59,7 +59,7 @@ def in_python(network: MeshNetwork) -> Run:
 def in_torch(network: MeshNetwork, *, bf16: bool) -> Run:
     """Return the network's pass in standard operators of torch: in float32, or with products in bf16 (autocast)."""
     table = torch.export.default_decompositions()
-    table.update(DECOMPOSITIONS)
+    table.update(DECOMPOSITIONS)  # type: ignore[no-untyped-call]
     module = trace(network).run_decompositions(table).module()
 
     def run(inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -77,7 +77,7 @@ def in_onnx(checkpoint: Checkpoint, folder: Path) -> tuple[Run, Path]:
     return open_onnx(path), path
 
 
-def quantised(source: Path, tasks: Iterable[PartitionTask] | None) -> tuple[Run, Path]:
+def quantise(source: Path, tasks: Iterable[PartitionTask] | None) -> tuple[Run, Path]:
     """Return a pass in INT8, and its file.
 
     Args:

@@ -17,7 +17,7 @@ class StudentConfig:
     Attributes:
         embedding: width of the embeddings, D.
         hidden: width of the perceptrons of services.
-        hidden_of_calls: width of those of calls.
+        hidden_of_calls: width of the perceptrons of calls.
         neighbours: callers and callees that are prepared for a service; the student reads none.
     """
 
@@ -62,4 +62,5 @@ class Student(nn.Module):
 
     def structure(self, z_source: Tensor, z_target: Tensor, source: Tensor, target: Tensor) -> Tensor:
         """Return logits ``[E]`` of calls between rows of two sets of embeddings ``[*, D]``."""
-        return (z_source[source] * self.target(z_target)[target]).sum(1) + self.sparsity
+        logits: Tensor = (z_source[source] * self.target(z_target)[target]).sum(1) + self.sparsity
+        return logits
