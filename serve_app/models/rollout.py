@@ -99,6 +99,10 @@ def confirm(rollout: RolloutDocument, reason: str = "") -> RolloutDocument:
 def roll_back(rollout: RolloutDocument, by: str = "", reason: str = "") -> RolloutDocument:
     """End a trial with its baseline in use; without a trial, go back to the model before the one in use.
 
+    Directly after a rollback, nothing changes: a repeated request, or a person who follows a rule, means the same
+    model.
+    To go back further, promote the version.
+
     Raises:
         UnfitModel: there is neither a trial nor a model before.
     """
@@ -107,6 +111,9 @@ def roll_back(rollout: RolloutDocument, by: str = "", reason: str = "") -> Rollo
         return _with_event(
             rollout, RolloutAction.ROLLBACK, back, by=by, reason=reason, changes={"active": back, "trial": None}
         )
+    last = next((event for event in reversed(rollout.history) if not event.mesh), None)
+    if last is not None and last.action is RolloutAction.ROLLBACK:
+        return rollout
     if rollout.active == rollout.previous:
         raise UnfitModel("rollback: expected a trial, or a model before the one in use, got neither")
     back = rollout.previous

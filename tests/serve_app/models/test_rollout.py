@@ -79,8 +79,7 @@ def test_without_a_trial_a_rollback_leads_to_the_model_before() -> None:
     second = changes.confirm(changes.promote(changes.confirm(changes.promote(EMPTY, ONE)), TWO))
     back = changes.roll_back(second)
     assert pins_of(back, "shop") == (ONE, ONE)
-    with pytest.raises(UnfitModel, match="got neither"):
-        changes.roll_back(back)
+    assert changes.roll_back(back) == back, "a repeated request goes no further"
     with pytest.raises(UnfitModel, match="got neither"):
         changes.roll_back(EMPTY)
 
@@ -123,6 +122,14 @@ def test_the_store_keeps_it(store: StateStore, place: StoreSettings) -> None:
         revision, found = Rollouts(other).read()
     assert found == changed
     assert revision > 0
+
+
+def test_a_person_who_follows_a_rule_goes_back_once() -> None:
+    first = changes.confirm(changes.promote(EMPTY, ONE))
+    trial = changes.start_canary(first, TWO, 0.1)
+    by_rule = changes.roll_back(trial, reason="too many alerts")
+    assert changes.roll_back(by_rule, "ada") == by_rule
+    assert by_rule.active == ONE
 
 
 def test_changes_of_many_processes_are_all_kept(store: StateStore, place: StoreSettings) -> None:
