@@ -169,7 +169,7 @@ def test_what_cannot_be_done_is_refused_by_name(url: str, candidate: ModelPin) -
     with httpx.Client(base_url=url) as http, Client(url) as client:
         problem(http.get("/v1/models/unknown"), 404, "unknown-model")
         problem(http.post(f"/v1/models/{'0' * 16}/promote"), 404, "unknown-model")
-        problem(http.post("/v1/models/rollback"), 409, "unfit-model")
+        problem(http.post("/v1/models/rollback", json={"mesh": "never-changed"}), 409, "unfit-model")
         path = f"/v1/models/{candidate.version}"
         problem(http.post(f"{path}/canary", content=b"{"), 400, "malformed-document")
         problem(http.post(f"{path}/canary", json={"share": 1}), 422, "invalid-document", "/share")
@@ -179,4 +179,4 @@ def test_what_cannot_be_done_is_refused_by_name(url: str, candidate: ModelPin) -
         with pytest.raises(UnknownModel):
             client.model_card("0" * 16)
         with pytest.raises(UnfitModel):
-            client.roll_back_model("shop")
+            client.roll_back_model("never-changed")
