@@ -302,6 +302,9 @@ def _print_comparison(found: "ComparisonOfModels") -> None:
         _interval(found.candidate_alerts_per_day),
         _interval(found.baseline_alerts_per_day),
     )
+    table.add_row(
+        "snapshots that it could not score", _interval(found.candidate_failed), _interval(found.baseline_failed)
+    )
     for name, value in (
         ("snapshots with the same status", found.same_status),
         ("alerts with the same culprit", found.same_culprit),
