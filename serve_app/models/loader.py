@@ -19,7 +19,7 @@ from model.checkpoint import Checkpoint
 from model.errors import IncompatibleWeights
 from serve_app.api.schemas.models import ModelPin
 from serve_app.errors import RegistryGone, UnknownModel
-from serve_app.models.memory import WeightsMemory
+from serve_app.models.weights_memory import WeightsMemory
 
 LONGEST_LOAD_SECONDS = 1.0  # for which a snapshot waits for its weights
 RETRY_SECONDS = 30.0  # after weights could not be loaded, or not in time
@@ -47,6 +47,12 @@ class Loader:
     def failed(self) -> frozenset[str]:
         """The versions that are not in memory because their load failed, or takes too long."""
         return frozenset(self._failures) - self.memory.versions
+
+    @property
+    def broken(self) -> frozenset[str]:
+        """The versions whose last load failed although the registry answered."""
+        failures = list(self._failures.items())  # the thread of the loads may change them
+        return frozenset(version for version, (_, error) in failures if not isinstance(error, RegistryGone))
 
     async def load(
         self, pin: ModelPin, weight: float = 1.0, seconds: float | None = None, *, at_once: bool = False

@@ -7,10 +7,10 @@ from model.mesh_weights import Weights
 from serve_app.api.schemas.models import ModelPin
 from serve_app.metrics import Instruments
 from serve_app.models.loader import Loader
-from serve_app.models.memory import WeightsMemory
 from serve_app.models.registry import AsyncRegistry, Registry, open_registry
 from serve_app.models.rollout import Rollouts
 from serve_app.models.served import ServedModels
+from serve_app.models.weights_memory import WeightsMemory
 from serve_app.settings import Settings
 from serve_app.stores.base import StateStore
 

@@ -16,7 +16,7 @@ from model.mesh_weights import Weights
 from serve_app.api.schemas.models import ModelPin, RolloutDocument, TrialDocument
 from serve_app.errors import UnfitModel, UnknownModel
 from serve_app.metrics import MODEL_CHANGES, Instruments
-from serve_app.models.fit import require_fit
+from serve_app.models.compatibility import require_compatible
 from serve_app.models.loader import NOT_LOADED, Loader
 from serve_app.models.registry import AsyncRegistry
 from serve_app.models.rollout import ALL_MESHES, Rollouts, pins_of
@@ -190,6 +190,10 @@ class ServedModels:
             return None
         return Roles(trial, self.version(used), self.version(other), is_candidate=used == trial.candidate)
 
+    def is_broken(self, version: str) -> bool:
+        """Whether a version could not be loaded although the registry answered."""
+        return self._loader is not None and version in self._loader.broken
+
     def version(self, pin: ModelPin | None) -> str:
         """The version of a pin; None: of the weights of the settings."""
         return self.weights.default.digest if pin is None else pin.version
@@ -264,7 +268,7 @@ class ServedModels:
                 "this setting, and restart the service"
             )
         card = await self.registry.card(version)
-        require_fit(card, self.weights.default.network.config.neighbours)
+        require_compatible(card, self.weights.default.network.config.neighbours)
         pin = ModelPin(version=card.version, sha256=card.sha256)
         await self._loader.load(pin, seconds=self.registry.seconds, at_once=True)
         return pin

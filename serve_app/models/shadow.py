@@ -185,9 +185,14 @@ class Shadow:
 
     async def _score(self, judged: JudgedSnapshot) -> str:
         roles = self._models.roles(judged.mesh)
-        if roles is None or judged.verdict.model_digest != roles.used:
-            return LEFT_OUT  # the models changed while it waited, or the one in use could not be loaded
+        if roles is None:
+            return LEFT_OUT
         trial = await self._trial(judged.mesh, roles, judged)
+        if judged.verdict.model_digest != roles.used:  # the models changed while it waited, or one could not be loaded
+            if not self._models.is_broken(roles.used):
+                return LEFT_OUT
+            await self._count_failure(judged.mesh, trial, of_candidate=roles.is_candidate)
+            return FAILED
         try:
             other = await self._models.other(judged.mesh)
             if other is None or other.checkpoint.digest != roles.other:  # they changed meanwhile

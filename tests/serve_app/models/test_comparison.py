@@ -96,7 +96,7 @@ def test_snapshots_that_a_model_did_not_judge_do_not_count() -> None:
 
 
 def test_snapshots_that_only_one_model_scored_are_counted_for_the_other() -> None:
-    part = {"status": "partial", "coverage": 0.5}
+    part: dict[str, Any] = {"status": "partial", "coverage": 0.5}
     pairs = [
         (outcome(TWO, **part), outcome(ONE)),
         (outcome(TWO, ["i"], coverage=0.9), outcome(ONE)),  # an incident is open, though parts are missing

@@ -25,8 +25,8 @@ from serve_app.models import rollout as changes
 from serve_app.models.card import describe
 from serve_app.models.comparison import SNAPSHOTS_OF_A_BLOCK
 from serve_app.models.opening import open_models
-from serve_app.models.recorded import compare_over_recordings
-from serve_app.models.registry import Registry
+from serve_app.models.recorded_comparison import compare_over_recordings
+from serve_app.models.registry import WEIGHTS, Registry
 from serve_app.models.served import ServedModel, ServedModels
 from serve_app.models.shadow import MOST_WAITING, JudgedSnapshot, Shadow
 from serve_app.models.trial_documents import read_trial
@@ -302,6 +302,19 @@ async def test_a_candidate_that_cannot_score_is_rolled_back(
     comparison = session.trials.compare(twin.version)
     assert (comparison.snapshots, comparison.attempts) == (0, least)
     assert comparison.candidate_failed.value == 1.0
+
+
+async def test_a_promoted_model_that_cannot_be_loaded_is_rolled_back(
+    session: Session, twin: ModelPin, tmp_path: Path
+) -> None:
+    (tmp_path / "models" / twin.version / WEIGHTS).write_bytes(b"changed")
+    session.models.change(lambda rollout: changes.promote(rollout, twin))
+    for snapshot in record_simulation(SPEC, session.settings.models.least_snapshots):
+        assert (await session.push("shop", snapshot)).model_digest == load().digest, "it keeps the weights before"
+    await session.trials.check(NO_LEVEL)
+    event = session.models.rollout.history[-1]
+    assert (event.action.value, event.by) == ("rollback", "")
+    assert event.reason.startswith("it could not score 100% of the snapshots")
 
 
 async def test_a_baseline_that_fails_is_no_reason_to_go_back_to_it(

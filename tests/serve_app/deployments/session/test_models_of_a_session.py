@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -152,7 +153,7 @@ async def test_a_caller_reads_nothing_about_meshes_that_it_may_not_see(
     registry: Registry, pin: ModelPin, place: StoreSettings, store: StateStore, weights: Path
 ) -> None:
     for mesh in ("shop", "pay"):
-        Rollouts(store).change(lambda rollout, mesh=mesh: changes.promote_for_mesh(rollout, pin, mesh))
+        Rollouts(store).change(partial(changes.promote_for_mesh, pin=pin, mesh=mesh))
     session = session_of(registry, place, meshes={mesh: {"weights": weights} for mesh in ("cart", "bank")})
     seen = frozenset({"shop", "cart"})
     documents = [await session.read(query) for query in (ModelsQuery(seen), ModelQuery(seen))]
