@@ -138,7 +138,8 @@ class Shadow:
             self._is_working = False
 
     async def add_failure(self, mesh: str, model: str) -> None:
-        """Count a snapshot that failed with the model in use, so that there is no verdict to compare.
+        """Count a snapshot that failed with the model in use, so that there is no verdict to compare. Meshes that are not
+        stored have no trial.
 
         Args:
             mesh: name.
@@ -149,6 +150,8 @@ class Shadow:
             return
         try:
             async with self._lock:
+                if await asyncio.to_thread(self._store.load, mesh) is None:
+                    return
                 trial = await self._trial(mesh, roles)
                 await self._count_failure(mesh, trial, of_candidate=roles.is_candidate)
         except ServeError as error:
@@ -199,13 +202,13 @@ class Shadow:
                 return LEFT_OUT
             memory = judged.prepared.mesh.state.memory
             memory = memory if trial.memory is None else combine(trial.memory, memory)
-            verdict, trial.memory, seconds = await self._judge(judged, other, memory)
+            verdict, trial.memory, cost = await self._judge(judged, other, memory)
         except (Overloaded, RegistryGone):  # not the model's fault
             return LEFT_OUT
         except Exception:
             await self._count_failure(judged.mesh, trial, of_candidate=not roles.is_candidate)
             raise
-        ours, theirs = outcome_of(judged.verdict, judged.seconds), outcome_of(verdict, seconds)
+        ours, theirs = outcome_of(judged.verdict, judged.seconds), outcome_of(verdict, cost)
         candidate, baseline = (ours, theirs) if roles.is_candidate else (theirs, ours)
         pair = PairDocument(observed_at=judged.verdict.observed_at, candidate=candidate, baseline=baseline)
         new = {}

@@ -88,11 +88,14 @@ async def test_pushes_that_fail_count_against_the_model_in_use(
     monkeypatch.setattr(SessionRunner, "decide", fail)
     with pytest.raises(RuntimeError):
         await session.push("shop", PACKED[1], later())
+    with pytest.raises(RuntimeError):
+        await session.push("new", PACKED[1], later())
     with pytest.raises(DeadlineExceeded):  # it took too long
         await session.push("shop", PACKED[1], Deadline.after(0.0))
     await work(session)
     (block,) = session._trials.of_mesh("shop").blocks
     assert (block.candidate_failed, block.baseline_failed) == (2, 0)
+    assert read_trial(store, "new") == (0, None), "nothing stays of a mesh that is not stored"
 
 
 async def test_a_bad_push_does_not_count_against_a_model(
