@@ -138,8 +138,8 @@ class Shadow:
             self._is_working = False
 
     async def add_failure(self, mesh: str, model: str) -> None:
-        """Count a snapshot that failed with the model in use, so that there is no verdict to compare. Meshes that are not
-        stored have no trial.
+        """Count a snapshot that failed with the model in use, so that there is no verdict to compare. A mesh that is
+        not stored has no trial.
 
         Args:
             mesh: name.
