@@ -24,8 +24,9 @@ from serve_app.api.schemas.models import ModelPin
 from serve_app.deployments.scoring.batching import Load, batch_limits
 from serve_app.deployments.scoring.gpu import measure_memory, prepare_gpu, watch_gpu
 from serve_app.deployments.scoring.messages import ScorerInfo
+from serve_app.deployments.scoring.passes import observe_pass
 from serve_app.errors import DeadlineExceeded, NoCapacity
-from serve_app.metrics import BATCH_SIZE, BATCH_WAIT, GROUPS_WAITING, INFERENCE, PARTS_SCORED
+from serve_app.metrics import BATCH_SIZE, BATCH_WAIT, GROUPS_WAITING, PARTS_SCORED
 from serve_app.models.opening import checkpoint_of, open_memory
 from serve_app.observability.spans import clear, span
 from serve_app.pipeline import Mesh, Options, prepare
@@ -227,7 +228,7 @@ class Scorer:
         started = time.perf_counter()
         outcomes = await self._in_thread(score_groups, checkpoint.network, groups)
         seconds = time.perf_counter() - started
-        self._instruments.observe(INFERENCE, seconds, model_version=checkpoint.digest)
+        observe_pass(self._instruments, [task for group in groups for task in group], seconds, checkpoint.digest)
         measure_memory(self._device, self._instruments)
         self._load = self._load.finish(sum(map(_work, groups)), seconds)
         scored = (
