@@ -8,7 +8,7 @@ not work is left alone, and the CPU scores. With ``cuda`` the process does not s
 import logging
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar

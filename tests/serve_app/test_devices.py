@@ -1,7 +1,5 @@
 """The device that scores: a GPU that works, or the CPU and the reason why."""
 
-import logging
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +8,11 @@ import torch
 from model.checkpoint import load
 from model.network.contract import MeshNetwork
 from serve_app import app, devices
-from serve_app.deployments.scoring.scorer import Group, probe
 from serve_app.devices import CONTEXT_BYTES, LEAST_SHARE_BYTES, Device, choose_device, place_weights, score_on_cpu
 from serve_app.errors import NoCapacity
 from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import Settings
-from tests.serve_app.fake_gpu import GIB, NO_DRIVER, NO_GPU, NO_MEMORY, OLD_DRIVER, FakeGpu, gpu
+from tests.serve_app.fake_gpu import NO_DRIVER, NO_GPU, NO_MEMORY, OLD_DRIVER, FakeGpu, gpu
 
 __all__ = ["gpu"]  # the fixture
 
@@ -70,9 +67,7 @@ def test_two_processes_on_a_gpu_leave_room_for_each_other(gpu: FakeGpu) -> None:
 
 
 @pytest.mark.parametrize("obstacle", OBSTACLES)
-def test_a_gpu_that_does_not_work_is_left_alone(
-    gpu: FakeGpu, obstacle: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_gpu_that_does_not_work_is_left_alone(gpu: FakeGpu, obstacle: str, caplog: pytest.LogCaptureFixture) -> None:
     break_gpu(gpu, obstacle)
     kind, words = OBSTACLES[obstacle]
     found, instruments = choose_device("auto", 0.5, is_promised=True), PrometheusInstruments()
@@ -137,7 +132,7 @@ def test_weights_that_a_gpu_cannot_take_go_to_the_cpu(
     assert found.obstacle is not None
     assert found.obstacle.kind == kind
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    with pytest.raises(NoCapacity, match="expected a GPU that works, got none: .*CUDA"):
+    with pytest.raises(NoCapacity, match=r"expected a GPU that works, got none: .*CUDA"):
         place_weights("cuda", on_gpu, Failing(error))
 
 

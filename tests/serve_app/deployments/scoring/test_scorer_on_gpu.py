@@ -1,6 +1,5 @@
 """A scorer whose GPU runs out of memory, at the start and later: the CPU takes its place."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
@@ -14,7 +13,7 @@ from model.mesh_weights import load_weights
 from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionScore, PartitionTask, score
 from serve_app.deployments.scoring import scorer
-from serve_app.deployments.scoring.scorer import Group, ScoredGroup, Scorer, probe
+from serve_app.deployments.scoring.scorer import ScoredGroup, Scorer, probe
 from serve_app.errors import NoCapacity
 from serve_app.exporter import PrometheusInstruments
 from serve_app.runtime.deadline import Deadline
@@ -119,9 +118,7 @@ async def test_a_lack_of_memory_does_not_end_the_replica(memory: Memory) -> None
     await replica.check_health()
 
 
-async def test_weights_without_room_on_the_gpu_go_to_the_cpu(
-    memory: Memory, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_weights_without_room_on_the_gpu_go_to_the_cpu(memory: Memory, caplog: pytest.LogCaptureFixture) -> None:
     memory.most_parts = 0
     replica = Scorer(Settings(), "auto")
     info = await replica.info()
