@@ -250,7 +250,7 @@ def _light(cls: Any, resources: Mapping[str, float] | None = None, **options: An
 
 
 def _device(settings: Settings) -> str:
-    """``cpu`` or ``cuda``, or ``auto`` where each scorer decides for itself: the GPUs of a cluster are on other nodes, and
+    """``cpu`` or ``cuda``, or ``auto`` where each scorer decides for itself: GPUs of a cluster are on other nodes, and
     may join later."""
     chosen = settings.scorer
     if chosen.device != "auto" or chosen.place == "replicas":

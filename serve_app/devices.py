@@ -76,7 +76,7 @@ def find_obstacle() -> Obstacle | None:
         if torch.cuda.is_available():
             return None
     try:
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
     except Exception as error:
         return _explain(str(error))
     return Obstacle("no_gpu", "the driver shows no GPU to this process", "unset CUDA_VISIBLE_DEVICES")

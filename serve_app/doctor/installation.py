@@ -130,10 +130,10 @@ def _device(settings: Settings) -> Iterator[Finding]:
     obstacle = None if wanted == "cpu" else devices.check_gpu()
     if wanted == "cpu" or obstacle is not None:
         reason = "no CUDA device can be used: " + obstacle.found if obstacle else "the CPU"
-        found, outcome = f"{reason}; scorer.device is {wanted}", "problem" if wanted == "cuda" else "warning"
+        found = f"{reason}; scorer.device is {wanted}"
         is_ok = wanted == "cpu" or (wanted == "auto" and not devices.is_here())
         remedy = f"{obstacle.remedy}, or set scorer.device to cpu" if obstacle else ""
-        yield _finding("device", found, is_ok, outcome, remedy)
+        yield _finding("device", found, is_ok, "problem" if wanted == "cuda" else "warning", remedy)
         return
     yield Finding("device", "ok", f"{torch.cuda.get_device_name()}; scorer.device is {wanted}")
     yield Finding("kernels on the GPU", "ok", _describe_kernels("cuda"))

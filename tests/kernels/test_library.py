@@ -226,7 +226,7 @@ def test_the_check_finds_an_op_that_differs(op: str, monkeypatch: pytest.MonkeyP
         result = right(*arguments)
         return (result[0], result[1] + 0.01) if isinstance(result, tuple) else result + 0.01
 
-    monkeypatch.setattr(selfcheck.reference, op, wrong)
+    monkeypatch.setattr(reference, op, wrong)
     assert str(selfcheck.find_difference(torch.device("cpu"))).startswith(f"{op}: expected at most 0.0001")
 
 

@@ -1,6 +1,6 @@
 """A scorer whose GPU runs out of memory, at the start and later: the CPU takes its place."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import numpy as np
@@ -59,7 +59,7 @@ def replica(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
+def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     return Memory(monkeypatch)
 
 
