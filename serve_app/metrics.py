@@ -180,6 +180,17 @@ GPU_MEMORY_FRAGMENTED = Metric(
     ("device",),
     gauge=True,
 )
+GPU_UNUSED = Metric(
+    "tagae_gpu_unused",
+    "1 while a process that should score on a GPU scores on the CPU, by reason: torch, driver, no_gpu, check, memory.",
+    ("reason",),
+    gauge=True,
+)
+GPU_FALLBACKS = Metric(
+    "tagae_gpu_fallbacks_total",
+    "Groups of parts that were scored on the CPU because the GPU failed, by reason: memory, error.",
+    ("reason",),
+)
 GPU_TEMPERATURE = Metric("tagae_gpu_temperature_celsius", "Temperature of a scorer's GPU.", ("device",), gauge=True)
 GPU_CLOCK = Metric(
     "tagae_gpu_clock_ratio",
@@ -235,6 +246,8 @@ METRICS = (
     GPU_MEMORY_PEAK,
     GPU_MEMORY_RESERVED,
     GPU_MEMORY_FRAGMENTED,
+    GPU_UNUSED,
+    GPU_FALLBACKS,
     GPU_TEMPERATURE,
     GPU_CLOCK,
     GPU_THROTTLED,
