@@ -18,7 +18,7 @@ from tests.kernels.kernel_cases import assert_near, attend_inputs, join_inputs, 
 ROOT = Path(__file__).parent.parent.parent
 SLOPE = 0.2
 
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
 
 @pytest.fixture

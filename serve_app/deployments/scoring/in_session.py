@@ -19,9 +19,10 @@ from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionScore, score
 from model.verdict import Verdict
 from serve_app.deployments.scoring.messages import ScorerInfo
+from serve_app.deployments.scoring.passes import observe_pass
 from serve_app.deployments.scoring.scorer import ScoredGroup, Scores, probe, score_groups
 from serve_app.deployments.scoring.stages import Progress
-from serve_app.metrics import INFERENCE, PARTS_SCORED, Instruments
+from serve_app.metrics import PARTS_SCORED, Instruments
 from serve_app.models.served import ServedModel
 from serve_app.pipeline import DECIDE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide, run_in_pool, score_whole
 from serve_app.runtime.deadline import Deadline
@@ -105,7 +106,7 @@ class SessionRunner:
         outcomes = await self.run(SCORE, score_parts, self.checkpoint.network, prepared)
         seconds = time.perf_counter() - started
         model = self.checkpoint.digest
-        backend.instruments.observe(INFERENCE, seconds, model_version=model)
+        observe_pass(backend.instruments, [prepared.whole], seconds, model)
         cost = seconds / max(len(outcomes), 1)
         groups = [
             one if isinstance(one, Exception) else ScoredGroup(backend.replica, model, one, seconds, cost)

@@ -7,25 +7,30 @@ import time
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
+import ray
 import torch
 from ray import serve
 
 from kernels import backend
 from model.checkpoint import Checkpoint
-from model.mesh_weights import load_weights
+from model.mesh_weights import Weights, load_weights
 from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionScore, PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from serve_app import devices
 from serve_app.api.schemas.models import ModelPin
 from serve_app.deployments.scoring.batching import Load, batch_limits
-from serve_app.deployments.scoring.gpu import measure_memory, prepare_gpu, watch_gpu
+from serve_app.deployments.scoring.gpu import measure_memory, watch_gpu
 from serve_app.deployments.scoring.messages import ScorerInfo
-from serve_app.errors import DeadlineExceeded, NoCapacity
-from serve_app.metrics import BATCH_SIZE, BATCH_WAIT, GROUPS_WAITING, INFERENCE, PARTS_SCORED
+from serve_app.deployments.scoring.passes import observe_pass
+from serve_app.errors import DeadlineExceeded
+from serve_app.metrics import BATCH_SIZE, BATCH_WAIT, GROUPS_WAITING, PARTS_SCORED
 from serve_app.models.loader import LONGEST_LOAD_SECONDS, checkpoint_of
 from serve_app.models.opening import open_loader
 from serve_app.observability.spans import clear, span
@@ -93,10 +98,10 @@ class Scorer:
 
     Args:
         settings: its ``model`` and ``scorer``.
-        device: ``cpu`` or ``cuda``.
+        device: ``auto``, ``cpu`` or ``cuda``; with ``auto`` a GPU that Ray has given to this process, if it works.
 
     Raises:
-        NoCapacity: ``cuda`` is configured, and this process sees no such device.
+        NoCapacity: ``cuda`` is configured, and this process has no GPU that works.
         BadSettings: the registry of models cannot be opened.
         IncompatibleWeights: not even the shipped weights can be read.
     """
@@ -105,20 +110,18 @@ class Scorer:
         start_reporting(settings, "scorer")
         torch.set_num_threads(settings.model.threads)
         self._settings = settings.scorer
-        self._device = find_device(device)
-        prepare_gpu(self._device)
-        model = settings.model
-        self._weights = load_weights(model.weights, settings.weights_by_mesh, self._device, model.network)
+        # Always the same thread: OpenMP keeps a pool for each thread that calls it.
+        self._thread = ThreadPoolExecutor(1, "score")
+        is_promised = device == "auto" and bool(ray.get_gpu_ids())
+        chosen = devices.choose_device(device, settings.scorer.num_gpus, is_promised=is_promised)
+        self._weights, chosen = devices.place_weights(device, chosen, partial(self._load_weights, settings))
+        self._device = chosen.torch
         self._checkpoint = self._weights.default
         self._probe = probe(self._checkpoint)
         self._replica: str = serve.get_replica_context().replica_id.unique_id
         self._instruments = RayInstruments()
+        devices.report(chosen, self._instruments)
         self._gpu = watch_gpu(self._device, self._instruments)
-        # Always the same thread: OpenMP keeps a pool for each thread that calls it.
-        self._thread = ThreadPoolExecutor(1, "score")
-        self._thread.submit(
-            score, self._checkpoint.network, self._probe
-        ).result()  # warm up, before the replica is ready
         self._load, self._batch_size = Load(), settings.scorer.max_batch_size
         self._loader = open_loader(settings, self._device, self._instruments)
         self._waiting: set[WaitingGroup] = set()
@@ -127,9 +130,17 @@ class Scorer:
             self._take_turns, max_batch_size=settings.scorer.max_batch_size, batch_wait_timeout_s=0.0
         )
 
+    def _load_weights(self, settings: Settings, device: torch.device) -> Weights:
+        """Load the weights of the settings onto a device, and warm up before the replica is ready."""
+        model = settings.model
+        weights = load_weights(model.weights, settings.weights_by_mesh, device, model.network)
+        self._thread.submit(score, weights.default.network, probe(weights.default)).result()
+        return weights
+
     async def check_health(self) -> None:
         """Serve calls this every second: score a small probe, and look at the GPU."""
-        await self._in_thread(score, self._checkpoint.network, self._probe)
+        with suppress(torch.OutOfMemoryError):  # the CPU scores meanwhile
+            await self._in_thread(score, self._checkpoint.network, self._probe)
         await asyncio.to_thread(self._gpu.observe)
 
     async def info(self) -> ScorerInfo:
@@ -234,8 +245,10 @@ class Scorer:
         groups = [request.group for request in requests]
         started = time.perf_counter()
         outcomes = await self._in_thread(score_groups, checkpoint.network, groups)
+        if self._device.type == "cuda":
+            outcomes = await self._in_thread(self._repeat_on_cpu, checkpoint.network, groups, outcomes)
         seconds = time.perf_counter() - started
-        self._instruments.observe(INFERENCE, seconds, model_version=checkpoint.digest)
+        observe_pass(self._instruments, [task for group in groups for task in group], seconds, checkpoint.digest)
         measure_memory(self._device, self._instruments)
         work = sum(map(_work, groups))
         self._load = self._load.finish(work, seconds)
@@ -248,6 +261,17 @@ class Scorer:
             request: one if isinstance(one, Exception) else outcome_of(request.group, one)
             for request, one in zip(requests, outcomes, strict=True)
         }
+
+    def _repeat_on_cpu(
+        self, network: MeshNetwork, groups: Sequence[Group], outcomes: Sequence[Scores | Exception]
+    ) -> list[Scores | Exception]:
+        """Score the groups that failed on the GPU, each alone, on the CPU."""
+        return [
+            devices.score_on_cpu(partial(_score_group, group=group), network, outcome, self._instruments)
+            if isinstance(outcome, Exception)
+            else outcome
+            for group, outcome in zip(groups, outcomes, strict=True)
+        ]
 
     def _follow_load(self) -> None:
         """Set wait and size of the next batch."""
@@ -314,18 +338,8 @@ def _score_together(network: MeshNetwork, groups: Sequence[Group]) -> list[Score
         return error
 
 
-def find_device(device: str) -> torch.device:
-    """The configured device.
-
-    Raises:
-        NoCapacity: ``cuda`` is configured, and this process sees no such device.
-    """
-    if device == "cuda" and not torch.cuda.is_available():
-        raise NoCapacity(
-            "scorer.device: expected a CUDA device, got none in this replica; set scorer.num_gpus above 0, give "
-            "the node a GPU, or set scorer.device to cpu"
-        )
-    return torch.device(device)
+def _score_group(network: MeshNetwork, group: Group) -> Scores:
+    return tuple(score(network, group))
 
 
 def probe(checkpoint: Checkpoint) -> Group:

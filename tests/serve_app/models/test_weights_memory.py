@@ -169,7 +169,7 @@ def test_a_failed_load_leaves_what_is_there() -> None:
     assert held.load(PINS["b"]).digest == "b" * 16
 
 
-@pytest.mark.cuda
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_real_gpu_the_memory_of_dropped_weights_is_free_again(weights: Path) -> None:
     device = torch.device("cuda")

@@ -110,7 +110,7 @@ def test_a_mesh_whose_weights_change_continues_with_its_state(other_weights: Pat
     assert all(verdict["status"] != "warming_up" for verdict in verdicts[20:])
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 async def test_a_batch_of_a_scorer_does_not_mix_weights(
     other_weights: Path, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
