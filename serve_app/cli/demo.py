@@ -37,8 +37,8 @@ def demo(
     named. The terminal shows the progress. The demo's page shows the mesh and has a button for each kind of fault and
     change. Stop with Ctrl-C. Nothing is left behind.
 
-    With --once there is no page. The exit code is 0 only if the fault raised an alert, each alert on it has its service
-    among the first three suspects, and no other alert came; otherwise it is 1.
+    With --once there are no buttons. The exit code is 0 only if the fault raised an alert, each alert on it has its
+    service among the first three suspects, and no other alert came; otherwise it is 1.
 
     \b
     Example:
