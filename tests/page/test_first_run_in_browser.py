@@ -1,6 +1,7 @@
 """The first minutes with TAGAE in a real browser: it starts, has no mesh, learns one. Nothing is blank, raw, or red
 without need."""
 
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -11,11 +12,13 @@ from typing import Any
 import httpx
 import pytest
 
+from lab.simulator.events.faults import Fault
 from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from tests.live.programs import free_ports
 from tests.page.browsing import IN_BROWSER, REFUSED, Tab, tab
 from tests.page.serving import push_all, serve
-from tests.serve_app.running import record_simulation, start_command
+from tests.serve_app.running import failing, record_simulation, start_command
 from tests.timing import PATIENCE_SECONDS
 
 pytestmark = IN_BROWSER
@@ -35,6 +38,8 @@ README = {  # of README's curl; long past
     ],
     "calls": [{"source": "shop/web", "destination": "shop/cart", "requests_per_second": 40, "p99_latency": 0.09}],
 }
+BRIEF = MeshSpec(services=30, seed=3, interval_seconds=3.0)
+FAULT = Fault("error_burst", failing(BRIEF), 40, 46, 0.9)  # over before the recording ends
 STATES = """
 window.states = [];
 new MutationObserver(() => {
@@ -198,15 +203,16 @@ def test_frames_stand_in_for_data_that_are_on_their_way(browser: Any, base: str)
     push_all(base, "shop", SLOW)
     held: list[Callable[[], None]] = []
     with tab(browser, base) as opened:
-        opened.page.route("**/verdicts/stream*", lambda route: held.append(route.continue_))
+        opened.page.route(re.compile("/verdict"), lambda route: held.append(route.continue_))
         opened.page.goto(f"{base}/#mesh=shop")
-        opened.until(lambda: held, "the stream is asked for")
+        opened.until(lambda: len(held) > 1, "the verdict is asked for, also as a stream")
         for frame in ("#mesh-graph", "#time"):
             content = "() => getComputedStyle(document.querySelector('{}'), '::before').content"
             assert opened.page.evaluate(content.format(frame)) != "none"
             assert not opened.page.is_visible(f"{frame} h2")
         opened.assert_accessible()
-        held[0]()
+        for resume in held:
+            resume()
         opened.page.wait_for_selector("#verdict.calm", timeout=1000 * PATIENCE_SECONDS)
         assert opened.page.is_visible("#mesh-graph h2")
 
@@ -235,6 +241,25 @@ def test_every_first_state_is_accessible(browser: Any, base: str, width: int, sc
         opened.page.wait_for_selector("#known-meshes option", state="attached")
         opened.assert_accessible()
         opened.assert_clean(REFUSED)
+
+
+def test_one_press_goes_back_to_the_incident_of_a_recording_that_is_over(one: Tab, base: str) -> None:
+    simulator = Simulator(BRIEF, snapshots=130)
+    simulator.schedule(FAULT)
+    last = push_all(base, "over", simulator.snapshots())
+    assert not last["incidents"]
+    one.open("/#mesh=over")
+    one.until(lambda: one.text("#headline").startswith("No data since "), "the page says that data stopped")
+    one.until(lambda: f"Last incident: {FAULT.service}, " in one.text("#notes"), "a link to the incident")
+    one.page.keyboard.press("[")
+    one.until(lambda: one.text("#headline").startswith("At ") and FAULT.service in one.text("#headline"), "it is shown")
+    assert "incident=" in one.page.url
+    one.page.keyboard.press("[")
+    one.until(lambda: one.text("#answer") == "There is no earlier incident in the timeline.", "why nothing happened")
+    one.page.keyboard.press("Escape")
+    one.until(lambda: one.text("#headline").startswith("No data since "), "back to now")
+    one.page.click(f"#notes a:has-text('Last incident: {FAULT.service}')")
+    one.until(lambda: one.text("#headline").startswith("At "), "the link leads there, too")
 
 
 def test_a_request_runs_on_the_page_of_the_api(one: Tab, base: str) -> None:

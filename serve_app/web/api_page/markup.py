@@ -21,7 +21,7 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     if not body:
         return ""
     head = "".join(f'<th scope="col">{name}</th>' for name in header)
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def type_of(schema: Mapping[str, Any]) -> str:

@@ -72,10 +72,14 @@ def api_page(openapi: Mapping[str, Any]) -> File:
 
 def _contents(name: str, title: str, operations: list[Operation]) -> str:
     links = "".join(
-        f'<li><a href="#{one.id}"><b>{one.method}</b> {escape(one.path.removeprefix("/v1"))}</a></li>'
-        for one in operations
+        f'<li><a href="#{one.id}"><b>{one.method}</b> {escape(_short(one.path))}</a></li>' for one in operations
     )
     return f'<li><a href="#about-{name}">{title}</a><ul>{links}</ul></li>'
+
+
+def _short(path: str) -> str:
+    """A path without what all paths of a mesh have in common."""
+    return path.removeprefix("/v1/meshes/{mesh}") or path
 
 
 def _group(name: str, title: str, operations: list[Operation], schemas: Mapping[str, Any]) -> str:

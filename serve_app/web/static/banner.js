@@ -56,7 +56,7 @@ export function banner(now) {
   by("progress").hidden = state.name !== "learning";
   by("progress").value = learned.done;
   const notes = [
-    ...(state.stopped ? lastKnownNotes(now) : []),
+    ...(state.stopped ? [...lastKnownNotes(now), ...lastIncidentNotes(now)] : []),
     ...(incident ? incidentNotes(verdict, incident) : quietNotes(verdict)),
     ...linkNotes(now),
     ...liveNotes(now),
@@ -159,6 +159,14 @@ function lastKnownNotes(now) {
     ["last", `last known: ${head}${head.endsWith(".") ? "" : "."} ${story}`],
     ...(apart ? [["", `newest snapshot: ${day(verdict.observed_at)} UTC`]] : []),
   ];
+}
+
+/** A link to the last incident, if it ended before the data stopped. */
+function lastIncidentNotes({ verdict, timeline }) {
+  const last = alerts(timeline?.incidents ?? []).at(-1);
+  if (!last || verdict.incidents.some((one) => one.id === last.id)) return [];
+  const when = `${clockOrDay(last.since, verdict.observed_at)} to ${clock(last.last)} UTC`;
+  return [["other", `Last incident: ${last.service ?? last.id}, ${when}`, address({ at: last.first, incident: last.id })]];
 }
 
 /** "Memory of shop/cart reaches its limit in 40 minutes (25 to 70). And 1 more notice." */

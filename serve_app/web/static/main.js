@@ -614,6 +614,16 @@ function step(count) {
   if (times[i] !== undefined) look(times[i]);
 }
 
+/** Go to the beginning of an incident: of the one in view or before it, or of the next. @param {-1 | 1} direction */
+function visitNext(direction) {
+  const newest = known.timeline?.observed_at.at(-1),
+    at = read().at ?? newest,
+    all = alerts(known.timeline?.incidents ?? []),
+    found = direction < 0 ? all.findLast((one) => one.first < at) : all.find((one) => one.first > at);
+  if (found) go({ at: found.first === newest ? null : found.first, incident: found.id }, { quietly: true });
+  else answer(`There is no ${direction < 0 ? "earlier" : "later"} incident in the timeline.`);
+}
+
 /** Say why a control did nothing. */
 function answer(text) {
   by("answer").textContent = readable(text);
@@ -628,6 +638,8 @@ function selectSuspect(rank) {
 const KEYS = {
   ArrowLeft: () => step(-1),
   ArrowRight: () => step(1),
+  "[": () => visitNext(-1),
+  "]": () => visitNext(1),
   Escape: () => go(read().history ? { history: null } : { at: null, service: null, source: null }),
   p: () => {
     const { service, source } = read();
