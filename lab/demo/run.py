@@ -109,7 +109,7 @@ def _announce(console: Console, page: str, browser: bool) -> None:
     is_open = browser and console.is_terminal and open_page(page)
     console.print(f"\n  {page}", style="bold", markup=False, soft_wrap=True)
     opened = "The page is open in your browser." if is_open else "Open this page in a browser."
-    console.print(f"  {opened} Its buttons start faults and changes. Stop the demo with Ctrl-C.\n", soft_wrap=True)
+    console.print(f"  {opened} Its panel starts faults and changes. Stop the demo with Ctrl-C.\n", soft_wrap=True)
 
 
 def _print_step(console: Console, began: float, words: str) -> None:
