@@ -37,7 +37,8 @@ function panel() {
     start,
   );
   const more = element("details", {}, newest, controls, events);
-  const section = element("section", { id: "demo" }, row, learning, element("p", {}, notice, " ", meaning), more);
+  const foot = element("div", { className: "foot" }, element("p", {}, notice, " ", meaning), more);
+  const section = element("section", { id: "demo" }, row, learning, foot);
   section.setAttribute("aria-label", "Demo");
   return { section, row, status, learning, event, place, start, notice, meaning, newest, controls, events };
 }
@@ -109,7 +110,7 @@ function showPlace({ controls: { same }, last_service: last }) {
     service = options.get(parts.event.value)?.service;
   if (document.activeElement !== parts.place) parts.place.value = same ? "same" : "next";
   next.textContent = same || !service ? "the next service" : `the next service: ${service}`;
-  again.textContent = last ? `the service of the last event: ${last}` : "the service of the last event";
+  again.textContent = last ? `the same service: ${last}` : "the same service";
   again.disabled = !last;
 }
 

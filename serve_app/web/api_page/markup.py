@@ -39,7 +39,7 @@ def type_of(schema: Mapping[str, Any]) -> str:
         return f"list of {type_of(schema.get('items', {}))}"
     if schema.get("type") == "object" and isinstance(inner := schema.get("additionalProperties"), dict):
         return f"object of {type_of(inner)}"
-    return FORMATS.get(schema.get("format", ""), schema.get("type", "any"))
+    return FORMATS.get(schema.get("format", ""), str(schema.get("type", "any")))
 
 
 def documents(schemas: Mapping[str, Any]) -> str:
