@@ -140,7 +140,7 @@ def _course(incident: "ArchivedIncidentDocument") -> str:
     """How long it lasted, when the alert came, and what people said about it."""
     from serve_app.web.report.sentences import span
 
-    alert = incident.opened_at and f"alert after {span(incident.opened_at - incident.since)}"
+    alert = f"alert after {span(incident.opened_at - incident.since)}" if incident.opened_at else ""
     return "; ".join(filter(None, (_duration(incident), alert, _feedback(incident))))
 
 

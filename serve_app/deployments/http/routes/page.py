@@ -33,7 +33,7 @@ async def page(request: Request) -> Response:
 @router.get("/docs", include_in_schema=False)
 async def api_reference(request: Request) -> Response:
     """The reference of the API. It is made once, since it takes a moment."""
-    file = getattr(request.app.state, REFERENCE, None)
+    file: assets.File | None = getattr(request.app.state, REFERENCE, None)
     if file is None:
         file = await asyncio.to_thread(api_page, request.app.openapi())
         setattr(request.app.state, REFERENCE, file)
