@@ -190,7 +190,7 @@ class Scorer:
         return outcome
 
     async def _load_model(self, pin: ModelPin, weight: float, deadline: Deadline) -> Checkpoint:
-        """The weights of a version. If they are late, the session is told while it can still score in time."""
+        """The weights of a version. If they are late, the caller learns it while it can still score in time."""
         seconds = min(LONGEST_LOAD_SECONDS, LOADING_SHARE * deadline.remaining_seconds)
         return await checkpoint_of(pin, self._loader, weight, seconds)
 
@@ -253,12 +253,12 @@ class Scorer:
         work = sum(map(_work, groups))
         self._load = self._load.finish(work, seconds)
 
-        def scored(group: Group, scores: Scores) -> ScoredGroup:
+        def outcome_of(group: Group, scores: Scores) -> ScoredGroup:
             cost = self._load.cost(_work(group), work, seconds)
             return ScoredGroup(self._replica, checkpoint.digest, scores, seconds, cost)
 
         return {
-            request: one if isinstance(one, Exception) else scored(request.group, one)
+            request: one if isinstance(one, Exception) else outcome_of(request.group, one)
             for request, one in zip(requests, outcomes, strict=True)
         }
 
