@@ -70,7 +70,7 @@ class Detector:
             log.error(refusal)
         self._store = open_store(settings.store)
         self._meshes = MeshRepository(
-            self._store, MeshCache(settings.serve.session_memory_bytes), replayer(weights, settings)
+            self._store, MeshCache(settings.serve.session_memory_bytes), replayer(weights.of, settings)
         )
         self._steps = MeshSteps(self._meshes, fit_adapter=True, keep_details=False)
         self._thread = ThreadPoolExecutor(1, "score")  # always the same: OpenMP keeps a pool for each thread

@@ -28,9 +28,11 @@ from serve_app.api.schemas.models import ModelPin
 from serve_app.deployments.scoring.batching import Load, batch_limits
 from serve_app.deployments.scoring.gpu import measure_memory, watch_gpu
 from serve_app.deployments.scoring.messages import ScorerInfo
+from serve_app.deployments.scoring.passes import observe_pass
 from serve_app.errors import DeadlineExceeded
-from serve_app.metrics import BATCH_SIZE, BATCH_WAIT, GROUPS_WAITING, INFERENCE, PARTS_SCORED
-from serve_app.models.opening import checkpoint_of, open_memory
+from serve_app.metrics import BATCH_SIZE, BATCH_WAIT, GROUPS_WAITING, PARTS_SCORED
+from serve_app.models.loader import LONGEST_LOAD_SECONDS, checkpoint_of
+from serve_app.models.opening import open_loader
 from serve_app.observability.spans import clear, span
 from serve_app.pipeline import Mesh, Options, prepare
 from serve_app.runtime.deadline import Deadline
@@ -39,6 +41,7 @@ from serve_app.runtime.reporting import start_reporting
 from serve_app.settings import Settings
 
 LOG = logging.getLogger(__name__)
+LOADING_SHARE = 0.5  # of the time left, for which a group waits for its weights at most
 SLACK_SECONDS = 0.1  # by which a group of normal priority lets more urgent ones pass
 Group = tuple[PartitionTask, ...]
 Scores = tuple[PartitionScore, ...]
@@ -52,13 +55,15 @@ class ScoredGroup:
         replica: that scored it.
         model: digest of the weights it was scored with.
         scores: of its parts, in order.
-        seconds: duration of the pass that scored it.
+        seconds: duration of the pass that scored it, with other groups.
+        cost: duration of a pass for it alone, s.
     """
 
     replica: str
     model: str
     scores: Scores
     seconds: float
+    cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,7 +123,7 @@ class Scorer:
         devices.report(chosen, self._instruments)
         self._gpu = watch_gpu(self._device, self._instruments)
         self._load, self._batch_size = Load(), settings.scorer.max_batch_size
-        self._memory = open_memory(settings, self._device, self._instruments)
+        self._loader = open_loader(settings, self._device, self._instruments)
         self._waiting: set[WaitingGroup] = set()
         self._turns: set[asyncio.Future[None]] = set()  # the event loop holds tasks only weakly
         self._batched = serve.batch(
@@ -141,8 +146,7 @@ class Scorer:
     async def info(self) -> ScorerInfo:
         """The device, kernels and weights of this replica."""
         kind = self._device.type
-        refused = "; ".join(self._weights.refused)
-        return ScorerInfo(kind, backend(kind), self._checkpoint.digest, refused, self._gpu.headroom)
+        return ScorerInfo(kind, backend(kind), self._checkpoint.digest, self._weights.refused, self._gpu.headroom)
 
     async def score(
         self,
@@ -165,9 +169,9 @@ class Scorer:
 
         Raises:
             DeadlineExceeded: its turn came after the deadline.
-            UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded.
+            UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded, or not soon.
         """
-        checkpoint = self._weights.of(mesh) if pin is None else await checkpoint_of(pin, self._memory, weight)
+        checkpoint = self._weights.of(mesh) if pin is None else await self._load_weights(pin, weight, deadline)
         outcome_of: asyncio.Future[ScoredGroup | Exception] = asyncio.get_running_loop().create_future()
         request = WaitingGroup(group, deadline, time.monotonic(), checkpoint, weight, outcome_of)
         self._load = self._load.arrive(request.arrived_at, _work(group))
@@ -184,6 +188,11 @@ class Scorer:
             self._set_waiting(self._waiting - {request})
         self._instruments.count(PARTS_SCORED, len(group), scorer=self._replica)
         return outcome
+
+    async def _load_weights(self, pin: ModelPin, weight: float, deadline: Deadline) -> Checkpoint:
+        """The weights of a version. If they are late, the session is told while it can still score in time."""
+        seconds = min(LONGEST_LOAD_SECONDS, LOADING_SHARE * deadline.remaining_seconds)
+        return await checkpoint_of(pin, self._loader, weight, seconds)
 
     def _ask_for_a_turn(self, outcome: asyncio.Future[ScoredGroup | Exception]) -> None:
         """Ask for one more place in a batch. It may go to a more urgent group; then the turn of that one is left, so
@@ -239,14 +248,19 @@ class Scorer:
         if self._device.type == "cuda":
             outcomes = await self._in_thread(self._repeat_on_cpu, checkpoint.network, groups, outcomes)
         seconds = time.perf_counter() - started
-        self._instruments.observe(INFERENCE, seconds, model_version=checkpoint.digest)
+        observe_pass(self._instruments, [task for group in groups for task in group], seconds, checkpoint.digest)
         measure_memory(self._device, self._instruments)
-        self._load = self._load.finish(sum(map(_work, groups)), seconds)
-        scored = (
-            one if isinstance(one, Exception) else ScoredGroup(self._replica, checkpoint.digest, one, seconds)
-            for one in outcomes
-        )
-        return dict(zip(requests, scored, strict=True))
+        work = sum(map(_work, groups))
+        self._load = self._load.finish(work, seconds)
+
+        def scored(group: Group, scores: Scores) -> ScoredGroup:
+            cost = self._load.cost(_work(group), work, seconds)
+            return ScoredGroup(self._replica, checkpoint.digest, scores, seconds, cost)
+
+        return {
+            request: one if isinstance(one, Exception) else scored(request.group, one)
+            for request, one in zip(requests, outcomes, strict=True)
+        }
 
     def _repeat_on_cpu(
         self, network: MeshNetwork, groups: Sequence[Group], outcomes: Sequence[Scores | Exception]

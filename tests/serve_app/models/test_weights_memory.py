@@ -13,7 +13,7 @@ from serve_app.api.schemas.models import ModelPin
 from serve_app.errors import RegistryGone
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import MODEL_EVICTIONS, MODEL_LOADS, MODEL_LOOKUPS, Metric
-from serve_app.models.memory import HALF_LIFE_SECONDS, CpuMemory, WeightsMemory, memory_of, size_of
+from serve_app.models.weights_memory import HALF_LIFE_SECONDS, CpuMemory, WeightsMemory, memory_of, size_of
 
 CHECKPOINT = load()
 SIZE = size_of(CHECKPOINT)
