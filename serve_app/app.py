@@ -4,7 +4,7 @@ There is no ``from __future__ import annotations`` here: Ray would then hand ``b
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ray
@@ -28,6 +28,7 @@ from serve_app.errors import BadSettings, NoCapacity
 from serve_app.observability.traces import check_traces
 from serve_app.runtime import local, logs
 from serve_app.runtime.instruments import RayInstruments
+from serve_app.runtime.progress import report_replicas
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
 from serve_app.settings import FormerTable, ServeSettings, Settings, former_tables
 from serve_app.settings.access import serve_rules
@@ -131,12 +132,17 @@ def application(settings: Settings) -> Application:
     ).bind(settings, session, collector)
 
 
-def start(settings: Settings, beside: Mapping[str, Application] | None = None) -> str:
+def start(
+    settings: Settings,
+    beside: Mapping[str, Application] | None = None,
+    report: Callable[[str], None] = lambda _: None,
+) -> str:
     """Run the service on this machine alone, with a Ray of its own, until :func:`stop`.
 
     Args:
         settings: of the service.
         beside: further applications by name, which is also the first segment of their paths.
+        report: called with each step in words, when it begins.
 
     Returns:
         Its URL, when it is ready.
@@ -149,6 +155,7 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
     """
     logs.install()
     _choose_log(settings)
+    report("reading the settings and the weights")
     for refusal in load_weights(
         settings.model.weights, settings.weights_by_mesh, network=settings.model.network
     ).refused:
@@ -162,17 +169,19 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
     if needs_gpu and (obstacle := devices.find_obstacle()):
         raise devices.refusal(obstacle)
     try:
-        url = local.start(settings)
+        url = local.start(settings, report=report)
         if needs_gpu and (obstacle := _gpu_without_ray()):
             raise devices.refusal(obstacle)
         try:
             whole = {NAME: application(settings), **(beside or {})}
-            serve.run_many(  # all at once: their processes start in parallel
-                [
-                    serve.RunTarget(one, name, "/" if name == NAME else f"/{name}", local.QUIET)
-                    for name, one in whole.items()
-                ]
-            )
+            report("starting the replicas")
+            with report_replicas(report):
+                serve.run_many(  # all at once: their processes start in parallel
+                    [
+                        serve.RunTarget(one, name, "/" if name == NAME else f"/{name}", local.QUIET)
+                        for name, one in whole.items()
+                    ]
+                )
         except RuntimeError as error:
             raise NoCapacity(f"the service could not start: {_explain_failed_start() or error}") from error
     except BaseException:

@@ -26,7 +26,7 @@ class Bucket:
 
 def round_up(count: int) -> int:
     """The next of 1, 1.25, 1.5 and 1.75 times a power of two: at most a quarter more."""
-    step = max(1, 2 ** max(0, count.bit_length() - 3))
+    step = 1 << max(0, count.bit_length() - 3)
     return -(-count // step) * step
 
 

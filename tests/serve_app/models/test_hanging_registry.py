@@ -192,7 +192,7 @@ async def test_a_load_that_takes_long_is_logged_once(
     assert {await digest_of(models) for _ in range(5)} == {DEFAULT}
     (message,) = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
     assert message.startswith(f"model {pin.version}: not loaded, and other weights are in use: ")
-    assert "within 0.01 s, got none yet; the load goes on" in message
+    assert "within 0.01 s, got none yet; the load continues" in message
 
 
 async def test_a_service_starts_and_scores_while_the_registry_hangs(
