@@ -14,9 +14,10 @@ from typing import Any
 import httpx
 import torch
 
-from kernels import backend, backend_reason, load_cuda
+from kernels import backend, backend_reason
 from model.checkpoint import SHIPPED, load
 from model.errors import IncompatibleWeights
+from serve_app import devices
 from serve_app.access import is_loopback
 from serve_app.doctor.finding import Finding, Outcome
 from serve_app.errors import BadSettings
@@ -126,13 +127,18 @@ def _weights(name: str, path: Path, settings: Settings, setting: str, instead: s
 
 
 def _device(settings: Settings) -> Iterator[Finding]:
-    there = torch.cuda.is_available()
-    found = f"{torch.cuda.get_device_name() if there else 'no CUDA device'}; scorer.device is {settings.scorer.device}"
-    remedy = "set scorer.device to auto or cpu, or run on a machine with a GPU"
-    yield _finding("device", found, there or settings.scorer.device != "cuda", "problem", remedy)
-    if there:
-        load_cuda()
-        yield Finding("kernels on the GPU", "ok", _describe_kernels("cuda"))
+    """A GPU that cannot be used is a problem if the settings require it, and a warning if it is there."""
+    wanted = settings.scorer.device
+    obstacle = None if wanted == "cpu" else devices.check_gpu()
+    if wanted == "cpu" or obstacle is not None:
+        reason = "no CUDA device can be used: " + obstacle.found if obstacle else "the CPU"
+        found = f"{reason}; scorer.device is {wanted}"
+        is_ok = wanted == "cpu" or (wanted == "auto" and not devices.is_here())
+        remedy = f"{obstacle.remedy}, or set scorer.device to cpu" if obstacle else ""
+        yield _finding("device", found, is_ok, "problem" if wanted == "cuda" else "warning", remedy)
+        return
+    yield Finding("device", "ok", f"{torch.cuda.get_device_name()}; scorer.device is {wanted}")
+    yield Finding("kernels on the GPU", "ok", _describe_kernels("cuda"))
 
 
 def _describe_kernels(device: str) -> str:

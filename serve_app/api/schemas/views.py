@@ -170,7 +170,8 @@ class AdapterDocument(Document):
     loss_after: float = Field(
         ge=0, description="the same loss with the adapter: mean squared deviation from the expectation, in sigmas"
     )
-    curves: list[LoadCurve] = Field(description="steepest first")
+    services: int = Field(ge=1, description="number of services with a curve")
+    curves: list[LoadCurve] = Field(description="of the 2,000 services whose latency rises most, steepest first")
 
 
 class AdaptationDocument(Document):

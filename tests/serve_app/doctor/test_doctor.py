@@ -10,13 +10,17 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from serve_app import devices
 from serve_app.cli import app
 from serve_app.errors import BadSettings
 from serve_app.settings import StoreSettings
 from serve_app.stores.opening import open_store
 from tests.live.redis import RedisProgram
 from tests.serve_app.collect.prometheus.standin import start_server
+from tests.serve_app.fake_gpu import FakeGpu, gpu
 from tests.serve_app.observability.trace_collector import run_trace_collector
+
+__all__ = ["gpu"]  # the fixture
 
 
 def doctor(*options: str) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -67,6 +71,27 @@ def test_a_problem_is_named_with_its_remedy(setting: str, subject: str, words: s
     assert found[subject]["outcome"] == "problem"
     assert words in found[subject]["found"]
     assert found[subject]["remedy"]
+
+
+def test_the_doctor_says_why_a_gpu_is_not_used(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu.check = "the check of the ops on the GPU failed: attend: got nan"
+    for device, code, outcome in (("auto", 0, "warning"), ("cuda", 1, "problem"), ("cpu", 0, "ok")):
+        exit_code, found = doctor("--set", f"scorer.device={device}", "--set", "serve.port=0")
+        assert (exit_code, found["device"]["outcome"]) == (code, outcome)
+        assert ("attend: got nan" in found["device"]["found"]) is (device != "cpu")
+        assert bool(found["device"]["remedy"]) is (device != "cpu")
+    gpu.build_without_cuda()
+    _, found = doctor("--set", "serve.port=0")
+    assert (found["device"]["outcome"], "built without CUDA" in found["device"]["found"]) == ("warning", True)
+    monkeypatch.setattr(devices, "is_here", lambda: False)
+    _, found = doctor("--set", "serve.port=0")
+    assert found["device"]["outcome"] == "ok", "a machine without a GPU is no reason to worry"
+
+
+def test_the_doctor_names_a_gpu_that_works(gpu: FakeGpu) -> None:
+    _, found = doctor("--set", "serve.port=0")
+    assert (found["device"]["outcome"], found["device"]["found"]) == ("ok", "NVIDIA Fake; scorer.device is auto")
+    assert found["kernels on the GPU"]["outcome"] == "ok"
 
 
 def test_a_taken_port_and_a_broken_state_file_are_warnings(tmp_path: Path) -> None:

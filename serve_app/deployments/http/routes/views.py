@@ -238,9 +238,9 @@ async def drift(mesh: MeshName, backend: UseBackend) -> Response:
 
 
 @router.get("/v1/model", response_model=ModelDocument, responses=problems.describe_errors(InvalidParameter, *BUSY))
-async def model(backend: UseBackend) -> Response:
+async def model(request: Request, backend: UseBackend) -> Response:
     """The weights in use: their inputs, their size, and how they were trained."""
-    return json_response(await backend.ask(backend.sessions.read, ModelQuery()))
+    return json_response(await backend.ask(backend.sessions.read, ModelQuery(principal_of(request).meshes)))
 
 
 @router.get("/v1/meshes", responses=problems.describe_errors(InvalidParameter, *BUSY))
