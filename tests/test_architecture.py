@@ -26,6 +26,7 @@ SERVE_APP = (
     ("api",),
     ("settings",),
     ("observability",),
+    ("devices",),
     ("pipeline", "collect", "recordings", "alerts", "actions"),
     ("exporter", "stores"),
     ("web", "doctor", "mesh_steps", "models", "runtime"),

@@ -37,7 +37,9 @@ def fit_low_rank(checkpoint: Checkpoint, archive: Sequence[CalmMoment], rank: in
         rank: of each update.
         seed: of the start and of the order.
     """
-    network = deepcopy(checkpoint.network).requires_grad_(False)
+    network = deepcopy(checkpoint.network)
+    for parameter in network.parameters():
+        parameter.requires_grad_(False)
     before = {name: network.get_parameter(name) for name in WEIGHTS}
     generator = torch.Generator().manual_seed(seed)
     factors = {
