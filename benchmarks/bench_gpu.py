@@ -203,8 +203,7 @@ def streams(run: Run) -> Iterator[Row]:
     alone = run.time(partial(plain, run.network, small))
     yield {"size": URGENT, "beside": None, "streams": "alone", **alone}
     default = torch.cuda.current_stream()
-    low, high = torch.cuda.Stream(priority=0), torch.cuda.Stream(priority=-1)
-    same = torch.cuda.Stream(priority=0)
+    low, high, same = (torch.cuda.Stream(priority=priority) for priority in (0, -1, 0))  # type: ignore[no-untyped-call]
     for name, of_large, of_small in (
         ("one", default, default),
         ("two", low, same),

@@ -52,7 +52,7 @@ class CudaGraphs:
 
     def _capture(self, given: tuple[Tensor, ...]) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Outputs]:
         inputs = tuple(tensor.clone() for tensor in given)
-        beside = torch.cuda.Stream()
+        beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         beside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(beside):  # cuBLAS and the allocator prepare before the capture
             for _ in range(3):
@@ -70,8 +70,8 @@ def compiled(network: MeshNetwork, mode: str, backend: str = "inductor") -> Pass
     def run(*tensors: Tensor) -> Outputs:
         return forward(network, graph_of(*tensors))
 
-    options = {"mode": mode} if backend == "inductor" else {}
-    fast: Callable[..., Outputs] = torch.compile(run, dynamic=False, backend=backend, **options)
+    of_inductor = mode if backend == "inductor" else None
+    fast: Callable[..., Outputs] = torch.compile(run, dynamic=False, backend=backend, mode=of_inductor)
 
     @torch.inference_mode()
     def call(graph: MeshGraph) -> Outputs:

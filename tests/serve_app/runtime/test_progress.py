@@ -22,7 +22,7 @@ def test_each_change_of_the_number_of_running_replicas_is_reported_once(monkeypa
         return SimpleNamespace(applications={"tagae": SimpleNamespace(deployments=deployments)})
 
     monkeypatch.setattr(progress, "PERIOD_SECONDS", 0.01)
-    monkeypatch.setattr(progress.serve, "status", status)
+    monkeypatch.setattr("ray.serve.status", status)
     reports: list[str] = []
     reported = threading.Event()
 
