@@ -717,7 +717,7 @@ def drift() -> str:
 def reconstruction() -> str:
     """What finds many small deviations at once, at equal numbers of false alerts."""
     names = {"slow_zone": "slow zone", "noisy_hosts": "noisy hosts", "lossy_zone": "lossy zone"}
-    shown = ("page", "reconstruction", "drift", "combined")
+    shown = ("page", "reconstruction", "displacement", "combined")
     head = "| source | what deviates | events | " + " | ".join(shown) + " | alerts | exceeded | either |"
     body, false, found = [], [], rows("reconstruction")
     for one in found:
