@@ -67,8 +67,8 @@ class CallSample:
         )
 
     def new_share(self, block: int, since: int) -> float:
-        """Return the share of the calls of a block that were first seen in block ``since`` or later, without those of
-        the service that has most of them: a single new service is no drift. Not a number without calls."""
+        """Return the share of the calls of a block that were first seen in block ``since`` or later, without the calls
+        of the service that has most of them: a single new service is no drift. Not a number without calls."""
         now = self.seen == block
         if not now.any():
             return float("nan")
@@ -82,7 +82,7 @@ class CallSample:
 
         A call has ended if it is not made at hours at which it was. It has moved its ends, the calls that its caller
         answers, by their latency, and those that its callee makes, by their rate. A new call has moved itself alone,
-        and a service that has no other calls. Each counts for the part of the week in which it was not as it is now.
+        and a service that has no other calls. A change counts for the part of the week before it.
 
         Args:
             block: with its calls added.
