@@ -19,7 +19,7 @@ export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 export MALLOC_ARENA_MAX ?= 1
 
-.PHONY: audit check-page images manifests lock sbom evaluate false-green generalize ablations evaluation-set help setup demo mesh test test-all test-live test-page screenshots wheel wheels sdist chart image release-check release-notes check bench openapi reference docs proto fuzz rules train clean
+.PHONY: audit bench-gpu check-page images manifests lock sbom evaluate false-green generalize ablations evaluation-set help setup demo mesh test test-all test-live test-gpu test-page screenshots wheel wheels sdist chart image release-check release-notes check bench openapi reference docs proto fuzz rules train clean
 .DEFAULT_GOAL := help
 
 help:  ## list all targets
@@ -45,6 +45,9 @@ test-live: .venv/.stamp  ## run the tests against a real Prometheus, Alertmanage
 test-page: .venv/.stamp  ## run the tests of the page in a real Chromium; installs it if possible, else skips them
 	bash tests/page/install.sh $(BIN) && $(BIN)/pytest -m page $(ARGS)
 
+test-gpu: .venv/.stamp  ## run the tests that need a GPU; without one they are skipped, and say so
+	$(BIN)/pytest -m gpu $(ARGS)
+
 screenshots: .venv/.stamp  ## make the pictures of the page in docs/pictures
 	bash tests/page/install.sh $(BIN) && PYTHONPATH=. $(BIN)/python -m tests.page.pictures docs/pictures
 
@@ -61,6 +64,9 @@ bench: .venv/.stamp  ## measure the figures, in about half an hour, into benchma
 	for name in kernels partitioning decode pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done
 	for name in store overload slow_clients recovery collect page; do $(BIN)/python -m benchmarks.bench_$$name --json benchmarks/results/$$name.jsonl || exit 1; done
 	$(BIN)/python -m benchmarks.figures
+
+bench-gpu: .venv/.stamp  ## measure ops, passes, batches, CUDA graphs and streams on a GPU, in about five minutes; without one it says so; ARGS="--json FILE"
+	$(BIN)/python -m benchmarks.bench_gpu $(ARGS)
 
 openapi: .venv/.stamp  ## write the golden OpenAPI document
 	$(BIN)/python -c 'import json; from serve_app.deployments.http.ingress import http; print(json.dumps(http.openapi(), indent=1, sort_keys=True))' > tests/serve_app/golden/openapi.json

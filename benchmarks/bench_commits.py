@@ -1,6 +1,7 @@
 """Compares pushes to the service of this checkout and of another commit, request by request.
 
-    python -m benchmarks.bench_commits COMMIT [--services 60 500] [--seconds 40] [--json FILE]
+    python -m benchmarks.bench_commits COMMIT [--services 60 500] [--formats json arrow] [--seconds 40]
+        [--json FILE]
 
 Both services run at the same time with the packages of this environment. One client sends each snapshot to both, in
 alternating order, so both have the same conditions: on shared processors, two runs one after the other differ by more
@@ -19,7 +20,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 
 import httpx
@@ -27,11 +30,11 @@ import numpy as np
 
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from serve_app.api.codec import snapshot_document
+from serve_app.api.codec import ARROW, JSON, encode_snapshot
 
 ROOT = Path(__file__).parents[1]
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
-TIME = "2026-01-01T00:00:00+00:00"
+FORMATS = {"json": JSON, "arrow": ARROW}
 DIFFERENT = 20  # different snapshots, sent repeatedly
 SERVER = """
 import sys, tempfile
@@ -93,26 +96,25 @@ def calls_per_service(services: int) -> float:
     return 3.0 if services < 500 else 6.0 if services < 2000 else 10.0
 
 
-def compare(urls: list[str], services: int, seconds: float) -> np.ndarray:
+def compare(urls: list[str], services: int, form: str, seconds: float) -> np.ndarray:
     """Return durations of pushes in s, a row for each service, without the first quarter."""
     simulator = Simulator(
         MeshSpec(services=services, calls_per_service=calls_per_service(services), seed=1), snapshots=DIFFERENT
     )
-    bodies = [json.dumps({**snapshot_document(snapshot), "observed_at": TIME}) for snapshot in simulator.snapshots()]
+    snapshots, media_type = list(simulator.snapshots()), FORMATS[form]
     durations: list[list[float]] = [[] for _ in urls]
+    route = f"/v1/meshes/{form}{services}/snapshots"
     with ExitStack() as stack:
         clients = [stack.enter_context(httpx.Client(base_url=url, timeout=60)) for url in urls]
         ends, sequence = time.monotonic() + seconds, 0
         while time.monotonic() < ends:
-            at = (BEGINNING + timedelta(seconds=15 * sequence)).isoformat()
-            body = bodies[sequence % DIFFERENT].replace(TIME, at, 1).encode()
+            at = BEGINNING + timedelta(seconds=15 * sequence)
+            body = encode_snapshot(replace(snapshots[sequence % DIFFERENT], observed_at=at), media_type)
             sequence += 1
             for i in range(len(clients)):
                 k = (i + sequence) % len(clients)
                 began = time.perf_counter()
-                response = clients[k].post(
-                    f"/v1/meshes/m{services}/snapshots", content=body, headers={"content-type": "application/json"}
-                )
+                response = clients[k].post(route, content=body, headers={"content-type": media_type})
                 durations[k].append(time.perf_counter() - began)
                 assert response.status_code == 200, response.text
                 assert response.json()["sequence"] == sequence
@@ -124,18 +126,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commit")
     parser.add_argument("--services", type=int, nargs="+", default=[60, 500])
+    parser.add_argument("--formats", choices=FORMATS, nargs="+", default=["json"])
     parser.add_argument("--seconds", type=float, default=40)
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
     lines = []
     with check_out(chosen.commit) as tree, run_service(tree) as other, run_service(ROOT) as this:
-        for services in chosen.services:
-            before, now = compare([other, this], services, chosen.seconds)
+        for services, form in product(chosen.services, chosen.formats):
+            before, now = compare([other, this], services, form, chosen.seconds)
             lines.append(
                 {
                     "bench": "commits",
                     "commit": chosen.commit,
                     "services": services,
+                    "format": form,
                     "pairs": len(now),
                     "before_p50_ms": round(1000 * float(np.median(before)), 2),
                     "now_p50_ms": round(1000 * float(np.median(now)), 2),

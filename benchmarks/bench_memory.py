@@ -43,7 +43,7 @@ def measure(
     simulator = Simulator(MeshSpec(services=services, seed=1), snapshots=snapshots)
     with closing(LocalStore(directory)) as store:
         checkpoint = load()
-        replay = replayer(Weights(checkpoint), Settings())
+        replay = replayer(Weights(checkpoint).of, Settings())
         steps = MeshSteps(MeshRepository(store, cache, replay), fit_adapter=False, keep_details=True)
         runner = LocalRunner(checkpoint)
         for count, snapshot in enumerate(simulator.snapshots(), 1):

@@ -83,7 +83,7 @@ def prepare_kinds(services: int, pushes: int, formats: Sequence[str], folder: Pa
     checkpoint = load()
     kinds = []
     with closing(LocalStore(folder)) as store:
-        repository = MeshRepository(store, MeshCache(0), replayer(Weights(checkpoint), Settings()))
+        repository = MeshRepository(store, MeshCache(0), replayer(Weights(checkpoint).of, Settings()))
         steps = MeshSteps(repository, fit_adapter=False, keep_details=True)
         runner = LocalRunner(checkpoint)
         for seed in range(KINDS):

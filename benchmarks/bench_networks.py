@@ -106,18 +106,13 @@ def line(name: str, checkpoint: Checkpoint, outcomes: Sequence[Outcome], about: 
         "network": name,
         **about,
         "faults": len(found),
-        "found": _interval(found),
-        "culprit_first": _interval(first),
+        "found": share(found).to_json(),
+        "culprit_first": share(first).to_json(),
         "false_alerts_per_day": round(sum(one.false_alerts for one in outcomes) / days, 2) if days else None,
         "normal_days": round(days, 2),
         "parameters": sum(parameter.numel() for parameter in checkpoint.network.parameters()),
         "pass_cpu_ms": round(pass_milliseconds(checkpoint.network), 2),
     }
-
-
-def _interval(hits: Sequence[bool]) -> list[float | None]:
-    estimate = share(hits)
-    return [None if value is None else round(value, 3) for value in (estimate.value, estimate.low, estimate.high)]
 
 
 def measure(

@@ -240,7 +240,7 @@ def measure(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     signals = [np.vstack([run.signals, _together(run, runs, calm)]) for run in runs]
     names = (*SIGNALS, "combined")
     levels = {
-        (name, rate): _level([s[i] for s in signals], calm, rate * days, *CONFIRM[name])
+        (name, rate): lowest_level([s[i] for s in signals], calm, rate * days, *CONFIRM[name])
         for i, name in enumerate(names)
         for rate in RATES
     }
@@ -252,12 +252,12 @@ def measure(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
             for i, name in enumerate(names):
                 for rate in RATES:
                     hits[f"{name} at {rate:g}/day"] = bool(
-                        _confirmed(values[i] > levels[name, rate], *CONFIRM[name])[inside].any()
+                        confirmed(values[i] > levels[name, rate], *CONFIRM[name])[inside].any()
                     )
             found.setdefault((event.kind, event.size), []).append(hits)
     base = {"benchmark": "reconstruction", "source": runs[0].source, "meshes": len(runs), "calm_days": round(days, 2)}
     for name in runs[0].alarms:
-        false = sum(_episodes(run.alarms[name] & of) for run, of in zip(runs, calm, strict=True))
+        false = sum(episodes(run.alarms[name] & of) for run, of in zip(runs, calm, strict=True))
         base[f"false_{name}_per_day"] = round(false / days, 2) if days else None
     for (kind, size), outcomes in sorted(found.items()):
         line = base | {"kind": kind, "size": size, "events": len(outcomes)}
@@ -283,25 +283,25 @@ def _together(run: Run, runs: Sequence[Run], calm: Sequence[NDArray[np.bool_]]) 
     return highest
 
 
-def _level(values: Sequence[Floats], calm: Sequence[NDArray[np.bool_]], most: float, confirm: int, of: int) -> float:
+def lowest_level(
+    values: Sequence[Floats], calm: Sequence[NDArray[np.bool_]], most: float, confirm: int, of: int
+) -> float:
     """Return the lowest level with at most so many false alerts in the calm snapshots of all runs."""
     low, high = 0.0, max(float(v.max()) for v in values) + 1e-9
     for _ in range(40):
         level = (low + high) / 2
-        false = sum(
-            _episodes(_confirmed(v > level, confirm, of) & quiet) for v, quiet in zip(values, calm, strict=True)
-        )
+        false = sum(episodes(confirmed(v > level, confirm, of) & quiet) for v, quiet in zip(values, calm, strict=True))
         low, high = (low, level) if false <= most else (level, high)
     return high
 
 
-def _confirmed(above: NDArray[np.bool_], confirm: int, of: int) -> NDArray[np.bool_]:
+def confirmed(above: NDArray[np.bool_], confirm: int, of: int) -> NDArray[np.bool_]:
     """Return where a signal is above its level, as in ``confirm`` of the last ``of`` snapshots."""
     recent = np.convolve(above, np.ones(of))[: len(above)]
     return above & (recent >= confirm)
 
 
-def _episodes(alarms: NDArray[np.bool_]) -> int:
+def episodes(alarms: NDArray[np.bool_]) -> int:
     """Return the number of alarms; two with less than ``CLEAR`` snapshots between them are one."""
     at = np.flatnonzero(alarms)
     return int(len(at) and 1 + (np.diff(at) > CLEAR).sum())

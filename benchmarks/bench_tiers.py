@@ -122,16 +122,11 @@ def judge_runs(checkpoint: Checkpoint, tests: TrainingMeshes, progress: Any) -> 
     days = sum(one.normal_days for one in outcomes)
     return {
         "faults": sum(len(one.found) for one in outcomes),
-        "found": _interval([hit for one in outcomes for hit in one.found]),
-        "culprit_first": _interval([hit for one in outcomes for hit in one.first]),
+        "found": share([hit for one in outcomes for hit in one.found]).to_json(),
+        "culprit_first": share([hit for one in outcomes for hit in one.first]).to_json(),
         "false_alerts_per_day": round(sum(one.false_alerts for one in outcomes) / days, 2) if days else None,
         "normal_days": round(days, 2),
     }
-
-
-def _interval(hits: Sequence[bool]) -> list[float | None]:
-    estimate = share(hits)
-    return [None if value is None else round(value, 3) for value in (estimate.value, estimate.low, estimate.high)]
 
 
 def measure(

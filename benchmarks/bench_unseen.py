@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lab.evaluation.measures.intervals import Estimate, share
+from lab.evaluation.measures.intervals import share
 from lab.simulator.events.faults import KINDS, FaultKind
 from lab.training.dataset import LabelledFault, TrainingRun
 from lab.training.meshes import TrainingMeshes, simulated_runs
@@ -115,12 +115,8 @@ def _line(group: str, kind: str, asked: Sequence[tuple[Place, Place]]) -> dict[s
     }
     line: dict[str, Any] = {"benchmark": "unseen", "left_out": group, "kind": kind, "faults": len(asked)}
     for name, found in ranked.items():
-        line[name] = {f"top_{k}": _estimate(share([place < k for place in found])) for k in (FIRST, THREE)}
+        line[name] = {f"top_{k}": share([place < k for place in found]).to_json() for k in (FIRST, THREE)}
     return line
-
-
-def _estimate(of: Estimate) -> list[float | None]:
-    return [None if v is None else round(v, 3) for v in (of.value, of.low, of.high)]
 
 
 def main() -> None:

@@ -740,6 +740,63 @@ def reconstruction() -> str:
     )
 
 
+def missing() -> str:
+    """What values in place of missing telemetry find, over all kinds of gaps."""
+    found, body = [one for one in rows("missing") if one["missing"] != "nothing"], []
+    for group in ("simulators", "recordings"):
+        of_group = [one for one in found if ("simulator" in one["source"]) == (group == "simulators")]
+        for filling in dict.fromkeys(one["filling"] for one in of_group):
+            lines = [one for one in of_group if one["filling"] == filling]
+            faults = sum(one["faults"] for one in lines)
+            names = ("found", "found_at_equal", "culprit_first", "alerting")
+            shares = [sum((one[name][0] or 0) * one["faults"] for one in lines) / faults for name in names]
+            false, days = (sum(one[name] for one in lines) for name in ("false_alerts", "normal_days"))
+            apart = [sum(one[name] for one in lines) for name in ("only_filling", "only_mask")]
+            body.append(
+                f"| {group} | {filling} | {faults} | {' | '.join(f'{one:.2f}' for one in shares)} "
+                f"| {false} in {days:.1f} days | {apart[0]} / {apart[1]} |"
+            )
+    header = (
+        "| source | in place of a missing value | faults | found | at equal false alerts | culprit first "
+        "| alert is open | false alerts | found only with it / only with the mask |"
+    )
+    return table(header, body)
+
+
+def caches() -> str:
+    """What caches of the network's passes save, and the errors that they add."""
+    changed, hubs = ([one for one in rows("caches") if one["cache"] == name] for name in ("changed part", "hubs"))
+    of_changes = [
+        f"| {one['source']} | {one['services']:,} / {one['calls']:,} | {one['tolerance']:g} "
+        f"| {one['changed_services']:.0%} | {one['computed_services']:.0%} | {one['pass_ms']} ms "
+        f"| {one['cached_ms']} ms | {one['error_p99']:.2f} / {one['error_max']:.1f} |"
+        for one in changed
+    ]
+    of_hubs = [
+        f"| {one['source']} | {one['hubs']} | {one['reads_of_hubs']:.0%} | {one['age']} | {one['pass_ms']} ms "
+        f"| {one['cached_ms']} ms | {_or_dash(one['error_p99'])} / {_or_dash(one['error_max'])} |"
+        for one in hubs
+    ]
+    return "\n\n".join(
+        (
+            table(
+                "| source | services / calls | tolerance | changed services | to be computed | pass | with the cache "
+                "| error p99 / largest, sigmas |",
+                of_changes,
+            ),
+            table(
+                "| source | hubs | neighbours that are hubs | age, snapshots | pass | without the work of hubs "
+                "| error of root-cause logits, p99 / largest |",
+                of_hubs,
+            ),
+        )
+    )
+
+
+def _or_dash(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
 def exports() -> str:
     """CPU time of a pass and differences of the exported network, beside ours."""
     found = rows("exports")
@@ -903,6 +960,10 @@ def tables() -> list[tuple[Path, str, str]]:
         found.append((docs / "models.md", "drift", drift()))
     if (results / "reconstruction.jsonl").exists():  # made by `python -m benchmarks.bench_reconstruction`
         found.append((docs / "models.md", "reconstruction", reconstruction()))
+    if (results / "missing.jsonl").exists():  # made by `python -m benchmarks.bench_missing`
+        found.append((docs / "models.md", "missing telemetry", missing()))
+    if (results / "caches.jsonl").exists():  # made by `python -m benchmarks.bench_caches`
+        found.append((docs / "models.md", "caches", caches()))
     if (results / "exports.jsonl").exists():  # made by `python -m benchmarks.bench_exports`
         found.append((docs / "exports.md", "exports", exports()))
     if (results / "networks.jsonl").exists():  # made by `python -m benchmarks.bench_networks`

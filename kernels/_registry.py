@@ -8,7 +8,8 @@ unchanged.
 import torch
 
 from kernels import autograd, fake, reference
-from kernels.library import REFERENCE, Backend, choose_backend, choose_cuda, read_setting
+from kernels.errors import UnavailableBackend
+from kernels.library import REFERENCE, Backend, check_apart, choose_backend, choose_cuda, read_setting
 from kernels.schemas import SCHEMAS
 
 
@@ -27,20 +28,28 @@ def backend_reason(device: str = "cpu") -> str | None:
 
 
 def load_cuda() -> None:
-    """Register the compiled bodies for a GPU in this process, if torch sees a GPU and they pass a check on it.
+    """Register the compiled bodies for a GPU in this process, if torch sees a GPU and they pass a check on it. If they
+    do not, check the PyTorch form of the ops, which then runs there.
 
-    The check starts a process and takes a few seconds, so it is done only once. Processes that use only the CPU do not
+    Each check starts a process and takes a few seconds, so it is done only once. Processes that use only the CPU do not
     call this, and leave CUDA alone.
 
     Raises:
-        UnavailableBackend: ``TAGAE_KERNELS=require``, and they cannot run.
+        UnavailableBackend: no form of the ops passes, so nothing should be scored on this GPU; or
+            ``TAGAE_KERNELS=require``, and the compiled bodies cannot run.
     """
-    if _BACKENDS["cuda"] is not _NOT_LOADED:
-        return
-    if torch.cuda.is_available():
-        _BACKENDS["cuda"] = choose_cuda(read_setting())
-    else:
-        _BACKENDS["cuda"] = Backend(REFERENCE, "torch sees no GPU")
+    if _BACKENDS["cuda"] is _NOT_LOADED:
+        _BACKENDS["cuda"] = _choose_on_gpu()
+    if not _BACKENDS["cuda"].works:
+        raise UnavailableBackend(f"{_BACKENDS['cuda'].reason}")
+
+
+def _choose_on_gpu() -> Backend:
+    if not torch.cuda.is_available():
+        return Backend(REFERENCE, "torch sees no GPU")
+    chosen = choose_cuda(read_setting())
+    failure = check_apart("cuda") if chosen.name == REFERENCE else None
+    return Backend(REFERENCE, f"the check of the ops on the GPU {failure}", works=False) if failure else chosen
 
 
 def _define() -> torch.library.Library:

@@ -2,7 +2,7 @@
 
     KernelError
     ├── InvalidArgument      a tensor has the wrong shape, type, device or content
-    ├── UnavailableBackend   TAGAE_KERNELS names a backend that is not available
+    ├── UnavailableBackend   TAGAE_KERNELS names a backend that is not available, or a GPU computes wrong results
     └── NotDifferentiable    a second derivative was requested
 
 Catch ``KernelError`` for all of them. Errors cross process boundaries, so each has one text and keyword details, and
@@ -31,7 +31,8 @@ class InvalidArgument(KernelError):
 
 
 class UnavailableBackend(KernelError):
-    """``TAGAE_KERNELS`` has an unknown value, or requires a compiled library that does not exist."""
+    """``TAGAE_KERNELS`` has an unknown value, or requires a compiled library that does not exist; or the ops fail their
+    check on a GPU."""
 
 
 class NotDifferentiable(KernelError):

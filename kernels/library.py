@@ -35,11 +35,13 @@ class Backend:
         name: ``cpu-avx512``, ``cpu-avx2``, ``cpu-neon``, ``cuda`` or ``reference``.
         reason: why it is the reference; None if compiled code runs.
         library: the compiled library; None: the reference runs.
+        works: whether the ops may be used on this device; False: even the reference failed its check there.
     """
 
     name: str
     reason: str | None = None
     library: ctypes.CDLL | None = field(default=None, compare=False)
+    works: bool = True
 
 
 class _Unusable(Exception):
@@ -104,7 +106,9 @@ def choose_cuda(setting: str | None, file: Path = CUDA_FILE, device: str = "cuda
     """
 
     def check(library: Path) -> None:
-        _check_apart(library, device)
+        failure = check_apart(device, library)
+        if failure:
+            raise _Unusable(f"the check of {library} {failure}")
 
     return _choose(_Library(file, "tagae_register", (), "nvcc", "this torch has no CUDA", check), setting)
 
@@ -172,22 +176,29 @@ def _load(library: _Library, wanted: str) -> tuple[str, ctypes.CDLL]:
     return name.decode(), loaded
 
 
-def _check_apart(file: Path, device: str) -> None:
-    """Try a library in another process, see ``selfcheck.py``. That imports from where this process does."""
+def check_apart(device: str, library: Path | None = None) -> str | None:
+    """Try the ops on a device in another process: the bodies of a library, or their PyTorch form without one.
+
+    That process imports from where this one does. See :mod:`kernels.selfcheck`.
+
+    Returns:
+        The end of a sentence about the check that failed; None: every op is near its reference.
+    """
     path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
     environment = os.environ | {"PYTHONPATH": path, "TAGAE_KERNELS": REFERENCE}
-    command = [sys.executable, "-P", "-m", "kernels.selfcheck", str(file), device]
+    command = [sys.executable, "-P", "-m", "kernels.selfcheck", device, *([str(library)] if library else [])]
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, check=False, timeout=CHECK_SECONDS
         )
-    except subprocess.TimeoutExpired as error:
-        raise _Unusable(f"the check of {file} took longer than {CHECK_SECONDS:.0f} s") from error
+    except subprocess.TimeoutExpired:
+        return f"took longer than {CHECK_SECONDS:.0f} s"
     if done.returncode < 0:
-        raise _Unusable(f"the check of {file} ended with {signal.Signals(-done.returncode).name}")
+        return f"ended with {signal.Signals(-done.returncode).name}"
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-        raise _Unusable(f"the check of {file} failed: {said[-1]}")
+        return f"failed: {said[-1]}"
+    return None
 
 
 def _is_whole(content: bytes) -> bool:

@@ -1,8 +1,9 @@
-"""Tries the compiled bodies for a GPU, in a process of its own that may crash. See :func:`kernels.library.choose_cuda`.
+"""Tries the ops on a device, in a process of its own that may crash. See :mod:`kernels.library`.
 
-    python -m kernels.selfcheck LIBRARY DEVICE
+    python -m kernels.selfcheck DEVICE [LIBRARY]
 
-ends with status 0 if every op is near its reference on a random graph. Otherwise it says why not, in its last line.
+compares every op with its reference in float64 on the CPU, over a random graph: the compiled bodies of LIBRARY, or the
+PyTorch form without one. It ends with status 0 if all are near. Otherwise it says why not, in its last line.
 """
 
 import math
@@ -80,22 +81,26 @@ def _move_to(device: torch.device, tensor: Tensor) -> Tensor:
     return tensor.to(device, torch.float32 if tensor.is_floating_point() else tensor.dtype)
 
 
-def main(library: Path, device: torch.device) -> None:
-    """Register and compare.
+def main(device: torch.device, library: Path | None = None) -> None:
+    """Register the bodies of a library, if one is given, and compare.
 
     Raises:
-        SystemExit: with the reason why the library cannot be used.
+        SystemExit: with the reason why the ops cannot be used.
     """
     if device.type == "cuda" and not torch.cuda.is_available():
         raise SystemExit("torch sees no GPU")
+    if library is not None:
+        try:
+            register_unchecked(library)
+        except UnavailableBackend as error:
+            raise SystemExit(error.message) from None
     try:
-        register_unchecked(library)
-    except UnavailableBackend as error:
-        raise SystemExit(error.message) from None
-    difference = find_difference(device)
+        difference = find_difference(device)
+    except RuntimeError as error:  # further lines of torch's errors on a GPU are advice for debugging
+        raise SystemExit(f"{error}".partition("\n")[0]) from None
     if difference:
         raise SystemExit(difference)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), torch.device(sys.argv[2]))
+    main(torch.device(sys.argv[1]), *map(Path, sys.argv[2:]))

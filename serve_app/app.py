@@ -4,7 +4,7 @@ There is no ``from __future__ import annotations`` here: Ray would then hand ``b
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ray
@@ -13,6 +13,7 @@ from ray import serve
 from ray.serve import Application, Deployment
 from ray.serve.config import BackpressureConfig, RequestRouterConfig
 
+from kernels import gpu
 from model.mesh_weights import load_weights
 from serve_app.access import Access, require_certificate, require_protection
 from serve_app.deployments.collector import Collector
@@ -25,7 +26,9 @@ from serve_app.deployments.session.mesh_session import MeshSession
 from serve_app.deployments.trainer import Trainer
 from serve_app.errors import BadSettings, NoCapacity
 from serve_app.observability.traces import check_traces
-from serve_app.runtime import local, logs
+from serve_app.runtime import devices, local, logs
+from serve_app.runtime.instruments import RayInstruments
+from serve_app.runtime.progress import report_replicas
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
 from serve_app.settings import FormerTable, ServeSettings, Settings, former_tables
 from serve_app.settings.access import serve_rules
@@ -85,10 +88,10 @@ def application(settings: Settings) -> Application:
     _require_one_node(settings)
     check_traces(settings.traces)
     require_protection(serve_rules(settings), _hosts(settings), nodes=_nodes())
-    front = settings.serve
+    front, device = settings.serve, _device(settings)
     scorer = meta = None
-    if _place(settings) == "replicas":
-        scorer = _scorer(settings).bind(settings, _device(settings))
+    if _place(settings, device) == "replicas":
+        scorer = _scorer(settings, device).bind(settings, device)
         chosen = settings.scorer
         replicas = _replicas(front, chosen.meta_replicas, chosen.max_meta_replicas, reports_load=False)
         meta = _light(MetaModel, max_ongoing_requests=front.max_ongoing_requests, **replicas).bind(settings)
@@ -129,12 +132,17 @@ def application(settings: Settings) -> Application:
     ).bind(settings, session, collector)
 
 
-def start(settings: Settings, beside: Mapping[str, Application] | None = None) -> str:
+def start(
+    settings: Settings,
+    beside: Mapping[str, Application] | None = None,
+    report: Callable[[str], None] = lambda _: None,
+) -> str:
     """Run the service on this machine alone, with a Ray of its own, until :func:`stop`.
 
     Args:
         settings: of the service.
         beside: further applications by name, which is also the first segment of their paths.
+        report: called with each step in words, when it begins.
 
     Returns:
         Its URL, when it is ready.
@@ -142,11 +150,12 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
     Raises:
         BadSettings: as in :func:`application`, or the tokens file or the certificate cannot be used.
         IncompatibleWeights: not even the shipped weights can be read.
-        NoCapacity: ``cuda`` is configured and this machine has no such device, or a replica could not start; the text
-            says why.
+        NoCapacity: ``cuda`` is configured and this machine has no GPU that works, or a replica could not start; the
+            text says why.
     """
     logs.install()
     _choose_log(settings)
+    report("reading the settings and the weights")
     for refusal in load_weights(
         settings.model.weights, settings.weights_by_mesh, network=settings.model.network
     ).refused:
@@ -156,18 +165,23 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
     Access(serve_rules(settings))  # raises its errors here
     require_certificate(front.certificate_file, front.key_file, "serve")
     check_traces(settings.traces)
+    needs_gpu = settings.scorer.device == "cuda"
+    if needs_gpu and (obstacle := gpu.find_obstacle()):
+        raise devices.refusal(obstacle)
     try:
-        url = local.start(settings)
-        if settings.scorer.device == "cuda" and not _gpus():
-            raise NoCapacity("scorer.device: expected a GPU, got none: Ray finds none here; set it to cpu or auto")
+        url = local.start(settings, report=report)
+        if needs_gpu and (obstacle := _gpu_without_ray()):
+            raise devices.refusal(obstacle)
         try:
             whole = {NAME: application(settings), **(beside or {})}
-            serve.run_many(  # all at once: their processes start in parallel
-                [
-                    serve.RunTarget(one, name, "/" if name == NAME else f"/{name}", local.QUIET)
-                    for name, one in whole.items()
-                ]
-            )
+            report("starting the replicas")
+            with report_replicas(report):
+                serve.run_many(  # all at once: their processes start in parallel
+                    [
+                        serve.RunTarget(one, name, "/" if name == NAME else f"/{name}", local.QUIET)
+                        for name, one in whole.items()
+                    ]
+                )
         except RuntimeError as error:
             raise NoCapacity(f"the service could not start: {_explain_failed_start() or error}") from error
     except BaseException:
@@ -200,7 +214,7 @@ def _choose_log(settings: Settings) -> None:
         logs.write_json("serve")
 
 
-def _scorer(settings: Settings) -> Deployment:
+def _scorer(settings: Settings, device: str) -> Deployment:
     chosen = settings.scorer
     busy = max(16, 2 * chosen.max_batch_size)  # a batch gathers while another is scored
     replicas: dict[str, Any] = {"num_replicas": chosen.num_replicas}
@@ -217,7 +231,7 @@ def _scorer(settings: Settings) -> Deployment:
         **replicas,
         ray_actor_options={
             "num_cpus": chosen.num_cpus,
-            "num_gpus": chosen.num_gpus if _device(settings) == "cuda" else 0,
+            "num_gpus": chosen.num_gpus if device == "cuda" or (device == "auto" and _gpus()) else 0,
         },
         max_ongoing_requests=busy,
         max_queued_requests=settings.serve.max_queued_requests,
@@ -245,17 +259,35 @@ def _light(cls: Any, resources: Mapping[str, float] | None = None, **options: An
 
 
 def _device(settings: Settings) -> str:
-    """``auto`` looks at the cluster: the node that runs ``build`` may be a head without a GPU."""
-    if settings.scorer.device != "auto":
-        return settings.scorer.device
-    return "cuda" if _gpus() else "cpu"
+    """``cpu`` or ``cuda``, or ``auto`` where each scorer decides for itself: GPUs of a cluster are on other nodes, and
+    may join later."""
+    chosen = settings.scorer
+    if chosen.device != "auto" or chosen.place == "replicas":
+        return chosen.device
+    if not _gpus() and not gpu.is_here():
+        return "cpu"
+    if _nodes() > 1:
+        return "auto" if _gpus() else "cpu"
+    obstacle = gpu.find_obstacle() or _gpu_without_ray()
+    if obstacle is None:
+        return "auto"
+    instead = devices.step_aside("auto", obstacle)
+    devices.report(instead, RayInstruments())
+    return instead.torch.type
 
 
-def _place(settings: Settings) -> str:
+def _gpu_without_ray() -> gpu.Obstacle | None:
+    """An obstacle if torch sees a GPU, and Ray does not."""
+    if _gpus():
+        return None
+    return gpu.Obstacle("no_gpu", "Ray finds no GPU here", "start Ray with --num-gpus, and compare nvidia-smi")
+
+
+def _place(settings: Settings, device: str) -> str:
     """``auto`` uses replicas where they have what a session lacks: a GPU, or the CPUs of other nodes."""
     if settings.scorer.place != "auto":
         return settings.scorer.place
-    return "replicas" if _device(settings) == "cuda" or _nodes() > 1 else "session"
+    return "replicas" if device != "cpu" or _nodes() > 1 else "session"
 
 
 def _explain_failed_start() -> str:

@@ -13,6 +13,8 @@ from typing import Protocol
 
 # From one stage of a small mesh up to the default deadline.
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+# From a small mesh up to a batch of the largest ones.
+SERVICES = (10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,16 @@ INFERENCE = Metric(
     "Duration of one pass of the network over a batch of partitions.",
     ("model_version",),
     SECONDS,
+)
+NEIGHBOURS_FETCHED = Metric(
+    "tagae_pass_neighbours_fetched",
+    "Callers and callees that the services of one pass of the network attend to.",
+    buckets=SERVICES,
+)
+NEIGHBOURS_RECOMPUTED = Metric(
+    "tagae_pass_neighbours_recomputed",
+    "Shared services in one pass of the network: they belong to other parts, and are computed there too.",
+    buckets=SERVICES,
 )
 BATCH_SIZE = Metric(
     "tagae_batch_groups",
@@ -168,6 +180,17 @@ GPU_MEMORY_FRAGMENTED = Metric(
     ("device",),
     gauge=True,
 )
+GPU_UNUSED = Metric(
+    "tagae_gpu_unused",
+    "1 while a process that should score on a GPU scores on the CPU, by reason: torch, driver, no_gpu, check, memory.",
+    ("reason",),
+    gauge=True,
+)
+GPU_FALLBACKS = Metric(
+    "tagae_gpu_fallbacks_total",
+    "Groups of parts that were scored on the CPU because the GPU failed, by reason: memory, error.",
+    ("reason",),
+)
 GPU_TEMPERATURE = Metric("tagae_gpu_temperature_celsius", "Temperature of a scorer's GPU.", ("device",), gauge=True)
 GPU_CLOCK = Metric(
     "tagae_gpu_clock_ratio",
@@ -196,6 +219,8 @@ METRICS = (
     PARTS_SCORED,
     PARTS_MISSING,
     INFERENCE,
+    NEIGHBOURS_FETCHED,
+    NEIGHBOURS_RECOMPUTED,
     BATCH_SIZE,
     BATCH_WAIT,
     GROUPS_WAITING,
@@ -221,6 +246,8 @@ METRICS = (
     GPU_MEMORY_PEAK,
     GPU_MEMORY_RESERVED,
     GPU_MEMORY_FRAGMENTED,
+    GPU_UNUSED,
+    GPU_FALLBACKS,
     GPU_TEMPERATURE,
     GPU_CLOCK,
     GPU_THROTTLED,

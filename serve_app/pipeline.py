@@ -29,7 +29,6 @@ from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import ActiveMutes, active_mutes
 from model.incidents.policy import AlertPolicy
 from model.incidents.restlessness import restlessness
-from model.mesh_weights import Weights
 from model.network.contract import MeshNetwork
 from model.scoring.calls import young_calls
 from model.scoring.crossing import CrossingCalls, decode_crossing, with_crossing
@@ -407,9 +406,9 @@ def replay(
     return state
 
 
-def replayer(weights: Weights, settings: Settings) -> Replay:
+def replayer(checkpoint_of: Callable[[str], Checkpoint], settings: Settings) -> Replay:
     """:func:`replay` with the weights and the options of the mesh that its first argument names."""
-    return lambda mesh, state, steps: replay(weights.of(mesh), state, steps, options(settings, mesh))
+    return lambda mesh, state, steps: replay(checkpoint_of(mesh), state, steps, options(settings, mesh))
 
 
 def _learn(

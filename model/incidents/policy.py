@@ -1,6 +1,7 @@
 """When to raise an alert."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -69,6 +70,7 @@ class AlertPolicy:
         """The same for a change that may bring a new version."""
         return max(self.change_memory, self.version_intervals + 1)
 
+    @lru_cache(256)  # noqa: B019 - a policy is a small value, and every snapshot asks for the same
     def at_interval(self, interval_seconds: float) -> "AlertPolicy":
         """Return the policy for snapshots of this interval, s.
 

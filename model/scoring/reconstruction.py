@@ -65,6 +65,8 @@ def sample_services(state: MeshState) -> IntArray:
 
 def error_of_calls(logits: Array) -> float:
     """Return the sum of ``(1 - p)^2`` over calls with these logits."""
+    if not len(logits):
+        return 0.0
     missing = 1 / (1 + np.exp(logits.clip(-30, 30)))
     return float(missing @ missing)
 

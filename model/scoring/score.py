@@ -48,6 +48,16 @@ class PartitionTask:
     part: int = 0
     sampled: IntArray | None = None
 
+    @property
+    def neighbours(self) -> int:
+        """Number of callers and callees that the services attend to."""
+        return int(np.count_nonzero(self.attended_callers) + np.count_nonzero(self.attended_callees))
+
+    @property
+    def halo(self) -> int:
+        """Number of services of other parts, which are computed there too."""
+        return len(self.nodes) - self.core
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionScore:

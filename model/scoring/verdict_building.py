@@ -1,11 +1,13 @@
 """From the evidence of all parts to the verdict of the mesh."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from model.features import Array
 from model.incidents.confirmation import confirm_services, is_confirmed
+from model.incidents.continuity import PastNotice
 from model.incidents.feedback import preference
 from model.incidents.groups import Group, groups, split_muted
 from model.incidents.kind import incident_kind
@@ -69,31 +71,16 @@ def build_verdict(
     earlier = open_notices(memory.open, when)
     alerting = follow_alerts(meta, evidence, memory, found, policy, when)
     lost = find_lost(evidence, alerting.open, policy, when)
-    alerting = replace(alerting, open=tuple(i for i in alerting.open if i.id not in lost))
-    memory = replace(memory.forget_ended(alerting.open), lost=(*memory.lost, *lost))
+    if lost:
+        alerting = replace(alerting, open=tuple(i for i in alerting.open if i.id not in lost))
+        memory = replace(memory, lost=(*memory.lost, *lost))
+    memory = memory.forget_ended(alerting.open)
     changes = () if warming else evidence.traffic
     alerted = {name for incident in alerting.open for name in incident.members}
     of_traffic = follow_traffic(changes, memory, alerted, evidence.unseen, policy, when.observed_at)
     memory, noticing = follow_notices(evidence, of_traffic.memory, alerting.open, muted, policy, when)
     memory = replace(memory, open=(*alerting.open, *of_traffic.alerts, *of_traffic.notices, *noticing.open))
-    memory = memory.attach_changes(when.observed_at, when.interval_seconds)
-    groups_now = alerting.groups | noticing.groups
-    incidents = tuple(_describe(meta, evidence, memory, i, groups_now.get(i.id), policy, when) for i in memory.open)
-    memory = replace(
-        memory,
-        open=tuple(
-            open_incident
-            if open_incident.scope
-            else open_incident.with_strongest(i.score, i.suspects, when.observed_at, when.interval_seconds)
-            for open_incident, i in zip(memory.open, incidents, strict=True)
-        ),
-    )
-    memory = replace(memory, open=remember_notices(evidence, memory.open, earlier, when))
-    incidents = tuple(
-        replace(i, suspects=o.shown_suspects(when.observed_at), suspects_at=o.suspects_at)
-        for i, o in zip(incidents, memory.open, strict=True)
-    )
-    incidents = tuple(replace(i, kind=incident_kind(i, evidence.unseen)) for i in incidents)
+    memory, incidents = _describe_open(meta, evidence, memory, alerting.groups | noticing.groups, earlier, policy, when)
     threshold = memory.threshold(policy.percentile, SUSPICIOUS_SHARE * when.level)
     unmuted_score = (
         float(evidence.page[~muted].max(initial=0.0)) if len(hidden) else mesh_score
@@ -123,6 +110,34 @@ def build_verdict(
         lost=memory.lost,
     )
     return verdict, memory
+
+
+def _describe_open(
+    meta: MetaModel,
+    evidence: Evidence,
+    memory: IncidentMemory,
+    groups_now: Mapping[str, Group],
+    earlier: Sequence[PastNotice],
+    policy: AlertPolicy,
+    when: VerdictContext,
+) -> tuple[IncidentMemory, tuple[Incident, ...]]:
+    """Return the open incidents as the verdict shows them, and what they remember of it."""
+    if not memory.open:
+        return memory, ()
+    memory = memory.attach_changes(when.observed_at, when.interval_seconds)
+    incidents = [_describe(meta, evidence, memory, i, groups_now.get(i.id), policy, when) for i in memory.open]
+    with_strongest = [
+        open_incident
+        if open_incident.scope
+        else open_incident.with_strongest(i.score, i.suspects, when.observed_at, when.interval_seconds)
+        for open_incident, i in zip(memory.open, incidents, strict=True)
+    ]
+    memory = replace(memory, open=remember_notices(evidence, with_strongest, earlier, when))
+    incidents = [
+        replace(i, suspects=o.shown_suspects(when.observed_at), suspects_at=o.suspects_at)
+        for i, o in zip(incidents, memory.open, strict=True)
+    ]
+    return memory, tuple(replace(i, kind=incident_kind(i, evidence.unseen)) for i in incidents)
 
 
 def add_reconstruction(

@@ -19,7 +19,18 @@ from model.features import RATE, Array, channel_values
 from model.incidents.mutes import matches
 from model.snapshot import BoolArray, IntArray, MeshSnapshot
 from model.state.filters import CENTRE, FAST, SLOW_CENTRE
-from model.state.load_adapter import BEND, LATENCIES, LEAST, MOST, SLOPE, USUAL, Adaptation, Adapter, load_effect
+from model.state.load_adapter import (
+    BEND,
+    LATENCIES,
+    LEAST,
+    MOST,
+    SLOPE,
+    USUAL,
+    Adaptation,
+    Adapter,
+    load_effect,
+    rows_of,
+)
 from model.state.mesh_state import MeshState
 
 AFTERMATH = 8  # snapshots after an alert that are not used
@@ -34,7 +45,6 @@ NOISE_FLOOR = 0.02  # of a latency, logarithms
 OUTLIER = 1.5  # distance of load from its median, logarithms, beyond which it is ignored
 STEEPEST = 3.0  # slope and bend at most
 LEAST_RISE = 0.05  # from lowest to highest load; flatter curves are dropped
-MOST_SERVICES = 64  # with curves: 4 KB with their names
 BLOCK = 512  # services that are fitted at once
 
 Floats = NDArray[np.float64]
@@ -76,6 +86,14 @@ class FitData:
         return known
 
 
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Curves of all N services: ``load`` ``[N, 3]`` and ``curve`` ``[N, 3, 2]`` as in an adapter."""
+
+    load: Floats
+    curve: Floats
+
+
 def fit(state: MeshState, window: Iterable[MeshSnapshot] | None = None) -> Candidate | None:
     """Fit an adapter to the last snapshots of a mesh.
 
@@ -99,8 +117,9 @@ def fit(state: MeshState, window: Iterable[MeshSnapshot] | None = None) -> Candi
         return None
     teaches = find_teaching(state, readings, quiet)
     held_out = quiet[len(quiet) - int(HELD_OUT * len(quiet))]
+    in_use = _curves_in_use(state)
     of_blocks = [
-        _fit_block(state, readings, teaches, slice(first, first + BLOCK), held_out)
+        _fit_block(in_use, readings, teaches, slice(first, first + BLOCK), held_out)
         for first in range(0, len(row), BLOCK)
     ]
     present, load, proposed, before, after, tests = (np.concatenate(one) for one in zip(*of_blocks, strict=True))
@@ -113,7 +132,7 @@ def fit(state: MeshState, window: Iterable[MeshSnapshot] | None = None) -> Candi
     loss = float(before[better].sum()) / tested, float(after[better].sum()) / tested
     load = np.where(better[:, None], load[:, 1], load[:, 0])
     curve = np.where(better[:, None, None], proposed, present)
-    kept = _strongest_rows(load, curve)
+    kept = _rising_rows(load, curve)
     if not len(kept):
         return Candidate(None, beaten)
     services = tuple(state.node_ids[i] for i in kept)
@@ -230,7 +249,7 @@ def find_teaching(state: MeshState, readings: Sequence[FitSample], quiet: Collec
 
 
 def _fit_block(
-    state: MeshState, readings: Sequence[FitSample], teaches: BoolArray, rows: slice, held_out: int
+    in_use: Curves, readings: Sequence[FitSample], teaches: BoolArray, rows: slice, held_out: int
 ) -> tuple[Floats, Floats, Floats, Floats, Floats, IntArray]:
     """Fit the services ``rows``, each for itself. All at once would need gigabytes in a mesh of 100,000 services.
 
@@ -239,7 +258,7 @@ def _fit_block(
         curves ``[n, 3, 2]``; squared deviations ``[n]`` of both, as in :func:`_fit_curves`; how many values they sum.
     """
     lessons = _fit_data(readings, teaches[:, rows], rows)
-    present = _current_curves(state, lessons, rows)
+    present = _start_curves(Curves(in_use.load[rows], in_use.curve[rows]), lessons)
     proposed, before, after = _fit_curves(lessons, present, held_out)
     load = np.stack([present.load, _widen_load(lessons, present.load)], axis=1)
     return present.curve, load, proposed, before, after, lessons.known[held_out:].sum(axis=(0, 2))
@@ -254,28 +273,24 @@ def _fit_data(readings: Sequence[FitSample], teaches: BoolArray, rows: slice) ->
     return FitData(load, latency, teaches & (np.abs(load - usual) < OUTLIER), observed)
 
 
-@dataclass(frozen=True, slots=True)
-class Curves:
-    """Curves of all N services: ``load`` ``[N, 3]`` and ``curve`` ``[N, 3, 2]`` as in an adapter."""
+def _curves_in_use(state: MeshState) -> Curves:
+    """Return the curves of the adapter in use, of all N services: no load (NaN) and a flat curve for those without
+    one."""
+    load = np.full((len(state.node_ids), 3), np.nan)
+    curve = np.zeros((len(state.node_ids), len(LATENCIES), 2))
+    if (adapter := state.adaptation.adapter) is not None:
+        place, rows = rows_of(adapter, state.node_ids)
+        load[rows], curve[rows] = adapter.load[place], adapter.curve[place]
+    return Curves(load, curve)
 
-    load: Floats
-    curve: Floats
 
-
-def _current_curves(state: MeshState, lessons: FitData, rows: slice) -> Curves:
-    """Return the curves in use of the services ``rows``; flat ones around the usual load for services without one."""
-    names = state.node_ids[rows]
-    load = np.zeros((len(names), 3))
-    for n in range(len(load)):
+def _start_curves(in_use: Curves, lessons: FitData) -> Curves:
+    """Return the curves in use of some services; flat ones around the usual load for services without one."""
+    load = in_use.load.copy()
+    for n in np.flatnonzero(np.isnan(load[:, USUAL])):
         seen = lessons.load[lessons.teaches[:, n], n]
         load[n] = np.median(seen) if len(seen) else 0.0
-    curve = np.zeros((len(load), len(LATENCIES), 2))
-    adapter = state.adaptation.adapter
-    row = {name: i for i, name in enumerate(names)}
-    for a, name in enumerate(adapter.services if adapter else ()):
-        if adapter is not None and name in row:
-            load[row[name]], curve[row[name]] = adapter.load[a], adapter.curve[a]
-    return Curves(load, curve)
+    return Curves(load, in_use.curve)
 
 
 def _fit_curves(lessons: FitData, present: Curves, test: int) -> tuple[Floats, Floats, Floats]:
@@ -359,10 +374,9 @@ def _widen_load(lessons: FitData, present: Floats) -> Floats:
     )
 
 
-def _strongest_rows(load: Floats, curve: Floats) -> IntArray:
-    """Return the rows of the services whose latency rises most over the loads seen, in ascending order."""
+def _rising_rows(load: Floats, curve: Floats) -> IntArray:
+    """Return the rows of the services whose latency rises enough over the loads seen, in ascending order."""
     below, above = load[:, LEAST] - load[:, USUAL], load[:, MOST] - load[:, USUAL]
     rise = (curve[..., SLOPE] * (above - below)[:, None] + curve[..., BEND] * (above**2)[:, None]).max(axis=1)
-    strongest = np.argsort(-rise, kind="stable")[:MOST_SERVICES]
-    kept: IntArray = np.sort(strongest[rise[strongest] > LEAST_RISE])
-    return kept
+    rows: IntArray = np.flatnonzero(rise > LEAST_RISE)
+    return rows

@@ -81,13 +81,20 @@ def load_effect(adapter: Adapter, node_ids: Sequence[str], edge_index: IntArray,
         node_ids, edge_index: services and calls of the mesh.
         load: ``[N]`` request rate of each service, as the channel has it.
     """
-    rows = dict(zip(node_ids, range(len(node_ids)), strict=True))
-    place = np.fromiter(map(rows.get, adapter.services, repeat(-1)), np.int64, len(adapter.services))
-    here = np.flatnonzero(place >= 0)
-    everyones = np.zeros(len(place), np.float32)
-    everyones[here] = load[place[here]]
+    place, rows = rows_of(adapter, node_ids)
+    everyones = adapter.load[:, USUAL].copy()
+    everyones[place] = load[rows]
     node = np.zeros((len(node_ids), len(NODE_CHANNELS)), np.float32)
-    node[place[here][:, None], LATENCIES] = adapter.rise(everyones)[here]
+    node[rows[:, None], LATENCIES] = adapter.rise(everyones)[place]
     edge = np.zeros((edge_index.shape[1], len(EDGE_CHANNELS)), np.float32)
     edge[:, CALL_LATENCIES] = node[:, CALL_LATENCIES][edge_index[1]]
     return node, edge
+
+
+def rows_of(adapter: Adapter, node_ids: Sequence[str]) -> tuple[IntArray, IntArray]:
+    """Return the services of an adapter that a mesh still has: their positions in the adapter, and their rows among
+    ``node_ids``."""
+    number = dict(zip(node_ids, range(len(node_ids)), strict=True))
+    rows = np.fromiter(map(number.get, adapter.services, repeat(-1)), np.int64, len(adapter.services))
+    place = np.flatnonzero(rows >= 0)
+    return place, rows[place]

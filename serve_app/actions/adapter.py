@@ -10,6 +10,8 @@ from model.state.mesh_state import MeshState
 from serve_app.api.schemas.views import AdaptationDocument, AdapterDocument, LoadCurve
 from serve_app.errors import NoAdapter
 
+MOST_CURVES = 2000  # in a document
+
 
 def roll_back(state: MeshState, fitted_at: datetime | None) -> tuple[MeshState, Adaptation]:
     """Return to the adapter before the one in use, or to none.
@@ -43,22 +45,22 @@ def encode_adaptation(adaptation: Adaptation) -> AdaptationDocument:
 
 
 def _adapter(adapter: Adapter) -> AdapterDocument:
-    return AdapterDocument.from_object(adapter, curves=_curves(adapter))
+    return AdapterDocument.from_object(adapter, services=len(adapter.services), curves=_curves(adapter))
 
 
 def _curves(adapter: Adapter) -> list[LoadCurve]:
     """How much slower each service's median request is at the highest load than at the lowest, steepest first."""
     at = LATENCIES.index(P50)
-    factor = adapter.rise(adapter.load[:, MOST])[:, at] - adapter.rise(adapter.load[:, LEAST])[:, at]
+    slower = (adapter.rise(adapter.load[:, MOST])[:, at] - adapter.rise(adapter.load[:, LEAST])[:, at]).tolist()
+    steepest = sorted(range(len(slower)), key=lambda i: (-slower[i], adapter.services[i]))[:MOST_CURVES]
     rate = NODE_CHANNELS[RATE].inverse
-    curves = [
+    return [
         LoadCurve(
-            service=service,
-            usual_request_rate=rate(float(load[USUAL])),
-            least_request_rate=rate(float(load[LEAST])),
-            most_request_rate=rate(float(load[MOST])),
-            slowdown=math.exp(float(slower)),
+            service=adapter.services[i],
+            usual_request_rate=rate(float(adapter.load[i, USUAL])),
+            least_request_rate=rate(float(adapter.load[i, LEAST])),
+            most_request_rate=rate(float(adapter.load[i, MOST])),
+            slowdown=math.exp(slower[i]),
         )
-        for service, load, slower in zip(adapter.services, adapter.load, factor, strict=True)
+        for i in steepest
     ]
-    return sorted(curves, key=lambda curve: (-curve.slowdown, curve.service))

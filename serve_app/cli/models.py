@@ -133,8 +133,8 @@ def add(
       tagae models add https://models.example/tagae.safetensors --sha256 DIGEST
     """
     from serve_app.models.card import describe, path_of_card
+    from serve_app.models.download import check_sha256, check_source, display_name, read_checked
     from serve_app.models.registry import load_content
-    from serve_app.models.source import check_sha256, check_source, display_name, read_checked
     from serve_app.settings import load
 
     place = registry or _configured(config, settings)
@@ -190,7 +190,7 @@ def compare(
       tagae models compare 5b7d9e2f --recording out/march --recording out/april --registry /var/lib/tagae/models
     """
     if recording:
-        from serve_app.models.recorded import compare_over_recordings
+        from serve_app.models.recorded_comparison import compare_over_recordings
         from serve_app.settings import load
 
         loaded = load(config, overrides(settings))
@@ -301,6 +301,9 @@ def _print_comparison(found: "ComparisonOfModels") -> None:
         f"alerts per day and mesh{budget}",
         _interval(found.candidate_alerts_per_day),
         _interval(found.baseline_alerts_per_day),
+    )
+    table.add_row(
+        "snapshots that it could not score", _interval(found.candidate_failed), _interval(found.baseline_failed)
     )
     for name, value in (
         ("snapshots with the same status", found.same_status),

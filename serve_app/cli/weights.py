@@ -36,7 +36,7 @@ def fetch(
       sha256sum FILE shows the digest of a file that you trust
     """
     from model.checkpoint import load
-    from serve_app.models.source import check_sha256, check_source, read_checked
+    from serve_app.models.download import check_sha256, check_source, read_checked
 
     try:
         wanted = check_sha256(sha256)

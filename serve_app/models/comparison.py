@@ -42,13 +42,26 @@ def outcome_of(verdict: Verdict, seconds: float) -> OutcomeDocument:
         alerts=[one.id for one in verdict.alerts],
         culprit=culprit,
         seconds=round(seconds, 6),
+        coverage=verdict.coverage,
     )
 
 
 def is_comparable(pair: PairDocument) -> bool:
     """Whether both models judged the snapshot: neither warms up, or lacks parts of it."""
-    judged = {Status.NORMAL.value, Status.ANOMALOUS.value}
-    return {pair.candidate.status, pair.baseline.status} <= judged
+    judged, outcomes = {Status.NORMAL.value, Status.ANOMALOUS.value}, (pair.candidate, pair.baseline)
+    return all(one.status in judged and one.coverage >= 1 for one in outcomes)
+
+
+def attempts(block: BlockDocument) -> int:
+    """The snapshots of a block that both models, or one of them, scored."""
+    return block.snapshots + block.candidate_failed + block.baseline_failed
+
+
+def add_failure(block: BlockDocument, *, of_candidate: bool) -> BlockDocument:
+    """Add a snapshot that only one of both models scored in full."""
+    if of_candidate:
+        return block.model_copy(update={"candidate_failed": block.candidate_failed + 1})
+    return block.model_copy(update={"baseline_failed": block.baseline_failed + 1})
 
 
 def add_pair(
@@ -96,21 +109,25 @@ def compare(
         is_wanted: whether a block counts.
     """
     found = [one for one in trials if (one.candidate, one.baseline) == (candidate, baseline)]
-    blocks = [block for one in found for block in one.blocks if block.snapshots and is_wanted(block)]
+    blocks = [block for one in found for block in one.blocks if attempts(block) and is_wanted(block)]
+    budgets = [] if budget is None else [budget(one.services) for one in found if one.services]
     days = sum(block.seconds for block in blocks) / DAY
     return ComparisonOfModels(
         candidate=candidate,
         baseline=baseline,
         meshes=len(found),
         snapshots=sum(block.snapshots for block in blocks),
+        attempts=sum(map(attempts, blocks)),
         days=days,
         candidate_alerts_per_day=rate(sum(block.candidate_alerts for block in blocks), days),
         baseline_alerts_per_day=rate(sum(block.baseline_alerts for block in blocks), days),
-        budget_per_day=None if budget is None or not found else sum(budget(one.services) for one in found) / len(found),
+        budget_per_day=sum(budgets) / len(budgets) if budgets else None,
         same_status=_ratio(blocks, lambda block: block.same_status, lambda block: block.snapshots),
         same_culprit=_ratio(blocks, lambda block: block.same_culprit, lambda block: block.both_alert),
         score_difference=_ratio(blocks, lambda block: block.score_difference, lambda block: block.snapshots),
         cost_ratio=_ratio(blocks, lambda block: block.candidate_seconds, lambda block: block.baseline_seconds),
+        candidate_failed=_ratio(blocks, lambda block: block.candidate_failed, attempts),
+        baseline_failed=_ratio(blocks, lambda block: block.baseline_failed, attempts),
     )
 
 

@@ -46,6 +46,8 @@ def broken_limit(comparison: ComparisonOfModels, limits: ModelsSettings, missed:
         limits: of the settings.
         missed: a latency target that the service misses now, in words; empty: none.
     """
+    if comparison.attempts >= limits.least_snapshots and (reason := _failures(comparison, limits)):
+        return reason
     if comparison.snapshots < limits.least_snapshots:
         return ""
     alerts, before = comparison.candidate_alerts_per_day, comparison.baseline_alerts_per_day
@@ -72,6 +74,17 @@ def broken_limit(comparison: ComparisonOfModels, limits: ModelsSettings, missed:
     if missed and cost.low is not None and cost.low > 1:
         return f"{missed}, and it takes {cost.value:.2g} times as long as the baseline"
     return ""
+
+
+def _failures(comparison: ComparisonOfModels, limits: ModelsSettings) -> str:
+    """Why the candidate fails too often, in words; empty if that is not sure, or the baseline fails as often."""
+    failed, before = comparison.candidate_failed, comparison.baseline_failed.value or 0.0
+    if failed.low is None or failed.low <= max(limits.most_failures, before):
+        return ""
+    return (
+        f"it could not score {failed.value:.0%} of the snapshots (95% interval from {failed.low:.0%}), at most "
+        f"{limits.most_failures:.0%}, with the baseline {before:.0%}"
+    )
 
 
 def next_change(

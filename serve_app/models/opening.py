@@ -1,36 +1,30 @@
-"""Opens what a process needs of the registry: the memory of its weights, and the models that a session serves."""
-
-import asyncio
+"""Opens what a process needs of the registry: a loader of its weights, and the models that a session serves."""
 
 import torch
 
 from model.checkpoint import Checkpoint
 from model.mesh_weights import Weights
 from serve_app.api.schemas.models import ModelPin
-from serve_app.errors import UnknownModel
 from serve_app.metrics import Instruments
-from serve_app.models.memory import WeightsMemory
-from serve_app.models.registry import Registry
+from serve_app.models.loader import Loader
+from serve_app.models.registry import AsyncRegistry, Registry, open_registry
 from serve_app.models.rollout import Rollouts
 from serve_app.models.served import ServedModels
+from serve_app.models.weights_memory import WeightsMemory
 from serve_app.settings import Settings
 from serve_app.stores.base import StateStore
 
+ANSWER_SHARE = 0.8  # of the deadline of a request, for an answer of the registry
 
-def open_memory(settings: Settings, device: torch.device, instruments: Instruments) -> WeightsMemory | None:
-    """The memory of weights from the registry; None without a registry.
+
+def open_loader(settings: Settings, device: torch.device, instruments: Instruments) -> Loader | None:
+    """The loader of weights from the registry; None without a registry.
 
     Raises:
         BadSettings: the registry cannot be opened.
     """
-    if settings.models.registry is None:
-        return None
-    registry = Registry(settings.models.registry, settings.model.network)
-
-    def load(pin: ModelPin) -> Checkpoint:
-        return registry.load(pin.version, pin.sha256)
-
-    return WeightsMemory(load, settings.models.memory_bytes, device, instruments)
+    registry = open_registry(settings.models.registry, settings.model.network)
+    return None if registry is None else _loader_of(registry, settings, device, instruments)
 
 
 def open_models(settings: Settings, weights: Weights, store: StateStore, instruments: Instruments) -> ServedModels:
@@ -45,17 +39,16 @@ def open_models(settings: Settings, weights: Weights, store: StateStore, instrum
     Raises:
         BadSettings: the registry cannot be opened.
     """
-    memory = open_memory(settings, torch.device("cpu"), instruments)
-    return ServedModels(settings, weights, None if memory is None else Rollouts(store), memory, instruments)
+    registry = open_registry(settings.models.registry, settings.model.network)
+    if registry is None:
+        return ServedModels(settings, weights, instruments=instruments)
+    loader = _loader_of(registry, settings, torch.device("cpu"), instruments)
+    answers = AsyncRegistry(registry, ANSWER_SHARE * settings.serve.deadline_seconds)
+    return ServedModels(settings, weights, Rollouts(store), loader, answers, instruments)
 
 
-async def checkpoint_of(pin: ModelPin, memory: WeightsMemory | None, weight: float = 1.0) -> Checkpoint:
-    """The weights of a version, loaded if they are not in memory, for a request with this weight by priority.
+def _loader_of(registry: Registry, settings: Settings, device: torch.device, instruments: Instruments) -> Loader:
+    def load(pin: ModelPin) -> Checkpoint:
+        return registry.load(pin.version, pin.sha256)
 
-    Raises:
-        UnknownModel, RegistryGone, IncompatibleWeights: they cannot be loaded, or there is no registry.
-    """
-    if memory is None:
-        raise UnknownModel(f"model {pin.version}: expected a registry, got none; set models.registry on this node too")
-    found = memory.get(pin.version, weight)
-    return found if found is not None else await asyncio.to_thread(memory.load, pin, weight)
+    return Loader(WeightsMemory(load, settings.models.memory_bytes, device, instruments))

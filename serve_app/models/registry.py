@@ -7,14 +7,16 @@ A version is the digest of the weights, so it never changes. The registry only g
 folder.
 """
 
+import asyncio
 import hashlib
 import logging
 import re
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import fsspec
 
@@ -27,6 +29,7 @@ from serve_app.models.card import decode_card, encode_card
 WEIGHTS, CARD = "model.safetensors", "card.json"
 VERSION = re.compile("[0-9a-f]{16}")
 log = logging.getLogger(__name__)
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -149,6 +152,47 @@ class Registry:
                 f"registry {self.place}: expected an answer, got {type(error).__name__}: {error}; correct "
                 "models.registry or its access, or try again"
             ) from error
+
+
+class AsyncRegistry:
+    """The cards of a registry, for an event loop. They are read in a thread of their own, so that a registry that hangs
+    holds no other work.
+
+    Args:
+        registry: that has them.
+        seconds: that an answer may take.
+    """
+
+    def __init__(self, registry: Registry, seconds: float) -> None:
+        self._registry, self.seconds = registry, seconds
+        self._thread = ThreadPoolExecutor(1, "registry")
+
+    async def cards(self) -> list[ModelCard]:
+        """As :meth:`Registry.cards`.
+
+        Raises:
+            RegistryGone: also if there is no answer in time.
+        """
+        return await self._ask(self._registry.cards)
+
+    async def card(self, version: str) -> ModelCard:
+        """As :meth:`Registry.card`.
+
+        Raises:
+            RegistryGone: also if there is no answer in time.
+        """
+        return await self._ask(self._registry.card, version)
+
+    async def _ask(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        answer = asyncio.wrap_future(self._thread.submit(function, *args, **kwargs))
+        try:
+            # A question that still waits for the thread is withdrawn then.
+            return await asyncio.wait_for(answer, self.seconds)
+        except TimeoutError:
+            raise RegistryGone(
+                f"registry {self._registry.place}: expected an answer within {self.seconds:g} s, got none; try again, "
+                "or check that this node reaches models.registry"
+            ) from None
 
 
 def open_registry(place: str | None, network: str | None = None) -> Registry | None:

@@ -40,6 +40,13 @@ def uses_candidate(mesh: str, trial: TrialDocument) -> bool:
     return int.from_bytes(digest) / 2**64 < trial.share
 
 
+def limit_to(rollout: RolloutDocument, can_see: Callable[[str], bool]) -> RolloutDocument:
+    """The rollout for a caller who may see some meshes: without the models, and the changes, of single other ones."""
+    meshes = {mesh: pin for mesh, pin in rollout.meshes.items() if can_see(mesh)}
+    history = [event for event in rollout.history if not event.mesh or can_see(event.mesh)]
+    return rollout.model_copy(update={"meshes": meshes, "history": history})
+
+
 def start_canary(rollout: RolloutDocument, pin: ModelPin, share: float, by: str = "") -> RolloutDocument:
     """Try a candidate on a share of the meshes, or change the share of its trial.
 

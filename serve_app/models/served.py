@@ -1,33 +1,28 @@
 """Which weights make the verdicts of a mesh, in one session: of the settings, or of the rollout in the store.
 
 The rollout is read once a second, never with a push. New weights are loaded beside the old ones, in a thread, before
-the session follows the new rollout. A snapshot keeps the weights with which it began.
+the session follows the new rollout; if the registry does not answer soon, it follows without them. A snapshot keeps the
+weights with which it began.
 """
 
 import asyncio
-import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
 
 from model.checkpoint import Checkpoint
-from model.errors import IncompatibleWeights
 from model.mesh_weights import Weights
-from serve_app.api.schemas.models import ModelPin, RolloutDocument
-from serve_app.errors import RegistryGone, UnfitModel, UnknownModel
+from serve_app.api.schemas.models import ModelPin, RolloutDocument, TrialDocument
+from serve_app.errors import UnfitModel, UnknownModel
 from serve_app.metrics import MODEL_CHANGES, Instruments
-from serve_app.models.fit import require_fit
-from serve_app.models.memory import WeightsMemory
-from serve_app.models.registry import Registry
+from serve_app.models.compatibility import require_compatible
+from serve_app.models.loader import NOT_LOADED, Loader
+from serve_app.models.registry import AsyncRegistry
 from serve_app.models.rollout import ALL_MESHES, Rollouts, pins_of
 from serve_app.settings import Settings
 
-RETRY_SECONDS = 30.0  # after weights could not be loaded
-LONGEST_LOAD_SECONDS = 1.0  # for which a snapshot waits for its weights
-NOT_LOADED = (UnknownModel, RegistryGone, IncompatibleWeights)
-log = logging.getLogger(__name__)
+EVERY_MESH = "*"  # in the list of pinned meshes: all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +38,33 @@ class ServedModel:
     pin: ModelPin | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The models of a trial in one mesh.
+
+    Attributes:
+        trial: of which they are the candidate and the baseline.
+        used: version of the model that makes the verdicts of the mesh.
+        other: version of the model that scores the same snapshots.
+        is_candidate: whether the model in use is the candidate.
+    """
+
+    trial: TrialDocument
+    used: str
+    other: str
+    is_candidate: bool
+
+    @property
+    def candidate(self) -> str:
+        """Version of the candidate."""
+        return self.used if self.is_candidate else self.other
+
+    @property
+    def baseline(self) -> str:
+        """Version of the baseline."""
+        return self.other if self.is_candidate else self.used
+
+
 class ServedModels:
     """The models of one session, of one event loop.
 
@@ -50,8 +72,12 @@ class ServedModels:
         settings: of the service.
         weights: of the settings.
         rollouts: in the store; None: there is no registry, and ``weights`` are all.
-        memory: of weights from the registry; None without one.
+        loader: of weights from the registry; None without one.
+        registry: for the questions of people; None: there is none.
         instruments: count changes.
+
+    Attributes:
+        weights, registry: as given.
     """
 
     def __init__(
@@ -59,23 +85,22 @@ class ServedModels:
         settings: Settings,
         weights: Weights,
         rollouts: Rollouts | None = None,
-        memory: WeightsMemory | None = None,
+        loader: Loader | None = None,
+        registry: AsyncRegistry | None = None,
         instruments: Instruments | None = None,
     ) -> None:
-        self._settings, self._rollouts, self._memory = settings, rollouts, memory
+        self._settings, self._rollouts, self._loader = settings, rollouts, loader
         self._instruments = instruments
-        self.weights = weights
+        self.weights, self.registry = weights, registry
         self._default = ServedModel(weights.default)
         self._own = {mesh: ServedModel(weights.of(mesh)) for mesh in settings.weights_by_mesh}
         self._is_pinned = settings.model.weights is not None
         # None: not read yet. Without a registry, it never changes.
         self._rollout = RolloutDocument() if rollouts is None else None
         self._revision = 0
-        self._failed: dict[str, float] = {}  # when versions could not be loaded, s of the monotonic clock
-        self._loads: dict[str, asyncio.Future[None]] = {}
-        # Threads of their own: a registry that hangs holds no other work.
-        self._loader, self._follower = ThreadPoolExecutor(1, "models"), ThreadPoolExecutor(1, "rollout")
-        self._is_reading, self._following = False, Lock()
+        # A thread of its own: a store that hangs holds no other work.
+        self._follower, self._following = ThreadPoolExecutor(1, "rollout"), Lock()
+        self._reading: asyncio.Future[bool] | None = None
 
     @property
     def rollout(self) -> RolloutDocument:
@@ -103,17 +128,27 @@ class ServedModels:
     @property
     def pinned(self) -> list[str]:
         """The meshes that no rollout changes; ``*``: all."""
-        return ["*"] if self._is_pinned else sorted(self._own)
+        return [EVERY_MESH] if self._is_pinned else sorted(self._own)
 
     @property
     def versions(self) -> frozenset[str]:
         """The versions in memory, including the versions that the settings name."""
-        loaded = frozenset[str]() if self._memory is None else self._memory.versions
+        loaded = frozenset[str]() if self._loader is None else self._loader.memory.versions
         return loaded | {one.digest for one in self.weights.distinct()}
+
+    @property
+    def missing(self) -> list[str]:
+        """For each model of the rollout that could not be loaded, a sentence that says so."""
+        failed = frozenset[str]() if self._loader is None else self._loader.failed
+        named = {pin.version for pin in (*_pins(self.rollout), *self.rollout.meshes.values())}
+        return [
+            f"model {version}: not loaded, so its meshes use other weights; the log says why"
+            for version in sorted(named & failed)
+        ]
 
     def size_bytes(self) -> int:
         """Memory of their parameters."""
-        return self.weights.size_bytes() + (0 if self._memory is None else self._memory.size_bytes())
+        return self.weights.size_bytes() + (0 if self._loader is None else self._loader.memory.size_bytes())
 
     def get(self, mesh: str) -> ServedModel | None:
         """The model that makes the verdicts of a mesh if it is in memory; never waits."""
@@ -138,13 +173,37 @@ class ServedModels:
         if (found := self.get(mesh)) is not None:
             return found
         if self._rollout is None:
-            await asyncio.to_thread(self.follow)
+            await self.follow_once()
         pin, _ = pins_of(self.rollout, mesh)
-        return (None if pin is None else await self._load(pin, mesh)) or self._fallback()
+        try:
+            return self._default if pin is None else await self._load(pin, mesh)
+        except NOT_LOADED:  # the log has it
+            return self._fallback()
+
+    def roles(self, mesh: str) -> Roles | None:
+        """Which models a mesh uses and tries; None: it has no trial."""
+        trial = self.rollout.trial
+        if trial is None or self._of_settings(mesh) is not None:
+            return None
+        used, other = pins_of(self.rollout, mesh)
+        if used == other:
+            return None
+        return Roles(trial, self.version(used), self.version(other), is_candidate=used == trial.candidate)
+
+    def is_broken(self, version: str) -> bool:
+        """Whether a version could not be loaded although the registry answered."""
+        return self._loader is not None and version in self._loader.broken
+
+    def version(self, pin: ModelPin | None) -> str:
+        """The version of a pin; None: of the weights of the settings."""
+        return self.weights.default.digest if pin is None else pin.version
 
     async def other(self, mesh: str) -> ServedModel | None:
-        """The other model of a mesh's trial, which scores the same snapshots; None: there is none, or it cannot be
-        loaded."""
+        """The other model of a mesh's trial, which scores the same snapshots; None: there is none.
+
+        Raises:
+            UnknownModel, RegistryGone, IncompatibleWeights: it cannot be loaded, or not soon.
+        """
         if not self.has_trial or self._of_settings(mesh) is not None:
             return None
         used, other = pins_of(self.rollout, mesh)
@@ -152,64 +211,66 @@ class ServedModels:
             return None
         return self._default if other is None else await self._load(other, mesh)
 
-    def follow(self) -> bool:
-        """Read the rollout, and follow it if it changed; its weights are loaded first. Call it in a thread. Returns
-        whether it changed.
+    def follow(self, seconds: float | None = None) -> bool:
+        """Read the rollout, and follow it if it changed. Its weights are loaded first, if that is possible soon. Call
+        it in a thread. Returns whether it changed.
+
+        Args:
+            seconds: to wait for weights at most; None: as :meth:`Loader.prepare`.
 
         Raises:
             ServeError: the store cannot be read.
         """
-        if self._rollouts is None or self._memory is None:
+        if self._rollouts is None or self._loader is None:
             return False
         with self._following:  # else a slower read could bring an older rollout back
             revision, rollout = self._rollouts.read()
             if self._rollout is not None and revision == self._revision:
                 return False
-            trial = rollout.trial
-            wanted = (rollout.active, *((trial.candidate, trial.baseline) if trial is not None else ()))
-            for pin in filter(None, wanted):
-                self._read(pin, 1.0)
+            self._loader.prepare(_pins(rollout), seconds)
             self._rollout, self._revision = rollout, revision
             return True
 
     @property
     def is_following(self) -> bool:
         """Whether there is a rollout to follow, and no read of it under way."""
-        return self._rollouts is not None and not self._is_reading
+        return self._rollouts is not None and self._reading is None
 
     async def follow_once(self) -> None:
-        """As :meth:`follow`, unless a read is under way."""
-        if not self.is_following:
-            return
-        self._is_reading = True
-        try:
-            await asyncio.get_running_loop().run_in_executor(self._follower, self.follow)
-        finally:
-            self._is_reading = False
+        """As :meth:`follow`. If a read is under way, it waits for that one."""
+        if self._reading is None:
+            self._reading = asyncio.get_running_loop().run_in_executor(self._follower, self.follow)
+            self._reading.add_done_callback(self._end_reading)
+        await asyncio.shield(self._reading)
 
-    def require_fit(self, registry: Registry, version: str, mesh: str | None) -> ModelPin:
-        """The pin of a model that meshes can change to. It is loaded to be sure. Call it in a thread.
+    def _end_reading(self, read: "asyncio.Future[bool]") -> None:
+        self._reading = None
+        if not read.cancelled():
+            read.exception()  # retrieve it, in case no caller is left to do so
+
+    async def pin(self, version: str, mesh: str | None) -> ModelPin:
+        """The pin of a model that meshes can change to. It is loaded to be sure.
 
         Args:
-            registry: that has it.
             version: of the model.
             mesh: the only mesh that changes; None: all.
 
         Raises:
-            UnknownModel, RegistryGone, IncompatibleWeights: it cannot be loaded.
+            UnknownModel, RegistryGone, IncompatibleWeights: it cannot be loaded, not in time, or there is no registry.
             UnfitModel: it has other inputs, or the weights of the meshes are in the settings.
         """
+        if self.registry is None or self._loader is None:
+            raise UnknownModel("model: expected a registry, got none; set models.registry, and restart the service")
         if self._is_pinned or (mesh is not None and mesh in self._own):
             place = f"meshes.{mesh}.weights" if mesh is not None and mesh in self._own else "model.weights"
             raise UnfitModel(
                 f"model {version}: expected meshes that use models of the registry, got a file in {place}; remove "
                 "this setting, and restart the service"
             )
-        card = registry.card(version)
-        require_fit(card, self.weights.default.network.config.neighbours)
+        card = await self.registry.card(version)
+        require_compatible(card, self.weights.default.network.config.neighbours)
         pin = ModelPin(version=card.version, sha256=card.sha256)
-        assert self._memory is not None  # there is a registry
-        self._memory.load(pin)
+        await self._loader.load(pin, seconds=self.registry.seconds, at_once=True)
         return pin
 
     def change(self, change: Callable[[RolloutDocument], RolloutDocument], *, by_rule: bool = False) -> RolloutDocument:
@@ -237,38 +298,23 @@ class ServedModels:
         return self._own.get(mesh) or (self._default if self._is_pinned else None)
 
     def _in_memory(self, pin: ModelPin, mesh: str) -> ServedModel | None:
-        assert self._memory is not None  # a pin comes from a registry
-        checkpoint = self._memory.get(pin.version, self._settings.priority(mesh).weight)
+        assert self._loader is not None  # a pin comes from a registry
+        checkpoint = self._loader.memory.get(pin.version, self._settings.priority(mesh).weight)
         return None if checkpoint is None else ServedModel(checkpoint, pin)
 
-    async def _load(self, pin: ModelPin, mesh: str) -> ServedModel | None:
-        """The model of this version; None if it cannot be loaded, or takes long. Then the load continues."""
-        if (found := self._in_memory(pin, mesh)) is not None:
-            return found
-        failed = self._failed.get(pin.version)
-        if failed is not None and time.monotonic() - failed < RETRY_SECONDS:
-            return None
-        load = self._loads.get(pin.version)
-        if load is None:
-            weight = self._settings.priority(mesh).weight
-            load = asyncio.get_running_loop().run_in_executor(self._loader, self._read, pin, weight)
-            self._loads[pin.version] = load
-            load.add_done_callback(lambda _: self._loads.pop(pin.version))
-        await asyncio.wait({load}, timeout=LONGEST_LOAD_SECONDS)
-        return self._in_memory(pin, mesh)
-
-    def _read(self, pin: ModelPin, weight: float) -> None:
-        """Load a version into memory. If that fails, the log says so once, and it is not tried again for a while."""
-        assert self._memory is not None
-        try:
-            self._memory.load(pin, weight)
-        except Exception as error:  # also of a network of another package, whose code may raise anything
-            self._failed[pin.version] = time.monotonic()
-            log.error("model %s: not loaded, and other weights are in use: %s", pin.version, error)
-        else:
-            self._failed.pop(pin.version, None)
+    async def _load(self, pin: ModelPin, mesh: str) -> ServedModel:
+        """The model of this version; errors as of :meth:`Loader.load`."""
+        assert self._loader is not None
+        return ServedModel(await self._loader.load(pin, self._settings.priority(mesh).weight), pin)
 
     def _fallback(self) -> ServedModel:
         """The model of all meshes if it is in memory, else the weights of the settings."""
         active = self.rollout.active
         return (None if active is None else self._in_memory(active, ALL_MESHES)) or self._default
+
+
+def _pins(rollout: RolloutDocument) -> list[ModelPin]:
+    """The models that a rollout names for all meshes: the model in use, and both models of its trial."""
+    trial = rollout.trial
+    named = (rollout.active, *((trial.candidate, trial.baseline) if trial is not None else ()))
+    return [pin for pin in named if pin is not None]

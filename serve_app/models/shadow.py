@@ -9,22 +9,28 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from model.incidents.memory import IncidentMemory
 from model.verdict import Verdict
 from serve_app.api.schemas.models import BlockDocument, MeshTrialDocument, PairDocument
-from serve_app.errors import ServeError, StoreConflict
+from serve_app.errors import Overloaded, RegistryGone, ServeError, StoreConflict
 from serve_app.metrics import SHADOWED, Instruments
-from serve_app.models.comparison import SNAPSHOTS_OF_A_BLOCK, add_pair, is_comparable, outcome_of
-from serve_app.models.rollout import pins_of
-from serve_app.models.served import ServedModel, ServedModels
+from serve_app.models.comparison import SNAPSHOTS_OF_A_BLOCK, attempts, outcome_of
+from serve_app.models.served import Roles, ServedModel, ServedModels
+from serve_app.models.trial_documents import (
+    add_failed_snapshot,
+    add_snapshot,
+    delete_trial,
+    read_trial,
+    write_trial,
+)
 from serve_app.pipeline import Options, PreparedSnapshot
 from serve_app.stores.base import StateStore
 
 MOST_WAITING = 16  # snapshots of different meshes; of each mesh only the newest
-MOST_PAIRS = 120  # in the document of a mesh
-MOST_BLOCKS = 288  # a day of snapshots each 15 s
-LONGEST_GAP_INTERVALS = 4.0  # a longer time between two snapshots counts as this many intervals
+SCORED, FAILED, LEFT_OUT = "scored", "failed", "left_out"  # outcomes of the metric
+STORED_SIZES = (1, SNAPSHOTS_OF_A_BLOCK)  # snapshots of a block after which the trial is stored
 log = logging.getLogger(__name__)
 
 
@@ -37,7 +43,7 @@ class JudgedSnapshot:
         prepared: as the model in use scored it.
         verdict: of the model in use.
         memory: of alerting, after it.
-        seconds: duration of the pass of the network.
+        seconds: duration of passes of the network for this snapshot alone.
         options: of the mesh.
     """
 
@@ -54,7 +60,7 @@ class JudgedSnapshot:
         return self.prepared.mesh.state.window[-1].num_nodes
 
 
-# Scores a prepared snapshot with another model. Returns the verdict, the memory after it, and the duration of the pass.
+# Scores a prepared snapshot with another model. Returns the verdict, the memory after it, and its cost (s).
 JudgeBeside = Callable[[JudgedSnapshot, ServedModel, IncidentMemory], Awaitable[tuple[Verdict, IncidentMemory, float]]]
 
 
@@ -63,18 +69,19 @@ class _MeshTrial:
     """A trial in one mesh, as this session knows it.
 
     Attributes:
-        used, other: versions of the models.
-        memory: of the other model.
-        document: as stored.
-        revision: of the document.
+        roles: of the models.
+        document: with all snapshots.
+        revision: of the document in the store.
+        stored: the last block that the store has; None: it has none.
+        memory: of the other model; None before its first snapshot.
         known: ids of the alerts that each model had so far, by version.
     """
 
-    used: str
-    other: str
-    memory: IncidentMemory
+    roles: Roles
     document: MeshTrialDocument
     revision: int
+    stored: BlockDocument | None
+    memory: IncidentMemory | None = None
     known: dict[str, set[str]] = field(default_factory=dict)
 
 
@@ -104,11 +111,12 @@ class Shadow:
         self._waiting: dict[str, JudgedSnapshot] = {}
         self._trials: dict[str, _MeshTrial] = {}
         self._is_working = False
+        self._lock = asyncio.Lock()  # held while a trial changes
 
     def offer(self, judged: JudgedSnapshot) -> bool:
         """Take a snapshot. Returns whether :meth:`work` must be started."""
         if self._waiting.pop(judged.mesh, None) is not None or len(self._waiting) >= MOST_WAITING:
-            self._instruments.count(SHADOWED, outcome="left_out")
+            self._instruments.count(SHADOWED, outcome=LEFT_OUT)
         if len(self._waiting) < MOST_WAITING:
             self._waiting[judged.mesh] = judged
         return not self._is_working
@@ -129,6 +137,32 @@ class Shadow:
         finally:
             self._is_working = False
 
+    async def add_failure(self, mesh: str, model: str) -> None:
+        """Count a snapshot that failed with the model in use, so that there is no verdict to compare. A mesh that is
+        not stored has no trial.
+
+        Args:
+            mesh: name.
+            model: version of the model.
+        """
+        roles = self._models.roles(mesh)
+        if roles is None or roles.used != model:
+            return
+        try:
+            async with self._lock:
+                if await asyncio.to_thread(self._store.load, mesh) is None:
+                    return
+                trial = await self._trial(mesh, roles)
+                await self._count_failure(mesh, trial, of_candidate=roles.is_candidate)
+        except ServeError as error:
+            self._trials.pop(mesh, None)
+            log.warning("mesh %s: a failed snapshot is not counted in the trial of a model: %s", mesh, error)
+
+    def document(self, mesh: str, revision: int) -> MeshTrialDocument | None:
+        """The trial of a mesh with all snapshots, if it continues this revision in the store; None: it does not."""
+        trial = self._trials.get(mesh)
+        return trial.document if trial is not None and trial.revision == revision else None
+
     def forget(self, mesh: str) -> None:
         """Forget what is in memory of a mesh."""
         self._waiting.pop(mesh, None)
@@ -140,67 +174,98 @@ class Shadow:
         self._trials.clear()
 
     async def _try(self, judged: JudgedSnapshot) -> str:
-        """Score a snapshot, and store what both models made of it. Returns the outcome for the metric."""
+        """Score a snapshot, and remember what both models made of it. Returns the outcome for the metric."""
         try:
-            return "scored" if await self._score(judged) else "left_out"
+            async with self._lock:
+                return await self._score(judged)
         except StoreConflict:  # another session has the mesh now, or had it before
             self._trials.pop(judged.mesh, None)
-            return "failed"
         except Exception as error:  # no one waits for it
             log.warning(
                 "mesh %s: not scored in the shadow: %s", judged.mesh, error, exc_info=not isinstance(error, ServeError)
             )
-            return "failed"
+        return FAILED
 
-    async def _score(self, judged: JudgedSnapshot) -> bool:
-        other = await self._models.other(judged.mesh)
-        if other is None:
-            self._trials.pop(judged.mesh, None)
-            return False
-        rollout, used = self._models.rollout, judged.verdict.model_digest
-        trial = rollout.trial
-        if trial is None or used == other.checkpoint.digest:  # it changed while the snapshot waited
-            return False
-        is_candidate = pins_of(rollout, judged.mesh)[0] == trial.candidate
-        pair = (used, other.checkpoint.digest)
-        known = self._trials.get(judged.mesh)
-        if known is None or (known.used, known.other) != pair:
-            known = self._trials[judged.mesh] = await self._begin(judged, *pair, is_candidate=is_candidate)
-        memory = combine(known.memory, judged.prepared.mesh.state.memory)
-        verdict, known.memory, seconds = await self._judge(judged, other, memory)
-        ours, theirs = outcome_of(judged.verdict, judged.seconds), outcome_of(verdict, seconds)
-        candidate, baseline = (ours, theirs) if is_candidate else (theirs, ours)
-        found = PairDocument(observed_at=judged.verdict.observed_at, candidate=candidate, baseline=baseline)
+    async def _score(self, judged: JudgedSnapshot) -> str:
+        roles = self._models.roles(judged.mesh)
+        if roles is None:
+            return LEFT_OUT
+        trial = await self._trial(judged.mesh, roles, judged)
+        if judged.verdict.model_digest != roles.used:  # the models changed while it waited, or one could not be loaded
+            if not self._models.is_broken(roles.used):
+                return LEFT_OUT
+            await self._count_failure(judged.mesh, trial, of_candidate=roles.is_candidate)
+            return FAILED
+        try:
+            other = await self._models.other(judged.mesh)
+            if other is None or other.checkpoint.digest != roles.other:  # they changed meanwhile
+                return LEFT_OUT
+            memory = judged.prepared.mesh.state.memory
+            memory = memory if trial.memory is None else combine(trial.memory, memory)
+            verdict, trial.memory, cost = await self._judge(judged, other, memory)
+        except (Overloaded, RegistryGone):  # not the model's fault
+            return LEFT_OUT
+        except Exception:
+            await self._count_failure(judged.mesh, trial, of_candidate=not roles.is_candidate)
+            raise
+        ours, theirs = outcome_of(judged.verdict, judged.seconds), outcome_of(verdict, cost)
+        candidate, baseline = (ours, theirs) if roles.is_candidate else (theirs, ours)
+        pair = PairDocument(observed_at=judged.verdict.observed_at, candidate=candidate, baseline=baseline)
         new = {}
         for one in (candidate, baseline):
-            new[one.model] = len(set(one.alerts) - known.known[one.model])
-            known.known[one.model] = set(one.alerts)
-        known.document = add_to_trial(
-            known.document,
-            found,
+            new[one.model] = len(set(one.alerts) - trial.known[one.model])
+            trial.known[one.model] = set(one.alerts)
+        trial.document = add_snapshot(
+            trial.document,
+            pair,
             (new[candidate.model], new[baseline.model]),
-            BlockDocument(since=trial.since, share=trial.share, began=found.observed_at),
+            _empty_block(trial, pair.observed_at),
             judged.prepared.mesh.state.interval_seconds,
             judged.services,
         )
-        content = known.document.model_dump_json().encode()
-        known.revision = await asyncio.to_thread(
-            self._store.write_document, trial_name(judged.mesh), content, revision=known.revision
-        )
-        return True
+        await self._store_if_due(judged.mesh, trial)
+        return SCORED
 
-    async def _begin(self, judged: JudgedSnapshot, used: str, other: str, *, is_candidate: bool) -> _MeshTrial:
-        """Begin, or continue what another session has stored. The other model begins with what alerting remembers of
-        the one in use."""
-        candidate, baseline = (used, other) if is_candidate else (other, used)
-        revision, document = await asyncio.to_thread(read_trial, self._store, judged.mesh)
-        if document is None or (document.candidate, document.baseline) != (candidate, baseline):
-            document = MeshTrialDocument(
-                mesh=judged.mesh, services=judged.services, candidate=candidate, baseline=baseline
-            )
-        alerts = {one.id for one in judged.memory.open}
-        known = {version: set(alerts) for version in (used, other)}
-        return _MeshTrial(used, other, judged.prepared.mesh.state.memory, document, revision, known)
+    async def _trial(self, mesh: str, roles: Roles, judged: JudgedSnapshot | None = None) -> _MeshTrial:
+        """The trial of a mesh: begun, or continued from what this or another session has stored. The other model begins
+        with what alerting remembers of the one in use."""
+        models = roles.candidate, roles.baseline
+        trial = self._trials.get(mesh)
+        if trial is None or (trial.document.candidate, trial.document.baseline) != models:
+            revision, document = await asyncio.to_thread(read_trial, self._store, mesh)
+            if document is None or (document.candidate, document.baseline) != models:
+                document = MeshTrialDocument(mesh=mesh, services=0, candidate=models[0], baseline=models[1])
+            stored = document.blocks[-1] if document.blocks else None
+            trial = self._trials[mesh] = _MeshTrial(roles, document, revision, stored)
+        elif trial.roles.used != roles.used:  # they changed places
+            trial.memory, trial.known = None, {}
+        if judged is not None and not trial.known:
+            alerts = {one.id for one in judged.memory.open}
+            trial.known = {version: set(alerts) for version in (roles.used, roles.other)}
+        trial.roles = roles  # its share may have changed
+        return trial
+
+    async def _count_failure(self, mesh: str, trial: _MeshTrial, *, of_candidate: bool) -> None:
+        empty = _empty_block(trial, datetime.now(UTC))
+        trial.document = add_failed_snapshot(trial.document, empty, of_candidate=of_candidate)
+        await self._store_if_due(mesh, trial)
+
+    async def _store_if_due(self, mesh: str, trial: _MeshTrial) -> None:
+        """Store a trial with the first and the last snapshot of a block. The document has 100 KB and more: written with
+        each snapshot, it would be most of what a trial costs. A crash, or a mesh that moves to another session, loses
+        the comparison of the snapshots since. Their verdicts were stored before, and the trial continues."""
+        last = trial.document.blocks[-1] if trial.document.blocks else None
+        is_due = last is not None and last != trial.stored and attempts(last) in STORED_SIZES
+        if (trial.revision and not is_due) or self._trials.get(mesh) is not trial:
+            return
+        trial.revision = await asyncio.to_thread(write_trial, self._store, trial.document, trial.revision)
+        trial.stored = last
+        if self._trials.get(mesh) is not trial:  # the mesh was deleted meanwhile
+            await asyncio.to_thread(delete_trial, self._store, mesh)
+
+
+def _empty_block(trial: _MeshTrial, began: datetime) -> BlockDocument:
+    return BlockDocument(since=trial.roles.trial.since, share=trial.roles.trial.share, began=began)
 
 
 def combine(own: IncidentMemory, shared: IncidentMemory) -> IncidentMemory:
@@ -218,52 +283,3 @@ def combine(own: IncidentMemory, shared: IncidentMemory) -> IncidentMemory:
         active_mutes=shared.active_mutes,
         schedule=shared.schedule,
     )
-
-
-def add_to_trial(
-    document: MeshTrialDocument,
-    pair: PairDocument,
-    new_alerts: tuple[int, int],
-    empty: BlockDocument,
-    interval_seconds: float,
-    services: int,
-    most_blocks: int = MOST_BLOCKS,
-) -> MeshTrialDocument:
-    """Add a snapshot to the trial of a mesh.
-
-    Args:
-        document: with the snapshots before it.
-        pair: what both models made of it.
-        new_alerts: of the candidate and of the baseline, that began with it.
-        empty: a block that begins with it.
-        interval_seconds: between two snapshots, as a rule.
-        services: in the snapshot.
-        most_blocks: that are kept.
-    """
-    blocks, pairs = document.blocks, document.pairs
-    if is_comparable(pair):
-        block = blocks[-1] if blocks else empty
-        is_full = block.snapshots >= SNAPSHOTS_OF_A_BLOCK
-        if not blocks or is_full or (block.since, block.share) != (empty.since, empty.share):
-            blocks, block = [*blocks, empty][-most_blocks:], empty
-        passed = (pair.observed_at - pairs[-1].observed_at).total_seconds() if pairs else interval_seconds
-        seconds = min(max(passed, 0.0), LONGEST_GAP_INTERVALS * interval_seconds)
-        blocks = [*blocks[:-1], add_pair(block, pair, seconds, *new_alerts)]
-    changes = {"pairs": [*pairs, pair][-MOST_PAIRS:], "blocks": blocks, "services": services}
-    return document.model_copy(update=changes)
-
-
-def trial_name(mesh: str) -> str:
-    """The name of the document in the store that has the trial of a mesh."""
-    return f"trial/{mesh}"
-
-
-def read_trial(store: StateStore, mesh: str) -> tuple[int, MeshTrialDocument | None]:
-    """The revision and the trial of a mesh; 0 and None if there is none. One of another version counts as none."""
-    found = store.read_document(trial_name(mesh))
-    if found is None:
-        return 0, None
-    try:
-        return found.revision, MeshTrialDocument.model_validate_json(found.content)
-    except ValueError:
-        return found.revision, None

@@ -6,13 +6,14 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from serve_app.api.schemas.models import ComparisonOfModels, MeshTrialDocument, ModelPin, RolloutDocument, TrialDocument
+from serve_app.api.schemas.models import ComparisonOfModels, MeshTrialDocument, RolloutDocument, TrialDocument
 from serve_app.errors import UnknownModel
 from serve_app.metrics import ObjectiveStatus, ServiceLevel
 from serve_app.models.comparison import compare
 from serve_app.models.gate import compare_trial, if_unchanged, next_change
 from serve_app.models.served import ServedModels
-from serve_app.models.shadow import Shadow, read_trial, trial_name
+from serve_app.models.shadow import Shadow
+from serve_app.models.trial_documents import delete_trial, read_trial
 from serve_app.settings import Settings
 from serve_app.stores.base import StateStore
 
@@ -57,13 +58,13 @@ class Trials:
         Raises:
             UnknownModel: it was never tried.
         """
-        trials = [one for one in self._read_all() if one.candidate == candidate and one.pairs]
+        trials = [one for one in self._read_all() if one.candidate == candidate and (one.pairs or one.blocks)]
         if not trials:
             raise UnknownModel(
                 f"model {candidate}: expected a model that was tried on snapshots, got another one; try it with "
                 "`tagae models canary`"
             )
-        newest = max(trials, key=lambda one: one.pairs[-1].observed_at)
+        newest = max(trials, key=_changed_at)
         return compare(candidate, newest.baseline, trials, self._settings.alert.budget)
 
     def of_mesh(self, mesh: str) -> MeshTrialDocument:
@@ -72,7 +73,8 @@ class Trials:
         Raises:
             UnknownModel: no candidate was tried on it.
         """
-        _, found = read_trial(self._store, mesh)
+        revision, found = read_trial(self._store, mesh)
+        found = self.shadow.document(mesh, revision) or found
         if found is None:
             raise UnknownModel(
                 f"mesh {mesh!r}: expected a mesh on which a model was tried, got another one; `tagae models canary` "
@@ -87,14 +89,14 @@ class Trials:
             ServeError: the store cannot be used.
         """
         self.shadow.forget(mesh)
-        if self._models.has_registry:
-            await asyncio.to_thread(self._delete, mesh)
+        if self._models.has_registry:  # without one, a store need not have documents
+            await asyncio.to_thread(delete_trial, self._store, mesh)
 
     def _check(self, level: ServiceLevel) -> None:
         trial = self._models.rollout.trial
         if trial is None:
             return
-        versions = (self._version(trial.candidate), self._version(trial.baseline))
+        versions = (self._models.version(trial.candidate), self._models.version(trial.baseline))
         comparison = compare_trial(trial, *versions, self._read_all(), self._settings.alert.budget)
         missed = missed_latency(level, trial)
         due = next_change(trial, comparison, self._settings.models, datetime.now(UTC), missed)
@@ -103,19 +105,11 @@ class Trials:
             after = self._models.change(if_unchanged(trial, change), by_rule=True)
             _report(after, trial, versions[0], reason)
 
-    def _version(self, pin: ModelPin | None) -> str:
-        return self._models.weights.default.digest if pin is None else pin.version
-
     def _read_all(self) -> Iterator[MeshTrialDocument]:
         for one in self._store.meshes():
             _, found = read_trial(self._store, one.mesh)
             if found is not None:
                 yield found
-
-    def _delete(self, mesh: str) -> None:
-        found = self._store.read_document(trial_name(mesh))
-        if found is not None:
-            self._store.write_document(trial_name(mesh), b"", revision=found.revision)
 
 
 def missed_latency(level: ServiceLevel, trial: TrialDocument) -> str:
@@ -126,6 +120,11 @@ def missed_latency(level: ServiceLevel, trial: TrialDocument) -> str:
         if one.name in LATENCIES and one.status is ObjectiveStatus.VIOLATED and one.current is not None:
             return f"the service misses its target for the {one.name} of {one.target:g} s, with {one.current:.2g} s"
     return ""
+
+
+def _changed_at(trial: MeshTrialDocument) -> datetime:
+    """The time of the newest snapshot, or block, of a trial that has one."""
+    return trial.pairs[-1].observed_at if trial.pairs else trial.blocks[-1].began
 
 
 def _report(after: RolloutDocument, trial: TrialDocument, candidate: str, reason: str) -> None:

@@ -34,7 +34,15 @@ class ModelsSettings(SettingsGroup):
     least_snapshots: int = Field(
         100,
         ge=60,
-        description="snapshots that both models of a trial must have scored before a limit counts, or a rule promotes",
+        description="snapshots that both models of a trial must have scored before a limit counts, or a rule promotes; "
+        "for most_failures, snapshots that one of them must have scored",
+    )
+    most_failures: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="limit: share of the snapshots that the candidate cannot score, or not in time; if it is surely "
+        "above, and above the baseline's, the trial is rolled back; 1: no limit",
     )
     most_alerts: float = Field(
         2.0,

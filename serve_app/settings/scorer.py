@@ -15,7 +15,11 @@ class ScorerSettings(SettingsGroup):
         description="session: in the process that holds the mesh, on its CPU; replicas: in processes of their own; "
         "auto: replicas if there is a GPU or more than one node",
     )
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU if there is one")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto",
+        description="auto: a GPU if there is one and all ops pass their check on it, else the CPU; cuda: a GPU, and "
+        "without one that works the service does not start; the sidecar uses a GPU only with cuda",
+    )
     num_replicas: int = Field(2, ge=1, description="replicas")
     max_replicas: int | None = Field(None, ge=1, description="upper limit of autoscaling; none: no autoscaling")
     meta_replicas: int = Field(1, ge=1, description="replicas that join the parts of a mesh of several parts")
@@ -25,7 +29,13 @@ class ScorerSettings(SettingsGroup):
     num_cpus: float = Field(
         0.5, ge=0, description="CPUs reserved per replica; below 1 so that all deployments run on two cores"
     )
-    num_gpus: float = Field(0.5, ge=0, le=1, description="GPUs reserved per replica, if the device is cuda")
+    num_gpus: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="share of a GPU for each replica that uses one, and for the sidecar; limits its memory, too; 0: no "
+        "reservation and no limit",
+    )
     latency_target_ms: float = Field(
         35.0,
         gt=0,

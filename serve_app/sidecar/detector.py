@@ -6,22 +6,27 @@ State is written before a verdict is sent, so that a process that is killed resu
 import asyncio
 import logging
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 
 import torch
 
-from model.mesh_weights import load_weights
+from model.checkpoint import Checkpoint
+from model.mesh_weights import Weights, load_weights
+from model.scoring.score import PartitionScore
 from model.snapshot import MeshSnapshot
 from serve_app.alerts import delivery
 from serve_app.alerts.storage import open_file
 from serve_app.api.codec import pack_snapshot
-from serve_app.errors import BadSettings, CorruptState, NoCapacity, Overloaded, ServeError, StoreGone, UnknownMesh
+from serve_app.errors import CorruptState, NoCapacity, Overloaded, ServeError, StoreGone, UnknownMesh
 from serve_app.exporter import PrometheusInstruments
 from serve_app.mesh_steps import MeshSteps, NextSnapshot
-from serve_app.metrics import CONFIDENCE, PREDICTIONS, STAGE, STORE_GONE, MeshGauges
+from serve_app.metrics import CONFIDENCE, PREDICTIONS, STAGE, STORE_GONE, Instruments, MeshGauges
 from serve_app.observability.log_context import set_log_context
 from serve_app.observability.spans import span
-from serve_app.pipeline import ThreadRunner, options, replayer
+from serve_app.pipeline import PreparedSnapshot, ThreadRunner, options, replayer, score_whole
+from serve_app.runtime import devices
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
 from serve_app.sidecar.generated import verdicts_pb2
@@ -45,32 +50,31 @@ class Detector:
 
     Raises:
         BadMeshName: no mesh can have this name.
-        BadSettings: the device is not available here, or the state of alerts cannot be stored.
+        BadSettings: the state of alerts cannot be stored.
+        NoCapacity: ``scorer.device`` is ``cuda``, and there is no GPU that works.
         IncompatibleWeights: not even the shipped weights can be read.
         CorruptState: the store cannot be read.
     """
 
     def __init__(self, mesh: str, settings: Settings) -> None:
-        if settings.scorer.device == "cuda":
-            raise BadSettings(
-                "scorer.device: expected cpu or auto, since the sidecar scores on the CPU beside its workload, got "
-                "cuda; set it to cpu, or run the service (`tagae serve`)"
-            )
         torch.set_num_threads(settings.model.threads)
         self.mesh = check_mesh_name(mesh)
         self.newest = Newest()
         self.instruments = PrometheusInstruments()
         self._options = options(settings, mesh)
-        weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
+        # A GPU beside the sidecar belongs to the workload, so `auto` leaves it alone.
+        wanted = "cuda" if settings.scorer.device == "cuda" else "cpu"
+        chosen = devices.choose_device(wanted, settings.scorer.num_gpus, is_promised=True)
+        weights, chosen = devices.place_weights(wanted, chosen, partial(_load_weights, settings))
         for refusal in weights.refused:
             log.error(refusal)
         self._store = open_store(settings.store)
         self._meshes = MeshRepository(
-            self._store, MeshCache(settings.serve.session_memory_bytes), replayer(weights, settings)
+            self._store, MeshCache(settings.serve.session_memory_bytes), replayer(weights.of, settings)
         )
         self._steps = MeshSteps(self._meshes, fit_adapter=True, keep_details=False)
         self._thread = ThreadPoolExecutor(1, "score")  # always the same: OpenMP keeps a pool for each thread
-        self._runner = ThreadRunner(weights.of(mesh), self._thread)
+        self._runner = _Runner(weights.of(mesh), self._thread, self.instruments if chosen.is_gpu else None)
         self._pushes: set[asyncio.Task[bytes]] = set()
         self._tidying: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -175,6 +179,37 @@ class Detector:
             return None
         self._meshes.cache(self.mesh, known)
         return Record.unpack(stored.verdict).document if known.revision else None
+
+
+class _Runner(ThreadRunner):
+    """Runs the stages in one thread, and repeats a pass that fails on a GPU on the CPU.
+
+    Args:
+        checkpoint: the weights of the mesh.
+        pool: with the thread.
+        instruments: count the passes that are repeated; None: the weights are on the CPU.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, pool: Executor, instruments: Instruments | None) -> None:
+        super().__init__(checkpoint, pool)
+        self._instruments = instruments
+
+    async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]:
+        try:
+            return await super().score(prepared)
+        except RuntimeError as error:
+            if self._instruments is None:
+                raise
+            run = partial(score_whole, prepared=prepared)
+            scores = devices.score_on_cpu(run, self.checkpoint.network, error, self._instruments)
+            if isinstance(scores, Exception):
+                raise scores from error
+            return scores
+
+
+def _load_weights(settings: Settings, device: torch.device) -> Weights:
+    model = settings.model
+    return load_weights(model.weights, settings.weights_by_mesh, device, model.network)
 
 
 def _time(verdict: verdicts_pb2.Verdict) -> str:

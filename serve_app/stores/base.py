@@ -231,7 +231,8 @@ class StateStore(Protocol):
     - ``set_aside``, ``delete``: after damage, or by hand.
     - ``read_whole``, ``write_whole``: by ``tagae store copy`` alone; all that is kept of a mesh.
     - ``read_document``: once a second in each session, if there is a registry of models; some KB.
-    - ``write_document``: when people change a model, and after snapshots while a candidate is tried; up to 100 KB.
+    - ``write_document``: when people change a model, and twice in 20 snapshots of a mesh while a candidate is tried; up
+      to 150 KB.
     - ``close``: once.
 
     Every method raises:

@@ -17,7 +17,6 @@ from threading import RLock
 
 import numpy as np
 
-from model.snapshot import MeshSnapshot
 from model.state.load_adapter import Adaptation
 from model.state.mesh_state import MeshState
 from serve_app.metrics import MESHES_EVICTED, MESHES_FOUND, Instruments
@@ -186,23 +185,21 @@ def keep_value(state: MeshState, size: int, idle_seconds: float) -> float:
 
 
 def size_bytes(mesh: Mesh) -> int:
-    """Memory of a mesh: arrays, names, and the objects that hold them. Arrays that its snapshots share count once."""
+    """Memory of a mesh: arrays, names, and the objects that hold them. What its snapshots share counts once."""
     state = mesh.state
-    held: list[MeshState | MeshSnapshot] = [state, *state.window]
-    arrays = {
-        id(value): value.nbytes + ARRAY_BYTES
-        for owner in held
-        for value in (getattr(owner, name) for name in _FIELDS[type(owner)])
-        if isinstance(value, np.ndarray)
-    }
-    names = {id(owner.node_ids): len(owner.node_ids) for owner in held}
+    of_state = [value for value in (getattr(state, name) for name in _STATE_FIELDS) if isinstance(value, np.ndarray)]
+    of_window = sum(s.node_features.nbytes + s.edge_features.nbytes for s in state.window)
+    shared = {id(s.edge_index): s.edge_index.nbytes for s in state.window} | {id(x): x.nbytes for x in of_state}
+    names = {id(s.node_ids): len(s.node_ids) for s in state.window} | {id(state.node_ids): len(state.node_ids)}
     scores = len(state.memory.scores) + len(state.memory.alerted_scores)
     return (
-        sum(arrays.values())
+        sum(shared.values())
+        + of_window * 5 // 4  # whether a value was observed takes one byte beside its four
+        + ARRAY_BYTES * (len(shared) + 4 * len(state.window))
         + NAME_BYTES * sum(names.values())
         + SNAPSHOT_BYTES * len(state.window)
         + SCORE_BYTES * scores
     )
 
 
-_FIELDS = {owner: tuple(f.name for f in fields(owner)) for owner in (MeshState, MeshSnapshot)}
+_STATE_FIELDS = tuple(f.name for f in fields(MeshState))

@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from serve_app.app import Arguments
 from serve_app.cli import app
+from tests.cluster.kubernetes_api import kubernetes_api
 from tests.cluster.rendering import (
     CHART,
     CLUSTER,
@@ -161,6 +162,35 @@ def test_a_change_of_replicas_starts_no_second_cluster(tmp_path: Path) -> None:
     more = render(tmp_path, {"replicas": {"session": {"min": 3, "max": 9}, "ingress": {"max": 5}}})
     assert more.cluster == CLUSTER.cluster
     assert more.serve_config != CLUSTER.serve_config
+
+
+GPU_NODE, CPU_NODE = {"cpu": "8", "nvidia.com/gpu": "2"}, {"cpu": "8"}
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("nodes", "installed", "device", "has_gpu_pods"),
+    [
+        ([CPU_NODE, GPU_NODE], None, "auto", True),
+        ([CPU_NODE], None, "auto", False),
+        ([CPU_NODE, {"nvidia.com/gpu": "0"}], None, "auto", False),
+        ([CPU_NODE], ["cpu", "gpu"], "auto", True),  # the nodes with GPUs may be away for a while
+        ([CPU_NODE, GPU_NODE], ["cpu"], "auto", False),
+        ([CPU_NODE], None, "cuda", True),
+        ([GPU_NODE], None, "cpu", False),
+    ],
+)
+def test_there_are_gpu_pods_if_the_cluster_has_gpus(
+    nodes: list[dict[str, str]], installed: list[str] | None, device: str, has_gpu_pods: bool, tmp_path: Path
+) -> None:
+    with kubernetes_api(tmp_path, nodes, installed) as config:
+        asking = ["--dry-run=server", "--disable-openapi-validation", "--kubeconfig", str(config)]
+        chosen = [*asking, "--set", f"device={device}"]
+        manifests = parse(run_helm("template", "tagae", str(CHART), "--namespace", "tagae", *chosen))
+    assert ("gpu" in manifests.templates) is has_gpu_pods
+    (application,) = manifests.serve_config["applications"]
+    scorer = application["args"]["scorer"]
+    assert (scorer["device"], scorer["place"]) == (device, "replicas" if has_gpu_pods else "session")
 
 
 def test_the_chart_has_the_version_of_the_package() -> None:

@@ -96,13 +96,14 @@ def test_settings_and_the_serve_config_are_valid(manifests: Manifests, monkeypat
     assert callable(getattr(importlib.import_module(module), name))
     assert settings.store.kind == "redis"
     claims = {one.name for one in application.deployments}
-    assert claims == {"Ingress", "MeshSession"} | ({"MetaModel"} if settings.scorer.place == "replicas" else set())
+    of_scoring = {"MetaModel", "Scorer"} if settings.scorer.place == "replicas" else set()
+    assert claims == {"Ingress", "MeshSession"} | of_scoring
     front, scorer = settings.serve, settings.scorer
     limits = [
         (front.ingress_replicas, front.max_ingress_replicas),
         (front.session_replicas, front.max_session_replicas),
     ]
-    if scorer.device == "cuda":
+    if scorer.place == "replicas":
         limits += [(scorer.num_replicas, scorer.max_replicas), (scorer.meta_replicas, scorer.max_meta_replicas)]
     assert all(most is not None and fewest < most for fewest, most in limits), "every deployment scales"
     assert settings.collector.replicas == 2
@@ -250,6 +251,7 @@ def test_the_claims_of_all_replicas_fit_the_pods(
         "Ingress": {"min": front.ingress_replicas, "max": front.max_ingress_replicas or 0},
         "MeshSession": {"min": front.session_replicas, "max": front.max_session_replicas or 0},
         "MetaModel": {"min": scorer.meta_replicas, "max": scorer.max_meta_replicas or 0},
+        "Scorer": {"min": scorer.num_replicas, "max": scorer.max_replicas or 0},
     }
     claims = LIGHT_CPUS * (settings.collector.replicas + len(("Notifier", "Trainer"))) + sum(
         replicas[one["name"]][bound] * one["ray_actor_options"]["num_cpus"] for one in application["deployments"]
@@ -257,10 +259,10 @@ def test_the_claims_of_all_replicas_fit_the_pods(
     groups = {group["groupName"]: group for group in ray_service.cluster["workerGroupSpecs"]}
     room = sum(group[f"{bound}Replicas"] * cpus(group["template"]) for group in groups.values())
     assert ray_service.cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
-    if settings.scorer.device == "cuda":
-        scorers = settings.scorer.num_replicas if bound == "min" else settings.scorer.max_replicas or 0
-        claims += scorers * settings.scorer.num_cpus
-        gpu = groups["gpu"]
+    if settings.scorer.place == "replicas":
+        (of_scorer,) = [one["ray_actor_options"] for one in application["deployments"] if one["name"] == "Scorer"]
+        assert of_scorer == {"num_cpus": scorer.num_cpus, "num_gpus": scorer.num_gpus}
+        scorers, gpu = replicas["Scorer"][bound], groups["gpu"]
         each = int(gpu["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"])
         assert gpu[f"{bound}Replicas"] * each >= scorers * settings.scorer.num_gpus
     assert claims <= room

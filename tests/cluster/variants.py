@@ -54,6 +54,7 @@ ONE_POD_REDIS: dict[str, Any] = {"store": {"kind": "redis"}, "redis": {"create":
 
 RAY_SERVICES: dict[str, dict[str, Any]] = {
     "default": {},
+    "cuda": {"device": "cuda"},
     "cpu": CPU_CLUSTER,
     "own-redis": OWN_REDIS,
     "settings": SETTINGS,
@@ -73,7 +74,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {  # values, and a word of the 
     "a misspelt value": ({"redis": {"crate": True}}, "crate"),
     "an unknown kind": ({"kind": "daemonset"}, "kind"),
     "a local store of several pods": ({"store": {"kind": "local"}}, "store.kind"),
-    "GPUs in one pod": ({"kind": "deployment"}, "device"),
+    "GPUs in one pod": ({"kind": "deployment", "device": "cuda"}, "device"),
     "no Redis": ({"redis": {"create": False}}, "url of your own"),
     "a Redis without an address for Ray": ({"redis": {"create": False, "url": "redis://a:1/0"}}, "redis.address"),
     "two Redis": ({"redis": {"url": "redis://a:1/0"}}, "create: false"),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 AttendInputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 T = TypeVar("T", bound=tuple[Tensor, ...])
-DEVICES = ["cpu", *([pytest.param("cuda", marks=pytest.mark.cuda)] if torch.cuda.is_available() else [])]
+DEVICES = ["cpu", *([pytest.param("cuda", marks=pytest.mark.gpu)] if torch.cuda.is_available() else [])]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import kernels
-from kernels import library
-from kernels.library import COMPILED, CUDA_FILE, Backend, choose_backend, choose_cuda
+from kernels import _registry, library, reference, selfcheck
+from kernels.library import COMPILED, CUDA_FILE, Backend, check_apart, choose_backend, choose_cuda
+from kernels.schemas import SCHEMAS
 
 
 def run(setting: str | None, code: str) -> subprocess.CompletedProcess[str]:
@@ -164,3 +166,76 @@ def test_a_process_without_a_gpu_uses_the_reference() -> None:
         "reference load_cuda() was not called",
         "reference torch sees no GPU",
     ]
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A GPU whose library cannot be used, and whose ops were not tried yet. Returns the devices that are tried."""
+    tried: list[str] = []
+
+    def check_apart(device: str) -> None:
+        tried.append(device)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(_registry, "choose_cuda", lambda setting: Backend("reference", "there is no library"))
+    monkeypatch.setattr(_registry, "check_apart", check_apart)
+    monkeypatch.setitem(_registry._BACKENDS, "cuda", _registry._NOT_LOADED)
+    return tried
+
+
+def test_without_compiled_bodies_the_pytorch_form_is_tried_on_a_gpu_once(gpu: list[str]) -> None:
+    for _ in range(2):
+        kernels.load_cuda()
+    assert gpu == ["cuda"]
+    assert (kernels.backend("cuda"), kernels.backend_reason("cuda")) == ("reference", "there is no library")
+
+
+def test_compiled_bodies_that_passed_need_no_other_check(gpu: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_registry, "choose_cuda", lambda setting: Backend("cuda"))
+    kernels.load_cuda()
+    assert (gpu, kernels.backend("cuda")) == ([], "cuda")
+
+
+def test_a_gpu_on_which_no_form_passes_is_refused_each_time(gpu: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(device: str) -> str:
+        gpu.append(device)
+        return "failed: edge_dot: got nan"
+
+    monkeypatch.setattr(_registry, "check_apart", fail)
+    for _ in range(2):
+        with pytest.raises(kernels.UnavailableBackend, match="the check of the ops on the GPU failed: edge_dot: got"):
+            kernels.load_cuda()
+    assert gpu == ["cuda"], "tried once"
+
+
+def test_the_check_is_a_process_that_compares_every_op() -> None:
+    assert check_apart("cpu") is None
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_the_check_says_that_there_is_no_gpu() -> None:
+    assert check_apart("cuda") == "failed: torch sees no GPU"
+
+
+@pytest.mark.parametrize("op", [op for op in SCHEMAS if not op.endswith("_backward")])
+def test_the_check_finds_an_op_that_differs(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = getattr(reference, op)
+    assert selfcheck.find_difference(torch.device("cpu")) is None
+
+    def wrong(*arguments: Any) -> Any:
+        result = right(*arguments)
+        return (result[0], result[1] + 0.01) if isinstance(result, tuple) else result + 0.01
+
+    monkeypatch.setattr(reference, op, wrong)
+    assert str(selfcheck.find_difference(torch.device("cpu"))).startswith(f"{op}: expected at most 0.0001")
+
+
+def test_an_error_of_a_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(device: torch.device) -> None:
+        raise RuntimeError(
+            "CUDA error: no kernel image is available for execution on the device\nFor debugging consider"
+        )
+
+    monkeypatch.setattr(selfcheck, "find_difference", fail)
+    with pytest.raises(SystemExit, match=r"for execution on the device$"):
+        selfcheck.main(torch.device("cpu"))

@@ -46,6 +46,8 @@ MAY_BE_EMPTY = {
     "tagae_gpu_headroom_ratio",
     "tagae_gpu_clock_ratio",
     "tagae_gpu_throttled",
+    "tagae_gpu_unused",
+    "tagae_gpu_fallbacks_total",
     "ray_serve_deployment_error_counter_total",
     "tagae_parts_missing_total",
     "tagae_snapshots_dropped_total",

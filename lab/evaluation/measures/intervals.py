@@ -27,6 +27,10 @@ class Estimate:
     high: float | None
     clustered: bool = False
 
+    def to_json(self) -> list[float | None]:
+        """Return value, low and high to three decimals, as lines of results have them."""
+        return [None if one is None else round(one, 3) for one in (self.value, self.low, self.high)]
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:

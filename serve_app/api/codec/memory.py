@@ -12,6 +12,7 @@ TYPED_BYTES = 4 * 2**20  # a JSON body up to this size may be decoded into typed
 # Bytes of Python per character of JSON, for CPython 3.11 and 3.12. A comma counts as a value in a list (9 bytes) and a
 # number (32), two quotation marks as a short string (64), a colon as an entry of a dict.
 _OBJECT, _ARRAY, _ENTRY, _VALUE, _QUOTE = 112, 64, 100, 41, 32
+_ENCODED = 65  # a value in a list that is kept encoded: msgspec.Raw and its place in the list
 
 
 def budget(size: int) -> int:
@@ -31,6 +32,11 @@ def text_weight(body: bytes) -> int:
 def typed_weight(body: bytes) -> int:
     """Upper bound for the bytes of a JSON body in lists of typed structs, without dicts."""
     return _VALUE * count(body, ",") + _QUOTE * count(body, '"')
+
+
+def encoded_weight(body: bytes) -> int:
+    """Upper bound for the bytes of a list of values of a JSON body that are kept encoded."""
+    return _ENCODED * count(body, ",")
 
 
 def count(body: bytes, character: str) -> int:

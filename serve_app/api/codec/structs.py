@@ -69,7 +69,7 @@ def _decoder(form: BodyFormat, kind: Any) -> Any:
 def decode(form: BodyFormat, body: bytes, limits: Limits) -> MeshSnapshot:
     """Decode one snapshot. Errors as in :func:`serve_app.api.codec.decode_snapshot`."""
     if form is JSON and len(body) > memory.TYPED_BYTES:
-        _require_light(body)
+        _require_light(body, memory.typed_weight(body))
     try:
         document = _decoder(form, snapshot_type(limits)).decode(body)
         snapshot, keys = build(document, limits, _decoder(form, Any).decode)
@@ -84,7 +84,7 @@ def decode(form: BodyFormat, body: bytes, limits: Limits) -> MeshSnapshot:
 def decode_many(form: BodyFormat, body: bytes, limits: Limits) -> list[MeshSnapshot]:
     """Decode ``{"snapshots": [...]}``. Errors as in :func:`serve_app.api.codec.decode_snapshots`."""
     if form is JSON:
-        _require_light(body)
+        _require_light(body, max(memory.typed_weight(body), memory.encoded_weight(body)))
     try:
         snapshots = [bytes(raw) for raw in _decoder(form, snapshots_type(limits)).decode(body).snapshots]
         if form is JSON:
@@ -154,10 +154,10 @@ def _first_mistake(error: Exception, limits: Limits) -> InvalidDocument | Docume
     return error_at(pointer(place), f"{detail[:200] or 'expected a snapshot, got something else'}; correct it")
 
 
-def _require_light(body: bytes) -> None:
+def _require_light(body: bytes, weight: int) -> None:
     """Refuse a body that would need too much memory. Typed decoders stop at the first mistake, so only long lists of
     short values can."""
-    if memory.typed_weight(body) > memory.budget(len(body)):
+    if weight > memory.budget(len(body)):
         raise DocumentTooLarge(
             f"body: {len(body)} bytes hold so many small values that they would take more than {memory.FACTOR} times "
             "as much memory; correct the document, or split it"

@@ -18,6 +18,7 @@ from model.names import (
 from model.snapshot import LARGEST_VALUE
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
+_ABSENT = object()
 
 
 class Document(BaseModel):
@@ -29,10 +30,11 @@ class Document(BaseModel):
     def from_object(cls, source: object, /, **others: Any) -> Self:
         """The document whose fields have the values of the same names in ``source``, apart from ``others``; defaults
         for fields that it lacks."""
-        for name in cls.model_fields:
-            if name not in others and hasattr(source, name):
-                value = getattr(source, name)
-                others[name] = list(value) if isinstance(value, tuple) else value
+        for name in cls.__pydantic_fields__:  # model_fields is computed at each access
+            if name not in others:
+                value = getattr(source, name, _ABSENT)
+                if value is not _ABSENT:
+                    others[name] = list(value) if isinstance(value, tuple) else value
         return cls(**others)
 
 

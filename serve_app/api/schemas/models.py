@@ -154,7 +154,8 @@ class OutcomeDocument(_Kept):
     mesh_score: float = Field(description="strongest evidence, decades of improbability")
     alerts: list[str] = Field(description="ids of its open incidents that raise an alert")
     culprit: str | None = Field(description="first suspect of the strongest of them; null: there is none")
-    seconds: float = Field(ge=0, description="duration of the pass of the network")
+    seconds: float = Field(ge=0, description="duration of passes of the network for this snapshot alone")
+    coverage: float = Field(1.0, ge=0, le=1, description="share of the services that it scored")
 
 
 class PairDocument(_Kept):
@@ -166,7 +167,8 @@ class PairDocument(_Kept):
 
 
 class BlockDocument(_Kept):
-    """Sums over consecutive snapshots of one mesh that both models of a trial scored."""
+    """Sums over consecutive snapshots of one mesh that both models of a trial scored, and how many others only one of
+    them scored."""
 
     since: Instant = Field(description="when the trial got its share")
     share: float = Field(ge=0, le=1, description="of the meshes that used the candidate")
@@ -181,6 +183,8 @@ class BlockDocument(_Kept):
     score_difference: float = Field(0.0, description="sum of the mesh scores of the candidate less the baseline's")
     candidate_seconds: float = Field(0.0, description="duration of its passes of the network")
     baseline_seconds: float = 0.0
+    candidate_failed: int = Field(0, description="further snapshots, which the candidate could not score in full")
+    baseline_failed: int = Field(0, description="further snapshots, which the baseline could not score in full")
 
 
 class MeshTrialDocument(_Kept):
@@ -209,6 +213,7 @@ class ComparisonOfModels(Document):
     baseline: ModelVersion
     meshes: int = Field(ge=0, description="number of meshes")
     snapshots: int = Field(ge=0, description="that both models scored")
+    attempts: int = Field(0, ge=0, description="snapshots that both models, or one of them, scored")
     days: float = Field(ge=0, description="of all meshes together")
     candidate_alerts_per_day: IntervalDocument = Field(description="of one mesh, on average")
     baseline_alerts_per_day: IntervalDocument = Field(description="of one mesh, on average")
@@ -221,3 +226,9 @@ class ComparisonOfModels(Document):
         description="mean of the mesh scores of the candidate less the baseline's"
     )
     cost_ratio: IntervalDocument = Field(description="duration of the candidate's passes, relative to the baseline's")
+    candidate_failed: IntervalDocument = Field(
+        IntervalDocument(), description="share of the attempts that the candidate could not score in full"
+    )
+    baseline_failed: IntervalDocument = Field(
+        IntervalDocument(), description="share of the attempts that the baseline could not score in full"
+    )

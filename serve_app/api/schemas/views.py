@@ -109,6 +109,7 @@ class MeshDocument(Document):
     mesh: str = Field(examples=["prod-eu"])
     services: int = Field(ge=0, description="in the newest snapshot")
     sequence: int = Field(ge=0, description="snapshots counted")
+    warm_up_snapshots: int = Field(10, ge=1, description="that the first scored verdict needs; a baseline counts")
     observed_at: Instant | None = Field(description="time of the newest snapshot; null before the first")
     status: str = Field(examples=["normal"])
     age_seconds: float | None = Field(
@@ -169,7 +170,8 @@ class AdapterDocument(Document):
     loss_after: float = Field(
         ge=0, description="the same loss with the adapter: mean squared deviation from the expectation, in sigmas"
     )
-    curves: list[LoadCurve] = Field(description="steepest first")
+    services: int = Field(ge=1, description="number of services with a curve")
+    curves: list[LoadCurve] = Field(description="of the 2,000 services whose latency rises most, steepest first")
 
 
 class AdaptationDocument(Document):

@@ -61,6 +61,18 @@ class Load:
         slope = min(max(slope, 0.0), proportional)
         return self.pass_seconds - slope * self.pass_work, slope * self.work
 
+    def cost(self, work: int, pass_work: int, seconds: float) -> float:
+        """What a pass for one group alone takes, s, if a pass for several took ``seconds``: the fixed part, and its
+        share of the rest by work. So the cost of a model does not depend on how many other meshes use it.
+
+        Args:
+            work: services and calls of the group.
+            pass_work: of all groups of the pass.
+            seconds: duration of the pass.
+        """
+        fixed = min(self.pass_costs()[0], seconds)
+        return fixed + (seconds - fixed) * work / max(pass_work, 1)
+
 
 def batch_limits(load: Load, target: float, longest_wait: float, largest: int) -> tuple[float, int]:
     """Return how long a pass waits for more groups, in s, and the largest number of groups in a batch.

@@ -1,5 +1,4 @@
-"""The tasks of a scorer on a GPU besides scoring: it prepares the GPU, measures its memory, and watches its temperature
-and clock.
+"""The tasks of a scorer on a GPU besides scoring: it measures its memory, and watches its temperature and clock.
 
 A GPU that becomes too hot lowers its clock by itself, and every verdict then takes longer. Before it does, the scorer
 reports less headroom, and the gates admit fewer requests (:mod:`serve_app.deployments.gate.admission`).
@@ -11,7 +10,6 @@ from dataclasses import dataclass, field
 
 import torch
 
-from kernels import load_cuda
 from serve_app.metrics import (
     GPU_CLOCK,
     GPU_HEADROOM,
@@ -136,15 +134,6 @@ def _nvml_reader(device: torch.device) -> ReadGpu:
             return None
 
     return read
-
-
-def prepare_gpu(device: torch.device) -> None:
-    """Choose how this process computes on a GPU; does nothing for a CPU."""
-    if device.type != "cuda":
-        return
-    # TF32 keeps 10 bits of each factor. A verdict near a threshold would then depend on the device that scored it.
-    torch.set_float32_matmul_precision("highest")
-    load_cuda()
 
 
 def measure_memory(device: torch.device, instruments: Instruments) -> None:

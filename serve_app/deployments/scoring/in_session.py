@@ -19,9 +19,10 @@ from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionScore, score
 from model.verdict import Verdict
 from serve_app.deployments.scoring.messages import ScorerInfo
+from serve_app.deployments.scoring.passes import observe_pass
 from serve_app.deployments.scoring.scorer import ScoredGroup, Scores, probe, score_groups
 from serve_app.deployments.scoring.stages import Progress
-from serve_app.metrics import INFERENCE, PARTS_SCORED, Instruments
+from serve_app.metrics import PARTS_SCORED, Instruments
 from serve_app.models.served import ServedModel
 from serve_app.pipeline import DECIDE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide, run_in_pool, score_whole
 from serve_app.runtime.deadline import Deadline
@@ -63,7 +64,7 @@ class InSession:
 
     async def info(self, caller: Caller) -> ScorerInfo:
         device = next(self._checkpoint.network.parameters()).device
-        return ScorerInfo(device.type, backend(), self._checkpoint.digest, "; ".join(self.weights.refused))
+        return ScorerInfo(device.type, backend(), self._checkpoint.digest, self.weights.refused)
 
 
 class SessionRunner:
@@ -105,9 +106,11 @@ class SessionRunner:
         outcomes = await self.run(SCORE, score_parts, self.checkpoint.network, prepared)
         seconds = time.perf_counter() - started
         model = self.checkpoint.digest
-        backend.instruments.observe(INFERENCE, seconds, model_version=model)
+        observe_pass(backend.instruments, [prepared.whole], seconds, model)
+        cost = seconds / max(len(outcomes), 1)
         groups = [
-            one if isinstance(one, Exception) else ScoredGroup(backend.replica, model, one, seconds) for one in outcomes
+            one if isinstance(one, Exception) else ScoredGroup(backend.replica, model, one, seconds, cost)
+            for one in outcomes
         ]
         scores = self.progress.accept_scores(len(outcomes), groups)
         backend.instruments.count(PARTS_SCORED, len(scores), scorer=backend.replica)

@@ -36,12 +36,12 @@ class ScorerInfo:
         device: ``cpu`` or ``cuda``.
         kernels: their backend.
         model: digest of the weights.
-        refused: why the configured weights are not in use; empty if they are.
+        refused: for each configured weights that are not in use, a sentence that says why.
         headroom: share of the usual requests that it can take; below 1 while its GPU is hot.
     """
 
     device: str
     kernels: str
     model: str
-    refused: str = ""
+    refused: tuple[str, ...] = ()
     headroom: float = 1.0

@@ -9,7 +9,8 @@ from model.incidents.policy import AlertPolicy
 from model.mesh_weights import load_weights
 from model.verdict import Verdict
 from serve_app.api.schemas.models import ModelPin
-from serve_app.models.opening import checkpoint_of, open_memory
+from serve_app.models.loader import checkpoint_of
+from serve_app.models.opening import open_loader
 from serve_app.observability.spans import span
 from serve_app.pipeline import MetaInput, decide
 from serve_app.runtime.instruments import RayInstruments
@@ -28,7 +29,7 @@ class MetaModel:
         start_reporting(settings, "meta-model")
         torch.set_num_threads(settings.model.threads)
         self._weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
-        self._memory = open_memory(settings, torch.device("cpu"), RayInstruments())
+        self._loader = open_loader(settings, torch.device("cpu"), RayInstruments())
 
     async def digest(self) -> str:
         """Digest of the weights."""
@@ -48,8 +49,8 @@ class MetaModel:
             pin: model of the mesh; None: the weights of the settings.
 
         Raises:
-            UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded.
+            UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded, or not soon.
         """
-        checkpoint = self._weights.of(mesh) if pin is None else await checkpoint_of(pin, self._memory)
+        checkpoint = self._weights.of(mesh) if pin is None else await checkpoint_of(pin, self._loader)
         with span("meta-model.decide", trace):
             return await asyncio.to_thread(decide, checkpoint, meta_input, policy)

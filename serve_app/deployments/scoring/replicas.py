@@ -17,7 +17,8 @@ from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.deployments.scoring.scorer import Group, ScoredGroup, Scorer, balance, score_groups
 from serve_app.deployments.scoring.stages import Progress
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
-from serve_app.models.served import NOT_LOADED, ServedModel
+from serve_app.models.loader import NOT_LOADED
+from serve_app.models.served import ServedModel
 from serve_app.observability.spans import traceparent
 from serve_app.pipeline import DECIDE, PREPARE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide
 from serve_app.runtime.deadline import Deadline
@@ -145,7 +146,8 @@ class ReplicaRunner:
         (scores,) = await asyncio.to_thread(score_groups, checkpoint.network, [group])
         if isinstance(scores, Exception):
             return scores
-        return ScoredGroup(replica, checkpoint.digest, scores, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        return ScoredGroup(replica, checkpoint.digest, scores, seconds, seconds)
 
 
 def _outcome(answer: ScoredGroup | BaseException) -> ScoredGroup | Exception:

@@ -7,34 +7,41 @@ import time
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
+import ray
 import torch
 from ray import serve
 
 from kernels import backend
 from model.checkpoint import Checkpoint
-from model.mesh_weights import load_weights
+from model.mesh_weights import Weights, load_weights
 from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionScore, PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.api.schemas.models import ModelPin
 from serve_app.deployments.scoring.batching import Load, batch_limits
-from serve_app.deployments.scoring.gpu import measure_memory, prepare_gpu, watch_gpu
+from serve_app.deployments.scoring.gpu import measure_memory, watch_gpu
 from serve_app.deployments.scoring.messages import ScorerInfo
-from serve_app.errors import DeadlineExceeded, NoCapacity
-from serve_app.metrics import BATCH_SIZE, BATCH_WAIT, GROUPS_WAITING, INFERENCE, PARTS_SCORED
-from serve_app.models.opening import checkpoint_of, open_memory
+from serve_app.deployments.scoring.passes import observe_pass
+from serve_app.errors import DeadlineExceeded
+from serve_app.metrics import BATCH_SIZE, BATCH_WAIT, GROUPS_WAITING, PARTS_SCORED
+from serve_app.models.loader import LONGEST_LOAD_SECONDS, checkpoint_of
+from serve_app.models.opening import open_loader
 from serve_app.observability.spans import clear, span
 from serve_app.pipeline import Mesh, Options, prepare
+from serve_app.runtime import devices
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.settings import Settings
 
 LOG = logging.getLogger(__name__)
+LOADING_SHARE = 0.5  # of the time left, for which a group waits for its weights at most
 SLACK_SECONDS = 0.1  # by which a group of normal priority lets more urgent ones pass
 Group = tuple[PartitionTask, ...]
 Scores = tuple[PartitionScore, ...]
@@ -48,13 +55,15 @@ class ScoredGroup:
         replica: that scored it.
         model: digest of the weights it was scored with.
         scores: of its parts, in order.
-        seconds: duration of the pass that scored it.
+        seconds: duration of the pass that scored it, with other groups.
+        cost: duration of a pass for it alone, s.
     """
 
     replica: str
     model: str
     scores: Scores
     seconds: float
+    cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,10 +98,10 @@ class Scorer:
 
     Args:
         settings: its ``model`` and ``scorer``.
-        device: ``cpu`` or ``cuda``.
+        device: ``auto``, ``cpu`` or ``cuda``; with ``auto`` a GPU that Ray has given to this process, if it works.
 
     Raises:
-        NoCapacity: ``cuda`` is configured, and this process sees no such device.
+        NoCapacity: ``cuda`` is configured, and this process has no GPU that works.
         BadSettings: the registry of models cannot be opened.
         IncompatibleWeights: not even the shipped weights can be read.
     """
@@ -101,38 +110,43 @@ class Scorer:
         start_reporting(settings, "scorer")
         torch.set_num_threads(settings.model.threads)
         self._settings = settings.scorer
-        self._device = find_device(device)
-        prepare_gpu(self._device)
-        model = settings.model
-        self._weights = load_weights(model.weights, settings.weights_by_mesh, self._device, model.network)
+        # Always the same thread: OpenMP keeps a pool for each thread that calls it.
+        self._thread = ThreadPoolExecutor(1, "score")
+        is_promised = device == "auto" and bool(ray.get_gpu_ids())
+        chosen = devices.choose_device(device, settings.scorer.num_gpus, is_promised=is_promised)
+        self._weights, chosen = devices.place_weights(device, chosen, partial(self._load_weights, settings))
+        self._device = chosen.torch
         self._checkpoint = self._weights.default
         self._probe = probe(self._checkpoint)
         self._replica: str = serve.get_replica_context().replica_id.unique_id
         self._instruments = RayInstruments()
+        devices.report(chosen, self._instruments)
         self._gpu = watch_gpu(self._device, self._instruments)
-        # Always the same thread: OpenMP keeps a pool for each thread that calls it.
-        self._thread = ThreadPoolExecutor(1, "score")
-        self._thread.submit(
-            score, self._checkpoint.network, self._probe
-        ).result()  # warm up, before the replica is ready
         self._load, self._batch_size = Load(), settings.scorer.max_batch_size
-        self._memory = open_memory(settings, self._device, self._instruments)
+        self._loader = open_loader(settings, self._device, self._instruments)
         self._waiting: set[WaitingGroup] = set()
         self._turns: set[asyncio.Future[None]] = set()  # the event loop holds tasks only weakly
         self._batched = serve.batch(
             self._take_turns, max_batch_size=settings.scorer.max_batch_size, batch_wait_timeout_s=0.0
         )
 
+    def _load_weights(self, settings: Settings, device: torch.device) -> Weights:
+        """Load the weights of the settings onto a device, and warm up before the replica is ready."""
+        model = settings.model
+        weights = load_weights(model.weights, settings.weights_by_mesh, device, model.network)
+        self._thread.submit(score, weights.default.network, probe(weights.default)).result()
+        return weights
+
     async def check_health(self) -> None:
         """Serve calls this every second: score a small probe, and look at the GPU."""
-        await self._in_thread(score, self._checkpoint.network, self._probe)
+        with suppress(torch.OutOfMemoryError):  # the CPU scores meanwhile
+            await self._in_thread(score, self._checkpoint.network, self._probe)
         await asyncio.to_thread(self._gpu.observe)
 
     async def info(self) -> ScorerInfo:
         """The device, kernels and weights of this replica."""
         kind = self._device.type
-        refused = "; ".join(self._weights.refused)
-        return ScorerInfo(kind, backend(kind), self._checkpoint.digest, refused, self._gpu.headroom)
+        return ScorerInfo(kind, backend(kind), self._checkpoint.digest, self._weights.refused, self._gpu.headroom)
 
     async def score(
         self,
@@ -155,9 +169,9 @@ class Scorer:
 
         Raises:
             DeadlineExceeded: its turn came after the deadline.
-            UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded.
+            UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded, or not soon.
         """
-        checkpoint = self._weights.of(mesh) if pin is None else await checkpoint_of(pin, self._memory, weight)
+        checkpoint = self._weights.of(mesh) if pin is None else await self._load_model(pin, weight, deadline)
         outcome_of: asyncio.Future[ScoredGroup | Exception] = asyncio.get_running_loop().create_future()
         request = WaitingGroup(group, deadline, time.monotonic(), checkpoint, weight, outcome_of)
         self._load = self._load.arrive(request.arrived_at, _work(group))
@@ -174,6 +188,11 @@ class Scorer:
             self._set_waiting(self._waiting - {request})
         self._instruments.count(PARTS_SCORED, len(group), scorer=self._replica)
         return outcome
+
+    async def _load_model(self, pin: ModelPin, weight: float, deadline: Deadline) -> Checkpoint:
+        """The weights of a version. If they are late, the caller learns it while it can still score in time."""
+        seconds = min(LONGEST_LOAD_SECONDS, LOADING_SHARE * deadline.remaining_seconds)
+        return await checkpoint_of(pin, self._loader, weight, seconds)
 
     def _ask_for_a_turn(self, outcome: asyncio.Future[ScoredGroup | Exception]) -> None:
         """Ask for one more place in a batch. It may go to a more urgent group; then the turn of that one is left, so
@@ -226,15 +245,33 @@ class Scorer:
         groups = [request.group for request in requests]
         started = time.perf_counter()
         outcomes = await self._in_thread(score_groups, checkpoint.network, groups)
+        if self._device.type == "cuda":
+            outcomes = await self._in_thread(self._repeat_on_cpu, checkpoint.network, groups, outcomes)
         seconds = time.perf_counter() - started
-        self._instruments.observe(INFERENCE, seconds, model_version=checkpoint.digest)
+        observe_pass(self._instruments, [task for group in groups for task in group], seconds, checkpoint.digest)
         measure_memory(self._device, self._instruments)
-        self._load = self._load.finish(sum(map(_work, groups)), seconds)
-        scored = (
-            one if isinstance(one, Exception) else ScoredGroup(self._replica, checkpoint.digest, one, seconds)
-            for one in outcomes
-        )
-        return dict(zip(requests, scored, strict=True))
+        work = sum(map(_work, groups))
+        self._load = self._load.finish(work, seconds)
+
+        def outcome_of(group: Group, scores: Scores) -> ScoredGroup:
+            cost = self._load.cost(_work(group), work, seconds)
+            return ScoredGroup(self._replica, checkpoint.digest, scores, seconds, cost)
+
+        return {
+            request: one if isinstance(one, Exception) else outcome_of(request.group, one)
+            for request, one in zip(requests, outcomes, strict=True)
+        }
+
+    def _repeat_on_cpu(
+        self, network: MeshNetwork, groups: Sequence[Group], outcomes: Sequence[Scores | Exception]
+    ) -> list[Scores | Exception]:
+        """Score the groups that failed on the GPU, each alone, on the CPU."""
+        return [
+            devices.score_on_cpu(partial(_score_group, group=group), network, outcome, self._instruments)
+            if isinstance(outcome, Exception)
+            else outcome
+            for group, outcome in zip(groups, outcomes, strict=True)
+        ]
 
     def _follow_load(self) -> None:
         """Set wait and size of the next batch."""
@@ -301,18 +338,8 @@ def _score_together(network: MeshNetwork, groups: Sequence[Group]) -> list[Score
         return error
 
 
-def find_device(device: str) -> torch.device:
-    """The configured device.
-
-    Raises:
-        NoCapacity: ``cuda`` is configured, and this process sees no such device.
-    """
-    if device == "cuda" and not torch.cuda.is_available():
-        raise NoCapacity(
-            "scorer.device: expected a CUDA device, got none in this replica; set scorer.num_gpus above 0, give "
-            "the node a GPU, or set scorer.device to cpu"
-        )
-    return torch.device(device)
+def _score_group(network: MeshNetwork, group: Group) -> Scores:
+    return tuple(score(network, group))
 
 
 def probe(checkpoint: Checkpoint) -> Group:

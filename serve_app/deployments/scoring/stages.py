@@ -103,6 +103,11 @@ class Progress:
         """Duration of the longest pass of the network."""
         return max((group.seconds for group in self._scored), default=0.0)
 
+    @property
+    def cost(self) -> float:
+        """Duration of passes of the network for this snapshot alone, s."""
+        return sum(group.cost for group in self._scored)
+
     def answer(self, document: bytes, verdict: Verdict) -> SnapshotAnswer:
         """The answer to the ingress."""
         parts: Counter[str] = Counter()

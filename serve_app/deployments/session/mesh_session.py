@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from ray import serve
 
+from model.errors import ModelError
 from model.incidents.memory import IncidentMemory
 from model.mesh_weights import load_weights
 from model.snapshot import MeshSnapshot
@@ -35,7 +37,7 @@ from serve_app.api.schemas.actions import (
     MissedDocument,
     MuteDocument,
 )
-from serve_app.api.schemas.models import ModelPin, RolloutDocument
+from serve_app.api.schemas.models import RolloutDocument
 from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.scaling import RequestLoad
 from serve_app.deployments.scoring.in_session import InSession
@@ -48,12 +50,7 @@ from serve_app.deployments.session.service_graphs import ServiceGraphs
 from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.deployments.sla.counts import Report
 from serve_app.deployments.sla.levels import ServiceLevels
-from serve_app.errors import (
-    Overloaded,
-    ServeError,
-    StoreGone,
-    UnknownModel,
-)
+from serve_app.errors import DeadlineExceeded, Overloaded, ServeError, StoreGone
 from serve_app.mesh_steps import MeshSteps, NextSnapshot, PushResult
 from serve_app.metrics import (
     ADAPTERS,
@@ -68,7 +65,6 @@ from serve_app.metrics import (
     ServiceLevel,
 )
 from serve_app.models.opening import open_models
-from serve_app.models.registry import open_registry
 from serve_app.models.rollout import ALL_MESHES, promote, promote_for_mesh, roll_back, roll_back_mesh, start_canary
 from serve_app.models.served import ServedModel
 from serve_app.models.shadow import JudgedSnapshot, Shadow
@@ -104,6 +100,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+FIRST_LOAD_SECONDS = 10.0  # for which a session that starts waits for weights of the registry
 NOT_STORED = "(not stored)"  # in place of the name of a mesh whose snapshots are only scored
 
 
@@ -141,13 +138,12 @@ class MeshSession:
         self._evicted: deque[str] = deque()  # meshes that writing threads deleted to make room
         store = open_store(settings, on_evicted=self._evicted.append)
         self._instruments = RayInstruments()
-        self._registry = open_registry(settings.models.registry, settings.model.network)
         self._models = open_models(settings, weights, store, self._instruments)
         with suppress(ServeError):  # the store logs why it is away; the first snapshot reads the rollout then
-            self._models.follow()
+            self._models.follow(FIRST_LOAD_SECONDS)
         budget = max(0, settings.serve.session_memory_bytes - weights.size_bytes())
         cache = MeshCache(budget, lambda mesh: settings.priority(mesh).weight, self._instruments)
-        self._meshes = MeshRepository(store, cache, replayer(weights, settings), self._instruments)
+        self._meshes = MeshRepository(store, cache, replayer(self._models.checkpoint, settings), self._instruments)
         self._options = options(settings)
         self._steps = MeshSteps(self._meshes, fit_adapter=False, keep_details=True)
         self._signal = VerdictSignal()
@@ -159,7 +155,7 @@ class MeshSession:
         share = settings.models.shadow_share
         shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, share, self._instruments)
         self._trials = Trials(settings, self._models, store, shadow)
-        self._reader = Reader(self._meshes, self._models, self._options, self._signal, self._registry, self._trials)
+        self._reader = Reader(self._meshes, self._models, self._options, self._signal, self._trials)
         self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
         self._backend: ScoringBackend
         if scorer is None or meta is None:
@@ -222,11 +218,15 @@ class MeshSession:
         """
         runner = await self._runner(mesh, deadline)
         with set_log_context(mesh), spans.span("session.push", trace, mesh=mesh):
-            stored = await self._push(mesh, packed, runner, events=events)
+            try:
+                stored = await self._push(mesh, packed, runner, events=events)
+            except Exception as error:
+                self._count_failure(mesh, runner.checkpoint.digest, error)
+                raise
             if stored.advanced is None:
                 return SnapshotAnswer(stored.document)
             with set_log_context(mesh, stored.advanced.mesh.state.sequence):
-                self._follow_up(mesh, stored.advanced, runner.progress.pass_seconds)
+                self._follow_up(mesh, stored.advanced, runner.progress.cost)
         return runner.progress.answer(stored.document, stored.advanced.verdict)
 
     async def add_metrics(self, mesh: str, points: Sequence[Point], deadline: Deadline, trace: str = "") -> None:
@@ -282,10 +282,7 @@ class MeshSession:
             self._signal.notify(mesh)
         self._service_graphs.forget(mesh)
         self._resolve_alerts(mesh)
-        try:
-            await self._trials.forget(mesh)
-        except ServeError as error:  # the mesh is deleted, and what is left of its trial is never read
-            log.warning("mesh %s: what its trial stored could not be deleted: %s", mesh, error)
+        await self._forget_trial(mesh)
 
     async def add_feedback(self, mesh: str, document: FeedbackDocument | MissedDocument, by: str = "") -> bytes:
         """Store feedback of a user on an incident. Returns it as JSON.
@@ -363,12 +360,12 @@ class MeshSession:
             StoreConflict: other processes changed the rollout again and again.
         """
         share = self._settings.models.canary_share if share is None else share
-        pin = await self._pin(version)
+        pin = await self._models.pin(version, None)
         return await self._change_rollout(lambda rollout: start_canary(rollout, pin, share, by))
 
     async def promote_model(self, version: str, mesh: str | None, by: str = "") -> bytes:
         """Have all meshes use a model, or one; otherwise as :meth:`try_model`."""
-        pin = await self._pin(version, mesh)
+        pin = await self._models.pin(version, mesh)
         if mesh is None:
             return await self._change_rollout(lambda rollout: promote(rollout, pin, by))
         return await self._change_rollout(lambda rollout: promote_for_mesh(rollout, pin, mesh, by))
@@ -386,10 +383,10 @@ class MeshSession:
         return await self._change_rollout(lambda rollout: roll_back_mesh(rollout, mesh, by, reason))
 
     async def ready(self, deadline: Deadline) -> ScorerInfo:
-        """The device and weights that score. Raises an error if the store, a scorer or the meta-model does not
-        answer."""
+        """The device and weights that score, and which weights are not in use. Raises an error if the store, a scorer
+        or the meta-model does not answer."""
         _, info = await asyncio.gather(asyncio.to_thread(self._meshes.check), self._backend.info(Caller(deadline)))
-        return info
+        return replace(info, refused=(*info.refused, *self._models.missing))
 
     async def take_counts(self, report: Report) -> None:
         """Add the requests that a gate or the collector counted to the service level."""
@@ -405,7 +402,7 @@ class MeshSession:
         return self._backend.runner(mesh or NOT_STORED, deadline, model, self._settings.priority(mesh).weight)
 
     def _follow_rollout(self) -> None:
-        """Follow the rollout in the background. A registry that hangs must not hold the check of health."""
+        """Follow the rollout in the background. A store or a registry that hangs must not hold the check of health."""
         if self._models.is_following:
 
             async def follow() -> None:
@@ -420,12 +417,6 @@ class MeshSession:
             await self._trials.check(self._levels.level())
         except ServeError as error:
             log.warning("the trial of a model could not be judged: %s", error)
-
-    async def _pin(self, version: str, mesh: str | None = None) -> ModelPin:
-        """A model of the registry, after checking that meshes can change to it."""
-        if self._registry is None:
-            raise UnknownModel("model: expected a registry, got none; set models.registry, and restart the service")
-        return await asyncio.to_thread(self._models.require_fit, self._registry, version, mesh)
 
     async def _change_rollout(self, change: Callable[[RolloutDocument], RolloutDocument]) -> bytes:
         rollout = await asyncio.to_thread(self._models.change, change)
@@ -475,26 +466,39 @@ class MeshSession:
         while self._evicted:
             mesh = self._evicted.popleft()
             self._meshes.evict(mesh)
-            self._trials.shadow.forget(mesh)
             self._signal.notify(mesh)
             self._resolve_alerts(mesh)
+            self._start(self._forget_trial(mesh))
 
-    def _follow_up(self, mesh: str, advanced: StageResults, pass_seconds: float) -> None:
+    async def _forget_trial(self, mesh: str) -> None:
+        """Delete what the trial of a model stored of a mesh that is deleted."""
+        try:
+            await self._trials.forget(mesh)
+        except ServeError as error:  # what is left is never read
+            log.warning("mesh %s: what its trial stored could not be deleted: %s", mesh, error)
+
+    def _count_failure(self, mesh: str, model: str, error: Exception) -> None:
+        """Count a push that failed in the trial of its model, unless the snapshot or the store is to blame."""
+        is_of_model = isinstance(error, DeadlineExceeded) or not isinstance(error, ServeError | ModelError)
+        if is_of_model and self._models.has_trial:
+            self._start(self._trials.shadow.add_failure(mesh, model))
+
+    def _follow_up(self, mesh: str, advanced: StageResults, cost: float) -> None:
         """Start what follows a new verdict."""
         self._signal.notify(mesh)
         self._start(self._tidy(mesh))
         if self._models.has_trial:
-            self._score_in_shadow(mesh, advanced, pass_seconds)
+            self._score_in_shadow(mesh, advanced, cost)
         if self._trainer is not None and adapts(advanced.mesh.state.sequence, self._options):
             self._start(self._adapt(mesh, self._trainer))
         if self._notifier is not None:
             trace = spans.traceparent()
             self._start(self._notify(self._notifier.accept_verdict, mesh, advanced.verdict, trace))
 
-    def _score_in_shadow(self, mesh: str, advanced: StageResults, pass_seconds: float) -> None:
+    def _score_in_shadow(self, mesh: str, advanced: StageResults, cost: float) -> None:
         """Have the other model of the trial score a snapshot that has its verdict."""
         memory, chosen = advanced.mesh.state.memory, options(self._settings, mesh)
-        judged = JudgedSnapshot(mesh, advanced.prepared, advanced.verdict, memory, pass_seconds, chosen)
+        judged = JudgedSnapshot(mesh, advanced.prepared, advanced.verdict, memory, cost, chosen)
         if self._trials.shadow.offer(judged):
             self._start(self._trials.shadow.work())
 
@@ -532,7 +536,7 @@ class MeshSession:
         snapshot = prepared.mesh.state.window[-1]
         _, verdict, after = await runner.run_all(lambda: judge(runner, prepared, snapshot, judged.options))
         remembered = commit(prepared.mesh, after, counted=True).state.memory
-        return verdict, remembered, runner.progress.pass_seconds
+        return verdict, remembered, runner.progress.cost
 
     async def _adapt(self, mesh: str, trainer: Handle[Trainer]) -> None:
         """Have an adapter fitted, and use it from the next snapshot on if it is better than the one in use."""

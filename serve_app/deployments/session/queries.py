@@ -5,7 +5,7 @@ They travel from the ingress to the session that owns the mesh. The ingress need
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -48,22 +48,33 @@ class MeshesQuery:
 
 @dataclass(frozen=True, slots=True)
 class ModelQuery:
-    """The weights in use, as JSON."""
+    """The weights in use, as JSON.
+
+    Attributes:
+        meshes: that the caller may see; None: all.
+    """
+
+    meshes: frozenset[str] | None = None
 
     async def answer(self, reader: Reader) -> bytes:
-        return reader.model()
+        return reader.model(_is_among(self.meshes))
 
 
 @dataclass(frozen=True, slots=True)
 class ModelsQuery:
-    """The models of the registry, as JSON.
+    """The models of the registry, and which mesh uses which, as JSON.
+
+    Attributes:
+        meshes: that the caller may see; None: all.
 
     Raises:
         RegistryGone: it does not answer.
     """
 
+    meshes: frozenset[str] | None = None
+
     async def answer(self, reader: Reader) -> bytes:
-        return await reader.load(reader.models)
+        return await reader.models(_is_among(self.meshes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +89,7 @@ class CardQuery:
     version: str
 
     async def answer(self, reader: Reader) -> bytes:
-        return await reader.load(reader.card, self.version)
+        return await reader.card(self.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,3 +442,7 @@ class AdaptationQuery:
 
     async def answer(self, reader: Reader) -> bytes:
         return await reader.load(reader.adaptation, self.mesh)
+
+
+def _is_among(meshes: frozenset[str] | None) -> Callable[[str], bool]:
+    return lambda mesh: meshes is None or mesh in meshes

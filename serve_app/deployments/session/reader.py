@@ -21,9 +21,8 @@ from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.views import Deviations, model_document, plan_document
 from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import InvalidParameter, UnknownModel
-from serve_app.models.registry import Registry
-from serve_app.models.rollout import ALL_MESHES
-from serve_app.models.served import ServedModels
+from serve_app.models.rollout import ALL_MESHES, limit_to
+from serve_app.models.served import EVERY_MESH, ServedModels
 from serve_app.models.trials import Trials
 from serve_app.pipeline import Options, embed, plan_of
 from serve_app.settings.base import check_mesh_name
@@ -51,7 +50,6 @@ class Reader:
         models: that the meshes use.
         options: how meshes are cut into parts.
         signal: wakes readers that wait for a verdict.
-        registry: of models; None: there is none.
         trials: of models; None: there are none.
 
     Attributes:
@@ -64,12 +62,11 @@ class Reader:
         models: ServedModels,
         options: Options,
         signal: VerdictSignal,
-        registry: Registry | None = None,
         trials: Trials | None = None,
     ) -> None:
         self.meshes, self.signal = meshes, signal
         self.pages, self.incidents = PageQueries(meshes), IncidentViews(meshes)
-        self._models, self._options, self._registry, self._trials = models, options, registry, trials
+        self._models, self._options, self._trials = models, options, trials
         # A thread of its own: pages wait for each other, and never take a thread that a push needs.
         self._view_thread = ThreadPoolExecutor(1, "viewing")
 
@@ -90,21 +87,24 @@ class Reader:
         """Drop what is held in memory for the page of a mesh."""
         await self.view(self.pages.forget, mesh)
 
-    def model(self) -> bytes:
+    def model(self, can_see: Callable[[str], bool]) -> bytes:
         weights = self._models.weights
         digests = {mesh: one.digest for mesh, one in weights.by_mesh.items()}
         own = {mesh: pin.version for mesh, pin in self._models.rollout.meshes.items()} | digests
-        return model_document(self._models.checkpoint(ALL_MESHES), own).model_dump_json().encode()
+        visible = {mesh: digest for mesh, digest in own.items() if can_see(mesh)}
+        return model_document(self._models.checkpoint(ALL_MESHES), visible).model_dump_json().encode()
 
-    def models(self) -> bytes:
-        cards = [] if self._registry is None else self._registry.cards()
-        document = ModelsDocument(models=cards, rollout=self._models.read_rollout(), pinned=self._models.pinned)
-        return document.model_dump_json().encode()
+    async def models(self, can_see: Callable[[str], bool]) -> bytes:
+        registry = self._models.registry
+        cards = [] if registry is None else await registry.cards()
+        rollout = limit_to(await self.load(self._models.read_rollout), can_see)
+        pinned = [mesh for mesh in self._models.pinned if mesh == EVERY_MESH or can_see(mesh)]
+        return ModelsDocument(models=cards, rollout=rollout, pinned=pinned).model_dump_json().encode()
 
-    def card(self, version: str) -> bytes:
-        if self._registry is None:
+    async def card(self, version: str) -> bytes:
+        if self._models.registry is None:
             raise UnknownModel("model: expected a registry, got none; set models.registry")
-        return self._registry.card(version).model_dump_json().encode()
+        return (await self._models.registry.card(version)).model_dump_json().encode()
 
     def comparison(self, version: str) -> bytes:
         return self._require_trials().compare(version).model_dump_json().encode()
@@ -113,7 +113,7 @@ class Reader:
         return self._require_trials().of_mesh(check_mesh_name(mesh)).model_dump_json().encode()
 
     def _require_trials(self) -> Trials:
-        if self._registry is None or self._trials is None:
+        if self._models.registry is None or self._trials is None:
             raise UnknownModel("model: expected a registry, got none; set models.registry")
         return self._trials
 

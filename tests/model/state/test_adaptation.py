@@ -246,7 +246,28 @@ def test_a_rollback_restores_the_previous_adapter_and_skips_its_snapshots() -> N
     np.testing.assert_allclose(off.node_filters, state.node_filters, atol=1e-5)
 
 
-def test_an_adapter_takes_a_few_kilobytes() -> None:
-    names = [f"namespace-{i % 7}/service-{i}" for i in range(64)]
+def test_every_service_whose_latency_rises_has_a_curve() -> None:
+    copies = 80
+    services = [f"{name}-{i}" for i in range(copies) for name in SERVICES]
+    calls = [(a + i * len(SERVICES), b + i * len(SERVICES)) for i in range(copies) for a, b in CALLS]
+    many = (
+        replace(
+            snapshot(0, services, calls),
+            node_features=np.tile(one.node_features, (copies, 1)),
+            edge_features=np.tile(one.edge_features, (copies, 1)),
+            observed_at=one.observed_at,
+        )
+        for one in day(120)
+    )
+    candidate = fit(watch(list(many))[1])
+    assert candidate is not None
+    assert candidate.adapter is not None
+    assert candidate.adapter.services == tuple(f"shop/store-{i}" for i in range(copies))
+    assert np.ptp(candidate.adapter.curve, axis=0).max() == 0, "equal services have equal curves"
+
+
+def test_an_adapter_takes_a_hundred_bytes_for_each_service() -> None:
+    names = [f"namespace-{i % 7}/service-{i}" for i in range(2000)]
     state = MeshState()
-    assert len(pack_state(adopt(state, Candidate(adapter(*names), None)))) - len(pack_state(state)) < 6 * 1024
+    size = len(pack_state(adopt(state, Candidate(adapter(*names), None)))) - len(pack_state(state))
+    assert size < 100 * len(names)

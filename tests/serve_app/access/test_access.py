@@ -14,12 +14,15 @@ import pytest
 from typer.testing import CliRunner
 
 from lab.simulator.mesh.topology import MeshSpec
+from model.checkpoint import SHIPPED, load
 from serve_app.access import Scope, editing
 from serve_app.access.failures import MAX_FAILURES
 from serve_app.api.client import Client
 from serve_app.api.codec import snapshot_document
 from serve_app.cli import app
 from serve_app.errors import Forbidden, NoCapacity, Unauthenticated
+from serve_app.models.card import describe
+from serve_app.models.registry import Registry
 from tests.serve_app.cli.agents import agent, call, refusal
 from tests.serve_app.running import eventually, problem, record_simulation, start_command, start_service
 from tests.timing import PATIENCE_SECONDS
@@ -66,6 +69,7 @@ def secured_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure
         "admin": editing.create(file, "admin", [Scope.ADMIN]),
         "shop": editing.create(file, "shop", [Scope.READ, Scope.WRITE], ["shop"]),
     }
+    Registry(str(folder / "models")).add(SHIPPED.read_bytes(), describe(load(), SHIPPED.read_bytes()))
     config = folder / "tagae.toml"
     config.write_text(
         f"""
@@ -80,6 +84,10 @@ def secured_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure
         path = "{folder / "state"}"
         [limits]
         max_ahead_seconds = inf
+        [models]
+        registry = "{folder / "models"}"
+        [meshes.bank]
+        weights = "{folder / "missing.safetensors"}"
         """
     )
     with start_service("--config", str(config)) as (_, url):
@@ -178,7 +186,7 @@ def operations(secured: Secured) -> list[tuple[str, str]]:
     return [(method, path.format(mesh="shop", incident="x", mute="x", version="x")) for method, path in known]
 
 
-OPEN = {"/healthz", "/readyz"}
+OPEN = {"/healthz", "/readyz", "/docs"}  # the reference of the API is the same for every service
 
 
 @pytest.mark.usefixtures("check_unchanged")
@@ -261,6 +269,23 @@ def test_a_token_for_one_mesh_sees_no_other(secured_service: Secured) -> None:
             response = http.send(request)
             assert response.status_code in (403, 404), (path, response.status_code)
             assert "observed_at" not in response.text, path
+
+
+def test_routes_of_all_meshes_name_only_those_that_the_caller_may_see(secured_service: Secured) -> None:
+    with secured_service.http("admin") as http:
+        http.post(f"/v1/models/{load().digest}/promote", json={"mesh": "pay"}).raise_for_status()
+        assert eventually(lambda: "pay" in http.get("/v1/model").json()["meshes"])
+        found = http.get("/v1/models").json()
+        assert (found["pinned"], list(found["rollout"]["meshes"])) == (["bank"], ["pay"])
+        assert "meshes.bank.weights: refused" in http.get("/healthz").json()["refused"]
+    for token in ("shop", ""):
+        with secured_service.http(token) as http:
+            for path in ("/v1/models", "/v1/model") if token else ("/healthz", "/readyz"):
+                text = http.get(path).raise_for_status().text
+                assert "pay" not in text, path
+                assert "bank" not in text, path
+    with secured_service.http() as http:
+        assert http.get("/healthz").json()["refused"] == "weights of 1 mesh: refused; the log names it"
 
 
 def test_tokens_come_and_go_while_it_runs(secured_service: Secured) -> None:

@@ -200,7 +200,8 @@ def sessions(store: StoreSettings) -> Iterator[list[MeshSteps]]:
     checkpoint = load()
     with closing(open_store(store)) as first, closing(open_store(store)) as second:
         repositories = [
-            MeshRepository(one, MeshCache(2**20), replayer(Weights(checkpoint), Settings())) for one in (first, second)
+            MeshRepository(one, MeshCache(2**20), replayer(Weights(checkpoint).of, Settings()))
+            for one in (first, second)
         ]
         yield [MeshSteps(one, fit_adapter=False, keep_details=True) for one in repositories]
 

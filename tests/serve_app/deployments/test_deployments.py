@@ -27,15 +27,15 @@ from serve_app.deployments.scoring.gpu import (
     GpuReading,
     GpuWatch,
     measure_memory,
-    prepare_gpu,
     watch_gpu,
 )
 from serve_app.deployments.scoring.in_session import score_parts
-from serve_app.deployments.scoring.scorer import balance, find_device, probe, score_groups
+from serve_app.deployments.scoring.scorer import balance, probe, score_groups
 from serve_app.errors import NoCapacity
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import PARTS_SCORED, STAGE
 from serve_app.pipeline import Mesh, Options, cut_tasks, prepare
+from serve_app.runtime.devices import choose_device
 from serve_app.settings import Settings
 from serve_app.stores.base import MeshSummary
 from serve_app.stores.cache import CachedMesh, MeshCache, size_bytes
@@ -142,17 +142,17 @@ def test_an_uncut_mesh_that_takes_too_much_memory_is_scored_in_parts(
 
 
 def test_a_configured_device_that_is_absent_is_refused() -> None:
-    assert find_device("cpu") == torch.device("cpu")
+    assert choose_device("cpu", 0.5, is_promised=True).torch == torch.device("cpu")
     if torch.cuda.is_available():
         pytest.skip("this machine has a CUDA device")
     with pytest.raises(NoCapacity, match=r"scorer\.device"):
-        find_device("cuda")
+        choose_device("cuda", 0.5, is_promised=True)
 
 
 def test_a_scorer_on_a_cpu_leaves_gpus_alone() -> None:
     instruments = PrometheusInstruments()
     before = kernels.backend_reason("cuda"), torch.cuda.is_initialized()
-    prepare_gpu(torch.device("cpu"))
+    choose_device("cpu", 0.5, is_promised=True)
     measure_memory(torch.device("cpu"), instruments)
     assert (kernels.backend_reason("cuda"), torch.cuda.is_initialized()) == before
     assert b"tagae_gpu_memory_peak_bytes{" not in instruments.text([], [])
@@ -203,7 +203,7 @@ def test_a_scorer_on_a_cpu_watches_no_gpu() -> None:
     assert b"tagae_gpu_temperature_celsius{" not in instruments.text()
 
 
-@pytest.mark.cuda
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_scorer_on_a_gpu_watches_its_temperature_and_clock() -> None:
     instruments = PrometheusInstruments()
@@ -213,11 +213,11 @@ def test_a_scorer_on_a_gpu_watches_its_temperature_and_clock() -> None:
     assert 0 < float(temperature) < 120
 
 
-@pytest.mark.cuda
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_scorer_on_a_gpu_gives_the_scores_of_a_cpu(weights: Path) -> None:
     device, instruments = torch.device("cuda"), PrometheusInstruments()
-    prepare_gpu(device)
+    assert choose_device("cuda", 0.5, is_promised=True).is_gpu
     here, there = load(weights), load(weights, device)
     for ours, theirs in zip(score(there.network, probe(here)), score(here.network, probe(here)), strict=True):
         for name in ("node_expected", "edge_expected", "structure", "root_cause_logit", "embeddings", "embedding_sum"):

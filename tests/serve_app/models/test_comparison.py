@@ -19,10 +19,10 @@ from serve_app.api.schemas.models import (
     TrialDocument,
 )
 from serve_app.metrics import Objective, ObjectiveStatus, ServiceLevel
-from serve_app.models.comparison import LEAST_BLOCKS, SNAPSHOTS_OF_A_BLOCK, compare, rate
+from serve_app.models.comparison import LEAST_BLOCKS, SNAPSHOTS_OF_A_BLOCK, attempts, compare, rate
 from serve_app.models.gate import broken_limit, compare_trial, if_unchanged, next_change
 from serve_app.models.rollout import promote, start_canary
-from serve_app.models.shadow import MOST_BLOCKS, MOST_PAIRS, add_to_trial
+from serve_app.models.trial_documents import MOST_BLOCKS, MOST_PAIRS, add_failed_snapshot, add_snapshot
 from serve_app.models.trials import missed_latency
 from serve_app.settings.models import ModelsSettings
 
@@ -47,7 +47,7 @@ def trial_of(pairs: Sequence[tuple[OutcomeDocument, OutcomeDocument]], new: Sequ
         at = START + timedelta(seconds=15 * i)
         pair = PairDocument(observed_at=at, candidate=candidate, baseline=baseline)
         empty = BlockDocument(since=START, share=0.1, began=at)
-        document = add_to_trial(document, pair, began, empty, 15.0, 50)
+        document = add_snapshot(document, pair, began, empty, 15.0, 50)
     return document
 
 
@@ -95,6 +95,35 @@ def test_snapshots_that_a_model_did_not_judge_do_not_count() -> None:
     assert len(document.pairs) == 3
 
 
+def test_snapshots_that_only_one_model_scored_are_counted_for_the_other() -> None:
+    part: dict[str, Any] = {"status": "partial", "coverage": 0.5}
+    pairs = [
+        (outcome(TWO, **part), outcome(ONE)),
+        (outcome(TWO, ["i"], coverage=0.9), outcome(ONE)),  # an incident is open, though parts are missing
+        (outcome(TWO), outcome(ONE, **part)),
+        (outcome(TWO, **part), outcome(ONE, **part)),  # the snapshot is to blame
+        (outcome(TWO), outcome(ONE, status="partial")),  # telemetry is missing
+        *[(outcome(TWO), outcome(ONE))] * 57,
+    ]
+    document = trial_of(pairs, [(0, 0)] * len(pairs))
+    assert [(block.candidate_failed, block.baseline_failed) for block in document.blocks] == [(2, 1), (0, 0), (0, 0)]
+    assert [attempts(block) for block in document.blocks] == [SNAPSHOTS_OF_A_BLOCK] * 3
+    found = compare(TWO, ONE, [document], lambda services: 1.0)
+    assert (found.snapshots, found.attempts) == (57, 60)
+    assert found.candidate_failed.value == pytest.approx(2 / 60)
+    assert found.baseline_failed.value == pytest.approx(1 / 60)
+
+
+def test_snapshots_without_any_verdict_fill_blocks_too() -> None:
+    document = MeshTrialDocument(mesh="shop", services=0, candidate=TWO, baseline=ONE)
+    for _ in range(2 * SNAPSHOTS_OF_A_BLOCK):
+        document = add_failed_snapshot(document, BlockDocument(since=START, share=0.1, began=START), of_candidate=True)
+    assert [block.candidate_failed for block in document.blocks] == [SNAPSHOTS_OF_A_BLOCK] * 2
+    found = compare(TWO, ONE, [document], lambda services: 1.0)
+    assert (found.snapshots, found.attempts, found.candidate_failed.value) == (0, 40, 1.0)
+    assert found.budget_per_day is None, "of a mesh of unknown size"
+
+
 def test_a_trial_is_bounded_and_a_gap_counts_for_few_intervals() -> None:
     number = SNAPSHOTS_OF_A_BLOCK * (MOST_BLOCKS + 2)
     document = MeshTrialDocument(mesh="shop", services=5, candidate=TWO, baseline=ONE)
@@ -102,7 +131,7 @@ def test_a_trial_is_bounded_and_a_gap_counts_for_few_intervals() -> None:
         at = START + timedelta(days=i)
         pair = PairDocument(observed_at=at, candidate=outcome(TWO), baseline=outcome(ONE))
         empty = BlockDocument(since=at, share=0.1, began=at)  # another stage each time
-        document = add_to_trial(document, pair, (0, 0), empty, 15.0, 5)
+        document = add_snapshot(document, pair, (0, 0), empty, 15.0, 5)
     assert len(document.blocks) == MOST_BLOCKS
     assert len(document.pairs) == min(MOST_PAIRS, number // SNAPSHOTS_OF_A_BLOCK)
     assert document.blocks[-1].seconds == 60.0
@@ -140,7 +169,7 @@ def test_intervals_cover_the_truth_about_as_often_as_they_promise() -> None:
 def comparison(**changed: Any) -> ComparisonOfModels:
     """A comparison without any difference."""
     values = {
-        "candidate": TWO, "baseline": ONE, "meshes": 5, "snapshots": 1000, "days": 1.0,
+        "candidate": TWO, "baseline": ONE, "meshes": 5, "snapshots": 1000, "attempts": 1000, "days": 1.0,
         "candidate_alerts_per_day": IntervalDocument(value=1, low=0.5, high=2),
         "baseline_alerts_per_day": IntervalDocument(value=1, low=0.5, high=2), "budget_per_day": 1.0,
         "same_status": IntervalDocument(value=0.99, low=0.98, high=1), "same_culprit": IntervalDocument(),
@@ -169,6 +198,17 @@ def comparison(**changed: Any) -> ComparisonOfModels:
         ({"same_status": {"value": 0.1}}, ""),  # without an interval
         ({"cost_ratio": {"value": 3, "low": 2.1, "high": 4}}, "it takes 3 times as long as the baseline"),
         ({"cost_ratio": {"value": 3, "low": 1.9, "high": 4}}, ""),
+        ({"candidate_failed": {"value": 0.2, "low": 0.1, "high": 0.3}}, "it could not score 20% of the snapshots"),
+        (  # not one snapshot to compare
+            {"candidate_failed": {"value": 1, "low": 1, "high": 1}, "snapshots": 0, "attempts": 100},
+            "it could not score 100% of the snapshots (95% interval from 100%), at most 5%, with the baseline 0%",
+        ),
+        ({"candidate_failed": {"value": 1, "low": 1, "high": 1}, "snapshots": 0, "attempts": 99}, ""),  # too early
+        ({"candidate_failed": {"value": 0.2, "low": 0.04, "high": 0.3}}, ""),  # it could be chance
+        (  # both fail, as while scorers are away
+            {"candidate_failed": {"value": 0.2, "low": 0.1, "high": 0.3}, "baseline_failed": {"value": 0.2}},
+            "",
+        ),
     ],
 )
 def test_a_limit_is_broken_only_if_that_is_sure(changed: dict[str, Any], words: str) -> None:

@@ -158,3 +158,14 @@ def test_a_document_of_another_version_is_refused_and_new_fields_are_ignored(sto
     store.write_document(ROLLOUT, b'{"active": "blue"}', revision=revision)
     with pytest.raises(CorruptState, match="expected a document of this version"):
         Rollouts(store).read()
+
+
+def test_a_caller_sees_the_models_and_changes_of_the_meshes_that_it_may_see() -> None:
+    rollout = changes.promote_for_mesh(changes.promote_for_mesh(EMPTY, ONE, "shop"), TWO, "pay")
+    rollout = changes.roll_back_mesh(changes.start_canary(rollout, THREE, 0.1), "pay")
+    rollout = changes.promote_for_mesh(rollout, TWO, "bank")
+    seen = changes.limit_to(rollout, lambda mesh: mesh == "shop")
+    assert seen.meshes == {"shop": ONE}
+    assert [event.mesh for event in seen.history] == ["shop", ""]
+    assert seen.trial == rollout.trial
+    assert changes.limit_to(rollout, lambda mesh: True) == rollout

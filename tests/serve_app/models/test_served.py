@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,10 +17,11 @@ from model.mesh_weights import load_weights
 from serve_app.api.schemas.models import ModelPin
 from serve_app.errors import StoreGone, UnfitModel, UnknownModel
 from serve_app.exporter import PrometheusInstruments
+from serve_app.models import loader
 from serve_app.models import rollout as changes
-from serve_app.models import served
 from serve_app.models.card import describe
-from serve_app.models.opening import checkpoint_of, open_memory, open_models
+from serve_app.models.loader import checkpoint_of
+from serve_app.models.opening import open_loader, open_models
 from serve_app.models.registry import WEIGHTS, Registry
 from serve_app.models.rollout import ALL_MESHES, Rollouts, pins_of
 from serve_app.models.served import ServedModels
@@ -118,14 +120,14 @@ def test_meshes_with_a_file_in_the_settings_stay_as_they_are(
     assert (digest_of(models, "own"), digest_of(models, "plain")) == (load(weights).digest, pin.version)
     assert models.pinned == ["own"]
     with pytest.raises(UnfitModel, match=r"got a file in meshes\.own\.weights"):
-        models.require_fit(registry, pin.version, "own")
-    assert models.require_fit(registry, pin.version, None) == pin
+        asyncio.run(models.pin(pin.version, "own"))
+    assert asyncio.run(models.pin(pin.version, None)) == pin
     pinned = models_of(store, registry, model={"weights": weights})
     assert digest_of(pinned) == load(weights).digest
     assert pinned.pinned == ["*"]
     assert asyncio.run(pinned.other("shop")) is None
     with pytest.raises(UnfitModel, match=r"got a file in model\.weights"):
-        pinned.require_fit(registry, pin.version, None)
+        asyncio.run(pinned.pin(pin.version, None))
 
 
 def test_a_model_with_other_inputs_is_refused_by_name(
@@ -137,7 +139,7 @@ def test_a_model_with_other_inputs_is_refused_by_name(
     pin = add(registry, other_weights, features=other, schema_version=2)
     name = services[0].name
     with pytest.raises(UnfitModel, match=rf"service channel 0: expected {name} \(.*, got {name} \(ms") as refused:
-        models_of(store, registry).require_fit(registry, pin.version, None)
+        asyncio.run(models_of(store, registry).pin(pin.version, None))
     assert "feature schema is 2" in refused.value.message
 
 
@@ -145,12 +147,12 @@ def test_a_model_with_other_neighbours_is_refused(store: StateStore, registry: R
     card = describe(load(other_weights), other_weights.read_bytes())
     pin = add(registry, other_weights, architecture={**card.architecture, "neighbours": 99})
     with pytest.raises(UnfitModel, match="as the one in use, got one that reads 99"):
-        models_of(store, registry).require_fit(registry, pin.version, None)
+        asyncio.run(models_of(store, registry).pin(pin.version, None))
 
 
 def test_an_unknown_model_is_refused(store: StateStore, registry: Registry) -> None:
     with pytest.raises(UnknownModel, match="expected a version of the registry"):
-        models_of(store, registry).require_fit(registry, "0" * 16, None)
+        asyncio.run(models_of(store, registry).pin("0" * 16, None))
 
 
 def test_a_model_that_cannot_be_loaded_is_replaced_and_tried_again_later(
@@ -170,7 +172,7 @@ def test_a_model_that_cannot_be_loaded_is_replaced_and_tried_again_later(
     assert f"got {hashlib.sha256(b'changed').hexdigest()}" in message
     file.write_bytes(content)
     assert digest_of(models) == load().digest, "not again so soon"
-    monkeypatch.setattr(served, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(loader, "RETRY_SECONDS", 0.0)
     assert digest_of(models) == pin.version
 
 
@@ -179,25 +181,27 @@ async def test_a_snapshot_does_not_wait_for_a_registry_that_hangs(
 ) -> None:
     pin = add(registry, other_weights)
     models = models_of(store, registry)
-    hangs, goes_on = asyncio.Event(), asyncio.Event()
+    hangs, goes_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
     def read(version: str, sha256: str) -> object:
         loop.call_soon_threadsafe(hangs.set)
-        asyncio.run_coroutine_threadsafe(goes_on.wait(), loop).result()
+        goes_on.wait()
         return load(other_weights)
 
     rollout = changes.promote(models.rollout, pin)
-    monkeypatch.setattr(served, "LONGEST_LOAD_SECONDS", 0.01)
-    assert models._memory is not None
-    monkeypatch.setattr(models._memory, "_load", lambda pin: read(pin.version, pin.sha256))
+    monkeypatch.setattr(loader, "LONGEST_LOAD_SECONDS", 0.01)
+    assert models._loader is not None
+    monkeypatch.setattr(models._loader.memory, "_load", lambda pin: read(pin.version, pin.sha256))
     models._rollout = rollout  # as if the weights had been dropped from memory since
     first = await models.of("shop")
     assert first.checkpoint.digest == load().digest
     await hangs.wait()
-    assert (await models.of("shop")).checkpoint.digest == load().digest
+    monkeypatch.setattr(loader, "LONGEST_LOAD_SECONDS", 1e9)
+    assert (await models.of("shop")).checkpoint.digest == load().digest, "the next snapshots do not wait at all"
+    (under_way,) = models._loader._under_way.values()
     goes_on.set()
-    await asyncio.gather(*models._loads.values())
+    await asyncio.wrap_future(under_way)
     assert (await models.of("shop")).checkpoint.digest == pin.version
 
 
@@ -207,9 +211,9 @@ async def test_before_the_rollout_is_known_no_snapshot_is_scored(registry: Regis
             raise StoreGone("the store is away")
 
     settings = Settings(models={"registry": registry.place})
-    memory = open_memory(settings, torch.device("cpu"), PrometheusInstruments())
+    loads = open_loader(settings, torch.device("cpu"), PrometheusInstruments())
     store: StateStore = Away()  # type: ignore[assignment]
-    models = ServedModels(settings, load_weights(None, {}), Rollouts(store), memory)
+    models = ServedModels(settings, load_weights(None, {}), Rollouts(store), loads)
     assert models.get("shop") is None
     with pytest.raises(StoreGone):
         await models.of("shop")
@@ -219,9 +223,9 @@ async def test_before_the_rollout_is_known_no_snapshot_is_scored(registry: Regis
 
 async def test_a_scorer_loads_what_a_group_names(registry: Registry, other_weights: Path) -> None:
     pin = add(registry, other_weights)
-    memory = open_memory(Settings(models={"registry": registry.place}), torch.device("cpu"), PrometheusInstruments())
-    first = await checkpoint_of(pin, memory)
+    loads = open_loader(Settings(models={"registry": registry.place}), torch.device("cpu"), PrometheusInstruments())
+    first = await checkpoint_of(pin, loads)
     assert first.digest == pin.version
-    assert await checkpoint_of(pin, memory) is first
+    assert await checkpoint_of(pin, loads) is first
     with pytest.raises(UnknownModel, match="expected a registry, got none"):
         await checkpoint_of(pin, None)

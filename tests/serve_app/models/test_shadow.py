@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,18 +16,20 @@ from model.checkpoint import Checkpoint, load, save
 from model.incidents.memory import IncidentMemory
 from model.mesh_weights import load_weights
 from model.snapshot import MeshSnapshot
-from model.verdict import Verdict
+from model.verdict import Status, Verdict
 from serve_app.api.schemas.models import MeshTrialDocument, ModelPin
-from serve_app.errors import UnfitModel
+from serve_app.errors import RegistryGone, UnfitModel
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import SHADOWED, Metric, ServiceLevel
 from serve_app.models import rollout as changes
 from serve_app.models.card import describe
+from serve_app.models.comparison import SNAPSHOTS_OF_A_BLOCK
 from serve_app.models.opening import open_models
-from serve_app.models.recorded import compare_over_recordings
-from serve_app.models.registry import Registry
+from serve_app.models.recorded_comparison import compare_over_recordings
+from serve_app.models.registry import WEIGHTS, Registry
 from serve_app.models.served import ServedModel, ServedModels
-from serve_app.models.shadow import MOST_WAITING, JudgedSnapshot, Shadow, read_trial
+from serve_app.models.shadow import MOST_WAITING, JudgedSnapshot, Shadow
+from serve_app.models.trial_documents import read_trial
 from serve_app.models.trials import Trials
 from serve_app.pipeline import LocalRunner, Mesh, Options, advance_in_detail, commit, judge, with_memory
 from serve_app.recordings.writer import RecordingWriter
@@ -37,6 +40,14 @@ from tests.serve_app.running import record_simulation
 
 SPEC = MeshSpec(services=30, seed=3)
 OPTIONS = Options(adapt=False)
+WARM_UP = 9  # snapshots
+NO_LEVEL = ServiceLevel(3600.0, 0.0, None, ())
+
+
+def append_once(store: StateStore, mesh: str) -> None:
+    """Store a mesh with any content: trials are of meshes that are stored."""
+    if store.load(mesh) is None:
+        append(store, 1, mesh)
 
 
 class Counts(PrometheusInstruments):
@@ -75,8 +86,7 @@ class Session:
     async def push(self, mesh: str, snapshot: MeshSnapshot, *, work: bool = True) -> Verdict:
         model = await self.models.of(mesh)
         before = self.meshes.get(mesh, Mesh())
-        if self.store.load(mesh) is None:
-            append(self.store, 1, mesh)  # any content: trials are of meshes that are stored
+        append_once(self.store, mesh)
         advanced = advance_in_detail(model.checkpoint, before, snapshot, OPTIONS)
         self.meshes[mesh] = advanced.mesh
         self.verdicts.append(advanced.verdict)
@@ -88,9 +98,7 @@ class Session:
         return advanced.verdict
 
     def trial(self, mesh: str) -> MeshTrialDocument:
-        _, found = read_trial(self.store, mesh)
-        assert found is not None
-        return found
+        return self.trials.of_mesh(mesh)
 
 
 @pytest.fixture
@@ -170,19 +178,158 @@ async def test_after_a_promotion_the_roles_change_and_the_comparison_continues(
 async def test_another_session_continues_the_trial_of_a_mesh(
     session: Session, registry: Registry, twin: ModelPin
 ) -> None:
-    snapshots = record_simulation(SPEC, 40)
+    full = WARM_UP + SNAPSHOTS_OF_A_BLOCK  # the first block is full, and stored
+    snapshots = record_simulation(SPEC, full + 20)
     session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
-    for snapshot in snapshots[:20]:
+    for snapshot in snapshots[:full]:
         await session.push("shop", snapshot)
     second = Session(session.store, registry)
     second.meshes = dict(session.meshes)
-    for snapshot in snapshots[20:30]:
+    for snapshot in snapshots[full : full + 10]:
         await second.push("shop", snapshot)
+    assert len(second.trial("shop").pairs) == full + 10
     session.meshes = dict(second.meshes)
-    for snapshot in snapshots[30:]:
+    for snapshot in snapshots[full + 10 :]:
         await session.push("shop", snapshot)
-    assert session.counts.shadowed == {"scored": 29, "failed": 1}, "its document was out of date once"
-    assert len(session.trial("shop").pairs) == 39
+    assert session.counts.shadowed == {"scored": full + 9, "failed": 1}, "its document was out of date once"
+    assert len(session.trial("shop").pairs) == full + 10, "what the second had not stored is lost, but its first"
+
+
+async def test_a_trial_is_stored_with_the_first_and_the_last_snapshot_of_a_block(
+    session: Session, twin: ModelPin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    write = session.store.write_document
+
+    def count(name: str, content: bytes, *, revision: int) -> int:
+        written.append(name)
+        return write(name, content, revision=revision)
+
+    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
+    monkeypatch.setattr(session.store, "write_document", count)
+    for snapshot in record_simulation(SPEC, WARM_UP + 2 * SNAPSHOTS_OF_A_BLOCK + 5):
+        await session.push("shop", snapshot)
+    assert written == ["trial/shop"] * (1 + 2 * 2 + 1)
+    revision, stored = read_trial(session.store, "shop")
+    assert stored is not None
+    assert [block.snapshots for block in stored.blocks] == [SNAPSHOTS_OF_A_BLOCK, SNAPSHOTS_OF_A_BLOCK, 1]
+    assert session.trial("shop").blocks[-1].snapshots == 5, "the session of the mesh knows the rest"
+    session.shadow.forget("shop")
+    assert session.trial("shop") == stored
+    assert revision > 0
+
+
+async def test_a_verdict_of_a_third_model_leaves_the_trial_as_it_is(session: Session, twin: ModelPin) -> None:
+    """As when a session could not load the model in use, and used other weights for a while."""
+    snapshots = record_simulation(SPEC, 30)
+    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
+    for snapshot in snapshots[:20]:
+        await session.push("shop", snapshot)
+    before, trial = session.trial("shop"), session.shadow._trials["shop"]
+    of = session.models.of
+
+    async def third(mesh: str) -> ServedModel:
+        return ServedModel(replace((await of(mesh)).checkpoint, digest="3" * 16))
+
+    session.models.of = third  # type: ignore[method-assign]
+    await session.push("shop", snapshots[20])
+    assert session.trial("shop") == before
+    session.models.of = of  # type: ignore[method-assign]
+    await session.push("shop", snapshots[21])
+    assert session.shadow._trials["shop"] is trial, "with what the other model remembers"
+    assert session.counts.shadowed == {"scored": 21, "left_out": 1}
+
+
+async def test_a_registry_that_is_away_neither_fails_nor_ends_a_trial(
+    session: Session, twin: ModelPin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
+    snapshots = record_simulation(SPEC, 3)
+    await session.push("shop", snapshots[0])
+    before, trial = session.trial("shop"), session.shadow._trials["shop"]
+
+    async def away(mesh: str) -> None:
+        raise RegistryGone("the registry is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session.models, "other", away)
+        await session.push("shop", snapshots[1])
+    assert session.trial("shop") == before
+    await session.push("shop", snapshots[2])
+    assert session.shadow._trials["shop"] is trial
+    assert session.counts.shadowed == {"scored": 2, "left_out": 1}
+
+
+async def break_candidate(session: Session, twin: ModelPin, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the candidate fail: in the shadow with an error or without scores, or in use."""
+    judge = session.judge
+
+    async def fails(judged: JudgedSnapshot, model: ServedModel, memory: IncidentMemory) -> Any:
+        verdict, after, cost = await judge(judged, model, memory)
+        if how == "in use" or model.checkpoint.digest != twin.version:
+            return verdict, after, cost
+        if how == "error":
+            raise RuntimeError("shapes do not match")
+        return replace(verdict, status=Status.PARTIAL, coverage=0.5), after, cost
+
+    monkeypatch.setattr(session.shadow, "_judge", fails)
+    if how == "in use":
+        session.models.change(lambda rollout: changes.promote(rollout, twin))
+    else:
+        session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
+
+
+@pytest.mark.parametrize("how", ["error", "partial", "in use"])
+async def test_a_candidate_that_cannot_score_is_rolled_back(
+    session: Session, twin: ModelPin, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await break_candidate(session, twin, how, monkeypatch)
+    least = session.settings.models.least_snapshots
+    for i, snapshot in enumerate(record_simulation(SPEC, least)):
+        await session.trials.check(NO_LEVEL)
+        assert session.models.has_trial, f"after {i} snapshots"
+        if how == "in use":
+            append_once(session.store, "shop")
+            await session.shadow.add_failure("shop", twin.version)
+        else:
+            await session.push("shop", snapshot)
+    await session.trials.check(NO_LEVEL)
+    event = session.models.rollout.history[-1]
+    assert event.action.value == "rollback"
+    assert event.reason == (
+        "it could not score 100% of the snapshots (95% interval from 100%), at most 5%, with the baseline 0%"
+    )
+    comparison = session.trials.compare(twin.version)
+    assert (comparison.snapshots, comparison.attempts) == (0, least)
+    assert comparison.candidate_failed.value == 1.0
+
+
+async def test_a_promoted_model_that_cannot_be_loaded_is_rolled_back(
+    session: Session, twin: ModelPin, tmp_path: Path
+) -> None:
+    (tmp_path / "models" / twin.version / WEIGHTS).write_bytes(b"changed")
+    session.models.change(lambda rollout: changes.promote(rollout, twin))
+    for snapshot in record_simulation(SPEC, session.settings.models.least_snapshots):
+        assert (await session.push("shop", snapshot)).model_digest == load().digest, "it keeps the weights before"
+    await session.trials.check(NO_LEVEL)
+    event = session.models.rollout.history[-1]
+    assert (event.action.value, event.by) == ("rollback", "")
+    assert event.reason.startswith("it could not score 100% of the snapshots")
+
+
+async def test_a_baseline_that_fails_is_no_reason_to_go_back_to_it(
+    session: Session, twin: ModelPin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(session.shadow, "_judge", fail)
+    session.models.change(lambda rollout: changes.promote(rollout, twin))
+    for snapshot in record_simulation(SPEC, 60):
+        await session.push("shop", snapshot)
+    await session.trials.check(NO_LEVEL)
+    assert session.models.has_trial
+    assert session.trials.compare(twin.version).baseline_failed.value == 1.0
 
 
 async def test_the_gate_rolls_back_a_model_that_alerts_too_often(session: Session, nervous: ModelPin) -> None:
@@ -190,10 +337,9 @@ async def test_the_gate_rolls_back_a_model_that_alerts_too_often(session: Sessio
     for snapshot in snapshots[:20]:
         await session.push("shop", snapshot)
     session.models.change(lambda rollout: changes.promote(rollout, nervous))
-    level = ServiceLevel(3600.0, 0.0, None, ())
     for snapshot in snapshots[20:]:
         await session.push("shop", snapshot)
-        await session.trials.check(level)
+        await session.trials.check(NO_LEVEL)
         if not session.models.has_trial:
             break
     history = session.models.rollout.history

@@ -21,6 +21,7 @@ from typing import Any
 import grpc
 import httpx
 import pytest
+import torch
 from google.protobuf import json_format
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -239,7 +240,10 @@ def watched_once(ask: VerdictsStub) -> int | None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--set", "scorer.device=cuda"], "scores on the CPU"),
+        pytest.param(
+            *(["--set", "scorer.device=cuda"], "expected a GPU that works, got none"),
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here"),
+        ),
         (["--socket", "{file}"], "remove it"),
         (["--socket", "{socket}"], "another process answers"),
         (["--socket", "{folder}/none/verdicts.sock"], "a folder that may be written"),

@@ -1,5 +1,6 @@
 """Embeddings in a Redis, as other systems read them."""
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +40,6 @@ def test_each_service_is_a_hash_that_expires(tmp_path: Path) -> None:
 
 def test_a_redis_that_is_away_is_named() -> None:
     url = f"redis://127.0.0.1:{free_ports(1)[0]}/0"
-    target = RedisEmbeddings(StoreSettings(kind="redis", url=url, timeout_seconds=0.2), "vectors", 60)
-    with pytest.raises(StoreGone, match=url):
+    settings = StoreSettings(kind="redis", url=url, timeout_seconds=0.2)
+    with closing(RedisEmbeddings(settings, "vectors", 60)) as target, pytest.raises(StoreGone, match=url):
         target.write(FOUND)

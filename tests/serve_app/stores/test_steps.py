@@ -58,7 +58,7 @@ class Session:
     ) -> None:
         self.mesh, self._options = mesh, options(settings, mesh)
         cache = MeshCache(budget, instruments=instruments)
-        self.meshes = MeshRepository(store, cache, replayer(Weights(CHECKPOINT), settings), instruments)
+        self.meshes = MeshRepository(store, cache, replayer(Weights(CHECKPOINT).of, settings), instruments)
         self.steps = MeshSteps(self.meshes, fit_adapter=False, keep_details=True)
 
     def push(self, snapshot: MeshSnapshot, *, counted: bool = True) -> bytes:

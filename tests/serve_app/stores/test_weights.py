@@ -76,10 +76,10 @@ def test_each_mesh_is_scored_with_its_weights_also_after_a_reload(other_weights:
     weights = load_chosen(chosen)
     snapshots = list(Simulator(MeshSpec(services=24, calls_per_service=3, seed=5), snapshots=30).snapshots())
     with closing(open_store(place)) as store:
-        meshes = MeshRepository(store, MeshCache(1), replayer(weights, chosen))  # one mesh fits
+        meshes = MeshRepository(store, MeshCache(1), replayer(weights.of, chosen))  # one mesh fits
         steps = MeshSteps(meshes, fit_adapter=False, keep_details=True)
         alone = MeshSteps(
-            MeshRepository(store, MeshCache(2**28), replayer(weights, chosen)), fit_adapter=False, keep_details=True
+            MeshRepository(store, MeshCache(2**28), replayer(weights.of, chosen)), fit_adapter=False, keep_details=True
         )
         for snapshot in snapshots:
             answers = {}
@@ -101,7 +101,7 @@ def test_a_mesh_whose_weights_change_continues_with_its_state(other_weights: Pat
         for i, snapshot in enumerate(snapshots):
             chosen = settings_of(own=other_weights) if i >= 20 else Settings()
             weights = load_chosen(chosen)
-            meshes = MeshRepository(store, MeshCache(2**28), replayer(weights, chosen))
+            meshes = MeshRepository(store, MeshCache(2**28), replayer(weights.of, chosen))
             steps = MeshSteps(meshes, fit_adapter=False, keep_details=True)
             push, runner = NextSnapshot("own", pack_snapshot(snapshot)), LocalRunner(weights.of("own"))
             verdicts.append(msgspec.json.decode(run_now(steps.push(push, options(chosen, "own"), runner)).document))
@@ -110,7 +110,7 @@ def test_a_mesh_whose_weights_change_continues_with_its_state(other_weights: Pat
     assert all(verdict["status"] != "warming_up" for verdict in verdicts[20:])
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 async def test_a_batch_of_a_scorer_does_not_mix_weights(
     other_weights: Path, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +146,7 @@ async def test_a_batch_of_a_scorer_does_not_mix_weights(
         assert isinstance(outcome, ScoredGroup)
         assert outcome.model == weights.of(mesh).digest
         (alone,) = score(weights.of(mesh).network, probe(weights.default))
+        assert outcome.cost == pytest.approx(outcome.seconds / 2), "two equal groups share a pass"
         np.testing.assert_allclose(outcome.scores[0].node_expected, alone.node_expected, rtol=1e-4, atol=1e-4)
     assert isinstance(outcomes[-1], DeadlineExceeded)
 
@@ -163,7 +164,7 @@ def test_a_session_scores_each_mesh_with_its_weights(other_weights: Path) -> Non
 def test_the_model_route_names_the_weights_of_meshes(other_weights: Path, place: StoreSettings) -> None:
     weights = load_chosen(settings_of(own=other_weights))
     with closing(open_store(place)) as store:
-        meshes = MeshRepository(store, MeshCache(0), replayer(weights, Settings()))
+        meshes = MeshRepository(store, MeshCache(0), replayer(weights.of, Settings()))
         reader = Reader(meshes, ServedModels(settings_of(own=other_weights), weights), Options(), VerdictSignal())
         document = msgspec.json.decode(asyncio.run(ModelQuery().answer(reader)))
     assert document["digest"] == weights.default.digest

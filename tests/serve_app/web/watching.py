@@ -31,7 +31,7 @@ class Watched:
         self.path = path
         self.store = LocalStore(path)
         self._checkpoint = load()
-        self.meshes = MeshRepository(self.store, MeshCache(2**28), replayer(Weights(self._checkpoint), Settings()))
+        self.meshes = MeshRepository(self.store, MeshCache(2**28), replayer(Weights(self._checkpoint).of, Settings()))
         self.viewing = PageQueries(self.meshes)
         self.incidents = IncidentViews(self.meshes)
 

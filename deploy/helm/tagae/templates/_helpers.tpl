@@ -15,7 +15,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- fail "store.kind: expected redis with kind rayservice, since its pods share the state, came local" }}
 {{- end }}
 {{- if and (not $kube) (eq .Values.device "cuda") }}
-{{- fail "device: expected cpu with kind deployment, came cuda; use kind rayservice for GPUs" }}
+{{- fail "device: expected auto or cpu with kind deployment, came cuda; use kind rayservice for GPUs" }}
 {{- end }}
 {{- if and (eq .Values.store.kind "redis") (not .Values.redis.create) (not .Values.redis.url) }}
 {{- fail "redis: expected create: true, or the url of your own Redis, came neither" }}
@@ -48,6 +48,20 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 
+{{- /* Not empty if there are GPU pods. Without access to a cluster, as with helm template, device auto has them. */ -}}
+{{- define "tagae.gpuPods" -}}
+{{- if and (eq .Values.kind "rayservice") (eq .Values.device "cuda") }}true{{ end }}
+{{- if and (eq .Values.kind "rayservice") (eq .Values.device "auto") }}
+{{- with lookup "ray.io/v1" "RayService" .Release.Namespace .Release.Name }}
+{{- range dig "spec" "rayClusterConfig" "workerGroupSpecs" list . }}{{ if eq .groupName "gpu" }}true{{ end }}{{ end }}
+{{- else }}
+{{- $nodes := (lookup "v1" "Node" "" "").items }}
+{{- if not $nodes }}true{{ end }}
+{{- range $nodes }}{{ if ne (dig "status" "allocatable" "nvidia.com/gpu" "0" .) "0" }}true{{ end }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- /* All settings of TAGAE by group: those of the chart, and those of the values, which win. */ -}}
 {{- define "tagae.settings" -}}
 {{- $names := list }}
@@ -61,9 +75,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $serve := dict "host" "0.0.0.0" "tokens_file" "/etc/tagae/tokens.toml" "allowed_hosts" (concat $names .Values.hosts) }}
 {{- $scorer := dict "device" .Values.device }}
 {{- if eq .Values.kind "rayservice" }}
-{{- if eq .Values.device "cuda" }}
+{{- if include "tagae.gpuPods" . }}
 {{- $one := .Values.replicas.scorer }}
-{{- $scorer = dict "device" "cuda" "place" "replicas" "num_replicas" (int $one.min) "max_replicas" (int $one.max) "num_cpus" $one.cpus "num_gpus" $one.gpus "meta_replicas" (int .Values.replicas.meta.min) "max_meta_replicas" (int .Values.replicas.meta.max) }}
+{{- $scorer = dict "device" .Values.device "place" "replicas" "num_replicas" (int $one.min) "max_replicas" (int $one.max) "num_cpus" $one.cpus "num_gpus" $one.gpus "meta_replicas" (int .Values.replicas.meta.min) "max_meta_replicas" (int .Values.replicas.meta.max) }}
 {{- else }}
 {{- $_ := set $scorer "place" "session" }}
 {{- end }}

@@ -1,13 +1,16 @@
 """Routes for probes and for Prometheus."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from fastapi import APIRouter, Request, Response
 
+from serve_app.access import Scope
 from serve_app.api.schemas.sla import SlaDocument, sla_document
 from serve_app.api.schemas.views import HealthDocument
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http import problems
+from serve_app.deployments.http.access_control import access_of
 from serve_app.deployments.http.health import PROBE_SECONDS
 from serve_app.deployments.http.interface import VERSION
 from serve_app.deployments.http.routes.dependencies import BUSY, UseBackend, UseHealth
@@ -20,13 +23,14 @@ from serve_app.metrics import MeshGauges, ServiceLevel
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.rpc import Caller
 
+OF_A_MESH = "meshes."  # begins the name of a setting of one mesh
 router = APIRouter()
 
 
 @router.get("/healthz")
-async def healthz(health: UseHealth) -> HealthDocument:
+async def healthz(request: Request, health: UseHealth) -> HealthDocument:
     """This process is alive. Also says what the scorers worked with when they last answered."""
-    return _document("ok", await health.last_scorer_info())
+    return _document("ok", await health.last_scorer_info(), sees_all=_sees_all_meshes(request))
 
 
 @router.get("/readyz", responses=problems.describe_errors(*BUSY))
@@ -34,7 +38,7 @@ async def readyz(request: Request, health: UseHealth, backend: UseBackend) -> He
     """The store, a session, a scorer and the meta-model answer."""
     if report := request.scope.get("extensions", {}).get(EXTENSION):  # the gate asks, and sends its counts
         await backend.ask(backend.level_session.take_counts, report)
-    return _document("ready", await health.ready_scorer_info())
+    return _document("ready", await health.ready_scorer_info(), sees_all=_sees_all_meshes(request))
 
 
 @router.get("/metrics", response_class=Response, responses=problems.describe_errors(*BUSY))
@@ -60,7 +64,26 @@ async def sla(backend: UseBackend) -> SlaDocument:
     return sla_document(await backend.ask(backend.level_session.service_level))
 
 
-def _document(status: str, scorer: ScorerInfo | None) -> HealthDocument:
+def _sees_all_meshes(request: Request) -> bool:
+    """Whether the caller, who needs no token here, may know the names of all meshes."""
+    caller = access_of(request).identify(request.scope["headers"], request.scope.get("client"))
+    return caller is not None and caller.meshes is None and caller.has(Scope.READ)
+
+
+def describe_refused(refused: Sequence[str], *, sees_all: bool) -> str | None:
+    """Why configured weights are not in use; for callers who may not see all meshes, without the names of meshes."""
+    visible = [one for one in refused if sees_all or not one.startswith(OF_A_MESH)]
+    hidden = len(refused) - len(visible)
+    if hidden:
+        visible.append(
+            "weights of 1 mesh: refused; the log names it"
+            if hidden == 1
+            else f"weights of {hidden} meshes: refused; the log names them"
+        )
+    return "; ".join(visible) or None
+
+
+def _document(status: str, scorer: ScorerInfo | None, *, sees_all: bool) -> HealthDocument:
     if scorer is None:
         return HealthDocument(status=status, version=VERSION)
     return HealthDocument(
@@ -69,6 +92,6 @@ def _document(status: str, scorer: ScorerInfo | None) -> HealthDocument:
         device=scorer.device,
         kernels=scorer.kernels,
         model=scorer.model,
-        refused=scorer.refused or None,
+        refused=describe_refused(scorer.refused, sees_all=sees_all),
         headroom=scorer.headroom,
     )

@@ -43,9 +43,10 @@ CHANGE = (*REGISTRY, *WITH_A_BODY, UnfitModel, StoreConflict, StoreFull)
 
 
 @router.get("/v1/models", response_model=ModelsDocument, responses=problems.describe_errors(*REGISTRY))
-async def models(backend: UseBackend) -> Response:
-    """The models of the registry, oldest first. Empty if there is no registry."""
-    return json_response(await backend.ask(backend.sessions.read, ModelsQuery()))
+async def models(request: Request, backend: UseBackend) -> Response:
+    """The models of the registry, oldest first, and which of the meshes that the caller may see use them. Empty if
+    there is no registry."""
+    return json_response(await backend.ask(backend.sessions.read, ModelsQuery(principal_of(request).meshes)))
 
 
 @router.get(

@@ -297,8 +297,9 @@ def test_probabilities_are_judged_against_the_base_rate() -> None:
 
 
 def test_intervals() -> None:
-    assert share([]).value is None
+    assert share([]).to_json() == [None, None, None]
     sure = share([True] * 10, range(10))
+    assert sure.to_json() == [1.0, 0.722, 1.0]
     assert (sure.value, sure.low, sure.high) == (1.0, pytest.approx(0.722, abs=0.001), 1.0)
     hits = [True] * 20 + [False] * 20
     alone, together = share(hits, range(40)), share(hits, [i // 20 for i in range(40)])

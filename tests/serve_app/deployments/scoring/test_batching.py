@@ -35,6 +35,18 @@ def test_without_different_sizes_no_fixed_cost_is_assumed() -> None:
     assert each == pytest.approx(FIXED + EACH)
 
 
+def test_the_cost_of_a_group_does_not_depend_on_the_others_of_its_pass() -> None:
+    load = load_after(0.001, [1, 4, 2, 8, 3, 5] * 20)
+    for size in (1, 2, 8):
+        cost = load.cost(WORK, size * WORK, FIXED + size * EACH)
+        assert cost == pytest.approx(FIXED + EACH, rel=0.05)
+
+
+def test_without_a_fixed_part_the_cost_is_the_share_of_the_work() -> None:
+    assert Load().cost(60, 240, 0.02) == pytest.approx(0.005)
+    assert Load().cost(240, 240, 0.02) == 0.02
+
+
 @pytest.mark.parametrize(("gap", "waits"), [(1.0, False), (0.0021, False), (0.0015, True), (0.0001, True)])
 def test_a_pass_waits_only_if_a_group_is_likely_to_come_sooner_than_its_own_pass_would_cost(
     gap: float, waits: bool

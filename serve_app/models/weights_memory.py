@@ -50,9 +50,11 @@ class CudaMemory:
     device: torch.device
 
     def free_bytes(self) -> float:
-        free, _ = torch.cuda.mem_get_info(self.device)
-        unused = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        return float(free + unused - GPU_SPARE_BYTES)
+        free, total = torch.cuda.mem_get_info(self.device)
+        allocated = torch.cuda.memory_allocated(self.device)
+        unused = torch.cuda.memory_reserved(self.device) - allocated
+        share = total * torch.cuda.get_per_process_memory_fraction(self.device)
+        return float(min(free + unused, share - allocated) - GPU_SPARE_BYTES)
 
     def release(self) -> None:
         torch.cuda.empty_cache()  # else the memory stays reserved here, and other processes cannot use it

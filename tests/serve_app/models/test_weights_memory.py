@@ -13,7 +13,7 @@ from serve_app.api.schemas.models import ModelPin
 from serve_app.errors import RegistryGone
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import MODEL_EVICTIONS, MODEL_LOADS, MODEL_LOOKUPS, Metric
-from serve_app.models.memory import HALF_LIFE_SECONDS, CpuMemory, WeightsMemory, memory_of, size_of
+from serve_app.models.weights_memory import HALF_LIFE_SECONDS, CpuMemory, WeightsMemory, memory_of, size_of
 
 CHECKPOINT = load()
 SIZE = size_of(CHECKPOINT)
@@ -169,7 +169,7 @@ def test_a_failed_load_leaves_what_is_there() -> None:
     assert held.load(PINS["b"]).digest == "b" * 16
 
 
-@pytest.mark.cuda
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_real_gpu_the_memory_of_dropped_weights_is_free_again(weights: Path) -> None:
     device = torch.device("cuda")

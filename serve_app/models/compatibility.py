@@ -12,7 +12,7 @@ from serve_app.errors import UnfitModel
 NEIGHBOURS = "neighbours"  # in the architecture of a card
 
 
-def require_fit(card: ModelCard, neighbours: int) -> None:
+def require_compatible(card: ModelCard, neighbours: int) -> None:
     """Refuse a model that meshes cannot change to.
 
     Args:

@@ -18,7 +18,7 @@ from serve_app.api.schemas.models import (
 from serve_app.errors import UnfitModel
 from serve_app.models.comparison import compare, outcome_of
 from serve_app.models.registry import Registry
-from serve_app.models.shadow import add_to_trial
+from serve_app.models.trial_documents import add_snapshot
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.recordings.reader import RecordingReader
 from serve_app.recordings.segments import SegmentReader, segments
@@ -79,7 +79,7 @@ def _trial_over(
         if trial.blocks:  # all blocks of a recording belong to one stage
             empty = empty.model_copy(update={"since": trial.blocks[0].since})
         interval = meshes[candidate.digest].state.interval_seconds
-        trial = add_to_trial(trial, pair, (new[0], new[1]), empty, interval, snapshot.num_nodes, sys.maxsize)
+        trial = add_snapshot(trial, pair, (new[0], new[1]), empty, interval, snapshot.num_nodes, sys.maxsize)
     return trial
 
 

@@ -1,0 +1,320 @@
+"""What a GPU does with the network: errors and times of every op, passes of all sizes, batches, CUDA graphs, streams.
+
+    python -m benchmarks.bench_gpu [--sizes 100x400 ...] [--sections ops passes ...] [--repeat 200] [--seconds 2]
+                                   [--json FILE]
+
+Needs a GPU, torch with CUDA, numpy and safetensors, nothing else of TAGAE's dependencies; without a GPU it says what is
+missing and ends. Prints one JSON line for each row. With the defaults it takes about five minutes, most of them in
+``torch.compile``. Inputs are random graphs with the shipped weights. Every section is tried: an error is printed as a
+row, and the rest continues.
+
+| section | what it measures |
+|---|---|
+| ops | each op in float32 and bfloat16: largest error of values and gradients against float64 on the CPU, and times |
+| passes | a pass over one mesh of each size, from and to arrays on the host; its memory; the same on the CPU |
+| batches | several meshes of 500 services and 3,000 calls in one pass |
+| graphs | four passes with inputs on the GPU: plain launches, a CUDA graph for each bucket of sizes, torch.compile |
+| streams | a small mesh whose pass begins while a large one is scored: on one stream, on two, and with priorities |
+
+Times end when the work on the GPU has ended. Limitation: one process uses the GPU, and its clock is as the driver sets
+it.
+"""
+
+import argparse
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import kernels
+from benchmarks.gpu.buckets import bucket_of, pad
+from benchmarks.gpu.meshes import random_task
+from benchmarks.gpu.passes import CudaGraphs, Pass, compiled, crop, plain
+from benchmarks.gpu.timing import milliseconds, summary, wait
+from kernels.gpu import check_gpu
+from kernels.selfcheck import Case, random_cases
+from model.checkpoint import load
+from model.network.contract import MeshGraph, MeshNetwork
+from model.scoring.score import batch_tasks, score
+
+SIZES = ("100x400", "500x3000", "2000x20000", "10000x100000")
+BATCHED = "500x3000"
+BATCHES = (1, 2, 4, 8, 16, 32)
+GRAPHED = ("100x400", "500x3000", "2000x20000")
+URGENT, LARGE = "100x400", "10000x100000"
+SMALL_MESHES = 4  # of each size in turn, so that caches and buckets do not belong to one graph
+Row = dict[str, Any]
+
+
+class Run:
+    """What all sections share.
+
+    Args:
+        device: the GPU; the tests use the CPU.
+        repeat: calls that are timed for a row.
+        seconds: after which a row is complete with fewer calls.
+        sizes: of the passes, ``services x calls``.
+    """
+
+    def __init__(self, device: torch.device, repeat: int, seconds: float, sizes: Sequence[str] = SIZES) -> None:
+        self.device, self.repeat, self.seconds, self.sizes = device, repeat, seconds, sizes
+        self.network, self.on_cpu = load(device=device).network, load().network
+
+    def time(self, call: Callable[[], object], name: str = "") -> dict[str, float]:
+        """Median and 99th percentile of a call."""
+        return summary(milliseconds(call, self.repeat, self.seconds), name)
+
+
+def parse(size: str) -> tuple[int, int]:
+    """Services and calls of ``500x3000``."""
+    services, calls = size.split("x")
+    return int(services), int(calls)
+
+
+def ops(run: Run) -> Iterator[Row]:
+    """Each op in each type of numbers."""
+    for case in random_cases():
+        wanted = values_and_gradients(case, torch.float64, torch.device("cpu"))
+        for dtype in (torch.float32, torch.bfloat16):
+            row: Row = {"op": case.op, "dtype": f"{dtype}".removeprefix("torch.")}
+            try:
+                found = values_and_gradients(case, dtype, run.device)
+            except (RuntimeError, kernels.KernelError) as error:
+                yield row | {"error": first_line(error)}
+                continue
+            values, gradients = (largest_error(a, b) for a, b in zip(found, wanted, strict=True))
+            times = run.time(partial(call_op, case, move(case, dtype, run.device)), "forward_")
+            both = run.time(partial(values_and_gradients, case, dtype, run.device), "with_gradients_")
+            yield row | {"value_error": values, "gradient_error": gradients, **times, **both}
+
+
+def move(case: Case, dtype: torch.dtype, device: torch.device) -> list[Any]:
+    """The arguments of a case on a device."""
+    return [
+        a.to(device, dtype if a.is_floating_point() else a.dtype) if isinstance(a, Tensor) else a
+        for a in case.arguments
+    ]
+
+
+def call_op(case: Case, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
+    """The results of an op."""
+    found = getattr(kernels, case.op)(*arguments)
+    return found if isinstance(found, tuple) else (found,)
+
+
+def values_and_gradients(
+    case: Case, dtype: torch.dtype, device: torch.device
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Results, and gradients of the mean of their squares."""
+    arguments = move(case, dtype, device)
+    leaves = [a.requires_grad_() for a in arguments if isinstance(a, Tensor) and a.is_floating_point()]
+    results = call_op(case, arguments)
+    loss = torch.stack([result.float().square().mean() for result in results]).sum()
+    return tuple(r.detach() for r in results), torch.autograd.grad(loss, leaves)
+
+
+def largest_error(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
+    """The largest difference, relative to the largest number of each tensor."""
+    errors = [
+        float((ours.cpu().double() - theirs).abs().max() / theirs.abs().max().clamp_min(1e-12))
+        for ours, theirs in zip(found, wanted, strict=True)
+    ]
+    return float(f"{max(errors):.2e}")
+
+
+def passes(run: Run) -> Iterator[Row]:
+    """One mesh of each size, and the same mesh on the CPU of this machine."""
+    for size in run.sizes:
+        task = random_task(*parse(size))
+        reset_peak(run.device)
+        found = run.time(partial(score, run.network, [task]))
+        memory = peak_mib(run.device)
+        alone = partial(plain, run.network, batch_tasks([task], run.device))
+        network = run.time(alone, "on_device_")
+        few = summary(milliseconds(partial(score, run.on_cpu, [task]), min(run.repeat, 10), run.seconds), "cpu_")
+        yield {"size": size, **found, **network, "peak_mib": memory, **few}
+
+
+def batches(run: Run) -> Iterator[Row]:
+    """Several meshes in one pass."""
+    tasks = [random_task(*parse(BATCHED), seed) for seed in range(max(BATCHES))]
+    for count in BATCHES:
+        reset_peak(run.device)
+        found = run.time(partial(score, run.network, tasks[:count]))
+        rate = 1e3 * count / found["p50_ms"]
+        yield {"size": BATCHED, "meshes": count, **found, "meshes_per_s": round(rate), "peak_mib": peak_mib(run.device)}
+
+
+def graphs(run: Run) -> Iterator[Row]:
+    """Ways to launch a pass whose inputs are on the GPU; all are compared with plain launches first."""
+    ways: dict[str, Callable[[MeshNetwork], Pass]] = {
+        "plain": lambda network: partial(plain, network),
+        "plain_padded": lambda network: partial(plain, network),
+        "cuda_graph": CudaGraphs,
+        "compile": lambda network: compiled(network, "default"),
+        "compile_reduce_overhead": lambda network: compiled(network, "reduce-overhead"),
+    }
+    for size in GRAPHED:
+        meshes = [batch_tasks([random_task(*parse(size), seed)], run.device) for seed in range(SMALL_MESHES)]
+        padded = [pad(graph, bucket_of(graph)) for graph in meshes]
+        wanted = [plain(run.network, graph) for graph in meshes]
+        for name, make in ways.items():
+            row: Row = {"size": size, "way": name, "buckets": len(set(map(bucket_of, meshes)))}
+            given = meshes if name == "plain" else padded
+            try:
+                way = make(run.network)
+                began = time.perf_counter()
+                for one, graph, expected in zip(given, meshes, wanted, strict=True):
+                    require_equal(crop(way(one), graph), expected)
+                row["first_s"] = round(time.perf_counter() - began, 2)
+            except Exception as error:  # a compiler may fail in many ways
+                yield row | {"error": first_line(error)}
+                continue
+            yield row | run.time(partial(call_each, way, given), f"{SMALL_MESHES}_meshes_")
+
+
+def call_each(way: Pass, given: Sequence[MeshGraph]) -> None:
+    """One pass for each graph."""
+    for graph in given:
+        way(graph)
+
+
+def require_equal(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> None:
+    """Compare the results of two ways.
+
+    Raises:
+        ValueError: they differ by more than rounding.
+    """
+    for ours, theirs in zip(found, wanted, strict=True):
+        error = float((ours - theirs).abs().max())
+        if not error <= 1e-3:
+            raise ValueError(f"expected the results of plain launches, got a difference of {error:.2g}")
+
+
+def streams(run: Run) -> Iterator[Row]:
+    """The latency of a small mesh while the pass of a large one is under way."""
+    small, large = (batch_tasks([random_task(*parse(size))], run.device) for size in (URGENT, LARGE))
+    alone = run.time(partial(plain, run.network, small))
+    yield {"size": URGENT, "beside": None, "streams": "alone", **alone}
+    default = torch.cuda.current_stream()
+    low, high, same = (torch.cuda.Stream(priority=priority) for priority in (0, -1, 0))  # type: ignore[no-untyped-call]
+    for name, of_large, of_small in (
+        ("one", default, default),
+        ("two", low, same),
+        ("two, the small mesh first", low, high),
+    ):
+        taken = [latency_beside(run.network, large, small, of_large, of_small) for _ in range(min(run.repeat, 50))]
+        yield {"size": URGENT, "beside": LARGE, "streams": name, **summary(taken[3:] or taken)}
+
+
+def latency_beside(
+    network: MeshNetwork, large: MeshGraph, small: MeshGraph, of_large: torch.cuda.Stream, of_small: torch.cuda.Stream
+) -> float:
+    """Time from the start of the small pass to its end, ms; the large one was launched just before."""
+    wait()
+    with torch.cuda.stream(of_large):
+        kept = plain(network, large)
+    began = time.perf_counter()
+    with torch.cuda.stream(of_small):
+        also_kept = plain(network, small)
+    of_small.synchronize()
+    taken = 1e3 * (time.perf_counter() - began)
+    wait()
+    del kept, also_kept  # not before: the allocator would give their memory to the other stream
+    return taken
+
+
+SECTIONS: dict[str, Callable[[Run], Iterator[Row]]] = {
+    "ops": ops,
+    "passes": passes,
+    "batches": batches,
+    "graphs": graphs,
+    "streams": streams,
+}
+
+
+def reset_peak(device: torch.device) -> None:
+    """Begin to measure the memory of tensors."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_mib(device: torch.device) -> float | None:
+    """Most memory of tensors since then, MiB; None on a CPU."""
+    return round(torch.cuda.max_memory_allocated(device) / 2**20, 1) if device.type == "cuda" else None
+
+
+def first_line(error: Exception) -> str:
+    """Kind and first line of an error."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def conditions() -> Row:
+    """What the figures depend on."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "driver": driver(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "kernels": kernels.backend("cuda"),
+        "kernels_reason": kernels.backend_reason("cuda"),
+        "commit": commit.stdout.strip() or None,
+    }
+
+
+def driver() -> str | None:
+    """Version of the NVIDIA driver."""
+    try:
+        asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return None
+
+
+def measure(run: Run, sections: Sequence[str], emit: Callable[[Row], None]) -> None:
+    """Run sections; an error ends its section only."""
+    for name in sections:
+        try:
+            for row in SECTIONS[name](run):
+                emit({"section": name, **row})
+        except Exception as error:
+            emit({"section": name, "error": first_line(error)})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", default=list(SIZES), metavar="NxE")
+    parser.add_argument("--sections", nargs="+", default=list(SECTIONS), choices=list(SECTIONS))
+    parser.add_argument("--repeat", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=2.0, help="after which a row is complete with fewer calls")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    obstacle = check_gpu()
+    if obstacle is not None:
+        raise SystemExit(f"bench_gpu: nothing was measured, since no GPU can be used here: {obstacle}")
+    about = conditions()
+    print(json.dumps({"benchmark": "gpu", "conditions": about}), flush=True)
+    rows: list[Row] = []
+
+    def emit(row: Row) -> None:
+        rows.append({"benchmark": "gpu", **row, **about})
+        print(json.dumps({"benchmark": "gpu", **row}), flush=True)
+        if options.json:  # after each row, so that a run that is stopped leaves what it has
+            options.json.write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
+
+    measure(Run(torch.device("cuda"), options.repeat, options.seconds, options.sizes), options.sections, emit)
+    failed = sum("error" in row for row in rows)
+    print(f"bench_gpu: {len(rows)} rows on {about['gpu']}, {failed} of them errors", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""What a replica measures of each pass of the network."""
+
+from collections.abc import Sequence
+
+from model.scoring.score import PartitionTask
+from serve_app.metrics import INFERENCE, NEIGHBOURS_FETCHED, NEIGHBOURS_RECOMPUTED, Instruments
+
+
+def observe_pass(instruments: Instruments, tasks: Sequence[PartitionTask], seconds: float, model: str) -> None:
+    """Record one pass.
+
+    Args:
+        instruments: of the replica.
+        tasks: scored in the pass.
+        seconds: its duration.
+        model: digest of the weights.
+    """
+    instruments.observe(INFERENCE, seconds, model_version=model)
+    instruments.observe(NEIGHBOURS_FETCHED, sum(task.neighbours for task in tasks))
+    instruments.observe(NEIGHBOURS_RECOMPUTED, sum(task.halo for task in tasks))

@@ -1,0 +1,155 @@
+"""Loads weights of the registry for snapshots, which never wait long for them.
+
+A registry may hang, as a slow or dead object store does. So each process loads in a thread of its own, and each version
+once at a time. A snapshot that needs the weights waits only for a moment, and the load continues. After a load that
+failed or took longer, no one waits for this version for a while.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for_all
+from contextlib import suppress
+from copy import copy
+from threading import Lock
+
+from model.checkpoint import Checkpoint
+from model.errors import IncompatibleWeights
+from serve_app.api.schemas.models import ModelPin
+from serve_app.errors import RegistryGone, UnknownModel
+from serve_app.models.weights_memory import WeightsMemory
+
+LONGEST_LOAD_SECONDS = 1.0  # for which a snapshot waits for its weights
+RETRY_SECONDS = 30.0  # after weights could not be loaded, or not in time
+NOT_LOADED = (UnknownModel, RegistryGone, IncompatibleWeights)
+NotLoaded = UnknownModel | RegistryGone | IncompatibleWeights
+log = logging.getLogger(__name__)
+
+
+class Loader:
+    """The loads of one process. Threads and an event loop may share it.
+
+    Args:
+        memory: of the weights.
+        clock: s, of a monotonic clock.
+    """
+
+    def __init__(self, memory: WeightsMemory, clock: Callable[[], float] = time.monotonic) -> None:
+        self.memory, self._clock = memory, clock
+        self._thread = ThreadPoolExecutor(1, "models")
+        self._under_way: dict[str, Future[Checkpoint | NotLoaded]] = {}
+        self._failures: dict[str, tuple[float, NotLoaded]] = {}  # when, and why
+        self._guard = Lock()
+
+    @property
+    def failed(self) -> frozenset[str]:
+        """The versions that are not in memory because their load failed, or takes too long."""
+        return frozenset(self._failures) - self.memory.versions
+
+    @property
+    def broken(self) -> frozenset[str]:
+        """The versions whose last load failed although the registry answered."""
+        failures = list(self._failures.items())  # the thread of the loads may change them
+        return frozenset(version for version, (_, error) in failures if not isinstance(error, RegistryGone))
+
+    async def load(
+        self, pin: ModelPin, weight: float = 1.0, seconds: float | None = None, *, at_once: bool = False
+    ) -> Checkpoint:
+        """The weights of a version, for a request of a mesh with this weight by priority.
+
+        Args:
+            pin: the version.
+            weight: of the priority of the mesh.
+            seconds: to wait for them at most; None: ``LONGEST_LOAD_SECONDS``.
+            at_once: whether to try again even if a load failed just before, as for a person.
+
+        Raises:
+            UnknownModel, RegistryGone, IncompatibleWeights: they cannot be loaded, or not in time.
+        """
+        found = self.memory.get(pin.version, weight)
+        if found is not None:
+            return found
+        seconds = LONGEST_LOAD_SECONDS if seconds is None else seconds
+        load = self._begin(pin, weight, at_once=at_once)
+        await asyncio.wait({asyncio.wrap_future(load)}, timeout=seconds)
+        return self._result(pin, load, seconds)
+
+    def prepare(self, pins: Iterable[ModelPin], seconds: float | None = None) -> None:
+        """Load versions that are not in memory, and wait for them at most ``seconds`` together. The log says which ones
+        could not be loaded. Call it in a thread."""
+        seconds = LONGEST_LOAD_SECONDS if seconds is None else seconds
+        loads = {}
+        for pin in pins:
+            if pin.version not in self.memory.versions:
+                with suppress(*NOT_LOADED):  # it failed just before, and the log has it
+                    loads[pin.version] = pin, self._begin(pin, 1.0)
+        wait_for_all([load for _, load in loads.values()], timeout=seconds)
+        for pin, load in loads.values():
+            with suppress(*NOT_LOADED):
+                self._result(pin, load, seconds)
+
+    def _begin(self, pin: ModelPin, weight: float, *, at_once: bool = False) -> "Future[Checkpoint | NotLoaded]":
+        """The load of a version. If one failed just before, its error is raised instead."""
+        with self._guard:
+            failure = self._failures.get(pin.version)
+            if failure is not None and not at_once and self._clock() - failure[0] < RETRY_SECONDS:
+                raise copy(failure[1])  # a raised error grows by a traceback each time
+            load = self._under_way.get(pin.version)
+            if load is None:
+                load = self._under_way[pin.version] = self._thread.submit(self._load, pin, weight)
+            return load
+
+    def _load(self, pin: ModelPin, weight: float) -> Checkpoint | NotLoaded:
+        try:
+            outcome: Checkpoint | NotLoaded = self.memory.load(pin, weight)
+        except NOT_LOADED as error:
+            outcome = error
+        except Exception as error:  # of a network of another package, whose code may raise anything
+            outcome = IncompatibleWeights(
+                f"model {pin.version}: expected weights that can be loaded, got {type(error).__name__}: {error}; "
+                "correct the network's class, or add the model again"
+            )
+        with self._guard:
+            del self._under_way[pin.version]
+        if isinstance(outcome, Checkpoint):
+            self._failures.pop(pin.version, None)
+        else:
+            self._fail(pin.version, outcome)
+        return outcome
+
+    def _result(self, pin: ModelPin, load: "Future[Checkpoint | NotLoaded]", seconds: float) -> Checkpoint:
+        """The weights, after waiting for their load; errors as in :meth:`load`."""
+        if not load.done():
+            late = RegistryGone(
+                f"model {pin.version}: expected its weights from the registry within {seconds:g} s, got none yet; the "
+                "load continues: wait for it, or check that this node reaches models.registry"
+            )
+            self._fail(pin.version, late)
+            raise late
+        outcome = load.result()
+        if isinstance(outcome, Checkpoint):
+            return outcome
+        raise copy(outcome)
+
+    def _fail(self, version: str, error: NotLoaded) -> None:
+        """Remember a failure. The log has it once for all who wait."""
+        with self._guard:
+            before = self._failures.get(version)
+            self._failures[version] = self._clock(), error
+        if before is None or str(before[1]) != str(error) or self._clock() - before[0] >= RETRY_SECONDS:
+            log.error("model %s: not loaded, and other weights are in use: %s", version, error)
+
+
+async def checkpoint_of(
+    pin: ModelPin, loader: Loader | None, weight: float = 1.0, seconds: float | None = None
+) -> Checkpoint:
+    """The weights of a version, as of :meth:`Loader.load`.
+
+    Raises:
+        UnknownModel, RegistryGone, IncompatibleWeights: they cannot be loaded, not in time, or there is no registry.
+    """
+    if loader is None:
+        raise UnknownModel(f"model {pin.version}: expected a registry, got none; set models.registry on this node too")
+    return await loader.load(pin, weight, seconds)

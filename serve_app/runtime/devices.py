@@ -1,0 +1,162 @@
+"""The device that scores: a GPU that works (:mod:`kernels.gpu`), or the CPU and the reason why.
+
+With ``scorer.device = "auto"`` a GPU that does not work is left alone, and the CPU scores. With ``cuda`` the process
+does not start.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+from kernels.gpu import Obstacle, check_gpu, lack_of_memory
+from model.network.contract import MeshNetwork
+from serve_app.errors import NoCapacity
+from serve_app.metrics import GPU_FALLBACKS, GPU_UNUSED, Instruments
+
+log = logging.getLogger(__name__)
+CPU = torch.device("cpu")
+# Memory of a process on a GPU beside torch's tensors: CUDA's context and libraries, and the check of another process
+# that starts. The share of a process is less by this much.
+CONTEXT_BYTES = 768 * 2**20
+LEAST_SHARE_BYTES = 256 * 2**20  # weights take 2 MB, and a pass over 2,000 services about 100 MB
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where a process scores.
+
+    Attributes:
+        torch: the device.
+        obstacle: why it is the CPU although a GPU should be here; None: all is as configured.
+    """
+
+    torch: torch.device
+    obstacle: Obstacle | None = None
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether passes run on a GPU."""
+        return self.torch.type == "cuda"
+
+
+def choose_device(wanted: str, share: float, *, is_promised: bool) -> Device:
+    """Choose where this process scores, and limit its share of the GPU's memory.
+
+    Args:
+        wanted: ``scorer.device``.
+        share: of one GPU, 0 to 1; 0: no limit.
+        is_promised: whether this process should have a GPU, so that it is worth a warning if it cannot use one.
+
+    Raises:
+        NoCapacity: ``cuda`` is wanted, and there is an obstacle.
+    """
+    if wanted == "cpu":
+        return Device(CPU)
+    obstacle = check_gpu() or limit_memory(share)
+    if obstacle is None:
+        return Device(torch.device("cuda"))
+    return step_aside(wanted, obstacle, is_promised=is_promised)
+
+
+def step_aside(wanted: str, obstacle: Obstacle, *, is_promised: bool = True) -> Device:
+    """The CPU in place of a GPU; arguments as of :func:`choose_device`.
+
+    Raises:
+        NoCapacity: ``cuda`` is wanted.
+    """
+    if wanted == "cuda":
+        raise refusal(obstacle)
+    if not is_promised:
+        return Device(CPU)
+    log.warning("the GPU is not used, and the CPU scores: %s", obstacle)
+    return Device(CPU, obstacle)
+
+
+def refusal(obstacle: Obstacle) -> NoCapacity:
+    """The error of a process that must not start without a GPU."""
+    return NoCapacity(f"scorer.device: expected a GPU that works, got none: {obstacle}, or set it to cpu or auto")
+
+
+def place_weights(wanted: str, device: Device, place: Callable[[torch.device], T]) -> tuple[T, Device]:
+    """Call ``place`` for a device: it loads weights there and tries them. If the GPU fails, call it for the CPU.
+
+    Returns:
+        Its result, and the device.
+
+    Raises:
+        NoCapacity: ``cuda`` is wanted, and the GPU fails.
+    """
+    try:
+        return place(device.torch), device
+    except RuntimeError as error:  # torch's errors of a GPU
+        if not device.is_gpu:
+            raise
+        failure = f"{error}".splitlines()[0]
+        obstacle = lack_of_memory(failure) if isinstance(error, torch.OutOfMemoryError) else _failed(failure)
+    instead = step_aside(wanted, obstacle)
+    return place(instead.torch), instead
+
+
+def limit_memory(share: float) -> Obstacle | None:
+    """Limit what torch allocates on the GPU to a share of its memory, 0 to 1, less what CUDA itself needs; 0: no limit.
+    Beyond it, torch reports a lack of memory, and others who share the GPU keep theirs."""
+    if share == 0:
+        return None
+    total = torch.cuda.get_device_properties(torch.device("cuda")).total_memory
+    limit = share * total - CONTEXT_BYTES
+    if limit < LEAST_SHARE_BYTES:
+        least = (LEAST_SHARE_BYTES + CONTEXT_BYTES) / 2**20
+        return Obstacle(
+            "memory",
+            f"scorer.num_gpus: expected at least {least:,.0f} MiB for each process, got {share:g} of "
+            f"{total / 2**20:,.0f} MiB",
+            "set a larger share, and fewer replicas",
+        )
+    torch.cuda.set_per_process_memory_fraction(limit / total)
+    return None
+
+
+def report(device: Device, instruments: Instruments) -> None:
+    """Export why the GPU is not used, if it is not."""
+    if device.obstacle is not None:
+        instruments.set(GPU_UNUSED, 1.0, reason=device.obstacle.kind)
+
+
+def on_cpu(network: MeshNetwork) -> MeshNetwork:
+    """A copy of a network on the CPU, for a pass that the GPU could not run. It needs no memory of the GPU."""
+    copy: MeshNetwork = type(network)(network.config)
+    copy.load_state_dict({name: tensor.cpu() for name, tensor in network.state_dict().items()})
+    copy.eval()
+    return copy
+
+
+def score_on_cpu(
+    run: Callable[[MeshNetwork], T], network: MeshNetwork, error: Exception, instruments: Instruments
+) -> T | Exception:
+    """Repeat a pass that failed on a GPU on the CPU; log and count it.
+
+    Args:
+        run: the pass; it gets a network.
+        network: on the GPU.
+        error: of the pass there.
+        instruments: count it.
+
+    Returns:
+        What ``run`` returns, or its error.
+    """
+    try:
+        found = run(on_cpu(network))
+    except Exception as again:  # the input is to blame, or the GPU is beyond use
+        return again
+    reason = "memory" if isinstance(error, torch.OutOfMemoryError) else "error"
+    instruments.count(GPU_FALLBACKS, reason=reason)
+    log.warning("a pass was repeated on the CPU, since it failed on the GPU: %s", f"{error}".partition("\n")[0])
+    return found
+
+
+def _failed(text: str) -> Obstacle:
+    return Obstacle("check", f"the first pass on the GPU failed: {text}", "report the text")

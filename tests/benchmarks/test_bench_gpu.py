@@ -1,0 +1,150 @@
+"""The benchmark of a GPU: what can be checked on a CPU."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import bench_gpu
+from benchmarks.bench_gpu import Run, measure, ops
+from benchmarks.gpu import buckets
+from benchmarks.gpu.meshes import NEIGHBOURS, first_of_each, random_task
+from benchmarks.gpu.passes import CudaGraphs, compiled, crop, forward, plain
+from benchmarks.gpu.timing import milliseconds, summary
+from model.checkpoint import load
+from model.network.contract import MeshNetwork
+from model.scoring.score import batch_tasks, score
+
+ROOT = Path(__file__).parents[2]
+CPU = torch.device("cpu")
+needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+
+
+@needs_no_gpu
+def test_without_a_gpu_it_says_what_is_missing_and_ends() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.bench_gpu"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("bench_gpu: nothing was measured, since no GPU can be used here: ")
+
+
+def test_it_needs_few_packages() -> None:
+    """A machine with a GPU may be bare."""
+    code = (
+        "import sys\n"
+        "class Few:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name in ('ray', 'pydantic', 'msgspec', 'pymetis', 'pyarrow', 'httpx', 'fastapi', 'typer', 'lab'):\n"
+        "            raise ImportError(name)\n"
+        "sys.meta_path.insert(0, Few())\n"
+        "import benchmarks.bench_gpu\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("services", "calls"), [(1, 1), (5, 3), (100, 400), (300, 2000)])
+def test_a_padded_graph_has_the_results_of_the_graph(services: int, calls: int) -> None:
+    network, graph = load().network, batch_tasks([random_task(services, calls)], CPU)
+    bucket = buckets.bucket_of(graph)
+    padded = buckets.pad(graph, bucket)
+    assert (len(padded.nodes), len(padded.edges)) == (bucket.nodes, bucket.edges)
+    for side in (padded.callers, padded.callees):
+        assert len(side.indices) == len(side.edges) == int(side.indptr[-1]) == bucket.slots
+        spare = side.indptr.diff()[services:]
+        assert int(spare.max()) - int(spare.min()) <= 1, "no service has all the slots that were added"
+    with torch.inference_mode():
+        found, wanted = crop(forward(network, padded), graph), forward(network, graph)
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    again = buckets.graph_of(*buckets.tensors_of(graph))
+    assert all(a is b for a, b in zip(buckets.tensors_of(again), buckets.tensors_of(graph), strict=True))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 100, 1000, 12345])
+def test_sizes_of_buckets_are_few_and_close(count: int) -> None:
+    size = buckets.round_up(count)
+    assert count <= size <= max(count + 1, 1.25 * count)
+    assert buckets.round_up(size) == size
+    assert len({buckets.round_up(n) for n in range(64, 4096)}) <= 4 * 6 + 1
+
+
+def test_a_network_through_torch_compile_has_the_same_results() -> None:
+    torch._dynamo.reset()
+    network, graph = load().network, batch_tasks([random_task(50, 200)], CPU)
+    with torch.inference_mode():
+        wanted = forward(network, graph)
+    padded = buckets.pad(graph, buckets.bucket_of(graph))
+    found = crop(compiled(network, "default", backend="eager")(padded), graph)
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_way_that_cannot_run_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_gpu, "GRAPHED", ["20x60"])
+
+    def fail(network: MeshNetwork, mode: str) -> NoReturn:
+        raise RuntimeError(f"no compiler for {mode}\nand more")
+
+    monkeypatch.setattr(bench_gpu, "compiled", fail)
+    rows = list(bench_gpu.graphs(Run(CPU, 1, 0.0)))
+    assert [row["way"] for row in rows][:2] == ["plain", "plain_padded"]
+    assert all(row["4_meshes_p50_ms"] > 0 for row in rows[:2])
+    assert rows[-1]["error"] == "RuntimeError: no compiler for reduce-overhead"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_cuda_graphs_give_the_results_of_plain_launches() -> None:
+    device = torch.device("cuda")
+    network = load(device=device).network
+    ways = CudaGraphs(network), compiled(network, "reduce-overhead")
+    for seed in range(3):
+        graph = batch_tasks([random_task(100 + seed, 400 + seed, seed)], device)
+        padded = buckets.pad(graph, buckets.bucket_of(graph))
+        for way in ways:
+            for ours, theirs in zip(crop(way(padded), graph), plain(network, graph), strict=True):
+                torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_random_meshes_are_ready_to_be_scored() -> None:
+    task = random_task(60, 500, seed=3)
+    for attended, end in ((task.attended_callers, 1), (task.attended_callees, 0)):
+        assert np.bincount(task.edge_index[end][attended]).max() <= NEIGHBOURS
+    (found,) = score(load().network, [task])
+    assert np.isfinite(found.node_expected).all()
+    assert first_of_each(np.array([3, 1, 3, 3, 1]), 2).tolist() == [True, True, True, False, True]
+
+
+def test_times_are_of_at_least_three_calls() -> None:
+    calls: list[int] = []
+    assert len(milliseconds(lambda: calls.append(1), 100, 0.0)) == 3
+    assert len(milliseconds(lambda: calls.append(1), 2, 0.0)) == 2
+    assert summary([3.0, 1.0, 2.0], "x_") == {"x_p50_ms": 2.0, "x_p99_ms": 3.0}
+
+
+def test_each_op_is_compared_with_float64_in_values_and_gradients() -> None:
+    rows = list(ops(Run(CPU, 1, 0.0)))
+    assert [(row["op"], row["dtype"]) for row in rows[:2]] == [("attend", "float32"), ("attend", "bfloat16")]
+    for row in rows[::2]:
+        assert max(row["value_error"], row["gradient_error"]) < 1e-4, row
+        assert row["with_gradients_p50_ms"] > 0
+
+
+def test_sections_run_and_an_error_ends_one_of_them_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[bench_gpu.Row] = []
+    monkeypatch.setattr(bench_gpu, "BATCHED", "20x60")
+    monkeypatch.setattr(bench_gpu, "BATCHES", (1, 2))
+    monkeypatch.setitem(bench_gpu.SECTIONS, "ops", lambda run: iter([1 // 0]))
+    measure(Run(CPU, 2, 0.0, ["30x90"]), ["ops", "passes", "batches"], rows.append)
+    assert rows[0] == {"section": "ops", "error": "ZeroDivisionError: integer division or modulo by zero"}
+    assert [row["section"] for row in rows[1:]] == ["passes", "batches", "batches"]
+    assert [row["meshes"] for row in rows[2:]] == [1, 2]
+    assert json.dumps(rows)

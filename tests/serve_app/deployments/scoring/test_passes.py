@@ -1,0 +1,75 @@
+"""Neighbours that a pass of the network fetches, and those that it computes again."""
+
+import numpy as np
+import pytest
+
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from model.checkpoint import load
+from model.mesh_weights import Weights
+from serve_app.deployments.scoring.in_session import InSession
+from serve_app.deployments.scoring.passes import observe_pass
+from serve_app.metrics import INFERENCE, NEIGHBOURS_FETCHED, NEIGHBOURS_RECOMPUTED, Metric
+from serve_app.models.served import ServedModel
+from serve_app.pipeline import Mesh, Options, PreparedSnapshot, cut_tasks, prepare
+from serve_app.runtime.deadline import Deadline
+from tests.timing import PATIENCE_SECONDS
+
+
+class Observed:
+    """Instruments that keep the values of histograms."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, list[float]] = {}
+
+    def count(self, metric: Metric, amount: float = 1.0, **labels: str) -> None:
+        assert metric.is_counter
+
+    def observe(self, metric: Metric, value: float, **labels: str) -> None:
+        assert tuple(labels) == metric.labels
+        self.values.setdefault(metric.name, []).append(value)
+
+    def set(self, metric: Metric, value: float, **labels: str) -> None:
+        assert metric.gauge
+
+
+@pytest.fixture(scope="module")
+def prepared() -> PreparedSnapshot:
+    """A snapshot of a mesh in several parts."""
+    [snapshot] = Simulator(MeshSpec(services=60, namespaces=4, seed=3), snapshots=1).snapshots()
+    return prepare(load(), Mesh(), snapshot, Options(max_services=20))
+
+
+def test_a_pass_over_an_uncut_mesh_computes_no_service_twice(prepared: PreparedSnapshot) -> None:
+    instruments, state = Observed(), prepared.mesh.state
+    observe_pass(instruments, [prepared.whole], 0.25, "model")
+    assert instruments.values == {
+        INFERENCE.name: [0.25],
+        NEIGHBOURS_FETCHED.name: [state.attended_callers.sum() + state.attended_callees.sum()],
+        NEIGHBOURS_RECOMPUTED.name: [0],
+    }
+
+
+def test_passes_over_parts_compute_their_halos_again(prepared: PreparedSnapshot) -> None:
+    instruments, tasks = Observed(), cut_tasks(prepared)
+    for task in tasks:
+        observe_pass(instruments, [task], 0.25, "model")
+    again = list(instruments.values[NEIGHBOURS_RECOMPUTED.name])
+    assert prepared.mesh.plan is not None
+    assert again == [len(part.halo) for part in prepared.mesh.plan.parts]
+    assert sum(again) == sum(len(task.nodes) for task in tasks) - len(prepared.mesh.state.node_ids) > 0
+    observe_pass(instruments, tasks, 0.25, "model")
+    fetched, recomputed = (instruments.values[m.name] for m in (NEIGHBOURS_FETCHED, NEIGHBOURS_RECOMPUTED))
+    assert fetched[-1] == sum(fetched[:-1]), "one pass over all parts fetches what passes over each of them do"
+    assert recomputed[-1] == sum(again)
+    assert fetched[-1] > np.count_nonzero(prepared.whole.attended_callers)
+
+
+async def test_a_session_counts_its_passes(prepared: PreparedSnapshot) -> None:
+    instruments, checkpoint = Observed(), load()
+    session = InSession(Weights(checkpoint), "replica", 1, instruments)
+    runner = session.runner("shop", Deadline.after(PATIENCE_SECONDS), ServedModel(checkpoint))
+    assert len(await runner.score(prepared)) > 1
+    assert instruments.values[NEIGHBOURS_FETCHED.name] == [prepared.whole.neighbours]
+    assert instruments.values[NEIGHBOURS_RECOMPUTED.name] == [0]
+    assert len(instruments.values[INFERENCE.name]) == 1

@@ -1,0 +1,185 @@
+"""A session with a registry: failures in use count, replays have the weights of the mesh, and nothing stays behind."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray import serve
+
+from lab.simulator.mesh.topology import MeshSpec
+from model.checkpoint import Checkpoint, load
+from serve_app import pipeline
+from serve_app.api.codec import pack_snapshot
+from serve_app.api.schemas.models import ModelPin, ModelsDocument
+from serve_app.api.schemas.views import ModelDocument
+from serve_app.deployments.scoring.in_session import SessionRunner
+from serve_app.deployments.session import mesh_session
+from serve_app.deployments.session.mesh_session import MeshSession
+from serve_app.deployments.session.queries import ModelQuery, ModelsQuery
+from serve_app.errors import DeadlineExceeded, UnknownMesh
+from serve_app.models import loader
+from serve_app.models import rollout as changes
+from serve_app.models.card import describe
+from serve_app.models.registry import Registry
+from serve_app.models.rollout import Rollouts
+from serve_app.models.trial_documents import read_trial
+from serve_app.runtime.deadline import Deadline
+from serve_app.settings import Settings, StoreSettings
+from serve_app.stores.base import StateStore
+from serve_app.stores.opening import open_store
+from tests.serve_app.running import record_simulation
+from tests.timing import PATIENCE_SECONDS
+
+Start = Callable[..., MeshSession]
+PACKED = [pack_snapshot(one) for one in record_simulation(MeshSpec(services=30, seed=3), 6)]
+
+
+@pytest.fixture
+def store(place: StoreSettings) -> Iterator[StateStore]:
+    with closing(open_store(place)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    """A registry; sessions can be built in this process."""
+    context = SimpleNamespace(replica_id=SimpleNamespace(unique_id="replica"))
+    monkeypatch.setattr(serve, "get_replica_context", lambda: context)
+    return Registry(str(tmp_path / "models"))
+
+
+@pytest.fixture
+def pin(registry: Registry, other_weights: Path) -> ModelPin:
+    content = other_weights.read_bytes()
+    card = describe(load(other_weights), content)
+    registry.add(content, card)
+    return ModelPin(version=card.version, sha256=card.sha256)
+
+
+@pytest.fixture
+def start(registry: Registry, place: StoreSettings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Starts sessions with the registry; the keywords are groups of settings."""
+    monkeypatch.setattr(loader, "LONGEST_LOAD_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(mesh_session, "FIRST_LOAD_SECONDS", PATIENCE_SECONDS)
+    with ExitStack() as stack:
+
+        def start_session(**settings: Any) -> MeshSession:
+            session = MeshSession(Settings(models={"registry": registry.place}, store=place, **settings))
+            stack.callback(session._meshes._store.close)
+            return session
+
+        yield start_session
+
+
+def later() -> Deadline:
+    return Deadline.after(PATIENCE_SECONDS)
+
+
+async def work(session: MeshSession) -> None:
+    """Wait until the session has done what no request waits for."""
+    while session._background:
+        await asyncio.gather(*session._background)
+
+
+async def test_pushes_that_fail_count_against_the_model_in_use(
+    start: Start, pin: ModelPin, store: StateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Rollouts(store).change(lambda rollout: changes.promote(rollout, pin))
+    session = start()
+    await session.push("shop", PACKED[0], later())
+    decide, broken = SessionRunner.decide, RuntimeError("shapes do not match")
+
+    async def fail(runner: SessionRunner, *arguments: Any) -> Any:
+        if runner.checkpoint.digest == pin.version:
+            raise broken
+        return await decide(runner, *arguments)
+
+    monkeypatch.setattr(SessionRunner, "decide", fail)
+    with pytest.raises(RuntimeError):
+        await session.push("shop", PACKED[1], later())
+    with pytest.raises(RuntimeError):
+        await session.push("new", PACKED[1], later())
+    with pytest.raises(DeadlineExceeded):  # it took too long
+        await session.push("shop", PACKED[1], Deadline.after(0.0))
+    await work(session)
+    (block,) = session._trials.of_mesh("shop").blocks
+    assert (block.candidate_failed, block.baseline_failed) == (2, 0)
+    assert read_trial(store, "new") == (0, None), "nothing stays of a mesh that is not stored"
+
+
+async def test_a_bad_push_does_not_count_against_a_model(start: Start, pin: ModelPin, store: StateStore) -> None:
+    Rollouts(store).change(lambda rollout: changes.promote(rollout, pin))
+    session = start()
+    await session.push("shop", PACKED[1], later())
+    with pytest.raises(Exception, match="expected a snapshot after the newest one"):
+        await session.push("shop", PACKED[0], later())
+    await work(session)
+    assert session._trials.of_mesh("shop").blocks == []
+
+
+async def test_a_replay_has_the_weights_of_the_mesh(
+    start: Start, pin: ModelPin, store: StateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Rollouts(store).change(lambda rollout: changes.promote_for_mesh(rollout, pin, "shop"))
+    first = start()
+    for mesh in ("shop", "plain"):
+        for packed in PACKED[:4]:
+            await first.push(mesh, packed, later())
+    replayed: dict[str, int] = {}
+    replay = pipeline.replay
+
+    def spy(checkpoint: Checkpoint, *arguments: Any) -> Any:
+        replayed[checkpoint.digest] = replayed.get(checkpoint.digest, 0) + 1
+        return replay(checkpoint, *arguments)
+
+    monkeypatch.setattr(pipeline, "replay", spy)
+    second = start()
+    await second.push("shop", PACKED[4], later())
+    assert replayed == {pin.version: 1}
+    await second.push("plain", PACKED[4], later())
+    assert replayed == {pin.version: 1, load().digest: 1}
+
+
+async def test_the_trial_of_a_mesh_that_is_deleted_or_makes_room_is_deleted(
+    start: Start, pin: ModelPin, store: StateStore
+) -> None:
+    Rollouts(store).change(lambda rollout: changes.start_canary(rollout, pin, 0.0))
+    session = start(limits={"max_meshes": 1, "evict_idle_seconds": 1e-6})
+    await session.push("first", PACKED[0], later())
+    await work(session)
+    assert read_trial(store, "first")[1] is not None
+    await session.push("second", PACKED[0], later())
+    await work(session)
+    assert read_trial(store, "first") == (0, None), "it made room"
+    assert read_trial(store, "second")[1] is not None
+    await session.delete("second")
+    await work(session)
+    assert read_trial(store, "second") == (0, None)
+    with pytest.raises(UnknownMesh):
+        await session.delete("second")
+
+
+async def test_a_caller_reads_nothing_about_meshes_that_it_may_not_see(
+    start: Start, pin: ModelPin, store: StateStore, weights: Path
+) -> None:
+    for mesh in ("shop", "pay"):
+        Rollouts(store).change(partial(changes.promote_for_mesh, pin=pin, mesh=mesh))
+    session = start(meshes={mesh: {"weights": weights} for mesh in ("cart", "bank")})
+    seen = frozenset({"shop", "cart"})
+    documents = [await session.read(query) for query in (ModelsQuery(seen), ModelQuery(seen))]
+    for document in documents:
+        assert b"pay" not in document
+        assert b"bank" not in document
+    found = ModelsDocument.model_validate_json(documents[0])
+    assert (found.pinned, set(found.rollout.meshes)) == (["cart"], {"shop"})
+    assert [event.mesh for event in found.rollout.history] == ["shop"]
+    assert set(ModelDocument.model_validate_json(documents[1]).meshes) == {"shop", "cart"}
+    everything = ModelsDocument.model_validate_json(await session.read(ModelsQuery()))
+    assert (everything.pinned, set(everything.rollout.meshes)) == (["bank", "cart"], {"shop", "pay"})
+    pinned = start(model={"weights": weights})
+    assert ModelsDocument.model_validate_json(await pinned.read(ModelsQuery(seen))).pinned == ["*"]
