@@ -697,11 +697,12 @@ def drift() -> str:
     """How many drifts were reported within a day, and how many reports there were without any."""
     found = rows("drift")
     still = [one for one in found if not one["drift"]]
-    weeks = sum(one["days"] for one in still) / 7
+    weeks = sum(one["days"] / 7 - 1 for one in still)  # in the first one, the own week is not known yet
     # Lines of advice that begin at the same time are one report.
     false = [len({line.partition(" since ")[2] for line in one["advice"]}) for one in still]
     body = []
-    for kind in dict.fromkeys(one["drift"] for one in found if one["drift"]):
+    lasting = [one for one in found if one["drift"] == "lasting fault"]
+    for kind in dict.fromkeys(one["drift"] for one in found if one["drift"] and one not in lasting):
         of_kind = [one for one in found if one["drift"] == kind]
         hours = [one["hours"] for one in of_kind if one["hours"] is not None]
         changed = [one["size"] for one in of_kind]
@@ -710,14 +711,16 @@ def drift() -> str:
     header = "| what changes | share of the services or calls | reported within a day | median time |"
     return (
         f"{table(header, body)}\n\nWithout drift: {sum(false)} false {'report' if sum(false) == 1 else 'reports'} in "
-        f"{weeks:.0f} weeks, in {sum(map(bool, false))} of {len(still)} meshes (`python -m benchmarks.bench_drift`)."
+        f"{weeks:.0f} weeks, in {sum(map(bool, false))} of {len(still)} meshes. A fault that lasted for a day was "
+        f"reported as drift in {sum(one['hours'] is not None for one in lasting)} of {len(lasting)} meshes "
+        "(`python -m benchmarks.bench_drift`)."
     )
 
 
 def reconstruction() -> str:
     """What finds many small deviations at once, at equal numbers of false alerts."""
     names = {"slow_zone": "slow zone", "noisy_hosts": "noisy hosts", "lossy_zone": "lossy zone"}
-    shown = ("page", "reconstruction", "drift", "combined")
+    shown = ("page", "reconstruction", "displacement", "combined")
     head = "| source | what deviates | events | " + " | ".join(shown) + " | alerts | exceeded | either |"
     body, false, found = [], [], rows("reconstruction")
     for one in found:
@@ -735,6 +738,63 @@ def reconstruction() -> str:
         f"{table(head, body)}\n\nFalse alerts per day of the last three columns: {'. '.join(false)}.{seeds} "
         f"Command: `python -m benchmarks.bench_reconstruction{' --seeds choose' if chosen else ''}`."
     )
+
+
+def missing() -> str:
+    """What values in place of missing telemetry find, over all kinds of gaps."""
+    found, body = [one for one in rows("missing") if one["missing"] != "nothing"], []
+    for group in ("simulators", "recordings"):
+        of_group = [one for one in found if ("simulator" in one["source"]) == (group == "simulators")]
+        for filling in dict.fromkeys(one["filling"] for one in of_group):
+            lines = [one for one in of_group if one["filling"] == filling]
+            faults = sum(one["faults"] for one in lines)
+            names = ("found", "found_at_equal", "culprit_first", "alerting")
+            shares = [sum((one[name][0] or 0) * one["faults"] for one in lines) / faults for name in names]
+            false, days = (sum(one[name] for one in lines) for name in ("false_alerts", "normal_days"))
+            apart = [sum(one[name] for one in lines) for name in ("only_filling", "only_mask")]
+            body.append(
+                f"| {group} | {filling} | {faults} | {' | '.join(f'{one:.2f}' for one in shares)} "
+                f"| {false} in {days:.1f} days | {apart[0]} / {apart[1]} |"
+            )
+    header = (
+        "| source | in place of a missing value | faults | found | at equal false alerts | culprit first "
+        "| alert is open | false alerts | found only with it / only with the mask |"
+    )
+    return table(header, body)
+
+
+def caches() -> str:
+    """What caches of the network's passes save, and the errors that they add."""
+    changed, hubs = ([one for one in rows("caches") if one["cache"] == name] for name in ("changed part", "hubs"))
+    of_changes = [
+        f"| {one['source']} | {one['services']:,} / {one['calls']:,} | {one['tolerance']:g} "
+        f"| {one['changed_services']:.0%} | {one['computed_services']:.0%} | {one['pass_ms']} ms "
+        f"| {one['cached_ms']} ms | {one['error_p99']:.2f} / {one['error_max']:.1f} |"
+        for one in changed
+    ]
+    of_hubs = [
+        f"| {one['source']} | {one['hubs']} | {one['reads_of_hubs']:.0%} | {one['age']} | {one['pass_ms']} ms "
+        f"| {one['cached_ms']} ms | {_or_dash(one['error_p99'])} / {_or_dash(one['error_max'])} |"
+        for one in hubs
+    ]
+    return "\n\n".join(
+        (
+            table(
+                "| source | services / calls | tolerance | changed services | to be computed | pass | with the cache "
+                "| error p99 / largest, sigmas |",
+                of_changes,
+            ),
+            table(
+                "| source | hubs | neighbours that are hubs | age, snapshots | pass | without the work of hubs "
+                "| error of root-cause logits, p99 / largest |",
+                of_hubs,
+            ),
+        )
+    )
+
+
+def _or_dash(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
 
 
 def online() -> str:
@@ -929,6 +989,10 @@ def tables() -> list[tuple[Path, str, str]]:
         found.append((docs / "models.md", "drift", drift()))
     if (results / "reconstruction.jsonl").exists():  # made by `python -m benchmarks.bench_reconstruction`
         found.append((docs / "models.md", "reconstruction", reconstruction()))
+    if (results / "missing.jsonl").exists():  # made by `python -m benchmarks.bench_missing`
+        found.append((docs / "models.md", "missing telemetry", missing()))
+    if (results / "caches.jsonl").exists():  # made by `python -m benchmarks.bench_caches`
+        found.append((docs / "models.md", "caches", caches()))
     if (results / "online.jsonl").exists():  # made by `python -m benchmarks.bench_online`
         found.append((docs / "models.md", "online", online()))
     if (results / "exports.jsonl").exists():  # made by `python -m benchmarks.bench_exports`

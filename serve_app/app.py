@@ -13,8 +13,8 @@ from ray import serve
 from ray.serve import Application, Deployment
 from ray.serve.config import BackpressureConfig, RequestRouterConfig
 
+from kernels import gpu
 from model.mesh_weights import load_weights
-from serve_app import devices
 from serve_app.access import Access, require_certificate, require_protection
 from serve_app.deployments.collector import Collector
 from serve_app.deployments.http.ingress import Ingress
@@ -26,7 +26,7 @@ from serve_app.deployments.session.mesh_session import MeshSession
 from serve_app.deployments.trainer import Trainer
 from serve_app.errors import BadSettings, NoCapacity
 from serve_app.observability.traces import check_traces
-from serve_app.runtime import local, logs
+from serve_app.runtime import devices, local, logs
 from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.progress import report_replicas
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
@@ -166,7 +166,7 @@ def start(
     require_certificate(front.certificate_file, front.key_file, "serve")
     check_traces(settings.traces)
     needs_gpu = settings.scorer.device == "cuda"
-    if needs_gpu and (obstacle := devices.find_obstacle()):
+    if needs_gpu and (obstacle := gpu.find_obstacle()):
         raise devices.refusal(obstacle)
     try:
         url = local.start(settings, report=report)
@@ -264,11 +264,11 @@ def _device(settings: Settings) -> str:
     chosen = settings.scorer
     if chosen.device != "auto" or chosen.place == "replicas":
         return chosen.device
-    if not _gpus() and not devices.is_here():
+    if not _gpus() and not gpu.is_here():
         return "cpu"
     if _nodes() > 1:
         return "auto" if _gpus() else "cpu"
-    obstacle = devices.find_obstacle() or _gpu_without_ray()
+    obstacle = gpu.find_obstacle() or _gpu_without_ray()
     if obstacle is None:
         return "auto"
     instead = devices.step_aside("auto", obstacle)
@@ -276,11 +276,11 @@ def _device(settings: Settings) -> str:
     return instead.torch.type
 
 
-def _gpu_without_ray() -> devices.Obstacle | None:
+def _gpu_without_ray() -> gpu.Obstacle | None:
     """An obstacle if torch sees a GPU, and Ray does not."""
     if _gpus():
         return None
-    return devices.Obstacle("no_gpu", "Ray finds no GPU here", "start Ray with --num-gpus, and compare nvidia-smi")
+    return gpu.Obstacle("no_gpu", "Ray finds no GPU here", "start Ray with --num-gpus, and compare nvidia-smi")
 
 
 def _place(settings: Settings, device: str) -> str:

@@ -44,7 +44,7 @@ def size_of(graph: MeshGraph) -> Bucket:
 
 
 def pad(graph: MeshGraph, bucket: Bucket) -> MeshGraph:
-    """A graph of the size of a bucket, whose first rows of every result are those of ``graph``."""
+    """A graph of the size of a bucket, that gives the results of ``graph`` in its first rows."""
     last = bucket.nodes - 1
     return MeshGraph(
         _rows(graph.nodes, bucket.nodes),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -120,13 +121,10 @@ def build_verdict(
 
 def _group(snapshot: MeshSnapshot, alarming: NDArray[np.bool_]) -> list[frozenset[str]]:
     """Group the alarming services that are connected by direct calls."""
-    group = {int(i): {int(i)} for i in np.flatnonzero(alarming)}
-    for source, destination in snapshot.edge_index[:, alarming[snapshot.edge_index].all(axis=0)].T.tolist():
-        if group[source] is not group[destination]:
-            merged = group[source] | group[destination]
-            group.update(dict.fromkeys(merged, merged))
-    apart = {id(members): members for members in group.values()}
-    return [frozenset(snapshot.node_ids[i] for i in members) for members in apart.values()]
+    graph = nx.Graph()
+    graph.add_nodes_from(np.flatnonzero(alarming).tolist())
+    graph.add_edges_from(snapshot.edge_index[:, alarming[snapshot.edge_index].all(axis=0)].T.tolist())
+    return [frozenset(snapshot.node_ids[i] for i in members) for members in nx.connected_components(graph)]
 
 
 def _follow(watch: PagingState, groups: Sequence[frozenset[str]], now: datetime) -> tuple[tuple[Page, ...], int]:

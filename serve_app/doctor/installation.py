@@ -14,10 +14,9 @@ from typing import Any
 import httpx
 import torch
 
-from kernels import backend, backend_reason
+from kernels import backend, backend_reason, gpu
 from model.checkpoint import SHIPPED, load
 from model.errors import IncompatibleWeights
-from serve_app import devices
 from serve_app.access import is_loopback
 from serve_app.doctor.finding import Finding, Outcome
 from serve_app.errors import BadSettings
@@ -129,11 +128,11 @@ def _weights(name: str, path: Path, settings: Settings, setting: str, instead: s
 def _device(settings: Settings) -> Iterator[Finding]:
     """A GPU that cannot be used is a problem if the settings require it, and a warning if it is there."""
     wanted = settings.scorer.device
-    obstacle = None if wanted == "cpu" else devices.check_gpu()
+    obstacle = None if wanted == "cpu" else gpu.check_gpu()
     if wanted == "cpu" or obstacle is not None:
         reason = "no CUDA device can be used: " + obstacle.found if obstacle else "the CPU"
         found = f"{reason}; scorer.device is {wanted}"
-        is_ok = wanted == "cpu" or (wanted == "auto" and not devices.is_here())
+        is_ok = wanted == "cpu" or (wanted == "auto" and not gpu.is_here())
         remedy = f"{obstacle.remedy}, or set scorer.device to cpu" if obstacle else ""
         yield _finding("device", found, is_ok, "problem" if wanted == "cuda" else "warning", remedy)
         return

@@ -64,7 +64,7 @@ def scorers(process: psutil.Process) -> set[int]:
 
 
 def push_all(service: Service, mesh: str, snapshots: list[MeshSnapshot], weights: Path) -> None:
-    """Push a recording, and compare its verdicts with those of the pipeline on the CPU."""
+    """Push a recording, and compare its verdicts with the pipeline on the CPU."""
     settings = service.settings.model_copy(update={"model": ModelSettings(weights=weights)})
     wanted = expected(Service(service.url, settings, service.http), snapshots)
     for snapshot, verdict in zip(snapshots, wanted, strict=True):

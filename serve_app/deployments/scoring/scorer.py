@@ -23,7 +23,6 @@ from model.mesh_weights import Weights, load_weights
 from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionScore, PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from serve_app import devices
 from serve_app.api.schemas.models import ModelPin
 from serve_app.deployments.scoring.batching import Load, batch_limits
 from serve_app.deployments.scoring.gpu import measure_memory, watch_gpu
@@ -35,6 +34,7 @@ from serve_app.models.loader import LONGEST_LOAD_SECONDS, checkpoint_of
 from serve_app.models.opening import open_loader
 from serve_app.observability.spans import clear, span
 from serve_app.pipeline import Mesh, Options, prepare
+from serve_app.runtime import devices
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.reporting import start_reporting

@@ -14,20 +14,24 @@ export const progressText = ({ sequence, warm_up_snapshots: needed }) => `${sequ
  * the warm-up; undefined: not known yet. pace: seconds between two snapshots that arrived while the page was open; null: fewer did.
  * @returns {{head: string, story: string, done: number}} done: from 0 to 1.
  */
-export function learning({ verdict: { sequence, observed_at: at }, state, needed = USUAL_NEEDED, timeline, received, pace, source }) {
-  const left = Math.max(1, needed - sequence),
-    every = span(interval(timeline)),
-    first = `The first verdict comes with snapshot ${needed}.`,
-    isSimulated = Number.isFinite(received) && Math.abs(ends(at) - received / 1000) > SIMULATED_SECONDS;
-  const seconds = left * (pace ?? interval(timeline));
+export function learning(now) {
+  const { verdict, needed = USUAL_NEEDED } = now;
   return {
-    head: `Learning this mesh: ${progressText({ sequence, warm_up_snapshots: needed })} received`,
-    story:
-      state.why === "stopped" || (source && !source.collected && pace === null && sequence === 1)
-        ? `Push one every ${every}. ${first}`
-        : isSimulated && pace === null
-          ? first
-          : `First verdict in ${span(Math.max(1, seconds))}.`,
-    done: Math.min(1, sequence / needed),
+    head: `Learning this mesh: ${progressText({ sequence: verdict.sequence, warm_up_snapshots: needed })} received`,
+    story: nextStep(now, needed),
+    done: Math.min(1, verdict.sequence / needed),
   };
 }
+
+/** What comes next: the first verdict, and when; or a push, if none is under way. */
+function nextStep({ verdict, state, timeline, received, pace, source }, needed) {
+  const first = `The first verdict comes with snapshot ${needed}.`,
+    isOnlyPush = source?.collected === false && verdict.sequence === 1 && pace === null;
+  if (state.why === "stopped" || isOnlyPush) return `Push one every ${span(interval(timeline))}. ${first}`;
+  if (pace === null && isSimulated(verdict, received)) return first; // its interval is not the one of the pushes
+  const left = Math.max(1, needed - verdict.sequence);
+  return `First verdict in ${span(Math.max(1, left * (pace ?? interval(timeline))))}.`;
+}
+
+const isSimulated = ({ observed_at: at }, received) =>
+  Number.isFinite(received) && Math.abs(ends(at) - received / 1000) > SIMULATED_SECONDS;

@@ -102,12 +102,12 @@ export function startView() {
   }
 
   return {
+    /** @param {any} next `{needsToken}`: whether programs need an access token. */
     draw(next) {
-      const isShown = !by("start").hidden && needsToken === next.needsToken;
       needsToken = next.needsToken;
       by("start").hidden = false;
       by("start-check").textContent = `No snapshot has arrived yet. Checked at ${new Date().toISOString().slice(11, 19)} UTC, and every 3 s.`;
-      if (!isShown) redraw();
+      redraw();
     },
   };
 }
