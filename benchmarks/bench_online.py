@@ -15,7 +15,7 @@ and ``low rank alone`` has the curve and the heads, with the shipped tails. The 
 held out. A candidate that is not better on it is refused, and the line before it stays.
 
 A fault is found if the score of the mesh is above a level in 3 of 4 snapshots during the fault, or in the two after it.
-The level is the lowest with so many false alerts on the calm snapshots of the same source. ``alerts`` are those of the
+The level is the lowest with so many false alerts on the calm snapshots of the same source. ``alerts`` are raised by the
 default settings. Likelihoods are of the calm time. Takes a quarter of an hour on two cores.
 """
 

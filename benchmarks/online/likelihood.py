@@ -34,7 +34,7 @@ class Likelihood:
 
 
 def of_values(deviation: Deviation, predicted: Array) -> Likelihood:
-    """Return that of the measured values, under Student's t around what is expected of them.
+    """Return the likelihood of the measured values, under Student's t around what is expected of them.
 
     Args:
         deviation: of N rows; its ``expected`` and ``spread`` are centre and scale.
@@ -49,7 +49,7 @@ def of_values(deviation: Deviation, predicted: Array) -> Likelihood:
 
 
 def of_tails(tail: Tail, deviation: Deviation, exposure: IntArray) -> Likelihood:
-    """Return that of the beginnings and sizes of spells in the tails: a Bernoulli and a generalised Pareto
+    """Return the likelihood of the beginnings and sizes of spells in the tails: a Bernoulli and a generalised Pareto
     distribution, at each time scale. Rows near planned changes are left out.
 
     Args:

@@ -1,6 +1,6 @@
 """Low-rank updates of the output heads: W + A Bᵀ, on the calm snapshots of one mesh (Hu et al., LoRA, ICLR 2022).
 
-Everything else is frozen, so embeddings, structure and root causes stay as they are. The sum is stored in place of W: a
+Everything else is frozen, so embeddings, structure and root causes stay the same. The sum is stored in place of W: a
 pass takes as long as before.
 """
 

@@ -103,7 +103,7 @@ def other_simulated(seed: int, folder: Path) -> TestMesh:
     )
 
 
-def recorded(name: str, seed: int) -> TestMesh:
+def of_recording(name: str, seed: int) -> TestMesh:
     """Recorded normal traffic, with injected faults."""
     snapshots = list(islice(RecordingReader(SHARED / name).snapshots(), *RECORDINGS[name]))
     injections, begin = plan_injections(snapshots, seed), int(WARM_UP * len(snapshots))
@@ -127,7 +127,7 @@ def groups(seeds: Sequence[int], other_seeds: Sequence[int], injected: int, fold
     yield [partial(simulated, seed) for seed in seeds]
     if OTHER_SIMULATOR.is_file():
         yield [partial(other_simulated, seed, folder) for seed in other_seeds]
-    yield from ([partial(recorded, name, injected)] for name in RECORDINGS if (SHARED / name).is_dir())
+    yield from ([partial(of_recording, name, injected)] for name in RECORDINGS if (SHARED / name).is_dir())
 
 
 Recipe = partial[TestMesh]

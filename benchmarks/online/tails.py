@@ -26,12 +26,12 @@ def fit_tails(checkpoint: Checkpoint, archive: Sequence[CalmMoment]) -> Checkpoi
         edge.add(seen.edge, seen.edge_exposure, seen.edge.seen.max(axis=1, initial=0) > SETTLE)
     return replace(
         checkpoint,
-        node_tail=_moved(checkpoint.node_tail, node),
-        edge_tail=_moved(checkpoint.edge_tail, edge),
+        node_tail=_move(checkpoint.node_tail, node),
+        edge_tail=_move(checkpoint.edge_tail, edge),
     )
 
 
-def _moved(shipped: Tail, counts: TailCounts) -> Tail:
+def _move(shipped: Tail, counts: TailCounts) -> Tail:
     tally = counts.tally[:, UNEXPOSED]
     rate, mean = shipped.rate.copy(), shipped.mean_excess.copy()
     rate[UNEXPOSED] = (tally[BEGUN] + RATE_WEIGHT * rate[UNEXPOSED]) / (tally[SEEN] + RATE_WEIGHT)
