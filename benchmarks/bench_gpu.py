@@ -6,7 +6,7 @@
 Needs a GPU, torch with CUDA, numpy and safetensors, nothing else of TAGAE's dependencies; without a GPU it says what is
 missing and ends. Prints one JSON line for each row. With the defaults it takes about five minutes, most of them in
 ``torch.compile``. Inputs are random graphs with the shipped weights. Every section is tried: an error is printed as a
-row, and the rest goes on.
+row, and the rest continues.
 
 | section | what it measures |
 |---|---|
@@ -14,7 +14,7 @@ row, and the rest goes on.
 | passes | a pass over one mesh of each size, from and to arrays on the host; its memory; the same on the CPU |
 | batches | several meshes of 500 services and 3,000 calls in one pass |
 | graphs | four passes with inputs on the GPU: plain launches, a CUDA graph for each bucket of sizes, torch.compile |
-| streams | a small mesh whose pass begins while that of a large one runs: on one stream, on two, and with priorities |
+| streams | a small mesh whose pass begins while a large one is scored: on one stream, on two, and with priorities |
 
 Times end when the work on the GPU has ended. Limitation: one process uses the GPU, and its clock is as the driver sets
 it.
@@ -37,18 +37,18 @@ from benchmarks.gpu.buckets import bucket_of, pad
 from benchmarks.gpu.meshes import random_task
 from benchmarks.gpu.passes import CudaGraphs, Pass, compiled, crop, plain
 from benchmarks.gpu.timing import milliseconds, summary, wait
+from kernels.gpu import check_gpu
 from kernels.selfcheck import Case, random_cases
 from model.checkpoint import load
 from model.network.contract import MeshGraph, MeshNetwork
 from model.scoring.score import batch_tasks, score
-from serve_app.devices import check_gpu
 
 SIZES = ("100x400", "500x3000", "2000x20000", "10000x100000")
 BATCHED = "500x3000"
 BATCHES = (1, 2, 4, 8, 16, 32)
 GRAPHED = ("100x400", "500x3000", "2000x20000")
 URGENT, LARGE = "100x400", "10000x100000"
-SMALL_MESHES = 4  # of each size in turn, so that caches and buckets are not those of one graph
+SMALL_MESHES = 4  # of each size in turn, so that caches and buckets do not belong to one graph
 Row = dict[str, Any]
 
 
@@ -203,8 +203,7 @@ def streams(run: Run) -> Iterator[Row]:
     alone = run.time(partial(plain, run.network, small))
     yield {"size": URGENT, "beside": None, "streams": "alone", **alone}
     default = torch.cuda.current_stream()
-    low, high = torch.cuda.Stream(priority=0), torch.cuda.Stream(priority=-1)
-    same = torch.cuda.Stream(priority=0)
+    low, high, same = (torch.cuda.Stream(priority=priority) for priority in (0, -1, 0))  # type: ignore[no-untyped-call]
     for name, of_large, of_small in (
         ("one", default, default),
         ("two", low, same),

@@ -3,16 +3,16 @@
     python -m benchmarks.bench_reconstruction [--json FILE] [--seeds choose | report] [--meshes 6]
 
 Many small deviations at once are put into meshes: a slow zone, noisy hosts, a lossy zone, in three sizes. Four signals
-look for them: the page score, the reconstruction loss, the embedding drift, and all of them together. The page score
-has to be above its level in three of four snapshots, the others in six of eight, as in the product, and each level is
-such that the calm snapshots of the same source raise the same number of false alerts per day. ``alerts`` are the
-alerts at the default settings, ``exceeded`` is what verdicts say of the mesh as a whole, ``either`` is both, as
+look for them: the page score, the reconstruction loss, the embedding displacement, and all of them together. The page
+score has to be above its level in three of four snapshots, the others in six of eight, as in the product, and each
+level is such that the calm snapshots of the same source raise the same number of false alerts per day. ``alerts`` are
+the alerts at the default settings, ``exceeded`` is what verdicts say of the mesh as a whole, ``either`` is both, as
 with the setting ``alert.reconstruction = "alert"``.
 
 The sources: our simulator; the simulator of other hands and recorded normal traffic, in which the events change the
-metrics directly; and recordings with labelled faults that may be used for choosing. Loss and drift are relative to the
-99th percentile of the mesh's own history, as in the verdict. Nothing was chosen on the seeds of ``report``. Prints one
-JSON line for each source and kind; takes about a quarter of an hour on two cores.
+metrics directly; and recordings with labelled faults that may be used for choosing. Loss and displacement are relative
+to the 99th percentile of the mesh's own history, as in the verdict. Nothing was chosen on the seeds of ``report``.
+Prints one JSON line for each source and kind; takes about a quarter of an hour on two cores.
 """
 
 import argparse
@@ -49,10 +49,15 @@ SERVICES = 80
 FIRST, LENGTH, CALM = 300, 40, 90  # snapshots before the first event, of an event, and between two
 CALM_LENGTH = 1200  # snapshots of a run without events
 GUARD = 20  # snapshots after an event that count neither way
-CONFIRM = {"page": (3, 4), "reconstruction": (6, 8), "drift": (6, 8), "combined": (6, 8)}  # snapshots, of so many
+CONFIRM = {
+    "page": (3, 4),
+    "reconstruction": (6, 8),
+    "displacement": (6, 8),
+    "combined": (6, 8),
+}  # snapshots, of so many
 CLEAR = 8  # snapshots between two alarms
 RATES = (1.0, 4.0)  # false alerts per day of a mesh
-SIGNALS = ("page", "reconstruction", "drift")
+SIGNALS = ("page", "reconstruction", "displacement")
 LABELLED = {"sockshop-nirc/container-faults": False, "rcaeval-sockshop/re1": True}  # True: odd cases only
 NORMAL = {"petshop/low_traffic-normal": (0, 589), "sockshop-nirc/normal": (2000, 4500)}  # snapshots that are used
 LATENCY = np.array([NodeMetric.P50_LATENCY, NodeMetric.P99_LATENCY])
@@ -105,8 +110,8 @@ def score(
         verdict, mesh = advance(checkpoint, mesh, snapshot, Options(adapt=False))
         whole = verdict.reconstruction
         ratios = (0.0, 0.0)
-        if whole and whole.loss_threshold and whole.drift_threshold and whole.drift is not None:
-            ratios = whole.loss / whole.loss_threshold, whole.drift / whole.drift_threshold
+        if whole and whole.loss_threshold and whole.displacement_threshold and whole.displacement is not None:
+            ratios = whole.loss / whole.loss_threshold, whole.displacement / whole.displacement_threshold
         exceeded = bool(whole and whole.exceeded)
         rows.append((verdict.mesh_score, *ratios, float(bool(verdict.alerts)), float(exceeded)))
         seconds.append(snapshot.observed_at.timestamp())

@@ -697,11 +697,12 @@ def drift() -> str:
     """How many drifts were reported within a day, and how many reports there were without any."""
     found = rows("drift")
     still = [one for one in found if not one["drift"]]
-    weeks = sum(one["days"] for one in still) / 7
+    weeks = sum(one["days"] / 7 - 1 for one in still)  # in the first one, the own week is not known yet
     # Lines of advice that begin at the same time are one report.
     false = [len({line.partition(" since ")[2] for line in one["advice"]}) for one in still]
     body = []
-    for kind in dict.fromkeys(one["drift"] for one in found if one["drift"]):
+    lasting = [one for one in found if one["drift"] == "lasting fault"]
+    for kind in dict.fromkeys(one["drift"] for one in found if one["drift"] and one not in lasting):
         of_kind = [one for one in found if one["drift"] == kind]
         hours = [one["hours"] for one in of_kind if one["hours"] is not None]
         changed = [one["size"] for one in of_kind]
@@ -710,14 +711,16 @@ def drift() -> str:
     header = "| what changes | share of the services or calls | reported within a day | median time |"
     return (
         f"{table(header, body)}\n\nWithout drift: {sum(false)} false {'report' if sum(false) == 1 else 'reports'} in "
-        f"{weeks:.0f} weeks, in {sum(map(bool, false))} of {len(still)} meshes (`python -m benchmarks.bench_drift`)."
+        f"{weeks:.0f} weeks, in {sum(map(bool, false))} of {len(still)} meshes. A fault that lasted for a day was "
+        f"reported as drift in {sum(one['hours'] is not None for one in lasting)} of {len(lasting)} meshes "
+        "(`python -m benchmarks.bench_drift`)."
     )
 
 
 def reconstruction() -> str:
     """What finds many small deviations at once, at equal numbers of false alerts."""
     names = {"slow_zone": "slow zone", "noisy_hosts": "noisy hosts", "lossy_zone": "lossy zone"}
-    shown = ("page", "reconstruction", "drift", "combined")
+    shown = ("page", "reconstruction", "displacement", "combined")
     head = "| source | what deviates | events | " + " | ".join(shown) + " | alerts | exceeded | either |"
     body, false, found = [], [], rows("reconstruction")
     for one in found:
@@ -792,6 +795,35 @@ def caches() -> str:
 
 def _or_dash(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
+
+
+def online() -> str:
+    """What it pays to learn from one mesh, at equal numbers of false alerts."""
+    found = rows("online")
+    header = (
+        "| meshes | learned | NLL, nats | NLL of tails, 1/1000 nats | found | culprit first | alerts found "
+        "| false alerts per week |"
+    )
+    body = [
+        f"| {one['source']}: {one['meshes']}, {one['faults']} faults | {one['variant']} | {one['nll']:.4f} "
+        f"| {one['tail_nll']:.2f} | {_shares(one['found at 4/day'])} | {_shares(one['culprit first at 4/day'])} "
+        f"| {one['alerts found'][0]:.2f} | {one['false alerts per week']:.1f} |"
+        for one in found
+    ]
+    days = {one["source"]: one["calm_days"] for one in found}
+    seconds = max(one["fit_seconds"] for one in found)
+    return (
+        f"{table(header, body)}\n\nCalm days: {', '.join(f'{name} {value:.1f}' for name, value in days.items())}. "
+        f"Rank {found[0]['rank']}; a fit of the heads takes up to {seconds:.1f} s of CPU time. Command: "
+        f"`python -m benchmarks.bench_online --seeds {found[0]['seeds']} --meshes {found[0]['meshes']}`."
+    )
+
+
+def _shares(values: list[float | None]) -> str:
+    if None in values:
+        return "–"
+    value, low, high = values
+    return f"{value:.2f} ({low:.2f} to {high:.2f})"
 
 
 def exports() -> str:
@@ -961,6 +993,8 @@ def tables() -> list[tuple[Path, str, str]]:
         found.append((docs / "models.md", "missing telemetry", missing()))
     if (results / "caches.jsonl").exists():  # made by `python -m benchmarks.bench_caches`
         found.append((docs / "models.md", "caches", caches()))
+    if (results / "online.jsonl").exists():  # made by `python -m benchmarks.bench_online`
+        found.append((docs / "models.md", "online", online()))
     if (results / "exports.jsonl").exists():  # made by `python -m benchmarks.bench_exports`
         found.append((docs / "exports.md", "exports", exports()))
     if (results / "networks.jsonl").exists():  # made by `python -m benchmarks.bench_networks`

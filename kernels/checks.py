@@ -181,14 +181,14 @@ def check_edge_dot(source: Tensor, target: Tensor, source_index: Tensor, target_
 
 
 def check_floats(op: str, **tensors: Tensor) -> None:
-    """All are float32 or all are float64, on one device.
+    """All are float32 or all are float64, or on a GPU all bfloat16, on one device.
 
     Raises:
         InvalidArgument: naming the first that is not.
     """
     first, *_ = tensors
     for name, tensor in tensors.items():
-        if tensor.dtype not in FLOATS:
+        if tensor.dtype not in FLOATS and (tensor.dtype != torch.bfloat16 or tensor.device.type == "cpu"):
             raise InvalidArgument(
                 f"{op}: {name}: expected float32 or float64, got {tensor.dtype}; convert it first", argument=name
             )

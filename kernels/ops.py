@@ -2,9 +2,9 @@
 
 Shapes: N nodes as targets, M nodes as neighbours (M = N in a whole mesh), E edges attended to, H heads, C channels a
 head, T size of the temporal embedding, D embedding, I inputs, O outputs. Neighbourhoods are CSR: the slots of node i
-are ``indptr[i]`` to ``indptr[i + 1]`` of ``indices``. Index tensors are int64; the others all float32 or all float64;
-all on one device. Inputs need not be contiguous and are never changed. Contents of index tensors are checked on a CPU
-only.
+are ``indptr[i]`` to ``indptr[i + 1]`` of ``indices``. Index tensors are int64; the others all float32 or all float64,
+or on a GPU all bfloat16; all on one device. Inputs need not be contiguous and are never changed. Contents of index
+tensors are checked on a CPU only.
 
 Every op has a first derivative (a second one raises ``NotDifferentiable``), runs under ``torch.inference_mode``, and
 traces under ``torch.compile(fullgraph=True)`` and ``torch.export`` as one node of the graph.

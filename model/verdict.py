@@ -279,18 +279,19 @@ class Reconstruction:
 
     Attributes:
         loss: reconstruction loss L_recon, 0 to 1; :mod:`model.scoring.reconstruction` has the formula.
-        drift: distance of the mean embedding from its mean over the window, in its standard deviations; None before ten
-            snapshots.
+        displacement: distance of the mean embedding from its mean over the window, in its standard deviations; None
+            before ten snapshots.
         loss_threshold: percentile of the loss over the history without alerts; None before ten snapshots.
-        drift_threshold: 1.5 times that percentile of the drift; None before twenty.
-        exceeded: whether loss or drift was above its threshold in 2k of the last 2n snapshots, see ``AlertPolicy``.
+        displacement_threshold: 1.5 times that percentile of the displacement; None before twenty.
+        exceeded: whether loss or displacement was above its threshold in 2k of the last 2n snapshots, see
+            ``AlertPolicy``.
         since: first snapshot of the run above a threshold; None unless exceeded.
     """
 
     loss: float
-    drift: float | None
+    displacement: float | None
     loss_threshold: float | None
-    drift_threshold: float | None
+    displacement_threshold: float | None
     exceeded: bool = False
     since: datetime | None = None
 

@@ -4,7 +4,7 @@ There is no ``from __future__ import annotations`` here: Ray would then hand ``b
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ray
@@ -13,8 +13,8 @@ from ray import serve
 from ray.serve import Application, Deployment
 from ray.serve.config import BackpressureConfig, RequestRouterConfig
 
+from kernels import gpu
 from model.mesh_weights import load_weights
-from serve_app import devices
 from serve_app.access import Access, require_certificate, require_protection
 from serve_app.deployments.collector import Collector
 from serve_app.deployments.http.ingress import Ingress
@@ -26,8 +26,9 @@ from serve_app.deployments.session.mesh_session import MeshSession
 from serve_app.deployments.trainer import Trainer
 from serve_app.errors import BadSettings, NoCapacity
 from serve_app.observability.traces import check_traces
-from serve_app.runtime import local, logs
+from serve_app.runtime import devices, local, logs
 from serve_app.runtime.instruments import RayInstruments
+from serve_app.runtime.progress import report_replicas
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
 from serve_app.settings import FormerTable, ServeSettings, Settings, former_tables
 from serve_app.settings.access import serve_rules
@@ -131,12 +132,17 @@ def application(settings: Settings) -> Application:
     ).bind(settings, session, collector)
 
 
-def start(settings: Settings, beside: Mapping[str, Application] | None = None) -> str:
+def start(
+    settings: Settings,
+    beside: Mapping[str, Application] | None = None,
+    report: Callable[[str], None] = lambda _: None,
+) -> str:
     """Run the service on this machine alone, with a Ray of its own, until :func:`stop`.
 
     Args:
         settings: of the service.
         beside: further applications by name, which is also the first segment of their paths.
+        report: called with each step in words, when it begins.
 
     Returns:
         Its URL, when it is ready.
@@ -149,6 +155,7 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
     """
     logs.install()
     _choose_log(settings)
+    report("reading the settings and the weights")
     for refusal in load_weights(
         settings.model.weights, settings.weights_by_mesh, network=settings.model.network
     ).refused:
@@ -159,20 +166,22 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
     require_certificate(front.certificate_file, front.key_file, "serve")
     check_traces(settings.traces)
     needs_gpu = settings.scorer.device == "cuda"
-    if needs_gpu and (obstacle := devices.find_obstacle()):
+    if needs_gpu and (obstacle := gpu.find_obstacle()):
         raise devices.refusal(obstacle)
     try:
-        url = local.start(settings)
+        url = local.start(settings, report=report)
         if needs_gpu and (obstacle := _gpu_without_ray()):
             raise devices.refusal(obstacle)
         try:
             whole = {NAME: application(settings), **(beside or {})}
-            serve.run_many(  # all at once: their processes start in parallel
-                [
-                    serve.RunTarget(one, name, "/" if name == NAME else f"/{name}", local.QUIET)
-                    for name, one in whole.items()
-                ]
-            )
+            report("starting the replicas")
+            with report_replicas(report):
+                serve.run_many(  # all at once: their processes start in parallel
+                    [
+                        serve.RunTarget(one, name, "/" if name == NAME else f"/{name}", local.QUIET)
+                        for name, one in whole.items()
+                    ]
+                )
         except RuntimeError as error:
             raise NoCapacity(f"the service could not start: {_explain_failed_start() or error}") from error
     except BaseException:
@@ -255,11 +264,11 @@ def _device(settings: Settings) -> str:
     chosen = settings.scorer
     if chosen.device != "auto" or chosen.place == "replicas":
         return chosen.device
-    if not _gpus() and not devices.is_here():
+    if not _gpus() and not gpu.is_here():
         return "cpu"
     if _nodes() > 1:
         return "auto" if _gpus() else "cpu"
-    obstacle = devices.find_obstacle() or _gpu_without_ray()
+    obstacle = gpu.find_obstacle() or _gpu_without_ray()
     if obstacle is None:
         return "auto"
     instead = devices.step_aside("auto", obstacle)
@@ -267,11 +276,11 @@ def _device(settings: Settings) -> str:
     return instead.torch.type
 
 
-def _gpu_without_ray() -> devices.Obstacle | None:
+def _gpu_without_ray() -> gpu.Obstacle | None:
     """An obstacle if torch sees a GPU, and Ray does not."""
     if _gpus():
         return None
-    return devices.Obstacle("no_gpu", "Ray finds no GPU here", "start Ray with --num-gpus, and compare nvidia-smi")
+    return gpu.Obstacle("no_gpu", "Ray finds no GPU here", "start Ray with --num-gpus, and compare nvidia-smi")
 
 
 def _place(settings: Settings, device: str) -> str:

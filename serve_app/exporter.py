@@ -215,16 +215,16 @@ _GAUGES: tuple[tuple[str, str, Callable[[MeshGauges], float | None]], ...] = (
     (
         "embedding_drift",
         "Distance of the mean embedding from its mean over the window, in standard deviations.",
-        lambda m: m.embedding_drift,
+        lambda m: m.embedding_displacement,
     ),
     (
         "embedding_drift_threshold",
-        "1.5 times the percentile of the embedding drift over history without incidents.",
-        lambda m: m.embedding_drift_threshold,
+        "1.5 times the percentile of the embedding displacement over history without incidents.",
+        lambda m: m.displacement_threshold,
     ),
     (
         "reconstruction_exceeded",
-        "1 while loss or drift is above its threshold in most of the last snapshots, else 0.",
+        "1 while loss or displacement is above its threshold in most of the last snapshots, else 0.",
         lambda m: None if m.exceeded is None else float(m.exceeded),
     ),
     ("incident_probability", "Probability that an incident is in progress.", lambda m: m.probability),

@@ -304,8 +304,8 @@ class MeshGauges:
         interval_seconds: measured time between snapshots, s; None if unknown.
         unseen: number of open incidents, without notices, whose first suspect sends no telemetry.
         drift: how far it has drifted; None if unknown.
-        reconstruction_loss, loss_threshold, embedding_drift, embedding_drift_threshold: of the mesh as a whole in the
-            newest verdict; None if unknown.
+        reconstruction_loss, loss_threshold, embedding_displacement, displacement_threshold: of the mesh as a whole in
+            the newest verdict; None if unknown.
         exceeded: whether the mesh as a whole exceeds its history; None if unknown.
     """
 
@@ -330,8 +330,8 @@ class MeshGauges:
     drift: DriftGauges | None = None
     reconstruction_loss: float | None = None
     loss_threshold: float | None = None
-    embedding_drift: float | None = None
-    embedding_drift_threshold: float | None = None
+    embedding_displacement: float | None = None
+    displacement_threshold: float | None = None
     exceeded: bool | None = None
 
 

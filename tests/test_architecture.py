@@ -26,7 +26,6 @@ SERVE_APP = (
     ("api",),
     ("settings",),
     ("observability",),
-    ("devices",),
     ("pipeline", "collect", "recordings", "alerts", "actions"),
     ("exporter", "stores"),
     ("web", "doctor", "mesh_steps", "models", "runtime"),

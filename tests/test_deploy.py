@@ -39,8 +39,8 @@ def exported_series() -> set[str]:
     whole: dict[str, Any] = {
         "reconstruction_loss": 0.1,
         "loss_threshold": 0.2,
-        "embedding_drift": 1.0,
-        "embedding_drift_threshold": 2.0,
+        "embedding_displacement": 1.0,
+        "displacement_threshold": 2.0,
     }
     mesh = MeshGauges("shop", 3, 5, datetime.now(UTC), "normal", 1.0, 2.0, 0.5, 0, exceeded=False, **whole)
     collected = CollectorState("shop", 1.0, 1.0, {"taken": 1}, {"late": 1})

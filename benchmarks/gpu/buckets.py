@@ -26,7 +26,7 @@ class Bucket:
 
 def round_up(count: int) -> int:
     """The next of 1, 1.25, 1.5 and 1.75 times a power of two: at most a quarter more."""
-    step = max(1, 2 ** max(0, count.bit_length() - 3))
+    step = 1 << max(0, count.bit_length() - 3)
     return -(-count // step) * step
 
 
@@ -44,7 +44,7 @@ def size_of(graph: MeshGraph) -> Bucket:
 
 
 def pad(graph: MeshGraph, bucket: Bucket) -> MeshGraph:
-    """A graph of the size of a bucket, whose first rows of every result are those of ``graph``."""
+    """A graph of the size of a bucket, that gives the results of ``graph`` in its first rows."""
     last = bucket.nodes - 1
     return MeshGraph(
         _rows(graph.nodes, bucket.nodes),

@@ -44,24 +44,24 @@ class CudaGraphs:
         size, given = size_of(graph), tensors_of(graph)
         if size not in self._captured:
             self._captured[size] = self._capture(given)
-        recorded, inputs, outputs = self._captured[size]
+        graph_of_size, inputs, outputs = self._captured[size]
         for place, tensor in zip(inputs, given, strict=True):
             place.copy_(tensor, non_blocking=True)
-        recorded.replay()
+        graph_of_size.replay()
         return outputs
 
     def _capture(self, given: tuple[Tensor, ...]) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Outputs]:
         inputs = tuple(tensor.clone() for tensor in given)
-        beside = torch.cuda.Stream()
+        beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         beside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(beside):  # cuBLAS and the allocator prepare before the capture
             for _ in range(3):
                 forward(self._network, graph_of(*inputs))
         torch.cuda.current_stream().wait_stream(beside)
-        recorded = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(recorded):
+        graph_of_size = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph_of_size):
             outputs = forward(self._network, graph_of(*inputs))
-        return recorded, inputs, outputs
+        return graph_of_size, inputs, outputs
 
 
 def compiled(network: MeshNetwork, mode: str, backend: str = "inductor") -> Pass:
@@ -70,8 +70,8 @@ def compiled(network: MeshNetwork, mode: str, backend: str = "inductor") -> Pass
     def run(*tensors: Tensor) -> Outputs:
         return forward(network, graph_of(*tensors))
 
-    options = {"mode": mode} if backend == "inductor" else {}
-    fast: Callable[..., Outputs] = torch.compile(run, dynamic=False, backend=backend, **options)
+    of_inductor = mode if backend == "inductor" else None
+    fast: Callable[..., Outputs] = torch.compile(run, dynamic=False, backend=backend, mode=of_inductor)
 
     @torch.inference_mode()
     def call(graph: MeshGraph) -> Outputs:

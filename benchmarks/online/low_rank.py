@@ -11,7 +11,7 @@ from itertools import islice
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
@@ -37,7 +37,10 @@ def fit_low_rank(checkpoint: Checkpoint, archive: Sequence[CalmMoment], rank: in
         rank: of each update.
         seed: of the start and of the order.
     """
-    network = deepcopy(checkpoint.network).requires_grad_(False)
+    network = deepcopy(checkpoint.network)
+    assert isinstance(network, nn.Module)
+    for parameter in network.parameters():
+        parameter.requires_grad_(False)
     before = {name: network.get_parameter(name) for name in WEIGHTS}
     generator = torch.Generator().manual_seed(seed)
     factors = {

@@ -255,8 +255,8 @@ def routes_page() -> str:
     return document(
         "Routes",
         "[The API](../api.md) explains the documents and has examples. A running service describes each parameter, "
-        "document and error in its OpenAPI document, `/openapi.json`, for example "
-        "`http://127.0.0.1:8000/openapi.json`. The same document is in the repository, as "
+        "document and error at `/docs`, with commands to copy, and for programs in its OpenAPI document, "
+        "`/openapi.json`. The same document is in the repository, as "
         "[openapi.json](../../tests/serve_app/golden/openapi.json).",
         "The [scope](../security.md#tokens) is what a token needs. A route that covers all meshes refuses tokens that "
         "are limited to some.",

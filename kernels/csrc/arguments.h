@@ -81,7 +81,8 @@ class Arguments {
     }
 
   private:
-    static constexpr ScalarType TYPE = sizeof(T) == 4 ? ScalarType::Float : ScalarType::Double;
+    static constexpr ScalarType TYPE =
+        sizeof(T) == 2 ? ScalarType::BFloat16 : sizeof(T) == 4 ? ScalarType::Float : ScalarType::Double;
 
     template <class N>
     const N* flat(const Tensor& tensor, int64_t count, ScalarType type) {
@@ -122,23 +123,26 @@ Attend<T> neighbourhoods(
     a.indptr = from.offsets(indptr, nodes, a.slots);
     a.indices = from.indices(indices, a.slots);
     a.edges = from.positions(edges, a.slots, a.trajectory.count);
-    a.negative_slope = static_cast<T>(negative_slope);
+    a.negative_slope = static_cast<Sum<T>>(negative_slope);
     return a;
 }
 
-// One op for both types of numbers, by its first argument.
-template <auto FLOATS, auto DOUBLES>
+// One op for all its types of numbers, by its first argument: float, double, and on a GPU bfloat16.
+template <auto FLOATS, auto DOUBLES, auto... BFLOATS>
 struct Typed;
-template <class R, class... Rest, R (*FLOATS)(const Tensor&, Rest...), R (*DOUBLES)(const Tensor&, Rest...)>
-struct Typed<FLOATS, DOUBLES> {
+template <
+    class R, class... Rest, R (*FLOATS)(const Tensor&, Rest...), R (*DOUBLES)(const Tensor&, Rest...), auto... BFLOATS>
+struct Typed<FLOATS, DOUBLES, BFLOATS...> {
     static R call(const Tensor& first, Rest... rest) {
+        if constexpr (sizeof...(BFLOATS) > 0)
+            if (first.scalar_type() == ScalarType::BFloat16) return (BFLOATS(first, rest...), ...);
         return first.scalar_type() == ScalarType::Float ? FLOATS(first, rest...) : DOUBLES(first, rest...);
     }
 };
 
-template <auto FLOATS, auto DOUBLES>
+template <auto... BODIES>
 void implement(torch::stable::detail::StableLibrary& library, const char* op) {
-    constexpr auto call = Typed<FLOATS, DOUBLES>::call;
+    constexpr auto call = Typed<BODIES...>::call;
     library.impl(op, torch::stable::detail::boxer<std::remove_pointer_t<decltype(call)>, call>::boxed_fn);
 }
 

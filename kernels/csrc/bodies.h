@@ -22,13 +22,21 @@ struct Rows {
     __attribute__((always_inline)) const T* end() const { return count ? data + (count - 1) * stride + columns : data; }
 };
 
+// The type that sums of T have; bfloat16.h has one more.
+template <class T>
+struct SumOf {
+    using Type = T;
+};
+template <class T>
+using Sum = typename SumOf<T>::Type;
+
 // Names as in kernels/ops.py.
 template <class T>
 struct Attend {
     Rows<T> query, key, trajectory, trajectory_weight, attention;
     const int64_t *indptr, *indices, *edges;
     int64_t slots;  // the length of indices and edges
-    T negative_slope;
+    Sum<T> negative_slope;
 };
 
 template <class T>
@@ -52,7 +60,7 @@ struct JoinSides {
     Projection<T> own;
     Rows<T> callers, callees;
     const T *norm_weight, *norm_bias;
-    T eps;
+    Sum<T> eps;
 };
 
 template <class T>

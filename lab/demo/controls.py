@@ -11,7 +11,6 @@ from lab.simulator.events.operations import REASONS, BenignChange, ChangeKind
 from lab.simulator.physics.propagation import MeshPhysics
 
 SPEEDS = (1.0, 4.0, 15.0, 30.0, 60.0, 120.0, 240.0)  # times real time; the next step is 0, as fast as possible
-MOST_SERVICES = 200  # that an option offers
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +19,7 @@ class Option:
 
     Attributes:
         kind: the simulator's name for it; also the key of the button.
-        services: where it can start, in the order offered.
+        services: where it can start, in the order in which it is offered.
     """
 
     kind: FaultKind | ChangeKind
@@ -41,14 +40,19 @@ class Option:
         """The simulator's description of it."""
         return CATALOGUE[self.kind].words if self.is_fault else REASONS[self.kind]  # type: ignore[index]
 
-    def choose_service(self, turn: int, busy: Collection[str] = (), used_up: Collection[str] = ()) -> str | None:
+    def choose_service(
+        self, turn: int, busy: Collection[str] = (), used_up: Collection[str] = (), wanted: str | None = None
+    ) -> str | None:
         """Return the service where it starts next; None if no service is left.
 
         Args:
             turn: position in ``services`` to start from.
             busy: services with an event under way; chosen only if no other is left.
             used_up: services that are never chosen.
+            wanted: chosen if it can start there, even during another event; None: no service in particular.
         """
+        if wanted in self.services and wanted not in used_up:
+            return wanted
         first = turn % len(self.services)
         offered = [name for name in (*self.services[first:], *self.services[:first]) if name not in used_up]
         return next((name for name in offered if name not in busy), offered[0] if offered else None)
@@ -70,6 +74,7 @@ class Controls:
         step: one snapshot is sent although the demo is paused.
         story: auto-play: deploys, scalings and faults start by themselves.
         hidden: faults are not shown.
+        same: events start at the service of the last one where possible, such as a fault after its deploy.
         turn: advances the services that the options offer.
     """
 
@@ -78,6 +83,7 @@ class Controls:
     step: bool = False
     story: bool = True
     hidden: bool = False
+    same: bool = False
     turn: int = 0
 
 
@@ -95,6 +101,7 @@ CONTROLS: Mapping[str, Callable[[Controls], Controls]] = {  # by the key that th
     "faults": lambda c: replace(c, hidden=not c.hidden),
     "story": lambda c: replace(c, story=not c.story),
     "other": lambda c: replace(c, turn=c.turn + 1),
+    "same": lambda c: replace(c, same=not c.same),
     "pause": lambda c: replace(c, paused=not c.paused),
     "step": lambda c: replace(c, paused=True, step=True),
     "slower": lambda c: replace(c, speed=_slower(c.speed)),
@@ -121,6 +128,6 @@ def build_menu(mesh: MeshPhysics, seed: int) -> tuple[Option, ...]:
     for_faults, for_changes = find_candidates(mesh)
     name = mesh.topology.node_ids
     return tuple(
-        Option(kind, tuple(name[i] for i in rng.permutation(positions)[:MOST_SERVICES]))
+        Option(kind, tuple(name[i] for i in rng.permutation(positions)))
         for kind, positions in (*for_faults.items(), *for_changes.items())
     )

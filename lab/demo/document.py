@@ -39,7 +39,9 @@ def _document(state: DemoState) -> dict[str, Any]:
             "paused": controls.paused,
             "story": controls.story,
             "hidden": controls.hidden,
+            "same": controls.same,
         },
+        "last_service": state.last_service,
         "deeds": [_event(state, event) for event in events],
         "events": [
             {
@@ -68,7 +70,7 @@ def _option(state: DemoState, option: Option) -> dict[str, Any]:
         "words": option.words,
         "meaning": option.meaning,
         "is_fault": option.is_fault,
-        "service": option.choose_service(state.controls.turn, state.busy, state.used_up),
+        "service": state.choose_service(option),
     }
 
 

@@ -58,7 +58,7 @@ def demonstrate(
         wait: shows what is being waited for, during a ``with`` block.
         services: size of the mesh.
         seed: of the mesh and of its events.
-        once: end after the first fault, without controls; otherwise run until SIGINT or SIGTERM.
+        once: end after the first fault, without controls on the page; otherwise run until SIGINT or SIGTERM.
         speed: times real time after the warm-up; 0 is as fast as possible.
         browser: open the page if there is a desktop; never with ``once``.
         token: of the service, if the settings have a tokens file.
@@ -78,7 +78,8 @@ def demonstrate(
     with TemporaryDirectory(prefix="tagae-demo-") as folder:
         settings = _settings(Path(folder))
         beside = {} if once else remote_control(keys(state), settings)
-        lifetime = Lifetime(partial(start, settings, beside), stop, [Path(folder)], interrupted=int(once))
+        steps = partial(_print_step, console, began)
+        lifetime = Lifetime(partial(start, settings, beside, steps), stop, [Path(folder)], interrupted=int(once))
         with wait("Starting TAGAE on Ray Serve"):
             url = lifetime.start()
         judgement, status = None, 1
@@ -87,6 +88,8 @@ def demonstrate(
             line = None if once else Line()
             if line:
                 _announce(console, f"{url}/demo/#mesh={MESH}", browser)
+            else:
+                console.print(f"Page until the end of the first fault: {url}/#mesh={MESH}", soft_wrap=True)
             with Client(
                 url, timeout_seconds=2 * DEADLINE_SECONDS, patience_seconds=PATIENCE_SECONDS, token=token
             ) as client:
@@ -106,7 +109,12 @@ def _announce(console: Console, page: str, browser: bool) -> None:
     is_open = browser and console.is_terminal and open_page(page)
     console.print(f"\n  {page}", style="bold", markup=False, soft_wrap=True)
     opened = "The page is open in your browser." if is_open else "Open this page in a browser."
-    console.print(f"  {opened} Its buttons start faults and changes. Stop the demo with Ctrl-C.\n", soft_wrap=True)
+    console.print(f"  {opened} Its panel starts faults and changes. Stop the demo with Ctrl-C.\n", soft_wrap=True)
+
+
+def _print_step(console: Console, began: float, words: str) -> None:
+    """Print a step of the start; ``began``: when the demo did, s of the performance counter."""
+    console.print(f"{time.perf_counter() - began:4.0f} s {words}", style="dim", markup=False, soft_wrap=True)
 
 
 def _publish(states: Iterator[DemoState], line: "Line | None") -> Iterator[DemoState]:

@@ -129,6 +129,17 @@ class DemoState:
         """Return the services with an event under way."""
         return frozenset(event.service for event in self.events if self.is_under_way(event))
 
+    @property
+    def last_service(self) -> str | None:
+        """Return the service of the last visible event that began; None: none did."""
+        begun = [event for event in self.visible_events if start_of(event) <= self.next_index]
+        return max(begun, key=start_of).service if begun else None
+
+    def choose_service(self, option: Option) -> str | None:
+        """Return the service where an option starts next; None if no service is left."""
+        wanted = self.last_service if self.controls.same else None
+        return option.choose_service(self.controls.turn, self.busy, self.used_up, wanted)
+
     def is_under_way(self, event: MeshEvent) -> bool:
         """Return whether an event can show in the newest snapshot or the next one."""
         end = event.end if isinstance(event, Fault) else event.at + CHANGE_SNAPSHOTS
@@ -167,7 +178,7 @@ def press(state: DemoState, key: str) -> DemoState:
         return replace(state, controls=controls, notice="")
     if state.next_index < WARM_UP:
         return replace(state, notice=f"Not yet: TAGAE learns this mesh from the first {WARM_UP} snapshots")
-    service = option.choose_service(state.controls.turn, state.busy, state.used_up)
+    service = state.choose_service(option)
     if service is None:
         return replace(state, notice=f"No service is left for another {option.words}")
     event = option.start(service, state.next_index)

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from model.drift.call_sample import hash_calls
+from model.drift.blocks import BLOCK_SECONDS, SLOTS
+from model.drift.call_sample import hash_ends
 from model.drift.energy import energy_distance
 from model.drift.measures import LEAST_MOVED, LIMITS, ROWS, Kind, Reference, no_distances
-from model.drift.populations import CHANNELS, count_values, no_values
+from model.drift.populations import ARE_CALLS, CHANNELS, count_values, no_values
 from model.drift.psi import moved_share, population_stability_index
 from model.drift.reference import TrainingReference
-from model.drift.sketch import BLOCK_SECONDS, SLOTS, DriftSketch
+from model.drift.sketch import DriftSketch
 from model.features import Array
 from model.scoring.calibration import Tail
 from model.snapshot import IntArray
@@ -30,6 +31,7 @@ F = TypeVar("F", np.float16, np.float32)
 SAMPLE_SECONDS = 300.0  # between two snapshots that are counted
 EMBEDDING_SECONDS, EMBEDDINGS = 3600.0, 4  # between two samples of embeddings, and the services in each
 LEAST_EMBEDDINGS = 48  # rows of each sample; the distance of fewer is large by chance
+MADE_SECONDS = 1800.0  # before its end, in which the calls of a block are made
 DAYS = 7  # over which a week is averaged
 LEAST_DAYS = 5  # of a slot, before blocks are compared with it
 NEW_BLOCKS = SLOTS * (LEAST_DAYS - 1)  # a call is new for four days; by the fifth, the first calls are not
@@ -125,8 +127,9 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
     shares = counts.values / np.maximum(measured, np.float32(1e-6))[:, None]
     missing = (counts.missing / np.maximum(counts.possible, 1)).astype(np.float32)
     tails = tail_decades(state, trained)
-    hashes = hash_calls(state.node_ids, state.edge_index)
-    calls = sketch.calls.add(hashes, sketch.block, sketch.block - SLOTS * DAYS)
+    made = state.edge_absent * state.interval_seconds <= MADE_SECONDS
+    ends = hash_ends(state.node_ids, state.edge_index[:, made])
+    calls = sketch.calls.add(ends, sketch.block, sketch.block - SLOTS * DAYS)
     recent, blocks = sketch.recent.copy(), sketch.recent_blocks.copy()
     recent[slot], blocks[slot] = shares, sketch.block
     distances, moved, limits = no_distances(), no_distances(), limits_of(trained.reference)
@@ -146,6 +149,9 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
     distances[ROWS[Reference.TRAINING, Kind.TAILS]] = tails
     if sketch.days[slot] >= LEAST_DAYS:
         compare(Reference.WEEK, shares, sketch.week[slot].astype(np.float32))
+        changed = calls.changed_shares(sketch.block, SLOTS * DAYS)
+        rows = ROWS[Reference.WEEK, Kind.VALUES]
+        moved[rows] = np.maximum(moved[rows] - np.where(ARE_CALLS, changed[1], changed[0]), 0)
         distances[ROWS[Reference.WEEK, Kind.TAILS]] = tails - sketch.week_tails[slot]
         if len(samples.week) >= LEAST_EMBEDDINGS:
             distances[ROWS[Reference.WEEK, Kind.EMBEDDINGS]] = energy_distance(samples.recent, samples.week)

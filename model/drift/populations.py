@@ -70,6 +70,7 @@ DEGREES = (Population("service.callers", 0.0, 6.4), Population("service.callees"
 OF_SERVICES = _of("service", NODE_CHANNELS)
 OF_CALLS = _of("call", EDGE_CHANNELS)
 POPULATIONS = (*OF_SERVICES, *OF_CALLS, *DEGREES)
+ARE_CALLS = np.array([population in OF_CALLS for population in POPULATIONS])
 CHANNELS = len(OF_SERVICES) + len(OF_CALLS)  # the populations that have tails, too
 
 

@@ -3,7 +3,9 @@
 The index of shares p and q in the same bins is ``sum((p - q) * ln(p / q))``, the sum of the two Kullback-Leibler
 divergences (Jeffreys 1946). Credit scoring compares populations with it and calls 0.1 a small and 0.25 a large change
 (Siddiqi, *Credit Risk Scorecards*, 2006; Yurdakul and Naranjo, *Journal of Risk Model Validation* 14(4), 2020). Here,
-limits are measured instead, since a mesh has few services and these are not independent draws.
+limits are measured instead, since a mesh has few services and these are not independent draws. Of n and m independent
+draws from the same shares in B bins, the index is about ``(1/n + 1/m)`` times a chi-square of B - 1 degrees of freedom
+(Yurdakul and Naranjo); a mesh counts as n services, however often each is measured.
 
 The share that moved is the total variation distance, ``sum(|p - q|) / 2``: at least this share of the population has to
 change its bin to turn one histogram into the other.

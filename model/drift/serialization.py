@@ -20,7 +20,7 @@ ARRAYS = (
     "ratios", "moved", "since",
 )  # fmt: skip
 OF_COUNTS = ("values", "missing", "possible")
-OF_CALLS = ("hashes", "first", "seen")
+OF_CALLS = ("ends", "first", "seen", "hours")
 PLAIN = ("samples", "block", "judged")
 
 
@@ -48,6 +48,8 @@ def read_drift(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) 
     fixed = (*ARRAYS, *OF_COUNTS)
     tables: dict[str, Any] = {key: arrays.get(f"drift_{key}") for key in fixed}
     if any(table is None or table.shape != expected[f"drift_{key}"].shape for key, table in tables.items()):
+        return empty
+    if any(f"drift_calls_{key}" not in arrays for key in OF_CALLS):
         return empty
     counts = ValueCounts(*(tables.pop(key) for key in OF_COUNTS))
     calls = CallSample(**{key: arrays[f"drift_calls_{key}"] for key in OF_CALLS}, bound=document["bound"])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from model.drift.blocks import BLOCK_SECONDS, SLOTS
 from model.drift.call_sample import CallSample
 from model.drift.energy import WIDTH, Half
 from model.drift.measures import MEASURES, no_distances
@@ -18,8 +19,6 @@ from model.drift.populations import BINS, CHANNELS, POPULATIONS, ValueCounts, no
 from model.features import Array
 from model.snapshot import IntArray
 
-BLOCK_SECONDS = 21_600
-SLOTS = 4  # blocks of a day
 P = len(POPULATIONS)
 RECENT_EMBEDDINGS = 96  # rows: a day
 WEEK_EMBEDDINGS, KEPT_EVERY = 128, 5  # rows: the week before it, of which every fifth stays
@@ -69,7 +68,8 @@ class DriftSketch:
         embeddings: samples of embeddings.
         distances: float32 ``[MEASURES]`` of the last block, see ``measures.py``; not a number where unknown.
         ratios: float32 ``[MEASURES]`` the same, relative to their limits.
-        moved: float32 ``[MEASURES]`` share of the values that moved since the reference; of populations only.
+        moved: float32 ``[MEASURES]`` share of the values that moved since the reference, less what services that joined
+            or left can have moved; of populations only.
         since: float64 ``[MEASURES]`` Unix time since when the distance is above its limit; 0: it is not.
         judged: number of the last block; -1: none.
     """

@@ -1,18 +1,19 @@
-"""The mesh as a whole against its own recent past: its reconstruction loss, and the drift of its embeddings.
+"""The mesh as a whole against its own recent past: its reconstruction loss, and the displacement of its
+embeddings.
 
 Both are numbers of a whole snapshot, so many small deviations at once add up in them. The loss is L_recon of
-:mod:`model.scoring.reconstruction`. The drift is the distance of the mean embedding from its mean over the window, in
-standard deviations of each dimension:
+:mod:`model.scoring.reconstruction`. The displacement is the distance of the mean embedding from its mean over the
+window, in standard deviations of each dimension:
 
-    drift = sqrt(mean over d of (m_d - mean_d)^2 / variance_d)
+    displacement = sqrt(mean over d of (m_d - mean_d)^2 / variance_d)
 
 Mean and variance are exponential ones over ``WINDOW`` snapshots. The thresholds are a percentile of the mesh's own
 history after its warm-up; before ``ENOUGH`` snapshots, which have no such percentile yet, at least three standard
-deviations above the mean. The drift moves in long swings, so its threshold is ``DRIFT_MARGIN`` times as high. Both have
-to be exceeded for ``LONGER`` times as long as the level of a service, because one percent of all snapshots is above a
-99th percentile. Alerts and longer runs above a threshold are no part of the history, so that a fault does not become
-usual by lasting. A level that has lasted for ``LONGEST_SECONDS`` without an alert is the mesh's new one, and its
-history starts again.
+deviations above the mean. The displacement moves in long swings, so its threshold is ``DISPLACEMENT_MARGIN`` times as
+high. Both have to be exceeded for ``LONGER`` times as long as the level of a service, because one percent of all
+snapshots is above a 99th percentile. Alerts and longer runs above a threshold are no part of the history, so that a
+fault does not become usual by lasting. A level that has lasted for ``LONGEST_SECONDS`` without an alert is the mesh's
+new one, and its history starts again.
 """
 
 from dataclasses import dataclass, field, replace
@@ -28,10 +29,10 @@ from model.verdict import Reconstruction
 
 KEPT = 480  # snapshots of the history: two hours at 15 s
 LEAST, ENOUGH = 10, 100  # snapshots of it from which thresholds are known, and from which it has a 99th percentile
-LONGER, DRIFT_MARGIN = 2, 1.5  # see the docstring of the module; chosen in simulated meshes
+LONGER, DISPLACEMENT_MARGIN = 2, 1.5  # see the docstring of the module; chosen in simulated meshes
 WINDOW = 120  # snapshots over which the embedding is averaged
 LONGEST_SECONDS = 3600.0  # above the percentile, after which the level is the mesh's own
-UNKNOWN = 0.0  # in place of the drift of the first snapshots
+UNKNOWN = 0.0  # in place of the displacement of the first snapshots
 SHRINKAGE = 10  # snapshots: weight of the mean variance of all dimensions in the variance of each
 LEAST_VARIANCE = 1e-8  # of a dimension of the mean embedding
 
@@ -43,7 +44,7 @@ class ReconstructionHistory:
     Attributes:
         model: digest of the weights. Other weights have other losses and embeddings, so they start a new history.
         past: float64 ``[3, T]``: times of the snapshots (Unix, s), oldest first and at most ``KEPT``, and their losses
-            and drifts; the drift of the first ones is ``UNKNOWN``.
+            and displacements; the displacement of the first ones is ``UNKNOWN``.
         moments: float32 ``[2, D]``, mean and variance of each dimension of the mean embedding; D is 0 before the first
             snapshot.
         pending: the newest of these snapshots that are above a threshold; they count if their run stays short.
@@ -63,8 +64,8 @@ class ReconstructionHistory:
         """Number of snapshots in the history."""
         return int(self.past.shape[1])
 
-    def drift(self, embedding: Array) -> float | None:
-        """Return the drift of a mean embedding ``[D]``; None before ``LEAST`` snapshots."""
+    def displacement(self, embedding: Array) -> float | None:
+        """Return the displacement of a mean embedding ``[D]``; None before ``LEAST`` snapshots."""
         if self.snapshots < LEAST:
             return None
         mean, variance = self.moments
@@ -75,18 +76,18 @@ class ReconstructionHistory:
         return float(np.sqrt((distance * distance / variance).mean()))
 
     def thresholds(self, percentile: float) -> tuple[float | None, float | None]:
-        """Return the thresholds of loss and drift for this percentile; None before ``LEAST`` of them."""
-        _, losses, drifts = self.past[:, : self.snapshots - self.pending]
-        drift = _high(drifts[drifts != UNKNOWN], percentile)
-        return _high(losses, percentile), drift and DRIFT_MARGIN * drift
+        """Return the thresholds of loss and displacement for this percentile; None before ``LEAST`` of them."""
+        _, losses, displacements = self.past[:, : self.snapshots - self.pending]
+        displacement = _high(displacements[displacements != UNKNOWN], percentile)
+        return _high(losses, percentile), displacement and DISPLACEMENT_MARGIN * displacement
 
     def learn(
-        self, at: datetime, loss: float, drift: float | None, embedding: Array, *, is_above: bool, longest: int
+        self, at: datetime, loss: float, displacement: float | None, embedding: Array, *, is_above: bool, longest: int
     ) -> "ReconstructionHistory":
         """Add a snapshot, and leave out a run above a threshold that becomes ``longest`` snapshots long."""
         if is_above and self.pending + 1 >= longest:
             return replace(self, past=self.past[:, : self.snapshots - self.pending], pending=0)
-        newest = np.array([[at.timestamp()], [loss], [UNKNOWN if drift is None else drift]])
+        newest = np.array([[at.timestamp()], [loss], [UNKNOWN if displacement is None else displacement]])
         return replace(
             self,
             past=np.concatenate([self.past, newest], axis=1)[:, -KEPT:],
@@ -139,20 +140,20 @@ def follow_reconstruction(
         The comparison, and the history after the snapshot.
     """
     policy = policy.at_interval(when.interval_seconds)
-    drift, thresholds = history.drift(embedding), history.thresholds(policy.percentile)
+    displacement, thresholds = history.displacement(embedding), history.thresholds(policy.percentile)
     is_above = any(
         value is not None and threshold is not None and value > threshold
-        for value, threshold in zip((loss, drift), thresholds, strict=True)
+        for value, threshold in zip((loss, displacement), thresholds, strict=True)
     )
     longest = LONGER * policy.confirm
     above = (history.above << 1 | is_above) & ((1 << LONGER * policy.confirm_of) - 1)
     since = (history.since or when.observed_at) if above else None
     exceeded = above.bit_count() >= longest
-    found = Reconstruction(loss, drift, *thresholds, exceeded, since if exceeded else None)
+    found = Reconstruction(loss, displacement, *thresholds, exceeded, since if exceeded else None)
     if alerted or when.learned <= policy.warm_up:  # the first snapshots of a mesh have no past, and so other losses
         return found, replace(history, above=above, since=since)
     if exceeded and since is not None and (when.observed_at - since).total_seconds() > LONGEST_SECONDS:
         return found, ReconstructionHistory(history.model)
     if not is_above or not exceeded or history.pending:
-        history = history.learn(when.observed_at, loss, drift, embedding, is_above=is_above, longest=longest)
+        history = history.learn(when.observed_at, loss, displacement, embedding, is_above=is_above, longest=longest)
     return found, replace(history, above=above, since=since)

@@ -17,6 +17,7 @@ STATIC = "/static/"
 # Pages without their data, and probes, which have no token.
 OPEN = {
     "/": SAFE,
+    "/docs": SAFE,
     "/healthz": SAFE,
     "/readyz": SAFE,
     "/-/healthz": SAFE,

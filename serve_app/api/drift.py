@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 import numpy as np
 
 from model.checkpoint import Checkpoint
+from model.drift.blocks import BLOCK_SECONDS
 from model.drift.measures import MEASURES, Kind, Measure, Reference
 from model.drift.observing import limits_of
 from model.drift.populations import POPULATIONS
 from model.drift.quality import DataQuality, data_quality
-from model.drift.sketch import BLOCK_SECONDS, DriftSketch, drifting
+from model.drift.sketch import DriftSketch, drifting
 from model.state.mesh_state import MeshState
 from serve_app.api.schemas.drift import (
     ConstantDocument,

@@ -240,7 +240,7 @@ def reconstruction_text(whole: Reconstruction) -> str:
     parts = []
     for name, value, usual, digits in (
         ("reconstruction loss", whole.loss, whole.loss_threshold, 3),
-        ("embedding drift", whole.drift, whole.drift_threshold, 1),
+        ("embedding displacement", whole.displacement, whole.displacement_threshold, 1),
     ):
         if value is not None and not (whole.exceeded and usual is not None and value <= usual):
             below = "" if usual is None else f", usually below {usual:.{digits}f}"

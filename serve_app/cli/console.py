@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
@@ -21,7 +21,6 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 from rich.text import Text
 
 from model.errors import ModelError
@@ -128,6 +127,22 @@ def spinner(words: str, console: Console | None = None) -> Iterator[None]:
         yield
 
 
+class Steps:
+    """Prints each step of long work on stderr when it begins, with the time since the first one was due."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Return the time so far, s."""
+        return time.monotonic() - self._began
+
+    def __call__(self, words: str) -> None:
+        """Print a step."""
+        print_state(f"{self.seconds:4.0f} s", words, "cyan")
+
+
 def reporter(shown: Progress) -> Callable[[str, int, int], None]:
     """Return a function that shows a bar for each phase of training."""
 
@@ -183,12 +198,9 @@ class Tally:
         alerts_first = sorted(self.incidents.values(), key=lambda incident: incident.is_notice)
         notices = sum(incident.is_notice for incident in alerts_first)
         title = f"incidents: {len(alerts_first) - notices}" + (f", notices: {notices}" if notices else "")
-        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-        for name in ("since (UTC)", "severity", "score", "top suspects", "headline"):
-            table.add_column(name, no_wrap=name == "since (UTC)", justify="right" if name == "score" else "left")
+        console.print(title, style="bold")
         for incident in alerts_first[:shown]:
-            table.add_row(*_incident_row(incident, self._newest.get(incident.id)))
-        console.print(table)
+            _print_scored(console, incident, self._newest.get(incident.id))
         if len(self.incidents) > shown:
             console.print(f"and {len(self.incidents) - shown} more")
 
@@ -216,6 +228,14 @@ def watching_line(watched: WatchedDocument) -> str:
     return f"{watched.service}: {'; '.join([*reasons, watched.text])}"
 
 
+def print_incident(console: Console, incident: IncidentDocument, facts: Sequence[str], *notes: str) -> None:
+    """Print an incident as a paragraph: id and facts, the headline, further notes. Nothing is cut or wrapped, so that
+    ids and names can be copied; a table would have no room for them."""
+    console.print(f"[bold]{escape(incident.id)}[/]  {escape('  '.join(facts))}", soft_wrap=True)
+    for line in filter(None, (incident.headline, *notes)):
+        console.print(f"  {escape(line)}", soft_wrap=True)
+
+
 def _message(error: Exception) -> str:
     if isinstance(error, (ServeError, ModelError)):
         return error.message
@@ -224,13 +244,12 @@ def _message(error: Exception) -> str:
     return f"unexpected {type(error).__name__}: {error}. `tagae --debug COMMAND ...` shows where; please report it"
 
 
-def _incident_row(incident: IncidentDocument, newest: IncidentDocument | None) -> tuple[str, ...]:
-    """The row of an incident; ``newest``: as of the last snapshot, if it is open then."""
+def _print_scored(console: Console, incident: IncidentDocument, newest: IncidentDocument | None) -> None:
+    """Print an incident; ``newest``: as of the last snapshot, if it is open then."""
     recovers = newest is not None and newest.recovering and not newest.is_unseen
-    return (
-        f"{incident.since:%Y-%m-%d %H:%M}",
+    facts = (
+        f"{incident.since:%Y-%m-%d %H:%M} UTC",
         f"{incident.severity}, recovering" if recovers else incident.severity,
-        f"{incident.score:.1f}",
-        escape(", ".join(suspect.service for suspect in incident.suspects[:3])),
-        escape(incident.headline),
+        f"score {incident.score:.1f}",
     )
+    print_incident(console, incident, facts, f"suspects: {', '.join(one.service for one in incident.suspects[:3])}")

@@ -87,6 +87,7 @@ def doctor(
         _print_findings(console, findings)
         if picture:
             _print_picture(console, picture)
+        _print_verdict(console, findings, _verdict_words(mesh or prometheus, url))
     if any(finding.outcome == "problem" for finding in findings):
         raise typer.Exit(1)
 
@@ -112,6 +113,29 @@ def _print_findings(console: Console, findings: "Sequence[Finding]") -> None:
         else:
             table.add_row(outcome, subject.append("\n").append_text(text))
     console.print(table)
+
+
+def _verdict_words(source: str | None, url: str | None) -> tuple[str, str]:
+    """The verdict in words: without a problem, and with one."""
+    if source:
+        return "TAGAE can watch this mesh", "TAGAE cannot watch this mesh yet"
+    if url:
+        return "the meshes of this service can be judged", "the meshes of this service cannot be judged"
+    return "the service can run here", "the service cannot run here with these settings"
+
+
+def _print_verdict(console: Console, findings: "Sequence[Finding]", words: tuple[str, str]) -> None:
+    """The findings in one line, and the one thing to do first: the first problem, or else the first warning."""
+    by_weight = {kind: [one for one in findings if one.outcome == kind] for kind in ("problem", "warning")}
+    urgent = [one for kind in by_weight.values() for one in kind]
+    style = STYLES[urgent[0].outcome if urgent else "ok"]
+    counted = [f"{len(found)} {kind}{'' if len(found) == 1 else 's'}" for kind, found in by_weight.items() if found]
+    verdict = words[1] if by_weight["problem"] else words[0]
+    tally = f" ({', '.join(counted)})" if counted else ""
+    console.print(Text.assemble("\n ", ("Verdict", style), f": {verdict}{tally}"))
+    if urgent:
+        first = next((one for one in urgent if one.remedy), urgent[0])
+        console.print(Text.assemble(" ", ("First", style), f": {first.subject}: {first.remedy or first.found}"))
 
 
 def _print_picture(console: Console, picture: "MeshPicture") -> None:

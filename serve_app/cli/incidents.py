@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from serve_app.cli.client_options import (
     LOCAL,
@@ -18,7 +17,7 @@ from serve_app.cli.client_options import (
     connect,
     select_mesh,
 )
-from serve_app.cli.console import stderr_console
+from serve_app.cli.console import print_incident, stderr_console
 from serve_app.cli.mesh_options import parse_time
 
 if TYPE_CHECKING:
@@ -125,33 +124,24 @@ def _parse(text: str, newest: datetime | None, option: str) -> datetime:
 
 
 def _show(found: "list[ArchivedIncidentDocument]", mesh: str, since: datetime, service: str | None) -> None:
-    """Print a table on stdout, and how many there are on stderr."""
+    """Print them on stdout, and how many there are on stderr."""
     of = f"mesh {mesh} since {since:%Y-%m-%d %H:%M} UTC" + (f" with {service}" if service else "")
     if not found:
         stderr_console().print(f"no incidents of {escape(of)}; try an earlier --since", soft_wrap=True)
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("since (UTC)", "lasted", "severity", "kind", "alert after", "feedback", "what"):
-        table.add_column(name, no_wrap=name == "since (UTC)", overflow="fold")
+    console = Console(highlight=False)
     for incident in found:
-        table.add_row(*map(escape, _row(incident)))
-    Console(highlight=False).print(table)
+        facts = (f"{incident.since:%Y-%m-%d %H:%M} UTC", incident.severity, incident.kind.replace("_", " "))
+        print_incident(console, incident, facts, _course(incident))
     stderr_console().print(f"{len(found)} of {escape(of)}", soft_wrap=True)
 
 
-def _row(incident: "ArchivedIncidentDocument") -> tuple[str, ...]:
+def _course(incident: "ArchivedIncidentDocument") -> str:
+    """How long it lasted, when the alert came, and what people said about it."""
     from serve_app.web.report.sentences import span
 
-    headline = incident.headline or ", ".join(one.service for one in incident.suspects[:1]) or "no single suspect"
-    return (
-        f"{incident.since:%Y-%m-%d %H:%M}",
-        _duration(incident),
-        incident.severity,
-        incident.kind.replace("_", " "),
-        "" if incident.opened_at is None else span(incident.opened_at - incident.since),
-        _feedback(incident),
-        f"{headline}\n{incident.id}",
-    )
+    alert = f"alert after {span(incident.opened_at - incident.since)}" if incident.opened_at else ""
+    return "; ".join(filter(None, (_duration(incident), alert, _feedback(incident))))
 
 
 def _duration(incident: "ArchivedIncidentDocument") -> str:
@@ -160,7 +150,7 @@ def _duration(incident: "ArchivedIncidentDocument") -> str:
     if incident.until is None:
         return "open"
     text = span(incident.until - incident.since)
-    return f"at least {text}; ended, unknown how" if incident.ended_unseen else text
+    return f"lasted at least {text}; ended, unknown how" if incident.ended_unseen else f"lasted {text}"
 
 
 def _feedback(incident: "ArchivedIncidentDocument") -> str:

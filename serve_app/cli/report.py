@@ -16,12 +16,16 @@ if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import IncidentDocument
     from serve_app.web.scored_snapshot import ScoredSnapshot
 
+STDOUT = Path("-")
+
 
 def report(
     recording: Annotated[Path, typer.Argument(metavar="RECORDING", help="Folder of the recording.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File for the report. Default: report.html, or report.md for Markdown."),
+        typer.Option(
+            "--output", "-o", help="File for the report; - is stdout. Default: report.html, or stdout for Markdown."
+        ),
     ] = None,
     form: Annotated[
         ReportFormat, typer.Option("--format", help="A page to read, send or print, or Markdown for a post-mortem.")
@@ -45,7 +49,7 @@ def report(
     \b
     Example:
       tagae report out/shop -o incident.html
-      tagae report out/shop --at 2026-03-01T03:12Z --format markdown
+      tagae report out/shop --at 2026-03-01T03:12Z --format markdown > postmortem.md
     """
     from serve_app.errors import UnknownIncident
     from serve_app.recordings.reader import RecordingReader
@@ -71,11 +75,15 @@ def report(
             f"{recording}: expected an incident{f' {choice}' if choice else ''} in {tally.statuses.total()} snapshots, "
             f"got {'others: ' + ', '.join(tally.incidents) if tally.incidents else 'none'}"
         )
-    write, name = (page, "report.html") if form is ReportFormat.HTML else (markdown_report, "report.md")
-    target = output or Path(name)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(write(recording.name, window.moments, window.incident.id), encoding="utf-8")
-    stderr_console().print(f"wrote incident {window.incident.id} to {target}", soft_wrap=True)
+    write, default = (page, Path("report.html")) if form is ReportFormat.HTML else (markdown_report, STDOUT)
+    target, text = output or default, write(recording.name, window.moments, window.incident.id)
+    if target == STDOUT:
+        typer.echo(text, nl=False)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    where = "stdout" if target == STDOUT else target
+    stderr_console().print(f"wrote incident {window.incident.id} to {where}", soft_wrap=True)
     for other in tally.incidents.values():
         if other.id != window.incident.id:
             stderr_console().print(f"other incident: {_line(other)}", soft_wrap=True)

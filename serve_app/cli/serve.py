@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
-from serve_app.cli.console import print_state, spinner, write_json
+from serve_app.cli.console import Steps, print_state, spinner, write_json
 
 log = logging.getLogger(__name__)
 
@@ -28,9 +28,6 @@ def serve(
       tagae serve
       tagae serve --port 9000 --set scorer.device=cpu
     """
-    from serve_app.app import start, stop
-    from serve_app.runtime.lifetime import Lifetime
-    from serve_app.runtime.supervisor import watch
     from serve_app.settings import former_tables, load
 
     given = overrides(settings, host=("serve.host", host), port=("serve.port", port))
@@ -39,10 +36,17 @@ def serve(
         write_json("serve")
     for former in former_tables(config, given):
         log.warning(former)
-    lifetime = Lifetime(partial(start, chosen), stop)
+    steps = Steps()
+    steps("loading the program")
+    from serve_app.app import start, stop
+    from serve_app.runtime.lifetime import Lifetime
+    from serve_app.runtime.supervisor import watch
+
+    lifetime = Lifetime(partial(start, chosen, report=steps), stop)
     with spinner("starting"):
         url = lifetime.start()
-    print_state("ready", f"Page: {url}/   API: {url}/openapi.json   Stop with Ctrl-C", "bold green")
+    links = f"  Page: {url}/\n  API:  {url}/docs\n  Stop with Ctrl-C"
+    print_state("ready", f"after {steps.seconds:.0f} s\n{links}", "bold green")
     if reason := watch(url, chosen.serve.recovery_seconds, lifetime.ended):
         print_state("ended:", f"{reason}; start the service again, or let systemd restart it", "bold red")
         lifetime.end_by_force(1)  # Ray's own shutdown would wait for processes that are gone

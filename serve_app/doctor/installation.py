@@ -11,12 +11,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import httpx
 import torch
 
-from kernels import backend, backend_reason
+from kernels import backend, backend_reason, gpu
 from model.checkpoint import SHIPPED, load
 from model.errors import IncompatibleWeights
-from serve_app import devices
 from serve_app.access import is_loopback
 from serve_app.doctor.finding import Finding, Outcome
 from serve_app.errors import BadSettings
@@ -40,6 +40,7 @@ EXTRAS = {
     "google-auth": "only for Google's managed Prometheus",
 }
 LEAST_FREE_BYTES = 2**30  # a mesh of 2,000 services and 20,000 calls keeps about 100 MB
+PROBE_SECONDS = 6.0  # for the answer of a service on the port, which may be starting
 LEAST_SHARED_BYTES = 256 * 2**20  # Ray's object store on one machine
 
 
@@ -127,11 +128,11 @@ def _weights(name: str, path: Path, settings: Settings, setting: str, instead: s
 def _device(settings: Settings) -> Iterator[Finding]:
     """A GPU that cannot be used is a problem if the settings require it, and a warning if it is there."""
     wanted = settings.scorer.device
-    obstacle = None if wanted == "cpu" else devices.check_gpu()
+    obstacle = None if wanted == "cpu" else gpu.check_gpu()
     if wanted == "cpu" or obstacle is not None:
         reason = "no CUDA device can be used: " + obstacle.found if obstacle else "the CPU"
         found = f"{reason}; scorer.device is {wanted}"
-        is_ok = wanted == "cpu" or (wanted == "auto" and not devices.is_here())
+        is_ok = wanted == "cpu" or (wanted == "auto" and not gpu.is_here())
         remedy = f"{obstacle.remedy}, or set scorer.device to cpu" if obstacle else ""
         yield _finding("device", found, is_ok, "problem" if wanted == "cuda" else "warning", remedy)
         return
@@ -206,8 +207,27 @@ def _port(settings: Settings) -> Iterator[Finding]:
     with socket.socket() as probe:
         probe.settimeout(1.0)
         taken = bool(port) and probe.connect_ex((host, port)) == 0
-    found = f"{host}:{port} {'is in use' if taken else 'is free'}"
-    yield _finding("port", found, not taken, "warning", "stop the service that uses it, or set serve.port")
+    if taken and (running := _find_running(settings)):
+        yield Finding("port", "ok", f"{host}:{port} is in use by {running}")
+        return
+    found = f"{host}:{port} {'is in use by another program' if taken else 'is free'}"
+    yield _finding("port", found, not taken, "warning", "stop the program that uses it, or set serve.port")
+
+
+def _find_running(settings: Settings) -> str:
+    """The TAGAE that listens on the port of the settings, in words; empty if another program does."""
+    scheme = "https" if settings.serve.certificate_file else "http"
+    try:  # its certificate may be for another name, and no secret is sent
+        url = f"{scheme}://{settings.serve.host}:{settings.serve.port}/healthz"
+        answer = httpx.get(url, timeout=PROBE_SECONDS, verify=False, trust_env=False)
+        health = answer.json()
+    except (httpx.HTTPError, ValueError):
+        return ""
+    if not isinstance(health, dict):
+        return ""
+    if "kernels" in health and "version" in health:
+        return f"a running TAGAE, version {health['version']}"
+    return "a TAGAE that is starting" if str(health.get("type", "")).startswith("urn:tagae:") else ""
 
 
 def _login(settings: Settings) -> Iterator[Finding]:

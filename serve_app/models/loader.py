@@ -1,8 +1,8 @@
 """Loads weights of the registry for snapshots, which never wait long for them.
 
 A registry may hang, as a slow or dead object store does. So each process loads in a thread of its own, and each version
-once at a time. Whoever needs the weights waits only for a moment, and the load goes on. After a load that failed or
-took longer, no one waits for this version for a while.
+once at a time. A snapshot that needs the weights waits only for a moment, and the load continues. After a load that
+failed or took longer, no one waits for this version for a while.
 """
 
 import asyncio
@@ -124,7 +124,7 @@ class Loader:
         if not load.done():
             late = RegistryGone(
                 f"model {pin.version}: expected its weights from the registry within {seconds:g} s, got none yet; the "
-                "load goes on: wait for it, or check that this node reaches models.registry"
+                "load continues: wait for it, or check that this node reaches models.registry"
             )
             self._fail(pin.version, late)
             raise late

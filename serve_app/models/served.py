@@ -237,7 +237,7 @@ class ServedModels:
         return self._rollouts is not None and self._reading is None
 
     async def follow_once(self) -> None:
-        """As :meth:`follow`. Whoever calls it while a read is under way waits for that one."""
+        """As :meth:`follow`. If a read is under way, it waits for that one."""
         if self._reading is None:
             self._reading = asyncio.get_running_loop().run_in_executor(self._follower, self.follow)
             self._reading.add_done_callback(self._end_reading)
@@ -314,7 +314,7 @@ class ServedModels:
 
 
 def _pins(rollout: RolloutDocument) -> list[ModelPin]:
-    """The models that a rollout names for all meshes: the one in use, and those of its trial."""
+    """The models that a rollout names for all meshes: the model in use, and both models of its trial."""
     trial = rollout.trial
     named = (rollout.active, *((trial.candidate, trial.baseline) if trial is not None else ()))
     return [pin for pin in named if pin is not None]

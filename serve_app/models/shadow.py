@@ -159,7 +159,7 @@ class Shadow:
             log.warning("mesh %s: a failed snapshot is not counted in the trial of a model: %s", mesh, error)
 
     def document(self, mesh: str, revision: int) -> MeshTrialDocument | None:
-        """The trial of a mesh with all snapshots, if it goes on from this revision in the store; None: it does not."""
+        """The trial of a mesh with all snapshots, if it continues this revision in the store; None: it does not."""
         trial = self._trials.get(mesh)
         return trial.document if trial is not None and trial.revision == revision else None
 
@@ -253,7 +253,7 @@ class Shadow:
     async def _store_if_due(self, mesh: str, trial: _MeshTrial) -> None:
         """Store a trial with the first and the last snapshot of a block. The document has 100 KB and more: written with
         each snapshot, it would be most of what a trial costs. A crash, or a mesh that moves to another session, loses
-        the comparison of the snapshots since. Their verdicts were stored before, and the trial goes on without them."""
+        the comparison of the snapshots since. Their verdicts were stored before, and the trial continues."""
         last = trial.document.blocks[-1] if trial.document.blocks else None
         is_due = last is not None and last != trial.stored and attempts(last) in STORED_SIZES
         if (trial.revision and not is_due) or self._trials.get(mesh) is not trial:

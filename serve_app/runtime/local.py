@@ -15,7 +15,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -69,13 +69,20 @@ def connect(settings: Settings) -> None:
     start(settings, namespace="serve", quiet=False)
 
 
-def start(settings: Settings, namespace: str | None = None, *, quiet: bool = True) -> str:
+def start(
+    settings: Settings,
+    namespace: str | None = None,
+    *,
+    quiet: bool = True,
+    report: Callable[[str], None] = lambda _: None,
+) -> str:
     """Start Ray and Serve, whatever cluster the environment names.
 
     Args:
         settings: its ``serve``. Port 0 takes a free one, for the service and for the metrics.
         namespace: of Ray, for this process.
         quiet: log errors only; else Ray and Serve log what they do.
+        report: called with each step in words, when it begins.
 
     Returns:
         The URL of the service.
@@ -94,6 +101,7 @@ def start(settings: Settings, namespace: str | None = None, *, quiet: bool = Tru
         )
     leave_other_clusters()
     set_environment(settings, quiet)
+    report("starting Ray")
     _start_ray(
         namespace=namespace,
         num_cpus=max(LEAST_CPUS, os.cpu_count() or LEAST_CPUS),
@@ -105,6 +113,7 @@ def start(settings: Settings, namespace: str | None = None, *, quiet: bool = Tru
     )
     if quiet:
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    report("starting the HTTP server")
     port = front.port or _free_port(front.host)
     options = HTTPOptions(
         host=front.host,

@@ -42,14 +42,14 @@ class AlertSettings(SettingsGroup):
         gt=50,
         lt=100,
         description="percentile of the mesh's own history that is its threshold: of the mesh score, of the "
-        "reconstruction loss and of the embedding drift, the last two after ten snapshots; none: "
+        "reconstruction loss and of the embedding displacement, the last two after ten snapshots; none: "
         "model.anomaly_percentile, its former name",
     )
     reconstruction: Literal["context", "alert"] = Field(
         "context",
-        description="what it does if the reconstruction loss or the embedding drift of the whole mesh exceeds that "
-        "percentile (the drift: 1.5 times it) in 2 x confirm_snapshots of 2 x window_snapshots; context: verdicts "
-        "show it; alert: their status is also anomalous",
+        description="what it does if the reconstruction loss or the embedding displacement of the whole mesh exceeds "
+        "that percentile (the displacement: 1.5 times it) in 2 x confirm_snapshots of 2 x window_snapshots; context: "
+        "verdicts show it; alert: their status is also anomalous",
     )
     mute_after_deletion_intervals: int = Field(
         2, ge=0, description="intervals for which a planned deletion mutes its neighbours"

@@ -16,7 +16,6 @@ from model.checkpoint import Checkpoint
 from model.mesh_weights import Weights, load_weights
 from model.scoring.score import PartitionScore
 from model.snapshot import MeshSnapshot
-from serve_app import devices
 from serve_app.alerts import delivery
 from serve_app.alerts.storage import open_file
 from serve_app.api.codec import pack_snapshot
@@ -27,6 +26,7 @@ from serve_app.metrics import CONFIDENCE, PREDICTIONS, STAGE, STORE_GONE, Instru
 from serve_app.observability.log_context import set_log_context
 from serve_app.observability.spans import span
 from serve_app.pipeline import PreparedSnapshot, ThreadRunner, options, replayer, score_whole
+from serve_app.runtime import devices
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
 from serve_app.sidecar.generated import verdicts_pb2

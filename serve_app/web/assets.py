@@ -6,7 +6,7 @@ Browsers accept Brotli over HTTPS and from this machine, else only gzip. Brotli 
 import mimetypes
 import zlib
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
@@ -28,7 +28,7 @@ HEADERS = {
 }
 CACHE_PERMANENTLY = {"x-content-type-options": "nosniff", "cache-control": "public, max-age=31536000, immutable"}
 PLACEHOLDER = "@files@"  # of the path of the files in the page
-HEAD = "</head>"
+ROOT = "@root@"  # likewise of the path of the service
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,38 @@ def page(*added: str, root: str = "") -> File:
         added: tags for its head, such as the script and the style of the demo.
         root: path of the service relative to the page, which may be below a path of a proxy.
     """
+    return render("index.html", root, added="".join(added))
+
+
+@lru_cache(maxsize=16)  # addresses can have any depth
+def waiting_page(root: str, *, is_starting: bool) -> File:
+    """Return the page for browsers while the service does not answer.
+
+    Args:
+        root: path of the service relative to the address, as in :func:`page`.
+        is_starting: whether that is because it is starting.
+    """
+    head, story = (
+        ("TAGAE is starting", "This takes up to a minute and a half.")
+        if is_starting
+        else ("TAGAE does not answer", "It is restarting or overloaded.")
+    )
+    return render("waiting.html", root, head=head, story=story)
+
+
+def render(name: str, root: str = "", **places: str) -> File:
+    """Return a page from its template.
+
+    Args:
+        name: of the template.
+        root: path of the service relative to the page, which may be below a path of a proxy.
+        places: HTML by the name of its place in the template, ``@name@``.
+    """
     digest, found = _contents()
-    text = found["index.html"].decode().replace(PLACEHOLDER, f"{root}static/{digest}")
-    return _compress(text.replace(HEAD, "".join(added) + HEAD).encode(), "text/html; charset=utf-8")
+    text = found[name].decode().replace(PLACEHOLDER, f"{root}static/{digest}").replace(ROOT, root)
+    for place, content in places.items():
+        text = text.replace(f"@{place}@", content)
+    return _compress(text.encode(), "text/html; charset=utf-8")
 
 
 @cache

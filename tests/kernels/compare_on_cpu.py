@@ -32,6 +32,8 @@ SIZES = [(5, 1, 1, 1), (45, 4, 32, 16), (3, 3, 33, 5), (7, 1, 300, 40)]
 HUB = [0, 4000, 1, 0]
 BAD = [-1, 2**63 - 1, -(2**63), 10**6]
 SLOPE = 0.2
+# 2^-9 for each of a handful of roundings: of projections, hidden layers and results.
+BFLOAT16_ERROR = 0.02
 
 
 def cases() -> Iterator[tuple[str, tuple[Any, ...]]]:
@@ -84,6 +86,24 @@ def check_values() -> None:
         assert all(torch.equal(a, b) for a, b in zip(again, ours[1], strict=True)), op
 
 
+def check_bfloat16() -> None:
+    """Numbers of 16 bits are near the reference in float64 with the same numbers; sums are float32."""
+    for op, arguments in cases():
+        rounded = tuple(a.bfloat16().double() if _is_float(a) else a for a in arguments)
+        expected = getattr(reference, op)(*rounded)
+        for came, wanted in zip(
+            call(op, arguments, torch.bfloat16), expected if isinstance(expected, tuple) else (expected,), strict=True
+        ):
+            assert came.dtype == torch.bfloat16
+            if wanted.numel():
+                error = (came.double() - wanted).abs().max() / wanted.abs().max().clamp_min(1)
+                assert float(error) <= BFLOAT16_ERROR, f"{op}: {float(error)}"
+
+
+def _is_float(argument: Any) -> bool:
+    return isinstance(argument, Tensor) and argument.is_floating_point()
+
+
 def check_bad_indices() -> None:
     """A result that needs a wrong index is not a number, and the others are as before. Nothing else is read."""
     counts = [3, 0, 20, 1]
@@ -120,5 +140,6 @@ def check_rows(op: str, arguments: tuple[Any, ...], argument: int, at: int, bad:
 if __name__ == "__main__":
     register_unchecked(Path(sys.argv[1]))
     check_values()
+    check_bfloat16()
     check_bad_indices()
     print("compared")

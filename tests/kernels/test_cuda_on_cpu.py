@@ -113,7 +113,7 @@ def test_bodies_that_pass_the_check_are_registered(unchanged: list[Path], tmp_pa
     [
         (lambda text: text.replace("T(0.5) * x", "T(0.51) * x"), "failed: join_sides: expected at most 0.0001"),
         (
-            lambda text: text.replace("if (lane == 0) out[e] = total;", "out[e + (int64_t(1) << 50)] = total;"),
+            lambda text: text.replace("if (lane == 0) out[e] = T(total);", "out[e + (int64_t(1) << 50)] = T(total);"),
             "ended with SIGSEGV",
         ),
         (

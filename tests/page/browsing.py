@@ -17,7 +17,7 @@ from tests.timing import PATIENCE_SECONDS
 # WebGL in software, so that a machine without a GPU draws the same. No request leaves the machine.
 CHROMIUM = ("--no-sandbox", "--disable-background-networking", "--disable-gpu", "--enable-unsafe-swiftshader")
 DRIVER = "[.WebGL-"  # prefix of a graphics driver's messages, which are not about the page
-JUDGED = "#verdict:is(.calm, .incident, .recovering, .unknown)"
+JUDGED = "#verdict:is(.calm, .incident, .recovering, .learning, .unknown)"
 REFUSED = "Failed to load resource"  # message of a browser about each error answer, which cannot be switched off
 
 
@@ -152,6 +152,18 @@ def start_demo(*arguments: str) -> Iterator[str]:
     """Run the demo in its own process and yield its URL. No process is left over."""
     with start_command(["demo", "--no-browser", *arguments], r"(http://[0-9.:]+)/demo/") as (_, found):
         yield found[1]
+
+
+def start_event(one: Tab, words: str) -> None:
+    """Start a fault or a change with the demo's panel, by its name there."""
+    one.page.select_option("#demo .event", label=words)
+    one.page.click("#demo .start")
+
+
+def press_more(one: Tab, words: str) -> None:
+    """Press a button of the demo's panel that is below _More_."""
+    one.page.evaluate("() => { document.querySelector('#demo details').open = true; }")
+    one.page.click(f"#demo button:text-is('{words}')")
 
 
 def show(base: str) -> dict[str, Any]:

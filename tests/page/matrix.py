@@ -177,6 +177,7 @@ def views() -> dict[str, View]:
         "history": View(lambda base: None, "/#mesh=past", keys("h")),
         "archived": View(lambda base: None, "/#mesh=past&history=now", open_archived),
         "overview": View(push_several, "/#view=meshes"),
+        "api": View(pushes("calm", lambda: simulate(60)), "/docs"),
         "no-such-mesh": View(lambda base: None, "/#mesh=nowhere"),
     }
     for services in (500, 3000):
@@ -200,7 +201,7 @@ def take(browser: Any, base: str, name: str, view: View, looks: Sequence[str], f
         size = {"width": int(width), "height": HEIGHTS[width]}
         with tab(browser, base, viewport=size, color_scheme=scheme) as one:
             one.page.goto(base + view.address)
-            if "/report" not in view.address:
+            if "/#" in view.address:
                 one.page.wait_for_function(READY)
             one.page.wait_for_timeout(SETTLED_MS)
             view.act(one)

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.page.browsing import Tab, chromium, describe_missing, show, start_demo, tab
+from tests.page.browsing import Tab, chromium, describe_missing, show, start_demo, start_event, tab
 
 DEMO = ("--services", "150", "--seed", "3", "--speed", "15")
 WIDE, LAPTOP, PHONE = {"width": 1280, "height": 840}, {"width": 1280, "height": 1060}, {"width": 390, "height": 844}
@@ -30,9 +30,9 @@ def main(folder: Path) -> None:
         with open_page(browser, base, "/demo/#mesh=demo") as one:
             one.until(lambda: not show(base)["warming_up"], "the mesh is known", 300)
             press(one, "Pause")  # from here on the number of snapshots is the same on any machine
-            press(one, "deploy")
+            start_event(one, "deploy")
             step(one, BEFORE)
-            press(one, FAULT)
+            start_event(one, FAULT)
             step(one, 1)
             deed = next(d for d in show(base)["deeds"][::-1] if d["key"] == "latency_injection")
             while not one.page.locator("#verdict.incident").count():
@@ -78,7 +78,7 @@ def open_page(browser: Any, base: str, path: str, **options: Any) -> Iterator[Ta
 
 
 def press(one: Tab, words: str) -> None:
-    """Return a button of the demo's panel."""
+    """Press a button of the demo's panel."""
     one.page.click(f"#demo button:text-is('{words}')")
 
 

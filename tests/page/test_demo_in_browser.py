@@ -6,7 +6,17 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.page.browsing import IN_BROWSER, JUDGED, Tab, launch_browser, show, start_demo, tab
+from tests.page.browsing import (
+    IN_BROWSER,
+    JUDGED,
+    Tab,
+    launch_browser,
+    press_more,
+    show,
+    start_demo,
+    start_event,
+    tab,
+)
 from tests.timing import PATIENCE_SECONDS
 
 pytestmark = IN_BROWSER
@@ -28,7 +38,7 @@ def demo_page(browser: Any, base: str) -> None:
     with tab(browser, base) as opened:
         opened.open("/demo/#mesh=demo")
         opened.until(lambda: not show(base)["warming_up"], "the mesh is known", 180)
-        opened.page.click("#demo button:text-is('Auto-play')")
+        press_more(opened, "Auto-play")
         opened.until(lambda: not show(base)["controls"]["story"], "auto-play is off")
 
 
@@ -39,7 +49,7 @@ def shown_incident(browser: Any, base: str, demo_page: None) -> dict[str, Any]:
         opened.open("/demo/#mesh=demo")
         opened.until(lambda: "calm" in (opened.page.get_attribute("#verdict", "class") or ""), "all is quiet")
         quiet = opened.red()
-        opened.page.click("#demo button:text-is('error burst')")
+        start_event(opened, "error burst")
         deed = opened.until(
             lambda: next(
                 (d for d in show(base)["deeds"] if d["is_fault"] and d["key"] == "error_burst" and d["at"]), None
@@ -139,7 +149,7 @@ def test_a_deploy_raises_no_alert(one: Tab, base: str, shown_incident: dict[str,
     pages = sum("alert within" in deed["outcome"] for deed in show(base)["deeds"])
     one.page.click("#demo button:text-is('Resume')")
     one.page.wait_for_selector("#verdict.calm", timeout=1000 * PATIENCE_SECONDS)
-    one.page.click("#demo button:text-is('deploy')")
+    start_event(one, "deploy")
     outcome = one.until(
         lambda: next(
             (d["outcome"] for d in show(base)["deeds"][::-1] if d["key"] == "deploy" and not d["under_way"]), None
@@ -150,6 +160,31 @@ def test_a_deploy_raises_no_alert(one: Tab, base: str, shown_incident: dict[str,
     assert sum("alert within" in deed["outcome"] for deed in show(base)["deeds"]) == pages
     one.until(lambda: "deploy of" in one.text("#changes"), "the timeline tells the deploy")
     one.page.click("#demo button:text-is('Pause')")
+
+
+def test_the_service_that_was_just_deployed_can_be_broken(one: Tab, base: str, shown_incident: dict[str, Any]) -> None:
+    one.open("/demo/#mesh=demo")
+    deployed = next(deed["service"] for deed in show(base)["deeds"][::-1] if deed["key"] == "deploy")
+    one.until(lambda: deployed in one.text("#demo .place"), "the panel offers it")
+    one.page.select_option("#demo .place", "same")
+    one.until(lambda: show(base)["controls"]["same"], "the panel remembers the choice")
+    start_event(one, "error burst")
+    one.until(
+        lambda: any((d["key"], d["service"]) == ("error_burst", deployed) for d in show(base)["deeds"]),
+        "the fault is where the deploy was",
+    )
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1280, 720)])
+def test_the_panel_leaves_the_graph_above_the_fold(browser: Any, base: str, width: int, height: int) -> None:
+    with tab(browser, base, viewport={"width": width, "height": height}) as opened:
+        opened.open("/demo/#mesh=demo")
+        opened.until(lambda: opened.page.locator("#demo .event option").count(), "the panel is filled")
+        top, bottom = opened.page.evaluate(
+            "() => { const {top, bottom} = document.getElementById('stage').getBoundingClientRect();"
+            " return [top, bottom]; }"
+        )
+        assert min(bottom, height) - top >= 300, (top, bottom)
 
 
 def test_everything_can_be_reached_by_keys(one: Tab, shown_incident: dict[str, Any]) -> None:

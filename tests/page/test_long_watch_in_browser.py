@@ -87,7 +87,7 @@ def test_a_mesh_shows_nothing_of_another(one: Tab) -> None:
     one.open("/#mesh=bad")
     one.page.wait_for_selector("#verdict.incident")
     one.page.select_option("#mesh", "young")
-    one.until(lambda: one.text("#headline") == "Learning this mesh, status unknown", "no snapshot was judged", 10)
+    one.until(lambda: one.text("#headline") == "Learning this mesh", "no snapshot was judged", 10)
     one.page.select_option("#mesh", "brief")
     one.until(lambda: one.text("#headline") == "No incident", "another mesh")
     httpx.delete(f"{one.base}/v1/meshes/brief").raise_for_status()

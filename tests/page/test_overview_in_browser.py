@@ -44,7 +44,7 @@ def test_each_line_has_the_state_of_its_mesh_and_opens_it(browser: Any, base: st
         page.get_by_role("link", name="All meshes").click()
         opened.until(lambda: page.locator("#overview-rows tr").count() == len(MESHES), "both meshes are listed")
         assert opened.text("#overview-title").startswith("2 meshes: ")
-        assert "Unknown" in row(opened, "new")
+        assert "Learning: 4 of 10 snapshots" in row(opened, "new")
         assert "ncident" in row(opened, "shop")
         assert "40" in row(opened, "shop")
         assert "100%" in row(opened, "shop")

@@ -31,7 +31,7 @@ QUICK = MeshSpec(services=30, seed=3, interval_seconds=3.0)  # data is late afte
 WARM_UP = 12  # snapshots before a mesh is scored
 STATES: dict[str, tuple[int, str, str, str]] = {  # by mesh: snapshots, state, headline, title
     "calm": (BEFORE + 1, "calm", "No incident", "✓ no incident · calm · TAGAE"),
-    "learning": (3, "unknown", "Learning this mesh, status unknown", "? unknown: learning · learning · TAGAE"),
+    "learning": (3, "learning", "Learning this mesh: 3 of 10 snapshots received", "… learning · learning · TAGAE"),
     "alerted": (ALERTED + 1, "incident", FAILING, f"● incident: {FAILING} · alerted · TAGAE"),
     "recovering": (
         RECOVERING + 1,
@@ -46,7 +46,13 @@ STATES: dict[str, tuple[int, str, str, str]] = {  # by mesh: snapshots, state, h
         "? unknown: telemetry missing · partial · TAGAE",
     ),
 }
-WORDS = {"calm": "No incident", "incident": "Incident", "recovering": "Recovering", "unknown": "Unknown"}
+WORDS = {
+    "calm": "No incident",
+    "incident": "Incident",
+    "recovering": "Recovering",
+    "learning": "Learning",
+    "unknown": "Unknown",
+}
 
 
 @pytest.fixture(scope="module")

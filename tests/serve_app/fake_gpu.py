@@ -6,10 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import kernels
+import kernels.gpu
 from model import mesh_weights
 from model.mesh_weights import Weights
-from serve_app import devices
 
 GIB = 2**30
 NO_DRIVER = "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver."
@@ -46,8 +45,8 @@ class FakeGpu:
             "get_device_name": lambda: "NVIDIA Fake",
         }.items():
             monkeypatch.setattr(torch.cuda, name, fake)
-        monkeypatch.setattr(devices, "load_cuda", self._load_cuda)
-        monkeypatch.setattr(devices, "is_here", lambda: True)
+        monkeypatch.setattr(kernels.gpu, "load_cuda", self._load_cuda)
+        monkeypatch.setattr(kernels.gpu, "is_here", lambda: True)
 
     def build_without_cuda(self) -> None:
         """Install the CPU build of torch."""

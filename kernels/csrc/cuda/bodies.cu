@@ -1,6 +1,7 @@
 // Starts the kernels: how many blocks, and how much shared memory.
 #include "bodies.h"
 
+#include "bfloat16.h"
 #include "kernels.h"
 
 namespace tagae::cuda {
@@ -31,9 +32,9 @@ template <class T>
 const char* Bodies<T>::attend(
     const Attend<T>& a, const Rows<T>& trajectory_value, T* values, T* trajectories, void* stream) {
     if (!a.query.count) return nullptr;
-    AttendMemory memory{a.attention.columns, a.trajectory.columns, true};
-    memory.has_weights = memory.size() * sizeof(T) <= SHARED;
-    const size_t shared = memory.size() * sizeof(T);
+    AttendMemory<T> memory{a.attention.columns, a.trajectory.columns, true};
+    memory.has_weights = memory.bytes() <= SHARED;
+    const size_t shared = memory.bytes();
     if (shared > SHARED || a.attention.count > MOST_HEADS) return "the heads are too wide or too many for a GPU";
     const dim3 blocks = blocks_for(a.query.count, 1, a.attention.count);
     const bool has_weights = memory.has_weights;
@@ -63,5 +64,6 @@ const char* Bodies<T>::edge_dot(const EdgeDot<T>& f, T* out, void* stream) {
 
 template struct Bodies<float>;
 template struct Bodies<double>;
+template struct Bodies<BFloat16>;
 
 }  // namespace tagae::cuda

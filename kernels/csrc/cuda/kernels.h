@@ -3,7 +3,8 @@
 // Index tensors stay on the GPU, and the host never reads them. So the kernels check each index before they use it. A
 // wrong one reads nothing, and the result that needed it is NaN, which no caller can take for a score.
 //
-// Sums have a fixed order, so the same input gives the same bits. Types are float and double.
+// Sums have a fixed order, so the same input gives the same bits. Numbers T are float, double or bfloat16, and sums of
+// them are Sum<T>.
 #pragma once
 
 #include <cmath>
@@ -47,14 +48,19 @@ __device__ inline char* shared_memory() {
 }
 #endif
 
-// What a block of `attend` keeps in shared memory, in numbers. Weights of wide heads do not fit, and stay where they are.
+// What a block of `attend` keeps in shared memory: weights, then sums. Weights of wide heads do not fit, and stay where
+// they are.
+template <class T>
 struct AttendMemory {
     int64_t channels, times;  // of one head
     bool has_weights;
 
-    TAGAE_ANYWHERE int64_t weight() const { return has_weights ? channels * times : 0; }
+    TAGAE_ANYWHERE int64_t weight() const { return has_weights ? channels * times : 0; }  // numbers
+    TAGAE_ANYWHERE size_t weight_bytes() const { return (2 * weight() * sizeof(T) + 7) / 8 * 8; }
     TAGAE_ANYWHERE int64_t sums() const { return channels + times; }
-    TAGAE_ANYWHERE int64_t size() const { return 2 * weight() + (WARPS + 1) * sums() + 2 * WARPS; }
+    TAGAE_ANYWHERE size_t bytes() const {
+        return weight_bytes() + ((WARPS + 1) * sums() + 2 * WARPS) * sizeof(Sum<T>);
+    }
 };
 
 // The weight of one head, [channels, times].
@@ -87,13 +93,15 @@ attend(Attend<T> a, Rows<T> trajectory_value, bool has_weights, T* values, T* tr
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int64_t head = blockIdx.y, heads = a.attention.count, channels = a.attention.columns;
     const int64_t times = a.trajectory.columns, first = head * channels;
-    const AttendMemory sizes{channels, times, has_weights};
+    const AttendMemory<T> sizes{channels, times, has_weights};
     T* weights = reinterpret_cast<T*>(shared_memory());
-    T* joined = weights + 2 * sizes.weight();    // weighted sums of keys and trajectories over all slots
-    T* of_warps = joined + sizes.sums();         // the same of each warp
-    T* peaks = of_warps + WARPS * sizes.sums();  // of each warp, its largest logit
-    T* totals = peaks + WARPS;                   // of each warp, the sum of exp(logit - peak)
-    T *keys = of_warps + warp * sizes.sums(), *sums = keys + channels;
+    // Weighted sums of keys and trajectories over all slots; the same of each warp; of each warp, its largest logit and
+    // the sum of exp(logit - peak).
+    Sum<T>* joined = reinterpret_cast<Sum<T>*>(shared_memory() + sizes.weight_bytes());
+    Sum<T>* of_warps = joined + sizes.sums();
+    Sum<T>* peaks = of_warps + WARPS * sizes.sums();
+    Sum<T>* totals = peaks + WARPS;
+    Sum<T> *keys = of_warps + warp * sizes.sums(), *sums = keys + channels;
     const T* attention = a.attention[head];
 
     const HeadWeight<T> weight = weight_of_head(a.trajectory_weight, first, channels, has_weights ? weights : nullptr);
@@ -109,25 +117,25 @@ attend(Attend<T> a, Rows<T> trajectory_value, bool has_weights, T* values, T* tr
         const int64_t begin = fits ? from : 0, slots = fits ? to - from : 0;
         const T* query = a.query[i] + first;
         // Not minus infinity: the difference of two infinities is not a number.
-        T peak = LOWEST<T>, total = 0;
+        Sum<T> peak = LOWEST<Sum<T>>, total = 0;
         for (int64_t c = lane; c < channels; c += WARP) keys[c] = 0;  // as below, so each lane has its own numbers
         for (int64_t t = lane; t < times; t += WARP) sums[t] = 0;
         for (int64_t slot = begin + warp; slot < begin + slots; slot += WARPS) {
             const int64_t j = a.indices[slot], e = a.edges[slot];
             if (!is_below(j, a.key.count) || !is_below(e, a.trajectory.count)) {
-                total = NOT_A_NUMBER<T>;
+                total = NOT_A_NUMBER<Sum<T>>;
                 continue;
             }
             const T *key = a.key[j] + first, *trajectory = a.trajectory[e];
-            T logit = 0;
+            Sum<T> logit = 0;
             for (int64_t c = lane; c < channels; c += WARP) {
-                T u = query[c] + key[c];
+                Sum<T> u = query[c] + key[c];
                 for (int64_t t = 0; t < times; ++t) u += weight(c, t) * trajectory[t];
                 logit += attention[c] * (u > 0 ? u : a.negative_slope * u);
             }
             logit = sum_of_warp(logit);
-            const T top = logit > peak ? logit : peak;
-            const T fade = exp(peak - top), alpha = exp(logit - top);
+            const Sum<T> top = logit > peak ? logit : peak;
+            const Sum<T> fade = exp(peak - top), alpha = exp(logit - top);
             total = total * fade + alpha;
             for (int64_t c = lane; c < channels; c += WARP) keys[c] = keys[c] * fade + alpha * key[c];
             for (int64_t t = lane; t < times; t += WARP) sums[t] = sums[t] * fade + alpha * trajectory[t];
@@ -136,25 +144,25 @@ attend(Attend<T> a, Rows<T> trajectory_value, bool has_weights, T* values, T* tr
         if (lane == 0) peaks[warp] = peak, totals[warp] = total;
         __syncthreads();
         const int used = slots < WARPS ? int(slots) : WARPS;  // the others had no slot
-        T top = LOWEST<T>, all = 0;
+        Sum<T> top = LOWEST<Sum<T>>, all = 0;
         for (int w = 0; w < used; ++w) top = peaks[w] > top ? peaks[w] : top;
         for (int w = 0; w < used; ++w) all += totals[w] * exp(peaks[w] - top);
         for (int64_t n = threadIdx.x; n < sizes.sums(); n += THREADS) {
-            T sum = 0;
+            Sum<T> sum = 0;
             for (int w = 0; w < used; ++w) sum += of_warps[w * sizes.sums() + n] * exp(peaks[w] - top);
-            joined[n] = !fits ? NOT_A_NUMBER<T> : used ? sum / all : T(0);
+            joined[n] = !fits ? NOT_A_NUMBER<Sum<T>> : used ? sum / all : Sum<T>(0);
         }
         __syncthreads();
-        const T* joined_sums = joined + channels;
+        const Sum<T>* joined_sums = joined + channels;
         for (int64_t c = threadIdx.x; c < channels; c += THREADS) {
-            T value = joined[c];
+            Sum<T> value = joined[c];
             if (trajectory_value.columns)
                 for (int64_t t = 0; t < times; ++t) value += value_weight(c, t) * joined_sums[t];
-            values[i * heads * channels + first + c] = value;
+            values[i * heads * channels + first + c] = T(value);
         }
         if (!trajectory_value.columns)
             for (int64_t t = threadIdx.x; t < times; t += THREADS)
-                trajectories[(i * heads + head) * times + t] = joined_sums[t];
+                trajectories[(i * heads + head) * times + t] = T(joined_sums[t]);
     }
 }
 
@@ -166,13 +174,16 @@ __global__ void __launch_bounds__(THREADS) join_sides(JoinSides<T> j, T* out) {
     for (int64_t i = int64_t(blockIdx.x) * WARPS + warp; i < j.callers.count; i += int64_t(gridDim.x) * WARPS) {
         T* row = out + i * width;
         const T *callers = j.callers[i], *callees = j.callees[i];
-        T total = 0, squares = 0;
-        for (int64_t c = lane; c < width; c += WARP) total += row[c] += callers[c] + callees[c];
-        const T mean = sum_of_warp(total) / T(width);
+        Sum<T> total = 0, squares = 0;
+        for (int64_t c = lane; c < width; c += WARP) {
+            row[c] = T(row[c] + (callers[c] + callees[c]));
+            total += row[c];
+        }
+        const Sum<T> mean = sum_of_warp(total) / Sum<T>(width);
         for (int64_t c = lane; c < width; c += WARP) squares += (row[c] - mean) * (row[c] - mean);
-        const T scale = T(1) / sqrt(sum_of_warp(squares) / T(width) + j.eps);
+        const Sum<T> scale = Sum<T>(1) / sqrt(sum_of_warp(squares) / Sum<T>(width) + j.eps);
         for (int64_t c = lane; c < width; c += WARP)
-            row[c] = gelu((row[c] - mean) * scale * j.norm_weight[c] + j.norm_bias[c]);
+            row[c] = T(gelu((row[c] - mean) * scale * j.norm_weight[c] + j.norm_bias[c]));
     }
 }
 
@@ -183,12 +194,12 @@ __global__ void __launch_bounds__(THREADS)
 activate(T* hidden, int64_t count, int64_t width, Rows<T> others, const int64_t* positions) {
     const int64_t step = int64_t(gridDim.x) * THREADS;
     for (int64_t n = int64_t(blockIdx.x) * THREADS + threadIdx.x; n < count * width; n += step) {
-        T x = hidden[n];
+        Sum<T> x = hidden[n];
         if (others.columns) {
             const int64_t row = positions ? positions[n / width] : n / width;
-            x += is_below(row, others.count) ? others[row][n % width] : NOT_A_NUMBER<T>;
+            x += is_below(row, others.count) ? Sum<T>(others[row][n % width]) : NOT_A_NUMBER<Sum<T>>;
         }
-        hidden[n] = gelu(x);
+        hidden[n] = T(gelu(x));
     }
 }
 
@@ -198,13 +209,13 @@ __global__ void __launch_bounds__(THREADS) edge_dot(EdgeDot<T> f, T* out) {
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     for (int64_t e = int64_t(blockIdx.x) * WARPS + warp; e < f.count; e += int64_t(gridDim.x) * WARPS) {
         const int64_t i = f.source_index[e], j = f.target_index[e];
-        T total = NOT_A_NUMBER<T>;
+        Sum<T> total = NOT_A_NUMBER<Sum<T>>;
         if (is_below(i, f.source.count) && is_below(j, f.target.count)) {
             total = 0;
             for (int64_t c = lane; c < f.source.columns; c += WARP) total += f.source[i][c] * f.target[j][c];
         }
         total = sum_of_warp(total);
-        if (lane == 0) out[e] = total;
+        if (lane == 0) out[e] = T(total);
     }
 }
 

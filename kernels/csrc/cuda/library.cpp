@@ -7,9 +7,10 @@
 #include <tuple>
 
 #include "../arguments.h"
+#include "bfloat16.h"
 #include "bodies.h"
 
-using tagae::Rows, tagae::Tensor, tagae::data, tagae::implement, tagae::neighbourhoods, tagae::require;
+using tagae::BFloat16, tagae::Rows, tagae::Tensor, tagae::data, tagae::implement, tagae::neighbourhoods, tagae::require;
 using tagae::cuda::OnDevice;
 
 namespace {
@@ -93,7 +94,7 @@ Tensor join_sides_as(
     j.callees = from.rows(callees, j.x.count, outputs);
     j.norm_weight = from.vector(norm_weight, outputs);
     j.norm_bias = from.vector(norm_bias, outputs);
-    j.eps = static_cast<T>(eps);
+    j.eps = static_cast<tagae::Sum<T>>(eps);
     const OnDevice device(x.get_device_index());
     Tensor out = torch::stable::contiguous(project(x, weight, bias));
     require_started(Bodies<T>::join_sides(j, data<T>(out), device.stream()));
@@ -155,10 +156,10 @@ TAGAE_EXPORT const char* tagae_register(const char*) {
     static bool registered = false;
     if (registered) return "cuda";
     registered = true;
-    implement<attend_as<float>, attend_as<double>>(library, "attend");
-    implement<project_and_attend_as<float>, project_and_attend_as<double>>(library, "project_and_attend");
-    implement<join_sides_as<float>, join_sides_as<double>>(library, "join_sides");
-    implement<perceptron_as<float>, perceptron_as<double>>(library, "perceptron");
-    implement<edge_dot_as<float>, edge_dot_as<double>>(library, "edge_dot");
+    implement<attend_as<float>, attend_as<double>, attend_as<BFloat16>>(library, "attend");
+    implement<project_and_attend_as<float>, project_and_attend_as<double>, project_and_attend_as<BFloat16>>(library, "project_and_attend");
+    implement<join_sides_as<float>, join_sides_as<double>, join_sides_as<BFloat16>>(library, "join_sides");
+    implement<perceptron_as<float>, perceptron_as<double>, perceptron_as<BFloat16>>(library, "perceptron");
+    implement<edge_dot_as<float>, edge_dot_as<double>, edge_dot_as<BFloat16>>(library, "edge_dot");
     return "cuda";
 }

@@ -1,8 +1,9 @@
-// The demo's panel: buttons for faults, changes and controls, and the outcome of each event.
+// The demo's panel: starts faults and changes, has controls, and shows the outcome of each event.
 
 const POLL_MS = 1000;
 const AFTER_PRESS_MS = [120, 450]; // the demo reads a button within a tenth of a second and sends its state with the next call
 const MYSTERY = "mystery";
+const FIRST = "error_burst"; // selected at first: its alert comes soonest
 
 function element(tag, properties = {}, ...children) {
   const one = Object.assign(document.createElement(tag), properties);
@@ -10,42 +11,41 @@ function element(tag, properties = {}, ...children) {
   return one;
 }
 
-function group(name, legend) {
-  const buttons = element("div", { className: "buttons" });
-  return { buttons, field: element("fieldset", { className: name }, element("legend", { textContent: legend }), buttons) };
-}
-
 function panel() {
-  const status = element("span");
-  const summary = element("summary", {}, element("strong", { textContent: "Demo" }), status);
+  const status = element("span", { className: "status" });
   const learning = element("progress", { max: 1, value: 0 });
   learning.setAttribute("aria-label", "Learning this mesh");
-  const faults = group("faults", "Faults: must raise an alert");
-  const changes = group("changes", "Harmless changes: must not raise an alert");
-  const controls = element("div", { className: "buttons controls" });
-  const meaning = element("span");
+  const event = element("select", { className: "event" });
+  const place = element("select", { className: "place" });
+  place.append(element("option", { value: "next" }), element("option", { value: "same" }));
+  const start = element("button", { type: "button", className: "start", textContent: "Start" });
   const notice = element("strong");
   notice.setAttribute("role", "status");
+  const meaning = element("span", { className: "meaning" });
+  const newest = element("summary", { textContent: "More" });
+  const controls = element("div", { className: "row" });
   const events = element("ol");
   events.setAttribute("aria-label", "Events and their outcome");
   events.tabIndex = 0; // it scrolls
-  const whole = element(
-    "details",
-    { open: true },
-    summary,
-    learning,
-    element("div", { className: "groups" }, faults.field, changes.field),
-    controls,
-    element("p", {}, notice, " ", meaning),
-    events,
+  const row = element(
+    "div",
+    { className: "row" },
+    element("strong", { textContent: "Demo" }),
+    status,
+    element("label", {}, "Start ", event),
+    element("label", {}, "at ", place),
+    start,
   );
-  const section = element("section", { id: "demo" }, whole);
+  const more = element("details", {}, newest, controls, events);
+  const foot = element("div", { className: "foot" }, element("p", {}, notice, " ", meaning), more);
+  const section = element("section", { id: "demo" }, row, learning, foot);
   section.setAttribute("aria-label", "Demo");
-  return { section, status, learning, faults, changes, controls, meaning, notice, events };
+  return { section, row, status, learning, event, place, start, notice, meaning, newest, controls, events };
 }
 
 const parts = panel();
-let menu = ""; // keys of the existing buttons
+let menu = ""; // keys of the existing options
+let options = new Map(); // of the menu, by key
 let request = null; // under way
 
 function button(key, words, meaning) {
@@ -61,55 +61,71 @@ function button(key, words, meaning) {
 }
 
 const controls = {
+  pause: button("pause", "Pause", "Stop sending snapshots, or resume."),
+  step: button("step", "Step", "Pause, and send one snapshot."),
   mystery: button(MYSTERY, "Mystery fault", "Start a fault of any kind at any service. Find it before the detector does."),
   faults: button("faults", "Reveal faults", "Show or hide which faults are active."),
   story: button("story", "Auto-play", "Changes and faults start by themselves until you press a button."),
-  other: button("other", "Other services", "Start the next fault or change at other services."),
-  pause: button("pause", "Pause", "Stop sending snapshots, or resume."),
-  step: button("step", "Step", "Pause, and send one snapshot."),
+  other: button("other", "Other service", "Start the next fault or change at another service."),
   slower: button("slower", "Slower", "Slow down simulated time."),
   speed: element("output", { className: "speed" }),
   faster: button("faster", "Faster", "Speed up simulated time."),
 };
-parts.controls.append(...Object.values(controls));
-parts.meaning.textContent = "Point at a button to see what it does.";
+const { pause, step, ...others } = controls;
+parts.row.append(pause, step);
+parts.controls.append(...Object.values(others));
+parts.start.addEventListener("click", () => press(parts.event.value));
+parts.event.addEventListener("change", () => explainEvent());
+parts.place.addEventListener("change", () => press("same"));
 
-function showMenu(options) {
-  const services = new Map(options.map((option) => [option.key, option.service]));
-  const keys = options.map((option) => option.key).join();
+function showMenu(list) {
+  options = new Map(list.map((option) => [option.key, option]));
+  const keys = list.map((option) => option.key).join();
   if (keys !== menu) {
-    // only when the menu changes: a button that is replaced while it is pressed gets no click
     menu = keys;
-    for (const { place, isFault } of [
-      { place: parts.faults, isFault: true },
-      { place: parts.changes, isFault: false },
-    ]) {
-      const mine = options.filter((option) => option.is_fault === isFault);
-      place.buttons.replaceChildren(...mine.map((option) => button(option.key, option.words, option.meaning)));
-    }
-  }
-  for (const { meaning, key } of options) {
-    const one = [...parts.section.querySelectorAll("button")].find((each) => each.dataset.key === key);
-    const service = services.get(key);
-    one.title = `${meaning[0].toUpperCase()}${meaning.slice(1)}. ${service ? `Next at ${service}.` : "No service is left for it."}`;
-    one.dataset.spent = service ? "" : "spent";
+    const group = (label, isFault) =>
+      Object.assign(
+        element(
+          "optgroup",
+          {},
+          ...list.filter((one) => one.is_fault === isFault).map((one) => element("option", { value: one.key, textContent: one.words })),
+        ),
+        { label },
+      );
+    parts.event.replaceChildren(group("Faults: must raise an alert", true), group("Harmless changes: must not raise one", false));
+    parts.event.value = FIRST;
   }
 }
 
+/** Say what the selected fault or change does. */
+function explainEvent() {
+  const option = options.get(parts.event.value);
+  if (!option) return;
+  const where = option.service ? "" : " No service is left for it.";
+  parts.meaning.textContent = `${option.meaning[0].toUpperCase()}${option.meaning.slice(1)}.${where}`;
+}
+
+function showPlace({ controls: { same }, last_service: last }) {
+  const [next, again] = parts.place.options,
+    service = options.get(parts.event.value)?.service;
+  if (document.activeElement !== parts.place) parts.place.value = same ? "same" : "next";
+  next.textContent = same || !service ? "the next service" : `the next service: ${service}`;
+  again.textContent = last ? `the same service: ${last}` : "the same service";
+  again.disabled = !last;
+}
+
 function showControls({ speed, paused, story, hidden }) {
-  controls.pause.textContent = paused ? "Resume" : "Pause";
+  pause.textContent = paused ? "Resume" : "Pause";
   controls.faults.textContent = hidden ? "Reveal faults" : "Hide faults";
   controls.story.setAttribute("aria-pressed", String(story));
-  controls.pause.setAttribute("aria-pressed", String(paused));
+  pause.setAttribute("aria-pressed", String(paused));
   controls.speed.textContent = speed ? `${speed}× real time` : "full speed";
 }
 
 function enable(show) {
-  for (const one of parts.section.querySelectorAll("button")) {
-    one.disabled =
-      !show ||
-      one.dataset.spent === "spent" ||
-      (show.warming_up && Boolean(one.closest("fieldset") ?? one.dataset.key === MYSTERY));
+  for (const one of parts.section.querySelectorAll("button, select")) {
+    const starts = one === parts.start || one.dataset.key === MYSTERY;
+    one.disabled = !show || (starts && (show.warming_up || !options.get(parts.event.value)?.service));
   }
 }
 
@@ -129,23 +145,28 @@ function showEvents({ deeds, controls: { hidden }, warming_up: warmingUp }) {
     parts.events.dataset.text = text;
     parts.events.replaceChildren(...rows);
   }
+  const newest = deeds.at(-1),
+    news = newest && !hidden ? `More. ${newest.text}: ${newest.outcome}` : "More";
+  if (parts.newest.textContent !== news) parts.newest.textContent = news;
 }
 
 function render(show) {
   const { snapshots, warm_up_snapshots: all, warming_up: warmingUp } = show;
   parts.learning.hidden = !warmingUp;
   parts.learning.value = snapshots / all;
-  parts.status.className = "";
+  parts.status.className = "status";
   parts.status.textContent = warmingUp ? `Learning this mesh: ${snapshots} of ${all} snapshots` : show.tally;
   if (parts.notice.textContent !== show.notice) parts.notice.textContent = show.notice;
   showMenu(show.menu);
+  showPlace(show);
+  if (!parts.meaning.textContent) explainEvent();
   showControls(show.controls);
   showEvents(show);
   enable(show);
 }
 
 function fail(words) {
-  parts.status.className = "wrong";
+  parts.status.className = "status wrong";
   parts.status.textContent = words;
   enable(null);
 }

@@ -66,7 +66,10 @@ def encode_verdict(verdict: Verdict) -> VerdictDocument:
         ],
         reconstruction=verdict.reconstruction
         and ReconstructionDocument.from_object(
-            verdict.reconstruction, text=reconstruction_text(verdict.reconstruction)
+            verdict.reconstruction,
+            drift=verdict.reconstruction.displacement,
+            drift_threshold=verdict.reconstruction.displacement_threshold,
+            text=reconstruction_text(verdict.reconstruction),
         ),
     )
 

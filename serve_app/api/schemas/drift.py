@@ -24,7 +24,11 @@ class DriftMeasureDocument(Document):
     )
     distance: float | None = Field(description="null: not known yet")
     limit: float | None = Field(description="above it for two blocks in a row, the measure drifts; null: not known")
-    moved: float | None = Field(ge=0, le=1, description="least share of the values that moved; null: not measured")
+    moved: float | None = Field(
+        ge=0,
+        le=1,
+        description="least share of the values that moved, apart from services that joined or left; null: not measured",
+    )
     since: Instant | None = Field(description="start of the drift; null: no drift")
 
 

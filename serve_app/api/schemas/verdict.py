@@ -207,14 +207,14 @@ class ReconstructionDocument(Document):
     )
     drift: float | None = Field(
         ge=0,
-        description="distance of the mean embedding of the services from its mean over the window, in its standard "
-        "deviations; null before ten snapshots",
+        description="embedding displacement: distance of the mean embedding of the services from its mean over the "
+        "window, in its standard deviations; null before ten snapshots",
     )
     loss_threshold: float | None = Field(
         description="percentile of the loss over history without incidents; null before ten snapshots"
     )
     drift_threshold: float | None = Field(
-        description="1.5 times the same percentile of the drift; null before twenty snapshots"
+        description="1.5 times the same percentile of the displacement; null before twenty snapshots"
     )
     exceeded: bool = Field(description="whether one of them was above its threshold in most of the last snapshots")
     since: Instant | None = Field(description="first snapshot of the run above a threshold; null unless exceeded")

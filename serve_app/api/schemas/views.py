@@ -109,6 +109,7 @@ class MeshDocument(Document):
     mesh: str = Field(examples=["prod-eu"])
     services: int = Field(ge=0, description="in the newest snapshot")
     sequence: int = Field(ge=0, description="snapshots counted")
+    warm_up_snapshots: int = Field(10, ge=1, description="that the first scored verdict needs; a baseline counts")
     observed_at: Instant | None = Field(description="time of the newest snapshot; null before the first")
     status: str = Field(examples=["normal"])
     age_seconds: float | None = Field(

@@ -14,7 +14,8 @@ replicas from requests they cannot serve:
 * The client gets an answer by the deadline in any case.
 * Requests are counted by outcome and duration. Every few seconds the gate asks the service whether it is ready, as a
   client would, and sends its counts with this request (:mod:`serve_app.deployments.sla`).
-* The files of the page are sent from here (:mod:`serve_app.deployments.http.page_files`).
+* The files of the page are sent from here (:mod:`serve_app.deployments.http.page_files`). While no replica answers, a
+  browser gets a page that waits for the service; other clients get the error.
 
 Serve calls :func:`middlewares` in each process that listens (``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH``).
 """
@@ -35,7 +36,7 @@ from serve_app.access import Access
 from serve_app.deployments.gate import connections
 from serve_app.deployments.gate.admission import Admission, RequestKind, Ticket
 from serve_app.deployments.gate.waiting_room import WaitingRoom
-from serve_app.deployments.http.page_files import PageFiles
+from serve_app.deployments.http.page_files import PageFiles, is_page_request, waiting_response
 from serve_app.deployments.http.problems import MEDIA_TYPE, problem_response
 from serve_app.deployments.http.traced_requests import TracedRequests
 from serve_app.deployments.sla.counts import (
@@ -78,8 +79,10 @@ TRICKLE_SECONDS = 0.1
 MOST_BODIES = 8  # of the largest size, that all requests together can have in memory
 SLACK = 1.05  # of a deadline: the ingress answers at the deadline itself, with more detail
 PAUSE_SECONDS = 0.1  # between two attempts
+START_SECONDS = 300.0  # for which a service that has never answered counts as starting, not as failing
+STARTING_PAGE_SECONDS = 1.0  # that a browser waits for a service that is starting
 OPEN_ENDED = re.compile(r"/-/.*|/v1/meshes/[^/]*/verdicts/stream")  # Serve's own routes, and streams
-UNLIMITED = re.compile(r"/(static/.*|login|logout|healthz|readyz)?")
+UNLIMITED = re.compile(r"/(static/.*|docs|login|logout|healthz|readyz)?")
 MESH = re.compile(r"/v1/meshes/([^/]*)(?:/(.*))?")
 POSTS = {
     "snapshots": RequestKind.PUSH,
@@ -144,6 +147,8 @@ class Gate:
         self._buffered = 0  # bytes of bodies in memory
         self._counts = RequestCounts(settings.sla)
         self._reporting: asyncio.Task[None] | None = None
+        self._began = time.monotonic()
+        self._has_answered = False  # the service, at least once
         # Each answer is of one scorer, so the lowest of the newest answers counts.
         self._headrooms: deque[float] = deque([1.0], maxlen=HEADROOMS)
 
@@ -173,17 +178,23 @@ class Gate:
             self._instruments.count(REFUSALS, code=answer(error).code)
             if reason := error.details.get("reason"):
                 self._instruments.count(FAILED_LOGINS, reason=reason)
-            await _refuse(error, scope, receive, send)
+            if is_page_request(scope) and isinstance(error, NoCapacity | DeadlineExceeded):
+                await waiting_response(error, scope, is_starting=self._is_starting())(scope, receive, send)
+            else:
+                await _refuse(error, scope, receive, send)
         except Exception:
             if request is not None:
                 self._count(request, answered, BROKEN)
             raise
 
     def _count(self, request: Request, answered: "TrackedSend", status: int) -> None:
-        """Count a request that was answered with this status."""
+        """Count a request that was answered with this status. What fails while the service starts does not count."""
         if request.kind is None:
             return
+        self._has_answered |= 0 < answered.status < 500
         outcome = Outcome.ABANDONED if answered.is_abandoned else outcome_of(status)
+        if self._is_starting() and outcome is Outcome.FAILED:
+            return
         self._instruments.count(REQUESTS, kind="push" if request.is_push else "other", outcome=outcome.value)
         if not request.is_push:
             self._counts.count_request(outcome)
@@ -191,6 +202,10 @@ class Gate:
         received, is_measured = answered.received_at, has_time(status) and not answered.is_abandoned
         seconds = time.monotonic() - received if is_measured and received is not None else None
         self._counts.count_push(outcome, request.mesh, seconds)
+
+    def _is_starting(self) -> bool:
+        """Whether the service has not answered yet, and may still be starting."""
+        return not self._has_answered and time.monotonic() - self._began < START_SECONDS
 
     async def _report(self) -> None:
         """Ask the service regularly whether it is ready, and send it the counts."""
@@ -200,10 +215,12 @@ class Gate:
             report = self._counts.report()
             is_up = await self._is_ready(report)
             if is_up:
+                self._has_answered = True
                 self._counts.acknowledge(report)
             since, asked = time.monotonic() - asked, time.monotonic()
-            # After a longer pause, this process was too busy to know.
-            self._counts.count_time(min(since, 2 * REPORT_SECONDS), is_up=is_up)
+            if not self._is_starting():
+                # After a longer pause, this process was too busy to know.
+                self._counts.count_time(min(since, 2 * REPORT_SECONDS), is_up=is_up)
 
     async def _is_ready(self, report: Report) -> bool:
         """Whether the service answers that it is ready, before the deadline."""
@@ -278,6 +295,8 @@ class Gate:
         if OPEN_ENDED.fullmatch(path):
             return Request(None, "", None)
         if UNLIMITED.fullmatch(path):
+            if self._is_starting() and is_page_request(scope):
+                live = min(live, STARTING_PAGE_SECONDS)
             return Request(None, "", live)
         if path == "/v1/score":
             return Request(RequestKind.SCORE, "", self._front.score_deadline_seconds)

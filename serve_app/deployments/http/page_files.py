@@ -8,8 +8,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serve_app.deployments.http.interface import ServerTiming
-from serve_app.web.assets import CACHE_PERMANENTLY, File, find_file
+from serve_app.errors import ServeError, answer
+from serve_app.web.assets import CACHE_PERMANENTLY, HEADERS, File, find_file, waiting_page
 
+PAGE = "text/html"  # what a browser accepts first when a person opens an address
 REFUSED = re.compile(r"\s*q\s*=\s*0(\.0*)?\s*")  # the weight of a coding that a client does not accept
 
 
@@ -29,6 +31,26 @@ class PageFiles:
         if scope["type"] == "http" and scope["method"] == "GET" and (file := find_file(scope["path"])):
             app = ServerTiming(permanent_response(file, Headers(scope=scope)))
         await app(scope, receive, send)
+
+
+def is_page_request(scope: Scope) -> bool:
+    """Whether a person opens an address in a browser: scripts of the page and other programs ask for other types."""
+    return bool(scope["method"] == "GET" and PAGE in Headers(scope=scope).get("accept", ""))
+
+
+def waiting_response(error: ServeError, scope: Scope, *, is_starting: bool) -> Response:
+    """The page that waits for the service and then opens what was asked for, with the status of the error.
+
+    Args:
+        error: why the service does not answer.
+        scope: of the request.
+        is_starting: whether the service has not answered yet.
+    """
+    root = "../" * (scope["path"].count("/") - 1)
+    page = waiting_page(root, is_starting=is_starting)
+    response = file_response(page, Headers(scope=scope), {**HEADERS, "cache-control": "no-store"})
+    response.status_code = answer(error).status
+    return response
 
 
 def permanent_response(file: File, request: Mapping[str, str]) -> Response:

@@ -23,7 +23,6 @@ from model.mesh_weights import Weights, load_weights
 from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionScore, PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from serve_app import devices
 from serve_app.api.schemas.models import ModelPin
 from serve_app.deployments.scoring.batching import Load, batch_limits
 from serve_app.deployments.scoring.gpu import measure_memory, watch_gpu
@@ -35,6 +34,7 @@ from serve_app.models.loader import LONGEST_LOAD_SECONDS, checkpoint_of
 from serve_app.models.opening import open_loader
 from serve_app.observability.spans import clear, span
 from serve_app.pipeline import Mesh, Options, prepare
+from serve_app.runtime import devices
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.reporting import start_reporting
@@ -171,7 +171,7 @@ class Scorer:
             DeadlineExceeded: its turn came after the deadline.
             UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded, or not soon.
         """
-        checkpoint = self._weights.of(mesh) if pin is None else await self._load_weights(pin, weight, deadline)
+        checkpoint = self._weights.of(mesh) if pin is None else await self._load_model(pin, weight, deadline)
         outcome_of: asyncio.Future[ScoredGroup | Exception] = asyncio.get_running_loop().create_future()
         request = WaitingGroup(group, deadline, time.monotonic(), checkpoint, weight, outcome_of)
         self._load = self._load.arrive(request.arrived_at, _work(group))
@@ -189,8 +189,8 @@ class Scorer:
         self._instruments.count(PARTS_SCORED, len(group), scorer=self._replica)
         return outcome
 
-    async def _load_weights(self, pin: ModelPin, weight: float, deadline: Deadline) -> Checkpoint:
-        """The weights of a version. If they are late, the session is told while it can still score in time."""
+    async def _load_model(self, pin: ModelPin, weight: float, deadline: Deadline) -> Checkpoint:
+        """The weights of a version. If they are late, the caller learns it while it can still score in time."""
         seconds = min(LONGEST_LOAD_SECONDS, LOADING_SHARE * deadline.remaining_seconds)
         return await checkpoint_of(pin, self._loader, weight, seconds)
 
@@ -253,12 +253,12 @@ class Scorer:
         work = sum(map(_work, groups))
         self._load = self._load.finish(work, seconds)
 
-        def scored(group: Group, scores: Scores) -> ScoredGroup:
+        def outcome_of(group: Group, scores: Scores) -> ScoredGroup:
             cost = self._load.cost(_work(group), work, seconds)
             return ScoredGroup(self._replica, checkpoint.digest, scores, seconds, cost)
 
         return {
-            request: one if isinstance(one, Exception) else scored(request.group, one)
+            request: one if isinstance(one, Exception) else outcome_of(request.group, one)
             for request, one in zip(requests, outcomes, strict=True)
         }
 

@@ -213,9 +213,11 @@ def _judge(
         bad: requests, or seconds, that miss the target.
         total: requests, or seconds.
         allowed: share of them that may be bad: the error budget.
-        known: share of the window that is known.
+        known: share of the window that is known. Until most of it is, the budget of the whole window applies, since the
+            rest may be good: a bad minute after a restart is no violation, just as in a full window.
     """
-    spent = bad / total if total else 0.0
+    weight = known if known < LEAST_KNOWN else 1.0
+    spent = weight * bad / total if total else 0.0
     if allowed >= 1 or target == float("inf"):
         status = ObjectiveStatus.NO_TARGET
     elif spent > allowed and bad >= LEAST_BAD:

@@ -2,6 +2,7 @@
 import { by, el, show } from "./dom.js";
 import { address } from "./link.js";
 import { icon, iconName } from "./icons.js";
+import { learning } from "./learning.js";
 import { alerts, isNotice, notices, worst } from "./severity.js";
 import { silentFor } from "./state.js";
 import { capitalized, clock, clockOrDay, day, ends, incidentTitle, namedIncident, plural, readable, recovery, span, suspectsFirst } from "./words.js";
@@ -14,6 +15,7 @@ const WORDS = {
   unusual: "No incident, but unusual",
   incident: "Incident",
   recovering: "Recovering",
+  learning: "Learning",
   unknown: "Unknown",
   last_incident: "Unknown, last known: incident",
 };
@@ -30,6 +32,7 @@ export function headline(state, head, story) {
   const spoken = title.replace(/ \([^)]*\)/g, ""); // without ages, which change all the time
   if (by("spoken").textContent !== spoken) by("spoken").textContent = spoken;
   by("story").textContent = readable(story);
+  by("progress").hidden = true; // of a mesh that is learned
 }
 
 /** @param {string[][]} list kind, text and, if the note leads somewhere, the address. */
@@ -41,16 +44,19 @@ export const showNotes = (list) =>
     ),
   );
 
-/** @param {any} now `{state, stateNow, verdict, newest, incident, view, map, timeline, received, source, lost, missed,
- * problem}`; stateNow: of the newest verdict; missed: the time of a link, if it is not kept; problem: the message of a
+/** @param {any} now `{state, stateNow, verdict, newest, incident, view, map, timeline, received, pace, needed, source, lost,
+ * missed, problem}`; stateNow: of the newest verdict; missed: the time of a link, if it is not kept; problem: the message of a
  * failed request. */
 export function banner(now) {
   const { state, verdict, incident, view } = now;
   const when = view.at ? `At ${clock(verdict.observed_at, true)} UTC: ` : ""; // the verdict that is shown, not the requested one
-  const [head, story] = state.stopped ? stoppedHead(now) : incident ? incidentHead(verdict, incident) : quietHead(now);
+  const learned = learning(now),
+    [head, story] = state.name === "learning" ? [learned.head, learned.story] : state.stopped ? stoppedHead(now) : incident ? incidentHead(verdict, incident) : quietHead(now);
   headline(state, when + head, story);
+  by("progress").hidden = state.name !== "learning";
+  by("progress").value = learned.done;
   const notes = [
-    ...(state.stopped ? lastKnownNotes(now) : []),
+    ...(state.stopped ? [...lastKnownNotes(now), ...lastIncidentNotes(now)] : []),
     ...(incident ? incidentNotes(verdict, incident) : quietNotes(verdict)),
     ...linkNotes(now),
     ...liveNotes(now),
@@ -144,13 +150,23 @@ export const lastKnownAt = ({ verdict, received }) =>
   clock(Number.isFinite(received) ? received : verdict.observed_at);
 
 /** The last known state, and the time of the snapshot if it differs from the time of the verdict. */
-function lastKnownNotes({ state, verdict, incident, received }) {
-  const [head, story] = incident ? incidentHead(verdict, incident) : quietHead({ state, verdict, map: null }),
+function lastKnownNotes(now) {
+  const { state, verdict, incident, received } = now;
+  const learned = learning(now),
+    [head, story] = incident ? incidentHead(verdict, incident) : verdict.status === "warming_up" ? [learned.head, ""] : quietHead({ state, verdict, map: null }),
     apart = Math.abs(ends(verdict.observed_at) - received / 1000) > APART_SECONDS;
   return [
     ["last", `last known: ${head}${head.endsWith(".") ? "" : "."} ${story}`],
     ...(apart ? [["", `newest snapshot: ${day(verdict.observed_at)} UTC`]] : []),
   ];
+}
+
+/** A link to the last incident, if it ended before the data stopped. */
+function lastIncidentNotes({ verdict, timeline }) {
+  const last = alerts(timeline?.incidents ?? []).at(-1);
+  if (!last || verdict.incidents.some((one) => one.id === last.id)) return [];
+  const when = `${clockOrDay(last.since, verdict.observed_at)} to ${clock(last.last)} UTC`;
+  return [["other", `Last incident: ${last.service ?? last.id}, ${when}`, address({ at: last.first, incident: last.id })]];
 }
 
 /** "Memory of shop/cart reaches its limit in 40 minutes (25 to 70). And 1 more notice." */
@@ -174,7 +190,7 @@ function silentNames({ services, since, names }) {
 }
 
 function quietHead({ state, verdict, map }) {
-  const { status, mesh_score, threshold, coverage, sequence, silence, reconstruction } = verdict;
+  const { status, mesh_score, threshold, coverage, silence, reconstruction } = verdict;
   const hidden = suspectsFirst(
     verdict.muted.flatMap((one) => one.hides),
     verdict,
@@ -182,10 +198,6 @@ function quietHead({ state, verdict, map }) {
   if (hidden.length) {
     const more = hidden.length > MOST_NAMES ? ` and ${hidden.length - MOST_NAMES} more` : "";
     return ["No alerts, but muted services have an incident", `Muted: ${hidden.slice(0, MOST_NAMES).join(", ")}${more}.`];
-  }
-  if (status === "warming_up") {
-    const so_far = `${plural(sequence, "snapshot")} so far; scoring starts after the first ten.`;
-    return ["Learning this mesh, status unknown", so_far];
   }
   if (status === "partial") {
     if (coverage === 1) return [`No telemetry from ${share(silence)}, status unknown`, silentNames(silence)];

@@ -24,6 +24,7 @@ export function detectorView() {
       const last = age ? `last verdict ${age} ago` : received === null ? "" : "the age of the last verdict is unknown";
       const after = (mark) => (last ? `${mark} ${last}` : "");
       if (lost) pulse("lost", "connection lost, retrying", after(";"));
+      else if (verdict.status === "warming_up" && source && !source.collected) pulse("", "learning", age ? `, last snapshot ${age} ago` : "");
       else if (received !== null && isLate({ received, timeline }))
         pulse("lost", "no verdict", age ? ` for ${age}. Check the telemetry source.` : "; the age of the last one is unknown.");
       else pulse("", live ? "live" : "connected", after(","));

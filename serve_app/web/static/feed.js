@@ -7,7 +7,8 @@ export class Refused extends Error {
   }
 }
 
-const ROOT = new URL("../../", import.meta.url).href; // of the service, which may be below a path of a proxy
+/** The address of the service, which may be below a path of a proxy. */
+export const ROOT = new URL("../../", import.meta.url).href;
 const AWAY = "The service does not answer.";
 const of = (mesh) => `${ROOT}v1/meshes/${encodeURIComponent(mesh)}`;
 
@@ -41,6 +42,7 @@ export const user = () => send(`${ROOT}login`, { cache: "no-store" });
 export const signIn = (token) => send(`${ROOT}login`, json({ token }));
 export const signOut = () => send(`${ROOT}logout`, json({}));
 export const health = () => send(`${ROOT}healthz`);
+export const ready = () => send(`${ROOT}readyz`, { cache: "no-store" });
 export const verdict = (mesh, at) => send(`${of(mesh)}/verdict${query({ at })}`);
 export const timeline = (mesh, since) => send(`${of(mesh)}/timeline${query({ since })}`);
 export const map = (mesh, at, expand) => send(`${of(mesh)}/map${query({ at, expand })}`);

@@ -12,6 +12,8 @@ const SHAPES = {
   incident: `<path d="${OCTAGON}" fill="#d1242f"/><path d="M16 7.5V18" stroke="#fff" stroke-width="4" stroke-linecap="round"/><circle cx="16" cy="24" r="2.3" fill="#fff"/>`,
   recovering:
     '<rect x="1.5" y="1.5" width="29" height="29" rx="5" fill="#0969da"/><path d="M16 25V8.5M9 15l7-7 7 7" fill="none" stroke="#fff" stroke-width="3.5" stroke-linecap="round" stroke-linejoin="round"/>',
+  learning:
+    '<circle cx="16" cy="16" r="14" fill="#fff" stroke="#57606a" stroke-width="2.6" stroke-dasharray="5.5 4"/><path d="M16 8v8.5l5.5 3.5" fill="none" stroke="#57606a" stroke-width="3" stroke-linecap="round" stroke-linejoin="round"/>',
   unknown: `<path d="M16 1.2 30.8 16 16 30.8 1.2 16z" fill="#e3a008" stroke="#7a5200" stroke-width="1.6"/>${QUESTION("#2b1d00")}`,
   last_incident: `<path d="${OCTAGON}" fill="#fff" stroke="#d1242f" stroke-width="3"/>${QUESTION("#b3151f")}`,
 };

@@ -9,7 +9,6 @@ import { capitalized, clock, clockOrDay, ends, incidentTitle, isOfScope, metricN
 
 const UNKNOWN = {
   muted: "No alerts.",
-  learning: "Still learning this mesh.",
   unscored: "No incident found among the scored services.",
   silent: "No incident found among the services with telemetry.",
 };
@@ -65,7 +64,7 @@ export function incidentsView(on) {
     const { verdict } = drawn,
       open = alerts(verdict.incidents),
       noticed = notices(verdict.incidents);
-    const title = open.length > 1 ? `${open.length} incidents` : open.length ? (open[0].scope ? "Entry points" : "Suspects") : "Most unusual";
+    const title = open.length > 1 ? `${open.length} incidents` : open.length ? (open[0].scope ? "Entry points" : "Suspects") : drawn.state.name === "learning" ? "Suspects" : "Most unusual";
     by("incidents-title").textContent = drawn.state.stopped ? `${title}, last known` : title;
     show(by("cards"), ...(open.length ? open.map(card) : [quiet(verdict)]));
     by("notices-title").textContent = plural(noticed.length, "notice");
@@ -83,6 +82,7 @@ export function incidentsView(on) {
   }
 
   function quiet(verdict) {
+    if (drawn.state.name === "learning") return el("p", { class: "affected" }, "Nothing is judged yet. Suspects appear here once the mesh is learned.");
     const first = verdict.suspects.slice(0, 3),
       { stopped, why } = drawn.state,
       text = stopped ? "Status unknown." : (UNKNOWN[why] ?? "No incident."),

@@ -14,6 +14,7 @@ import { panelView } from "./panel.js";
 import { searchView, unfold } from "./search.js";
 import { sessionView } from "./session.js";
 import { alerts, worst } from "./severity.js";
+import { startView } from "./start.js";
 import { stateOf } from "./state.js";
 import { drawTab } from "./tab.js";
 import { append, timelineView } from "./timeline.js";
@@ -24,6 +25,8 @@ const MAP_PAUSE_MS = 400; // least time between two maps
 const RETRY_MS = 2000; // before a failed request is repeated
 const RECENT_MS = 2000; // a list of meshes from within this time gives the age of the first verdict of the stream
 const MESHES_MS = 15000; // between two requests for the list of meshes
+const SOON_MS = 3000; // between two such requests while a first snapshot is awaited
+const UNREADY = [0, 503, 504]; // answers of a service that is starting, or of none
 const DRIFT_MS = 300000; // between two requests for the drift, which changes every six hours
 const RANKS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"];
 
@@ -34,6 +37,9 @@ const known = {
   map: null,
   mapOf: "",
   verdict: null,
+  needed: undefined, // snapshots from which the mesh is learned, see learning.js
+  pace: null, // seconds between two snapshots that arrived while the page was open; null: fewer did
+  arrived: null, // when the last of them did, ms
   received: null, // when the newest verdict was made: see state.js
   dated: null, // sequence of the newest verdict whose age is known, from a list that came with the stream or later; null: none came
   live: false,
@@ -48,6 +54,7 @@ const known = {
 let listed = { meshes: [], asked: 0 }; // the list of meshes, and when it was received
 let listsUnderWay = 0, // requests for the list
   leave = null, // ends the stream of the mesh, if there is one
+  soon = 0, // timer of the next request for the list
   mapDue = 0,
   driftDue = 0,
   mapUnderWay = false,
@@ -101,6 +108,7 @@ const panel = panelView({
 });
 const detector = detectorView();
 const overview = overviewView();
+const start = startView();
 searchView({ mesh: () => known.mesh, select: reveal, answer });
 const session = sessionView({ begin, end: askForToken });
 
@@ -143,14 +151,24 @@ function forget(mesh) {
     lost: false,
     missed: null,
     problem: null,
+    pace: null,
+    arrived: null,
     received: null,
     dated: null,
   });
   drawnState = "";
-  document.querySelector("main").classList.add("waiting");
+  waitFor("data");
   drawTab(mesh);
   pulse("", "", "");
   showNotes([]);
+}
+
+/** Show frames for the data that come, or none if the page has nothing to show below the banner. */
+function waitFor(what) {
+  const { classList } = document.querySelector("main");
+  classList.toggle("waiting", what === "data");
+  classList.toggle("nothing", what === "mesh");
+  by("start").hidden = true;
 }
 
 function enter(mesh) {
@@ -212,6 +230,11 @@ function loadDrift(mesh) {
 function addVerdict(verdict) {
   known.lost = false;
   if (verdict.sequence <= known.newest?.sequence) return; // a stream that restarts repeats the last verdict
+  if (known.newest) {
+    const now = Date.now();
+    if (known.arrived) known.pace = (now - known.arrived) / 1000 / (verdict.sequence - known.newest.sequence);
+    known.arrived = now;
+  }
   known.live = known.newest !== null; // the first one may be old
   known.newest = verdict;
   known.problem = null;
@@ -305,6 +328,7 @@ async function loadList() {
   const mesh = view.mesh ?? known.mesh ?? (found.find((one) => one.status === "anomalous") ?? found[0])?.mesh;
   if (mesh === undefined) {
     empty();
+    listSoon();
     return;
   }
   by("mesh").value = mesh;
@@ -312,9 +336,12 @@ async function loadList() {
   if (!here?.sequence) {
     forget(mesh);
     if (here) showWithoutVerdict(mesh);
-    else showUnknown(mesh);
+    else if (found.length) showUnknown(mesh);
+    else empty();
+    listSoon();
     return;
   }
+  known.needed = here.warm_up_snapshots;
   if (mesh !== known.mesh || !leave || here.sequence < seen) enter(mesh); // fewer: the mesh was deleted and created again
   const newest = known.newest?.sequence ?? 0;
   if (here.sequence >= newest) known.received = here.age_seconds === null ? -Infinity : Date.now() - 1000 * here.age_seconds;
@@ -330,8 +357,17 @@ function setSource(source) {
   tick();
 }
 
+/** Ask for the list again soon, because the first snapshot is awaited. */
+function listSoon() {
+  clearTimeout(soon);
+  soon = setTimeout(list, SOON_MS);
+}
+
+/** Show how a first mesh is connected. */
 function empty() {
-  headline(null, "No mesh yet", "No snapshot was pushed or collected yet. The first one appears here automatically.");
+  waitFor("mesh");
+  headline(null, "No mesh yet", "Connect one in a minute. Its first snapshot appears here automatically.");
+  start.draw({ needsToken: session.needsToken() });
 }
 
 /** Show a mesh without a verdict, and the problem of its source if there is one. */
@@ -341,19 +377,21 @@ function showWithoutVerdict(mesh) {
     if (source.problem) showNothing("failing", "No data collected yet, status unknown", stopText(source, false));
     else {
       const has = source.collected ? "" : "It has a baseline. ";
-      showNothing("learning", "Learning this mesh, status unknown", `${has}Its first snapshot appears here automatically.`);
+      showNothing("", "Learning this mesh", `${has}Its first snapshot appears here automatically.`);
     }
   }, showFailure);
 }
 
-/** Show that a mesh has no verdict, and why. */
+/** Show that a mesh has no verdict, and why; without a reason it is learning. */
 function showNothing(why, head, story) {
-  const state = { name: "unknown", why, isOpen: false };
+  const state = { name: why ? "unknown" : "learning", why, isOpen: false };
+  waitFor("mesh");
   headline(state, head, story);
   drawTab(known.mesh, state);
 }
 
 function showUnknown(mesh) {
+  waitFor("mesh");
   headline(
     null,
     `No mesh named ${mesh}`,
@@ -396,6 +434,7 @@ function askForToken() {
   known.level = undefined;
   forget(null);
   show(by("mesh"));
+  waitFor("mesh");
   headline(null, "Sign in", "This service needs an access token.");
   session.ask();
 }
@@ -407,7 +446,12 @@ function showFailure(error) {
   }
   if (error.status === 0) known.lost = true;
   else known.problem = error.message; // shown until the next success
-  if (!known.verdict) showNotes([["", error.message]]);
+  if (!known.verdict) {
+    if (UNREADY.includes(error.status)) {
+      headline(null, "TAGAE is not ready yet", "It is starting or restarting. This page continues by itself.");
+      listSoon();
+    } else showNotes([["", error.message]]);
+  }
   tick();
 }
 
@@ -422,7 +466,7 @@ function draw() {
     fetchMap(); // loads the verdict of a link with the map
     return;
   }
-  document.querySelector("main").classList.remove("waiting");
+  waitFor("nothing more");
   by("mesh").value = known.mesh;
   by("live").hidden = !view.at;
   drawState();
@@ -570,6 +614,16 @@ function step(count) {
   if (times[i] !== undefined) look(times[i]);
 }
 
+/** Go to the beginning of an incident: of the one in view or before it, or of the next. @param {-1 | 1} direction */
+function visitNext(direction) {
+  const newest = known.timeline?.observed_at.at(-1),
+    at = read().at ?? newest,
+    all = alerts(known.timeline?.incidents ?? []),
+    found = direction < 0 ? all.findLast((one) => one.first < at) : all.find((one) => one.first > at);
+  if (found) go({ at: found.first === newest ? null : found.first, incident: found.id }, { quietly: true });
+  else answer(`There is no ${direction < 0 ? "earlier" : "later"} incident in the timeline.`);
+}
+
 /** Say why a control did nothing. */
 function answer(text) {
   by("answer").textContent = readable(text);
@@ -584,6 +638,8 @@ function selectSuspect(rank) {
 const KEYS = {
   ArrowLeft: () => step(-1),
   ArrowRight: () => step(1),
+  "[": () => visitNext(-1),
+  "]": () => visitNext(1),
   Escape: () => go(read().history ? { history: null } : { at: null, service: null, source: null }),
   p: () => {
     const { service, source } = read();

@@ -4,6 +4,7 @@ import * as feed from "./feed.js";
 import { icon, iconName } from "./icons.js";
 import { isNotice } from "./severity.js";
 import { silentFor, stateOf } from "./state.js";
+import { progressText } from "./learning.js";
 import { ends, plural, span } from "./words.js";
 
 const DAY_MS = 86_400_000,
@@ -14,6 +15,7 @@ const STATES = {
   unusual: "No incident, but unusual",
   incident: "Incident",
   recovering: "Recovering",
+  learning: "Learning",
   unknown: "Unknown",
   last_incident: "Unknown, last known: incident",
 };
@@ -21,11 +23,11 @@ const WHY = {
   stopped: "no data",
   failing: "source failing",
   muted: "muted incident",
-  learning: "learning",
+  nothing: "nothing received",
   unscored: "not all services scored",
   silent: "telemetry missing",
 };
-const ORDER = ["incident", "last_incident", "unknown", "recovering", "unusual", "calm"];
+const ORDER = ["incident", "last_incident", "unknown", "learning", "recovering", "unusual", "calm"];
 
 export function overviewView() {
   const alerts = new Map(); // of the last day, by mesh: {count, at}; count: null: not known
@@ -56,7 +58,7 @@ export function overviewView() {
   function row({ one, state }) {
     const name = iconName(state),
       isFailing = state.why === "stopped" && one.problem,
-      why = state.name === "unknown" ? `: ${isFailing ? "no data, source failing" : (WHY[state.why] ?? state.why)}` : "";
+      why = state.name === "unknown" ? `: ${isFailing ? "no data, source failing" : (WHY[state.why] ?? state.why)}` : state.name === "learning" ? `: ${progressText(one)}` : "";
     return el(
       "tr",
       { class: state.name },
@@ -95,8 +97,8 @@ function meshState(one, asked) {
     })),
     muted = one.hidden ? [{ hides: [""] }] : [];
   if (!one.sequence) {
-    const why = one.problem ? "failing" : "learning";
-    return { name: "unknown", why, stopped: false, isOpen: false, isUnusual: false, received };
+    const [name, why] = one.problem ? ["unknown", "failing"] : ["learning", ""];
+    return { name, why, stopped: false, isOpen: false, isUnusual: false, received };
   }
   const state = stateOf(
     { ...one, mesh_score: one.mesh_score ?? 0, incidents, muted },
@@ -113,6 +115,7 @@ function summary(rows) {
   const parts = [
     counted(["incident"], "with an incident"),
     counted(["unknown", "last_incident"], "unknown"),
+    counted(["learning"], "learning"),
     counted(["recovering"], "recovering"),
     counted(["calm", "unusual"], "without an incident"),
   ];

@@ -57,6 +57,7 @@ export function sessionView(on) {
     ask,
     refresh,
     isAsking: () => form.open,
+    needsToken: () => user.needed,
     seesAllMeshes: () => user.all_meshes,
     canWrite: () => user.scopes.includes("write") || user.scopes.includes("admin"),
   };

@@ -29,7 +29,8 @@ export function levelFacts(level) {
     .map((one) => {
       const [name, format, bound] = OBJECTIVES[one.name];
       const parts = [state(one, level), one.current === null ? null : format(one.current), budget(one)].filter(Boolean);
-      const looks = { violated: "wrong", unknown: "unclear" }[one.status] ?? null;
+      const isEarly = one.status === "unknown" && level.known < LEAST_KNOWN,
+        looks = isEarly ? null : ({ violated: "wrong", unknown: "unclear" }[one.status] ?? null);
       return [`${name} ${bound} ${format(one.target)}`, parts.join(", "), looks];
     });
 }
@@ -38,7 +39,7 @@ function state(one, level) {
   if (one.status === "violated") return `violated since ${clockOrDay(one.violated_since, new Date().toISOString())} UTC`;
   if (one.status !== "unknown") return "fulfilled";
   if (level.known < LEAST_KNOWN)
-    return `unknown: ${Math.floor(100 * level.known)}% of the last ${span(level.window_seconds)} is measured`;
+    return `not judged yet: ${Math.floor(100 * level.known)}% of the last ${span(level.window_seconds)} is measured`;
   return `unknown: too few requests in the last ${span(level.window_seconds)}`;
 }
 

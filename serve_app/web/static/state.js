@@ -1,4 +1,4 @@
-// The state of a mesh: calm, incident, recovering or unknown. Without recent and almost complete data it is unknown.
+// The state of a mesh: calm, incident, recovering, learning or unknown. Without recent and almost complete data it is unknown.
 import { alerts, isUnseen } from "./severity.js";
 
 const LATE_INTERVALS = 3; // without a verdict, after which the state is unknown
@@ -25,7 +25,7 @@ export const isLate = (data) => silentFor(data) > LATE_INTERVALS * Math.max(data
  * whose age does not matter. interval: seconds between snapshots; none: of the timeline. received: when it was made, ms by the clock of this page; -Infinity: unknown, null: not known yet.
  * source: null: unknown, undefined: not known yet.
  * @returns {{name: string, why: string, stopped: boolean, isOpen: boolean, isUnusual: boolean}} name: empty while it is not
- * known yet. why: why it is unknown. stopped: whether the verdict is only the last known one. isOpen: whether it has an
+ * known yet. why: why it is unknown, or why it learns nothing more. stopped: whether the verdict is only the last known one. isOpen: whether it has an
  * incident. isUnusual: whether its score or the mesh as a
  * whole is above the usual range.
  */
@@ -33,6 +33,7 @@ export function stateOf(verdict, data) {
   const open = alerts(verdict.incidents),
     state = { name: "unknown", why: "", stopped: false, isOpen: open.length > 0, isUnusual: isUnusual(verdict) },
     why = data ? obstacle(data) : "";
+  if (verdict.status === "warming_up" && (!why || isPushPaused(why, data))) return { ...state, name: "learning", why };
   if (why && why !== "asking") return { ...state, why, stopped: true };
   if (open.length) return { ...state, ...openState(open) };
   if (why) return { ...state, name: "" };
@@ -55,10 +56,12 @@ function obstacle(data) {
   return data.source?.problem ? "failing" : "";
 }
 
+/** Whether a mesh that a program pushes only waits for its next snapshot. While it is learned, that hides no incident. */
+const isPushPaused = (why, { source, lost }) => why === "stopped" && !lost && source !== null && !source.collected;
+
 /** What a verdict without an incident lacks to call a mesh calm; empty if nothing. */
 function missing({ status, coverage, muted }) {
   if (muted.some((one) => one.hides.length)) return "muted";
-  if (status === "warming_up") return "learning";
   if (status === "partial") return coverage < 1 ? "unscored" : "silent";
   return "";
 }

@@ -8,7 +8,7 @@ const WHY = {
   stopped: "no data",
   failing: "source failing",
   muted: "muted incident",
-  learning: "learning",
+  nothing: "nothing received",
   unscored: "not all services scored",
   silent: "telemetry missing",
 };
@@ -36,6 +36,7 @@ function words(name, why, verdict) {
     calm: "✓ no incident",
     unusual: "✓ no incident, but unusual",
     incident: `● incident: ${about}`,
+    learning: "… learning",
     recovering: `↑ recovering: ${about}`,
     unknown: `? unknown: ${WHY[why] ?? why}`,
     last_incident: `? last known incident: ${about}`,

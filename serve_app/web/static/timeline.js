@@ -5,6 +5,7 @@ import { alerts, notices } from "./severity.js";
 import { clock, clockOrDay, ends, kind } from "./words.js";
 
 const MOST_LISTED = 8; // incidents, notices, and planned changes, below the plot
+const ALONE_SECONDS = 300; // shown before and after a snapshot that is the only one
 const NOTICE_HEIGHT = 3; // of the mark of a notice, in pixels
 const COLUMNS = [
   "observed_at",
@@ -74,7 +75,7 @@ export function timelineView(on) {
         tzDate: (s) => uPlot.tzDate(new Date(s * 1000), "Etc/UTC"),
         padding: [8, 18, 0, 0],
         series: [{}, score, threshold],
-        scales: { y: { range: (_, low, high) => [0, Math.max(4, 1.08 * high)] } },
+        scales: { x: { range: (_, low, high) => (high > low ? [low, high] : [low - ALONE_SECONDS, low + ALONE_SECONDS]) }, y: { range: (_, low, high) => [0, Math.max(4, 1.08 * high)] } },
         axes: [
           { ...axis, size: 24, space: 70, values: (_, times) => times.map((s) => clock(s * 1000, times[1] - times[0] < 60)) },
           { ...axis, size: 46, space: 36 },

@@ -224,6 +224,8 @@ def test_demo_once(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("tagae")), "demo", "--once"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=170 * TIME_FACTOR)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^Page until .*: http://127\.0\.0\.1:\d+/#mesh=demo$", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(r"^ +\d+ s starting Ray$", done.stdout, re.MULTILINE), done.stdout
     assert "TAGAE is ready at http://127.0.0.1:" in done.stdout
     assert re.search(r"PASS .*culprit is suspect [123]", done.stdout)
     assert "verdicts: 134" in done.stdout

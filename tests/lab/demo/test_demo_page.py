@@ -58,7 +58,13 @@ def test_the_document_has_the_menu_and_the_progress_of_learning() -> None:
     assert (early["warming_up"], early["snapshots"], early["warm_up_left"]) == (True, 41, 29)
     late = decode_state(known_state(controls=Controls(speed=0.0, paused=True)))
     assert (late["warming_up"], late["warm_up_left"]) == (False, 0)
-    assert late["controls"] == {"speed": 0.0, "paused": True, "story": True, "hidden": False}
+    assert late["controls"] == {
+        "speed": 0.0,
+        "paused": True,
+        "story": True,
+        "hidden": False,
+        "same": False,
+    }
     assert [(row["key"], row["kind"], row["is_fault"]) for row in late["menu"]] == [
         (option.kind, option.kind, option.is_fault) for option in MENU
     ]

@@ -6,11 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from model.drift.blocks import BLOCK_SECONDS, SLOTS
 from model.drift.measures import LIMITS, MEASURES, ROWS, Kind, Measure, Reference
 from model.drift.observing import SAMPLE_SECONDS, Trained, limits_of, observe_drift, sampled_services, tail_decades
 from model.drift.populations import BINS, POPULATIONS, ValueCounts, count_values
 from model.drift.reference import TrainingReference
-from model.drift.sketch import BLOCK_SECONDS, SLOTS, DriftSketch, drifting
+from model.drift.sketch import DriftSketch, drifting
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE
 from model.scoring.calibration import Tail
 from model.snapshot import MeshSnapshot, NodeMetric
@@ -133,9 +134,37 @@ def test_a_metric_that_half_of_the_services_lose_is_missing(known: MeshState) ->
 
 def test_calls_to_other_services_are_new(known: MeshState) -> None:
     def rewired(one: MeshSnapshot) -> MeshSnapshot:
-        return replace(one, edge_index=np.array([[0, 0, 1, 4], [1, 2, 4, 3]]))
+        return replace(one, edge_index=np.array([[0, 0, 4, 3], [1, 4, 2, 1]]))
 
     assert Measure(Reference.WEEK, Kind.CALLS) in drifts(next_day(known, rewired))
+
+
+def test_the_calls_of_one_service_are_no_drift(known: MeshState) -> None:
+    def rewired(one: MeshSnapshot) -> MeshSnapshot:
+        return replace(one, edge_index=np.array([[0, 0, 1, 4], [1, 2, 4, 3]]))
+
+    assert Measure(Reference.WEEK, Kind.CALLS) not in drifts(next_day(known, rewired))
+
+
+def test_neighbours_of_a_service_that_left_are_no_drift(known: MeshState) -> None:
+    """Its two callers are far faster without it, which is a large share of a mesh of five services."""
+
+    def without(one: MeshSnapshot) -> MeshSnapshot:
+        features, edge_features = one.node_features.copy(), one.edge_features.copy()
+        features[1:4, 2:4] /= 3
+        edge_features[:, 2:4] /= 3
+        return replace(
+            one, node_features=features, edge_features=edge_features[:2], edge_index=one.edge_index[:, :2],
+            edge_observed=one.edge_observed[:2],
+        )  # fmt: skip
+
+    def faster(one: MeshSnapshot) -> MeshSnapshot:
+        return replace(without(one), edge_index=one.edge_index, edge_features=one.edge_features,
+                       edge_observed=one.edge_observed)  # fmt: skip
+
+    latency = Measure(Reference.WEEK, Kind.VALUES, "service.p50_latency")
+    assert latency in drifts(next_day(known, faster))
+    assert latency not in drifts(next_day(known, without))
 
 
 def test_a_short_block_is_not_judged(known: MeshState) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from model.incidents.policy import AlertPolicy
 from model.incidents.reconstruction_history import (
-    DRIFT_MARGIN,
+    DISPLACEMENT_MARGIN,
     KEPT,
     LEAST,
     LONGEST_SECONDS,
@@ -56,10 +56,12 @@ def test_thresholds_are_percentiles_after_ten_snapshots() -> None:
     assert found[LEAST].loss_threshold == pytest.approx(np.mean(calm(160)[:LEAST]) + 3 * np.std(calm(160)[:LEAST])), (
         "too few for a percentile"
     )
-    assert found[LEAST - 1].drift is None
+    assert found[LEAST - 1].displacement is None
     assert found[-1].loss_threshold == pytest.approx(np.percentile(history.past[1, :settled], 99))
-    assert found[-1].drift == pytest.approx(1, abs=0.3)
-    assert found[-1].drift_threshold == pytest.approx(DRIFT_MARGIN * np.percentile(history.past[2, LEAST:settled], 99))
+    assert found[-1].displacement == pytest.approx(1, abs=0.3)
+    assert found[-1].displacement_threshold == pytest.approx(
+        DISPLACEMENT_MARGIN * np.percentile(history.past[2, LEAST:settled], 99)
+    )
 
 
 def test_the_warm_up_of_a_mesh_is_no_history() -> None:
@@ -90,8 +92,8 @@ def test_embeddings_that_move_together_exceed_although_the_loss_is_usual() -> No
     _, before = follow(calm(60))
     found, _ = follow(calm(8), before, 60, moved=0.1)
     assert found[-1].exceeded
-    assert found[0].drift is not None
-    assert found[0].drift > 5
+    assert found[0].displacement is not None
+    assert found[0].displacement > 5
 
 
 def test_nothing_is_learned_of_an_alert() -> None:
@@ -116,9 +118,9 @@ def test_the_history_is_bounded() -> None:
     assert history.past[0, -1] == at(KEPT + 59).timestamp()
 
 
-def test_a_drift_before_ten_snapshots_is_unknown() -> None:
+def test_a_displacement_before_ten_snapshots_is_unknown() -> None:
     history = replace(
         ReconstructionHistory(), past=np.array([[1.0], [0.1], [1.0]]), moments=np.ones((2, 1), np.float32)
     )
-    assert history.drift(np.ones(1, np.float32)) is None
+    assert history.displacement(np.ones(1, np.float32)) is None
     assert history.thresholds(99) == (None, None)

@@ -267,7 +267,7 @@ def test_watched_services_lost_incidents_and_a_scope_survive_a_line() -> None:
         (Reconstruction(0.071, None, None, None), "reconstruction loss 0.071"),
         (
             Reconstruction(0.071, 0.94, 0.0764, 1.83),
-            "reconstruction loss 0.071, usually below 0.076; embedding drift 0.9, usually below 1.8",
+            "reconstruction loss 0.071, usually below 0.076; embedding displacement 0.9, usually below 1.8",
         ),
         (
             Reconstruction(0.123, 0.94, 0.0764, 1.83, True, NOW - timedelta(minutes=1)),
@@ -280,7 +280,7 @@ def test_the_mesh_as_a_whole_is_in_a_line_and_in_words(whole: Reconstruction, te
     assert shown["text"] == text
     assert (shown["loss"], shown["drift_threshold"], shown["exceeded"]) == (
         whole.loss,
-        whole.drift_threshold,
+        whole.displacement_threshold,
         whole.exceeded,
     )
 

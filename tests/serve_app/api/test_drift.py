@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from model.checkpoint import load
+from model.drift.blocks import BLOCK_SECONDS
 from model.drift.measures import MEASURES, Kind, Measure, Reference, no_distances
-from model.drift.sketch import BLOCK_SECONDS, DriftSketch
+from model.drift.sketch import DriftSketch
 from serve_app.api.drift import advice, drift_document
 from serve_app.api.schemas.drift import DriftDocument
 from serve_app.doctor.drift import drift_findings

@@ -1,12 +1,14 @@
 """The command line: real recordings, exit codes, messages."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
 import threading
 import tomllib
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -464,12 +466,16 @@ def test_serve_starts_and_ends(tmp_path: Path) -> None:
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
-        ready = next(line for line in process.stderr if "ready" in line)
-        url = ready.split()[2]
-        with httpx.Client(base_url=url) as http:
+        lines = [line.strip() for line in takewhile(lambda line: "Stop with Ctrl-C" not in line, process.stderr)]
+        steps = [found[1] for line in lines if (found := re.fullmatch(r"\d+ s (.*)", line))]
+        assert steps[:3] == ["loading the program", "reading the settings and the weights", "starting Ray"]
+        assert any(re.fullmatch(r"\d+ of \d+ replicas run", step) for step in steps), lines
+        assert re.fullmatch(r"ready after \d+ s", lines[-3])
+        page, api = (line.split()[1] for line in lines[-2:])
+        with httpx.Client(base_url=page) as http:
             assert http.get("/readyz").json()["status"] == "ready"
-            (routes,) = (word for word in ready.split() if word.endswith(".json"))
-            assert "/v1/meshes" in http.get(routes).json()["paths"]
+            assert http.get(api).headers["content-type"].startswith("text/html")
+            assert "/v1/meshes" in http.get("/openapi.json").json()["paths"]
     finally:
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=PATIENCE_SECONDS)

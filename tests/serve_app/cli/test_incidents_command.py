@@ -1,4 +1,4 @@
-"""``tagae incidents``: a table for people, lines of JSON for programs, and errors that say what to do."""
+"""``tagae incidents``: paragraphs for people, lines of JSON for programs, and errors that say what to do."""
 
 import json
 from typing import Any
@@ -25,18 +25,20 @@ def incident(service: Service) -> dict[str, Any]:
     return found
 
 
-def run(service: Service, *arguments: str) -> Result:
+def run(service: Service, *arguments: str, columns: int = 250) -> Result:
     """One run of the command on a wide terminal."""
     command = ["incidents", "--url", service.url, "--mesh", MESH, *arguments]
-    return CliRunner().invoke(app, command, env={"COLUMNS": "250"})
+    return CliRunner().invoke(app, command, env={"COLUMNS": str(columns)})
 
 
-def test_a_table_shows_when_what_and_which(service: Service, incident: dict[str, Any]) -> None:
-    result = run(service)
+@pytest.mark.parametrize("columns", [250, 40])
+def test_a_list_shows_when_what_and_which(service: Service, incident: dict[str, Any], columns: int) -> None:
+    result = run(service, columns=columns)
     assert result.exit_code == 0, result.stderr
     since = incident["since"][:16].replace("T", " ")
-    for text in (since, "open", incident["severity"], incident["kind"].replace("_", " "), incident["id"]):
+    for text in (since, "open", incident["severity"], incident["kind"].replace("_", " "), incident["headline"]):
         assert text in result.stdout
+    assert any(line.startswith(f"{incident['id']} ") for line in result.stdout.splitlines()), "it can be copied"
     assert f"of mesh {MESH} since" in result.stderr
 
 

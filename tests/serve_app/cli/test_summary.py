@@ -26,22 +26,38 @@ def test_notices_are_counted_and_listed_after_alerts(
     tally.add(verdict(1, "anomalous", 9.0, incident("x", 9.0, "a/web"), incident("n", 8.0, "a/db", severity="notice")))
     lines = summary(tally, capsys)
     assert lines[1] == "incidents: 1, notices: 1"
-    assert [line.split()[2:5] for line in lines[3:]] == [["major", "9.0", "a/web"], ["notice", "8.0", "a/db"]]
+    (alert, *_, its_suspects, notice, _, noticed) = lines[2:]
+    assert [alert.split()[4:], its_suspects] == [["major", "score", "9.0"], "suspects: a/web"]
+    assert [notice.split()[4:], noticed] == [["notice", "score", "8.0"], "suspects: a/db"]
+
+
+def test_ids_and_suspects_are_whole_on_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    tally, suspects = Tally(), ("a-long-namespace/orders-database-1", "a-long-namespace/payments-gateway-2")
+    tally.add(verdict(0, "anomalous", 9.0, incident("20260301T031200Z-1f3870be", 9.0, *suspects)))
+    lines = summary(tally, capsys)
+    assert lines[2].startswith("20260301T031200Z-1f3870be ")
+    assert lines[-1] == f"suspects: {', '.join(suspects)}"
 
 
 def test_an_incident_that_recovers_in_the_last_snapshot_is_marked(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def title() -> str:
+        return next(line for line in summary(tally, capsys) if line.startswith("x "))
+
     monkeypatch.setenv("COLUMNS", "200")
     tally, strongest = Tally(), incident("x", 9.0, "a/web")
     recovering = strongest.model_copy(update={"score": 2.0, "recovering": True})
     tally.add(verdict(0, "anomalous", 9.0, strongest))
     tally.add(verdict(1, "anomalous", 2.0, recovering))
-    assert "major, recovering 9.0 a/web" in summary(tally, capsys)[-1]
+    assert title().endswith("major, recovering score 9.0")
     tally.add(verdict(2, "anomalous", 2.0, recovering.model_copy(update={"kind": "telemetry_missing"})))
-    assert "major 9.0 a/web" in summary(tally, capsys)[-1], "without telemetry its state is unknown"
+    assert title().endswith("major score 9.0"), "without telemetry its state is unknown"
     tally.add(verdict(3))
-    assert "major 9.0 a/web" in summary(tally, capsys)[-1]
+    assert title().endswith("major score 9.0")
 
 
 @pytest.mark.parametrize(

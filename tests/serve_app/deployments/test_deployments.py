@@ -31,11 +31,11 @@ from serve_app.deployments.scoring.gpu import (
 )
 from serve_app.deployments.scoring.in_session import score_parts
 from serve_app.deployments.scoring.scorer import balance, probe, score_groups
-from serve_app.devices import choose_device
 from serve_app.errors import NoCapacity
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import PARTS_SCORED, STAGE
 from serve_app.pipeline import Mesh, Options, cut_tasks, prepare
+from serve_app.runtime.devices import choose_device
 from serve_app.settings import Settings
 from serve_app.stores.base import MeshSummary
 from serve_app.stores.cache import CachedMesh, MeshCache, size_bytes

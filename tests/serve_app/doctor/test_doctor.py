@@ -1,6 +1,7 @@
 """``tagae doctor``."""
 
 import json
+import re
 import socket
 import sys
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from serve_app import devices
+import kernels.gpu
 from serve_app.cli import app
 from serve_app.errors import BadSettings
 from serve_app.settings import StoreSettings
 from serve_app.stores.opening import open_store
 from tests.live.redis import RedisProgram
+from tests.serve_app.collect.prometheus.standin import start_server
 from tests.serve_app.fake_gpu import FakeGpu, gpu
 from tests.serve_app.observability.trace_collector import run_trace_collector
 
@@ -81,7 +83,7 @@ def test_the_doctor_says_why_a_gpu_is_not_used(gpu: FakeGpu, monkeypatch: pytest
     gpu.build_without_cuda()
     _, found = doctor("--set", "serve.port=0")
     assert (found["device"]["outcome"], "built without CUDA" in found["device"]["found"]) == ("warning", True)
-    monkeypatch.setattr(devices, "is_here", lambda: False)
+    monkeypatch.setattr(kernels.gpu, "is_here", lambda: False)
     _, found = doctor("--set", "serve.port=0")
     assert found["device"]["outcome"] == "ok", "a machine without a GPU is no reason to worry"
 
@@ -103,6 +105,39 @@ def test_a_taken_port_and_a_broken_state_file_are_warnings(tmp_path: Path) -> No
     assert found["port"]["outcome"] == found["state"]["outcome"] == "warning"
     assert "move it away" in found["state"]["remedy"]
     assert (tmp_path / "state.sqlite").read_bytes() == b"no database", "the doctor changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b'{"status":"ok","version":"0.2.0","kernels":null}', "a running TAGAE, version 0.2.0"),
+        (b'{"type":"urn:tagae:problem:no-capacity","status":503}', "a TAGAE that is starting"),
+    ],
+)
+def test_a_running_service_on_the_port_is_no_warning(tmp_path: Path, answer: bytes, words: str) -> None:
+    with start_server(lambda request: request.send(200, answer)) as server:
+        port = server.server_address[1]
+        _, found = doctor("--set", f"store.path={tmp_path}", "--set", f"serve.port={port}")
+    assert (found["port"]["outcome"], found["port"]["remedy"]) == ("ok", "")
+    assert words in found["port"]["found"]
+    with start_server(lambda request: request.send(200, b'["another program"]')) as server:
+        port = server.server_address[1]
+        _, found = doctor("--set", f"store.path={tmp_path}", "--set", f"serve.port={port}")
+    assert found["port"]["outcome"] == "warning"
+
+
+def test_it_ends_with_a_verdict_and_the_one_thing_to_do_first(tmp_path: Path) -> None:
+    def last_lines(*options: str) -> list[str]:
+        result = CliRunner().invoke(app, ["doctor", *options], env={"COLUMNS": "300"})
+        return [line.strip() for line in result.stdout.splitlines()[-2:]]
+
+    store = ("--set", f"store.path={tmp_path}", "--set", "serve.port=0")
+    verdict, first = last_lines(*store, "--set", "model.threads=512")
+    assert re.fullmatch(r"Verdict: the service can run here \(\d warnings?\)", verdict)
+    assert first.startswith("First: cores: lower model.threads")
+    verdict, first = last_lines(*store, "--set", "model.threads=512", "--set", "serve.host=0.0.0.0")
+    assert re.match(r"Verdict: the service cannot run here with these settings \(1 problem, \d warning", verdict)
+    assert first.startswith("First: login: set serve.tokens_file"), "a problem comes before warnings"
 
 
 def test_a_missing_client_of_redis_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

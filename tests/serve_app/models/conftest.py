@@ -1,4 +1,4 @@
-"""Places of registries: a folder, and an object store."""
+"""Places of registries: a folder, and an object store. Whatever waits for them is patient."""
 
 import uuid
 from collections.abc import Iterator
@@ -6,6 +6,15 @@ from pathlib import Path
 
 import fsspec
 import pytest
+
+from serve_app.models import loader
+from tests.timing import PATIENCE_SECONDS
+
+
+@pytest.fixture(autouse=True)
+def is_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test depends on how fast weights are loaded."""
+    monkeypatch.setattr(loader, "LONGEST_LOAD_SECONDS", PATIENCE_SECONDS)
 
 
 @pytest.fixture(params=["folder", "object store"])

@@ -289,8 +289,8 @@ async def test_a_candidate_that_cannot_score_is_rolled_back(
         await session.trials.check(NO_LEVEL)
         assert session.models.has_trial, f"after {i} snapshots"
         if how == "in use":
-            await session.shadow.add_failure("shop", twin.version)
             append_once(session.store, "shop")
+            await session.shadow.add_failure("shop", twin.version)
         else:
             await session.push("shop", snapshot)
     await session.trials.check(NO_LEVEL)

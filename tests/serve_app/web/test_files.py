@@ -13,7 +13,8 @@ from serve_app.web.details import LIKELY
 DIGEST, FILES = files()
 SCRIPTS = sorted(name for name in FILES if name.endswith(".js") and not name.startswith("vendor/"))
 OURS = sorted(name for name in FILES if not name.startswith("vendor/"))
-ELSEWHERE = re.compile(r"""https?:(?!//www\.w3\.org/)|wss?:|["'(`]//""")
+# Commands to copy name this machine.
+ELSEWHERE = re.compile(r"""https?:(?!//(?:www\.w3\.org/|127\.0\.0\.1:))|wss?:|["'(`]//""")
 IMPORT = re.compile(r"""(?:^\s*(?:import|export)\b[^;]*?\bfrom\s*|\bimport\s*\(?\s*)["']([^"']+)["']""", re.MULTILINE)
 MOST_BYTES = 150_000  # size of the page and all files that it loads, compressed with Brotli
 
@@ -24,9 +25,8 @@ def text(name: str) -> str:
 
 def find_referred_files() -> list[str]:
     """Return the files that the page names."""
-    return [
-        name.removeprefix(f"static/{DIGEST}/") for name in re.findall(r'(?:href|src)="([^"#]+)"', page().plain.decode())
-    ]
+    named = re.findall(r'(?:href|src)="([^"#]+)"', page().plain.decode())
+    return [name.removeprefix(f"static/{DIGEST}/") for name in named if name.startswith("static/")]
 
 
 def find_modules(script: str) -> set[str]:
@@ -47,6 +47,7 @@ def test_the_page_names_only_existing_files() -> None:
     html = page().plain.decode()
     assert PLACEHOLDER not in html
     named = re.findall(r'(?:href|src)="([^"#]+)"', html)
+    named.remove("docs")  # the reference of the API
     assert all(name.startswith(f"static/{DIGEST}/") for name in named), (
         "addresses are relative, because a proxy may serve the page below a path"
     )
@@ -55,9 +56,11 @@ def test_the_page_names_only_existing_files() -> None:
     assert {"main.js", "style.css", "vendor/sigma.min.js"} <= set(find_referred_files())
 
 
-def test_every_import_is_a_module_of_the_page_and_the_page_preloads_all() -> None:
+def test_every_import_is_a_module_of_a_page_and_the_page_preloads_all() -> None:
     loaded = find_modules("main.js")
-    assert loaded == set(SCRIPTS), "a module is missing or is never loaded"
+    assert loaded | find_modules("docs.js") | find_modules("waiting.js") == set(SCRIPTS), (
+        "a module is missing or is never loaded"
+    )
     assert loaded == {name for name in find_referred_files() if name.endswith(".js") and not name.startswith("vendor/")}
 
 

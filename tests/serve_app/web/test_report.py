@@ -374,9 +374,12 @@ def test_the_command_writes_markdown(
     result = tagae("report", recording, "--format", "markdown")
     assert result.exit_code == 0, result.stderr
     case = find("shop", moments)
-    text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert text.startswith("# ")
-    assert case.incident.id in text
+    assert result.stdout.startswith("# ")
+    assert case.incident.id in result.stdout
+    assert list(tmp_path.iterdir()) == [], "it goes to stdout, so that it can be piped"
+    assert f"wrote incident {case.incident.id} to stdout" in result.stderr
+    assert tagae("report", recording, "--format", "markdown", "-o", "report.md").exit_code == 0
+    assert case.incident.id in (tmp_path / "report.md").read_text(encoding="utf-8")
     assert tagae("report", recording, "--format", "pdf").exit_code == 2
 
 

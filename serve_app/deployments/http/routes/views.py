@@ -247,6 +247,7 @@ async def model(request: Request, backend: UseBackend) -> Response:
 async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
     """The meshes that the caller may see, by name. Includes collected meshes that have no snapshot yet."""
     now, budget = time.time(), backend.settings.alert.budget
+    warm_up = backend.settings.model.warm_up_snapshots
     stored = await backend.ask(backend.sessions.read, MeshesQuery())
     found = {one.mesh: mesh_document(one, now, budget) for one in stored}
     with suppress(ServeError):  # without the collector, list the meshes that have snapshots
@@ -254,7 +255,8 @@ async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
             empty = MeshDocument(mesh=state.mesh, services=0, sequence=0, observed_at=None, status=Status.WARMING_UP)
             found[state.mesh] = found.get(state.mesh, empty).model_copy(update={"problem": state.problem})
     principal = principal_of(request)
-    return [found[name] for name in sorted(found) if principal.can_see(name)]
+    visible = (found[name] for name in sorted(found) if principal.can_see(name))
+    return [one.model_copy(update={"warm_up_snapshots": warm_up}) for one in visible]
 
 
 def mesh_document(mesh: MeshGauges, now: float, budget: Callable[[int], float]) -> MeshDocument:

@@ -517,7 +517,11 @@ def test_requests_are_counted_by_what_became_of_them() -> None:
 
 @pytest.mark.usefixtures("frequent_reports")
 def test_a_push_that_misses_its_deadline_failed_and_took_as_long() -> None:
-    with gate(wait, deadline_seconds=0.5) as (port, behind):
+    async def waits_with_pushes(behind: Behind, scope: Scope, receive: Receive, send: Send) -> None:
+        await (wait if scope["method"] == "POST" else ok)(behind, scope, receive, send)
+
+    with gate(waits_with_pushes, deadline_seconds=0.5) as (port, behind):
+        assert Peer(port).get("/v1/meshes")[0] == 200  # it is no longer starting
         assert Peer(port).post()[0] == 504
         assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"failed": 1})
         [(found, number)] = of_kind(behind.counts(), Count.DURATION)
@@ -585,6 +589,63 @@ def test_the_gate_notes_when_the_service_is_not_ready() -> None:
         assert behind.counts()[Count.MILLISECONDS, "down"] == 0
         behind.ready = 503
         assert eventually(lambda: behind.counts()[Count.MILLISECONDS, "down"] > 0)
+
+
+@pytest.mark.usefixtures("frequent_reports")
+def test_what_fails_while_the_service_starts_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def starts(behind: Behind, _: Scope, __: Receive, send: Send) -> None:
+        await answer(send, 200 if behind.ready == 200 else 503, b"x", "text/plain")
+
+    with gate(starts, deadline_seconds=0.5) as (port, behind):
+        behind.ready = 503
+        peer = Peer(port)
+        assert (peer.post()[0], peer.get("/v1/meshes")[0]) == (503, 503)
+        assert eventually(lambda: len(behind.reports) > 4)
+        assert behind.counts() == {}
+        behind.ready = 200
+        assert peer.post()[0] == 200
+        behind.ready = 503
+        assert peer.post()[0] == 503
+        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"served": 1, "failed": 1})
+        assert eventually(lambda: behind.counts()[Count.MILLISECONDS, "down"] > 0)
+    monkeypatch.setattr(gates, "START_SECONDS", 0.0)  # it has been starting for too long
+    with gate(starts, deadline_seconds=0.5) as (port, behind):
+        behind.ready = 503
+        assert Peer(port).post()[0] == 503
+        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"failed": 1})
+
+
+@pytest.mark.parametrize("path", ["/", "/demo/", "/docs"])
+def test_a_browser_gets_a_page_that_waits_for_the_service(path: str) -> None:
+    async def starts(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
+        await answer(send, 404, b"Path not found. Ping http://.../-/routes for available routes.", "text/plain")
+
+    browser = "accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n"
+    with gate(starts, deadline_seconds=0.5) as (port, _):
+        status, headers, body = Peer(port).get(path, browser)
+        assert (status, headers["content-type"], headers["cache-control"]) == (
+            503,
+            "text/html; charset=utf-8",
+            "no-store",
+        )
+        assert "script-src 'self'" in headers["content-security-policy"]
+        assert b"TAGAE is starting" in body
+        root = "../" * (path.count("/") - 1)
+        assert f'src="{root}static/{files()[0]}/waiting.js"'.encode() in body, "it works below a path of a proxy"
+        for others in ("", "accept: application/json\r\n", "accept: */*\r\n"):
+            status, _, body = Peer(port).get(path, others)
+            assert (status, is_problem(body, "no-capacity")) == (503, True), "programs get the error as a document"
+        assert Peer(port).post()[0] == 503
+
+
+def test_a_browser_reads_that_a_service_which_answered_before_is_down() -> None:
+    async def dies(behind: Behind, _: Scope, __: Receive, send: Send) -> None:
+        await answer(send, 200 if len(behind.requests) == 1 else 503, b"x", "text/plain")
+
+    with gate(dies, deadline_seconds=0.5) as (port, _):
+        assert Peer(port).get("/v1/meshes")[0] == 200
+        status, _, body = Peer(port).get("/", "accept: text/html\r\n")
+        assert (status, b"TAGAE does not answer" in body) == (503, True)
 
 
 @pytest.mark.usefixtures("frequent_reports")

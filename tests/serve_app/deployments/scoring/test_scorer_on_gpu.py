@@ -29,7 +29,7 @@ EXPECTED = score(load_weights(None, {}).default.network, GROUP)
 
 class Memory:
     """Room for the parts of one pass on the GPU. The weights are on it only by name, so the network that was loaded
-    first is taken for the one on the GPU."""
+    first is treated as the one on the GPU."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.most_parts = 100

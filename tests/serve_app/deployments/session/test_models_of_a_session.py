@@ -1,8 +1,8 @@
 """A session with a registry: failures in use count, replays have the weights of the mesh, and nothing stays behind."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,9 +18,11 @@ from serve_app.api.codec import pack_snapshot
 from serve_app.api.schemas.models import ModelPin, ModelsDocument
 from serve_app.api.schemas.views import ModelDocument
 from serve_app.deployments.scoring.in_session import SessionRunner
+from serve_app.deployments.session import mesh_session
 from serve_app.deployments.session.mesh_session import MeshSession
 from serve_app.deployments.session.queries import ModelQuery, ModelsQuery
 from serve_app.errors import DeadlineExceeded, UnknownMesh
+from serve_app.models import loader
 from serve_app.models import rollout as changes
 from serve_app.models.card import describe
 from serve_app.models.registry import Registry
@@ -33,6 +35,7 @@ from serve_app.stores.opening import open_store
 from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS
 
+Start = Callable[..., MeshSession]
 PACKED = [pack_snapshot(one) for one in record_simulation(MeshSpec(services=30, seed=3), 6)]
 
 
@@ -58,8 +61,19 @@ def pin(registry: Registry, other_weights: Path) -> ModelPin:
     return ModelPin(version=card.version, sha256=card.sha256)
 
 
-def session_of(registry: Registry, place: StoreSettings, **settings: Any) -> MeshSession:
-    return MeshSession(Settings(models={"registry": registry.place}, store=place, **settings))
+@pytest.fixture
+def start(registry: Registry, place: StoreSettings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Starts sessions with the registry; the keywords are groups of settings."""
+    monkeypatch.setattr(loader, "LONGEST_LOAD_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(mesh_session, "FIRST_LOAD_SECONDS", PATIENCE_SECONDS)
+    with ExitStack() as stack:
+
+        def start_session(**settings: Any) -> MeshSession:
+            session = MeshSession(Settings(models={"registry": registry.place}, store=place, **settings))
+            stack.callback(session._meshes._store.close)
+            return session
+
+        yield start_session
 
 
 def later() -> Deadline:
@@ -73,10 +87,10 @@ async def work(session: MeshSession) -> None:
 
 
 async def test_pushes_that_fail_count_against_the_model_in_use(
-    registry: Registry, pin: ModelPin, place: StoreSettings, store: StateStore, monkeypatch: pytest.MonkeyPatch
+    start: Start, pin: ModelPin, store: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Rollouts(store).change(lambda rollout: changes.promote(rollout, pin))
-    session = session_of(registry, place)
+    session = start()
     await session.push("shop", PACKED[0], later())
     decide, broken = SessionRunner.decide, RuntimeError("shapes do not match")
 
@@ -98,11 +112,9 @@ async def test_pushes_that_fail_count_against_the_model_in_use(
     assert read_trial(store, "new") == (0, None), "nothing stays of a mesh that is not stored"
 
 
-async def test_a_bad_push_does_not_count_against_a_model(
-    registry: Registry, pin: ModelPin, place: StoreSettings, store: StateStore
-) -> None:
+async def test_a_bad_push_does_not_count_against_a_model(start: Start, pin: ModelPin, store: StateStore) -> None:
     Rollouts(store).change(lambda rollout: changes.promote(rollout, pin))
-    session = session_of(registry, place)
+    session = start()
     await session.push("shop", PACKED[1], later())
     with pytest.raises(Exception, match="expected a snapshot after the newest one"):
         await session.push("shop", PACKED[0], later())
@@ -111,10 +123,10 @@ async def test_a_bad_push_does_not_count_against_a_model(
 
 
 async def test_a_replay_has_the_weights_of_the_mesh(
-    registry: Registry, pin: ModelPin, place: StoreSettings, store: StateStore, monkeypatch: pytest.MonkeyPatch
+    start: Start, pin: ModelPin, store: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Rollouts(store).change(lambda rollout: changes.promote_for_mesh(rollout, pin, "shop"))
-    first = session_of(registry, place)
+    first = start()
     for mesh in ("shop", "plain"):
         for packed in PACKED[:4]:
             await first.push(mesh, packed, later())
@@ -126,7 +138,7 @@ async def test_a_replay_has_the_weights_of_the_mesh(
         return replay(checkpoint, *arguments)
 
     monkeypatch.setattr(pipeline, "replay", spy)
-    second = session_of(registry, place)
+    second = start()
     await second.push("shop", PACKED[4], later())
     assert replayed == {pin.version: 1}
     await second.push("plain", PACKED[4], later())
@@ -134,10 +146,10 @@ async def test_a_replay_has_the_weights_of_the_mesh(
 
 
 async def test_the_trial_of_a_mesh_that_is_deleted_or_makes_room_is_deleted(
-    registry: Registry, pin: ModelPin, place: StoreSettings, store: StateStore
+    start: Start, pin: ModelPin, store: StateStore
 ) -> None:
     Rollouts(store).change(lambda rollout: changes.start_canary(rollout, pin, 0.0))
-    session = session_of(registry, place, limits={"max_meshes": 1, "evict_idle_seconds": 1e-6})
+    session = start(limits={"max_meshes": 1, "evict_idle_seconds": 1e-6})
     await session.push("first", PACKED[0], later())
     await work(session)
     assert read_trial(store, "first")[1] is not None
@@ -153,11 +165,11 @@ async def test_the_trial_of_a_mesh_that_is_deleted_or_makes_room_is_deleted(
 
 
 async def test_a_caller_reads_nothing_about_meshes_that_it_may_not_see(
-    registry: Registry, pin: ModelPin, place: StoreSettings, store: StateStore, weights: Path
+    start: Start, pin: ModelPin, store: StateStore, weights: Path
 ) -> None:
     for mesh in ("shop", "pay"):
         Rollouts(store).change(partial(changes.promote_for_mesh, pin=pin, mesh=mesh))
-    session = session_of(registry, place, meshes={mesh: {"weights": weights} for mesh in ("cart", "bank")})
+    session = start(meshes={mesh: {"weights": weights} for mesh in ("cart", "bank")})
     seen = frozenset({"shop", "cart"})
     documents = [await session.read(query) for query in (ModelsQuery(seen), ModelQuery(seen))]
     for document in documents:
@@ -169,5 +181,5 @@ async def test_a_caller_reads_nothing_about_meshes_that_it_may_not_see(
     assert set(ModelDocument.model_validate_json(documents[1]).meshes) == {"shop", "cart"}
     everything = ModelsDocument.model_validate_json(await session.read(ModelsQuery()))
     assert (everything.pinned, set(everything.rollout.meshes)) == (["bank", "cart"], {"shop", "pay"})
-    pinned = session_of(registry, place, model={"weights": weights})
+    pinned = start(model={"weights": weights})
     assert ModelsDocument.model_validate_json(await pinned.read(ModelsQuery(seen))).pinned == ["*"]

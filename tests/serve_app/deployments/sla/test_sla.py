@@ -361,9 +361,24 @@ def test_slow_pushes_spend_the_budget_and_then_violate_the_target_since_then(mon
 
 def test_a_violation_is_reported_before_the_whole_window_is_known() -> None:
     service = Service()
-    service.run(30, push(seconds=4.0))
+    service.run(60, push(seconds=4.0))
+    assert level_of(service).known == pytest.approx(0.1, abs=0.02)
     assert service.objective("p95").status is VIOLATED
     assert level_of(service).status is VIOLATED
+
+
+def test_bad_seconds_after_a_restart_are_no_violation_while_the_budget_of_the_window_lasts() -> None:
+    service = Service(availability=0.9, error_rate=0.1)
+    service.run(20, push(Outcome.FAILED), is_up=False)
+    service.run(15, push())
+    for name in ("availability", "error_rate"):
+        found = service.objective(name)
+        assert found.status is UNKNOWN, name
+        assert found.current == pytest.approx(15 / 35 if name == "availability" else 4 / 7), name
+        assert found.budget_left is not None
+        assert 0 < found.budget_left < 1, name
+    service.run(60, push(Outcome.FAILED), is_up=False)
+    assert {service.objective(name).status for name in ("availability", "error_rate")} == {VIOLATED}
 
 
 def test_one_slow_push_of_few_is_neither_a_violation_nor_fulfilled() -> None:

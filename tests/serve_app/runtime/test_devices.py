@@ -5,12 +5,21 @@ from pathlib import Path
 import pytest
 import torch
 
+import kernels.gpu
 from model.checkpoint import load
 from model.network.contract import MeshNetwork
-from serve_app import app, devices
-from serve_app.devices import CONTEXT_BYTES, LEAST_SHARE_BYTES, Device, choose_device, place_weights, score_on_cpu
+from serve_app import app
 from serve_app.errors import NoCapacity
 from serve_app.exporter import PrometheusInstruments
+from serve_app.runtime import devices
+from serve_app.runtime.devices import (
+    CONTEXT_BYTES,
+    LEAST_SHARE_BYTES,
+    Device,
+    choose_device,
+    place_weights,
+    score_on_cpu,
+)
 from serve_app.settings import Settings
 from tests.serve_app.fake_gpu import NO_DRIVER, NO_GPU, NO_MEMORY, OLD_DRIVER, FakeGpu, gpu
 
@@ -230,8 +239,8 @@ def test_without_a_gpu_the_builder_asks_no_driver(
     gpu: FakeGpu, cluster: dict[str, float], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster["gpus"], gpu.failure = 0.0, NO_DRIVER
-    monkeypatch.setattr(devices, "is_here", lambda: False)
-    monkeypatch.setattr(devices, "find_obstacle", pytest.fail)
+    monkeypatch.setattr(kernels.gpu, "is_here", lambda: False)
+    monkeypatch.setattr(kernels.gpu, "find_obstacle", pytest.fail)
     assert place(Settings()) == ("cpu", "session")
     cluster["nodes"] = 2
     assert place(Settings()) == ("cpu", "replicas")
