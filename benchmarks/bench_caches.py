@@ -201,7 +201,9 @@ def without_reading(task: PartitionTask, hubs: NDArray[np.int64]) -> PartitionTa
 
 def measure_hubs(network: Autoencoder, tasks: Sequence[PartitionTask], age: int) -> dict[str, Any]:
     """Return the share of reads that are of hubs, times, and errors with embeddings of hubs that are so old."""
-    reads, full_seconds, cached_seconds, errors = [], [], [], []
+    full_seconds: list[float] = []
+    cached_seconds: list[float] = []
+    reads, errors = [], []
     recent = deque[tuple[PartitionTask, torch.Tensor]](maxlen=age)
     for index, task in enumerate(tasks):
         hubs = hubs_of(task)
