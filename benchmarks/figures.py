@@ -711,7 +711,7 @@ def drift() -> str:
     header = "| what changes | share of the services or calls | reported within a day | median time |"
     return (
         f"{table(header, body)}\n\nWithout drift: {sum(false)} false {'report' if sum(false) == 1 else 'reports'} in "
-        f"{weeks:.0f} weeks, in {sum(map(bool, false))} of {len(still)} meshes. A fault that lasted for a day was reported "
+        f"{weeks:.0f} weeks, in {sum(map(bool, false))} of {len(still)} meshes. A fault that lasted a day was reported "
         f"as drift in {sum(one['hours'] is not None for one in lasting)} of {len(lasting)} meshes "
         "(`python -m benchmarks.bench_drift`)."
     )
