@@ -711,8 +711,8 @@ def drift() -> str:
     header = "| what changes | share of the services or calls | reported within a day | median time |"
     return (
         f"{table(header, body)}\n\nWithout drift: {sum(false)} false {'report' if sum(false) == 1 else 'reports'} in "
-        f"{weeks:.0f} weeks, in {sum(map(bool, false))} of {len(still)} meshes. A fault that lasted a day was reported "
-        f"as drift in {sum(one['hours'] is not None for one in lasting)} of {len(lasting)} meshes "
+        f"{weeks:.0f} weeks, in {sum(map(bool, false))} of {len(still)} meshes. A fault that lasted for a day was "
+        f"reported as drift in {sum(one['hours'] is not None for one in lasting)} of {len(lasting)} meshes "
         "(`python -m benchmarks.bench_drift`)."
     )
 
@@ -795,6 +795,35 @@ def caches() -> str:
 
 def _or_dash(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
+
+
+def online() -> str:
+    """What it pays to learn from one mesh, at equal numbers of false alerts."""
+    found = rows("online")
+    header = (
+        "| meshes | learned | NLL, nats | NLL of tails, 1/1000 nats | found | culprit first | alerts found "
+        "| false alerts per week |"
+    )
+    body = [
+        f"| {one['source']}: {one['meshes']}, {one['faults']} faults | {one['variant']} | {one['nll']:.4f} "
+        f"| {one['tail_nll']:.2f} | {_shares(one['found at 4/day'])} | {_shares(one['culprit first at 4/day'])} "
+        f"| {one['alerts found'][0]:.2f} | {one['false alerts per week']:.1f} |"
+        for one in found
+    ]
+    days = {one["source"]: one["calm_days"] for one in found}
+    seconds = max(one["fit_seconds"] for one in found)
+    return (
+        f"{table(header, body)}\n\nCalm days: {', '.join(f'{name} {value:.1f}' for name, value in days.items())}. "
+        f"Rank {found[0]['rank']}; a fit of the heads takes up to {seconds:.1f} s of CPU time. Command: "
+        f"`python -m benchmarks.bench_online --seeds {found[0]['seeds']} --meshes {found[0]['meshes']}`."
+    )
+
+
+def _shares(values: list[float | None]) -> str:
+    if None in values:
+        return "–"
+    value, low, high = values
+    return f"{value:.2f} ({low:.2f} to {high:.2f})"
 
 
 def exports() -> str:
@@ -964,6 +993,8 @@ def tables() -> list[tuple[Path, str, str]]:
         found.append((docs / "models.md", "missing telemetry", missing()))
     if (results / "caches.jsonl").exists():  # made by `python -m benchmarks.bench_caches`
         found.append((docs / "models.md", "caches", caches()))
+    if (results / "online.jsonl").exists():  # made by `python -m benchmarks.bench_online`
+        found.append((docs / "models.md", "online", online()))
     if (results / "exports.jsonl").exists():  # made by `python -m benchmarks.bench_exports`
         found.append((docs / "exports.md", "exports", exports()))
     if (results / "networks.jsonl").exists():  # made by `python -m benchmarks.bench_networks`
