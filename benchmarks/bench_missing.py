@@ -1,6 +1,6 @@
 """Values in place of missing telemetry: do they help the detector?
 
-    python -m benchmarks.bench_missing [--json FILE] [--meshes 6] [--jobs 2] [--sources NAME ...]
+    python -m benchmarks.bench_missing [--json FILE] [--meshes 6] [--jobs 2] [--sources NAME ...] [--missing NAME ...]
 
 Telemetry of several kinds goes missing in the same snapshots, and the detector runs with the mask, as in the product,
 and with each filling of `benchmarks.missing.filling`. A fault is found if an alert with the culprit among its first
@@ -308,12 +308,14 @@ def main() -> None:
     parser.add_argument("--meshes", type=int, default=6, help="simulated ones")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--sources", nargs="*", help="only these")
+    parser.add_argument("--missing", nargs="*", help="only these kinds of gaps, by name")
     arguments = parser.parse_args()
     sources = ["simulator"]
     if OTHER_SIMULATOR.is_file():
         sources += ["other simulator", *RECORDINGS]
     sources = arguments.sources or sources
-    jobs = [(source, pattern) for source in sources for pattern in (NOTHING, *PATTERNS)]
+    patterns = [one for one in (NOTHING, *PATTERNS) if arguments.missing is None or one.name in arguments.missing]
+    jobs = [(source, pattern) for source in sources for pattern in patterns]
     lines = []
     with ProcessPoolExecutor(arguments.jobs, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
         each = [

@@ -757,7 +757,7 @@ def missing() -> str:
                 f"| {false} in {days:.1f} days | {apart[0]} / {apart[1]} |"
             )
     header = (
-        "| source | in place of a missing value | faults | found | at equal false alerts | culprit first "
+        "| source | in place of a missing value | faults in gaps | found | at equal false alerts | culprit first "
         "| alert is open | false alerts | found only with it / only with the mask |"
     )
     return table(header, body)

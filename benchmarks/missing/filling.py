@@ -51,7 +51,7 @@ FILLINGS = (
 )
 
 
-Key = tuple[str, ...]  # of a service: its node id; of a call: those of caller and callee
+Key = tuple[str, ...]  # of a service: its node id; of a call: the node ids of caller and callee
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ Our compiled ops compute in float32. So both forms run the network in standard o
 same operators in float32 as well. Structure between the parts of a cut mesh stays in float32.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -60,7 +61,9 @@ def in_torch(network: MeshNetwork, *, bf16: bool) -> Run:
     """Return the network's pass in standard operators of torch: in float32, or with products in bf16 (autocast)."""
     table = torch.export.default_decompositions()
     table.update(DECOMPOSITIONS)  # type: ignore[no-untyped-call]
-    module = trace(network).run_decompositions(table).module()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning)  # torch uses what it deprecates
+        module = trace(network).run_decompositions(table).module()
 
     def run(inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=bf16):

@@ -15,9 +15,9 @@ calls      the mesh, week       share   calls that were first made in the last f
 
 A measure *drifts* if it is above its limit in two blocks in a row; values only if enough of them moved. In a small
 mesh, a single service that leaves can move a third of the services: those that called it, and those that it called. So
-against the own week, the share that moved is less the share that services that joined or left can have moved. What is
-left is a lower bound, because the distance is total variation: a part that holds a share e of the values can add at
-most e to it. A retirement is then no drift of the mesh, and drift of the others shows beside it.
+against the own week, the share that moved is less half of the share that services that joined or left can have moved.
+All of it is the most that they can add to a total variation; half of it is what they add in simulated meshes. A
+retirement is then no drift of the mesh, and drift of the others shows beside it.
 
 Limits were chosen on simulated meshes (``benchmarks/bench_drift.py``). Against training, the limits of values and
 embeddings come with the weights: 2.5 and 2 times the largest distance of a training mesh from the others. The index of
@@ -99,7 +99,7 @@ OF_VALUES = {  # of the index, from the own week; channels that follow load unev
     "callees": 0.2,
 }
 OTHER_VALUES = 0.2
-LEAST_MOVED = 0.15  # share of the values; in a small mesh, two services that change are no drift of the mesh
+LEAST_MOVED, LEAST_SERVICES, MOST_NEEDED = 0.15, 4, 0.25  # shares of the values, and services
 OF_KINDS = {
     (Reference.TRAINING, Kind.VALUES): 2.5,  # times the limit of the weights
     (Reference.TRAINING, Kind.EMBEDDINGS): 2.0,  # likewise
@@ -115,6 +115,14 @@ def _limit(measure: Measure) -> float:
     if (measure.reference, measure.kind) == (Reference.WEEK, Kind.VALUES):
         return OF_VALUES.get(measure.channel.partition(".")[2], OTHER_VALUES)
     return OF_KINDS[measure.reference, measure.kind]
+
+
+def least_moved(services: int) -> float:
+    """Return the share of the values, 0 to 1, that has to move before a mesh of so many services has drifted.
+
+    It is the share of a few services in a small mesh, where two that change are no drift of the mesh.
+    """
+    return float(np.clip(LEAST_SERVICES / max(services, 1), LEAST_MOVED, MOST_NEEDED))
 
 
 LIMITS = np.array(list(map(_limit, MEASURES)), np.float32)

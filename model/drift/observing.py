@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from model.drift.blocks import BLOCK_SECONDS, SLOTS
 from model.drift.call_sample import hash_ends
 from model.drift.energy import energy_distance
-from model.drift.measures import LEAST_MOVED, LIMITS, ROWS, Kind, Reference, no_distances
+from model.drift.measures import LIMITS, ROWS, Kind, Reference, least_moved, no_distances
 from model.drift.populations import ARE_CALLS, CHANNELS, count_values, no_values
 from model.drift.psi import moved_share, population_stability_index
 from model.drift.reference import TrainingReference
@@ -35,6 +35,7 @@ MADE_SECONDS = 1800.0  # before its end, in which the calls of a block are made
 DAYS = 7  # over which a week is averaged
 LEAST_DAYS = 5  # of a slot, before blocks are compared with it
 NEW_BLOCKS = SLOTS * (LEAST_DAYS - 1)  # a call is new for four days; by the fifth, the first calls are not
+MOVED_BESIDE = 0.5  # of the services and calls beside one that left; chosen on simulated meshes
 LEAST_SAMPLES = 24  # of a block: a third of it; with fewer, its hours are not known
 STAYS = np.float32(0.8)  # times the limit: above it, drift continues, so that a distance at its limit is reported once
 TAIL_WEIGHT = 5.0  # exceedances, observed and expected, that are added: few exceedances say little
@@ -151,7 +152,7 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
         compare(Reference.WEEK, shares, sketch.week[slot].astype(np.float32))
         changed = calls.changed_shares(sketch.block, SLOTS * DAYS)
         rows = ROWS[Reference.WEEK, Kind.VALUES]
-        moved[rows] = np.maximum(moved[rows] - np.where(ARE_CALLS, changed[1], changed[0]), 0)
+        moved[rows] = np.maximum(moved[rows] - MOVED_BESIDE * np.where(ARE_CALLS, changed[1], changed[0]), 0)
         distances[ROWS[Reference.WEEK, Kind.TAILS]] = tails - sketch.week_tails[slot]
         if len(samples.week) >= LEAST_EMBEDDINGS:
             distances[ROWS[Reference.WEEK, Kind.EMBEDDINGS]] = energy_distance(samples.recent, samples.week)
@@ -175,7 +176,7 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
         distances=distances,
         ratios=distances / limits,
         moved=moved,
-        since=np.where(above & ~(moved < LEAST_MOVED), began, 0.0),
+        since=np.where(above & ~(moved < least_moved(len(state.node_ids))), began, 0.0),
         judged=sketch.block,
     )
 

@@ -69,7 +69,7 @@ class DriftSketch:
         distances: float32 ``[MEASURES]`` of the last block, see ``measures.py``; not a number where unknown.
         ratios: float32 ``[MEASURES]`` the same, relative to their limits.
         moved: float32 ``[MEASURES]`` share of the values that moved since the reference, less what services that joined
-            or left can have moved; of populations only.
+            or left have moved; of populations only.
         since: float64 ``[MEASURES]`` Unix time since when the distance is above its limit; 0: it is not.
         judged: number of the last block; -1: none.
     """

@@ -32,7 +32,7 @@ def network() -> Autoencoder:
 
 @pytest.fixture(scope="module")
 def tasks() -> list[PartitionTask]:
-    return list(tasks_of(Simulator(MeshSpec(services=SERVICES, seed=1), snapshots=33).snapshots()))
+    return list(tasks_of(Simulator(MeshSpec(services=SERVICES, seed=1), snapshots=22).snapshots()))
 
 
 def with_change(task: PartitionTask, row: int) -> PartitionTask:
@@ -99,11 +99,11 @@ def test_embeddings_of_hubs_give_the_root_causes_of_a_whole_pass(
 
 @pytest.mark.slow
 def test_lines_of_a_small_mesh() -> None:
-    lines = list(measure("by hand", Simulator(MeshSpec(services=30, seed=2), snapshots=42).snapshots()))
+    lines = list(measure("by hand", Simulator(MeshSpec(services=30, seed=2), snapshots=26).snapshots()))
     changed = [line for line in lines if line["cache"] == "changed part"]
     hubs = [line for line in lines if line["cache"] == "hubs"]
     assert changed[0]["error_max"] == 0, "without a tolerance, a cache is exact"
     assert all(a["changed_services"] >= b["changed_services"] for a, b in pairwise(changed))
     assert all(line["changed_services"] <= line["computed_services"] <= 1 for line in changed)
-    assert [line["age"] for line in hubs] == [1, 4, 10]
+    assert [line["age"] for line in hubs] == [1, 4]
     assert all(0 < line["reads_of_hubs"] < 1 and line["pass_ms"] > 0 < line["cached_ms"] for line in hubs)

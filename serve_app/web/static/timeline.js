@@ -75,7 +75,7 @@ export function timelineView(on) {
         tzDate: (s) => uPlot.tzDate(new Date(s * 1000), "Etc/UTC"),
         padding: [8, 18, 0, 0],
         series: [{}, score, threshold],
-        scales: { x: { range: (_, low, high) => (high > low ? [low, high] : [low - ALONE_SECONDS, low + ALONE_SECONDS]) }, y: { range: (_, low, high) => [0, Math.max(4, 1.08 * high)] } },
+        scales: { y: { range: (_, low, high) => [0, Math.max(4, 1.08 * high)] } },
         axes: [
           { ...axis, size: 24, space: 70, values: (_, times) => times.map((s) => clock(s * 1000, times[1] - times[0] < 60)) },
           { ...axis, size: 46, space: 36 },
@@ -161,7 +161,9 @@ export function timelineView(on) {
     data = timeline;
     view = next;
     if (plot === null) begin();
-    plot.setData([data.observed_at.map(ends), data.mesh_score, data.threshold]);
+    const times = data.observed_at.map(ends);
+    plot.setData([times, data.mesh_score, data.threshold]);
+    if (times.length === 1) plot.setScale("x", { min: times[0] - ALONE_SECONDS, max: times[0] + ALONE_SECONDS }); // else a day
     const last = data.observed_at.length - 1,
       i = view.at ? data.observed_at.indexOf(view.at) : last;
     scrub.max = String(Math.max(0, last));

@@ -1,8 +1,9 @@
 """While the registry hangs, snapshots are scored with the weights in use, rollouts are followed, and services start."""
 
 import asyncio
+import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -102,12 +103,15 @@ def pin(registry: Registry, other_weights: Path) -> ModelPin:
 
 
 @pytest.fixture
-def replica(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deployments can be built in this process."""
+async def replica(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """Deployments can be built in this process. They are freed while an event loop runs: without one, Serve's batches
+    would create a loop of their own, which no one closes."""
     context = SimpleNamespace(
         replica_id=SimpleNamespace(unique_id="replica"), _deployment_config=SimpleNamespace(max_ongoing_requests=100)
     )
     monkeypatch.setattr(serve, "get_replica_context", lambda: context)
+    yield
+    gc.collect()
 
 
 def add(registry: Registry, path: Path) -> ModelPin:
