@@ -61,10 +61,10 @@ SCENES = {
     "failing": FAILING,
     "gone": Scene(2, "disappearance", "ads-01/geo-3", 4, IncidentKind.GONE),
     "retries": Scene(1, "retry_storm", "ads-01/geo-1", 5, IncidentKind.SENDS_TOO_MANY_CALLS),
-    "overloaded": Scene(1, "retry_storm", "pay-02/web-3", 6, IncidentKind.OVERLOADED, names_culprit=False),
+    "overloaded": Scene(2, "retry_storm", "ads-01/ingress-1", 6, IncidentKind.OVERLOADED, names_culprit=False),
     "leak": Scene(2, "slow_leak", "ads-01/mobile-3", 9, IncidentKind.RESOURCES, ends_after=10),
     "cpu": Scene(2, "cpu_saturation", "ads-01/fraud-1", 4, IncidentKind.RESOURCES),
     "rerouted": Scene(1, "misroute", "ads-01/web-1", 5, IncidentKind.REROUTED),
     "silent": replace(FAILING, lasts=5, silent_after=4, expected=IncidentKind.TELEMETRY_MISSING),
-    "recovering": replace(FAILING, lasts=6, ends_after=5),
+    "recovering": replace(FAILING, lasts=18, ends_after=12),
 }

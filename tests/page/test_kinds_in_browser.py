@@ -12,12 +12,12 @@ pytestmark = IN_BROWSER
 
 STATES = {"silent": "unknown", "recovering": "recovering"}  # by scene; all others are open incidents
 WORDS = {  # of the headline, by scene
-    "slow": "is slow",
+    "slow": "has been slower for",
     "failing": "is failing",
     "gone": "has disappeared",
     "retries": "times its usual calls",
     "overloaded": "times its usual requests",
-    "leak": "uses more memory",
+    "leak": "leaks memory",
     "cpu": "uses more CPU",
     "rerouted": "makes new calls to",
     "silent": "sends no telemetry, so its state is unknown",
