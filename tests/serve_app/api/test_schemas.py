@@ -53,7 +53,17 @@ def test_the_verdict_has_the_fields_of_a_verdict_line() -> None:
     incident = {"id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering"}
     assert set(IncidentDocument.model_fields) == incident | {"suspects_at", "kind", "headline", "impact", "scope"}
     assert set(MeshDocument.model_fields) == {
-        *("mesh", "services", "sequence", "observed_at", "status", "age_seconds", "interval_seconds", "problem"),
+        *(
+            "mesh",
+            "services",
+            "sequence",
+            "observed_at",
+            "status",
+            "age_seconds",
+            "interval_seconds",
+            "problem",
+            "warm_up_snapshots",
+        ),
         *("mesh_score", "threshold", "coverage", "incidents", "recovering", "notices", "silent", "hidden"),
         *("alert_budget_per_day", "unseen"),
     }
