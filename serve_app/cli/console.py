@@ -56,7 +56,7 @@ def write_json(component: str) -> None:
 def print_state(state: str, text: str, style: str) -> None:
     """Print a state of a command that keeps running, such as ``ready``, on stderr."""
     if log.handlers:
-        log.info("%s %s", state, text)
+        log.info("%s %s", state, " ".join(text.split()))  # a record is one line
     else:
         stderr_console().print(f"[{style}]{state}[/] {escape(text)}", soft_wrap=True)
 
