@@ -156,6 +156,7 @@ def test_the_newest_verdict_can_be_read_again(service: Service) -> None:
         "observed_at": verdicts[-1]["observed_at"],
         "status": "warming_up",
         "interval_seconds": 15.0,
+        "warm_up_snapshots": 10,
         "problem": "",
         "mesh_score": verdicts[-1]["mesh_score"],
         "threshold": verdicts[-1]["threshold"],
