@@ -43,6 +43,7 @@ def settings(prometheus: ThreadingHTTPServer, api: ApiServer, alertmanager: Thre
     """
 
 
+@pytest.mark.slow
 def test_a_fault_in_a_collected_mesh_is_an_alert_with_its_culprit_and_nearby_changes(tmp_path: Path) -> None:
     spec = MeshSpec(services=40, calls_per_service=3.0, seed=4)
     snapshots, culprit = record_simulation(spec, 60, fault_from=QUIET), failing(spec)

@@ -75,6 +75,7 @@ def test_a_series_in_spans_has_a_verdict_for_each_snapshot(recordings: dict[str,
     assert cut != whole, "these verdicts are close, not the same, and the option exists because of that"
 
 
+@pytest.mark.slow
 def test_a_past_period_in_spans_and_of_two_meshes_is_scored_like_its_recording(
     recordings: dict[str, Path], other_weights: Path, tmp_path: Path
 ) -> None:

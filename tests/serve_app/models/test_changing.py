@@ -29,7 +29,7 @@ MESHES = ("one", "two", "three", "four", "five")
 SNAPSHOTS = 4000  # more than the test needs
 
 
-@pytest.fixture(scope="module", params=["session", "replicas"])
+@pytest.fixture(scope="module", params=["session", pytest.param("replicas", marks=pytest.mark.slow)])
 def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service with a registry that has the shipped model; it scores in the session, or with replicas."""
     folder = tmp_path_factory.mktemp("models")

@@ -361,7 +361,10 @@ def is_sound(form: str, path: tuple[Any, ...], value: Any) -> bool:
     return path == ("calls",) and value == []
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "form",
+    [pytest.param(form, marks=[pytest.mark.slow] if kind == MESSAGEPACK else []) for form, (kind, *_) in FORMS.items()],
+)
 @pytest.mark.parametrize("route", [PUSH, BASELINE, SCORE])
 @pytest.mark.usefixtures("check_unharmed")
 def test_a_snapshot_with_one_bad_value_is_refused(service: Service, form: str, route: str) -> None:
