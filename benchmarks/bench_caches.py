@@ -161,8 +161,8 @@ def measure_changes(network: Autoencoder, tasks: Sequence[PartitionTask], tolera
     shares, full_seconds, cached_seconds, errors = [], [], [], []
     before: PartitionTask | None = None
     for task in tasks:
-        seconds, (whole,) = timed(score, network, [task])
-        seconds_in_part, part = timed(score_changes, network, before, task, tolerance)
+        seconds, (whole,) = time_call(score, network, [task])
+        seconds_in_part, part = time_call(score_changes, network, before, task, tolerance)
         if before is not None:
             full_seconds.append(seconds)
             cached_seconds.append(seconds_in_part)
@@ -211,7 +211,7 @@ def measure_hubs(network: Autoencoder, tasks: Sequence[PartitionTask], age: int)
         is_hub[hubs] = True
         pair = [(full_seconds, task), (cached_seconds, without_reading(task, hubs))]
         for seconds, timed_task in pair[:: 1 if index % 2 else -1]:  # the second of two may find its memory warm
-            seconds.append(timed(score, network, [timed_task])[0])
+            seconds.append(time_call(score, network, [timed_task])[0])
         source, destination = task.edge_index
         of_hubs = (is_hub[source] & task.attended_callers).sum() + (is_hub[destination] & task.attended_callees).sum()
         reads.append(of_hubs / max(task.neighbours, 1))
@@ -250,7 +250,7 @@ def find_root_causes(network: Autoencoder, task: PartitionTask, rows: torch.Tens
     return logits
 
 
-def timed(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> tuple[float, T]:
+def time_call(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> tuple[float, T]:
     """Return the CPU time of a call, s, and its result."""
     begin = time.process_time()
     result = function(*args, **kwargs)

@@ -35,7 +35,7 @@ from torch import Tensor
 import kernels
 from benchmarks.gpu.buckets import bucket_of, pad
 from benchmarks.gpu.meshes import random_task
-from benchmarks.gpu.passes import CudaGraphs, Pass, compiled, crop, plain
+from benchmarks.gpu.passes import CudaGraphs, Pass, compile_pass, crop, plain
 from benchmarks.gpu.timing import milliseconds, summary, wait
 from kernels.gpu import check_gpu
 from kernels.selfcheck import Case, random_cases
@@ -157,8 +157,8 @@ def graphs(run: Run) -> Iterator[Row]:
         "plain": lambda network: partial(plain, network),
         "plain_padded": lambda network: partial(plain, network),
         "cuda_graph": CudaGraphs,
-        "compile": lambda network: compiled(network, "default"),
-        "compile_reduce_overhead": lambda network: compiled(network, "reduce-overhead"),
+        "compile": lambda network: compile_pass(network, "default"),
+        "compile_reduce_overhead": lambda network: compile_pass(network, "reduce-overhead"),
     }
     for size in GRAPHED:
         meshes = [batch_tasks([random_task(*parse(size), seed)], run.device) for seed in range(SMALL_MESHES)]

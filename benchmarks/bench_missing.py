@@ -267,7 +267,7 @@ def of_recording(name: str, most: int, *, odd_cases: bool) -> Scene:
     return replace(kept, labels=np.where(labels == IGNORED, IGNORED, kept.labels))
 
 
-def simulated(number: int, length: int = LENGTH) -> Scene:
+def simulate_scene(number: int, length: int = LENGTH) -> Scene:
     """A mesh of our simulator, with so many snapshots; every third has no faults."""
     seed = SIMULATED_SEED + number
     spec = MeshSpec(services=int(np.random.default_rng(seed).integers(*SERVICES)), seed=seed)
@@ -282,7 +282,7 @@ def simulated(number: int, length: int = LENGTH) -> Scene:
 def scenes(source: str, meshes: int) -> list[Scene]:
     """Return the scenes of a source."""
     if source == "simulator":
-        return [simulated(number) for number in range(meshes)]
+        return [simulate_scene(number) for number in range(meshes)]
     if source == "other simulator":
         return [of_run(source, labelled_run(other_recording(OTHER_SEED, OTHER_OPTIONS, Path("out/missing"))))]
     most, odd_cases = RECORDINGS[source]

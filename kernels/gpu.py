@@ -42,7 +42,7 @@ def find_obstacle() -> Obstacle | None:
     if torch.version.cuda is None:
         return Obstacle("torch", f"this torch ({torch.__version__}) is built without CUDA", "install a build with CUDA")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch warns of what is returned here
+        warnings.simplefilter("ignore")  # the obstacle that is returned says the same
         if torch.cuda.is_available():
             return None
     try:

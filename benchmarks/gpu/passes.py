@@ -64,7 +64,7 @@ class CudaGraphs:
         return graph_of_size, inputs, outputs
 
 
-def compiled(network: MeshNetwork, mode: str, backend: str = "inductor") -> Pass:
+def compile_pass(network: MeshNetwork, mode: str, backend: str = "inductor") -> Pass:
     """The network through ``torch.compile``, once for each size."""
 
     def run(*tensors: Tensor) -> Outputs:

@@ -1,4 +1,4 @@
-"""Telemetry that goes missing: which values, and when."""
+"""Kinds of gaps in telemetry: which values are missing, and when."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

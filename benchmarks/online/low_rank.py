@@ -51,19 +51,19 @@ def fit_low_rank(checkpoint: Checkpoint, archive: Sequence[CalmMoment], rank: in
         for name, weight in before.items()
     }
 
-    def updated() -> dict[str, Tensor]:
+    def update_heads() -> dict[str, Tensor]:
         return {name: before[name] + a @ b.T for name, (a, b) in factors.items()}
 
     optimiser = torch.optim.AdamW([f for pair in factors.values() for f in pair], lr=RATE, weight_decay=DECAY)
     batches = shuffle_batches(len(archive), min(BATCH, len(archive)), np.random.default_rng(seed))
     for rows in islice(batches, STEPS):
         graph = batch_tasks([archive[row].task for row in rows], CPU)
-        loss = expectation_loss(functional_call(network, updated(), (graph,)), graph.nodes, graph.edges)
+        loss = expectation_loss(functional_call(network, update_heads(), (graph,)), graph.nodes, graph.edges)
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     with torch.no_grad():
-        network.load_state_dict(network.state_dict() | updated())
+        network.load_state_dict(network.state_dict() | update_heads())
     return replace(checkpoint, network=network.eval())
 
 

@@ -14,7 +14,7 @@ from benchmarks import bench_gpu
 from benchmarks.bench_gpu import Run, measure, ops
 from benchmarks.gpu import buckets
 from benchmarks.gpu.meshes import NEIGHBOURS, first_of_each, random_task
-from benchmarks.gpu.passes import CudaGraphs, compiled, crop, forward, plain
+from benchmarks.gpu.passes import CudaGraphs, compile_pass, crop, forward, plain
 from benchmarks.gpu.timing import milliseconds, summary
 from model.checkpoint import load
 from model.network.contract import MeshNetwork
@@ -82,7 +82,7 @@ def test_a_network_through_torch_compile_has_the_same_results() -> None:
     with torch.inference_mode():
         wanted = forward(network, graph)
     padded = buckets.pad(graph, buckets.bucket_of(graph))
-    found = crop(compiled(network, "default", backend="eager")(padded), graph)
+    found = crop(compile_pass(network, "default", backend="eager")(padded), graph)
     for ours, theirs in zip(found, wanted, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
@@ -93,7 +93,7 @@ def test_a_way_that_cannot_run_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None
     def fail(network: MeshNetwork, mode: str) -> NoReturn:
         raise RuntimeError(f"no compiler for {mode}\nand more")
 
-    monkeypatch.setattr(bench_gpu, "compiled", fail)
+    monkeypatch.setattr(bench_gpu, "compile_pass", fail)
     rows = list(bench_gpu.graphs(Run(CPU, 1, 0.0)))
     assert [row["way"] for row in rows][:2] == ["plain", "plain_padded"]
     assert all(row["4_meshes_p50_ms"] > 0 for row in rows[:2])
@@ -105,7 +105,7 @@ def test_a_way_that_cannot_run_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None
 def test_cuda_graphs_give_the_results_of_plain_launches() -> None:
     device = torch.device("cuda")
     network = load(device=device).network
-    ways = CudaGraphs(network), compiled(network, "reduce-overhead")
+    ways = CudaGraphs(network), compile_pass(network, "reduce-overhead")
     for seed in range(3):
         graph = batch_tasks([random_task(100 + seed, 400 + seed, seed)], device)
         padded = buckets.pad(graph, buckets.bucket_of(graph))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from benchmarks.bench_missing import NORMAL, OPTIONS, Alert, Scene, advance, compare, detect, outcome_of, simulated
+from benchmarks.bench_missing import NORMAL, OPTIONS, Alert, Scene, advance, compare, detect, outcome_of, simulate_scene
 from benchmarks.missing.filling import FILLINGS, LONGEST, MASK, Filling, fill, follow_series
 from benchmarks.missing.gaps import FIRST, PATTERNS, Fault, Missing, Pattern, plan_gaps, remove
 from model.checkpoint import load
@@ -86,7 +86,7 @@ def test_a_call_without_a_row_has_its_last_values() -> None:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_gaps_take_away_what_they_say(pattern: Pattern) -> None:
-    scene = simulated(2, 100)
+    scene = simulate_scene(2, 100)
     snapshots = scene.snapshots
     names = sorted(snapshots[0].node_ids)
     fault = Fault(50, 60, names[0])
@@ -117,7 +117,7 @@ def test_gaps_take_away_what_they_say(pattern: Pattern) -> None:
 
 
 def test_the_mask_is_the_product() -> None:
-    checkpoint, scene = load(), simulated(0, 40)
+    checkpoint, scene = load(), simulate_scene(0, 40)
     incomplete = list(remove(scene.snapshots, scene.faults, PATTERNS[0], 0))
     mesh, here = Mesh(), Mesh()
     for snapshot, known in zip(incomplete, follow_series(incomplete), strict=True):
@@ -128,7 +128,7 @@ def test_the_mask_is_the_product() -> None:
 
 
 def test_values_for_neighbours_only_are_never_scored() -> None:
-    checkpoint, scene = load(), simulated(0, 40)
+    checkpoint, scene = load(), simulate_scene(0, 40)
     hidden = scene.snapshots[0].node_ids[0]
     incomplete = [
         replace(one, node_observed=one.node_observed & (np.array(one.node_ids) != hidden)[:, None])
@@ -168,7 +168,7 @@ def test_a_line_counts_what_alerts_find_and_raises_thresholds_to_equal_false_ale
 
 @pytest.mark.slow
 def test_fillings_run_in_a_gap() -> None:
-    checkpoint, scene = load(), simulated(1, 35)
+    checkpoint, scene = load(), simulate_scene(1, 35)
     incomplete = list(remove(scene.snapshots, scene.faults, PATTERNS[2], 1))
     known = list(follow_series(incomplete))
     for filling in FILLINGS:

@@ -205,7 +205,7 @@ def test_frames_stand_in_for_data_that_are_on_their_way(browser: Any, base: str)
     with tab(browser, base) as opened:
         opened.page.route(re.compile("/verdict"), lambda route: held.append(route.continue_))
         opened.page.goto(f"{base}/#mesh=shop")
-        opened.until(lambda: len(held) > 1, "the verdict is asked for, also as a stream")
+        opened.until(lambda: len(held) > 1, "requests for the verdict and for its stream")
         for frame in ("#mesh-graph", "#time"):
             content = "() => getComputedStyle(document.querySelector('{}'), '::before').content"
             assert opened.page.evaluate(content.format(frame)) != "none"

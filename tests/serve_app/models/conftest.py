@@ -1,13 +1,18 @@
-"""Places of registries: a folder, and an object store. Whatever waits for them is patient."""
+"""Stores and registries: a registry is in a folder, or in an object store. Whatever waits for one is patient."""
 
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import fsspec
 import pytest
 
 from serve_app.models import loader
+from serve_app.models.registry import Registry
+from serve_app.settings import StoreSettings
+from serve_app.stores.base import StateStore
+from serve_app.stores.opening import open_store
 from tests.timing import PATIENCE_SECONDS
 
 
@@ -15,6 +20,17 @@ from tests.timing import PATIENCE_SECONDS
 def is_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test depends on how fast weights are loaded."""
     monkeypatch.setattr(loader, "LONGEST_LOAD_SECONDS", PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def store(place: StoreSettings) -> Iterator[StateStore]:
+    with closing(open_store(place)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    return Registry(str(tmp_path / "models"))
 
 
 @pytest.fixture(params=["folder", "object store"])

@@ -5,7 +5,6 @@ import gc
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,7 +37,6 @@ from serve_app.pipeline import Mesh, Options, run_stages
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.base import StateStore
-from serve_app.stores.opening import open_store
 from tests.serve_app.deployments.scoring.test_scoring_replicas import Method
 from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS
@@ -84,17 +82,6 @@ def hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hang]:
     monkeypatch.setattr(loader, "RETRY_SECONDS", 1e9)
     yield hanging
     hanging.end()
-
-
-@pytest.fixture
-def store(place: StoreSettings) -> Iterator[StateStore]:
-    with closing(open_store(place)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def registry(tmp_path: Path) -> Registry:
-    return Registry(str(tmp_path / "models"))
 
 
 @pytest.fixture

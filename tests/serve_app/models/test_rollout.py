@@ -1,7 +1,6 @@
 """The rollout: which mesh uses which model, and how that changes."""
 
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 
@@ -18,12 +17,6 @@ from serve_app.stores.opening import open_store
 ONE, TWO, THREE = (ModelPin(version=digit * 16, sha256=digit * 64) for digit in "123")
 MESHES = [f"mesh-{i}" for i in range(1000)]
 EMPTY = RolloutDocument()
-
-
-@pytest.fixture
-def store(place: StoreSettings) -> Iterator[StateStore]:
-    with closing(open_store(place)) as opened:
-        yield opened
 
 
 def using(rollout: RolloutDocument, pin: ModelPin | None) -> set[str]:

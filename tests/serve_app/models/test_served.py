@@ -4,8 +4,6 @@ import asyncio
 import hashlib
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +23,8 @@ from serve_app.models.opening import open_loader, open_models
 from serve_app.models.registry import WEIGHTS, Registry
 from serve_app.models.rollout import ALL_MESHES, Rollouts, pins_of
 from serve_app.models.served import ServedModels
-from serve_app.settings import Settings, StoreSettings
+from serve_app.settings import Settings
 from serve_app.stores.base import StateStore
-from serve_app.stores.opening import open_store
-
-
-@pytest.fixture
-def store(place: StoreSettings) -> Iterator[StateStore]:
-    with closing(open_store(place)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def registry(tmp_path: Path) -> Registry:
-    return Registry(str(tmp_path / "models"))
 
 
 def add(registry: Registry, path: Path, **changed: object) -> ModelPin:

@@ -102,11 +102,6 @@ class Session:
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Registry:
-    return Registry(str(tmp_path / "models"))
-
-
-@pytest.fixture
 def session(place: StoreSettings, registry: Registry) -> Iterator[Session]:
     with closing(open_store(place)) as store:
         yield Session(store, registry)
