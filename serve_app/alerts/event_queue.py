@@ -18,6 +18,7 @@ from serve_app.net.http import Reply
 from serve_app.settings.plugins import O, Plugin
 
 log = logging.getLogger(__name__)
+SKIPPED = Reply(status=204, detail="the receiver does not want this event")  # delivered, but not counted as sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,8 @@ class EventReceiver(Protocol):
         """Try once to deliver an event. The same event may be delivered again: compare ``event.id``.
 
         Returns:
-            Whether it was delivered. A ``refused`` event is dropped, any other failure is repeated.
+            Whether it was delivered. A ``refused`` event is dropped, any other failure is repeated. ``SKIPPED`` says
+            that the settings of the receiver leave this event out.
         """
 
     async def close(self) -> None:
@@ -111,7 +113,7 @@ class EventQueue:
             log.error("%s: event %s was refused and is not retried: %s", self.name, event.id, reply.detail)
         elif reply.failed:
             return reply
-        else:
+        elif reply is not SKIPPED:
             self._instruments.count(NOTICES_SENT, receiver=self.kind)
         self._saved.acknowledge(self.key, event.id)
         return Reply(status=reply.status)
