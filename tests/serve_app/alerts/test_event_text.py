@@ -16,7 +16,8 @@ STEP = timedelta(seconds=15)
 
 def follow(*verdicts: Verdict, step: timedelta = STEP) -> tuple[list[IncidentEvent], MeshAlerts]:
     """Return the events of verdicts that arrive one after the other, and the alerts after them."""
-    alerts, events = MeshAlerts(), []
+    alerts = MeshAlerts()
+    events: list[IncidentEvent] = []
     for i, one in enumerate(verdicts):
         change = transition(alerts, "shop", one, NOW + i * step, PLACE)
         alerts = change.alerts
