@@ -155,7 +155,14 @@ class MeshSession:
         share = settings.models.shadow_share
         shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, share, self._instruments)
         self._trials = Trials(settings, self._models, store, shadow)
-        self._reader = Reader(self._meshes, self._models, self._options, self._signal, self._trials)
+        self._reader = Reader(
+            self._meshes,
+            self._models,
+            self._options,
+            self._signal,
+            self._trials,
+            lambda mesh: settings.mesh(mesh).owner_patterns,
+        )
         self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
         self._backend: ScoringBackend
         if scorer is None or meta is None:
