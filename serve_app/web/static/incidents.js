@@ -2,6 +2,7 @@
 import { by, el, show } from "./dom.js";
 import { seenBefore } from "./archived.js";
 import * as feed from "./feed.js";
+import { icon } from "./icons.js";
 import { feedbackView } from "./feedback.js";
 import { alerts, isUnseen, notices } from "./severity.js";
 import { likelySuspects } from "./suspects.js";
@@ -101,7 +102,7 @@ export function incidentsView(on) {
     return el(
       "article",
       { class: `card ${incident.severity}` },
-      el("h3", {}, `${capitalized(incident.severity)}: ${subject(incident)}`),
+      el("h3", {}, el("img", { src: icon(incident.severity), alt: "", width: 16, height: 16 }), `${capitalized(incident.severity)}: ${subject(incident)}`),
       el(
         "p",
         { class: "when" },
