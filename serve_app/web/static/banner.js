@@ -5,7 +5,7 @@ import { icon, iconName } from "./icons.js";
 import { learning } from "./learning.js";
 import { alerts, isNotice, notices, worst } from "./severity.js";
 import { silentFor } from "./state.js";
-import { capitalized, clock, clockOrDay, day, ends, incidentTitle, namedIncident, plural, readable, recovery, span, suspectsFirst } from "./words.js";
+import { between, capitalized, dateTime, ends, incidentTitle, moment, namedIncident, plural, readable, recovery, span, suspectsFirst, time, timeOrDateTime } from "./words.js";
 
 const MOST_NAMES = 3; // muted services in the text
 const MOST_LINES = 8; // other incidents, each with a line
@@ -49,7 +49,7 @@ export const showNotes = (list) =>
  * failed request. */
 export function banner(now) {
   const { state, verdict, incident, view } = now;
-  const when = view.at ? `At ${clock(verdict.observed_at, true)} UTC: ` : ""; // the verdict that is shown, not the requested one
+  const when = view.at ? `At ${moment(verdict.observed_at, now.newest?.observed_at ?? verdict.observed_at)}: ` : ""; // the verdict that is shown, not the requested one
   const learned = learning(now),
     [head, story] = state.name === "learning" ? [learned.head, learned.story] : state.stopped ? stoppedHead(now) : incident ? incidentHead(verdict, incident) : quietHead(now);
   headline(state, when + head, story);
@@ -76,7 +76,7 @@ function liveNotes({ view, incident, newest, stateNow }) {
 
 function incidentHead(verdict, incident) {
   const age = ends(verdict.observed_at) - ends(incident.since),
-    since = `Since ${clockOrDay(incident.since, verdict.observed_at)} UTC (${span(age)}).`;
+    since = `Since ${timeOrDateTime(incident.since, verdict.observed_at)} (${span(age)}).`;
   return [incidentTitle(incident), incident.recovering ? `${since} ${recovery(incident)}` : since];
 }
 
@@ -91,7 +91,7 @@ function incidentNotes(verdict, incident) {
     ["", incidentTitle(incident).includes(impact) ? `severity ${incident.severity}` : `severity ${incident.severity}, ${impact}`],
     planned ? ["planned", `▲ ${planned.text}`] : ["", "no deploys or changes around then"],
     ...wholeNotes(verdict),
-    ["", `probability of an incident ${verdict.probability.toFixed(2)}`],
+    ...(verdict.probability === null ? [] : [["", `probability of an incident ${verdict.probability.toFixed(2)}`]]), // null: of the archive
     ...(noticed > 0 ? [["notice", plural(noticed, "notice")]] : []),
   ];
 }
@@ -110,12 +110,12 @@ function stoppedHead({ state, verdict, incident, received, source, lost }) {
     age = Number.isFinite(received) ? span(silentFor({ received })) : null,
     story = stopText(source, lost);
   if (incident) {
-    const gap = age ? `No data since ${since} UTC (${age}).` : "No recent data.",
-      head = state.why === "failing" ? `Telemetry source failing. ${openThen(verdict, incident, `at ${since} UTC`)}` : `${gap} ${openThen(verdict, incident, "then")}`;
+    const gap = age ? `No data since ${since} (${age}).` : "No recent data.",
+      head = state.why === "failing" ? `Telemetry source failing. ${openThen(verdict, incident, `at ${since}`)}` : `${gap} ${openThen(verdict, incident, "then")}`;
     return [head, `Status unknown; the incident is kept. ${story}`];
   }
   if (state.why === "failing") return ["Telemetry source failing, status unknown", story];
-  return [age ? `No data since ${since} UTC (${age}), status unknown` : "No recent data, status unknown", story];
+  return [age ? `No data since ${since} (${age}), status unknown` : "No recent data, status unknown", story];
 }
 
 /** "The incident at shop/cart was open then.", with the number of others. */
@@ -147,7 +147,7 @@ function remedy(source, lost) {
 
 /** When the newest verdict was made, as a clock of the service shows it; of a verdict of unknown age, its snapshot. */
 export const lastKnownAt = ({ verdict, received }) =>
-  clock(Number.isFinite(received) ? received : verdict.observed_at);
+  time(Number.isFinite(received) ? received : verdict.observed_at);
 
 /** The last known state, and the time of the snapshot if it differs from the time of the verdict. */
 function lastKnownNotes(now) {
@@ -157,7 +157,7 @@ function lastKnownNotes(now) {
     apart = Math.abs(ends(verdict.observed_at) - received / 1000) > APART_SECONDS;
   return [
     ["last", `last known: ${head}${head.endsWith(".") ? "" : "."} ${story}`],
-    ...(apart ? [["", `newest snapshot: ${day(verdict.observed_at)} UTC`]] : []),
+    ...(apart ? [["", `newest snapshot: ${dateTime(verdict.observed_at)}`]] : []),
   ];
 }
 
@@ -165,7 +165,7 @@ function lastKnownNotes(now) {
 function lastIncidentNotes({ verdict, timeline }) {
   const last = alerts(timeline?.incidents ?? []).at(-1);
   if (!last || verdict.incidents.some((one) => one.id === last.id)) return [];
-  const when = `${clockOrDay(last.since, verdict.observed_at)} to ${clock(last.last)} UTC`;
+  const when = between(last.since, last.last, verdict.observed_at);
   return [["other", `Last incident: ${last.service ?? last.id}, ${when}`, address({ at: last.first, incident: last.id })]];
 }
 
@@ -186,7 +186,7 @@ const silenceText = (silence) => `No telemetry from ${share(silence)}. ${silentN
 function silentNames({ services, since, names }) {
   const shown = names.slice(0, MOST_NAMES).join(", "),
     more = services > MOST_NAMES ? ` and ${services - MOST_NAMES} more` : "";
-  return `Silent since ${clock(since)} UTC: ${shown}${more}.`;
+  return `Silent since ${time(since)}: ${shown}${more}.`;
 }
 
 function quietHead({ state, verdict, map }) {
@@ -241,8 +241,8 @@ function linkNotes({ verdict, view, timeline, missed, problem }) {
 
 function incidentOfLink(id, { incidents, observed_at }) {
   const found = incidents.find((one) => one.id === id);
-  if (!found) return `This incident has expired; the timeline starts at ${clock(observed_at[0])} UTC`;
-  const when = found.last === observed_at.at(-1) ? "is still open" : `was open until ${clock(found.last)} UTC`;
+  if (!found) return `This incident has expired; the timeline starts at ${time(observed_at[0])}`;
+  const when = found.last === observed_at.at(-1) ? "is still open" : `was open until ${time(found.last)}`;
   return `the ${isNotice(found) ? "notice" : "incident"} of this link, ${found.service ?? id}, ${when}; see the timeline`;
 }
 
