@@ -24,6 +24,7 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
         _bold("Summary", escape(event["summary"])),
         _bold("Entry points" if incident.get("scope") else "Cause", _causes(incident)),
         _bold("Impact", _impact(incident)),
+        _bold("Team", _team(incident)),
         _bold("Changes", "\n".join(escape(change["text"]) for change in incident["changes"][:MAX_CHANGES])),
     ]
     blocks = [
@@ -56,6 +57,13 @@ def _impact(incident: Mapping[str, Any]) -> str:
     count = f"{len(affected)} service{'' if len(affected) == 1 else 's'} affected"
     known = incident.get("impact")  # events that an earlier version stored have none
     return f"{escape(known['text']) if known else count}: {escape(list_first(affected, MAX_AFFECTED))}"
+
+
+def _team(incident: Mapping[str, Any]) -> str:
+    """The team that the incident belongs to, and how to reach it; events of an earlier version have none."""
+    known = [escape(text) for name in ("team", "contact") if (text := incident.get(name))]
+    others = [escape(team) for team in incident.get("teams", ()) if team != incident.get("team")]
+    return "; ".join(filter(None, (", ".join(known), others and f"also affected: {', '.join(others)}")))
 
 
 def _context(event: Mapping[str, Any]) -> str:

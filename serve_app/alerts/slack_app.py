@@ -22,7 +22,7 @@ from pydantic import Field
 
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.event_queue import SKIPPED, ReceiverPlugin
-from serve_app.alerts.event_text import incident_key, news
+from serve_app.alerts.event_text import PICTURED, incident_key, news
 from serve_app.alerts.slack import escape, slack_message
 from serve_app.net.endpoint import Endpoint, check_url
 from serve_app.net.http import Failure, HttpSender, Reply
@@ -107,7 +107,7 @@ class SlackApp:
             if reply.failed:
                 return reply
             self._remember(document, message)
-        if document["event"] in ("opened", "cause_changed"):
+        if document["event"] in PICTURED:
             await self._show_picture(event, message)
         return reply
 

@@ -162,13 +162,14 @@ class Client:
         since: datetime | None = None,
         until: datetime | None = None,
         service: str | None = None,
+        team: str | None = None,
     ) -> Iterator[ArchivedIncidentDocument]:
-        """The incidents of a period, the newest first, page by page; without a period, those that are open now. Errors
-        as ``push``."""
+        """The incidents of a period, the newest first, page by page; without a period, those that are open now. With
+        ``team``, those that belong to it. Errors as ``push``."""
         cursor: str | None = None
         while True:
             page = IncidentsDocument.model_validate(
-                self.read(mesh, "incidents", since=since, until=until, service=service, cursor=cursor)
+                self.read(mesh, "incidents", since=since, until=until, service=service, team=team, cursor=cursor)
             )
             yield from page.incidents
             cursor = page.next

@@ -59,6 +59,7 @@ def incidents(
     service: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only incidents of this service (namespace/name).")
     ] = None,
+    team: Annotated[str | None, typer.Option(metavar="NAME", help="Only incidents that belong to this team.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each incident.")] = False,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
@@ -73,6 +74,7 @@ def incidents(
       tagae incidents
       tagae incidents 20260301T031200Z-1f3870be
       tagae incidents --mesh shop --since 30d --service shop/cart
+      tagae incidents --since 30d --team checkout
       tagae incidents --since 2026-03-01 --until 2026-03-08 --json | jq -r .headline
     """
     if context.invoked_subcommand is not None:
@@ -87,12 +89,12 @@ def incidents(
                 f"expected a time after --since, {begin:%Y-%m-%d %H:%M} UTC, got {end:%Y-%m-%d %H:%M} UTC",
                 param_hint="--until",
             )
-        found = client.incidents(chosen.mesh, since=begin, until=end, service=service)
+        found = client.incidents(chosen.mesh, since=begin, until=end, service=service, team=team)
         if as_json:
             for incident in found:
                 typer.echo(incident.model_dump_json())
         else:
-            _show(list(found), chosen.mesh, begin, service)
+            _show(list(found), chosen.mesh, begin, service, team)
 
 
 @app.command()
@@ -173,15 +175,19 @@ def _parse(text: str, newest: datetime | None, option: str) -> datetime:
     return newest - timedelta(hours=int(ago[1]) * _HOURS[ago[2]])
 
 
-def _show(found: "list[ArchivedIncidentDocument]", mesh: str, since: datetime, service: str | None) -> None:
+def _show(
+    found: "list[ArchivedIncidentDocument]", mesh: str, since: datetime, service: str | None, team: str | None
+) -> None:
     """Print them on stdout, and how many there are on stderr."""
     of = f"mesh {mesh} since {since:%Y-%m-%d %H:%M} UTC" + (f" with {service}" if service else "")
+    of += f" of team {team}" if team else ""
     if not found:
         stderr_console().print(f"no incidents of {escape(of)}; try an earlier --since", soft_wrap=True)
         return
     console = Console(highlight=False)
     for incident in found:
         facts = (f"{incident.since:%Y-%m-%d %H:%M} UTC", incident.severity, incident.kind.replace("_", " "))
+        facts += (f"team {incident.team}",) if incident.team else ()
         print_incident(console, incident, facts, _course(incident))
     stderr_console().print(f"{len(found)} of {escape(of)}", soft_wrap=True)
 

@@ -2,9 +2,9 @@
 import { archivedIncident } from "./archived.js";
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
-import { address } from "./link.js";
+import { address, go, read } from "./link.js";
 import { isNotice } from "./severity.js";
-import { acceptedText, capitalized, clock, ends, feedbackText, incidentTitle, kind, lasted, plural, span } from "./words.js";
+import { acceptedText, capitalized, clock, ends, feedbackText, incidentTitle, kind, lasted, owner, plural, span } from "./words.js";
 
 const MONTH = /^\d{4}-\d\d$/;
 const DAY = /^\d{4}-\d\d-\d\d$/;
@@ -56,7 +56,8 @@ export function historyView(on) {
     if (month?.key !== key) load(mesh, current, key);
     const found = month?.incidents ?? [],
       ofDay = isDay ? found.filter((one) => began(one, history)) : found,
-      listed = ofDay.filter((one) => (!service || involves(one, service)) && (!what || one.kind === what));
+      { team } = read(),
+      listed = ofDay.filter((one) => (!service || involves(one, service)) && (!what || one.kind === what) && (!team || one.team === team));
     show(
       by("history"),
       bar(
@@ -78,6 +79,9 @@ export function historyView(on) {
           what = what === name ? null : name;
           redraw();
         }),
+        ofDay.some((one) => one.team) || team
+          ? groups("By team", count(ofDay, (one) => [one.team]), team, (name) => go({ team: team === name ? null : name }))
+          : null,
       ),
       list(listed, isDay ? history : monthName(current)),
     );
@@ -124,7 +128,7 @@ export function historyView(on) {
   }
 
   function list(incidents, when) {
-    const filters = [service, what && kind(what)].filter(Boolean).join(", "),
+    const filters = [service, what && kind(what), read().team].filter(Boolean).join(", "),
       cut = month?.isCut ? ` Only the newest ${month.incidents.length} of this month are shown.` : "";
     const head = el("h3", {}, `${plural(incidents.length, "incident")}: ${when}${filters ? `, ${filters}` : ""}`);
     if (!month?.incidents) return el("p", { class: "affected" }, "Loading");
@@ -144,6 +148,7 @@ export function historyView(on) {
         { class: "when" },
         `${one.since.slice(0, 10)} ${clock(one.since)} UTC, ${one.severity}, ${kind(one.kind)}; ${duration}${alerted}`,
       ),
+      owner(one) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
       one.feedback ? el("p", { class: "said" }, feedbackText(one.feedback)) : null,
       one.accepted ? el("p", { class: "said" }, acceptedText(one.accepted)) : null,
       el(

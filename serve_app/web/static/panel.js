@@ -6,7 +6,7 @@ import { address } from "./link.js";
 import { neighbours } from "./neighbours.js";
 import { similarView } from "./similar.js";
 import { unusualness } from "./severity.js";
-import { capitalized, clock, count, day, figures, incidentTitle, kind, metricValue, plural, readable } from "./words.js";
+import { capitalized, clock, count, day, figures, incidentTitle, kind, metricValue, owner, plural, readable } from "./words.js";
 
 const PAUSE_MS = 1000; // least time between two requests
 const LISTED = 6; // changes, events and incidents
@@ -120,6 +120,7 @@ export function panelView(on) {
     return [
       el("p", { class: "affected" }, `${when}: ${volume(details)}.${score}`),
       missing ? el("p", { class: `missing ${state}` }, missing) : null,
+      owner(details) ? el("p", { class: "owner" }, `Team: ${owner(details)}`) : null,
     ];
   }
 

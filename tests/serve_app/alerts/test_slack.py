@@ -52,6 +52,13 @@ def test_people_read_original_names_and_no_markup() -> None:
     assert "shop/订单服务" in found
 
 
+def test_the_team_is_named_and_teams_that_are_affected_too() -> None:
+    owned = {**EVENT["incident"], "team": "checkout", "contact": "<#checkout>", "teams": ["store", "checkout"]}
+    found = texts(slack_message({**EVENT, "incident": owned}))
+    assert "*Team*\ncheckout, &lt;#checkout&gt;; also affected: store" in found
+    assert not any(text.startswith("*Team*") for text in texts(slack_message(EVENT)))
+
+
 async def test_a_channel_follows_an_incident(tmp_path: Path) -> None:
     """Over HTTP, from verdicts: opened, raised, resolved."""
     async with start_endpoints(200) as (server,):
