@@ -68,7 +68,9 @@ def _title_lines(case: ReportedIncident) -> list[str]:
 def _facts(case: ReportedIncident) -> str:
     incident = case.incident
     what = incident.severity if incident.is_notice else f"{incident.severity} incident"
-    return f"{what} in {case.mesh}, since {incident.since:%Y-%m-%d %H:%M} UTC · {sentences.duration(case)} · {incident.id}"
+    return (
+        f"{what} in {case.mesh}, since {incident.since:%Y-%m-%d %H:%M} UTC · {sentences.duration(case)} · {incident.id}"
+    )
 
 
 def _place(svg: str, y: float, tallest: float) -> tuple[str, float]:
