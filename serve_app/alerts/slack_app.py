@@ -158,7 +158,9 @@ class SlackApp:
         for _ in range(MOST_PAGES):
             reply, answer = await self._call("conversations.history", query, _FORM)
             if reply.detail in _MAY_NOT_READ:
-                log.warning("slack %s: the app may not read the channel, so it may post twice: %s", self.name, reply.detail)
+                log.warning(
+                    "slack %s: the app may not read the channel, so it may post twice: %s", self.name, reply.detail
+                )
                 return Reply(status=200), ""
             if reply.failed:
                 return reply, ""
