@@ -6,7 +6,7 @@ import { icon, iconName, severityOf } from "./icons.js";
 import { learning } from "./learning.js";
 import { alerts, isNotice, isUnseen, notices, worst } from "./severity.js";
 import { silentFor } from "./state.js";
-import { capitalized, clock, clockOrDay, day, ends, incidentTitle, kind as readableKind, namedIncident, plural, readable, recovery, span, suspectsFirst } from "./words.js";
+import { between, capitalized, dateTime, ends, incidentTitle, kind as readableKind, moment, namedIncident, plural, readable, recovery, span, suspectsFirst, time, timeOrDateTime } from "./words.js";
 
 const MOST_NAMES = 3; // muted services in the text
 const MOST_LINES = 8; // other incidents, each with a line
@@ -83,7 +83,7 @@ export function showNotes(list) {
  * failed request. */
 export function banner(now) {
   const { state, verdict, incident, view } = now;
-  const when = view.at ? `At ${clock(verdict.observed_at, true)} UTC: ` : ""; // the verdict that is shown, not the requested one
+  const when = view.at ? `At ${moment(verdict.observed_at, now.newest?.observed_at ?? verdict.observed_at)}: ` : ""; // the verdict that is shown, not the requested one
   const learned = learning(now),
     [head, story] = state.name === "learning" ? [learned.head, learned.story] : state.stopped ? stoppedHead(now) : incident ? [causeAndDetail(incident), ""] : quietHead(now);
   headline(state, { when, ...(typeof head === "string" ? { cause: head } : head) }, story, incident);
@@ -125,7 +125,7 @@ function incidentChips({ state, verdict, incident }) {
   const { severity, since, changes, impact, affected, recovering } = incident,
     noticed = notices(verdict.incidents).length,
     reach = impact?.text ?? `${plural(affected.length, "service")} affected`,
-    from = `since ${clockOrDay(since, verdict.observed_at)} UTC`,
+    from = `since ${timeOrDateTime(since, verdict.observed_at)}`,
     lasted = age(verdict, incident),
     [planned] = changes;
   return [
@@ -181,12 +181,12 @@ function stoppedHead({ state, verdict, incident, received, source, lost }) {
     silence = Number.isFinite(received) ? span(silentFor({ received })) : null,
     story = stopText(source, lost);
   if (incident) {
-    const gap = silence ? `No data since ${since} UTC (${silence}).` : "No recent data.",
-      head = state.why === "failing" ? `Telemetry source failing. ${openThen(verdict, incident, `at ${since} UTC`)}` : `${gap} ${openThen(verdict, incident, "then")}`;
+    const gap = silence ? `No data since ${since} (${silence}).` : "No recent data.",
+      head = state.why === "failing" ? `Telemetry source failing. ${openThen(verdict, incident, `at ${since}`)}` : `${gap} ${openThen(verdict, incident, "then")}`;
     return [head, `Status unknown; the incident is kept. ${story}`];
   }
   if (state.why === "failing") return ["Telemetry source failing, status unknown", story];
-  return [silence ? `No data since ${since} UTC (${silence}), status unknown` : "No recent data, status unknown", story];
+  return [silence ? `No data since ${since} (${silence}), status unknown` : "No recent data, status unknown", story];
 }
 
 /** "The incident at shop/cart was open then.", with the number of others. */
@@ -218,17 +218,17 @@ function remedy(source, lost) {
 
 /** When the newest verdict was made, as a clock of the service shows it; of a verdict of unknown age, its snapshot. */
 export const lastKnownAt = ({ verdict, received }) =>
-  clock(Number.isFinite(received) ? received : verdict.observed_at);
+  time(Number.isFinite(received) ? received : verdict.observed_at);
 
 /** The last known state, and the time of the snapshot if it differs from the time of the verdict. */
 function lastKnownNotes(now) {
   const { state, verdict, incident, received } = now;
   const learned = learning(now),
-    [head, story] = incident ? [incidentTitle(incident), `Since ${clockOrDay(incident.since, verdict.observed_at)} UTC (${age(verdict, incident)}).`] : verdict.status === "warming_up" ? [learned.head, ""] : quietHead({ state, verdict, map: null }),
+    [head, story] = incident ? [incidentTitle(incident), `Since ${timeOrDateTime(incident.since, verdict.observed_at)} (${age(verdict, incident)}).`] : verdict.status === "warming_up" ? [learned.head, ""] : quietHead({ state, verdict, map: null }),
     apart = Math.abs(ends(verdict.observed_at) - received / 1000) > APART_SECONDS;
   return [
     ["last", `last known: ${head}${head.endsWith(".") ? "" : "."} ${story}`],
-    ...(apart ? [["", `newest snapshot: ${day(verdict.observed_at)} UTC`]] : []),
+    ...(apart ? [["", `newest snapshot: ${dateTime(verdict.observed_at)}`]] : []),
   ];
 }
 
@@ -236,7 +236,7 @@ function lastKnownNotes(now) {
 function lastIncidentNotes({ verdict, timeline }) {
   const last = alerts(timeline?.incidents ?? []).at(-1);
   if (!last || verdict.incidents.some((one) => one.id === last.id)) return [];
-  const when = `${clockOrDay(last.since, verdict.observed_at)} to ${clock(last.last)} UTC`;
+  const when = between(last.since, last.last, verdict.observed_at);
   return [["other", `Last incident: ${last.service ?? last.id}, ${when}`, address({ at: last.first, incident: last.id })]];
 }
 
@@ -257,7 +257,7 @@ const silenceText = (silence) => `No telemetry from ${share(silence)}. ${silentN
 function silentNames({ services, since, names }) {
   const shown = names.slice(0, MOST_NAMES).join(", "),
     more = services > MOST_NAMES ? ` and ${services - MOST_NAMES} more` : "";
-  return `Silent since ${clock(since)} UTC: ${shown}${more}.`;
+  return `Silent since ${time(since)}: ${shown}${more}.`;
 }
 
 function quietHead({ state, verdict, map }) {
@@ -312,8 +312,8 @@ function linkNotes({ verdict, view, timeline, missed, problem }) {
 
 function incidentOfLink(id, { incidents, observed_at }) {
   const found = incidents.find((one) => one.id === id);
-  if (!found) return `This incident has expired; the timeline starts at ${clock(observed_at[0])} UTC`;
-  const when = found.last === observed_at.at(-1) ? "is still open" : `was open until ${clock(found.last)} UTC`;
+  if (!found) return `This incident has expired; the timeline starts at ${time(observed_at[0])}`;
+  const when = found.last === observed_at.at(-1) ? "is still open" : `was open until ${time(found.last)}`;
   return `the ${isNotice(found) ? "notice" : "incident"} of this link, ${found.service ?? id}, ${when}; see the timeline`;
 }
 
