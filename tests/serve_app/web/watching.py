@@ -9,7 +9,7 @@ import msgspec
 
 from model.checkpoint import load
 from model.mesh_weights import Weights
-from model.snapshot import MeshSnapshot
+from model.snapshot import MeshSnapshot, Owner
 from model.verdict import ClusterEvent
 from serve_app.api.codec import encode_verdict, pack_snapshot
 from serve_app.pipeline import Options, advance_in_detail, deviations_of, replayer
@@ -40,7 +40,8 @@ class Watched:
         self._checkpoint = load()
         replay, limit = replayer(Weights(self._checkpoint).of, Settings()), history_limit(HistorySettings())
         self.meshes = MeshRepository(self.store, MeshCache(2**28), replay, history=limit)
-        self.viewing = PageQueries(self.meshes)
+        self.owners: tuple[tuple[str, Owner], ...] = ()  # patterns of the settings
+        self.viewing = PageQueries(self.meshes, lambda _: self.owners)
         self.past = PastQueries(self.meshes)
         self.incidents = IncidentViews(self.meshes)
         self.verdicts: list[dict[str, Any]] = []
@@ -53,7 +54,7 @@ class Watched:
         events: tuple[ClusterEvent, ...] = (),
     ) -> list[dict[str, Any]]:
         """Score and store snapshots, and return their verdicts. ``events`` are known with each of them."""
-        options, known, verdicts = Options(window_size=window), self.meshes.get(mesh), []
+        options, known, verdicts = Options(window_size=window, owners=self.owners), self.meshes.get(mesh), []
         for snapshot in snapshots:
             step = advance_in_detail(self._checkpoint, known.mesh, snapshot, options, events=events)
             verdict = encode_verdict(step.verdict)
