@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import ray
 
+from serve_app.access.audit import AuditLimit, AuditLog
 from serve_app.settings import Settings
 from serve_app.stores import opening
 from serve_app.stores.base import ArchiveLimit, MeshLimit, StateStore
@@ -32,3 +33,8 @@ def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = No
         on_evicted=on_evicted,
         run=ray.get_runtime_context().get_session_name(),
     )
+
+
+def open_audit_log(store: StateStore, settings: Settings) -> AuditLog:
+    """The audit log in a store, with the limits of ``settings.audit``."""
+    return AuditLog(store, AuditLimit(timedelta(days=settings.audit.keep_days), settings.audit.max_bytes))

@@ -2,11 +2,13 @@
 
 from serve_app.deployments.http.routes import (
     actions,
+    audit,
     embeddings,
     health,
     incidents,
     login,
     models,
+    oidc,
     otlp,
     page,
     snapshots,
@@ -22,6 +24,8 @@ ROUTERS = (
     incidents.router,
     actions.router,
     health.router,
+    audit.router,
     login.router,
+    oidc.router,
     page.router,
 )
