@@ -53,7 +53,7 @@ export function banner(now) {
   const learned = learning(now),
     [head, story] = state.name === "learning" ? [learned.head, learned.story] : state.stopped ? stoppedHead(now) : incident ? incidentHead(verdict, incident) : quietHead(now);
   headline(state, when + head, story);
-  by("progress").hidden = state.name !== "learning";
+  by("progress").hidden = state.name !== "learning" || Boolean(verdict.archived);
   by("progress").value = learned.done;
   const notes = [
     ...(state.stopped ? [...lastKnownNotes(now), ...lastIncidentNotes(now)] : []),

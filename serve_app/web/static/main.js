@@ -143,15 +143,8 @@ function shownRange(view) {
 }
 
 /** The map and the verdict of a moment: of a snapshot that is kept, else of the archive. */
-async function loadMoment(mesh, at, expand) {
-  if (isPast(at)) return archivedMoment(mesh, at, expand);
-  try {
-    return await Promise.all([feed.map(mesh, at, expand), at ? feed.verdict(mesh, at) : null]);
-  } catch (error) {
-    if (!at || !GONE.includes(error.status)) throw error;
-    return archivedMoment(mesh, at, expand);
-  }
-}
+const loadMoment = (mesh, at, expand) =>
+  isPast(at) ? archivedMoment(mesh, at, expand) : Promise.all([feed.map(mesh, at, expand), at ? feed.verdict(mesh, at) : null]);
 
 /** The incident of the view: the one in the link, else the worst. */
 function incident() {
@@ -303,7 +296,7 @@ async function fetchMap() {
   const view = read(),
     at = view.at ?? null,
     key = [known.mesh, at ?? known.newest?.observed_at, view.expand ?? ""].join(" ");
-  if (key === known.mapOf || mapUnderWay || !known.newest) return;
+  if (key === known.mapOf || mapUnderWay || !known.newest || (at && !known.timeline)) return; // the timeline says what is kept
   const wait = mapDue - Date.now();
   if (wait > 0) {
     mapUnderWay = true;
