@@ -1,4 +1,4 @@
-"""The timeline: gaps, ranges beyond the live window, moments of the archive, earlier days, before and after a deploy."""
+"""The timeline: gaps, ranges beyond the live window, past moments, earlier days, before and after a deploy."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
