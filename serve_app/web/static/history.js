@@ -3,8 +3,8 @@ import { archivedIncident } from "./archived.js";
 import { calendar, dayName, monthName, period, shift } from "./calendar.js";
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
-import { address } from "./link.js";
-import { acceptedText, capitalized, date, ends, feedbackText, incidentTitle, kind, lasted, plural, span, time } from "./words.js";
+import { address, go, read } from "./link.js";
+import { acceptedText, capitalized, date, ends, feedbackText, incidentTitle, kind, lasted, owner, plural, span, time } from "./words.js";
 
 const MONTH = /^\d{4}-\d\d$/;
 const DAY = /^\d{4}-\d\d-\d\d$/;
@@ -59,7 +59,8 @@ export function historyView(on) {
     if (loaded?.key !== key) load(mesh, shown, key);
     const all = loaded.incidents ?? [],
       ofDay = day ? all.filter((one) => date(one.since) === day) : all,
-      listed = ofDay.filter((one) => (!service || involves(one, service)) && (!what || one.kind === what));
+      { team } = read(),
+      listed = ofDay.filter((one) => (!service || involves(one, service)) && (!what || one.kind === what) && (!team || one.team === team));
     show(
       by("history"),
       bar(
@@ -86,6 +87,9 @@ export function historyView(on) {
             what = what === name ? null : name;
             redraw();
           }),
+          ofDay.some((one) => one.team) || team
+            ? groups("By team", count(ofDay, (one) => [one.team]), team, (name) => go({ team: team === name ? null : name }))
+            : null,
         ),
         list(listed, day),
       ),
@@ -129,7 +133,7 @@ export function historyView(on) {
 
   function list(incidents, day) {
     if (!loaded.incidents) return el("div", { class: "skeleton", "aria-hidden": "true" });
-    const filters = [service, what && kind(what), day && dayName(day)].filter(Boolean).join(", "),
+    const filters = [service, what && kind(what), read().team, day && dayName(day)].filter(Boolean).join(", "),
       cut = loaded.isCut ? `Only the newest ${loaded.incidents.length} are shown.` : "";
     return el(
       "div",
@@ -159,6 +163,7 @@ export function historyView(on) {
         { class: "when" },
         `${date(one.since)} ${time(one.since)}, ${one.severity}, ${kind(one.kind)}; ${duration}${alerted}`,
       ),
+      owner(one) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
       one.feedback ? el("p", { class: "said" }, feedbackText(one.feedback)) : null,
       one.accepted ? el("p", { class: "said" }, acceptedText(one.accepted)) : null,
       el(

@@ -10,7 +10,7 @@ import { repeatsView } from "./repeats.js";
 import { nearest } from "./series.js";
 import { similarView } from "./similar.js";
 import { unusualness } from "./severity.js";
-import { capitalized, clock, count, dateTime, day, ends, figures, incidentTitle, kind, metricValue, moment, plural, readable, time } from "./words.js";
+import { capitalized, clock, count, dateTime, day, ends, figures, incidentTitle, kind, metricValue, moment, owner, plural, readable, time } from "./words.js";
 
 const PAUSE_MS = 1000; // least time between two requests
 const LISTED = 6; // changes, events and incidents
@@ -139,6 +139,7 @@ export function panelView(on) {
     return [
       el("p", { class: "affected" }, `${when}: ${volume(details)}.${score}`),
       missing ? el("p", { class: `missing ${state}` }, missing) : null,
+      owner(details) ? el("p", { class: "owner" }, `Team: ${owner(details)}`) : null,
     ];
   }
 

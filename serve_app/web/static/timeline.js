@@ -77,7 +77,7 @@ export function timelineView(on) {
     plot = new uPlot(
       {
         width: Math.max(200, place.clientWidth),
-        height: 150,
+        height: 104,
         tzDate: (s) => (isLocalZone() ? new Date(s * 1000) : uPlot.tzDate(new Date(s * 1000), "Etc/UTC")),
         padding: [8, 18, 0, 0],
         series: [{}, highest, score, threshold],
@@ -269,7 +269,7 @@ export function timelineView(on) {
   return {
     draw,
     redraw: () => data && draw(data, view),
-    resize: () => plot?.setSize({ width: Math.max(200, place.clientWidth), height: 150 }),
+    resize: () => plot?.setSize({ width: Math.max(200, place.clientWidth), height: 104 }),
   };
 }
 

@@ -209,6 +209,9 @@ export function recovery(incident) {
 /** The headline that the server made; verdicts of earlier versions have none. */
 export const incidentTitle = ({ headline, suspects, affected }) => headline || `${suspects[0]?.service ?? affected[0]} deviates.`;
 
+/** "checkout (#checkout)": who owns a service or an incident; empty if no one is known. */
+export const owner = ({ team, contact }) => (team && contact ? `${team} (${contact})` : team || contact || "");
+
 /** What an incident is about: its first suspect, or "the requests to the mesh". */
 export function subject({ scope, suspects, affected, id }) {
   if (!scope) return suspects[0]?.service ?? affected[0] ?? id;
