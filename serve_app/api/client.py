@@ -28,6 +28,7 @@ from serve_app.api.schemas.actions import (
 )
 from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.drift import DriftDocument
+from serve_app.api.schemas.history import RangeDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentDetailDocument, IncidentsDocument
 from serve_app.api.schemas.models import (
     CanaryDocument,
@@ -144,6 +145,32 @@ class Client:
         Errors as in ``push``, and the errors of the route.
         """
         return self._view(mesh, view, parameters).json()
+
+    def range(
+        self,
+        mesh: str,
+        start: datetime,
+        end: datetime,
+        *,
+        points: int = 600,
+        service: str | None = None,
+        source: str | None = None,
+    ) -> RangeDocument:
+        """A mesh over any period of its history.
+
+        Args:
+            mesh: its name.
+            start, end: the period, with time zones.
+            points: maximum number of steps.
+            service: return its metrics too.
+            source: caller; return its calls to the service instead.
+
+        Errors as in ``read``.
+        """
+        view = self._view(
+            mesh, "range", {"start": start, "end": end, "points": str(points), "service": service, "source": source}
+        )
+        return RangeDocument.model_validate_json(view.content)
 
     def graph(self, mesh: str, form: GraphFormat, *, at: datetime | None = None, service: str | None = None) -> bytes:
         """The text of a mesh's graph in one of the forms; with ``service``, only its surroundings. Errors as in

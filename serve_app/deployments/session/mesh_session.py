@@ -87,7 +87,7 @@ from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, connect
-from serve_app.runtime.storage import open_store
+from serve_app.runtime.storage import history_limit, open_store
 from serve_app.settings import Settings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.repository import MeshRepository
@@ -143,7 +143,8 @@ class MeshSession:
             self._models.follow(FIRST_LOAD_SECONDS)
         budget = max(0, settings.serve.session_memory_bytes - weights.size_bytes())
         cache = MeshCache(budget, lambda mesh: settings.priority(mesh).weight, self._instruments)
-        self._meshes = MeshRepository(store, cache, replayer(self._models.checkpoint, settings), self._instruments)
+        replay, history = replayer(self._models.checkpoint, settings), history_limit(settings.history)
+        self._meshes = MeshRepository(store, cache, replay, self._instruments, history)
         self._options = options(settings)
         self._steps = MeshSteps(self._meshes, fit_adapter=False, keep_details=True)
         self._signal = VerdictSignal()

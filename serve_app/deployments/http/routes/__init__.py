@@ -9,6 +9,7 @@ from serve_app.deployments.http.routes import (
     models,
     otlp,
     page,
+    past,
     snapshots,
     views,
 )
@@ -17,6 +18,7 @@ ROUTERS = (
     snapshots.router,
     otlp.router,
     views.router,
+    past.router,
     embeddings.router,
     models.router,
     incidents.router,
