@@ -38,9 +38,9 @@ class Watched:
         self.path = path
         self.store = LocalStore(path)
         self._checkpoint = load()
-        self.owners: tuple[tuple[str, Owner], ...] = ()  # patterns of the settings
         replay, limit = replayer(Weights(self._checkpoint).of, Settings()), history_limit(HistorySettings())
         self.meshes = MeshRepository(self.store, MeshCache(2**28), replay, history=limit)
+        self.owners: tuple[tuple[str, Owner], ...] = ()  # patterns of the settings
         self.viewing = PageQueries(self.meshes, lambda _: self.owners)
         self.past = PastQueries(self.meshes)
         self.incidents = IncidentViews(self.meshes)
