@@ -75,8 +75,8 @@ def _impact(incident: Mapping[str, Any]) -> str:
 def _team(incident: Mapping[str, Any]) -> str:
     """The team that the incident belongs to, and how to reach it; events of an earlier version have none."""
     known = [_escape(text) for name in ("team", "contact") if (text := incident.get(name))]
-    others = [_escape(team) for team in incident.get("teams", ()) if team != incident.get("team")]
-    return "; ".join(filter(None, (", ".join(known), others and f"also affected: {', '.join(others)}")))
+    others = ", ".join(_escape(team) for team in incident.get("teams", ()) if team != incident.get("team"))
+    return "; ".join(filter(None, (", ".join(known), others and f"also affected: {others}")))
 
 
 def _context(event: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from serve_app.deployments.http.routes import (
     models,
     otlp,
     page,
+    saved_views,
     snapshots,
     views,
 )
@@ -21,6 +22,7 @@ ROUTERS = (
     models.router,
     incidents.router,
     actions.router,
+    saved_views.router,
     health.router,
     login.router,
     page.router,
