@@ -28,7 +28,7 @@ from serve_app.api.schemas.actions import (
 )
 from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.drift import DriftDocument
-from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsDocument
+from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentDetailDocument, IncidentsDocument
 from serve_app.api.schemas.models import (
     CanaryDocument,
     ComparisonOfModels,
@@ -176,6 +176,11 @@ class Client:
             cursor = page.next
             if cursor is None:
                 return
+
+    def incident(self, mesh: str, incident: str) -> IncidentDetailDocument:
+        """An incident, open or archived, at its highest score. Errors as in ``push``; ``UnknownIncident`` if there is
+        none of this id."""
+        return IncidentDetailDocument.model_validate(self.read(mesh, f"incidents/{quote(incident, safe='')}"))
 
     def delete(self, mesh: str) -> None:
         """Delete a mesh. Errors as in ``push``."""

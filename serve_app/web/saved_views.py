@@ -21,7 +21,7 @@ from serve_app.stores.base import SAVED_VIEWS, StateStore
 ATTEMPTS = 5  # of a change, if other processes change the views too
 FIELDS = (  # of an address, as static/link.js has them
     *("mesh", "at", "service", "source", "incident", "view", "expand", "space", "only", "labels", "team"),
-    *("first", "second", "history"),
+    *("first", "second", "history", "tz", "range", "with", "deploy"),
 )
 Meshes = frozenset[str] | None  # that a caller may see; None: all
 
@@ -134,6 +134,8 @@ def check_address(address: str) -> tuple[str, str | None]:
     except ValueError:
         raise _bad_address("expected fields such as mesh=shop&view=all, without the #", address) from None
     names = [name for name, _ in fields]
+    if not names:
+        raise _bad_address("expected fields such as mesh=shop&view=all, got none", address)
     if unknown := [name for name in names if name not in FIELDS]:
         raise _bad_address(f"expected the fields of a view ({', '.join(FIELDS)}), got {unknown[0][:40]!r}", address)
     if len(set(names)) < len(names):

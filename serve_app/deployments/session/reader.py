@@ -33,6 +33,7 @@ from serve_app.web.incidents import IncidentViews
 from serve_app.web.queries import OwnerPatterns, PageQueries
 from serve_app.web.report import markdown_report, report
 from serve_app.web.report.case import find
+from serve_app.web.report.picture import incident_picture
 
 MOST_IN_GRAPH = 20_000  # services of a whole graph: about 40 MB of JSON
 P = ParamSpec("P")
@@ -183,6 +184,10 @@ class Reader:
             return report(mesh, moments, chosen, seen_before=text, links=links)
         given = [one] if (one := self.incidents.feedback(mesh, chosen)) else []
         return markdown_report(mesh, moments, chosen, seen_before=text, feedback=given, links=links)
+
+    def picture(self, mesh: str, incident: str) -> str:
+        """The picture of an open incident, as SVG."""
+        return incident_picture(mesh, self.incidents.moments(mesh, incident, self.pages.moments(mesh)), incident)
 
     def drift(self, mesh: str) -> bytes:
         state = self.meshes.load_state(mesh)

@@ -8,7 +8,7 @@ import { groupNeighbours } from "./hubs.js";
 import { layers } from "./layers.js";
 import { nearestCall } from "./picking.js";
 import { BAD, QUIET, isUnseen } from "./severity.js";
-import { EVERYTHING, callLabel, namespace, plural, readable, short } from "./words.js";
+import { callLabel, EVERYTHING, namespace, plural, readable, short } from "./words.js";
 import { spread } from "./spread.js";
 
 const CROWD = 1000; // services, above which they are drawn as points: twice as fast without a GPU, but of limited size

@@ -28,6 +28,7 @@ EVENT: dict[str, Any] = {
     "summary": "shop/cart is slow",
     "links": {},
     "incident": {
+        "id": "20260301T031200Z-1f3870be",
         "since": "2026-03-01T03:12:00Z",
         "severity": "major",
         "suspects": [{"service": "shop/cart", "score": 0.6, "reasons": [{"text": "p99 latency 1.2 s"}]}],
@@ -79,7 +80,7 @@ async def test_a_channel_follows_an_incident(tmp_path: Path) -> None:
     assert "deploy of shop/cart (v1.4.2)" in changes
     assert "<https://tagae.example/#mesh=shop&amp;incident=a|Open the incident>" in context
     assert "<https://runbooks.example/shop?incident=a|Runbook>" in context
-    assert context.endswith("cluster eu-1 · since 2026-03-01 03:12 UTC")
+    assert context.endswith("incident a · cluster eu-1 · since 2026-03-01 03:12 UTC")
     assert resolved[-1].endswith("resolved 2026-03-01 03:14 UTC")
     assert requests[0].headers["idempotency-key"]
     assert requests[0].json["text"].startswith("Minor incident in shop: Cause uncertain, shop/cart or shop/web: ")
