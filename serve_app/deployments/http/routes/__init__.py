@@ -10,6 +10,7 @@ from serve_app.deployments.http.routes import (
     otlp,
     page,
     past,
+    saved_views,
     snapshots,
     views,
 )
@@ -23,6 +24,7 @@ ROUTERS = (
     models.router,
     incidents.router,
     actions.router,
+    saved_views.router,
     health.router,
     login.router,
     page.router,
