@@ -64,7 +64,8 @@ def _team(incident: Mapping[str, Any]) -> str:
     """The team that the incident belongs to, and how to reach it; events of an earlier version have none."""
     known = [escape(text) for name in ("team", "contact") if (text := incident.get(name))]
     others = [escape(team) for team in incident.get("teams", ()) if team != incident.get("team")]
-    return "; ".join(filter(None, (", ".join(known), others and f"also affected: {', '.join(others)}")))
+    also = f"also affected: {', '.join(others)}" if others else ""
+    return "; ".join(filter(None, (", ".join(known), also)))
 
 
 def _context(event: Mapping[str, Any]) -> str:

@@ -230,10 +230,10 @@ class SlackApp:
             answer = json.loads(reply.content)
             if answer["ok"]:
                 return Reply(status=reply.status), answer
-            error = str(answer["error"])
+            refusal = str(answer["error"])
         except (ValueError, TypeError, KeyError) as error:
             return Reply("broken", reply.status, f"expected an answer of Slack: {type(error).__name__}"), {}
-        return Reply(_failure(error), reply.status, error), {}
+        return Reply(_failure(refusal), reply.status, refusal), {}
 
 
 def _failure(error: str) -> Failure:
