@@ -56,11 +56,10 @@ export function graphView(on) {
       count = areas.draw(scene, size).count;
       walker.follow(scene, { at: new Map() }, null);
     } else {
-      const view = isLayered ? near : whole,
-        arranged = isLayered ? near.draw(scene, size) : whole.draw(scene, size, isNew);
-      if (isLayered) stage.style.height = `${Math.ceil(arranged.height) + 2}px`; // with the border
-      walker.follow(scene, arranged, view);
-      count = arranged.at.size;
+      const { at, height } = isLayered ? near.draw(scene, size) : whole.draw(scene, size, isNew);
+      if (isLayered) stage.style.height = `${Math.ceil(height) + 2}px`; // with the border
+      walker.follow(scene, { at }, isLayered ? near : whole);
+      count = at.size;
     }
     place.tabIndex = isTreemap ? -1 : 0; // areas have the focus themselves
     place.style.cursor = "";

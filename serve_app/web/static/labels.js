@@ -65,7 +65,7 @@ function along({ ends: [a, b] }, wide) {
 /** The box around a service or a number. */
 export const box = ({ x, y, radius }) => [x - radius, y - radius, x + radius, y + radius];
 
-function isFree([left, top, right, bottom], taken, width, height) {
+function isFree(/** @type {number[]} */ [left, top, right, bottom], taken, width, height) {
   if (left < 2 || top < 2 || right > width - 2 || bottom > height - 2) return false;
   return taken.every(([a, b, c, d]) => right <= a || left >= c || bottom <= b || top >= d);
 }

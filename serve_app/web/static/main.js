@@ -59,7 +59,7 @@ let listsUnderWay = 0, // requests for the list
   driftDue = 0,
   mapUnderWay = false,
   timelineUnderWay = false,
-  hasLibraries = false, // whether the libraries of the graph and the timeline have run
+  hasLibraries = false, // whether the library of the timeline has run
   drawnState = ""; // name and reason of the state that is drawn
 
 /** Select a service or the calls to it from one caller; null: nothing. The focus goes to their panel. */
@@ -479,7 +479,7 @@ function draw() {
   by("near").setAttribute("aria-pressed", String(near));
   by("all").setAttribute("aria-pressed", String(!near));
   by("near").textContent = open || !view.service ? "Around the suspects" : "Around the selection";
-  if (known.map && hasLibraries) {
+  if (known.map) {
     drawFilters(known.map, view);
     graph.draw({
       mesh: known.mesh,

@@ -164,9 +164,9 @@ export function treemapView(place, on) {
     }
     const here = at.getBoundingClientRect(),
       [x, y] = [here.x + here.width / 2, here.y + here.height / 2];
-    let best,
+    let best = null,
       least = Infinity;
-    for (const one of place.querySelectorAll(".area")) {
+    for (const one of /** @type {NodeListOf<HTMLElement>} */ (place.querySelectorAll(".area"))) {
       const box = one.getBoundingClientRect(),
         [dx, dy] = [box.x + box.width / 2 - x, box.y + box.height / 2 - y],
         ahead = dx * to[0] + dy * to[1],

@@ -58,7 +58,7 @@ export function wholeView(place, on) {
   const isSelectedCall = (e) =>
     scene.source === nameOf(scene.map.edges.source[e]) && scene.service === nameOf(scene.map.edges.destination[e]);
 
-  /** @returns {{at: Map<number, {x: number, y: number}>}} the services that are drawn. */
+  /** @returns {{at: Map<number, {x: number, y: number}>, height: number}} the services that are drawn. */
   function draw(next, size, isNew) {
     scene = next;
     stage = size;
@@ -78,7 +78,7 @@ export function wholeView(place, on) {
     if (isNew) camera.reset();
     if (canvas.parentNode !== place) place.replaceChildren(canvas);
     paint();
-    return { at: new Map(order.map((i) => [i, places[i]])) };
+    return { at: new Map(order.map((i) => [i, places[i]])), height: stage.height };
   }
 
   /** Whether the filters let a service through. */
