@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from functools import cached_property
@@ -101,6 +101,19 @@ class Sensitivity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """Who is responsible for a service. At least one of the texts is not empty.
+
+    Attributes:
+        team: name of the team.
+        contact: where to reach it, for example a channel.
+    """
+
+    team: str
+    contact: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ServicePolicy:
     """A policy for the alerts of a service, for as long as its origin has it.
 
@@ -108,11 +121,13 @@ class ServicePolicy:
         service: node id, or ``namespace/*`` for a whole namespace.
         sensitivity: None: not set.
         mute: reason for muting it; empty: not muted.
+        owner: None: not known. It is no part of :attr:`MeshSnapshot.digest`, since no score depends on it.
     """
 
     service: str
     sensitivity: Sensitivity | None = None
     mute: str = ""
+    owner: Owner | None = field(default=None, repr=False)  # the digest reads the repr
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from model.snapshot import PlannedChange
+from model.snapshot import Owner, PlannedChange
 
 # Reasons that are not metrics.
 VANISHED, LOST, NEW, MOVED, DROPPED = "vanished", "lost_calls", "new_calls", "moved_calls", "dropped_calls"
@@ -143,12 +143,14 @@ class Suspect:
         reasons: strongest first.
         context: further facts that tell the kind of a fault but are not evidence of it: all calls that it makes
             (``SENT``) and the error rate of those that fail most, if it makes far more than usual; a resource.
+        owner: None: not known; added outside the detector.
     """
 
     service: str
     score: float
     reasons: tuple[Reason, ...] = ()
     context: tuple[Reason, ...] = ()
+    owner: Owner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,8 @@ class Incident:
         impact: how far it reaches; None: not computed.
         scope: of an incident of traffic: ``*`` for the mesh, ``namespace/*``, or the node id of one entry point. Empty
             for all other incidents.
+        owner: of its first suspect, else of its first affected service; None: not known; added outside the detector.
+        teams: of its affected services, by number of services; added outside the detector.
     """
 
     id: str
@@ -199,6 +203,8 @@ class Incident:
     kind: IncidentKind = IncidentKind.UNCLEAR
     impact: Impact | None = None
     scope: str = ""
+    owner: Owner | None = None
+    teams: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

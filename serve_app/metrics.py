@@ -307,6 +307,7 @@ class MeshGauges:
         reconstruction_loss, loss_threshold, embedding_displacement, displacement_threshold: of the mesh as a whole in
             the newest verdict; None if unknown.
         exceeded: whether the mesh as a whole exceeds its history; None if unknown.
+        teams: of the open incidents, without notices.
     """
 
     mesh: str
@@ -333,6 +334,7 @@ class MeshGauges:
     embedding_displacement: float | None = None
     displacement_threshold: float | None = None
     exceeded: bool | None = None
+    teams: tuple[str, ...] = ()
 
 
 class ObjectiveStatus(StrEnum):

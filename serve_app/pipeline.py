@@ -27,6 +27,7 @@ from model.incidents.context import add_context
 from model.incidents.impact import add_impact
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import ActiveMutes, active_mutes
+from model.incidents.owners import Owners, add_owners
 from model.incidents.policy import AlertPolicy
 from model.incidents.restlessness import restlessness
 from model.network.contract import MeshNetwork
@@ -44,7 +45,7 @@ from model.scoring.score import PartitionScore, PartitionTask, score, sum_rows, 
 from model.scoring.surprises import MeshScores, Surprises, assemble_scores, surprises
 from model.scoring.verdict_building import add_reconstruction, build_verdict
 from model.scoring.verdict_context import VerdictContext
-from model.snapshot import IntArray, MeshSnapshot, ServicePolicy, namespace_of
+from model.snapshot import IntArray, MeshSnapshot, Owner, ServicePolicy, namespace_of
 from model.state.adapter_fit import adopt, fit, remove_adapter, replace_adaptation
 from model.state.filters import SLOW_CENTRE
 from model.state.load_adapter import Adaptation
@@ -79,6 +80,7 @@ class Options:
         adapt_every: snapshots between two fits of the adapter.
         services: alert settings of single services.
         entry_points: node ids that get requests from outside although other services call them too.
+        owners: patterns of services and who owns these.
     """
 
     window_size: int = 120
@@ -89,6 +91,7 @@ class Options:
     adapt_every: int = 40
     services: tuple[ServicePolicy, ...] = ()
     entry_points: frozenset[str] = frozenset()
+    owners: tuple[tuple[str, Owner], ...] = ()
 
 
 def options(settings: Settings, mesh: str = "") -> Options:
@@ -116,6 +119,7 @@ def options(settings: Settings, mesh: str = "") -> Options:
         adapt.every_snapshots,
         settings.mesh(mesh).policies,
         frozenset(settings.mesh(mesh).entry_points),
+        settings.mesh(mesh).owner_patterns,
     )
 
 
@@ -265,6 +269,7 @@ async def run_stages(
     calibrated, verdict, memory = await judge(runner, prepared, snapshot, options)
     window = prepared.mesh.state.window
     verdict = add_impact(add_context(verdict, window, events), window)
+    verdict = add_owners(verdict, Owners(options.owners, snapshot.policies))
     after = sample_embeddings(commit(prepared.mesh, memory, counted=counted), calibrated.scores, checkpoint.digest)
     if fit_adapter and counted and adapts(after.state.sequence, options):
         candidate = await runner.run("fit", fit, after.state)

@@ -106,7 +106,17 @@ ROOMS = {  # allowed imports; a folder ends with a slash
     "opentelemetry": ("serve_app/collect/otlp/", "serve_app/observability/export.py"),
 }
 # Stores and receivers, which settings choose by name: a new one changes no other file.
-PLUGINS = {"LocalStore", "RedisStore", "RedisLeases", "RedisAlertStorage", "Webhook", "Grafana"}
+PLUGINS = {
+    "LocalStore",
+    "RedisStore",
+    "RedisLeases",
+    "RedisAlertStorage",
+    "Webhook",
+    "Grafana",
+    "PagerDuty",
+    "Opsgenie",
+    "SlackApp",
+}
 MAY_IMPORT_PLUGINS = {"serve_app/stores/redis_plugin.py"}
 ENVIRONMENT = (
     "serve_app/settings/settings.py",

@@ -49,6 +49,10 @@ class AlertedIncident:
         services: suspect and affected services of the last verdict that listed it.
         alert: the alert that fires for it.
         document: the incident in the HTTP interface's form (``IncidentDocument``).
+        cause: first suspect as of its newest event.
+        next_cause: another first suspect, which no event has told yet; empty: none.
+        next_cause_since: time of the first verdict in a row with ``next_cause``.
+        continues: id of the incident that it continues; empty: none.
     """
 
     incident: str
@@ -58,21 +62,36 @@ class AlertedIncident:
     services: tuple[str, ...]
     alert: Alert
     document: dict[str, Any]
+    cause: str = ""
+    next_cause: str = ""
+    next_cause_since: datetime | None = None
+    continues: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedIncident:
+    """An incident that ended a short time ago, with the time of its end and its first suspect."""
+
+    incident: str
+    at: datetime
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class MeshAlerts:
-    """The open incidents of one mesh.
+    """The incidents of one mesh.
 
     Attributes:
         at: when its newest verdict arrived; None before the first.
         observed_at: time of the snapshot of that verdict.
         open: incidents with a firing alert.
+        ended: incidents that another one may continue, oldest first.
     """
 
     at: datetime | None = None
     observed_at: datetime | None = None
     open: tuple[AlertedIncident, ...] = ()
+    ended: tuple[EndedIncident, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

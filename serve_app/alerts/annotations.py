@@ -28,6 +28,7 @@ def labels(links: Links, mesh: str, incident: Incident) -> dict[str, str]:
         "namespace": namespace,
         "service": service,
         "severity": incident.severity.value,
+        "team": incident.owner.team if incident.owner else "",
     }
     return {name: text for name, value in found.items() if (text := truncate(value, LABEL_LENGTH))}
 
@@ -51,6 +52,8 @@ def annotations(links: Links, mesh: str, incident: Incident, severity: Severity,
         "description": description(mesh, incident, severity, verdict),
         "kind": incident.kind.value,  # no label: it may change while the alert fires
     }
+    if incident.owner and incident.owner.contact:
+        found["contact"] = incident.owner.contact
     return {name: truncate(text, TEXT_LENGTH) for name, text in (found | urls).items()}
 
 

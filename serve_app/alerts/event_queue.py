@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.saved_state import SavedState
@@ -18,6 +18,7 @@ from serve_app.net.http import Reply
 from serve_app.settings.plugins import O, Plugin
 
 log = logging.getLogger(__name__)
+SKIPPED = Reply(status=204, detail="the receiver does not want this event")  # delivered, but not counted as sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,26 @@ class EventReceiver(Protocol):
         """Try once to deliver an event. The same event may be delivered again: compare ``event.id``.
 
         Returns:
-            Whether it was delivered. A ``refused`` event is dropped, any other failure is repeated.
+            Whether it was delivered. A ``refused`` event is dropped, any other failure is repeated. ``SKIPPED`` says
+            that the settings of the receiver leave this event out.
         """
 
     async def close(self) -> None:
         """Close its connections."""
+
+
+@runtime_checkable
+class PictureReceiver(Protocol):
+    """A receiver that shows the picture of an incident.
+
+    Attributes:
+        wants_pictures: whether its settings ask for pictures.
+    """
+
+    wants_pictures: bool
+
+    def add_picture(self, mesh: str, incident: str, png: bytes) -> None:
+        """Take the picture of an incident, shortly after its event. There may be none, so no event waits for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +127,7 @@ class EventQueue:
             log.error("%s: event %s was refused and is not retried: %s", self.name, event.id, reply.detail)
         elif reply.failed:
             return reply
-        else:
+        elif reply is not SKIPPED:
             self._instruments.count(NOTICES_SENT, receiver=self.kind)
         self._saved.acknowledge(self.key, event.id)
         return Reply(status=reply.status)

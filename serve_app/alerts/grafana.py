@@ -15,12 +15,12 @@ from urllib.parse import urlencode
 
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.event_queue import ReceiverPlugin
+from serve_app.alerts.event_text import ENDS, ended_unknown
 from serve_app.net.http import HttpSender, Reply
 from serve_app.settings.alerting import ReceiverSettings
 
 KIND = "grafana"
 PATH = "/api/annotations"
-ENDS = frozenset({"resolved", "merged"})  # events after which an incident is over
 NAMES = {"page_url": "Open the incident", "runbook_url": "Runbook", "traces_url": "Traces", "logs_url": "Logs"}
 LONGEST = 100  # characters of a name in a tag: Grafana takes 500 for all tags of an annotation
 _MOST_BYTES = 1 << 16  # of an answer
@@ -74,7 +74,8 @@ def annotation(event: Mapping[str, Any]) -> dict[str, Any]:
         for name, url in event["links"].items()
         if name in NAMES
     ]
-    texts = [escape(event["summary"]), "resolved" if event["event"] == "resolved" else "", " · ".join(links)]
+    end = "ended, unknown how" if ended_unknown(event) else "resolved" if event["event"] == "resolved" else ""
+    texts = [escape(event["summary"]), end, " · ".join(links), f"incident {escape(incident['id'])}"]
     places = [incident["suspects"][0]["service"]] if incident["suspects"] else incident["affected"][:1]
     return {
         "time": _milliseconds(since),

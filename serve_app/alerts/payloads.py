@@ -16,7 +16,7 @@ from serve_app.errors import CorruptState
 
 EVENT_VERSION = 1
 STATE_VERSION = 1
-Kind = Literal["opened", "severity_raised", "merged", "resolved"]
+Kind = Literal["opened", "severity_raised", "cause_changed", "merged", "resolved"]
 
 
 def incident_document(incident: Incident, verdict: Verdict) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def build_event(
         mesh: name.
         at: time of the event, UTC.
         links: cluster and URLs.
-        more: ``previous_severity``, ``merged_into``, or ``reason`` of a resolution.
+        more: ``previous_severity``, ``previous_cause``, ``merged_into``, or ``reason`` of a resolution.
     """
     key = (links.cluster, mesh, incident.incident, incident.opened_at.isoformat(), str(incident.sequence))
     name = hashlib.blake2b("\n".join(key).encode("utf-8", "replace"), digest_size=16).hexdigest()
@@ -51,6 +51,7 @@ def build_event(
         "mesh": mesh,
         "opened_at": incident.opened_at.isoformat(),
         **more,
+        **({"continues": incident.continues} if incident.continues else {}),
         "summary": incident.alert.annotations.get("summary", ""),
         "description": incident.alert.annotations.get("description", ""),
         "links": links.urls(_subject(mesh, incident, at)),
@@ -123,6 +124,7 @@ def _find_times(state: AlertState) -> list[datetime]:
     alerts = [*state.firing_alerts(), *state.ended]
     found = [at for mesh in state.meshes.values() for at in (mesh.at, mesh.observed_at)]
     found += [at for alert in alerts for at in (alert.starts_at, alert.ends_at)]
-    found += [incident.opened_at for mesh in state.meshes.values() for incident in mesh.open]
+    found += [at for mesh in state.meshes.values() for one in mesh.open for at in (one.opened_at, one.next_cause_since)]
+    found += [one.at for mesh in state.meshes.values() for one in mesh.ended]
     found += [event.at for events in state.events.values() for event in events]
     return [at for at in found if at is not None]

@@ -6,6 +6,9 @@ another incident now and it was not recovering. Otherwise it is over, unless thi
 is being learned again has no incidents, and a part that was not scored says nothing. While no data arrives, there is no
 verdict, so nothing changes. ``Verdict.lost`` lists incidents of which nothing was seen for too long: they are closed,
 and how they ended is unknown.
+
+A cause that changes is told once another first suspect has led for ``CAUSE_HOLDS``: two suspects that take turns are no
+news. An incident that begins at the first suspect of one that ended within ``CONTINUES`` says that it continues it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,13 +17,16 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from model.verdict import Incident, Severity, Status, Verdict
-from serve_app.alerts.alert import Alert, AlertedIncident, IncidentEvent, MeshAlerts, Transition
-from serve_app.alerts.annotations import annotations, labels, mark_unseen
+from serve_app.alerts.alert import Alert, AlertedIncident, EndedIncident, IncidentEvent, MeshAlerts, Transition
+from serve_app.alerts.annotations import annotations, first_service, labels, mark_unseen
 from serve_app.alerts.links import Links
 from serve_app.alerts.payloads import build_event, incident_document
 
 # A verdict older than the newest is out of order, unless no verdict came for this long: then the mesh has a new clock.
 LATE = timedelta(minutes=5)
+CAUSE_HOLDS = timedelta(minutes=1)
+CONTINUES = timedelta(hours=1)
+MAX_ENDED = 20  # of a mesh that are remembered
 _RANK = list(Severity)
 
 
@@ -55,18 +61,23 @@ def transition(alerts: MeshAlerts, mesh: str, verdict: Verdict, now: datetime, l
         if alerted := known.get(incident.id):
             steps.append(_update(alerted, mesh, incident, verdict, now, links))
         else:
-            steps.append(_open(mesh, incident, verdict, now, links))
-    return _combine(verdict.observed_at, now, steps)
+            steps.append(_open(mesh, incident, verdict, now, links, _find_continued(alerts.ended, incident, now)))
+    return _combine(alerts, verdict.observed_at, now, steps)
 
 
 def resolve_all(alerts: MeshAlerts, mesh: str, now: datetime, links: Links, why: str) -> Transition:
     """Resolve all alerts of a mesh that was deleted or has sent nothing for long."""
-    return _combine(alerts.observed_at, now, [_resolve(alerted, mesh, now, links, why) for alerted in alerts.open])
+    steps = [_resolve(alerted, mesh, now, links, why) for alerted in alerts.open]
+    return _combine(alerts, alerts.observed_at, now, steps)
 
 
-def _combine(observed_at: datetime | None, now: datetime, steps: Sequence[_Step]) -> Transition:
+def _combine(before: MeshAlerts, observed_at: datetime | None, now: datetime, steps: Sequence[_Step]) -> Transition:
+    still_open = tuple(step.incident for step in steps if step.incident)
+    names = {alerted.incident for alerted in still_open}
+    ended = [one for one in before.ended if now - one.at < CONTINUES]
+    ended += [EndedIncident(one.incident, now, one.cause) for one in before.open if one.incident not in names]
     return Transition(
-        MeshAlerts(now, observed_at, tuple(step.incident for step in steps if step.incident)),
+        MeshAlerts(now, observed_at, still_open, tuple(ended[-MAX_ENDED:])),
         tuple(alert for step in steps for alert in step.ended),
         tuple(event for step in steps for event in step.events),
     )
@@ -78,7 +89,7 @@ def _is_out_of_order(alerts: MeshAlerts, verdict: Verdict, now: datetime) -> boo
     return verdict.observed_at < alerts.observed_at and abs(now - alerts.at) < LATE
 
 
-def _open(mesh: str, incident: Incident, verdict: Verdict, now: datetime, links: Links) -> _Step:
+def _open(mesh: str, incident: Incident, verdict: Verdict, now: datetime, links: Links, continues: str) -> _Step:
     alert = Alert(
         labels(links, mesh, incident),
         annotations(links, mesh, incident, incident.severity, verdict),
@@ -86,29 +97,60 @@ def _open(mesh: str, incident: Incident, verdict: Verdict, now: datetime, links:
         url=links.verdict_url(mesh),
     )
     document = incident_document(incident, verdict)
-    alerted = AlertedIncident(incident.id, incident.severity, now, 1, _services(incident), alert, document)
+    alerted = AlertedIncident(
+        incident.id,
+        incident.severity,
+        now,
+        1,
+        _services(incident),
+        alert,
+        document,
+        cause=first_service(incident),
+        continues=continues,
+    )
     return _Step(alerted, events=(build_event("opened", alerted, mesh, now, links),))
 
 
 def _update(
     alerted: AlertedIncident, mesh: str, incident: Incident, verdict: Verdict, now: datetime, links: Links
 ) -> _Step:
-    """Update a listed incident. A higher severity is another alert; one batch fires it and ends the lower one."""
+    """Update a listed incident. A higher severity is another alert; one batch fires it and ends the lower one. Its
+    event tells another cause, too."""
     severity = max(alerted.severity, incident.severity, key=_RANK.index)
     alert = replace(alerted.alert, annotations=annotations(links, mesh, incident, severity, verdict))
     document = {**incident_document(incident, verdict), "severity": severity.value}
     updated = replace(alerted, services=_services(incident), alert=alert, document=document)
     if severity is alerted.severity:
-        return _Step(updated)
+        return _follow_cause(updated, first_service(incident), mesh, now, links)
     raised = replace(
         updated,
         severity=severity,
         sequence=alerted.sequence + 1,
+        cause=first_service(incident),
+        next_cause="",
+        next_cause_since=None,
         alert=replace(alert, labels={**alerted.alert.labels, "severity": severity.value}),
     )
     ended = alerted.alert.resolve(now, superseded=f"severity rose to {severity.value}")
-    event = build_event("severity_raised", raised, mesh, now, links, previous_severity=alerted.severity.value)
+    before = {"previous_severity": alerted.severity.value}
+    if alerted.cause and alerted.cause != raised.cause:
+        before["previous_cause"] = alerted.cause
+    event = build_event("severity_raised", raised, mesh, now, links, **before)
     return _Step(raised, (ended,), (event,))
+
+
+def _follow_cause(alerted: AlertedIncident, cause: str, mesh: str, now: datetime, links: Links) -> _Step:
+    """Tell a first suspect that differs from the one told last, if it has led for long enough."""
+    if not alerted.cause or not cause:  # an earlier version stored no cause
+        return _Step(replace(alerted, cause=cause))
+    if cause == alerted.cause:
+        return _Step(replace(alerted, next_cause="", next_cause_since=None))
+    since = alerted.next_cause_since if alerted.next_cause == cause else None
+    if since is None or now - since < CAUSE_HOLDS:
+        return _Step(replace(alerted, next_cause=cause, next_cause_since=since or now))
+    told = replace(alerted, sequence=alerted.sequence + 1, cause=cause, next_cause="", next_cause_since=None)
+    event = build_event("cause_changed", told, mesh, now, links, previous_cause=alerted.cause)
+    return _Step(told, events=(event,))
 
 
 def _leave(
@@ -155,6 +197,13 @@ def _find_successor(alerted: AlertedIncident, listed: Iterable[Incident], known:
     ]
     best = min(shared, key=lambda row: (-row[0], row[1].since, row[1].id), default=None)
     return best[1] if best and best[0] else None
+
+
+def _find_continued(ended: Sequence[EndedIncident], incident: Incident, now: datetime) -> str:
+    """The id of the newest incident that ended a short time ago at the same first suspect; empty: there is none."""
+    cause = first_service(incident)
+    same = [one.incident for one in ended if cause and one.cause == cause and now - one.at < CONTINUES]
+    return next((name for name in reversed(same) if name != incident.id), "")
 
 
 def _sees_all(verdict: Verdict) -> bool:

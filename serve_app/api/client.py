@@ -28,7 +28,7 @@ from serve_app.api.schemas.actions import (
 )
 from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.drift import DriftDocument
-from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsDocument
+from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentDetailDocument, IncidentsDocument
 from serve_app.api.schemas.models import (
     CanaryDocument,
     ComparisonOfModels,
@@ -162,18 +162,24 @@ class Client:
         since: datetime | None = None,
         until: datetime | None = None,
         service: str | None = None,
+        team: str | None = None,
     ) -> Iterator[ArchivedIncidentDocument]:
-        """The incidents of a period, the newest first, page by page; without a period, those that are open now. Errors
-        as ``push``."""
+        """The incidents of a period, the newest first, page by page; without a period, those that are open now. With
+        ``team``, those that belong to it. Errors as ``push``."""
         cursor: str | None = None
         while True:
             page = IncidentsDocument.model_validate(
-                self.read(mesh, "incidents", since=since, until=until, service=service, cursor=cursor)
+                self.read(mesh, "incidents", since=since, until=until, service=service, team=team, cursor=cursor)
             )
             yield from page.incidents
             cursor = page.next
             if cursor is None:
                 return
+
+    def incident(self, mesh: str, incident: str) -> IncidentDetailDocument:
+        """An incident, open or archived, at its highest score. Errors as in ``push``; ``UnknownIncident`` if there is
+        none of this id."""
+        return IncidentDetailDocument.model_validate(self.read(mesh, f"incidents/{quote(incident, safe='')}"))
 
     def delete(self, mesh: str) -> None:
         """Delete a mesh. Errors as in ``push``."""

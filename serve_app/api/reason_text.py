@@ -245,8 +245,10 @@ def reconstruction_text(whole: Reconstruction) -> str:
         if value is not None and not (whole.exceeded and usual is not None and value <= usual):
             below = "" if usual is None else f", usually below {usual:.{digits}f}"
             parts.append(f"{name} {value:.{digits}f}{below}")
-    head = f"the mesh as a whole is unusual since {whole.since:%H:%M} UTC: " if whole.since else ""
-    return head + "; ".join(parts)
+    if whole.since is None:
+        return "; ".join(parts)
+    head = f"the mesh as a whole is unusual since {whole.since:%H:%M} UTC"
+    return f"{head}: {'; '.join(parts)}" if parts else f"{head}, but not in the last snapshot"
 
 
 def event_text(event: ClusterEvent, since: datetime) -> str:

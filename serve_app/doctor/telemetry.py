@@ -5,12 +5,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from model.incidents.owners import Owners
 from model.names import list_first
+from model.snapshot import MeshSnapshot
 from serve_app.collect.opening import open_source
 from serve_app.collect.prometheus.combine import split_role
 from serve_app.collect.prometheus.completeness import is_hint
 from serve_app.collect.prometheus.detect import DETECTION, MeshSource
 from serve_app.collect.prometheus.gaps import FoundGap, ScrapedJob
+from serve_app.collect.prometheus.owners import OWNERS_OF_SERVICES
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, THROTTLING
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Poll, Role
 from serve_app.doctor.arrival import arrival_findings
@@ -80,6 +83,8 @@ COSTS: dict[Role, str] = {
     (KUBERNETES, "generation"): "planned deploys are unknown and raise more alerts; kube-state-metrics provides them",
     (KUBERNETES, "annotations"): "annotations for mutes and sensitivity are unknown; kube-state-metrics provides them",
     (KUBERNETES, "pod_annotations"): "annotations of pods are unknown; kube-state-metrics provides them",
+    (KUBERNETES, OWNERS_OF_SERVICES): "teams are known only from settings; kube-state-metrics exports labels of "
+    "workloads with --metric-labels-allowlist",
     (KUBERNETES, "autoscaled"): "scaling by an autoscaler looks like any other scaling",
     (KUBERNETES, "cordoned"): "planned node drains are unknown; kube-state-metrics provides them",
     (KUBERNETES, "serves"): "each workload is assigned to the service with its name",
@@ -112,6 +117,7 @@ EXPORTER_COSTS = {
 }
 SIGNALS_OF = {CADVISOR: {THROTTLING}, STATE_METRICS: {RESTARTS, PENDING}}
 QUEUES_SHOWN = JOBS_SHOWN = 20
+TEAMLESS_SHOWN = 5
 NEEDED = {(SERVICES, "requests"), (CALLS, "requests")}
 MAY_BE_EMPTY = {  # no failures, cancelled or long requests, annotations, autoscalers or drained nodes
     (SERVICES, "failures"),
@@ -123,6 +129,7 @@ MAY_BE_EMPTY = {  # no failures, cancelled or long requests, annotations, autosc
     (KUBERNETES, "ended"),
     (KUBERNETES, "annotations"),
     (KUBERNETES, "pod_annotations"),
+    (KUBERNETES, OWNERS_OF_SERVICES),
     (KUBERNETES, PODS),
     (KUBERNETES, DISK),
     (KUBERNETES, QUEUES),
@@ -263,7 +270,22 @@ def _snapshot(poll: Poll, kinds: Sequence[str], mesh: MeshSettings, collector: C
     if poll.snapshot is not None:
         at = poll.at.isoformat(timespec="seconds")
         yield Finding("snapshot", "ok", f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls at {at}")
+        yield _teams(poll.snapshot, mesh)
         yield from _rules(poll, kinds, mesh, collector)
+
+
+def _teams(snapshot: MeshSnapshot, mesh: MeshSettings) -> Finding:
+    """How many services have no team. A mesh without any team does not use them."""
+    owners = Owners(mesh.owner_patterns, snapshot.policies)
+    without = [name for name in snapshot.node_ids if not ((owner := owners.find(name)) and owner.team)]
+    total = snapshot.num_nodes
+    if len(without) == total:
+        return Finding("teams", "ok", "no service has a team, so alerts have no label team")
+    if not without:
+        return Finding("teams", "ok", f"all {total} services have a team")
+    found = f"{len(without)} of {total} services have no team: {list_first(without, TEAMLESS_SHOWN)}"
+    remedy = f"set the label {mesh.team_labels[0]}" if mesh.team_labels else "name them"
+    return Finding("teams", "warning", found, f"{remedy} of their workloads, or add patterns to `owners` of the mesh")
 
 
 def _nameless_series(poll: Poll) -> Iterator[Finding]:

@@ -59,7 +59,7 @@ class HttpSender:
 
     async def send(
         self,
-        method: Literal["GET", "POST", "PATCH"],
+        method: Literal["GET", "POST", "PUT", "PATCH"],
         path: str,
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,

@@ -37,8 +37,15 @@ def _services_id(services: str) -> str:
     return written
 
 
+def _service_pattern(pattern: str) -> str:
+    if not all(pattern.partition("/")):
+        raise ValueError(f"expected namespace/name, with * for any characters, got {pattern!r}")
+    return pattern
+
+
 ServiceId = Annotated[str, AfterValidator(_service_id)]  # given as an id or with the original name
 ServicesId = Annotated[str, AfterValidator(_services_id)]  # the same, or `namespace/*`
+ServicePattern = Annotated[str, AfterValidator(_service_pattern)]  # `namespace/name`, with * for any characters
 MeshName = Annotated[str, AfterValidator(_mesh_name)]
 Location = Annotated[Path, AfterValidator(Path.expanduser)]
 Address = Annotated[str, AfterValidator(check_url)]

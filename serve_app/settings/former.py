@@ -16,8 +16,9 @@ from serve_app.settings.toml import table_header
 
 TABLE = "meshes"  # the new one, and the former ones inside their groups
 SOURCE = "collector"
+NEWER = frozenset({"source_options", "team_labels", "contact_labels"})  # settings that had no former table
 FIELDS: Mapping[str, tuple[str, ...]] = {  # of the former tables, by group
-    SOURCE: tuple(name for name in SourceSettings.model_fields if name != "source_options"),  # which is newer
+    SOURCE: tuple(name for name in SourceSettings.model_fields if name not in NEWER),
     "model": ("weights",),
     "alert": ("services", "entry_points"),
 }

@@ -5,9 +5,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from model.snapshot import Sensitivity, ServicePolicy
-from serve_app.api.schemas.base import MOST_REASON
-from serve_app.settings.base import Location, ServiceId, ServicesId, SettingsGroup
+from model.snapshot import Owner, Sensitivity, ServicePolicy
+from serve_app.api.schemas.base import LONGEST_CONTACT, LONGEST_TEAM, MOST_REASON
+from serve_app.settings.base import Location, ServiceId, ServicePattern, ServicesId, SettingsGroup
 from serve_app.settings.links import LinkSettings
 from serve_app.settings.source import SourceSettings
 
@@ -38,6 +38,13 @@ class ServiceSettings(SettingsGroup):
     mute: str = Field("", max_length=MOST_REASON, description="reason for a mute; empty: not muted")
 
 
+class OwnerSettings(SettingsGroup):
+    """Who owns the services of a pattern."""
+
+    team: str = Field(min_length=1, max_length=LONGEST_TEAM, description="name of the team, for routing alerts")
+    contact: str = Field("", max_length=LONGEST_CONTACT, description="where to reach it, for example a channel")
+
+
 class MeshSettings(SourceSettings):
     """Everything about one mesh."""
 
@@ -56,6 +63,11 @@ class MeshSettings(SourceSettings):
         default_factory=dict,
         description="policies by namespace/name, or by namespace/* for services without one of their own",
     )
+    owners: dict[ServicePattern, OwnerSettings] = Field(
+        default_factory=dict,
+        description="teams by namespace/name, with * for any characters; the pattern with the most other characters "
+        "counts, and before labels and pushed owners",
+    )
     links: LinkSettings = Field(
         default_factory=LinkSettings,
         description="links of this mesh; each takes precedence over the same one in the group links",
@@ -68,3 +80,8 @@ class MeshSettings(SourceSettings):
             ServicePolicy(service, chosen.sensitivity and Sensitivity(chosen.sensitivity), chosen.mute)
             for service, chosen in self.services.items()
         )
+
+    @property
+    def owner_patterns(self) -> tuple[tuple[str, Owner], ...]:
+        """The patterns of services, and who owns these."""
+        return tuple((pattern, Owner(one.team, one.contact)) for pattern, one in self.owners.items())

@@ -10,6 +10,7 @@ from serve_app.settings.plugins import SOURCES
 from serve_app.settings.roles import Role
 
 LabelName = Annotated[str, Field(pattern="^[a-zA-Z_][a-zA-Z0-9_]*$")]
+KubernetesLabel = Annotated[str, Field(pattern="^([a-z0-9.-]+/)?[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 LabelValues = Annotated[
     tuple[str, ...],
     Field(min_length=1),
@@ -130,6 +131,15 @@ class SourceSettings(AccessSettings):
     cluster_label: LabelName | Literal[""] = Field(
         "",
         description="label whose value is prefixed to each namespace, for one mesh of several clusters: prod.shop/cart",
+    )
+    team_labels: tuple[KubernetesLabel, ...] = Field(
+        ("tagae.io/team", "team", "owner", "a8r.io/owner"),
+        description="labels or annotations of workloads, else of their namespaces, with the team that owns them; the "
+        "first that is present counts. kube-state-metrics must export them",
+    )
+    contact_labels: tuple[KubernetesLabel, ...] = Field(
+        ("tagae.io/contact", "contact", "a8r.io/chat"),
+        description="the same with the place at which to reach the team",
     )
     queues: dict[str, ServiceId] = Field(
         default_factory=dict,

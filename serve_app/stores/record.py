@@ -134,4 +134,5 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         whole.get("drift"),
         whole.get("drift_threshold"),
         whole.get("exceeded"),
+        tuple(dict.fromkeys(team for incident in alerts if (team := incident.get("team")))),
     )

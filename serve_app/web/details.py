@@ -10,7 +10,7 @@ import numpy as np
 
 from model.features import Array
 from model.incidents.mutes import EVERY, matches
-from model.snapshot import BoolArray, EdgeMetric, MeshSnapshot
+from model.snapshot import BoolArray, EdgeMetric, MeshSnapshot, Owner
 from model.state.mesh_state import MeshState
 from model.verdict import Severity, Status
 from serve_app.alerts.links import LEAD, Links, LinkSubject, incident_subject
@@ -85,6 +85,7 @@ def details(
     archived: Iterable[ArchivedIncident],
     mesh: str,
     links: Links,
+    owner: Owner | None = None,
 ) -> bytes:
     """Return JSON of a ``DetailsDocument``.
 
@@ -97,6 +98,7 @@ def details(
         archived: incidents of the subject from before ``shown``, the newest first.
         mesh: its name, for links.
         links: to other tools.
+        owner: of the service, or of the destination of the calls; None: not known.
 
     Raises:
         InvalidParameter: no kept snapshot has the subject.
@@ -114,6 +116,8 @@ def details(
     document: dict[str, Any] = {
         "service": subject.service,
         "source": subject.source,
+        "team": owner.team if owner else "",
+        "contact": owner.contact if owner else "",
         "observed_at": instant(at),
         "interval_seconds": round(state.interval_seconds, 3),
         "state": _state(moment, subject, row),

@@ -203,6 +203,8 @@ class DetailsDocument(Document):
 
     service: ServiceKey
     source: ServiceKey | None = Field(description="the caller, if this is about its calls to the service")
+    team: str = Field("", description="team that owns the service; empty: not known")
+    contact: str = Field("", description="where to reach the team; empty: not known")
     observed_at: Instant = Field(description="the selected moment: time of a snapshot")
     interval_seconds: float = Field(description="time between snapshots, in which requests are counted")
     state: str = Field(

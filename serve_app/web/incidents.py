@@ -16,13 +16,14 @@ from serve_app.api.schemas.incidents import (
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 from serve_app.api.views import Deviations, graph_document
 from serve_app.stores.archive import SEVERITIES, Details, likely_suspects, unpack_document
-from serve_app.stores.base import IncidentFilter
+from serve_app.stores.base import ArchivedIncident, IncidentFilter
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
 from serve_app.stores.rows import microseconds
 from serve_app.web.history import series
 from serve_app.web.scored_snapshot import ScoredSnapshot
 
+BLOCK = 200  # archived incidents that are read at once
 MOST_SHOWN = 5  # earlier incidents that resemble one
 NOTICE = SEVERITIES.index("notice")
 SAME_SUSPECTS = 0.5  # of the likely suspects of two incidents together, from which they resemble each other
@@ -52,8 +53,9 @@ class IncidentViews:
     def __init__(self, meshes: MeshRepository) -> None:
         self._meshes = meshes
 
-    def overview(self, mesh: str, wanted: IncidentFilter, of_period: bool) -> bytes:
-        """JSON of the incidents that match: of a period, or those that are open now.
+    def overview(self, mesh: str, wanted: IncidentFilter, of_period: bool, team: str | None = None) -> bytes:
+        """JSON of the incidents that match: of a period, or those that are open now. ``team``: only those that belong
+        to it; None: all.
 
         Raises:
             UnknownMesh: there is no such mesh.
@@ -61,7 +63,7 @@ class IncidentViews:
         stored = self._meshes.load_stored(mesh)
         newest = VerdictDocument.model_validate_json(Record.unpack(stored.verdict).document)
         found, following = (
-            self._past(mesh, newest, wanted) if of_period else (self._find_open(mesh, newest, wanted), None)
+            self._past(mesh, newest, wanted, team) if of_period else (self._find_open(mesh, newest, wanted, team), None)
         )
         feedback = self._feedback(mesh)
         given = [one.model_copy(update={"feedback": feedback.get(one.id, one.feedback)}) for one in found]
@@ -170,18 +172,24 @@ class IncidentViews:
         )
 
     def _find_open(
-        self, mesh: str, newest: VerdictDocument, wanted: IncidentFilter, known: Set[str] = frozenset()
+        self,
+        mesh: str,
+        newest: VerdictDocument,
+        wanted: IncidentFilter,
+        team: str | None,
+        known: Set[str] = frozenset(),
     ) -> list[ArchivedIncidentDocument]:
         """The open incidents that match, without those that are ``known``."""
-        found = [one for one in newest.incidents if one.id not in known and _matches(one, wanted)][: wanted.limit]
+        matching = (one for one in newest.incidents if _matches(one, wanted) and team in (None, one.team))
+        found = [one for one in matching if one.id not in known][: wanted.limit]
         documents = [_with_course(one, self._read_archived(mesh, one.id)) for one in found]
         return [one.model_copy(update={"seen_before": self.seen_before(mesh, one)}) for one in documents]
 
     def _past(
-        self, mesh: str, newest: VerdictDocument, wanted: IncidentFilter
+        self, mesh: str, newest: VerdictDocument, wanted: IncidentFilter, team: str | None
     ) -> tuple[list[ArchivedIncidentDocument], str | None]:
         """The archived incidents that match, and the cursor of the next page."""
-        rows = self._meshes.load_incidents(mesh, replace(wanted, limit=wanted.limit + 1))
+        rows = self._load(mesh, replace(wanted, limit=wanted.limit + 1), team)
         shown = rows[: wanted.limit]
         following = f"{microseconds(shown[-1].since)}~{shown[-1].id}" if len(rows) > len(shown) else None
         live = {one.id: one for one in newest.incidents}
@@ -191,8 +199,22 @@ class IncidentViews:
         found = [_with_course(live[one.id], one) if one.id in live else one for one in archived]
         if following is None:  # the archive may lag behind open incidents, which became severe since
             known = {one.id for one in rows}
-            found += self._find_open(mesh, newest, replace(wanted, limit=wanted.limit - len(found)), known)
+            found += self._find_open(mesh, newest, replace(wanted, limit=wanted.limit - len(found)), team, known)
         return sorted(found, key=lambda one: one.since, reverse=True), following
+
+    def _load(self, mesh: str, wanted: IncidentFilter, team: str | None) -> list[ArchivedIncident]:
+        """The archived incidents that match. The team is in their documents only, so they are read block by block."""
+        if team is None:
+            return self._meshes.load_incidents(mesh, wanted)
+        found: list[ArchivedIncident] = []
+        before = wanted.before
+        while len(found) < wanted.limit:
+            block = self._meshes.load_incidents(mesh, replace(wanted, before=before, limit=BLOCK))
+            if not block:
+                break
+            found += [one for one in block if unpack_document(one.document).team == team]
+            before = block[-1].since, block[-1].id
+        return found[: wanted.limit]
 
     def _read_archived(self, mesh: str, incident: str) -> ArchivedIncidentDocument | None:
         archived = self._meshes.find_incident(mesh, incident)

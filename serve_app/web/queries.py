@@ -6,13 +6,14 @@ as one.
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import numpy as np
 
-from model.snapshot import MeshSnapshot
+from model.incidents.owners import Owners
+from model.snapshot import MeshSnapshot, Owner
 from model.state.mesh_state import MeshState
 from serve_app.alerts.links import Links
 from serve_app.api.schemas.verdict import VerdictDocument
@@ -36,6 +37,7 @@ MOST_MAPS = 8  # cached for each mesh
 ONE_STEP = timedelta(microseconds=1)  # between two times
 COMPRESSION = 1  # takes a fifth of the time of level 6 for a tenth more bytes
 
+OwnerPatterns = Callable[[str], Sequence[tuple[str, Owner]]]
 MapKey = tuple[datetime, tuple[str, ...]]
 
 
@@ -52,10 +54,12 @@ class PageQueries:
 
     Args:
         meshes: repository of the session.
+        owner_patterns: returns the patterns of a mesh's settings; None: there are none.
     """
 
-    def __init__(self, meshes: MeshRepository) -> None:
+    def __init__(self, meshes: MeshRepository, owner_patterns: OwnerPatterns | None = None) -> None:
         self._meshes = meshes
+        self._owner_patterns = owner_patterns or (lambda _: ())
         self._caches: OrderedDict[str, _Cache] = OrderedDict()
 
     def graph(self, mesh: str, at: datetime | None, service: str | None) -> bytes:
@@ -122,7 +126,8 @@ class PageQueries:
         records = self._meshes.load_records(mesh, shown[0].observed_at - ONE_STEP, len(shown))
         wanted = IncidentFilter(until=shown[0].observed_at, services=subject.ends, limit=MOST_LISTED)
         archived = self._meshes.load_incidents(mesh, wanted)
-        return details(subject, state, moment, shown, records, archived, mesh, links)
+        owner = Owners(self._owner_patterns(mesh), moment.snapshot.policies).find(subject.service)
+        return details(subject, state, moment, shown, records, archived, mesh, links, owner)
 
     def comparison(self, mesh: str, first: tuple[datetime, datetime], second: tuple[datetime, datetime]) -> bytes:
         """Return JSON of the differences between two periods.

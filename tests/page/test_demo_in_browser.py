@@ -60,7 +60,7 @@ def shown_incident(browser: Any, base: str, demo_page: None) -> dict[str, Any]:
         opened.page.click("#demo button:text-is('Pause')")
         opened.until(lambda: show(base)["controls"]["paused"], "the demo pauses")
         opened.until(lambda: deed["service"] in opened.text("#headline"), "the headline names the culprit", 10)
-        texts = {name: opened.text(f"#{name}") for name in ("headline", "story", "cards")}
+        texts = {name: opened.text(f"#{name}") for name in ("headline", "chips", "cards")}
         opened.until(lambda: opened.red() > quiet + LEAST_RED, "the graph shows the way it spread", 10)
         assert "likely origin " + deed["service"] in opened.page.get_attribute("#canvas", "aria-label")
         assert opened.complaints == []
@@ -76,7 +76,7 @@ def test_the_page_shows_the_incident_and_its_culprit_in_time(shown_incident: dic
     assert first["incidents"][0]["suspects"][0]["service"] == deed["service"]
     assert deed["service"] in shown_incident["texts"]["headline"]
     assert "usually" in shown_incident["texts"]["headline"]
-    assert shown_incident["texts"]["story"].startswith("Since ")
+    assert "since " in shown_incident["texts"]["chips"]
     assert deed["service"] in shown_incident["texts"]["cards"]
 
 

@@ -47,7 +47,10 @@ def test_state_headline_culprit_and_panel_agree(one: Tab, base: str, name: str) 
     one.until(lambda: one.page.locator("#cards .suspect").count(), "the suspects")
     assert one.page.get_attribute("#verdict", "class").split()[0] == STATES.get(name, "incident")
     assert WORDS[name] in one.text("#headline")
-    assert one.text("#headline").endswith(f"UTC: {incident['headline']}")
+    impact = incident["impact"]["text"]
+    cause = incident["headline"].removesuffix(f" {impact}.").removesuffix(".")
+    assert one.text("#headline").endswith(f"UTC: {cause}")
+    assert impact in one.text("#chips")
     assert ("no telemetry" in incident["headline"]) == ("Its telemetry stopped" in one.text("#cards"))
     assert one.page.locator("#cards .suspect .name").first.get_attribute("data-key").endswith(f" {culprit}")
     one.until(

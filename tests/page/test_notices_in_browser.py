@@ -76,13 +76,13 @@ def test_a_notice_is_no_incident(base: str, look: Callable[[int], Tab]) -> None:
 def test_an_incident_comes_first(base: str, look: Callable[[int], Tab]) -> None:
     incident = verdict(base, ALERTED)["incidents"][0]
     one = look(ALERTED)
-    assert one.text("#headline").endswith(f"UTC: {incident['headline']}")
-    assert incident["headline"].startswith(f"{FAILING} is failing: ")
-    assert incident["impact"]["text"] in incident["headline"]
-    assert incident["impact"]["text"] not in one.text("#notes"), "the headline shows the incident"
-    assert status(one) == "incident"
-    assert "1 notice" in one.text("#notes")
-    assert one.page.locator("#notes .other").count() == 0
+    cause = incident["headline"].removesuffix(f" {incident['impact']['text']}.").removesuffix(".")
+    assert cause.startswith(f"{FAILING} is failing: ")
+    assert one.text("#headline").endswith(f"UTC: {cause}")
+    assert incident["impact"]["text"] in one.text("#chips")
+    assert status(one) == f"incident {incident['severity']}"
+    assert "1 notice" in one.text("#chips")
+    assert one.page.locator("#others a").count() == 0
     assert LEAKING not in one.text("#cards h3")
     assert LEAKING in one.text("#notices")
     assert FAILING in one.text("#past")
@@ -95,10 +95,10 @@ def test_a_recovering_incident_says_so(base: str, look: Callable[[int], Tab]) ->
     assert incident["recovering"]
     strongest = incident["suspects_at"][11:16]
     one = look(RECOVERING)
-    assert f"{FAILING} is recovering; it was failing." in one.text("#headline")
-    assert incident["impact"]["text"] in one.text("#notes")
+    assert f"{FAILING} is recovering; it was failing" in one.text("#headline")
+    assert incident["impact"]["text"] in one.text("#chips")
     assert status(one) == "recovering"
-    for place in ("#story", "#cards"):
+    for place in ("#notes", "#cards"):
         text = f"Recovering: normal in the last snapshots; suspects at the peak, {strongest} UTC."
         assert text in one.text(place)
 

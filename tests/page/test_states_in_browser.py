@@ -126,7 +126,7 @@ def test_every_state_has_its_words_colour_icon_and_title(one: Tab, base: str, me
     one.open(f"/#mesh={mesh}")
     assert_state(one, state, headline, title)
     assert not is_stale(one)
-    assert ("probability" in one.text("#notes")) == (state in ("incident", "recovering"))
+    assert ("Critical" in one.text("#chips")) == (state in ("incident", "recovering"))
 
 
 def test_states_look_different(one: Tab, base: str) -> None:

@@ -102,18 +102,18 @@ def test_each_incident_has_a_line_of_its_own(look: Callable[..., Tab]) -> None:
 
     one = look(ALERTED, add)
     assert FAILING in one.text("#headline")
-    lines = [line.inner_text() for line in one.page.locator("#notes .other").all()]
-    assert lines == ["shop/tax is slow: p99 latency 2 s, usually 1 s.", "shop/web fails."]
-    one.page.locator("#notes .other a").first.click()
+    lines = [line.inner_text() for line in one.page.locator("#others a").all()]
+    assert lines == ["shop/tax is slow: p99 latency 2 s, usually 1 s", "shop/web fails"]
+    one.page.locator("#others a").first.click()
     one.until(lambda: "shop/tax is slow" in one.text("#headline"), "the other incident is in the banner")
     assert "incident=other" in one.page.url
 
 
 def test_an_incident_of_traffic_is_about_its_scope(look: Callable[..., Tab]) -> None:
-    headline = "Requests to the mesh fell from 3,400/s to 12/s since 03:12 UTC."
+    headline = "Requests to the mesh fell from 3,400/s to 12/s since 03:12 UTC"
 
     def add(verdict: dict[str, Any]) -> None:
-        verdict["incidents"][0].update(kind="traffic_lost", scope="*", headline=headline)
+        verdict["incidents"][0].update(kind="traffic_lost", scope="*", headline=f"{headline}.")
 
     one = look(ALERTED, add)
     assert headline in one.text("#headline")

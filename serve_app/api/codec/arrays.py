@@ -142,7 +142,9 @@ def create_snapshot(observed_at: Any, changes: Any, policies: Any, **arrays: Any
     try:
         at = INSTANT.validate_python(observed_at)
         changes = [PlannedChange(one.kind, one.service, one.reason) for one in _few("changes", changes)]
-        policies = [policy(one.service, one.sensitivity, one.mute) for one in _few("policies", policies)]
+        policies = [
+            policy(one.service, one.sensitivity, one.mute, one.team, one.contact) for one in _few("policies", policies)
+        ]
     except ValidationError:
         raise NeedsFullCheck from None
     if (bad := find_bad_name(arrays["node_ids"])) is not None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, Sensitivity, ServicePolicy
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Owner, PlannedChange, Sensitivity, ServicePolicy
 from serve_app.api.schemas.snapshot import StoredChangeDocument
 
 ALL_ROWS = slice(None)
@@ -84,9 +84,12 @@ def change_document(change: PlannedChange) -> StoredChangeDocument:
 
 def _policy_document(one: ServicePolicy) -> dict[str, str]:
     given = {"service": one.service, "sensitivity": one.sensitivity and one.sensitivity.value, "mute": one.mute}
+    if one.owner is not None:
+        given |= {"team": one.owner.team, "contact": one.owner.contact}
     return {name: value for name, value in given.items() if value is not None}
 
 
-def policy(service: str, sensitivity: str | None, mute: str) -> ServicePolicy:
+def policy(service: str, sensitivity: str | None, mute: str, team: str = "", contact: str = "") -> ServicePolicy:
     """Build a policy. Raises ``ValueError`` for an unknown sensitivity."""
-    return ServicePolicy(service, None if sensitivity is None else Sensitivity(sensitivity), mute)
+    owner = Owner(team, contact) if team or contact else None
+    return ServicePolicy(service, None if sensitivity is None else Sensitivity(sensitivity), mute, owner)

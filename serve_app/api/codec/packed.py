@@ -4,6 +4,7 @@ strings, and no code."""
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from model.snapshot import MeshSnapshot, PlannedChange, Signal, SignalKind
+from model.snapshot import MeshSnapshot, PlannedChange, ServicePolicy, Signal, SignalKind
 from serve_app.api.codec.documents import policy
 from serve_app.errors import CorruptState
 
@@ -35,8 +36,7 @@ def pack_snapshot(snapshot: MeshSnapshot) -> bytes:
         "changes": json.dumps(changes, ensure_ascii=False),
     }
     if snapshot.policies:
-        policies = [[one.service, one.sensitivity, one.mute] for one in snapshot.policies]
-        metadata["policies"] = json.dumps(policies, ensure_ascii=False)
+        metadata["policies"] = json.dumps([_policy_row(one) for one in snapshot.policies], ensure_ascii=False)
     if snapshot.signals:
         metadata["signals"] = json.dumps([kind.value for kind in SignalKind])
         row, kinds = {name: i for i, name in enumerate(snapshot.node_ids)}, list(SignalKind)
@@ -66,7 +66,7 @@ def unpack_snapshot(packed: bytes, last: MeshSnapshot | None = None) -> MeshSnap
         nodes, edges = arrays["node_features"], arrays["edge_features"]
         at = datetime.fromisoformat(metadata["observed_at"])
         changes = [PlannedChange(*change) for change in json.loads(metadata["changes"])]
-        policies = [policy(*one) for one in json.loads(metadata.get("policies", "[]"))]
+        policies = _read_policies(metadata.get("policies", "[]"))
         signals = _signals(ids, arrays, metadata) if "signals" in metadata else []
         if last is not None and ids == last.node_ids:
             if np.array_equal(index, last.edge_index):
@@ -87,6 +87,18 @@ def unpack_snapshot(packed: bytes, last: MeshSnapshot | None = None) -> MeshSnap
             f"packed snapshot of {len(packed)} bytes: expected {PACKED_FORMAT}, got {error!r}; delete the mesh; "
             "new snapshots rebuild its state"
         ) from error
+
+
+def _policy_row(one: ServicePolicy) -> list[str | None]:
+    """The values of a policy; without an owner, those that earlier versions read."""
+    owner = [one.owner.team, one.owner.contact] if one.owner else []
+    return [one.service, one.sensitivity, one.mute, *owner]
+
+
+@lru_cache(32)
+def _read_policies(text: str) -> tuple[ServicePolicy, ...]:
+    """The policies of snapshots: a mesh with thousands of owners repeats the same ones for hours, and shares them."""
+    return tuple(policy(*one) for one in json.loads(text))
 
 
 def _signals(ids: Sequence[str], arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> list[Signal]:

@@ -48,7 +48,10 @@ _CALL = _struct(
 )
 _CHANGE = _struct("Change", ("kind", str), ("service", str), ("reason", str | UnsetType, UNSET))
 _POLICY = _struct(
-    "Policy", ("service", str), ("sensitivity", str | UnsetType | None, UNSET), ("mute", str | UnsetType, UNSET)
+    "Policy",
+    ("service", str),
+    ("sensitivity", str | UnsetType | None, UNSET),
+    *((name, str | UnsetType, UNSET) for name in ("mute", "team", "contact")),
 )
 _NO_METRICS, _NO_SIGNALS = _METRICS(), _SIGNALS()
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from model.snapshot import Owner
 from model.verdict import (
     Incident,
     IncidentKind,
@@ -87,11 +88,16 @@ def _suspects(suspects: Sequence[Suspect], observed_at: datetime) -> list[Suspec
     return [
         SuspectDocument.from_object(
             suspect,
+            **_owner(suspect.owner),
             reasons=_reasons(suspect.reasons, suspect.service, observed_at),
             context=_reasons(suspect.context, suspect.service, observed_at),
         )
         for suspect in suspects
     ]
+
+
+def _owner(owner: Owner | None) -> dict[str, str]:
+    return {} if owner is None else {"team": owner.team, "contact": owner.contact}
 
 
 def _reasons(reasons: Sequence[Reason], service: str, observed_at: datetime) -> list[ReasonDocument]:
@@ -124,6 +130,7 @@ def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[
     return IncidentDocument.from_object(
         incident,
         severity=incident.severity.value,
+        **_owner(incident.owner),
         suspects=_suspects(incident.suspects, observed_at),
         changes=[
             NearbyChangeDocument.from_object(near.change, at=near.at, text=change_text(near, since))

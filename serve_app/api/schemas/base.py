@@ -73,6 +73,7 @@ ServiceKey = Annotated[str, Field(description="`namespace/name`", examples=["sho
 SERVICES = r"^[^/]+/[\s\S]"  # a prefix of their names
 MOST_REASON = 200  # characters
 LONGEST_KIND, LONGEST_CHANGE_REASON, LONGEST_NOTE, LONGEST_ID = 100, 1000, 1000, 200  # characters
+LONGEST_TEAM, LONGEST_CONTACT = 100, 200  # characters
 LONGEST_SERVICE = 2 * LONGEST_NAME + 1
 # Characters that are refused in texts: they forge lines in logs, move a terminal's cursor, reverse the direction of
 # writing, or cannot be encoded (surrogates). A note may have several lines.

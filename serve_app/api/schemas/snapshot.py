@@ -9,7 +9,9 @@ from model.names import LONGEST_NAME, NAME_PATTERN, NAMESPACE_PATTERN
 from serve_app.api.schemas.base import (
     _STRICT,
     LONGEST_CHANGE_REASON,
+    LONGEST_CONTACT,
     LONGEST_KIND,
+    LONGEST_TEAM,
     MOST_REASON,
     Document,
     GivenService,
@@ -117,7 +119,7 @@ class ChangeDocument(Document):
 
 
 class PolicyDocument(Document):
-    """Alert policy of a service. It applies to this snapshot only; send it again with the next."""
+    """Alert policy and owner of a service. They apply to this snapshot only; send them again with the next."""
 
     service: GivenServices
     sensitivity: Literal["low", "normal", "high"] | None = Field(
@@ -125,6 +127,12 @@ class PolicyDocument(Document):
         description="`low`: an alert needs ten times the improbability; `high`: a third of it; absent or null: not set",
     )
     mute: Text = Field("", max_length=MOST_REASON, description="why the service is muted; empty: it is not")
+    team: Text = Field(
+        "", max_length=LONGEST_TEAM, description="team that owns it; empty: not set", examples=["checkout"]
+    )
+    contact: Text = Field(
+        "", max_length=LONGEST_CONTACT, description="where to reach the team; empty: not set", examples=["#checkout"]
+    )
 
 
 class SnapshotDocument(Document):

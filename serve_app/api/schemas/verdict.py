@@ -53,6 +53,8 @@ class SuspectDocument(Document):
 
     service: ServiceKey
     score: float = Field(ge=0, le=1)
+    team: str = Field("", description="team that owns the service; empty: not known", examples=["checkout"])
+    contact: str = Field("", description="where to reach the team; empty: not known", examples=["#checkout"])
     reasons: list[ReasonDocument] = Field(description="strongest first")
     context: list[ReasonDocument] = Field(
         [],
@@ -143,6 +145,13 @@ class IncidentDocument(Document):
         "empty",
         examples=["*", "shop/*", "shop/gateway"],
     )
+    team: str = Field(
+        "",
+        description="team that owns its first suspect, else its first affected service; empty: not known",
+        examples=["checkout"],
+    )
+    contact: str = Field("", description="where to reach this team; empty: not known", examples=["#checkout"])
+    teams: list[str] = Field([], description="teams that own its affected services, those with the most services first")
 
     @property
     def is_notice(self) -> bool:

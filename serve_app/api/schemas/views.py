@@ -123,6 +123,7 @@ class MeshDocument(Document):
     incidents: int = Field(0, ge=0, description="open incidents that raise alerts")
     recovering: int = Field(0, ge=0, description="open incidents whose services are back to normal")
     unseen: int = Field(0, ge=0, description="open incidents whose first suspect sends no telemetry")
+    teams: list[str] = Field([], description="teams that the open incidents belong to, the worst incident first")
     notices: int = Field(0, ge=0, description="open notices")
     silent: int = Field(0, ge=0, description="services whose telemetry is missing")
     hidden: int = Field(0, ge=0, description="muted services that would be part of an incident")

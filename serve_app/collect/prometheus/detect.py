@@ -13,6 +13,7 @@ from serve_app.collect.prometheus.freshness import Clock
 from serve_app.collect.prometheus.gaps import FoundGap, ScrapedJob, find_gaps, scraped_jobs
 from serve_app.collect.prometheus.match import EVERYTHING, Match, matched_metrics, range_selectors
 from serve_app.collect.prometheus.native import SUFFIX, HistogramForm, native
+from serve_app.collect.prometheus.owners import OwnerLabels
 from serve_app.collect.prometheus.plan import SeriesScope
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.collect.prometheus.signals import Queues
@@ -57,6 +58,7 @@ class MeshSource:
         self._detects, self._detected_at = mesh.source == "auto", datetime.min.replace(tzinfo=UTC)
         dialect = configured_dialect(mesh)
         self._queues = Queues(mesh.queues, mesh.queue_query)
+        self._owner_labels = OwnerLabels(mesh.team_labels, mesh.contact_labels)
         self._source = self._open(dialect) if dialect else None
 
     def poll(self, at: datetime) -> Poll:
@@ -132,7 +134,13 @@ class MeshSource:
     def _open(self, dialect: Dialect) -> PrometheusSource:
         self._histograms = HistogramForm(dialect)
         return PrometheusSource(
-            self._prometheus, dialect, self._options, self._queues, scope=self._scope, clock=self._clock
+            self._prometheus,
+            dialect,
+            self._options,
+            self._queues,
+            scope=self._scope,
+            clock=self._clock,
+            owner_labels=self._owner_labels,
         )
 
     @property

@@ -50,10 +50,11 @@ def with_owner(owners: str, label: str) -> str:
         owners: series about owners, for example of ``kube_job_owner``.
         label: of the controller's name.
     """
-    return f'label_replace({_by_name(owners, label)}, "workload", "$1", "owner_name", "([^<].*)")'
+    return f'label_replace({by_name(owners, label)}, "workload", "$1", "owner_name", "([^<].*)")'
 
 
-def _by_name(series: str, label: str) -> str:
+def by_name(series: str, label: str) -> str:
+    """PromQL for series of workloads with the name of each, from ``label``, in the label ``workload``."""
     return f'label_replace({series}, "workload", "$1", "{label}", "(.*)")'
 
 
@@ -69,13 +70,13 @@ def _of_owned(operation: str, amount: str, kind: str, only: str = "") -> str:
 def _desired() -> str:
     """Argo Rollouts exports the replicas of its rollouts, often with our labels renamed."""
     rollouts = 'label_replace(rollout_info_replicas_desired{$match}, "namespace", "$1", "exported_namespace", "(.+)")'
-    named = " or ".join([*(_by_name(*one) for one in _REPLICAS), _by_name(rollouts, "name")])
+    named = " or ".join([*(by_name(*one) for one in _REPLICAS), by_name(rollouts, "name")])
     owned = (_of_owned("sum", f"kube_{kind}_spec_replicas{{$match}}", kind) for kind in _OWNERS_OF_PODS)
     return " or ".join((f"{_WORKLOAD} ({named})", *owned))
 
 
 def _generation() -> str:
-    named = " or ".join(_by_name(*one) for one in _GENERATIONS)
+    named = " or ".join(by_name(*one) for one in _GENERATIONS)
     owned = (  # when the newest was made, first of those that run
         _of_owned("max", f"kube_{kind}_created{{$match}}", kind, only)
         for kind in _OWNERS_OF_PODS
@@ -88,12 +89,12 @@ def _annotation_series(annotation: str) -> str:
     """Workloads with ``tagae.io/ANNOTATION``, its name and value. kube-state-metrics turns annotations into labels."""
     label = f"annotation_tagae_io_{annotation}"
     parts = [
-        _by_name(f'kube_{kind}_annotations{{$match {label}!=""}}', "job_name" if kind == "job" else kind)
+        by_name(f'kube_{kind}_annotations{{$match {label}!=""}}', "job_name" if kind == "job" else kind)
         for kind in ("deployment", "statefulset", "daemonset", "cronjob", "job")
     ]
     without_owner = f'kube_replicaset_owner{{$match owner_kind=~"{NO_OWNER}"}}'  # others have copies of annotations
     replica_sets = f'kube_replicaset_annotations{{$match {label}!=""}} and on (namespace, replicaset) {without_owner}'
-    return _with_annotation(" or ".join((*parts, _by_name(f"({replica_sets})", "replicaset"))), annotation)
+    return _with_annotation(" or ".join((*parts, by_name(f"({replica_sets})", "replicaset"))), annotation)
 
 
 def _with_annotation(series: str, annotation: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from model.errors import InvalidSnapshot
-from model.snapshot import MeshSnapshot, ServicePolicy, Signal
+from model.snapshot import MeshSnapshot, Owner, ServicePolicy, Signal
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer, Samples
 from serve_app.collect.prometheus.clusters import name_clusters, name_clusters_of
 from serve_app.collect.prometheus.combine import Combination, join_role, of_part, queries_beside, split_role
@@ -36,6 +36,7 @@ from serve_app.collect.prometheus.kubernetes import (
 )
 from serve_app.collect.prometheus.long_requests import Border
 from serve_app.collect.prometheus.native import SUFFIX
+from serve_app.collect.prometheus.owners import OWNERS_OF_SERVICES, OwnerLabels, read_owners, with_owners
 from serve_app.collect.prometheus.plan import GivenTiming, PollPlan, SeriesScope
 from serve_app.collect.prometheus.pods import OWNERS, POD_QUERIES, RESOURCES, USAGE_QUERIES, PodCoverage, Pods
 from serve_app.collect.prometheus.query import Dialect, Query
@@ -158,6 +159,7 @@ class PrometheusSource:
         queues: which service reads which queue.
         scope: which series are the mesh's.
         clock: Unix time, s.
+        owner_labels: name the owners of services; None: no owners are read.
     """
 
     def __init__(
@@ -168,10 +170,12 @@ class PrometheusSource:
         queues: Queues | None = None,
         scope: SeriesScope | None = None,
         clock: Clock = time.time,
+        owner_labels: OwnerLabels | None = None,
     ) -> None:
         self._prometheus = prometheus
         self.options = options or QueryOptions()
         self._queues = queues or Queues()
+        self._owner_labels = owner_labels or OwnerLabels()
         self._cluster_label = scope.cluster_label if scope else ""
         self._signal_sources: frozenset[str] | None = None  # None before the first look for them
         self._looked_at: datetime | None = None
@@ -191,6 +195,7 @@ class PrometheusSource:
         self._coverage: PodCoverage | None = None
         self._workloads: WorkloadState | None = None  # None before the first poll
         self._policies: list[ServicePolicy] = []
+        self._owners: dict[str, Owner] = {}
         self._ignored: list[str] = []
         self._names = ServiceNames(dialect.external)
         self._labels = _LabelCache()
@@ -300,7 +305,7 @@ class PrometheusSource:
         self._combination = Combination(self._dialect) if dialect.beside else None
         self._queries = {
             role: self._name_clusters(query) if role[0] == KUBERNETES and role[1] != "serves" else query
-            for role, query in _queries(self._dialect).items()
+            for role, query in _queries(self._dialect, self._owner_labels).items()
         }
         self._surveyed = SurveyedQueries(
             dialect.services["requests"],
@@ -413,6 +418,8 @@ class PrometheusSource:
             on_pods = known.get("pod_annotations")
             of_pods = pods.by_workload(on_pods, np.maximum) if pods and on_pods is not None else None
             self._policies, self._ignored = read_annotations((annotations, of_pods), serving)
+        if (owned := known.get(OWNERS_OF_SERVICES)) is not None and (len(owned.numbers) or now):
+            self._owners = read_owners(owned, self._owner_labels, serving)
         workload_services = serving.to_mapping()
 
         def signals(keys: Sequence[Key]) -> list[Signal]:
@@ -427,7 +434,7 @@ class PrometheusSource:
             at,
             external=self._dialect.external,
             changes=changes,
-            policies=self._policies,
+            policies=with_owners(self._policies, self._owners),
             signals=signals,
         )
         self._workloads = workloads  # only now, so that changes are reported once, and only with a snapshot
@@ -568,7 +575,7 @@ def _queries_of_mesh(dialect: Dialect) -> Queries:
     return own | queries_beside(dialect)
 
 
-def _queries(dialect: Dialect) -> Queries:
+def _queries(dialect: Dialect, owner_labels: OwnerLabels) -> Queries:
     """All queries of a dialect, with those about Kubernetes."""
     kubernetes: dict[str, Query] = {
         **USAGE_QUERIES,
@@ -577,6 +584,8 @@ def _queries(dialect: Dialect) -> Queries:
         **AUTOSCALERS,
         **ANNOTATIONS,
     }
+    if owner_labels.exported():
+        kubernetes[OWNERS_OF_SERVICES] = owner_labels.query()
     if dialect.serves is not None:
         kubernetes["serves"] = dialect.serves
     return {**_queries_of_mesh(dialect), **{(KUBERNETES, role): query for role, query in kubernetes.items()}}

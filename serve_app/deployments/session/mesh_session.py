@@ -155,7 +155,14 @@ class MeshSession:
         share = settings.models.shadow_share
         shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, share, self._instruments)
         self._trials = Trials(settings, self._models, store, shadow)
-        self._reader = Reader(self._meshes, self._models, self._options, self._signal, self._trials)
+        self._reader = Reader(
+            self._meshes,
+            self._models,
+            self._options,
+            self._signal,
+            self._trials,
+            lambda mesh: settings.mesh(mesh).owner_patterns,
+        )
         self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
         self._backend: ScoringBackend
         if scorer is None or meta is None:
@@ -493,7 +500,7 @@ class MeshSession:
             self._start(self._adapt(mesh, self._trainer))
         if self._notifier is not None:
             trace = spans.traceparent()
-            self._start(self._notify(self._notifier.accept_verdict, mesh, advanced.verdict, trace))
+            self._start(self._alert(self._notifier, mesh, advanced.verdict, trace))
 
     def _score_in_shadow(self, mesh: str, advanced: StageResults, cost: float) -> None:
         """Have the other model of the trial score a snapshot that has its verdict."""
@@ -512,12 +519,23 @@ class MeshSession:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    async def _notify(self, method: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> None:
+    async def _alert(self, notifier: Handle[Notifier], mesh: str, verdict: Verdict, trace: str) -> None:
+        """Send a verdict to the notifier, and then the pictures that its messages show."""
+        for incident in await self._notify(notifier.accept_verdict, mesh, verdict, trace) or ():
+            try:
+                svg = await self._reader.view(self._reader.picture, mesh, incident)
+            except Exception as error:  # no one awaits this task, and a message without a picture is still a message
+                log.warning("mesh %s: no picture of incident %s: %s", mesh, incident, error)
+            else:
+                await self._notify(notifier.accept_picture, mesh, incident, svg)
+
+    async def _notify(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """Call the notifier. If it cannot be reached now, it gets the same state with the next verdict."""
         try:
-            await Caller(Deadline.after(self._settings.serve.deadline_seconds)).ask(method, *args, **kwargs)
+            return await Caller(Deadline.after(self._settings.serve.deadline_seconds)).ask(method, *args, **kwargs)
         except ServeError as error:
             log.warning("the notifier could not be reached: %s", error)
+            return None
 
     async def _tidy(self, mesh: str) -> None:
         """Do what pushes leave for later."""

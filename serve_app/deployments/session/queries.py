@@ -333,14 +333,15 @@ class ComparisonQuery:
 
 @dataclass(frozen=True, slots=True)
 class IncidentsQuery:
-    """The incidents of a period, or those that are open now, as JSON."""
+    """The incidents of a period, or those that are open now, as JSON; ``team``: only of this team."""
 
     mesh: str
     wanted: IncidentFilter
     of_period: bool
+    team: str | None = None
 
     async def answer(self, reader: Reader) -> bytes:
-        return await reader.view(reader.incidents.overview, self.mesh, self.wanted, self.of_period)
+        return await reader.view(reader.incidents.overview, self.mesh, self.wanted, self.of_period, self.team)
 
 
 @dataclass(frozen=True, slots=True)

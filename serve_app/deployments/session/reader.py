@@ -30,9 +30,10 @@ from serve_app.stores.record import Record, StoredSnapshot
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.formats import ReportFormat
 from serve_app.web.incidents import IncidentViews
-from serve_app.web.queries import PageQueries
+from serve_app.web.queries import OwnerPatterns, PageQueries
 from serve_app.web.report import markdown_report, report
 from serve_app.web.report.case import find
+from serve_app.web.report.picture import incident_picture
 
 MOST_IN_GRAPH = 20_000  # services of a whole graph: about 40 MB of JSON
 P = ParamSpec("P")
@@ -51,6 +52,7 @@ class Reader:
         options: how meshes are cut into parts.
         signal: wakes readers that wait for a verdict.
         trials: of models; None: there are none.
+        owner_patterns: returns the patterns of a mesh's settings that name owners; None: there are none.
 
     Attributes:
         pages, incidents: views for the page, in the thread of :meth:`view`.
@@ -63,9 +65,10 @@ class Reader:
         options: Options,
         signal: VerdictSignal,
         trials: Trials | None = None,
+        owner_patterns: OwnerPatterns | None = None,
     ) -> None:
         self.meshes, self.signal = meshes, signal
-        self.pages, self.incidents = PageQueries(meshes), IncidentViews(meshes)
+        self.pages, self.incidents = PageQueries(meshes, owner_patterns), IncidentViews(meshes)
         self._models, self._options, self._trials = models, options, trials
         # A thread of its own: pages wait for each other, and never take a thread that a push needs.
         self._view_thread = ThreadPoolExecutor(1, "viewing")
@@ -181,6 +184,10 @@ class Reader:
             return report(mesh, moments, chosen, seen_before=text, links=links)
         given = [one] if (one := self.incidents.feedback(mesh, chosen)) else []
         return markdown_report(mesh, moments, chosen, seen_before=text, feedback=given, links=links)
+
+    def picture(self, mesh: str, incident: str) -> str:
+        """The picture of an open incident, as SVG."""
+        return incident_picture(mesh, self.incidents.moments(mesh, incident, self.pages.moments(mesh)), incident)
 
     def drift(self, mesh: str) -> bytes:
         state = self.meshes.load_state(mesh)

@@ -106,14 +106,18 @@ class Change(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., service: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Policy(_message.Message):
-    __slots__ = ("service", "sensitivity", "mute")
+    __slots__ = ("service", "sensitivity", "mute", "team", "contact")
     SERVICE_FIELD_NUMBER: _ClassVar[int]
     SENSITIVITY_FIELD_NUMBER: _ClassVar[int]
     MUTE_FIELD_NUMBER: _ClassVar[int]
+    TEAM_FIELD_NUMBER: _ClassVar[int]
+    CONTACT_FIELD_NUMBER: _ClassVar[int]
     service: str
     sensitivity: str
     mute: str
-    def __init__(self, service: _Optional[str] = ..., sensitivity: _Optional[str] = ..., mute: _Optional[str] = ...) -> None: ...
+    team: str
+    contact: str
+    def __init__(self, service: _Optional[str] = ..., sensitivity: _Optional[str] = ..., mute: _Optional[str] = ..., team: _Optional[str] = ..., contact: _Optional[str] = ...) -> None: ...
 
 class Verdict(_message.Message):
     __slots__ = ("observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "suspects", "incidents", "coverage", "missing_parts", "model", "muted", "silence", "watching", "lost", "reconstruction")
@@ -202,16 +206,20 @@ class Silence(_message.Message):
     def __init__(self, services: _Optional[int] = ..., total: _Optional[int] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Suspect(_message.Message):
-    __slots__ = ("service", "score", "reasons", "context")
+    __slots__ = ("service", "score", "reasons", "context", "team", "contact")
     SERVICE_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    TEAM_FIELD_NUMBER: _ClassVar[int]
+    CONTACT_FIELD_NUMBER: _ClassVar[int]
     service: str
     score: float
     reasons: _containers.RepeatedCompositeFieldContainer[Reason]
     context: _containers.RepeatedCompositeFieldContainer[Reason]
-    def __init__(self, service: _Optional[str] = ..., score: _Optional[float] = ..., reasons: _Optional[_Iterable[_Union[Reason, _Mapping]]] = ..., context: _Optional[_Iterable[_Union[Reason, _Mapping]]] = ...) -> None: ...
+    team: str
+    contact: str
+    def __init__(self, service: _Optional[str] = ..., score: _Optional[float] = ..., reasons: _Optional[_Iterable[_Union[Reason, _Mapping]]] = ..., context: _Optional[_Iterable[_Union[Reason, _Mapping]]] = ..., team: _Optional[str] = ..., contact: _Optional[str] = ...) -> None: ...
 
 class Reason(_message.Message):
     __slots__ = ("metric", "source", "destination", "observed", "expected", "since", "load", "text", "forecast")
@@ -246,7 +254,7 @@ class Forecast(_message.Message):
     def __init__(self, seconds: _Optional[float] = ..., soonest_seconds: _Optional[float] = ..., latest_seconds: _Optional[float] = ...) -> None: ...
 
 class Incident(_message.Message):
-    __slots__ = ("id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering", "suspects_at", "kind", "headline", "impact", "scope")
+    __slots__ = ("id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering", "suspects_at", "kind", "headline", "impact", "scope", "team", "contact", "teams")
     ID_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     SEVERITY_FIELD_NUMBER: _ClassVar[int]
@@ -261,6 +269,9 @@ class Incident(_message.Message):
     HEADLINE_FIELD_NUMBER: _ClassVar[int]
     IMPACT_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
+    TEAM_FIELD_NUMBER: _ClassVar[int]
+    CONTACT_FIELD_NUMBER: _ClassVar[int]
+    TEAMS_FIELD_NUMBER: _ClassVar[int]
     id: str
     since: _timestamp_pb2.Timestamp
     severity: str
@@ -275,7 +286,10 @@ class Incident(_message.Message):
     headline: str
     impact: Impact
     scope: str
-    def __init__(self, id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., severity: _Optional[str] = ..., score: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., affected: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[NearbyChange, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[ClusterEvent, _Mapping]]] = ..., recovering: _Optional[bool] = ..., suspects_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kind: _Optional[str] = ..., headline: _Optional[str] = ..., impact: _Optional[_Union[Impact, _Mapping]] = ..., scope: _Optional[str] = ...) -> None: ...
+    team: str
+    contact: str
+    teams: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., severity: _Optional[str] = ..., score: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., affected: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[NearbyChange, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[ClusterEvent, _Mapping]]] = ..., recovering: _Optional[bool] = ..., suspects_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kind: _Optional[str] = ..., headline: _Optional[str] = ..., impact: _Optional[_Union[Impact, _Mapping]] = ..., scope: _Optional[str] = ..., team: _Optional[str] = ..., contact: _Optional[str] = ..., teams: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Impact(_message.Message):
     __slots__ = ("services", "front_door_share", "text")

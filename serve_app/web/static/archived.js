@@ -2,10 +2,11 @@
 import { el } from "./dom.js";
 import * as feed from "./feed.js";
 import { feedbackView } from "./feedback.js";
+import { runs } from "./series.js";
 import { address } from "./link.js";
 import { BAD, QUIET } from "./severity.js";
 import { likelySuspects } from "./suspects.js";
-import { clock, clockOrDay, ends, figures, incidentTitle, isOfScope, kind, lasted, metricName, metricValue, plural, short, span } from "./words.js";
+import { between, clock, clockOrDay, date, day, ends, figures, incidentTitle, isOfScope, kind, lasted, metricName, metricValue, plural, short, span, time } from "./words.js";
 
 const CHARTED = 2; // suspects with charts
 const CHARTS = 2; // of each of them
@@ -119,7 +120,7 @@ function facts(incident) {
   const rows = [
     ["severity", incident.severity],
     ["kind", kind(incident.kind)],
-    ["since", `${incident.since.slice(0, 10)} ${clock(incident.since, true)} UTC`],
+    ["since", `${date(incident.since)} ${time(incident.since, true)}`],
     ["lasted", incident.until ? lasted(incident) : "still open"],
     ["reported after", incident.opened_at ? span(ends(incident.opened_at) - ends(incident.since)) : "unknown"],
     ["impact", incident.impact?.text ?? plural(incident.affected.length, "service")],
@@ -139,7 +140,7 @@ export function seenBefore(seen) {
 }
 
 /** 2026-11-17 14:05, from the id of an incident. */
-const idTime = (id) => id.replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d).*$/, "$1-$2-$3 $4:$5");
+const idTime = (id) => day(id.replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d).*$/, "$1-$2-$3T$4:$5Z"));
 
 function suspect(one, incident, series, feedback) {
   const place = incident.suspects.indexOf(one);
@@ -177,12 +178,9 @@ function chart(times, values, { name, value, expected, from, until }) {
     top = 1.1 * Math.max(...seen, expected ?? 0) || 1;
   const x = (at) => Math.min(WIDTH, Math.max(0, (WIDTH * (ends(at) - first)) / Math.max(1, last - first))),
     y = (one) => HEIGHT - LOW - (HEIGHT - LOW - 4) * (one / top);
-  let line = "",
-    pen = "M";
-  values.forEach((one, i) => {
-    if (one !== null) line += `${pen}${x(times[i]).toFixed(1)} ${y(one).toFixed(1)}`;
-    pen = one === null ? "M" : "L";
-  });
+  const line = runs(times.map(ends), (i) => values[i] !== null)
+    .map((run) => `M${run.map((i) => `${x(times[i]).toFixed(1)} ${y(values[i]).toFixed(1)}`).join("L")}`)
+    .join("");
   const begin = x(from),
     end = until ? x(until) : WIDTH;
   return el(
@@ -192,7 +190,7 @@ function chart(times, values, { name, value, expected, from, until }) {
       viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
       preserveAspectRatio: "none",
       role: "img",
-      "aria-label": `${name} from ${clock(times[0])} to ${clock(times.at(-1))} UTC, up to ${value(Math.max(...seen))}`,
+      "aria-label": `${name} from ${between(times[0], times.at(-1))}, up to ${value(Math.max(...seen))}`,
     },
     el("rect", { class: "after", x: begin, y: 0, width: Math.max(1, end - begin), height: HEIGHT - LOW }),
     expected === null || expected === undefined ? null : el("path", { class: "expected", d: `M0 ${y(expected).toFixed(1)}H${WIDTH}` }),

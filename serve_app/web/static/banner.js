@@ -1,11 +1,12 @@
-// The banner: the state of the mesh, and what is wrong and since when, in one sentence with notes.
+// The banner: the state of the mesh, or the cause of its incident with severity, impact and age as chips, a line for each
+// other incident, and notes.
 import { by, el, show } from "./dom.js";
 import { address } from "./link.js";
-import { icon, iconName } from "./icons.js";
+import { icon, iconName, severityOf } from "./icons.js";
 import { learning } from "./learning.js";
-import { alerts, isNotice, notices, worst } from "./severity.js";
+import { alerts, isNotice, isUnseen, notices, worst } from "./severity.js";
 import { silentFor } from "./state.js";
-import { capitalized, clock, clockOrDay, day, ends, incidentTitle, namedIncident, plural, readable, recovery, span, suspectsFirst } from "./words.js";
+import { between, capitalized, dateTime, ends, incidentTitle, kind as readableKind, moment, namedIncident, plural, readable, recovery, span, suspectsFirst, time, timeOrDateTime } from "./words.js";
 
 const MOST_NAMES = 3; // muted services in the text
 const MOST_LINES = 8; // other incidents, each with a line
@@ -20,39 +21,73 @@ const WORDS = {
   last_incident: "Unknown, last known: incident",
 };
 
-/** @param {any} state `{name, isOpen, isUnusual}`; none: there is no mesh to have one. */
-export function headline(state, head, story) {
-  const name = state?.name ? iconName(state) : "",
+/**
+ * @param {any} state `{name, isOpen, isUnusual}`; none: there is no mesh to have one.
+ * @param {string | {when?: string, cause: string, detail?: string}} head when: of a past moment; detail: what a narrow screen leaves out.
+ * @param {string} story a sentence below.
+ * @param {any} [incident] the one that the headline is about; its severity gives shape and colour.
+ */
+export function headline(state, head, story, incident = null) {
+  const { when = "", cause, detail = "" } = typeof head === "string" ? { cause: head } : head,
+    name = state?.name ? iconName(state) : "",
+    severity = severityOf(name, incident),
     image = by("state-icon"),
-    title = readable(head);
-  by("verdict").className = [...new Set([state?.name, name])].filter(Boolean).join(" ");
+    alt = severity ? `${WORDS[name]}: ${severity}` : WORDS[name],
+    title = readable(when + cause + detail);
+  by("verdict").className = [...new Set([state?.name, name, severity])].filter(Boolean).join(" ");
   image.hidden = !name;
-  if (name && image.alt !== WORDS[name]) Object.assign(image, { alt: WORDS[name], src: icon(name) });
-  if (by("headline").textContent !== title) by("headline").textContent = title;
+  if (name && image.alt !== alt) Object.assign(image, { alt, src: icon(severity || name) });
+  if (by("headline").textContent !== title)
+    show(by("headline"), when || null, el("span", { class: "cause" }, cause), detail ? el("span", { class: "detail" }, detail) : null);
   const spoken = title.replace(/ \([^)]*\)/g, ""); // without ages, which change all the time
   if (by("spoken").textContent !== spoken) by("spoken").textContent = spoken;
   by("story").textContent = readable(story);
   by("progress").hidden = true; // of a mesh that is learned
+  showAbout([], []);
+  fold(null);
 }
 
+/** Show the chips of an incident, and the lines of the others. */
+function showAbout(chips, others) {
+  show(by("chips"), ...chips.map(({ kind = null, image, text, short = text }) =>
+    el("li", { class: kind }, image ? el("img", { src: icon(image), alt: "", width: 16, height: 16 }) : null,
+      ...(short === text ? [text] : [el("span", { class: "wide" }, text), el("span", { class: "narrow" }, short)]))));
+  show(by("others"), ...others);
+}
+
+/** Fold what a narrow screen has no room for, or show it. @param {boolean | null} isFolded null: as it was. */
+function fold(isFolded) {
+  const { classList } = by("verdict"),
+    more = by("more");
+  if (isFolded !== null) more.setAttribute("aria-expanded", String(!isFolded));
+  const isOpen = more.getAttribute("aria-expanded") === "true";
+  classList.toggle("unfolded", isOpen);
+  more.textContent = isOpen ? "Less" : "More";
+}
+
+by("more").addEventListener("click", () => fold(by("more").getAttribute("aria-expanded") === "true"));
+
 /** @param {string[][]} list kind, text and, if the note leads somewhere, the address. */
-export const showNotes = (list) =>
+export function showNotes(list) {
   show(
     by("notes"),
     ...list.map(([kind, text, to]) =>
       el("li", { class: kind || null }, to ? el("a", { href: to, "data-key": `note ${to}` }, text) : text),
     ),
   );
+  by("more").hidden = !list.length && !by("story").textContent && !by("others").childElementCount;
+}
 
 /** @param {any} now `{state, stateNow, verdict, newest, incident, view, map, timeline, received, pace, needed, source, lost,
  * missed, problem}`; stateNow: of the newest verdict; missed: the time of a link, if it is not kept; problem: the message of a
  * failed request. */
 export function banner(now) {
   const { state, verdict, incident, view } = now;
-  const when = view.at ? `At ${clock(verdict.observed_at, true)} UTC: ` : ""; // the verdict that is shown, not the requested one
+  const when = view.at ? `At ${moment(verdict.observed_at, now.newest?.observed_at ?? verdict.observed_at)}: ` : ""; // the verdict that is shown, not the requested one
   const learned = learning(now),
-    [head, story] = state.name === "learning" ? [learned.head, learned.story] : state.stopped ? stoppedHead(now) : incident ? incidentHead(verdict, incident) : quietHead(now);
-  headline(state, when + head, story);
+    [head, story] = state.name === "learning" ? [learned.head, learned.story] : state.stopped ? stoppedHead(now) : incident ? [causeAndDetail(incident), ""] : quietHead(now);
+  headline(state, { when, ...(typeof head === "string" ? { cause: head } : head) }, story, incident);
+  if (incident) showAbout(incidentChips(now), otherLines(verdict, incident));
   by("progress").hidden = state.name !== "learning";
   by("progress").value = learned.done;
   const notes = [
@@ -74,27 +109,63 @@ function liveNotes({ view, incident, newest, stateNow }) {
   return stateNow.name === "unknown" ? [["now", "Now: status unknown."]] : [];
 }
 
-function incidentHead(verdict, incident) {
-  const age = ends(verdict.observed_at) - ends(incident.since),
-    since = `Since ${clockOrDay(incident.since, verdict.observed_at)} UTC (${span(age)}).`;
-  return [incidentTitle(incident), incident.recovering ? `${since} ${recovery(incident)}` : since];
+/** The headline of an incident without its impact, which is a chip: the cause, and its symptom or numbers. */
+function causeAndDetail(incident) {
+  const title = incidentTitle(incident),
+    impact = ` ${incident.impact?.text}.`,
+    text = title.endsWith(impact) ? title.slice(0, -impact.length - 1) : title.replace(/\.$/, ""),
+    at = text.search(/[:;] /);
+  return at < 0 ? { cause: text } : { cause: text.slice(0, at), detail: text.slice(at) };
 }
 
-function incidentNotes(verdict, incident) {
-  const others = alerts(verdict.incidents).filter((one) => one.id !== incident.id),
+const age = (verdict, { since }) => span(ends(verdict.observed_at) - ends(since));
+
+/** Severity, impact, age, and what was changed around then. */
+function incidentChips({ state, verdict, incident }) {
+  const { severity, since, changes, impact, affected, recovering } = incident,
     noticed = notices(verdict.incidents).length,
-    impact = incident.impact?.text ?? `${plural(incident.affected.length, "service")} affected`,
-    [planned] = incident.changes;
+    reach = impact?.text ?? `${plural(affected.length, "service")} affected`,
+    from = `since ${timeOrDateTime(since, verdict.observed_at)}`,
+    lasted = age(verdict, incident),
+    [planned] = changes;
   return [
-    ...others.slice(0, MOST_LINES).map((one) => ["other", incidentTitle(one), address({ incident: one.id })]),
-    ...(others.length > MOST_LINES ? [["other", `and ${plural(others.length - MOST_LINES, "more incident")} below`]] : []),
-    ["", incidentTitle(incident).includes(impact) ? `severity ${incident.severity}` : `severity ${incident.severity}, ${impact}`],
-    planned ? ["planned", `▲ ${planned.text}`] : ["", "no deploys or changes around then"],
-    ...wholeNotes(verdict),
-    ["", `probability of an incident ${verdict.probability.toFixed(2)}`],
-    ...(noticed > 0 ? [["notice", plural(noticed, "notice")]] : []),
-  ];
+    { kind: severity, image: severity, text: capitalized(severity) },
+    recovering && !state.stopped ? { kind: "recovering wide", text: isUnseen(incident) ? "telemetry missing" : "recovering" } : null,
+    { text: reach, short: shortReach(incident) },
+    state.stopped ? { text: from } : { text: `${from}, ${lasted}`, short: lasted },
+    planned ? { kind: "planned", text: `▲ ${planned.text}`, short: `▲ ${readableKind(planned.kind)}` } : { kind: "wide", text: "no deploys or changes around then" },
+    noticed ? { kind: "notice", text: plural(noticed, "notice"), short: String(noticed) } : null,
+  ].filter(Boolean);
 }
+
+/** "12% of requests", or "4 services" if no request from outside is affected. */
+function shortReach({ impact, affected }) {
+  const share = impact?.front_door_share;
+  return share ? `${share < 0.01 ? "below 1" : Math.round(100 * share)}% of requests` : plural(impact?.services ?? affected.length, "service");
+}
+
+/** A line for each other open incident: its cause, impact and age. It leads to its suspects. */
+function otherLines(verdict, incident) {
+  const others = alerts(verdict.incidents).filter((one) => one.id !== incident.id);
+  return [
+    ...others.slice(0, MOST_LINES).map((one) =>
+      el(
+        "li",
+        { class: one.severity },
+        el("img", { src: icon(one.severity), alt: `${capitalized(one.severity)}: `, width: 16, height: 16 }),
+        el("a", { href: address({ incident: one.id }), "data-key": `other ${one.id}` }, causeAndDetail(one).cause, el("span", { class: "detail" }, causeAndDetail(one).detail ?? "")),
+        el("span", { class: "reach" }, `${one.impact?.text ?? plural(one.affected.length, "service")}, ${age(verdict, one)}`),
+      ),
+    ),
+    others.length > 1 ? el("li", { class: "narrow rest" }, `+${others.length - 1}`) : null,
+    others.length > MOST_LINES ? el("li", { class: "wide" }, `and ${plural(others.length - MOST_LINES, "more incident")} below`) : null,
+  ].filter(Boolean);
+}
+
+const incidentNotes = (verdict, incident) => [
+  ...wholeNotes(verdict),
+  ...(incident.recovering ? [["", recovery(incident)]] : []),
+];
 
 const quietNotes = (verdict) => [
   ...(notices(verdict.incidents).length ? [["notice", noticeText(verdict)]] : []),
@@ -107,15 +178,15 @@ const wholeNotes = ({ reconstruction }) => (reconstruction?.exceeded ? [["", `${
 /** What to say when data stopped: since when, why, and what to do. An incident that was open then is kept: missing data is not a sign of its end. */
 function stoppedHead({ state, verdict, incident, received, source, lost }) {
   const since = lastKnownAt({ verdict, received }),
-    age = Number.isFinite(received) ? span(silentFor({ received })) : null,
+    silence = Number.isFinite(received) ? span(silentFor({ received })) : null,
     story = stopText(source, lost);
   if (incident) {
-    const gap = age ? `No data since ${since} UTC (${age}).` : "No recent data.",
-      head = state.why === "failing" ? `Telemetry source failing. ${openThen(verdict, incident, `at ${since} UTC`)}` : `${gap} ${openThen(verdict, incident, "then")}`;
+    const gap = silence ? `No data since ${since} (${silence}).` : "No recent data.",
+      head = state.why === "failing" ? `Telemetry source failing. ${openThen(verdict, incident, `at ${since}`)}` : `${gap} ${openThen(verdict, incident, "then")}`;
     return [head, `Status unknown; the incident is kept. ${story}`];
   }
   if (state.why === "failing") return ["Telemetry source failing, status unknown", story];
-  return [age ? `No data since ${since} UTC (${age}), status unknown` : "No recent data, status unknown", story];
+  return [silence ? `No data since ${since} (${silence}), status unknown` : "No recent data, status unknown", story];
 }
 
 /** "The incident at shop/cart was open then.", with the number of others. */
@@ -147,17 +218,17 @@ function remedy(source, lost) {
 
 /** When the newest verdict was made, as a clock of the service shows it; of a verdict of unknown age, its snapshot. */
 export const lastKnownAt = ({ verdict, received }) =>
-  clock(Number.isFinite(received) ? received : verdict.observed_at);
+  time(Number.isFinite(received) ? received : verdict.observed_at);
 
 /** The last known state, and the time of the snapshot if it differs from the time of the verdict. */
 function lastKnownNotes(now) {
   const { state, verdict, incident, received } = now;
   const learned = learning(now),
-    [head, story] = incident ? incidentHead(verdict, incident) : verdict.status === "warming_up" ? [learned.head, ""] : quietHead({ state, verdict, map: null }),
+    [head, story] = incident ? [incidentTitle(incident), `Since ${timeOrDateTime(incident.since, verdict.observed_at)} (${age(verdict, incident)}).`] : verdict.status === "warming_up" ? [learned.head, ""] : quietHead({ state, verdict, map: null }),
     apart = Math.abs(ends(verdict.observed_at) - received / 1000) > APART_SECONDS;
   return [
     ["last", `last known: ${head}${head.endsWith(".") ? "" : "."} ${story}`],
-    ...(apart ? [["", `newest snapshot: ${day(verdict.observed_at)} UTC`]] : []),
+    ...(apart ? [["", `newest snapshot: ${dateTime(verdict.observed_at)}`]] : []),
   ];
 }
 
@@ -165,7 +236,7 @@ function lastKnownNotes(now) {
 function lastIncidentNotes({ verdict, timeline }) {
   const last = alerts(timeline?.incidents ?? []).at(-1);
   if (!last || verdict.incidents.some((one) => one.id === last.id)) return [];
-  const when = `${clockOrDay(last.since, verdict.observed_at)} to ${clock(last.last)} UTC`;
+  const when = between(last.since, last.last, verdict.observed_at);
   return [["other", `Last incident: ${last.service ?? last.id}, ${when}`, address({ at: last.first, incident: last.id })]];
 }
 
@@ -186,7 +257,7 @@ const silenceText = (silence) => `No telemetry from ${share(silence)}. ${silentN
 function silentNames({ services, since, names }) {
   const shown = names.slice(0, MOST_NAMES).join(", "),
     more = services > MOST_NAMES ? ` and ${services - MOST_NAMES} more` : "";
-  return `Silent since ${clock(since)} UTC: ${shown}${more}.`;
+  return `Silent since ${time(since)}: ${shown}${more}.`;
 }
 
 function quietHead({ state, verdict, map }) {
@@ -241,8 +312,8 @@ function linkNotes({ verdict, view, timeline, missed, problem }) {
 
 function incidentOfLink(id, { incidents, observed_at }) {
   const found = incidents.find((one) => one.id === id);
-  if (!found) return `This incident has expired; the timeline starts at ${clock(observed_at[0])} UTC`;
-  const when = found.last === observed_at.at(-1) ? "is still open" : `was open until ${clock(found.last)} UTC`;
+  if (!found) return `This incident has expired; the timeline starts at ${time(observed_at[0])}`;
+  const when = found.last === observed_at.at(-1) ? "is still open" : `was open until ${time(found.last)}`;
   return `the ${isNotice(found) ? "notice" : "incident"} of this link, ${found.service ?? id}, ${when}; see the timeline`;
 }
 

@@ -1,6 +1,7 @@
 // A small chart of one metric: measured and expected values, the usual range, the moment, and a readout of one snapshot.
 import { el } from "./dom.js";
-import { clock, clockOrDay, ends, metricName, metricValue } from "./words.js";
+import { nearest, runs } from "./series.js";
+import { clock, clockOrDay, ends, metricName, metricValue, time } from "./words.js";
 
 const WIDTH = 360,
   HEIGHT = 78,
@@ -8,18 +9,19 @@ const WIDTH = 360,
   HIGH = 6; // above it
 
 /**
- * @param {any} data `{metric, times, observed, expected, low, high, incidents, changes}`; incidents: `{first, last}`.
+ * @param {any} data `{metric, times, observed, expected, low, high, others, incidents, changes}`; others: faint lines, `{key, name,
+ * times, values}`; incidents: `{first, last}`.
  * @param {any} view `{at, cursor}`: index of the selected moment, and of the snapshot to read out; null: the moment.
  * @param {any} on `{point(index or null), look(index)}`: a snapshot is pointed at, or chosen.
  */
 export function chart(data, { at, cursor }, on) {
-  const { metric, times, observed } = data,
+  const { metric, times, observed, others = [] } = data,
     index = cursor ?? at,
     name = metricName(metric),
     { x, y, top } = scales(data);
   const inside = (event) => {
     const { left, width } = event.currentTarget.getBoundingClientRect();
-    return Math.min(times.length - 1, Math.max(0, nearest(times, (event.clientX - left) / width)));
+    return nearest(times, ends(times[0]) + ((event.clientX - left) / width) * (ends(times.at(-1)) - ends(times[0])));
   };
   const picture = el(
     "svg",
@@ -28,6 +30,7 @@ export function chart(data, { at, cursor }, on) {
       el("rect", { class: "incident", x: x(ends(first)), y: HIGH, width: Math.max(2, x(ends(last)) - x(ends(first))), height: HEIGHT - LOW - HIGH }),
     ),
     el("path", { class: "usual", d: area(data.low, data.high, times, x, y) }),
+    ...others.map((other) => el("path", { class: `other ${other.key}`, d: line(other.values, other.times, x, y) })),
     el("path", { class: "expected", d: line(data.expected, times, x, y) }),
     el("path", { class: "observed", d: line(observed, times, x, y) }),
     ...data.changes.map((one) => mark("change", x(ends(one)))),
@@ -81,24 +84,28 @@ export function point(figure, data, { at, cursor }) {
   slider.setAttribute("aria-valuetext", spoken(data, index));
 }
 
-const spoken = (data, index) => `${clock(data.times[index], true)} UTC: ${readout(data, index)}`;
+const spoken = (data, index) => `${time(data.times[index], true)}: ${readout(data, index)}`;
 
 /** The time is shown only where it is not the moment. */
 const shownReadout = (data, at, cursor) => (cursor === null ? readout(data, at) : spoken(data, cursor));
 
-/** "84 ms, expected 40 ms (30 ms to 52 ms)". */
-function readout({ metric, observed, expected, low, high }, index) {
-  const value = metricValue(metric, observed[index]);
-  if (observed[index] === null || expected[index] === null) return value;
-  const range = `${metricValue(metric, low[index])} to ${metricValue(metric, high[index])}`;
-  return `${value}, expected ${metricValue(metric, expected[index])} (${range})`;
+/** "84 ms, expected 40 ms (30 ms to 52 ms), yesterday 38 ms". */
+function readout({ metric, times, observed, expected, low, high, others = [] }, index) {
+  const text = (value) => metricValue(metric, value),
+    usual = low[index] === null || high[index] === null ? "" : `${text(low[index])} to ${text(high[index])}`,
+    compared = observed[index] === null || !usual ? "" : expected[index] === null ? `, usually ${usual}` : `, expected ${text(expected[index])} (${usual})`;
+  const then = others.map((other) => {
+    const value = other.values[nearest(other.times, ends(times[index]))] ?? null;
+    return value === null ? "" : `, ${other.name} ${text(value)}`;
+  });
+  return `${text(observed[index])}${compared}${then.join("")}`;
 }
 
-function scales({ times, observed, expected, high }) {
+function scales({ times, observed, expected, high, others = [] }) {
   const first = ends(times[0]),
     last = ends(times.at(-1)),
     seen = observed.filter((value) => value !== null),
-    usual = [...expected, ...high].filter((value) => value !== null),
+    usual = [...expected, ...high, ...others.flatMap((one) => one.values)].filter((value) => value !== null),
     most = Math.max(0, ...seen, ...usual.filter((value) => value <= 3 * Math.max(...seen, 0))),
     top = most || Math.max(0, ...usual) || 1;
   return {
@@ -108,29 +115,21 @@ function scales({ times, observed, expected, high }) {
   };
 }
 
-/** The index of the snapshot nearest to a share of the width. */
-function nearest(times, share) {
-  const at = ends(times[0]) + share * (ends(times.at(-1)) - ends(times[0]));
-  let best = 0;
-  times.forEach((time, i) => {
-    if (Math.abs(ends(time) - at) < Math.abs(ends(times[best]) - at)) best = i;
-  });
-  return best;
-}
-
-/** A line with gaps where nothing is known. */
+/** A line with gaps where nothing is known; a point alone is a dot. */
 function line(values, times, x, y) {
-  return values
-    .map((value, i) => (value === null ? "" : `${i && values[i - 1] !== null ? "L" : "M"}${x(ends(times[i]))} ${y(value)}`))
+  const corner = (i) => `${x(ends(times[i]))} ${y(values[i])}`;
+  return runs(times.map(ends), (i) => values[i] !== null)
+    .map((run) => `M${run.map(corner).join("L")}${run.length === 1 ? "h1" : ""}`)
     .join("");
 }
 
 /** The area between two lines. */
 function area(low, high, times, x, y) {
-  const known = times.map((_, i) => i).filter((i) => low[i] !== null && high[i] !== null);
-  if (known.length < 2) return "";
   const corner = (values) => (i) => `${x(ends(times[i]))} ${y(values[i])}`;
-  return `M${[...known.map(corner(high)), ...known.reverse().map(corner(low))].join("L")}Z`;
+  return runs(times.map(ends), (i) => low[i] !== null && high[i] !== null)
+    .filter((run) => run.length > 1)
+    .map((run) => `M${[...run.map(corner(high)), ...run.toReversed().map(corner(low))].join("L")}Z`)
+    .join("");
 }
 
 const upright = (x) => (x === null ? "" : `M${x} ${HIGH}V${HEIGHT - LOW}`);

@@ -1,7 +1,7 @@
 // Compares two periods: which metrics differ most.
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
-import { clock, ends, metricName, metricValue, plural } from "./words.js";
+import { clock, ends, metricName, metricValue, plural, time } from "./words.js";
 
 const ROWS = 20; // at most
 const BEFORE_SECONDS = 600; // before an incident: the default first period
@@ -96,7 +96,7 @@ export function comparisonView(on) {
         "Differences: ",
         el("span", { class: "a" }, `${clock(first[0])} to ${clock(first[1])}`),
         " compared with ",
-        el("span", { class: "b" }, `${clock(second[0])} to ${clock(second[1])} UTC`),
+        el("span", { class: "b" }, `${clock(second[0])} to ${time(second[1])}`),
       ),
       el("p", { class: "affected" }, "Drag on the timeline to set the second period, Shift-drag to set the first."),
     );

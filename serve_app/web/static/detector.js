@@ -3,7 +3,7 @@ import { by, el, show } from "./dom.js";
 import { driftFacts } from "./drift.js";
 import { levelFacts } from "./sla.js";
 import { interval, isLate, silentFor } from "./state.js";
-import { day, figures, plural, span } from "./words.js";
+import { dateTime, figures, plural, span } from "./words.js";
 
 const BUDGET_MS = 50;
 
@@ -54,7 +54,7 @@ export function detectorView() {
         ...levelFacts(level),
         ...verdict.muted.map((one) => [
           "muted",
-          `${one.services.join(", ") || "the whole mesh"}${one.until ? ` until ${day(one.until)} UTC` : ""}: ${one.reason}${one.hides.length ? `; hides ${plural(one.hides.length, "service")}` : ""}`,
+          `${one.services.join(", ") || "the whole mesh"}${one.until ? ` until ${dateTime(one.until)}` : ""}: ${one.reason}${one.hides.length ? `; hides ${plural(one.hides.length, "service")}` : ""}`,
         ]),
       ];
       show(

@@ -1,5 +1,5 @@
 // How far the mesh is from the detector's training and from its own last week, and series that are measured badly.
-import { day, plural } from "./words.js";
+import { dateTime, plural } from "./words.js";
 
 const MOST_NAMED = 3;
 
@@ -18,7 +18,7 @@ export function driftFacts(drift) {
 function without(drift) {
   if (!drift.judged_until) return "not known yet: the mesh is compared with training after a day";
   const week = drift.measures.some((one) => one.reference === "week" && one.distance !== null);
-  return `none until ${day(drift.judged_until)} UTC${week ? "" : ", compared with training only"}`;
+  return `none until ${dateTime(drift.judged_until)}${week ? "" : ", compared with training only"}`;
 }
 
 function quality({ stale, constant }) {

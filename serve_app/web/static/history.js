@@ -1,18 +1,16 @@
 // The history of a mesh: a calendar of its archived incidents, lists by service and by kind, and one incident in full.
 import { archivedIncident } from "./archived.js";
+import { calendar, dayName, monthName, period, shift } from "./calendar.js";
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
-import { address } from "./link.js";
-import { isNotice } from "./severity.js";
-import { acceptedText, capitalized, clock, ends, feedbackText, incidentTitle, kind, lasted, plural, span } from "./words.js";
+import { address, go, read } from "./link.js";
+import { acceptedText, capitalized, date, ends, feedbackText, incidentTitle, kind, lasted, owner, plural, span, time } from "./words.js";
 
 const MONTH = /^\d{4}-\d\d$/;
 const DAY = /^\d{4}-\d\d-\d\d$/;
 const PAGE = 200; // incidents in one answer
-const MOST_PAGES = 5; // of one month
+const MOST_PAGES = 5; // of one calendar
 const MOST_GROUPS = 12; // services in the list
-const SEVERITIES = ["notice", "minor", "major", "critical"];
-const WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 
 /**
  * @param {{leave: () => void, ask: (question: import("./decision.js").Question) => void, changed: () => void}} on leave:
@@ -21,13 +19,14 @@ const WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Satur
 export function historyView(on) {
   const detail = archivedIncident({ ask: on.ask, changed });
   let drawn = null, // `{mesh, history, newest, canWrite}`
-    month = null, // `{key, incidents, isCut, failed}` that is loaded
+    last = "", // month with which the calendar ends
+    loaded = null, // `{key, incidents, isCut, failed}` of the calendar; incidents: null: they are being loaded
     service = null, // the service or kind that the list is limited to
     what = null;
 
   /** The lists show the feedback, too. */
   function changed() {
-    month = null;
+    loaded = null;
     on.changed();
   }
 
@@ -35,7 +34,8 @@ export function historyView(on) {
    * snapshot. */
   function draw(next) {
     if (next.mesh !== drawn?.mesh) {
-      month = null;
+      loaded = null;
+      last = "";
       service = what = null;
     }
     drawn = next;
@@ -50,61 +50,74 @@ export function historyView(on) {
       show(by("history"), bar(el("a", { href: address({ history: "now" }) }, "All incidents")), detail.draw(mesh, history, drawn.canWrite, redraw));
       return;
     }
-    const current = history === "now" ? newest?.slice(0, 7) : history.slice(0, 7);
-    if (!current) return; // the newest snapshot decides
-    const key = `${mesh} ${current}`;
-    if (month?.key !== key) load(mesh, current, key);
-    const found = month?.incidents ?? [],
-      ofDay = isDay ? found.filter((one) => began(one, history)) : found,
-      listed = ofDay.filter((one) => (!service || involves(one, service)) && (!what || one.kind === what));
+    const day = isDay ? history : null,
+      month = history === "now" ? newest && date(newest).slice(0, 7) : history.slice(0, 7);
+    if (!month) return; // the newest snapshot decides
+    if (!day || !last || day < period(last).first || day > period(last).last) last = month; // a click on a day moves nothing
+    const shown = period(last),
+      key = [mesh, shown.since, shown.until].join(" ");
+    if (loaded?.key !== key) load(mesh, shown, key);
+    const all = loaded.incidents ?? [],
+      ofDay = day ? all.filter((one) => date(one.since) === day) : all,
+      { team } = read(),
+      listed = ofDay.filter((one) => (!service || involves(one, service)) && (!what || one.kind === what) && (!team || one.team === team));
     show(
       by("history"),
       bar(
-        el("a", { href: address({ history: shift(current, -1) }), "data-key": "previous" }, "Previous month"),
-        el("span", { class: "month" }, monthName(current)),
-        el("a", { href: address({ history: shift(current, 1) }), "data-key": "next" }, "Next month"),
+        el("a", { href: address({ history: shift(last, -1) }), "data-key": "previous" }, "Earlier"),
+        el("span", { class: "month" }, `${monthName(shown.first.slice(0, 7))} to ${monthName(last)}`),
+        el("a", { href: address({ history: shift(last, 1) }), "data-key": "next" }, "Later"),
       ),
-      el("p", { class: "sr", role: "status" }, status(found)),
-      month?.failed ? el("p", { class: "failed", role: "alert" }, month.failed) : null,
-      calendar(current, found, isDay ? history : null),
+      el("p", { class: "sr", role: "status" }, loaded.incidents ? `${plural(all.length, "incident")} in these months` : "Loading"),
+      loaded.failed
+        ? el("p", { class: "failed", role: "alert" }, `${loaded.failed} `, el("button", { type: "button", "data-key": "retry", click: retry }, "Try again"))
+        : null,
       el(
         "div",
-        { class: "groups" },
-        groups("By service", count(ofDay, (one) => [...new Set([one.suspects[0]?.service ?? one.affected[0] ?? ""])]), service, (name) => {
-          service = service === name ? null : name;
-          redraw();
-        }),
-        groups("By kind", count(ofDay, (one) => [one.kind]), what, (name) => {
-          what = what === name ? null : name;
-          redraw();
-        }),
+        { class: "archive" },
+        el(
+          "div",
+          { class: "choose" },
+          calendar(shown, all, day),
+          groups("By service", count(ofDay, (one) => [...new Set([one.suspects[0]?.service ?? one.affected[0] ?? ""])]), service, (name) => {
+            service = service === name ? null : name;
+            redraw();
+          }),
+          groups("By kind", count(ofDay, (one) => [one.kind]), what, (name) => {
+            what = what === name ? null : name;
+            redraw();
+          }),
+          ofDay.some((one) => one.team) || team
+            ? groups("By team", count(ofDay, (one) => [one.team]), team, (name) => go({ team: team === name ? null : name }))
+            : null,
+        ),
+        list(listed, day),
       ),
-      list(listed, isDay ? history : monthName(current)),
     );
   }
 
-  async function load(mesh, current, key) {
-    month = { key, incidents: null };
-    const loaded = { key, incidents: [], isCut: false, failed: null };
+  function retry() {
+    loaded = null;
+    redraw();
+  }
+
+  async function load(mesh, { since, until }, key) {
+    loaded = { key, incidents: null, isCut: false, failed: null };
+    const answer = { key, incidents: [], isCut: false, failed: null };
     try {
       let cursor = null;
       for (let i = 0; i < MOST_PAGES; i++) {
-        const page = await feed.incidents(mesh, {
-          since: `${current}-01T00:00:00Z`,
-          until: `${shift(current, 1)}-01T00:00:00Z`,
-          limit: PAGE,
-          cursor,
-        });
-        loaded.incidents.push(...page.incidents);
+        const page = await feed.incidents(mesh, { since, until, limit: PAGE, cursor });
+        answer.incidents.push(...page.incidents);
         cursor = page.next;
         if (!cursor) break;
       }
-      loaded.isCut = Boolean(cursor);
+      answer.isCut = Boolean(cursor);
     } catch (error) {
-      loaded.failed = error.message;
+      answer.failed = `The incidents could not be loaded: ${error.message}`;
     }
-    if (month.key !== key) return; // another month was chosen meanwhile
-    month = loaded;
+    if (loaded?.key !== key) return; // another calendar was chosen meanwhile
+    loaded = answer;
     redraw();
   }
 
@@ -118,18 +131,24 @@ export function historyView(on) {
     );
   }
 
-  function status(found) {
-    if (!month?.incidents) return "Loading";
-    return `${plural(found.length, "incident")} in this month`;
-  }
-
-  function list(incidents, when) {
-    const filters = [service, what && kind(what)].filter(Boolean).join(", "),
-      cut = month?.isCut ? ` Only the newest ${month.incidents.length} of this month are shown.` : "";
-    const head = el("h3", {}, `${plural(incidents.length, "incident")}: ${when}${filters ? `, ${filters}` : ""}`);
-    if (!month?.incidents) return el("p", { class: "affected" }, "Loading");
-    if (!incidents.length) return el("div", {}, head, el("p", { class: "affected" }, "No incident was archived for this time."));
-    return el("div", {}, head, cut ? el("p", { class: "affected" }, cut) : null, el("ol", { class: "archived" }, ...incidents.map(row)));
+  function list(incidents, day) {
+    if (!loaded.incidents) return el("div", { class: "skeleton", "aria-hidden": "true" });
+    const filters = [service, what && kind(what), read().team, day && dayName(day)].filter(Boolean).join(", "),
+      cut = loaded.isCut ? `Only the newest ${loaded.incidents.length} are shown.` : "";
+    return el(
+      "div",
+      {},
+      el(
+        "h3",
+        {},
+        `${plural(incidents.length, "incident")}${filters ? `: ${filters} ` : ""}`,
+        day ? el("a", { href: address({ history: last }), "data-key": "all days" }, "All days") : null,
+      ),
+      cut ? el("p", { class: "affected" }, cut) : null,
+      incidents.length
+        ? el("ol", { class: "archived" }, ...incidents.map(row))
+        : el("p", { class: "affected" }, loaded.failed ? "" : "No incident was archived for this time."),
+    );
   }
 
   function row(one) {
@@ -142,8 +161,9 @@ export function historyView(on) {
       el(
         "p",
         { class: "when" },
-        `${one.since.slice(0, 10)} ${clock(one.since)} UTC, ${one.severity}, ${kind(one.kind)}; ${duration}${alerted}`,
+        `${date(one.since)} ${time(one.since)}, ${one.severity}, ${kind(one.kind)}; ${duration}${alerted}`,
       ),
+      owner(one) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
       one.feedback ? el("p", { class: "said" }, feedbackText(one.feedback)) : null,
       one.accepted ? el("p", { class: "said" }, acceptedText(one.accepted)) : null,
       el(
@@ -155,54 +175,6 @@ export function historyView(on) {
   }
 
   return { draw };
-}
-
-/** The weeks of a month as a table; a day with incidents is a link. */
-function calendar(month, incidents, chosen) {
-  const first = new Date(`${month}-01T00:00:00Z`),
-    days = new Date(Date.UTC(first.getUTCFullYear(), first.getUTCMonth() + 1, 0)).getUTCDate(),
-    before = (first.getUTCDay() + 6) % 7; // Monday is the first column
-  const cells = [
-    ...Array.from({ length: before }, () => el("td")),
-    ...Array.from({ length: days }, (_, i) => dayCell(`${month}-${String(i + 1).padStart(2, "0")}`, incidents, chosen)),
-  ];
-  const weeks = [];
-  for (let i = 0; i < cells.length; i += 7) weeks.push(el("tr", {}, ...cells.slice(i, i + 7)));
-  return el(
-    "table",
-    { class: "calendar" },
-    el("caption", { class: "sr" }, `Incidents by day, ${monthName(month)}`),
-    el(
-      "thead",
-      {},
-      el("tr", {}, ...WEEKDAYS.map((name) => el("th", { scope: "col", abbr: name }, name.slice(0, 3)))),
-    ),
-    el("tbody", {}, ...weeks),
-  );
-}
-
-function dayCell(day, incidents, chosen) {
-  const here = incidents.filter((one) => began(one, day)),
-    number = String(Number(day.slice(8)));
-  if (!here.length) return el("td", {}, el("span", { class: "day" }, number));
-  const alerts = here.filter((one) => !isNotice(one)).length,
-    worst = SEVERITIES[Math.max(...here.map((one) => SEVERITIES.indexOf(one.severity)))],
-    text = `${number}: ${plural(alerts, "incident")}, ${plural(here.length - alerts, "notice")}, worst ${worst}`;
-  return el(
-    "td",
-    { class: worst },
-    el(
-      "a",
-      {
-        href: address({ history: chosen === day ? day.slice(0, 7) : day }),
-        "aria-label": text,
-        "aria-current": chosen === day ? "date" : null,
-        title: text,
-      },
-      el("span", { class: "day" }, number),
-      el("b", {}, String(here.length)),
-    ),
-  );
 }
 
 /** Buttons that limit the list, with the number of incidents of each. */
@@ -243,17 +215,4 @@ function count(incidents, names) {
   return [...found].sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0]));
 }
 
-/** Whether an incident began on a day. */
-const began = (one, day) => one.since.slice(0, 10) === day;
-
 const involves = (one, service) => (one.suspects[0]?.service ?? one.affected[0]) === service;
-
-/** 2026-12 from 2026-11 and 1. */
-function shift(month, offset) {
-  const [year, number] = month.split("-").map(Number);
-  return new Date(Date.UTC(year, number - 1 + offset, 1)).toISOString().slice(0, 7);
-}
-
-/** November 2026. */
-const monthName = (month) =>
-  new Date(`${month}-01T00:00:00Z`).toLocaleDateString("en", { month: "long", year: "numeric", timeZone: "UTC" });

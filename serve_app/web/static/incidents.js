@@ -2,10 +2,11 @@
 import { by, el, show } from "./dom.js";
 import { seenBefore } from "./archived.js";
 import * as feed from "./feed.js";
+import { icon } from "./icons.js";
 import { feedbackView } from "./feedback.js";
 import { alerts, isUnseen, notices } from "./severity.js";
 import { likelySuspects } from "./suspects.js";
-import { capitalized, clock, clockOrDay, ends, incidentTitle, isOfScope, metricName, metricValue, plural, recovery, span, subject } from "./words.js";
+import { capitalized, clock, clockOrDay, ends, incidentTitle, isOfScope, metricName, metricValue, owner, plural, recovery, span, subject, timeOrDateTime } from "./words.js";
 
 const UNKNOWN = {
   muted: "No alerts.",
@@ -101,12 +102,13 @@ export function incidentsView(on) {
     return el(
       "article",
       { class: `card ${incident.severity}` },
-      el("h3", {}, `${capitalized(incident.severity)}: ${subject(incident)}`),
+      el("h3", {}, el("img", { src: icon(incident.severity), alt: "", width: 16, height: 16 }), `${capitalized(incident.severity)}: ${subject(incident)}`),
       el(
         "p",
         { class: "when" },
-        `since ${clockOrDay(incident.since, verdictTime())} UTC (${span(age)}), ${plural(incident.affected.length, "service")} affected`,
+        `since ${timeOrDateTime(incident.since, verdictTime())} (${span(age)}), ${plural(incident.affected.length, "service")} affected`,
       ),
+      owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(incident)}`) : null,
       incident.recovering ? el("p", { class: isUnseen(incident) ? "unseen" : "recovering" }, recovery(incident)) : null,
       earlier.found.get(incident.id)?.seen_before ? seenBefore(earlier.found.get(incident.id).seen_before) : null,
       ...incident.changes.slice(0, 3).map((one) => el("p", { class: "why planned" }, `▲ ${one.text}`)),
@@ -114,6 +116,7 @@ export function incidentsView(on) {
       ...likelySuspects(incident).map((one, i) => suspect(one, i, incident, number)),
       actions(incident),
       el("p", { class: "affected" }, `Affected: ${firstNames(incident.affected)}`),
+      incident.teams?.length ? el("p", { class: "affected" }, `Teams affected: ${incident.teams.join(", ")}`) : null,
     );
   }
 
@@ -131,7 +134,7 @@ export function incidentsView(on) {
       "article",
       { class: `card notice${drawn.incident === notice.id ? " linked" : ""}` },
       el("h3", {}, incidentTitle(notice)),
-      el("p", { class: "when" }, `since ${clockOrDay(notice.since, verdictTime())} UTC (${span(age)}); ${state}`),
+      el("p", { class: "when" }, `since ${timeOrDateTime(notice.since, verdictTime())} (${span(age)}); ${state}`),
       ...notice.suspects.map((one) =>
         el("div", { class: "suspect" }, nameButton(one.service, notice), ...reasons(one, one === first)),
       ),
@@ -148,6 +151,7 @@ export function incidentsView(on) {
       "div",
       { class: "suspect" },
       nameButton(one.service, incident, el("b", {}, `${i + 1}`), ...score),
+      owner(one) && owner(one) !== owner(incident ?? {}) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
       ...reasons(one, opened, incident ? !isOfScope(incident, one.service) : true),
       incident && (opened || drawn.service === one.service) ? feedback.culpritButton(incident, one.service, feedbackAt(incident)) : null,
     );

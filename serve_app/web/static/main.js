@@ -10,7 +10,9 @@ import { incidentsView } from "./incidents.js";
 import { go, read } from "./link.js";
 import { mutesView } from "./mutes.js";
 import { overviewView } from "./overview.js";
+import { archivedMoment, coarseness } from "./archive.js";
 import { panelView } from "./panel.js";
+import { rangeAround, rangeBar, rangeLoader, rangeOf } from "./range.js";
 import { searchView, unfold } from "./search.js";
 import { sessionView } from "./session.js";
 import { alerts, worst } from "./severity.js";
@@ -19,7 +21,8 @@ import { stateOf } from "./state.js";
 import { drawTab } from "./tab.js";
 import { append, timelineView } from "./timeline.js";
 import { detectorView, pulse } from "./detector.js";
-import { namespace, readable } from "./words.js";
+import { ends, namespace, readable, setMoment } from "./words.js";
+import { applyZone } from "./zone.js";
 
 const MAP_PAUSE_MS = 400; // least time between two maps
 const RETRY_MS = 2000; // before a failed request is repeated
@@ -27,6 +30,7 @@ const RECENT_MS = 2000; // a list of meshes from within this time gives the age 
 const MESHES_MS = 15000; // between two requests for the list of meshes
 const SOON_MS = 3000; // between two such requests while a first snapshot is awaited
 const UNREADY = [0, 503, 504]; // answers of a service that is starting, or of none
+const GONE = [404, 422]; // answers about a moment that is not kept
 const DRIFT_MS = 300000; // between two requests for the drift, which changes every six hours
 const RANKS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"];
 
@@ -70,9 +74,9 @@ function select(service, source = null) {
 
 /** Select a service of the mesh that may be folded, or calls to it, and draw them. */
 function reveal(service, source = null) {
-  const ends = source ? [source, service] : [service];
+  const named = source ? [source, service] : [service];
   panel.enter({ mesh: known.mesh, service, source });
-  go({ service, source, ...unfold(read(), ends, known.map?.collapsed ?? []) });
+  go({ service, source, ...unfold(read(), named, known.map?.collapsed ?? []) });
 }
 
 const graph = graphView({
@@ -82,16 +86,23 @@ const graph = graphView({
 });
 const timeline = timelineView({
   look,
-  visit: (id) => {
-    const { incidents, observed_at } = known.timeline;
-    const last = incidents.find((one) => one.id === id)?.last;
-    go({ at: last === observed_at.at(-1) ? null : last, incident: id });
+  visit: ({ id, first, last }) => {
+    const isOpen = last === known.timeline.observed_at.at(-1),
+      middle = isPast(first) ? new Date(500 * (ends(first) + ends(last))).toISOString() : last; // its end may be calm again
+    go({ at: isOpen ? null : middle, incident: id });
   },
+  zoom: (range) => go({ range }),
+  deploy: ({ at, service }) => go({ deploy: `${at}~${service}` }),
   select: (period, first) =>
     go({
       [first ? "first" : "second"]: period.join("~"),
       ...(first || read().first ? {} : { first: periods(known.timeline, incident()).first.join("~") }),
     }),
+});
+const ranges = rangeLoader(draw);
+const bar = rangeBar({
+  choose: (range) => go({ range, at: range ? read().at : null }),
+  jump: (at) => go({ at, range: isPast(at) ? rangeAround(at) : null }),
 });
 const decision = decisionDialog();
 const mutes = mutesView(decision);
@@ -121,6 +132,26 @@ const stateNow = () => stateOf(known.newest, known);
 
 /** The state of the verdict in view. The age of a past one does not matter. */
 const stateShown = () => (read().at ? stateOf(known.verdict) : stateNow());
+
+/** Whether a moment is from before the live window, so that only the archive has it. */
+const isPast = (at) => Boolean(at && known.timeline && ends(at) < ends(known.timeline.kept_from));
+
+/** What is known of the range of the view; null: it is the live window. */
+function shownRange(view) {
+  const name = rangeOf(view, known.timeline?.kept_from);
+  return name && known.newest ? ranges.load(known.mesh, name, known.newest.observed_at) : null;
+}
+
+/** The map and the verdict of a moment: of a snapshot that is kept, else of the archive. */
+async function loadMoment(mesh, at, expand) {
+  if (isPast(at)) return archivedMoment(mesh, at, expand);
+  try {
+    return await Promise.all([feed.map(mesh, at, expand), at ? feed.verdict(mesh, at) : null]);
+  } catch (error) {
+    if (!at || !GONE.includes(error.status)) throw error;
+    return archivedMoment(mesh, at, expand);
+  }
+}
 
 /** The incident of the view: the one in the link, else the worst. */
 function incident() {
@@ -287,11 +318,11 @@ async function fetchMap() {
   let pause = MAP_PAUSE_MS;
   try {
     const mesh = known.mesh;
-    const [map, verdict] = await Promise.all([feed.map(mesh, at, expand), at ? feed.verdict(mesh, at) : null]);
+    const [map, verdict] = await loadMoment(mesh, at, expand);
     if (mesh === known.mesh && (read().at ?? null) === at)
       Object.assign(known, { map, mapOf: key, verdict: verdict ?? known.newest, problem: null });
   } catch (error) {
-    if (at && [404, 422].includes(error.status)) {
+    if (at && GONE.includes(error.status)) {
       go({ at: null }, { quietly: true });
       known.missed = at;
     } else showFailure(error);
@@ -461,6 +492,8 @@ function showFailure(error) {
 
 function draw() {
   const view = read();
+  applyZone();
+  if (known.verdict) setMoment(known.verdict.observed_at);
   const isOverview = drawOverview();
   drawHistory(isOverview ? null : view.history);
   if (isOverview) return;
@@ -469,8 +502,10 @@ function draw() {
     return;
   }
   waitFor("nothing more");
+  const range = shownRange(view);
+  bar.draw(range?.name ?? null, view.at);
   by("mesh").value = known.mesh;
-  by("live").hidden = !view.at;
+  by("live").hidden = !view.at && !view.range;
   drawState();
   const open = incident(),
     hasCentre = Boolean(open ?? view.service),
@@ -500,6 +535,10 @@ function draw() {
     service: view.service,
     source: view.source ?? null,
     suspects: (open ?? known.verdict).suspects,
+    range,
+    map: known.map,
+    isArchived: Boolean(view.at && known.verdict.archived),
+    stale: stateNow().stopped ? lastKnownAt({ ...known, verdict: known.newest }) : "",
   });
   incidents.draw({
     mesh: known.mesh,
@@ -514,7 +553,7 @@ function draw() {
   mutes.draw({ mesh: known.mesh, verdict: known.newest, service: view.service, canWrite: session.canWrite() });
   if (known.timeline && hasLibraries) {
     const [first, second] = [view.first?.split("~"), view.second?.split("~")];
-    timeline.draw(known.timeline, { at: view.at, first, second, stopped: stateNow().stopped });
+    timeline.draw(known.timeline, { at: view.at, first, second, stopped: stateNow().stopped, range });
     comparison.draw({ mesh: known.mesh, first, second: second ?? periods(known.timeline, open).second });
   }
   drawDetector();
@@ -565,7 +604,7 @@ function drawState() {
   if (!state.name) return; // it is known in a moment, and must not look calm until then
   banner({ ...known, state, stateNow: stateNow(), incident: incident(), view: read() });
   document.querySelector("main").classList.toggle("stale", state.stopped);
-  const text = state.stopped ? `last known state, ${lastKnownAt(known)} UTC` : "";
+  const text = read().at && known.verdict.archived ? `archive, ${coarseness(known.verdict.archived)}` : state.stopped ? `last known state, ${lastKnownAt(known)}` : "";
   for (const label of document.querySelectorAll(".stale-label")) label.textContent = text;
 }
 
@@ -610,8 +649,8 @@ function toggleHistory() {
 }
 
 function step(count) {
-  const times = known.timeline?.observed_at ?? [],
-    view = read();
+  const view = read(),
+    times = (shownRange(view)?.answer ?? known.timeline)?.observed_at ?? [];
   const i = (view.at ? times.indexOf(view.at) : times.length - 1) + count;
   if (times[i] !== undefined) look(times[i]);
 }
@@ -648,7 +687,7 @@ const KEYS = {
   ArrowRight: () => step(1),
   "[": () => visitNext(-1),
   "]": () => visitNext(1),
-  Escape: () => go(read().history ? { history: null } : { at: null, service: null, source: null }),
+  Escape: () => go(read().history ? { history: null } : { at: null, service: null, source: null, range: null }),
   p: () => {
     const { service, source } = read();
     if (service) select(service, source ?? null);
@@ -713,13 +752,15 @@ by("mesh").addEventListener("change", () =>
     incident: null,
     first: null,
     second: null,
+    range: null,
+    deploy: null,
     expand: null,
     space: null,
     only: null,
     history: read().history ? "now" : null,
   }),
 );
-by("live").addEventListener("click", () => go({ at: null }));
+by("live").addEventListener("click", () => go({ at: null, range: null }));
 by("near").addEventListener("click", lookAround);
 by("all").addEventListener("click", () => go({ view: "all" }));
 by("space").addEventListener("change", () => {

@@ -1,7 +1,7 @@
 // Mutes: what raises no alert, until when, by whom and why; and the questions that add one.
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
-import { clockOrDay, ends, namespace, plural, suspectsFirst } from "./words.js";
+import { ends, namespace, plural, suspectsFirst, timeOrDateTime } from "./words.js";
 
 const MOST_NAMES = 3,
   REASON_LENGTH = 200, // limit of the service
@@ -77,7 +77,7 @@ export function mutesView(on) {
 
   /** 12:40 UTC, with its date if it is another day. */
   function time(at) {
-    return `${clockOrDay(at, drawn.verdict.observed_at)} UTC`;
+    return timeOrDateTime(at, drawn.verdict.observed_at);
   }
 
   async function unmute(mute) {

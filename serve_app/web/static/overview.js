@@ -2,6 +2,7 @@
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { icon, iconName } from "./icons.js";
+import { go, read } from "./link.js";
 import { isNotice } from "./severity.js";
 import { silentFor, stateOf } from "./state.js";
 import { progressText } from "./learning.js";
@@ -48,11 +49,23 @@ export function overviewView() {
   /** @param {any[]} meshes as the service lists them. @param {number} asked when, ms. */
   function draw(meshes, asked) {
     count(meshes);
-    const rows = meshes.map((one) => ({ one, state: meshState(one, asked) }));
+    const { team = "" } = read(),
+      teams = [...new Set(meshes.flatMap((one) => one.teams))].sort(),
+      hasTeams = Boolean(teams.length || team);
+    drawTeams(hasTeams ? [...new Set([...teams, ...(team ? [team] : [])])] : [], team);
+    by("overview").classList.toggle("has-teams", hasTeams);
+    const rows = meshes.filter((one) => !team || one.teams.includes(team)).map((one) => ({ one, state: meshState(one, asked) }));
     const rank = ({ state }) => ORDER.indexOf(iconName(state));
     rows.sort((a, b) => rank(a) - rank(b) || a.one.mesh.localeCompare(b.one.mesh));
-    by("overview-title").textContent = summary(rows);
+    by("overview-title").textContent = summary(rows) + (team ? `, of those with an open incident of team ${team}` : "");
     show(by("overview-rows"), ...rows.map(row));
+  }
+
+  /** The filter by team; without teams there is none. */
+  function drawTeams(teams, team) {
+    by("overview-teams").hidden = !teams.length;
+    show(by("overview-team"), el("option", { value: "" }, "All"), ...teams.map((one) => el("option", { value: one }, one)));
+    by("overview-team").value = team;
   }
 
   function row({ one, state }) {
@@ -71,6 +84,7 @@ export function overviewView() {
       cell("Services", one.services.toLocaleString("en")),
       cell("Last verdict", one.age_seconds === null ? "unknown" : `${span(silentFor(state))} ago`),
       cell("Open incidents", incidentText(one)),
+      el("td", { class: "teams", "data-label": "Teams" }, one.teams.join(", ") || "–"),
       cell("Alerts in 24 h", alertText(one.mesh)),
       cell("False-alert budget", budgetText(one.alert_budget_per_day)),
       cell("Telemetry", telemetryText(one)),
@@ -82,6 +96,7 @@ export function overviewView() {
     return known === null ? "–" : known < MOST_COUNTED ? String(known) : `${MOST_COUNTED} or more`;
   }
 
+  by("overview-team").addEventListener("change", () => go({ team: by("overview-team").value || null }));
   return { draw };
 }
 
@@ -119,7 +134,8 @@ function summary(rows) {
     counted(["recovering"], "recovering"),
     counted(["calm", "unusual"], "without an incident"),
   ];
-  return `${rows.length} ${rows.length === 1 ? "mesh" : "meshes"}: ${parts.filter(Boolean).join(", ")}`;
+  const words = parts.filter(Boolean).join(", ");
+  return `${rows.length} ${rows.length === 1 ? "mesh" : "meshes"}${words && `: ${words}`}`;
 }
 
 const incidentText = ({ incidents, notices }) =>

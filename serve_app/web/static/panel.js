@@ -1,12 +1,15 @@
 // The panel of a service or of the calls between two: metrics, callers and callees, and what happened to it.
+import { archivedDetails, chartsOf } from "./archive.js";
 import { chart, point } from "./chart.js";
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { address } from "./link.js";
 import { neighbours } from "./neighbours.js";
+import { repeatsView } from "./repeats.js";
+import { nearest } from "./series.js";
 import { similarView } from "./similar.js";
 import { unusualness } from "./severity.js";
-import { capitalized, clock, count, day, figures, incidentTitle, kind, metricValue, plural, readable } from "./words.js";
+import { capitalized, clock, count, dateTime, day, ends, figures, incidentTitle, kind, metricValue, moment, owner, plural, readable, time } from "./words.js";
 
 const PAUSE_MS = 1000; // least time between two requests
 const LISTED = 6; // changes, events and incidents
@@ -23,9 +26,14 @@ export function panelView(on) {
     cursor = null,
     opener = null, // key of the button that opened it, which gets the focus back
     wanted = ""; // subject that shall get the focus when it is drawn
+  const repeats = repeatsView(() => drawn?.service && redraw());
   const similar = similarView({ redraw: () => drawn?.service && redraw(), select: (service) => on.select(service, null) });
 
-  /** @param {any} next `{mesh, at, newest, service, source, suspects}`; at: null: the newest snapshot. */
+  /**
+   * @param {any} next `{mesh, at, newest, service, source, suspects, range, map, isArchived, stale}`; at: null: the newest snapshot.
+   * range: `{start, end}` of the charts; null: the live window. map: of the moment. isArchived: whether the moment is from
+   * before the live window. stale: since when the newest data are, in words; empty: they are not.
+   */
   function draw(next) {
     drawn = next;
     place.hidden = !next.service;
@@ -43,12 +51,12 @@ export function panelView(on) {
   }
 
   const subjectOf = ({ mesh, service, source }) => JSON.stringify([mesh, service, source ?? null]);
-  const keyOf = (next) => `${subjectOf(next)} ${next.at ?? next.newest}`;
+  const keyOf = (next) => `${subjectOf(next)} ${next.at ?? next.newest} ${next.range ? `${next.range.start} ${next.range.end}` : ""}`;
 
   async function load() {
     const wait = due - Date.now(),
       key = keyOf(drawn);
-    if (asked || loaded?.key === key) return;
+    if (asked || loaded?.key === key || (drawn.isArchived && !drawn.range)) return;
     if (wait > 0) {
       timer ??= setTimeout(() => {
         timer = null;
@@ -56,12 +64,16 @@ export function panelView(on) {
       }, wait);
       return;
     }
-    const { mesh, service, source, at } = drawn,
+    const { mesh, service, source, at, range, map, isArchived } = drawn,
       subject = subjectOf(drawn);
     asked = key;
     let answer;
     try {
-      answer = { details: await feed.details(mesh, service, source, at) };
+      const [details, over] = await Promise.all([
+        isArchived ? null : feed.details(mesh, service, source, at),
+        range && chartsOf(mesh, service, source, range),
+      ]);
+      answer = { details: details ?? archivedDetails(service, source, map, over), over };
     } catch (error) {
       answer = { problem: error.message };
     }
@@ -77,16 +89,22 @@ export function panelView(on) {
   function redraw() {
     const { service, source } = drawn;
     by("panel-title").textContent = readable(source ? `Calls ${source} → ${service}` : service);
-    show(by("panel-content"), ...(loaded ? (loaded.details ? content(loaded.details) : [failure()]) : [el("p", { class: "affected" }, "Loading")]));
+    show(by("panel-content"), ...(loaded ? (loaded.details ? content(loaded.details, loaded.over ?? loaded.details) : [failure()]) : [el("p", { class: "affected" }, "Loading")]));
     if (wanted === subjectOf(drawn)) {
       wanted = "";
       focus();
     }
   }
 
-  const failure = () => el("p", { class: "failed", role: "alert" }, loaded.problem);
+  const failure = () => el("p", { class: "failed", role: "alert" }, `${loaded.problem} `, button("Try again", "retry panel", retry));
 
-  function content(details) {
+  function retry() {
+    loaded = null;
+    draw(drawn);
+  }
+
+  /** @param {any} details @param {any} over what the charts show: the details, or a range. */
+  function content(details, over) {
     const links = details.source
       ? el(
           "p",
@@ -100,7 +118,7 @@ export function panelView(on) {
       linksTo(details.links),
       ...muted(details),
       ...suspicion(details),
-      charts(details),
+      charts(details, over),
       details.source ? null : neighbours("Callers", details.callers, details.callers_total, details, (one) => on.select(details.service, one)),
       details.source ? null : neighbours("Callees", details.callees, details.callees_total, details, (one) => on.select(one, details.service)),
       details.source ? null : similar.section(drawn.mesh, details.service),
@@ -114,18 +132,19 @@ export function panelView(on) {
   /** Its state at the moment: its requests, its score, and what is missing. */
   function standing(details) {
     const { state, deviation, observed_at: at } = details,
-      when = `${drawn.at ? "At" : "Now,"} ${clock(at, true)} UTC`,
+      when = drawn.at ? `At ${moment(at, drawn.newest)}` : drawn.stale ? `Stale since ${drawn.stale}` : `Now, ${time(at, true)}`,
       score = deviation === null ? "" : ` Anomaly score ${deviation.toFixed(1)}, ${unusualness(deviation)}.`;
     const missing = missingText(details);
     return [
       el("p", { class: "affected" }, `${when}: ${volume(details)}.${score}`),
       missing ? el("p", { class: `missing ${state}` }, missing) : null,
+      owner(details) ? el("p", { class: "owner" }, `Team: ${owner(details)}`) : null,
     ];
   }
 
   function muted({ muted: mutes }) {
     return mutes.map((one) =>
-      el("p", { class: "why planned" }, `Muted${one.until ? ` until ${day(one.until)} UTC` : ""}: ${one.reason}`),
+      el("p", { class: "why planned" }, `Muted${one.until ? ` until ${dateTime(one.until)}` : ""}: ${one.reason}`),
     );
   }
 
@@ -137,9 +156,11 @@ export function panelView(on) {
     return [score, ...suspect.reasons.map((reason) => el("p", { class: "why" }, reason.text))];
   }
 
-  function charts(details) {
-    const { times, metrics, incidents, changes } = details,
-      at = Math.max(0, times.indexOf(details.observed_at)),
+  function charts(details, { times, metrics, incidents, changes }) {
+    if (!times.length) return el("p", { class: "affected" }, "No data in this range.");
+    const repeated = repeats.load(drawn.mesh, details.service, details.source, times),
+      before = (repeated?.answer ?? []).filter((one) => one.service === details.service && one.source === details.source),
+      at = nearest(times, ends(details.observed_at)),
       measured = metrics.filter(({ observed }) => observed.some((value) => value !== null)),
       missing = metrics.length - measured.length;
     const actions = {
@@ -147,16 +168,22 @@ export function panelView(on) {
         if (index === cursor) return;
         cursor = index;
         const drawnCharts = by("panel-content").querySelectorAll(".chart");
-        measured.forEach((one, i) => point(drawnCharts[i], { ...one, times }, { at, cursor }));
+        measured.forEach((one, i) => point(drawnCharts[i], { ...one, times, others: others(one) }, { at, cursor }));
       },
       look: (index) => on.look(times[index]),
     };
+    const others = ({ metric }) =>
+      before.flatMap(({ key, name, charts: { times: then, metrics: known } }) => {
+        const values = known.find((one) => one.metric === metric)?.observed;
+        return values ? [{ key, name, times: then, values }] : [];
+      });
     const shared = { times, incidents: clip(incidents, times), changes: changes.map((one) => one.at).filter((one) => one >= times[0]) };
     const view = { at, cursor: cursor !== null && cursor < times.length ? cursor : null };
     return el(
       "div",
       { class: "charts" },
-      ...measured.map((one) => chart({ ...one, ...shared }, view, actions)),
+      repeats.bar(repeated),
+      ...measured.map((one) => chart({ ...one, ...shared, others: others(one) }, view, actions)),
       missing && measured.length ? el("p", { class: "affected" }, `Not measured: ${plural(missing, "metric")}.`) : null,
     );
   }
@@ -253,7 +280,7 @@ function volume({ requests, interval_seconds: interval, metrics, times, observed
 
 /** Why nothing is known about it; empty if something is. */
 function missingText({ state, measured_at: measured, source, neighbours_at: last }) {
-  const since = measured ? ` Last measured at ${clock(measured, true)} UTC.` : " It was not measured in any kept snapshot.";
+  const since = measured ? ` Last measured at ${time(measured, true)}.` : " It was not measured in any kept snapshot.";
   const calls = last && source === null ? " Its callers and callees are the last known ones." : "";
   return {
     absent: source ? `There are no such calls in this snapshot.${since}` : `It is not in this snapshot.${since}${calls}`,

@@ -1,5 +1,5 @@
 // The service level: each target, its value, and what is left of its error budget. Not knowing is never shown as fulfilled.
-import { clockOrDay, figures, metricValue, seconds, span } from "./words.js";
+import { figures, metricValue, seconds, span, timeOrDateTime } from "./words.js";
 
 const LEAST_KNOWN = 0.9; // share of the window, as in the service
 
@@ -36,7 +36,7 @@ export function levelFacts(level) {
 }
 
 function state(one, level) {
-  if (one.status === "violated") return `violated since ${clockOrDay(one.violated_since, new Date().toISOString())} UTC`;
+  if (one.status === "violated") return `violated since ${timeOrDateTime(one.violated_since, new Date().toISOString())}`;
   if (one.status !== "unknown") return "fulfilled";
   if (level.known < LEAST_KNOWN)
     return `not judged yet: ${Math.floor(100 * level.known)}% of the last ${span(level.window_seconds)} is measured`;

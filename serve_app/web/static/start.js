@@ -2,6 +2,7 @@
 import { copy } from "./copy.js";
 import { by, el, show } from "./dom.js";
 import { ROOT } from "./feed.js";
+import { time } from "./words.js";
 
 const TOKEN = "TOKEN_FILE"; // in commands: a file with an access token
 
@@ -106,7 +107,7 @@ export function startView() {
     draw(next) {
       needsToken = next.needsToken;
       by("start").hidden = false;
-      by("start-check").textContent = `No snapshot has arrived yet. Checked at ${new Date().toISOString().slice(11, 19)} UTC, and every 3 s.`;
+      by("start-check").textContent = `No snapshot has arrived yet. Checked at ${time(Date.now(), true)}, and every 3 s.`;
       redraw();
     },
   };

@@ -1,6 +1,6 @@
 // The browser's tab: its title and its icon show the current state of the mesh, even while the page shows a past moment.
 import { by } from "./dom.js";
-import { icon, iconName } from "./icons.js";
+import { icon, iconName, severityOf } from "./icons.js";
 import { alerts, worst } from "./severity.js";
 import { readable, subject } from "./words.js";
 
@@ -22,7 +22,7 @@ let usual = null; // the icon without a state
 export function drawTab(mesh, state, verdict) {
   const name = state?.name ? iconName(state) : "",
     link = by("icon"),
-    address = name ? icon(name) : (usual ?? link.getAttribute("href")),
+    address = name ? icon(severityOf(name, worst(alerts(verdict?.incidents ?? []))) || name) : (usual ?? link.getAttribute("href")),
     title = readable([name && words(name, state.why, verdict), mesh, "TAGAE"].filter(Boolean).join(" · "));
   usual ??= link.getAttribute("href");
   if (link.getAttribute("href") !== address) link.setAttribute("href", address);

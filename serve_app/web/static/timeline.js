@@ -1,12 +1,16 @@
-// Score and threshold over time, with incidents, notices, planned changes and the selected snapshot.
+// Score and threshold over time, with incidents, notices, planned changes, gaps and the selected moment.
 /* global uPlot */
 import { by, colour, el, show } from "./dom.js";
+import { gaps } from "./series.js";
+import { drawRangeState, rangeText } from "./range.js";
 import { alerts, notices } from "./severity.js";
-import { clock, clockOrDay, ends, kind } from "./words.js";
+import { between, clock, clockOrDay, date, ends, isLocalZone, kind, moment, plural, readable, span, timeOrDateTime } from "./words.js";
 
 const MOST_LISTED = 8; // incidents, notices, and planned changes, below the plot
 const ALONE_SECONDS = 300; // shown before and after a snapshot that is the only one
 const NOTICE_HEIGHT = 3; // of the mark of a notice, in pixels
+const MOST_MARKS = 200; // that can be clicked in the plot
+const DAY_SECONDS = 86400;
 const COLUMNS = [
   "observed_at",
   "sequence",
@@ -39,14 +43,20 @@ export function append(before, news) {
   return timeline;
 }
 
-/** @param {any} on `{look(at), visit(incident id), select(period, first)}`: called by a click, a click on an incident, a drag (with Shift). */
+/**
+ * @param {any} on `{look(at), visit(incident), select(period, first), zoom(range), deploy(change)}`: called by a click, a click on
+ * an incident, a drag with Shift or while periods are compared, another drag, and a click on a change.
+ */
 export function timelineView(on) {
   let plot = null,
     data = null,
     view = {},
+    moments = [], // of the points of the plot; null: within a gap
+    silences = [], // gaps without data, as pairs of seconds
     shifted = false;
   const place = by("plot"),
-    scrub = by("scrub");
+    scrub = by("scrub"),
+    marked = el("div", { id: "marks", "aria-hidden": "true" }); // for a mouse; the lists below have the same
 
   scrub.addEventListener("input", () => on.look(data.observed_at[scrub.valueAsNumber]));
   place.addEventListener("pointerdown", (event) => {
@@ -54,14 +64,10 @@ export function timelineView(on) {
   });
 
   function begin() {
-    const score = { label: "score", stroke: () => colour("score"), width: 1.8, points: { show: false } };
-    const threshold = {
-      label: "threshold",
-      stroke: () => colour("threshold"),
-      width: 1.2,
-      dash: [5, 4],
-      points: { show: false },
-    };
+    const line = { points: { show: false } },
+      score = { ...line, label: "score", stroke: () => colour("score"), width: 1.8 },
+      threshold = { ...line, label: "threshold", stroke: () => colour("threshold"), width: 1.2, dash: [5, 4] },
+      highest = { ...line, label: "highest", stroke: () => colour("score"), width: 0.6 };
     const axis = {
       stroke: () => colour("soft"),
       grid: { stroke: () => colour("rule"), width: 0.5 },
@@ -71,47 +77,69 @@ export function timelineView(on) {
     plot = new uPlot(
       {
         width: Math.max(200, place.clientWidth),
-        height: 150,
-        tzDate: (s) => uPlot.tzDate(new Date(s * 1000), "Etc/UTC"),
+        height: 104,
+        tzDate: (s) => (isLocalZone() ? new Date(s * 1000) : uPlot.tzDate(new Date(s * 1000), "Etc/UTC")),
         padding: [8, 18, 0, 0],
-        series: [{}, score, threshold],
-        scales: { y: { range: (_, low, high) => [0, Math.max(4, 1.08 * high)] } },
+        series: [{}, highest, score, threshold],
+        scales: { x: { range: (_, low, high) => extent(low, high) }, y: { range: (_, low, high) => [0, Math.max(4, 1.08 * high)] } },
         axes: [
-          { ...axis, size: 24, space: 70, values: (_, times) => times.map((s) => clock(s * 1000, times[1] - times[0] < 60)) },
+          { ...axis, size: 24, space: 70, values: (_, times) => times.map((s, i) => tick(s, times[i - 1], times[1] - times[0])) },
           { ...axis, size: 46, space: 36 },
         ],
         cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
-        hooks: { drawClear: [shades], draw: [marks], setSelect: [selectPeriod], ready: [listenToClicks] },
+        hooks: { drawClear: [shades], draw: [marks], setSelect: [selectPeriod], ready: [listen] },
       },
-      [[], [], []],
+      [[], [], [], []],
       place,
     );
   }
 
-  function listenToClicks(u) {
+  /** The limits of the time axis: those of the range, else of the data. */
+  function extent(low, high) {
+    if (view.range) return [ends(view.range.start), ends(view.range.end)];
+    if (low === null) return [0, DAY_SECONDS];
+    return low === high ? [low - ALONE_SECONDS, high + ALONE_SECONDS] : [low, high];
+  }
+
+  /** A label of the time axis: a clock, and a day where one begins. */
+  function tick(s, before, step) {
+    const at = s * 1000,
+      isNewDay = before !== undefined && date(at) !== date(before * 1000);
+    return step >= DAY_SECONDS || isNewDay ? date(at).slice(5) : clock(at, step < 60);
+  }
+
+  function listen(u) {
+    u.over.append(marked);
     u.over.addEventListener("click", () => {
-      if (u.cursor.idx !== null && u.select.width < 3) on.look(data.observed_at[u.cursor.idx]);
+      if (u.cursor.left < 0 || u.select.width >= 3 || !data.observed_at.length) return;
+      const at = u.cursor.idx === null ? null : moments[u.cursor.idx];
+      on.look(at ?? nearest(u.posToVal(u.cursor.left, "x")));
     });
   }
 
+  /** The snapshot nearest to a time. */
+  const nearest = (s) => data.observed_at.reduce((best, at) => (Math.abs(ends(at) - s) < Math.abs(ends(best) - s) ? at : best));
+
   function selectPeriod(u) {
-    if (u.select.width < 3) return;
-    const within = [u.posToIdx(u.select.left), u.posToIdx(u.select.left + u.select.width)].map(
-      (i) => data.observed_at[i],
-    );
+    const { left, width } = u.select;
+    if (width < 3) return;
+    const [from, to] = [left, left + width].map((x) => u.posToVal(x, "x"));
     u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-    on.select(within, shifted);
+    if (shifted || view.first) on.select([nearest(from), nearest(to)], shifted);
+    else on.zoom(rangeText(from, to));
   }
 
   function band(u, from, to, fill, height = u.bbox.height) {
     const a = Math.max(u.bbox.left, u.valToPos(from, "x", true)),
       b = Math.min(u.bbox.left + u.bbox.width, u.valToPos(to, "x", true));
+    if (b < u.bbox.left || a > u.bbox.left + u.bbox.width) return;
     u.ctx.fillStyle = fill;
     u.ctx.fillRect(a, u.bbox.top, Math.max(2, b - a), height);
   }
 
   function shades(u) {
     if (!data) return;
+    for (const gap of silences) band(u, ...gap, colour("panel"));
     for (const one of alerts(data.incidents)) band(u, ends(one.since), ends(one.last), colour("shade"));
     const thin = NOTICE_HEIGHT * (window.devicePixelRatio || 1);
     for (const one of notices(data.incidents)) band(u, ends(one.since), ends(one.last), colour("notice"), thin);
@@ -132,9 +160,11 @@ export function timelineView(on) {
       pen.lineTo(x + 5 * dense, low);
       pen.fill();
     }
-    const at = view.at ?? data?.observed_at.at(-1);
+    overlay(u);
+    const at = view.at ?? (view.range && !view.range.isLast ? undefined : data?.observed_at.at(-1));
     if (at === undefined) return;
     const x = u.valToPos(ends(at), "x", true);
+    if (x < u.bbox.left || x > u.bbox.left + u.bbox.width) return;
     pen.strokeStyle = colour("ink");
     pen.lineWidth = (view.at ? 2 : 1) * dense;
     pen.beginPath();
@@ -143,60 +173,120 @@ export function timelineView(on) {
     pen.stroke();
   }
 
-  /** List the newest ones as buttons. */
-  function listIncidents(id, list) {
-    const until = ({ last }) => (last === data.observed_at.at(-1) && !view.stopped ? "now" : clock(last)),
-      now = data.observed_at.at(-1) ?? "";
-    const button = (one) =>
-      el(
-        "button",
-        { type: "button", "data-key": one.id, click: () => on.visit(one.id) },
-        `${clockOrDay(one.since, now)} to ${until(one)}: ${one.severity}, ${one.service ?? one.id}`,
-      );
-    const newest = list.slice(-MOST_LISTED).reverse();
-    show(by(id), ...newest.map((one) => el("li", {}, button(one))));
+  /** Put a place to click over each incident and each change. */
+  function overlay(u) {
+    const wide = u.over.clientWidth,
+      x = (at) => Math.min(wide, Math.max(0, u.valToPos(ends(at), "x"))),
+      stop = (action) => (event) => {
+        event.stopPropagation();
+        action();
+      };
+    const mark = (kindOfMark, title, left, width, action) => {
+      const one = el("i", { class: kindOfMark, title, click: stop(action), mousedown: (event) => event.stopPropagation() });
+      one.style.left = `${left}px`;
+      one.style.width = `${width}px`;
+      return one;
+    };
+    const incidents = data.incidents.slice(-MOST_MARKS).map((one) => mark("incident", incidentText(one), x(one.since), Math.max(6, x(one.last) - x(one.since)), () => on.visit(one))),
+      changes = data.changes.slice(-MOST_MARKS).map((one) => mark("change", `${changeText(one)}: before and after`, x(one.at) - 7, 14, () => on.deploy(one)));
+    marked.replaceChildren(...incidents, ...changes);
+  }
+
+  const newest = () => data.observed_at.at(-1) ?? "";
+
+  function incidentText(one) {
+    const isOpen = one.last === newest() && !view.stopped && (!view.range || view.range.isLast);
+    const times = isOpen ? `${clockOrDay(one.since, newest())} to now` : between(one.since, one.last, newest());
+    return `${times}: ${one.severity}, ${one.service ?? one.id}`;
+  }
+
+  const changeText = (one) => `${clockOrDay(one.at, newest())} ${kind(one.kind)} of ${one.service}${one.reason ? ` (${one.reason})` : ""}`;
+
+  /** List the newest ones as buttons, and how many more there are. */
+  function list(id, rows, text, key, action) {
+    const newestFirst = rows.slice(-MOST_LISTED).reverse(),
+      more = rows.length - newestFirst.length;
+    show(
+      by(id),
+      ...newestFirst.map((one) => el("li", {}, el("button", { type: "button", "data-key": key(one), click: () => action(one) }, text(one)))),
+      more > 0 ? el("li", {}, `and ${more.toLocaleString("en")} more`) : null,
+    );
   }
 
   function draw(timeline, next) {
-    data = timeline;
     view = next;
+    const { range } = view;
+    drawRangeState(range);
+    const shown = range ? range.answer : timeline;
+    place.hidden = scrub.parentElement.hidden = !shown;
+    if (!shown) {
+      by("moment").textContent = "";
+      for (const id of ["past", "past-notices", "changes"]) show(by(id));
+      return;
+    }
+    data = shown;
     if (plot === null) begin();
     const times = data.observed_at.map(ends);
-    plot.setData([times, data.mesh_score, data.threshold]);
-    if (times.length === 1) plot.setScale("x", { min: times[0] - ALONE_SECONDS, max: times[0] + ALONE_SECONDS }); // else a day
+    const found = gaps(times, data.step);
+    silences = [...found, ...emptyRuns(times, data.mesh_score)];
+    const filled = (column) => withGaps(column, times, found);
+    moments = filled(data.observed_at);
+    plot.setData([
+      withGaps(times, times, found, ([from, to]) => (from + to) / 2),
+      filled(data.highest ?? data.mesh_score.map(() => null)),
+      filled(data.mesh_score),
+      filled(data.threshold),
+    ]);
     const last = data.observed_at.length - 1,
-      i = view.at ? data.observed_at.indexOf(view.at) : last;
+      i = view.at ? data.observed_at.indexOf(view.at) : last,
+      at = data.observed_at[i < 0 ? last : i];
     scrub.max = String(Math.max(0, last));
     scrub.value = String(i < 0 ? last : i);
-    const at = data.observed_at[i < 0 ? last : i];
     scrub.setAttribute(
       "aria-valuetext",
-      at ? `${clock(at, true)} UTC, ${data.status[i < 0 ? last : i].replace("_", " ")}` : "no snapshot",
+      at ? `${timeOrDateTime(at, newest())}, ${(data.status[i < 0 ? last : i] ?? "no data").replace("_", " ")}` : "no snapshot",
     );
-    by("moment").textContent = view.at
-      ? `showing ${clock(view.at, true)} UTC`
-      : at
-        ? `${clockOrDay(data.observed_at[0], at)} to ${clock(at)} UTC; click, or move the slider, to look back`
-        : "";
-    listIncidents("past", alerts(data.incidents));
-    listIncidents("past-notices", notices(data.incidents));
-    const shown = data.changes.slice(-MOST_LISTED).reverse();
-    show(
-      by("changes"),
-      ...shown.map((one) =>
-        el(
-          "li",
-          {},
-          el("b", {}, "▲ "),
-          `${clockOrDay(one.at, at)} ${kind(one.kind)} of ${one.service}${one.reason ? ` (${one.reason})` : ""}`,
-        ),
-      ),
-    );
+    by("moment").textContent = readable(momentText());
+    list("past", alerts(data.incidents), incidentText, (one) => one.id, on.visit);
+    list("past-notices", notices(data.incidents), incidentText, (one) => one.id, on.visit);
+    list("changes", data.changes, (one) => `▲ ${changeText(one)}`, (one) => `change ${one.at} ${one.kind} ${one.service}`, on.deploy);
+  }
+
+  /** What the plot shows, and how coarse it is. */
+  function momentText() {
+    const { range, at } = view,
+      missing = silences.length ? `; ${plural(silences.length, "gap")} without data` : "";
+    const showing = at ? `showing ${moment(at, newest())}` : "";
+    if (!range) {
+      if (showing) return showing;
+      return newest() ? `${between(data.observed_at[0], newest())}${missing}; click, or move the slider, to look back` : "";
+    }
+    const period = between(range.start, range.end, range.isLast ? range.end : new Date()),
+      first = data.complete_from && ends(data.complete_from) > ends(range.start) ? `; complete from ${timeOrDateTime(data.complete_from, range.end)}` : "";
+    return `${[showing, period].filter(Boolean).join("; ")}; 1 point = ${span(data.step)}${first}${missing}`;
   }
 
   return {
     draw,
     redraw: () => data && draw(data, view),
-    resize: () => plot?.setSize({ width: Math.max(200, place.clientWidth), height: 150 }),
+    resize: () => plot?.setSize({ width: Math.max(200, place.clientWidth), height: 104 }),
   };
+}
+
+/** A column with one more value, null or `fill(gap)`, within each gap. */
+function withGaps(column, times, found, fill = /** @type {any} */ (() => null)) {
+  if (!found.length) return column;
+  const after = new Map(found.map((gap) => [gap[0], gap]));
+  return column.flatMap((value, i) => (after.has(times[i]) ? [value, fill(after.get(times[i]))] : [value]));
+}
+
+/** Runs of points without a value, as pairs of seconds. */
+function emptyRuns(times, values) {
+  const runs = [];
+  values.forEach((value, i) => {
+    if (value !== null) return;
+    if (i && values[i - 1] === null) runs.at(-1)[1] = times[i];
+    else runs.push([times[Math.max(0, i - 1)], times[i]]);
+  });
+  return runs;
 }

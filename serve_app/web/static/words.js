@@ -1,4 +1,4 @@
-// Formats numbers and times for people. All times are UTC.
+// Formats numbers and times for people. Times are UTC, or of the browser's zone if the reader chose it.
 import { isUnseen } from "./severity.js";
 
 const METRICS = {
@@ -57,17 +57,103 @@ export function callLabel(rate, errors) {
   return errors >= LEAST_ERRORS ? `${text}, ${percent(errors)} failed` : text;
 }
 
-/** 03:12 or 03:12:15, from a time of the service; a text that is not a time stays unchanged. */
-export function clock(at, exact = false) {
-  const time = new Date(at);
-  return Number.isNaN(time.getTime()) ? String(at) : time.toISOString().slice(11, exact ? 19 : 16);
+// Times
+
+const DAYS = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"],
+  MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const MINUTE_MS = 60000,
+  DAY_MS = 86400000;
+const chosen = { isLocal: false, moment: Date.now() };
+
+/** Show times of the browser's zone, or UTC. */
+export function setZone(/** @type {boolean} */ isLocal) {
+  chosen.isLocal = isLocal;
 }
 
-/** 2026-03-01 03:12. */
-export const day = (at) => at.slice(0, 16).replace("T", " ");
+/** The texts of the service are about this moment: their times without a date are of the day before it. */
+export function setMoment(/** @type {string} */ at) {
+  chosen.moment = ms(at);
+}
 
-/** 03:12, or 2026-03-01 03:12 if it is not the day of `now`. Both are times of the service. */
-export const clockOrDay = (at, now) => (at.slice(0, 10) === now.slice(0, 10) ? clock(at) : day(at));
+export const isLocalZone = () => chosen.isLocal;
+
+/** The browser's zone: Asia/Kabul. */
+export const browserZone = () => Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+const ms = (at) => new Date(at).getTime();
+const offset = (at) => (chosen.isLocal ? -new Date(at).getTimezoneOffset() : 0); // minutes ahead of UTC at a time
+
+/** A time as the chosen zone writes it: 2026-03-01T03:12:15. A text that is not a time stays unchanged. */
+export function inZone(at) {
+  const time = ms(at);
+  return Number.isNaN(time) ? String(at) : new Date(time + MINUTE_MS * offset(at)).toISOString().slice(0, 19);
+}
+
+/** The time at which the chosen zone writes this: the opposite of `inZone`, as ISO text. */
+export function fromZone(text) {
+  const asUtc = ms(`${text}Z`),
+    guess = asUtc - MINUTE_MS * offset(asUtc);
+  return new Date(asUtc - MINUTE_MS * offset(guess)).toISOString();
+}
+
+/** "UTC", "UTC+4:30": the zone of a time, which changes with summer time. */
+export function zone(at) {
+  const ahead = Math.round(offset(at)),
+    size = Math.abs(ahead),
+    minutes = size % 60 ? `:${String(size % 60).padStart(2, "0")}` : "";
+  return ahead ? `UTC${ahead < 0 ? "-" : "+"}${Math.floor(size / 60)}${minutes}` : "UTC";
+}
+
+/** 03:12 or 03:12:15. */
+export const clock = (at, exact = false) => inZone(at).replace(/^.*T(\d\d:\d\d)(:\d\d)$/, exact ? "$1$2" : "$1");
+
+/** 2026-03-01. */
+export const date = (at) => inZone(at).slice(0, 10);
+
+/** 2026-03-01 03:12. */
+export const day = (at) => inZone(at).slice(0, 16).replace("T", " ");
+
+/** 03:12, or 2026-03-01 03:12 if it is not the day of `now`. */
+export const clockOrDay = (at, now) => (date(at) === date(now) ? clock(at) : day(at));
+
+/** 03:12 UTC, and the same with seconds. */
+export const time = (at, exact = false) => `${clock(at, exact)} ${zone(at)}`;
+
+/** 2026-03-01 03:12 UTC. */
+export const dateTime = (at) => `${day(at)} ${zone(at)}`;
+
+/** 03:12 UTC, or 2026-03-01 03:12 UTC if it is not the day of `now`. */
+export const timeOrDateTime = (at, now) => `${clockOrDay(at, now)} ${zone(at)}`;
+
+/** 03:12:15 UTC, or 2026-03-01 03:12 UTC if it is not the day of `now`. */
+export const moment = (at, now) => (date(at) === date(now) ? time(at, true) : dateTime(at));
+
+/** "03:12 to 04:12 UTC", with dates unless both are the day of `now`, and two zones if summer time begins between them. */
+export function between(from, to, now = to) {
+  const first = clockOrDay(from, now),
+    last = date(from) === date(to) ? clock(to) : clockOrDay(to, now);
+  return `${first}${zone(from) === zone(to) ? "" : ` ${zone(from)}`} to ${last} ${zone(to)}`;
+}
+
+/** "4 min ago", by the clock of this page. */
+export const ago = (at) => `${span((Date.now() - ms(at)) / 1000)} ago`;
+
+const WRITTEN = /(?:(\d{4}-\d\d-\d\d) |[A-Z][a-z]{2} (\d{1,2}) ([A-Z][a-z]{2})(?: (\d{4}))? )?\b(\d\d:\d\d)(:\d\d)? UTC(?![+-])/g; // by the service
+
+/** A text of the service with its times in the chosen zone. */
+function rezoned(text) {
+  return text.replace(WRITTEN, (_, iso, number, month, year, minute, second = "") => {
+    const near = new Date(chosen.moment),
+      named = number && `${year ?? near.getUTCFullYear()}-${String(MONTHS.indexOf(month) + 1).padStart(2, "0")}-${number.padStart(2, "0")}`,
+      today = near.toISOString().slice(0, 10);
+    let at = ms(`${iso ?? named ?? today}T${minute}${second}Z`);
+    if (!iso && !number && at > chosen.moment) at -= DAY_MS;
+    const there = inZone(at),
+      plain = new Date(`${there}Z`),
+      before = iso ? `${there.slice(0, 10)} ` : number ? `${DAYS[plain.getUTCDay()]} ${plain.getUTCDate()} ${MONTHS[plain.getUTCMonth()]}${year ? ` ${plain.getUTCFullYear()}` : ""} ` : "";
+    return `${before}${time(at, Boolean(second))}`;
+  });
+}
 
 export const ends = (at) => new Date(at).getTime() / 1000;
 
@@ -90,9 +176,15 @@ const ESCAPED = /~([0-9A-F]{2,6})~/g, // a character that ids may not contain, a
   SHORTENED = /~([0-9a-f]{6})[0-9a-f]{26}~/g, // the end of a name that was too long
   SHOWN = /^(?![/~\u2800]|\p{Default_Ignorable_Code_Point})[\p{L}\p{M}\p{N}\p{P}\p{S} ]$/u;
 
-/** A text for people with original names instead of ids: "shop/bank gateway" for "shop/bank~20~gateway". Characters that
- * print nothing or change the direction of writing stay escaped, since they could make a name look like another one. */
+/** A text for people with times in the chosen zone, and original names instead of ids: "shop/bank gateway" for
+ * "shop/bank~20~gateway". Characters that print nothing or change the direction of writing stay escaped, since they could
+ * make a name look like another one. */
 export function readable(text) {
+  if (chosen.isLocal && text?.includes(" UTC")) return original(rezoned(text));
+  return original(text);
+}
+
+function original(text) {
   if (!text?.includes("~")) return text;
   const character = (written, code) => {
     const point = parseInt(code, 16),
@@ -107,13 +199,16 @@ export const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ?
 
 /** What a recovering incident shows. */
 export function recovery(incident) {
-  const at = incident.suspects_at ? `, ${clock(incident.suspects_at)} UTC` : "",
+  const at = incident.suspects_at ? `, ${time(incident.suspects_at)}` : "",
     state = isUnseen(incident) ? "Its telemetry stopped" : "Recovering: normal in the last snapshots";
   return `${state}; suspects at the peak${at}.`;
 }
 
 /** The headline that the server made; verdicts of earlier versions have none. */
 export const incidentTitle = ({ headline, suspects, affected }) => headline || `${suspects[0]?.service ?? affected[0]} deviates.`;
+
+/** "checkout (#checkout)": who owns a service or an incident; empty if no one is known. */
+export const owner = ({ team, contact }) => (team && contact ? `${team} (${contact})` : team || contact || "");
 
 /** What an incident is about: its first suspect, or "the requests to the mesh". */
 export function subject({ scope, suspects, affected, id }) {

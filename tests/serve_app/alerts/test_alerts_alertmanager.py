@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from model.snapshot import Owner
 from serve_app.alerts.alert import Alert
 from serve_app.alerts.alertmanager import PostTiming, find_problem, split_batches
 from serve_app.net.backoff import Backoff
@@ -63,6 +64,20 @@ async def test_an_alert_has_the_format_of_alertmanager(tmp_path: Path) -> None:
     assert alert.keys() == {"labels", "annotations", "startsAt", "endsAt", "generatorURL"}
     assert (_at(alert["startsAt"]), _at(alert["endsAt"])) == (NOW - timedelta(minutes=2), NOW + timedelta(minutes=4))
     assert metric_value(instruments, SENT, receiver="alertmanager") == 1
+
+
+async def test_an_alert_has_the_team_for_routing_and_the_contact_for_people(tmp_path: Path) -> None:
+    owned = replace(incident("a"), owner=Owner("checkout", "#checkout"))
+    async with (
+        start_endpoints(200) as (server,),
+        start_notifier(receivers([server], deadline_seconds=PATIENT), tmp_path) as (notifier, _),
+    ):
+        notifier.accept_verdict("shop", verdict(owned, incident("b", "pay/bank")), NOW)
+        (request,) = await server.until(lambda requests: len(requests) == 1)
+    first, second = sorted(request.json, key=lambda alert: str(alert["labels"]["incident"]))
+    assert (first["labels"]["team"], first["annotations"]["contact"]) == ("checkout", "#checkout")
+    assert "team" not in second["labels"]  # Alertmanager takes an empty label for a missing one
+    assert "contact" not in second["annotations"]
 
 
 async def test_a_rise_in_severity_is_one_post(tmp_path: Path) -> None:

@@ -256,3 +256,30 @@ async def test_the_alerts_that_we_leave_out_would_be_refused(
         await sender.close()
         assert not alone.failed
         assert len(await manager.alerts()) == 1
+
+
+@pytest.mark.skipif(shutil.which("amtool") is None, reason="no amtool on PATH (Debian: prometheus-alertmanager)")
+@pytest.mark.parametrize(
+    ("labels", "receiver"),
+    [
+        ({"severity": "major", "team": "checkout"}, "checkout"),
+        ({"severity": "notice", "team": "checkout"}, "chat"),
+        ({"severity": "major", "team": "store"}, "on-call"),
+        ({"severity": "major"}, "platform"),
+    ],
+)
+async def test_the_documented_route_by_team_reaches_the_team(
+    tmp_path: Path, labels: dict[str, str], receiver: str
+) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "notifications.md").read_text(encoding="utf-8")
+    (config,) = (one for one in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if 'team="checkout"' in one)
+    file = tmp_path / "alertmanager.yml"
+    file.write_text(config, encoding="utf-8")
+    given = [f"{name}={value}" for name, value in {"alertname": "TagaeIncident", **labels}.items()]
+    for command in (["check-config", str(file)], ["config", "routes", "test", f"--config.file={file}", *given]):
+        process = await asyncio.create_subprocess_exec(
+            "amtool", *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        out, _ = await process.communicate()
+        assert process.returncode == 0, out.decode()
+    assert out.decode().split()[-1] == receiver

@@ -100,7 +100,7 @@ def test_every_incident_has_its_events_in_order(steps: list[tuple[Verdict, int]]
         own = [e for e in events if (e["incident"]["id"], e["opened_at"]) == key]
         assert [e["sequence"] for e in own] == list(range(1, len(own) + 1))
         assert own[0]["event"] == "opened"
-        assert {e["event"] for e in own[1:-1]} <= {"severity_raised"}
+        assert {e["event"] for e in own[1:-1]} <= {"severity_raised", "cause_changed"}
         assert own[-1]["event"] in ("merged", "resolved")
 
 

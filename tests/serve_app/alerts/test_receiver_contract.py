@@ -9,6 +9,16 @@ import pytest
 from lab.contracts.receivers import ReceiverContract
 from serve_app.settings.alerting import ReceiverChoice
 from tests.http_server import serve_in_thread
+from tests.serve_app.alerts.stand_ins import (
+    API_KEY,
+    BOT_TOKEN,
+    CHANNEL,
+    ROUTING_KEY,
+    StandInOpsgenie,
+    StandInPagerDuty,
+    StandInSlack,
+    serve,
+)
 from tests.serve_app.alerts.test_grafana import TOKEN, StandInGrafana
 
 NOT_LISTENING = "http://127.0.0.1:9"  # the port of the discard protocol
@@ -55,3 +65,60 @@ class TestGrafana(ReceiverContract):
     @pytest.fixture
     def away(self, token: str) -> ReceiverChoice:
         return ReceiverChoice(kind="grafana", options={"url": NOT_LISTENING, "bearer_token_file": token})
+
+
+class TestPagerDuty(ReceiverContract):
+    @pytest.fixture
+    def key(self, tmp_path: Path) -> str:
+        path = tmp_path / "pagerduty.key"
+        path.write_text(ROUTING_KEY)
+        return str(path)
+
+    @pytest.fixture
+    def choice(self, key: str) -> Iterator[ReceiverChoice]:
+        stand_in = StandInPagerDuty()
+        with serve(stand_in):
+            yield ReceiverChoice(kind="pagerduty", options={"url": stand_in.url, "routing_key_file": key})
+        assert stand_in.refusals == []
+
+    @pytest.fixture
+    def away(self, key: str) -> ReceiverChoice:
+        return ReceiverChoice(kind="pagerduty", options={"url": NOT_LISTENING, "routing_key_file": key})
+
+
+class TestOpsgenie(ReceiverContract):
+    @pytest.fixture
+    def key(self, tmp_path: Path) -> str:
+        path = tmp_path / "opsgenie.key"
+        path.write_text(API_KEY)
+        return str(path)
+
+    @pytest.fixture
+    def choice(self, key: str) -> Iterator[ReceiverChoice]:
+        stand_in = StandInOpsgenie()
+        with serve(stand_in):
+            yield ReceiverChoice(kind="opsgenie", options={"url": stand_in.url, "api_key_file": key})
+        assert stand_in.refusals == []
+
+    @pytest.fixture
+    def away(self, key: str) -> ReceiverChoice:
+        return ReceiverChoice(kind="opsgenie", options={"url": NOT_LISTENING, "api_key_file": key})
+
+
+class TestSlackApp(ReceiverContract):
+    @pytest.fixture
+    def options(self, tmp_path: Path) -> dict[str, str]:
+        path = tmp_path / "slack.token"
+        path.write_text(BOT_TOKEN)
+        return {"bearer_token_file": str(path), "channel": CHANNEL}
+
+    @pytest.fixture
+    def choice(self, options: dict[str, str]) -> Iterator[ReceiverChoice]:
+        stand_in = StandInSlack()
+        with serve(stand_in):
+            yield ReceiverChoice(kind="slack", options={**options, "url": stand_in.url})
+        assert stand_in.refusals == []
+
+    @pytest.fixture
+    def away(self, options: dict[str, str]) -> ReceiverChoice:
+        return ReceiverChoice(kind="slack", options={**options, "url": NOT_LISTENING})

@@ -28,6 +28,7 @@ EVENT: dict[str, Any] = {
     "summary": "shop/cart is slow",
     "links": {},
     "incident": {
+        "id": "20260301T031200Z-1f3870be",
         "since": "2026-03-01T03:12:00Z",
         "severity": "major",
         "suspects": [{"service": "shop/cart", "score": 0.6, "reasons": [{"text": "p99 latency 1.2 s"}]}],
@@ -51,6 +52,13 @@ def test_people_read_original_names_and_no_markup() -> None:
     assert "shop/订单服务" in found
 
 
+def test_the_team_is_named_and_teams_that_are_affected_too() -> None:
+    owned = {**EVENT["incident"], "team": "checkout", "contact": "<#checkout>", "teams": ["store", "checkout"]}
+    found = texts(slack_message({**EVENT, "incident": owned}))
+    assert "*Team*\ncheckout, &lt;#checkout&gt;; also affected: store" in found
+    assert not any(text.startswith("*Team*") for text in texts(slack_message(EVENT)))
+
+
 async def test_a_channel_follows_an_incident(tmp_path: Path) -> None:
     """Over HTTP, from verdicts: opened, raised, resolved."""
     async with start_endpoints(200) as (server,):
@@ -72,7 +80,7 @@ async def test_a_channel_follows_an_incident(tmp_path: Path) -> None:
     assert "deploy of shop/cart (v1.4.2)" in changes
     assert "<https://tagae.example/#mesh=shop&amp;incident=a|Open the incident>" in context
     assert "<https://runbooks.example/shop?incident=a|Runbook>" in context
-    assert context.endswith("cluster eu-1 · since 2026-03-01 03:12 UTC")
+    assert context.endswith("incident a · cluster eu-1 · since 2026-03-01 03:12 UTC")
     assert resolved[-1].endswith("resolved 2026-03-01 03:14 UTC")
     assert requests[0].headers["idempotency-key"]
     assert requests[0].json["text"].startswith("Minor incident in shop: Cause uncertain, shop/cart or shop/web: ")

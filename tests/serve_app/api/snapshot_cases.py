@@ -16,6 +16,7 @@ from model.snapshot import (
     RATIOS,
     SHARES_OF_ONE,
     MeshSnapshot,
+    Owner,
     PlannedChange,
     Sensitivity,
     ServicePolicy,
@@ -30,6 +31,7 @@ segments = plain | st.text(min_size=1, max_size=6).map(escape_namespace)
 
 
 sensitivity = st.sampled_from([None, *Sensitivity])
+owners = st.none() | st.builds(Owner, text, reasons)
 
 
 @st.composite
@@ -60,7 +62,7 @@ def snapshots(draw: st.DrawFn) -> MeshSnapshot:
         edge_features=features(len(calls), EDGE_METRICS, 1),
         observed_at=draw(st.datetimes(datetime(1990, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))),
         changes=draw(st.lists(st.builds(PlannedChange, text, names, reasons), max_size=2)),
-        policies=draw(st.lists(st.builds(ServicePolicy, names, sensitivity, reasons), max_size=2)),
+        policies=draw(st.lists(st.builds(ServicePolicy, names, sensitivity, reasons, owners), max_size=2)),
         signals=signals,
     )
 

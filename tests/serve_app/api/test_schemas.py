@@ -51,7 +51,9 @@ def test_the_verdict_has_the_fields_of_a_verdict_line() -> None:
     more = {"sequence", "missing_parts", "model", "muted", "silence", "watching", "lost", "reconstruction"}
     assert set(VerdictDocument.model_fields) == line | more
     incident = {"id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering"}
-    assert set(IncidentDocument.model_fields) == incident | {"suspects_at", "kind", "headline", "impact", "scope"}
+    assert set(IncidentDocument.model_fields) == incident | {"suspects_at", "kind", "headline", "impact", "scope"} | {
+        *("team", "contact", "teams")
+    }
     assert set(MeshDocument.model_fields) == {
         *(
             "mesh",
@@ -65,7 +67,7 @@ def test_the_verdict_has_the_fields_of_a_verdict_line() -> None:
             "warm_up_snapshots",
         ),
         *("mesh_score", "threshold", "coverage", "incidents", "recovering", "notices", "silent", "hidden"),
-        *("alert_budget_per_day", "unseen"),
+        *("alert_budget_per_day", "unseen", "teams"),
     }
 
 

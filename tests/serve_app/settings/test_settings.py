@@ -162,7 +162,7 @@ def mesh(access: dict[str, Any]) -> dict[str, Any]:
         ),
         (
             mesh({"volume": 1}),
-            ["meshes.shop.volume", "no such setting", "weights, priority, entry_points, services, links"],
+            ["meshes.shop.volume", "no such setting", "weights, priority, entry_points, services, owners, links"],
         ),
         (mesh({"harmless_warnings": [""]}), ["shop.harmless_warnings", "at least 1 character"]),
     ],

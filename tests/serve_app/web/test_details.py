@@ -15,7 +15,7 @@ from lab.simulator.events.operations import BenignChange
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.features import NODE_CHANNELS
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, ServicePolicy
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Owner, ServicePolicy
 from model.verdict import ClusterEvent
 from serve_app.alerts.links import LEAD, Links
 from serve_app.errors import InvalidParameter, UnknownInstant, UnknownMesh
@@ -224,6 +224,16 @@ def test_mutes_in_force_are_those_of_the_service(tmp_path: Any) -> None:
         assert [one.reason for one in read(kept, SLOW).muted] == ["a migration"]
         other = next(name for name in SNAPSHOTS[0].node_ids if not name.startswith(f"{namespace}/"))
         assert read(kept, other).muted == []
+
+
+def test_the_owner_is_that_of_the_settings_else_of_the_snapshot(tmp_path: Any) -> None:
+    policies = (ServicePolicy(f"{SLOW.split('/')[0]}/*", owner=Owner("checkout", "#checkout")),)
+    kept = Watched(tmp_path)
+    with closing(kept.store):
+        kept.see(MESH, [replace(one, policies=policies) for one in SNAPSHOTS[:12]])
+        assert (read(kept, SLOW).team, read(kept, SLOW).contact) == ("checkout", "#checkout")
+        kept.owners = (("*/*", Owner("platform")),)
+        assert (read(kept, SLOW).team, read(kept, SLOW).contact) == ("platform", "")
 
 
 def without_service(snapshot: MeshSnapshot, *, silent: str = "", without: str = "") -> MeshSnapshot:

@@ -19,11 +19,11 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import load
 from model.mesh_weights import Weights
-from model.snapshot import NODE_METRICS, MeshSnapshot
+from model.snapshot import NODE_METRICS, MeshSnapshot, Owner
 from model.state.serialization import pack_state
 from serve_app.actions.feedback import add_feedback
 from serve_app.api.schemas.actions import AcceptanceDocument, FeedbackDocument
-from serve_app.api.schemas.incidents import IncidentDetailDocument, IncidentsDocument
+from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentDetailDocument, IncidentsDocument
 from serve_app.api.schemas.views import GraphDocument
 from serve_app.deployments.session.queries import ReportQuery
 from serve_app.deployments.session.reader import Reader
@@ -35,6 +35,7 @@ from serve_app.pipeline import Options
 from serve_app.settings import Settings
 from serve_app.stores.archive import BEFORE, MOST_MOMENTS, KeptSnapshot, archive, match, unpack_document
 from serve_app.stores.base import IncidentFilter
+from serve_app.web import incidents
 from serve_app.web.history import instant
 from tests.serve_app.web.watching import Watched
 
@@ -372,3 +373,33 @@ def test_a_mesh_that_starts_again_ends_its_open_incidents(watched_mesh: Watched,
     (ended,) = all_of(watched_mesh).incidents
     assert (ended.id, ended.until) == (incident.id, later(snapshots[:1], 1)[0].observed_at)
     assert len(detail(watched_mesh, incident.id).scores.observed_at) > BEFORE / 2
+
+
+def test_incidents_are_found_by_the_team_of_their_first_suspect(
+    watched_mesh: Watched, snapshots: list[MeshSnapshot], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incidents, "BLOCK", 1)
+    watched_mesh.owners = (("*/*", Owner("platform", "#platform")), (culprit(), Owner("checkout", "#checkout")))
+    watched_mesh.see(MESH, snapshots[: BEGIN + 6])
+    (open_one,) = of_team(watched_mesh, "checkout", False)
+    assert (open_one.team, open_one.contact) == ("checkout", "#checkout")
+    assert (open_one.suspects[0].team, open_one.suspects[0].contact) == ("checkout", "#checkout")
+    assert "platform" in open_one.teams, "it spread to services of others"
+    assert of_team(watched_mesh, "platform", False) == []
+    (mesh,) = watched_mesh.meshes.gauges()
+    assert mesh.teams == ("checkout",)
+
+    watched_mesh.see(MESH, snapshots[BEGIN + 6 :])
+    watched_mesh.owners = (("*/*", Owner("platform")),)
+    watched_mesh.see(MESH, later(snapshots, 1))
+    ids = [one.id for one in all_of(watched_mesh).incidents]
+    by_team = {team: [one.id for one in of_team(watched_mesh, team, True)] for team in ("checkout", "platform", "x")}
+    assert len(ids) == 2
+    assert by_team == {"platform": ids[:1], "checkout": ids[1:], "x": []}  # as of its time
+    (mesh,) = watched_mesh.meshes.gauges()
+    assert mesh.teams == ()
+
+
+def of_team(watched_mesh: Watched, team: str, of_period: bool) -> list[ArchivedIncidentDocument]:
+    found = watched_mesh.incidents.overview(MESH, IncidentFilter(limit=1), of_period, team)
+    return IncidentsDocument.model_validate_json(found).incidents

@@ -9,7 +9,7 @@ import msgspec
 
 from model.checkpoint import load
 from model.mesh_weights import Weights
-from model.snapshot import MeshSnapshot
+from model.snapshot import MeshSnapshot, Owner
 from model.verdict import ClusterEvent
 from serve_app.api.codec import encode_verdict, pack_snapshot
 from serve_app.pipeline import Options, advance_in_detail, deviations_of, replayer
@@ -32,7 +32,8 @@ class Watched:
         self.store = LocalStore(path)
         self._checkpoint = load()
         self.meshes = MeshRepository(self.store, MeshCache(2**28), replayer(Weights(self._checkpoint).of, Settings()))
-        self.viewing = PageQueries(self.meshes)
+        self.owners: tuple[tuple[str, Owner], ...] = ()  # patterns of the settings
+        self.viewing = PageQueries(self.meshes, lambda _: self.owners)
         self.incidents = IncidentViews(self.meshes)
 
     def see(
@@ -43,7 +44,7 @@ class Watched:
         events: tuple[ClusterEvent, ...] = (),
     ) -> list[dict[str, Any]]:
         """Score and store snapshots, and return their verdicts. ``events`` are known with each of them."""
-        options, known, verdicts = Options(window_size=window), self.meshes.get(mesh), []
+        options, known, verdicts = Options(window_size=window, owners=self.owners), self.meshes.get(mesh), []
         for snapshot in snapshots:
             step = advance_in_detail(self._checkpoint, known.mesh, snapshot, options, events=events)
             verdict = encode_verdict(step.verdict)

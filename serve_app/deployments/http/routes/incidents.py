@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from model.verdict import IncidentKind, Severity
 from serve_app.alerts.links import Links
-from serve_app.api.schemas.base import AskedService, Id, Instant
+from serve_app.api.schemas.base import LONGEST_TEAM, AskedService, Id, Instant, Text
 from serve_app.api.schemas.incidents import IncidentDetailDocument, IncidentsDocument
 from serve_app.api.schemas.views import GraphDocument
 from serve_app.deployments.http.interface import MeshName
@@ -44,6 +44,9 @@ async def incidents(
     service: Annotated[AskedService | None, Query(description="a suspect or an affected service")] = None,
     kind: Annotated[IncidentKind | None, Query(description="what is wrong")] = None,
     severity: Annotated[Severity | None, Query()] = None,
+    team: Annotated[
+        Text | None, Query(min_length=1, max_length=LONGEST_TEAM, description="team that the incident belongs to")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_INCIDENTS, description="maximum number")] = 100,
     cursor: Annotated[
         str | None,
@@ -62,7 +65,7 @@ async def incidents(
         limit=limit,
     )
     of_period = since is not None or until is not None or cursor is not None
-    return json_response(await backend.read(IncidentsQuery(mesh, wanted, of_period)))
+    return json_response(await backend.read(IncidentsQuery(mesh, wanted, of_period, team)))
 
 
 @router.get(

@@ -9,11 +9,13 @@ import numpy as np
 from model.snapshot import MeshSnapshot
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, AUTOSCALERS, CONTROLLERS
+from serve_app.collect.prometheus.owners import OWNERS_OF_SERVICES, OwnerLabels
 from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES
 from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.rules import recording_rules
 from serve_app.collect.prometheus.signals import DISK, PODS, QUEUES, search_query
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, QueryOptions, Role
+from serve_app.settings import MeshSettings
 from tests.serve_app.collect.prometheus.standin import Request, Samples, fails, vector
 
 ISTIO = KNOWN["istio"]
@@ -36,6 +38,8 @@ def texts(window_seconds: float = QueryOptions().window_seconds) -> Mapping[str,
     asked: dict[Role, Query] = {(KUBERNETES, role): query for role, query in kubernetes.items()}
     assert ISTIO.serves is not None
     asked[(KUBERNETES, "serves")] = ISTIO.serves
+    labels = MeshSettings()
+    asked[(KUBERNETES, OWNERS_OF_SERVICES)] = OwnerLabels(labels.team_labels, labels.contact_labels).query()
     known = {query.at(window_seconds): role for role, query in asked.items()}
     for dialect in (ISTIO, RULES.dialect):
         for of, queries in ((SERVICES, dialect.services), (CALLS, dialect.calls)):
@@ -60,6 +64,7 @@ class IstioMesh:
         altered: functions that change the samples of a query.
         replicas: desired number and generation, by workload.
         annotations: ``mute`` and ``sensitivity`` from kube-state-metrics, by workload.
+        labels: of workloads, by workload, and of namespaces, by ``namespace/``, as kube-state-metrics names them.
         recorded: calls in its recording rules; None: there are no rules, or they are late.
         autoscaled: workloads whose replicas an autoscaler sets.
         cordoned: workloads with a pod on a node that takes no new ones.
@@ -72,6 +77,7 @@ class IstioMesh:
     altered: dict[Role, Callable[[Samples], Samples]] = field(default_factory=dict)
     replicas: dict[str, tuple[int, int]] = field(default_factory=dict)
     annotations: dict[str, dict[str, str]] = field(default_factory=dict)
+    labels: dict[str, dict[str, str]] = field(default_factory=dict)
     recorded: int | None = None
     autoscaled: set[str] = field(default_factory=set)
     cordoned: set[str] = field(default_factory=set)
@@ -155,6 +161,9 @@ class IstioMesh:
                 yield labels, str(desired if what == "desired" else generation)
             elif what == "autoscaled" and workload in self.autoscaled:
                 yield labels, str(desired)
+        for workload, labels in self.labels.items() if what == OWNERS_OF_SERVICES else ():
+            namespace, name = workload.split("/")
+            yield {"namespace": namespace, **({"workload": name} if name else {}), **labels}, "1"
         for workload, values in self.annotations.items() if what == "annotations" else ():
             namespace, name = workload.split("/")
             for annotation, value in values.items():

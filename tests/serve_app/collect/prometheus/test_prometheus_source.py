@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from model.snapshot import NODE_METRICS, MeshSnapshot, Sensitivity, ServicePolicy
+from model.snapshot import NODE_METRICS, MeshSnapshot, Owner, Sensitivity, ServicePolicy
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.frames import Column, KeyIndex
 from serve_app.collect.prometheus.kubernetes import ServiceMapping, read_annotations
@@ -242,6 +243,51 @@ def test_annotations_are_in_the_snapshot_and_hold_without_kube_state_metrics() -
     (ignored,) = annotated.ignored_annotations
     assert f"{other}-v1: tagae.io/mute: expected the reason" in ignored
     assert (before.ignored_annotations, over.ignored_annotations) == ((), ())
+
+
+def test_owners_are_in_the_snapshot_and_hold_without_kube_state_metrics() -> None:
+    one, other = SNAPSHOTS[0].node_ids[:2]
+    namespace = f"{other.split('/')[0]}/"
+    mesh = IstioMesh(find_snapshot(SNAPSHOTS), replicas={f"{one}-v1": (2, 1)})
+    with open_source(mesh) as source:
+        mesh.labels = {f"{one}-v1": {"label_team": "checkout", "annotation_a8r_io_chat": "#checkout"}}
+        mesh.labels |= {namespace: {"label_owner": "platform"}}
+        owned = source.poll(FIRST)
+        mesh.labels, mesh.replicas = {}, {}
+        away = source.poll(SNAPSHOTS[1].observed_at)
+        mesh.replicas = {f"{one}-v1": (2, 1)}
+        over = source.poll(SNAPSHOTS[2].observed_at)
+    wanted = (
+        ServicePolicy(f"{namespace}*", owner=Owner("platform")),
+        ServicePolicy(one, owner=Owner("checkout", "#checkout")),
+    )
+    found = [poll.snapshot.policies for poll in (owned, away, over) if poll.snapshot]
+    assert [sorted(policies, key=lambda policy: policy.service) for policies in found] == [
+        sorted(wanted, key=lambda policy: policy.service),
+        sorted(wanted, key=lambda policy: policy.service),
+        [],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "owners", "outcome", "words"),
+    [
+        ({}, {}, "ok", "no service has a team"),
+        ({}, {"*/*": {"team": "platform"}}, "ok", "all 30 services have a team"),
+        ({"label_team": "checkout"}, {}, "warning", "29 of 30 services have no team: "),
+        ({"label_a8r_io_chat": "#nobody"}, {}, "ok", "no service has a team"),
+    ],
+)
+def test_the_doctor_counts_services_without_a_team(
+    labels: dict[str, str], owners: dict[str, Any], outcome: str, words: str
+) -> None:
+    mesh = IstioMesh(find_snapshot(SNAPSHOTS), labels={f"{SNAPSHOTS[0].node_ids[0]}-v1": labels})
+    with standin.start_server(mesh) as server:
+        given = {"prometheus": standin.url_of(server), "owners": owners}
+        found = check_telemetry(MeshSettings.model_validate(given), PATIENT, FIRST).findings
+    (teams,) = (finding for finding in found if finding.subject == "teams")
+    assert (teams.outcome, bool(teams.remedy)) == (outcome, outcome == "warning")
+    assert teams.found.startswith(words)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,69 @@
+"""Who owns which service: by the patterns of the settings, else by the policies of the snapshot."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from model.names import readable
+from model.snapshot import Owner, ServicePolicy, namespace_of
+from model.verdict import Incident, Suspect, Verdict
+
+
+class Owners:
+    """Finds the owner of a service.
+
+    Args:
+        patterns: from the settings, each ``namespace/name`` with ``*`` for any characters. The most specific one
+            counts, which is the one with the most other characters.
+        policies: of the snapshot. A policy of the service counts before one of its namespace.
+    """
+
+    def __init__(self, patterns: Sequence[tuple[str, Owner]], policies: Iterable[ServicePolicy]) -> None:
+        ordered = sorted(patterns, key=lambda one: (one[0].count("*") - len(one[0]), one[0].count("*")))
+        self._pattern = _compile(tuple(pattern for pattern, _ in ordered))
+        self._of_patterns = [owner for _, owner in ordered]
+        self._of_policies = {one.service: one.owner for one in policies if one.owner is not None}
+
+    def find(self, service: str) -> Owner | None:
+        """The owner of a service, by its id; None if it has none."""
+        if self._of_patterns:
+            for name in {readable(service): None, service: None}:  # settings may have either
+                if (match := self._pattern.fullmatch(name)) and match.lastindex:
+                    return self._of_patterns[match.lastindex - 1]
+        return self._of_policies.get(service) or self._of_policies.get(f"{namespace_of(service)}/*")
+
+
+@lru_cache(64)
+def _compile(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """One expression with a group for each pattern, the first of which counts: an incident may have a thousand
+    services, and the settings a hundred patterns."""
+    return re.compile("|".join(f"({'.*'.join(map(re.escape, one.split('*')))})" for one in patterns))
+
+
+def add_owners(verdict: Verdict, owners: Owners) -> Verdict:
+    """The verdict with the owners of its suspects, and the teams of its incidents."""
+    return replace(
+        verdict,
+        suspects=tuple(_own(one, owners) for one in verdict.suspects),
+        incidents=tuple(_own_incident(one, owners) for one in verdict.incidents),
+    )
+
+
+def _own(suspect: Suspect, owners: Owners) -> Suspect:
+    owner = owners.find(suspect.service)
+    return suspect if owner is None else replace(suspect, owner=owner)
+
+
+def _own_incident(incident: Incident, owners: Owners) -> Incident:
+    suspects = tuple(_own(one, owners) for one in incident.suspects)
+    affected = [owners.find(service) for service in incident.affected]
+    first = [*(one.owner for one in suspects[:1]), *affected[:1]]
+    teams = Counter(one.team for one in affected if one is not None and one.team)
+    return replace(
+        incident,
+        suspects=suspects,
+        owner=first[0] if first else None,
+        teams=tuple(team for team, _ in teams.most_common()),
+    )

@@ -1,0 +1,107 @@
+"""What an event says in words, for all receivers that people read; and the key under which they know its incident."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from model.names import readable
+from serve_app.alerts.annotations import format_time
+
+ENDS = frozenset({"resolved", "merged"})  # events after which an incident is over
+PICTURED = frozenset({"opened", "cause_changed"})  # events with a new picture of the incident
+_UNKNOWN_ENDS = frozenset({"unseen", "mesh_silent"})  # reasons of a resolution
+_LINKS = {
+    "page_url": "Open the incident",
+    "dashboard_url": "Dashboard",
+    "traces_url": "Traces",
+    "logs_url": "Logs",
+    "runbook_url": "Runbook",
+    "verdict_url": "Verdict",
+}
+
+
+def incident_key(event: Mapping[str, Any], longest: int) -> str:
+    """Return the key of an event's incident, the same for all of its events: ``CLUSTER/MESH/INCIDENT``. A name of a
+    cluster that is too long is replaced by its hash.
+
+    Args:
+        event: the document that webhooks get.
+        longest: characters of the key, at least 200.
+    """
+    cluster, incident = event["cluster"], f"{event['mesh']}/{event['incident']['id']}"
+    if len(cluster) + 1 + len(incident) > longest:
+        cluster = hashlib.blake2b(cluster.encode("utf-8", "replace"), digest_size=8).hexdigest()
+    return f"{cluster}/{incident}"[:longest]
+
+
+def event_title(event: Mapping[str, Any]) -> str:
+    """Return what happened, in one line."""
+    severity, where = event["incident"]["severity"], f"in {event['mesh']}"
+    name = "Notice" if severity == "notice" else f"{severity.capitalize()} incident"
+    if event["event"] == "severity_raised":
+        return f"Now a {severity} incident {where}, was {event['previous_severity']}"
+    if event["event"] == "cause_changed":
+        return f"{name} {where} has another cause"
+    if event["event"] == "merged":
+        return f"{name} {where} is now part of another incident"
+    if event["event"] == "resolved":
+        how = "Ended, unknown how" if ended_unknown(event) else "Resolved"
+        return f"{how}: {name[0].lower()}{name[1:]} {where}"
+    return f"{name} {where}"
+
+
+def news(event: Mapping[str, Any]) -> str:
+    """Return what an event changes, in a sentence, for people who know its incident."""
+    match event["event"]:
+        case "opened":
+            continued = event.get("continues")
+            return f"It continues incident {continued}." if continued else "It began."
+        case "severity_raised":
+            cause = f" {_cause(event)}" if event.get("previous_cause") else ""
+            return f"Now {event['incident']['severity']}, was {event['previous_severity']}.{cause}"
+        case "cause_changed":
+            return _cause(event)
+        case "merged":
+            return f"Now part of incident {event['merged_into']}."
+        case "resolved":
+            return _end(event)
+        case other:  # of a later version, in a state file
+            return f"{str(other).replace('_', ' ').capitalize()}."
+
+
+def ended_unknown(event: Mapping[str, Any]) -> bool:
+    """Return whether the incident is over, and nobody saw how it ended."""
+    return event["event"] == "resolved" and event.get("reason") in _UNKNOWN_ENDS
+
+
+def first_suspect(event: Mapping[str, Any]) -> str:
+    """Return the first suspect, or the first affected service; empty if there is neither."""
+    incident = event["incident"]
+    services = [*(suspect["service"] for suspect in incident["suspects"]), *incident["affected"]]
+    return services[0] if services else ""
+
+
+def named_links(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield name and URL of each link; another link to the page is left out."""
+    page = event["links"].get("page_url")
+    for name, url in event["links"].items():
+        if name in _LINKS and (name == "page_url" or url != page):
+            yield _LINKS[name], url
+
+
+def _cause(event: Mapping[str, Any]) -> str:
+    return f"The first suspect is now {readable(first_suspect(event))}, was {readable(event['previous_cause'])}."
+
+
+def _end(event: Mapping[str, Any]) -> str:
+    at = format_time(datetime.fromisoformat(event["at"]))
+    match event.get("reason"):
+        case "unseen":
+            return f"Ended, unknown how: nothing was seen of it for too long, until {at}."
+        case "mesh_silent":
+            return f"Ended, unknown how: there was no verdict of its mesh for a day, until {at}."
+        case "mesh_deleted":
+            return f"Ended at {at}: its mesh was deleted."
+        case _:
+            return f"Resolved at {at}."

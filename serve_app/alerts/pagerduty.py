@@ -1,0 +1,151 @@
+"""Sends incidents to PagerDuty, as alerts of its Events API v2.
+
+All events of an incident have the same ``dedup_key``, so PagerDuty has one alert for it, however often an event is
+repeated. A ``trigger`` for an open alert adds to its log. An event that is accepted gets 202; 400 means that PagerDuty
+will never accept it.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from pydantic import Field
+
+from model.names import list_first, readable
+from serve_app.alerts.alert import IncidentEvent
+from serve_app.alerts.annotations import truncate
+from serve_app.alerts.event_queue import SKIPPED, ReceiverPlugin
+from serve_app.alerts.event_text import ENDS, event_title, first_suspect, incident_key, named_links, news
+from serve_app.net.endpoint import SecretUnreadable, read_secret
+from serve_app.net.http import HttpSender, Reply
+from serve_app.settings.base import AccessSettings, Address, Location
+
+KIND = "pagerduty"
+SEVERITIES = {"critical": "critical", "major": "error", "minor": "warning", "notice": "info"}
+MAX_SUMMARY, MAX_KEY, MAX_FIELD, MAX_DETAIL = 1024, 255, 1024, 8192  # characters
+MAX_BYTES = 512_000  # of an event
+MAX_AFFECTED = 20
+KEY_LENGTH = 32  # characters of a routing key
+
+
+class PagerDutySettings(AccessSettings):
+    """A service of PagerDuty with an integration of the kind Events API v2."""
+
+    url: Address = Field(
+        "https://events.pagerduty.com/v2/enqueue",
+        description="where events are posted; in the European region https://events.eu.pagerduty.com/v2/enqueue",
+    )
+    routing_key_file: Location = Field(description="file with the integration key, read again for each event")
+    notices: bool = Field(True, description="whether to send notices too, with the severity info")
+
+
+class PagerDuty:
+    """Sends events to one service of PagerDuty.
+
+    Args:
+        sender: for the URL of its Events API.
+        routing_key_file: holds the integration key.
+        notices: whether it gets notices.
+    """
+
+    kind = KIND
+
+    def __init__(self, sender: HttpSender, settings: PagerDutySettings) -> None:
+        self._sender = sender
+        self._settings = settings
+        self.name = sender.endpoint.origin
+        identity = f"{sender.endpoint.url}\n{settings.routing_key_file}"
+        self.key = f"pagerduty-{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}"
+
+    async def deliver(self, event: IncidentEvent) -> Reply:
+        """Post an event. PagerDuty accepts a repeated one without an effect."""
+        if not self._settings.notices and event.document["incident"]["severity"] == "notice":
+            return SKIPPED
+        try:
+            key = await asyncio.to_thread(_read_key, self._settings)
+        except SecretUnreadable as error:
+            return Reply("secret", detail=str(error))
+        reply = await self._sender.post(encode(event.document, key), {})
+        return replace(reply, detail=reply.detail.replace(key, "ROUTING_KEY"))  # if an answer repeats it
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._sender.close()
+
+
+def encode(event: Mapping[str, Any], routing_key: str) -> bytes:
+    """Return the body of a request; details are left out of one that would be too large."""
+    body = pagerduty_event(event)
+    content = msgspec.json.encode({"routing_key": routing_key, **body})
+    if len(content) > MAX_BYTES:
+        payload = {name: value for name, value in body["payload"].items() if name != "custom_details"}
+        content = msgspec.json.encode({"routing_key": routing_key, **body, "payload": payload})
+    return content
+
+
+def pagerduty_event(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an event in the format of the Events API v2, without the routing key.
+
+    Args:
+        event: the document that webhooks get.
+    """
+    incident, is_over = event["incident"], event["event"] in ENDS
+    page = event["links"].get("page_url")
+    service = readable(first_suspect(event))
+    summary = f"{event_title(event)}: {event['summary']}" if event["event"] != "opened" else event["summary"]
+    payload = {
+        "summary": truncate(summary or event_title(event), MAX_SUMMARY),
+        "source": truncate(f"{event['cluster']}/{event['mesh']}", MAX_FIELD),
+        "severity": SEVERITIES[incident["severity"]],
+        "timestamp": event["at"],
+        "component": truncate(service, MAX_FIELD),
+        "group": truncate(event["mesh"], MAX_FIELD),
+        "class": incident.get("kind", ""),
+        "custom_details": details(event),
+    }
+    return {
+        "event_action": "resolve" if is_over else "trigger",
+        "dedup_key": incident_key(event, MAX_KEY),
+        "client": "TAGAE",
+        **({"client_url": page} if page else {}),
+        "links": [{"href": url, "text": name} for name, url in named_links(event)],
+        "payload": {name: value for name, value in payload.items() if value},
+    }
+
+
+def details(event: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a person on call needs to know, by name."""
+    incident = event["incident"]
+    impact, budget = incident.get("impact"), incident.get("objectives")
+    found = {
+        "incident": incident["id"],
+        "continues": event.get("continues", ""),
+        "news": news(event),
+        "since": incident["since"],
+        "what": event["description"],
+        "affected": readable(list_first(incident["affected"], MAX_AFFECTED)),
+        "impact": impact["text"] if impact else "",
+        "changes": readable("\n".join(change["text"] for change in incident["changes"])),
+        "error budget": readable("\n".join(one["text"] for one in budget or ())),
+    }
+    return {name: truncate(text, MAX_DETAIL) for name, text in found.items() if text}
+
+
+def _read_key(settings: PagerDutySettings) -> str:
+    key = read_secret(settings.routing_key_file)
+    if len(key) != KEY_LENGTH:
+        raise SecretUnreadable(
+            f"expected a routing key of {KEY_LENGTH} characters in {settings.routing_key_file}, got {len(key)}; copy "
+            "the integration key of an Events API v2 integration"
+        )
+    return key
+
+
+def _open(settings: PagerDutySettings, deadline_seconds: float) -> PagerDuty:
+    return PagerDuty(HttpSender(settings.endpoint(settings.url), deadline_seconds), settings)
+
+
+PAGERDUTY = ReceiverPlugin(options=PagerDutySettings, open=_open)

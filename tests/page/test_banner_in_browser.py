@@ -1,0 +1,149 @@
+"""The banner: the cause, chips for severity, impact and age, a line for each other incident, three lines on a phone."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from serve_app.web.history import instant
+from tests.page.browsing import IN_BROWSER, Tab, tab
+from tests.page.meshes import ALERTED, BEFORE, FAILING, RECOVERING, SNAPSHOTS
+from tests.page.serving import push_all, serve
+
+pytestmark = IN_BROWSER
+
+PHONE, LAPTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 720}
+LONG = "a-very-long-namespace-of-a-platform-team/a-service-whose-name-hardly-fits-on-the-screen-of-a-phone"
+THREE_LINES = 3 * 24 + 40  # pixels: text, and the frame with its gaps
+SEVERITIES = ("critical", "major", "minor")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serve(tmp_path_factory.mktemp("banner")) as url:
+        push_all(url, "shop", SNAPSHOTS[: RECOVERING + 1])
+        yield url
+
+
+@pytest.fixture
+def look(browser: Any, base: str) -> Iterator[Callable[..., Tab]]:
+    """A function that opens the page at a snapshot, with a verdict that was changed on its way to the browser."""
+    opened: list[Any] = []
+
+    def at(index: int, change: Callable[[dict[str, Any]], None], viewport: dict[str, int] = LAPTOP) -> Tab:
+        def answer(route: Any) -> None:
+            verdict = route.fetch().json()
+            change(verdict)
+            route.fulfill(json=verdict)
+
+        context = tab(browser, base, viewport=viewport)
+        one = context.__enter__()
+        opened.append((context, one))
+        one.page.route("**/v1/meshes/shop/verdict?at=*", answer)
+        time = instant(SNAPSHOTS[index].observed_at)
+        one.open(f"/#mesh=shop&at={time}")
+        one.until(lambda: f"At {time[11:19]}" in one.text("#headline"), "the verdict of then")
+        return one
+
+    yield at
+    for context, one in opened:
+        one.assert_clean()
+        context.__exit__(None, None, None)
+
+
+def others(count: int) -> Callable[[dict[str, Any]], None]:
+    """Add incidents with long names."""
+
+    def add(verdict: dict[str, Any]) -> None:
+        first = verdict["incidents"][0]
+        verdict["incidents"] = [first] + [
+            {**first, "id": f"other-{i}", "severity": "minor", "headline": f"{LONG}-{i} is slow: p99 latency 2 s."}
+            for i in range(count)
+        ]
+
+    return add
+
+
+def rename(verdict: dict[str, Any]) -> None:
+    incident = verdict["incidents"][0]
+    incident["headline"] = f"{LONG} is failing: 80% of its requests, usually 0.1%. {incident['impact']['text']}."
+
+
+def nothing(_: dict[str, Any]) -> None:
+    """Leave the verdict as it is."""
+
+
+def height(one: Tab) -> float:
+    pixels: float = one.page.evaluate("() => document.getElementById('verdict').getBoundingClientRect().height")
+    return pixels
+
+
+@pytest.mark.parametrize(
+    ("index", "change"),
+    [
+        (ALERTED, nothing),
+        (ALERTED, rename),
+        (ALERTED, others(1)),
+        (ALERTED, others(5)),
+        (BEFORE, nothing),
+        (RECOVERING, nothing),
+    ],
+    ids=["one", "long name", "two", "six", "calm", "recovering"],
+)
+def test_it_has_three_lines_on_a_phone_and_shows_the_rest_on_demand(
+    look: Callable[..., Tab], index: int, change: Callable[[dict[str, Any]], None]
+) -> None:
+    one = look(index, change, PHONE)
+    assert height(one) <= THREE_LINES
+    one.assert_accessible()
+    if one.page.is_visible("#more"):
+        folded = height(one)
+        one.page.click("#more")
+        one.until(lambda: height(one) >= folded and one.text("#more") == "Less", "it shows the rest")
+        one.assert_accessible()
+        one.page.click("#more")
+        one.until(lambda: height(one) <= THREE_LINES, "it is folded again")
+
+
+def test_chips_say_how_bad_how_far_and_since_when(look: Callable[..., Tab]) -> None:
+    one = look(ALERTED, nothing)
+    chips = [chip.inner_text() for chip in one.page.locator("#chips li").all()]
+    assert chips[0] == "Critical"
+    assert "affected" in chips[1]
+    assert chips[2].startswith("since 01:15 UTC, ")
+    assert FAILING in one.text("#headline .cause")
+
+
+def test_each_severity_has_its_own_shape_and_colour(look: Callable[..., Tab]) -> None:
+    looks: dict[str, set[Any]] = {"icon": set(), "background": set(), "card": set()}
+    for severity in SEVERITIES:
+        one = look(ALERTED, lambda verdict, severity=severity: verdict["incidents"][0].update(severity=severity))
+        assert one.text("#chips li:first-child") == severity.capitalize()
+        looks["icon"].add(one.page.get_attribute("#state-icon", "src"))
+        looks["background"].add(colour(one, "#verdict", "backgroundColor"))
+        looks["card"].add(colour(one, "#cards .card", "borderLeftColor"))
+        assert one.page.get_attribute("#cards .card h3 img", "src") == one.page.get_attribute("#state-icon", "src")
+    assert {name: len(found) for name, found in looks.items()} == dict.fromkeys(looks, len(SEVERITIES))
+
+
+def test_every_other_incident_has_a_line_that_selects_it(look: Callable[..., Tab]) -> None:
+    one = look(ALERTED, others(3))
+    assert one.page.locator("#others a").count() == 3
+    one.page.locator("#others a").nth(1).click()
+    one.until(lambda: f"{LONG}-1" in one.text("#headline"), "it is in the banner")
+    assert one.page.locator("#others a").count() == 3, "the first one is among the others now"
+    assert one.text("#chips li:first-child") == "Minor"
+
+
+def test_the_timeline_is_directly_below_it(look: Callable[..., Tab]) -> None:
+    one = look(ALERTED, nothing)
+    tops = one.page.evaluate(
+        "() => ['verdict', 'time', 'mesh-graph'].map((id) => document.getElementById(id).getBoundingClientRect().top)"
+    )
+    assert tops == sorted(tops)
+    assert one.page.evaluate("() => document.getElementById('plot').getBoundingClientRect().bottom") < LAPTOP["height"]
+
+
+def colour(one: Tab, selector: str, name: str) -> str:
+    found: str = one.page.evaluate(f"() => getComputedStyle(document.querySelector('{selector}')).{name}")
+    return found

@@ -1,0 +1,394 @@
+"""Small servers that take what PagerDuty, Opsgenie and Slack take, and check the format as strictly."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.http_server import serve_in_thread
+
+ROUTING_KEY = "0123456789abcdef0123456789abcdef"
+API_KEY = "eb243592-faa2-4ba2-a551-1afdf565c889"
+LOST = "the request is done, and the response is lost"
+
+
+class JsonHandler(BaseHTTPRequestHandler):
+    """Answers with JSON documents."""
+
+    protocol_version = "HTTP/1.1"
+
+    def body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("content-length") or 0))
+
+    def answer(self, status: int, document: Any, **headers: str) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def check(fields: dict[str, Any], *, required: tuple[str, ...] = (), **longest: int) -> list[str]:
+    """Return what is wrong with a document whose text fields have these limits."""
+    wrong = [f"'{name}' is missing or blank" for name in required if not fields.get(name)]
+    wrong += [f"'{name}' is unknown" for name in fields if name not in longest and name not in required]
+    for name, limit in longest.items():
+        value = fields.get(name)
+        if isinstance(value, str) and limit and len(value) > limit:
+            wrong.append(f"'{name}' has {len(value)} characters, more than {limit}")
+    return wrong
+
+
+@dataclass
+class StandInPagerDuty:
+    """The Events API v2 of PagerDuty. ``faults`` are used up, one for each request: a status that is answered without
+    an effect, or ``LOST``."""
+
+    url: str = ""
+    faults: list[int | str] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    refusals: list[list[str]] = field(default_factory=list)
+
+    def alerts(self) -> dict[str, list[str]]:
+        """The actions on each alert that had an effect, by its key: what was triggered once is triggered once."""
+        found: dict[str, list[str]] = {}
+        for event in self.events:
+            actions = found.setdefault(event["dedup_key"], [])
+            action = event["event_action"]
+            if action == "trigger" and (not actions or actions[-1] == "resolve"):
+                actions.append("trigger")
+            elif action == "resolve" and actions and actions[-1] == "trigger":
+                actions.append("resolve")
+        return found
+
+    def handler(self) -> type[BaseHTTPRequestHandler]:
+        pagerduty = self
+
+        class Handler(JsonHandler):
+            def do_POST(self) -> None:
+                content = self.body()
+                fault = pagerduty.faults.pop(0) if pagerduty.faults else 0
+                if isinstance(fault, int) and fault:
+                    self.answer(fault, {"status": "throttle exceeded"}, retry_after="0")
+                    return
+                event = json.loads(content)
+                if wrong := problems_of_event(event, len(content)):
+                    pagerduty.refusals.append(wrong)
+                    self.answer(400, {"status": "invalid event", "message": "Event object is invalid", "errors": wrong})
+                    return
+                pagerduty.events.append(event)
+                if fault == LOST:
+                    self.close_connection = True
+                    return
+                self.answer(202, {"status": "success", "message": "Event processed", "dedup_key": event["dedup_key"]})
+
+        return Handler
+
+
+def problems_of_event(event: dict[str, Any], size: int) -> list[str]:
+    """Return why PagerDuty would refuse an event."""
+    wrong = check(
+        event,
+        required=("routing_key", "event_action", "dedup_key"),
+        dedup_key=255,
+        payload=0,
+        client=0,
+        client_url=0,
+        links=0,
+        images=0,
+    )
+    if len(event.get("routing_key", "")) != 32:
+        wrong.append("Length of 'routing_key' is incorrect (should be 32 characters)")
+    if event.get("event_action") not in ("trigger", "acknowledge", "resolve"):
+        wrong.append("'event_action' is not one of trigger, acknowledge, resolve")
+    payload = event.get("payload", {})
+    wrong += check(
+        payload,
+        required=("summary", "source", "severity"),
+        summary=1024,
+        timestamp=0,
+        component=0,
+        group=0,
+        **{"class": 0},
+        custom_details=0,
+    )
+    if payload.get("severity") not in ("critical", "error", "warning", "info"):
+        wrong.append("'payload.severity' is invalid (must be one of the following: 'critical', 'warning', 'error')")
+    wrong += [f"a link has no href: {one}" for one in event.get("links", ()) if not one.get("href")]
+    return wrong + ([f"the event has {size} bytes"] if size > 512_000 else [])
+
+
+@dataclass
+class StandInOpsgenie:
+    """The Alert API v2 of Opsgenie. ``faults`` are as in :class:`StandInPagerDuty`, for requests that write."""
+
+    url: str = ""
+    faults: list[int | str] = field(default_factory=list)
+    alerts: list[dict[str, Any]] = field(default_factory=list)  # with "status", "count" and "notes"
+    requests: list[str] = field(default_factory=list)
+    refusals: list[list[str]] = field(default_factory=list)
+
+    def open(self, alias: str) -> dict[str, Any] | None:
+        return next((one for one in self.alerts if one["alias"] == alias and one["status"] == "open"), None)
+
+    def handler(self) -> type[BaseHTTPRequestHandler]:
+        opsgenie = self
+
+        class Handler(JsonHandler):
+            def do_GET(self) -> None:
+                if not self._may():
+                    return
+                alias, action = self._subject()
+                alert = opsgenie.open(alias)
+                if action != "notes" or alert is None:
+                    self.answer(404, {"message": "Alert not found"})
+                else:
+                    self.answer(200, {"data": [{"note": text, "owner": "tagae"} for text in alert["notes"]]})
+
+            def do_POST(self) -> None:
+                self._write()
+
+            def do_PUT(self) -> None:
+                self._write()
+
+            def _write(self) -> None:
+                body = json.loads(self.body())
+                fault = opsgenie.faults.pop(0) if opsgenie.faults else 0
+                if isinstance(fault, int) and fault:
+                    self.answer(fault, {"message": "try again"}, retry_after="0")
+                    return
+                if not self._may():
+                    return
+                path = urlsplit(self.path).path
+                alias, action = ("", "") if path == "/v2/alerts" else self._subject()
+                wrong = problems_of_request(self.command, action, body)
+                if wrong:
+                    opsgenie.refusals.append(wrong)
+                    self.answer(422, {"message": "Request body is not processable", "errors": wrong})
+                    return
+                opsgenie.requests.append(f"{self.command} {action or 'create'}")
+                opsgenie.change(alias, action, body)
+                if fault == LOST:
+                    self.close_connection = True
+                    return
+                self.answer(202, {"result": "Request will be processed", "took": 0.02, "requestId": "43a29c5c"})
+
+            def _subject(self) -> tuple[str, str]:
+                parts = urlsplit(self.path)
+                assert parse_qs(parts.query)["identifierType"] == ["alias"]
+                _, v2, alerts, alias, action = parts.path.split("/")
+                assert (v2, alerts) == ("v2", "alerts")
+                return unquote(alias), action
+
+            def _may(self) -> bool:
+                if self.headers["authorization"] == f"GenieKey {API_KEY}":
+                    return True
+                self.answer(403, {"message": "Key format is not valid!"})
+                return False
+
+        return Handler
+
+    def change(self, alias: str, action: str, body: dict[str, Any]) -> None:
+        """Do what was accepted. What concerns no open alert has no effect, as there."""
+        if not action:
+            known = self.open(body["alias"])
+            if known is None:
+                self.alerts.append({**body, "status": "open", "count": 1, "notes": []})
+            else:
+                known["count"] += 1
+            return
+        alert = self.open(alias)
+        if alert is None:
+            return
+        if "note" in body:
+            alert["notes"].append(body["note"])
+        if action == "close":
+            alert["status"] = "closed"
+        elif action != "notes":
+            alert[action] = body[action]
+
+
+def problems_of_request(method: str, action: str, body: dict[str, Any]) -> list[str]:
+    """Return why Opsgenie would refuse a request."""
+    if method == "PUT":
+        return check(body, required=(action,), message=130, description=15_000, priority=2) + (
+            [] if action in ("priority", "message", "description") else [f"{action} cannot be put"]
+        )
+    if action in ("close", "notes"):
+        return check(body, required=("note",) if action == "notes" else (), note=25_000, source=100, user=100)
+    if action:
+        return [f"{action} cannot be posted"]
+    wrong = check(
+        body,
+        required=("message",),
+        message=130,
+        alias=512,
+        description=15_000,
+        responders=0,
+        visibleTo=0,
+        actions=0,
+        tags=0,
+        details=0,
+        entity=512,
+        source=100,
+        priority=0,
+        user=100,
+        note=25_000,
+    )
+    if body.get("priority") not in ("P1", "P2", "P3", "P4", "P5"):
+        wrong.append("priority: expected P1 to P5")
+    if len(body.get("tags", ())) > 20 or any(len(tag) > 50 for tag in body.get("tags", ())):
+        wrong.append("tags: expected at most 20 of 50 characters")
+    named = body.get("details", {})
+    if any(not isinstance(text, str) for text in named.values()):
+        wrong.append("details: expected texts")
+    elif sum(len(name) + len(text) for name, text in named.items()) > 8000:
+        wrong.append("details: expected at most 8,000 characters")
+    for one in body.get("responders", ()):
+        if one.get("type") not in ("team", "user", "escalation", "schedule") or len(one) != 2:
+            wrong.append(f"responder: expected a type and one name, got {one}")
+    return wrong
+
+
+BOT_TOKEN = "xoxb-12-34-s3cret"
+CHANNEL = "C0123456789"
+_FORM_ONLY = frozenset({"conversations.history", "conversations.replies", "files.getUploadURLExternal"})
+_TEXT_LIMITS = {"header": 150, "section": 3000}  # characters of a block's text
+
+
+@dataclass
+class StandInSlack:
+    """A channel of Slack, and the methods of its Web API that an app needs. ``faults`` are used up, one for each call
+    that writes: an HTTP status, an error that Slack names, or ``LOST``."""
+
+    url: str = ""
+    faults: list[int | str] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)  # newest last; a reply has "thread_ts"
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    refusals: list[list[str]] = field(default_factory=list)
+    may_read: bool = True
+
+    def roots(self) -> list[dict[str, Any]]:
+        return [one for one in self.messages if "thread_ts" not in one]
+
+    def replies(self, ts: str) -> list[dict[str, Any]]:
+        return [one for one in self.messages if one.get("thread_ts") == ts]
+
+    def handler(self) -> type[BaseHTTPRequestHandler]:
+        slack = self
+
+        class Handler(JsonHandler):
+            def do_POST(self) -> None:
+                content, method = self.body(), self.path.removeprefix("/")
+                if method.startswith("upload/"):
+                    file = slack.files[method.removeprefix("upload/")]
+                    if len(content) != file["length"] or self.headers["authorization"]:
+                        self.answer(400, {"ok": False})
+                    else:
+                        file["content"] = content
+                        self.answer(200, {})
+                    return
+                if self.headers["authorization"] != f"Bearer {BOT_TOKEN}":
+                    self.answer(200, {"ok": False, "error": "invalid_auth"})
+                    return
+                is_form = self.headers["content-type"] == "application/x-www-form-urlencoded"
+                if method in _FORM_ONLY and not is_form:
+                    self.answer(200, {"ok": False, "error": "invalid_arguments"})
+                    return
+                fields = (
+                    {name: values[0] for name, values in parse_qs(content.decode()).items()}
+                    if is_form
+                    else json.loads(content)
+                )
+                writes = method.startswith("chat.")
+                fault = slack.faults.pop(0) if writes and slack.faults else 0
+                if isinstance(fault, int) and fault:
+                    self.answer(fault, {"ok": False, "error": "ratelimited"}, retry_after="0")
+                elif fault and fault != LOST:
+                    self.answer(200, {"ok": False, "error": fault})
+                else:
+                    answer = slack.call(method, fields)
+                    if fault == LOST:
+                        self.close_connection = True
+                        return
+                    self.answer(200, answer)
+
+        return Handler
+
+    def call(self, method: str, fields: dict[str, Any]) -> dict[str, Any]:
+        """Do what a method does, and return its answer."""
+        if method.startswith("conversations.") and not self.may_read:
+            return {"ok": False, "error": "missing_scope"}
+        if method != "files.getUploadURLExternal" and CHANNEL not in (fields.get("channel"), fields.get("channel_id")):
+            return {"ok": False, "error": "channel_not_found"}
+        match method:
+            case "chat.postMessage" | "chat.update":
+                if wrong := problems_of_message(fields):
+                    self.refusals.append(wrong)
+                    return {"ok": False, "error": "invalid_blocks"}
+                if method == "chat.postMessage":
+                    message = {**fields, "ts": f"{1_772_334_840 + len(self.messages)}.000100"}
+                    self.messages.append(message)
+                    return {"ok": True, "channel": CHANNEL, "ts": message["ts"]}
+                found = next((one for one in self.messages if one["ts"] == fields["ts"]), None)
+                if found is None:
+                    return {"ok": False, "error": "message_not_found"}
+                found.update(fields)
+                return {"ok": True, "channel": CHANNEL, "ts": found["ts"]}
+            case "conversations.history":
+                page = [one for one in reversed(self.roots()) if float(one["ts"]) >= float(fields["oldest"])]
+                start, limit = int(fields.get("cursor") or 0), int(fields["limit"])
+                following = str(start + limit) if start + limit < len(page) else ""
+                return {
+                    "ok": True,
+                    "messages": page[start : start + limit],
+                    "has_more": bool(following),
+                    "response_metadata": {"next_cursor": following},
+                }
+            case "conversations.replies":
+                root = [one for one in self.roots() if one["ts"] == fields["ts"]]
+                if not root:
+                    return {"ok": False, "error": "thread_not_found"}
+                return {"ok": True, "messages": [*root, *self.replies(fields["ts"])]}
+            case "files.getUploadURLExternal":
+                name = f"F{len(self.files):010}"
+                self.files[name] = {"filename": fields["filename"], "length": int(fields["length"])}
+                return {"ok": True, "upload_url": f"{self.url}/upload/{name}", "file_id": name}
+            case "files.completeUploadExternal":
+                for one in fields["files"]:
+                    self.files[one["id"]] |= {"title": one["title"], "thread_ts": fields["thread_ts"]}
+                return {"ok": True, "files": fields["files"]}
+        return {"ok": False, "error": "unknown_method"}
+
+
+def problems_of_message(fields: dict[str, Any]) -> list[str]:
+    """Return why Slack would refuse a message."""
+    wrong = [] if fields.get("text") else ["text is missing"]
+    blocks = fields.get("blocks", [])
+    if len(blocks) > 50:
+        wrong.append(f"{len(blocks)} blocks")
+    for block in blocks:
+        texts = [block["text"]] if "text" in block else block.get("elements", [])
+        limit = _TEXT_LIMITS.get(block["type"], 3000)
+        wrong += [
+            f"{block['type']}: {len(one['text'])} characters" for one in texts if not 0 < len(one["text"]) <= limit
+        ]
+    metadata = fields.get("metadata", {})
+    if set(metadata) != {"event_type", "event_payload"}:
+        wrong.append("metadata: expected event_type and event_payload")
+    return wrong
+
+
+@contextmanager
+def serve(stand_in: Any) -> Iterator[None]:
+    """Run a server inside the block; it knows its URL."""
+    with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), stand_in.handler())) as stand_in.url:
+        yield

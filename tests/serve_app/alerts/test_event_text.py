@@ -1,0 +1,94 @@
+"""What events say in words, when a cause changes, and which incident another one continues."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from model.verdict import Verdict
+from serve_app.alerts.alert import IncidentEvent, MeshAlerts
+from serve_app.alerts.event_text import event_title, news
+from serve_app.alerts.transitions import resolve_all, transition
+from tests.serve_app.alerts.alerting import NOW, PLACE, incident, verdict
+
+STEP = timedelta(seconds=15)
+
+
+def follow(*verdicts: Verdict, step: timedelta = STEP) -> tuple[list[IncidentEvent], MeshAlerts]:
+    """Return the events of verdicts that arrive one after the other, and the alerts after them."""
+    alerts = MeshAlerts()
+    events: list[IncidentEvent] = []
+    for i, one in enumerate(verdicts):
+        change = transition(alerts, "shop", one, NOW + i * step, PLACE)
+        alerts = change.alerts
+        events += change.events
+    return events, alerts
+
+
+def kinds(events: list[IncidentEvent]) -> list[str]:
+    return [event.document["event"] for event in events]
+
+
+def test_another_cause_is_told_once_it_has_led_for_a_minute() -> None:
+    first, other = verdict(incident("a", "shop/cart", "shop/db")), verdict(incident("a", "shop/db", "shop/cart"))
+    events, _ = follow(first, *[other] * 12)
+    assert kinds(events) == ["opened", "cause_changed"]
+    told = events[1].document
+    assert told["at"] == (NOW + 5 * STEP).isoformat()
+    assert (told["previous_cause"], told["sequence"]) == ("shop/cart", 2)
+    assert news(told) == "The first suspect is now shop/db, was shop/cart."
+    assert event_title(told) == "Minor incident in shop has another cause"
+
+
+def test_suspects_that_take_turns_are_no_news() -> None:
+    first, other = verdict(incident("a", "shop/cart", "shop/db")), verdict(incident("a", "shop/db", "shop/cart"))
+    events, _ = follow(*[first, other] * 40)
+    assert kinds(events) == ["opened"]
+
+
+def test_a_rise_in_severity_tells_another_cause_too() -> None:
+    events, _ = follow(verdict(incident("a", "shop/cart")), verdict(incident("a", "shop/db", severity="major")))
+    assert news(events[1].document) == "Now major, was minor. The first suspect is now shop/db, was shop/cart."
+
+
+def test_an_incident_says_which_one_it_continues() -> None:
+    again = replace(incident("b", "shop/cart"), since=NOW + timedelta(minutes=3))
+    events, _ = follow(verdict(incident("a", "shop/cart")), verdict(), verdict(again), step=timedelta(minutes=2))
+    assert kinds(events) == ["opened", "resolved", "opened"]
+    assert events[2].document["continues"] == "a"
+    assert news(events[2].document) == "It continues incident a."
+    assert "continues" not in events[0].document
+
+
+@pytest.mark.parametrize(
+    ("service", "step"), [("shop/db", timedelta(minutes=2)), ("shop/cart", timedelta(hours=1))], ids=["other", "late"]
+)
+def test_another_fault_continues_nothing(service: str, step: timedelta) -> None:
+    again = replace(incident("b", service), since=NOW + step)
+    events, _ = follow(verdict(incident("a", "shop/cart")), verdict(), verdict(again), step=step)
+    assert "continues" not in events[-1].document
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        ("over", "Resolved at 2026-03-01 03:14 UTC."),
+        ("unseen", "Ended, unknown how: nothing was seen of it for too long, until 2026-03-01 03:14 UTC."),
+        ("mesh_deleted", "Ended at 2026-03-01 03:14 UTC: its mesh was deleted."),
+        ("mesh_silent", "Ended, unknown how: there was no verdict of its mesh for a day, until 2026-03-01 03:14 UTC."),
+    ],
+)
+def test_an_end_says_how(reason: str, text: str) -> None:
+    _, alerts = follow(verdict(incident("a")))
+    (event,) = resolve_all(alerts, "shop", NOW, PLACE, reason).events
+    assert news(event.document) == text
+
+
+def test_the_state_of_an_earlier_version_is_read() -> None:
+    """A state without causes and ended incidents tells no cause that it does not know."""
+    _, alerts = follow(verdict(incident("a", "shop/cart")))
+    earlier = replace(alerts, open=tuple(replace(one, cause="") for one in alerts.open))
+    other = verdict(incident("a", "shop/db"))
+    change = transition(earlier, "shop", other, NOW + 10 * STEP, PLACE)
+    assert change.events == ()
+    assert change.alerts.open[0].cause == "shop/db"
