@@ -65,7 +65,7 @@ let listsUnderWay = 0, // requests for the list
   driftDue = 0,
   mapUnderWay = false,
   timelineUnderWay = false,
-  hasLibraries = false, // whether the libraries of the graph and the timeline have run
+  hasLibraries = false, // whether the library of the timeline has run
   drawnState = ""; // name and reason of the state that is drawn
 
 /** Select a service or the calls to it from one caller; null: nothing. The focus goes to their panel. */
@@ -84,6 +84,7 @@ function reveal(service, source = null) {
 const graph = graphView({
   select,
   expand: (name) => go({ expand: withExpanded(name) }),
+  enter: (space) => go({ space, view: "all" }),
 });
 const timeline = timelineView({
   look,
@@ -297,7 +298,8 @@ async function fetchTimeline() {
 async function fetchMap() {
   const view = read(),
     at = view.at ?? null,
-    key = [known.mesh, at ?? known.newest?.observed_at, view.expand ?? ""].join(" ");
+    expand = [...new Set([view.expand, view.space].filter(Boolean))].join(","),
+    key = [known.mesh, at ?? known.newest?.observed_at, expand].join(" ");
   if (key === known.mapOf || mapUnderWay || !known.newest || (at && !known.timeline)) return; // the timeline says what is kept
   const wait = mapDue - Date.now();
   if (wait > 0) {
@@ -312,7 +314,7 @@ async function fetchMap() {
   let pause = MAP_PAUSE_MS;
   try {
     const mesh = known.mesh;
-    const [map, verdict] = await loadMoment(mesh, at, view.expand);
+    const [map, verdict] = await loadMoment(mesh, at, expand);
     if (mesh === known.mesh && (read().at ?? null) === at)
       Object.assign(known, { map, mapOf: key, verdict: verdict ?? known.newest, problem: null });
   } catch (error) {
@@ -503,12 +505,12 @@ function draw() {
   drawState();
   const open = incident(),
     hasCentre = Boolean(open ?? view.service),
-    near = hasCentre && view.view !== "all";
+    near = hasCentre && view.view !== "all" && !view.space && !view.only;
   by("near").disabled = !hasCentre;
   by("near").setAttribute("aria-pressed", String(near));
   by("all").setAttribute("aria-pressed", String(!near));
   by("near").textContent = open || !view.service ? "Around the suspects" : "Around the selection";
-  if (known.map && hasLibraries) {
+  if (known.map) {
     drawFilters(known.map, view);
     graph.draw({
       mesh: known.mesh,
@@ -516,7 +518,7 @@ function draw() {
       incident: open,
       service: view.service,
       source: view.source,
-      near: near && !view.space && !view.only,
+      near,
       space: view.space,
       unusual: Boolean(view.only),
       labels: Boolean(view.labels),
@@ -661,6 +663,12 @@ function visitNext(direction) {
   else answer(`There is no ${direction < 0 ? "earlier" : "later"} incident in the timeline.`);
 }
 
+/** Show the suspects, or the selection, with what is around them. */
+function lookAround() {
+  const { service, space, expand } = read();
+  go({ view: null, space: null, only: null, expand: service && space ? withExpanded(space) : expand });
+}
+
 /** Say why a control did nothing. */
 function answer(text) {
   by("answer").textContent = readable(text);
@@ -689,7 +697,8 @@ const KEYS = {
   "?": () => by("keys").showModal(),
   w: () => {
     if (by("near").disabled) answer("There is no incident, and no service is selected. The graph shows the whole mesh.");
-    else go(read().view === "all" ? { view: null, space: null, only: null } : { view: "all" });
+    else if (read().view === "all") lookAround();
+    else go({ view: "all" });
   },
 };
 
@@ -750,11 +759,11 @@ by("mesh").addEventListener("change", () =>
   }),
 );
 by("live").addEventListener("click", () => go({ at: null, range: null }));
-by("near").addEventListener("click", () => go({ view: null, space: null, only: null }));
+by("near").addEventListener("click", lookAround);
 by("all").addEventListener("click", () => go({ view: "all" }));
 by("space").addEventListener("change", () => {
   const space = by("space").value;
-  go({ space: space || null, view: space ? "all" : read().view, expand: space ? withExpanded(space) : read().expand });
+  go({ space: space || null, view: space ? "all" : read().view });
 });
 by("only").addEventListener("change", () =>
   go({ only: by("only").checked ? "unusual" : null, view: by("only").checked ? "all" : read().view }),
