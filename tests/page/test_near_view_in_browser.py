@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.page.browsing import IN_BROWSER, Tab, tab
+from tests.page.browsing import IN_BROWSER, tab
 from tests.page.scenes import SCENES
 from tests.page.serving import push_all, serve
 
