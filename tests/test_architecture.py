@@ -63,7 +63,13 @@ ROOMS = {  # allowed imports; a folder ends with a slash
     "ray": ("serve_app/app.py", "serve_app/deployments/", "serve_app/runtime/", DEMO),
     "fastapi": HTTP,
     "starlette": HTTP,
-    "pydantic": ("serve_app/settings/", "serve_app/api/", "serve_app/app.py", "serve_app/web/documents.py"),
+    "pydantic": (
+        "serve_app/settings/",
+        "serve_app/api/",
+        "serve_app/app.py",
+        "serve_app/web/documents.py",
+        "serve_app/alerts/",  # the options of each receiver
+    ),
     "pydantic_core": ("serve_app/settings/", "serve_app/api/codec/"),
     "pydantic_settings": ("serve_app/settings/",),
     "torch": (
@@ -79,7 +85,7 @@ ROOMS = {  # allowed imports; a folder ends with a slash
     ),
     "msgspec": (
         "serve_app/api/codec/",
-        "serve_app/alerts/payloads.py",
+        "serve_app/alerts/",
         "serve_app/web/",
         "serve_app/deployments/http/routes/login.py",
         "serve_app/deployments/http/streams.py",
@@ -108,7 +114,17 @@ ROOMS = {  # allowed imports; a folder ends with a slash
     "opentelemetry": ("serve_app/collect/otlp/", "serve_app/observability/export.py"),
 }
 # Stores and receivers, which settings choose by name: a new one changes no other file.
-PLUGINS = {"LocalStore", "RedisStore", "RedisLeases", "RedisAlertStorage", "Webhook", "Grafana", "PagerDuty", "Opsgenie", "SlackApp"}
+PLUGINS = {
+    "LocalStore",
+    "RedisStore",
+    "RedisLeases",
+    "RedisAlertStorage",
+    "Webhook",
+    "Grafana",
+    "PagerDuty",
+    "Opsgenie",
+    "SlackApp",
+}
 MAY_IMPORT_PLUGINS = {"serve_app/stores/redis_plugin.py"}
 ENVIRONMENT = (
     "serve_app/settings/settings.py",

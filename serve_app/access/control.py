@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_netw
 from typing import Literal
 
 from serve_app.access.failures import FailedLogins
-from serve_app.access.grants import Grant, readable_meshes
+from serve_app.access.grants import Grant, meshes_with
 from serve_app.access.hosts import Hosts
 from serve_app.access.routes import SAFE, Need, need
 from serve_app.access.rules import Rules, is_loopback
@@ -68,6 +68,10 @@ class Principal:
     def has(self, scope: Scope) -> bool:
         """Whether the caller has a scope, for some mesh at least, directly or through ``admin``."""
         return any(grant.has(scope) for grant in self.grants)
+
+    def meshes_with(self, scope: Scope) -> frozenset[str] | None:
+        """The meshes for which the caller has a scope; None: all."""
+        return meshes_with(self.grants, scope)
 
     def can_see(self, mesh: str) -> bool:
         """Whether the caller may see a mesh."""
@@ -288,7 +292,7 @@ class Access:
         if user is None or not grants or user.id in self.ended:
             return None
         scopes = frozenset(scope for grant in grants for scope in grant.scopes)
-        return Principal(user.name, scopes, readable_meshes(grants), "oidc", user=user, granted=grants)
+        return Principal(user.name, scopes, meshes_with(grants, Scope.READ), "oidc", user=user, granted=grants)
 
     def _proxy_user(self, found: dict[bytes, list[bytes]], client: Client) -> Principal | None:
         """The user in a trusted proxy's header. If it is sent twice, both are ignored: one is forged."""

@@ -27,12 +27,12 @@ class Grant:
         return self.meshes is None or mesh in self.meshes
 
 
-def readable_meshes(grants: Iterable[Grant]) -> frozenset[str] | None:
-    """The meshes that these grants let a caller read; None: all."""
-    readable: frozenset[str] = frozenset()
+def meshes_with(grants: Iterable[Grant], scope: Scope) -> frozenset[str] | None:
+    """The meshes for which one of these grants has a scope; None: all."""
+    meshes: frozenset[str] = frozenset()
     for grant in grants:
-        if grant.has(Scope.READ):
+        if grant.has(scope):
             if grant.meshes is None:
                 return None
-            readable |= grant.meshes
-    return readable
+            meshes |= grant.meshes
+    return meshes

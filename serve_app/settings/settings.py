@@ -40,7 +40,7 @@ from serve_app.settings.scorer import ScorerSettings
 from serve_app.settings.serve import ServeSettings
 from serve_app.settings.sidecar import SidecarSettings
 from serve_app.settings.sla import SlaSettings
-from serve_app.settings.store import ArchiveSettings, StoreSettings
+from serve_app.settings.store import ArchiveSettings, HistorySettings, StoreSettings
 
 PREFIX = "TAGAE_"
 PLAIN_NAMES = {
@@ -72,6 +72,7 @@ class Settings(BaseSettings):
     store: StoreSettings = Field(default_factory=StoreSettings)
     archive: ArchiveSettings = Field(default_factory=ArchiveSettings)
     audit: AuditSettings = Field(default_factory=AuditSettings)
+    history: HistorySettings = Field(default_factory=HistorySettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     collector: CollectorSettings = Field(default_factory=CollectorSettings)
     notify: NotifySettings = Field(default_factory=NotifySettings)
