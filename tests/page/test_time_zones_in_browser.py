@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serve_app.web.history import instant
-from tests.page.browsing import IN_BROWSER, tab
+from tests.page.browsing import IN_BROWSER, Tab, tab
 from tests.page.meshes import ALERTED, FAILING, SNAPSHOTS
 from tests.page.serving import push_all, serve
 from tests.timing import PATIENCE_SECONDS
