@@ -464,7 +464,7 @@ function askForToken() {
   forget(null);
   show(by("mesh"));
   waitFor("mesh");
-  headline(null, "Sign in", "This service needs an access token.");
+  headline(null, "Sign in", "Sign in to see the meshes of this service.");
   session.ask();
 }
 
