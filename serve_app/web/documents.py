@@ -84,7 +84,9 @@ class MapNamespaces(Document):
     services: list[int] = Field(description="number of services")
     unusual: list[int] = Field(description="number of services with an anomaly score above 3")
     silent: list[int] = Field(description="number of services without any metric of their own")
-    requests_per_second: list[float] = Field(description="received by its services, or sent by those that nothing calls")
+    requests_per_second: list[float] = Field(
+        description="received by its services, or sent by those that nothing calls"
+    )
     deviation: list[Deviation] = Field(description="highest anomaly score of its services")
     incident: list[str | None] = Field(description="id of the worst open incident; null: none, or only a notice")
 

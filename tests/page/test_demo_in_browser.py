@@ -8,7 +8,6 @@ import pytest
 
 from tests.page.browsing import (
     IN_BROWSER,
-    JUDGED,
     Tab,
     launch_browser,
     press_more,
