@@ -62,7 +62,13 @@ ROOMS = {  # allowed imports; a folder ends with a slash
     "ray": ("serve_app/app.py", "serve_app/deployments/", "serve_app/runtime/", DEMO),
     "fastapi": HTTP,
     "starlette": HTTP,
-    "pydantic": ("serve_app/settings/", "serve_app/api/", "serve_app/app.py", "serve_app/web/documents.py"),
+    "pydantic": (
+        "serve_app/settings/",
+        "serve_app/api/",
+        "serve_app/app.py",
+        "serve_app/web/documents.py",
+        "serve_app/alerts/",  # the options of each receiver
+    ),
     "pydantic_core": ("serve_app/settings/", "serve_app/api/codec/"),
     "pydantic_settings": ("serve_app/settings/",),
     "torch": (
@@ -78,7 +84,7 @@ ROOMS = {  # allowed imports; a folder ends with a slash
     ),
     "msgspec": (
         "serve_app/api/codec/",
-        "serve_app/alerts/payloads.py",
+        "serve_app/alerts/",
         "serve_app/web/",
         "serve_app/deployments/http/routes/login.py",
         "serve_app/deployments/http/streams.py",

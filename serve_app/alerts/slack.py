@@ -24,6 +24,7 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
         _bold("Summary", escape(event["summary"])),
         _bold("Entry points" if incident.get("scope") else "Cause", _causes(incident)),
         _bold("Impact", _impact(incident)),
+        _bold("Error budget", "\n".join(escape(one["text"]) for one in incident.get("error_budgets", ()))),
         _bold("Team", _team(incident)),
         _bold("Changes", "\n".join(escape(change["text"]) for change in incident["changes"][:MAX_CHANGES])),
     ]
@@ -62,9 +63,8 @@ def _impact(incident: Mapping[str, Any]) -> str:
 def _team(incident: Mapping[str, Any]) -> str:
     """The team that the incident belongs to, and how to reach it; events of an earlier version have none."""
     known = [escape(text) for name in ("team", "contact") if (text := incident.get(name))]
-    others = [escape(team) for team in incident.get("teams", ()) if team != incident.get("team")]
-    also = f"also affected: {', '.join(others)}" if others else ""
-    return "; ".join(filter(None, (", ".join(known), also)))
+    others = ", ".join(escape(team) for team in incident.get("teams", ()) if team != incident.get("team"))
+    return "; ".join(filter(None, (", ".join(known), others and f"also affected: {others}")))
 
 
 def _context(event: Mapping[str, Any]) -> str:

@@ -28,6 +28,7 @@ from serve_app.api.schemas.actions import (
 )
 from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.drift import DriftDocument
+from serve_app.api.schemas.history import RangeDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentDetailDocument, IncidentsDocument
 from serve_app.api.schemas.models import (
     CanaryDocument,
@@ -38,6 +39,7 @@ from serve_app.api.schemas.models import (
     RollbackDocument,
     RolloutDocument,
 )
+from serve_app.api.schemas.saved_views import KeptSavedViewDocument, SavedViewDocument, SavedViewsDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import MeshDocument
 from serve_app.errors import ANSWERS, NoCapacity, ServeError, TooManyFailedLogins
@@ -145,6 +147,32 @@ class Client:
         """
         return self._view(mesh, view, parameters).json()
 
+    def range(
+        self,
+        mesh: str,
+        start: datetime,
+        end: datetime,
+        *,
+        points: int = 600,
+        service: str | None = None,
+        source: str | None = None,
+    ) -> RangeDocument:
+        """A mesh over any period of its history.
+
+        Args:
+            mesh: its name.
+            start, end: the period, with time zones.
+            points: maximum number of steps.
+            service: return its metrics too.
+            source: caller; return its calls to the service instead.
+
+        Errors as in ``read``.
+        """
+        view = self._view(
+            mesh, "range", {"start": start, "end": end, "points": str(points), "service": service, "source": source}
+        )
+        return RangeDocument.model_validate_json(view.content)
+
     def graph(self, mesh: str, form: GraphFormat, *, at: datetime | None = None, service: str | None = None) -> bytes:
         """The text of a mesh's graph in one of the forms; with ``service``, only its surroundings. Errors as in
         ``read``."""
@@ -220,6 +248,19 @@ class Client:
     def unmute(self, mesh: str, mute: str) -> None:
         """Remove a mute by its id. Errors as in ``push``, and ``UnknownMute``."""
         self._send("DELETE", f"/v1/meshes/{mesh}/mutes/{_in_path(mute)}")
+
+    def saved_views(self) -> list[KeptSavedViewDocument]:
+        """The saved views of the page that the caller may see, by name. Errors as ``push``."""
+        return SavedViewsDocument.model_validate_json(self._send("GET", "/v1/views").content).views
+
+    def save_view(self, view: SavedViewDocument) -> KeptSavedViewDocument:
+        """Save a view of the page, or replace the one with its id. Returns what is stored. Errors as ``push``,
+        ``UnknownSavedView`` and ``TooManySavedViews``."""
+        return KeptSavedViewDocument.model_validate_json(self._send("POST", "/v1/views", _json(view), JSON).content)
+
+    def delete_view(self, view: str) -> None:
+        """Delete a saved view by its id. Errors as ``push``, and ``UnknownSavedView``."""
+        self._send("DELETE", f"/v1/views/{_in_path(view)}")
 
     def models(self) -> ModelsDocument:
         """The models of the registry. Errors as ``push``, and ``RegistryGone``."""

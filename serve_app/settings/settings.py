@@ -39,7 +39,7 @@ from serve_app.settings.scorer import ScorerSettings
 from serve_app.settings.serve import ServeSettings
 from serve_app.settings.sidecar import SidecarSettings
 from serve_app.settings.sla import SlaSettings
-from serve_app.settings.store import ArchiveSettings, StoreSettings
+from serve_app.settings.store import ArchiveSettings, HistorySettings, StoreSettings
 
 PREFIX = "TAGAE_"
 PLAIN_NAMES = {
@@ -70,6 +70,7 @@ class Settings(BaseSettings):
     serve: ServeSettings = Field(default_factory=ServeSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
     archive: ArchiveSettings = Field(default_factory=ArchiveSettings)
+    history: HistorySettings = Field(default_factory=HistorySettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     collector: CollectorSettings = Field(default_factory=CollectorSettings)
     notify: NotifySettings = Field(default_factory=NotifySettings)

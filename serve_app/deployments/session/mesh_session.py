@@ -38,6 +38,7 @@ from serve_app.api.schemas.actions import (
     MuteDocument,
 )
 from serve_app.api.schemas.models import RolloutDocument
+from serve_app.api.schemas.saved_views import SavedViewDocument
 from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.scaling import RequestLoad
 from serve_app.deployments.scoring.in_session import InSession
@@ -87,10 +88,11 @@ from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, connect
-from serve_app.runtime.storage import open_store
+from serve_app.runtime.storage import history_limit, open_store
 from serve_app.settings import Settings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.repository import MeshRepository
+from serve_app.web.saved_views import Meshes, SavedViews
 
 if TYPE_CHECKING:
     from serve_app.deployments.notifier import Notifier
@@ -143,7 +145,8 @@ class MeshSession:
             self._models.follow(FIRST_LOAD_SECONDS)
         budget = max(0, settings.serve.session_memory_bytes - weights.size_bytes())
         cache = MeshCache(budget, lambda mesh: settings.priority(mesh).weight, self._instruments)
-        self._meshes = MeshRepository(store, cache, replayer(self._models.checkpoint, settings), self._instruments)
+        replay, history = replayer(self._models.checkpoint, settings), history_limit(settings.history)
+        self._meshes = MeshRepository(store, cache, replay, self._instruments, history)
         self._options = options(settings)
         self._steps = MeshSteps(self._meshes, fit_adapter=False, keep_details=True)
         self._signal = VerdictSignal()
@@ -154,6 +157,7 @@ class MeshSession:
         self._load = RequestLoad()
         share = settings.models.shadow_share
         shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, share, self._instruments)
+        self._saved_views = SavedViews(store, settings.limits.max_saved_views)
         self._trials = Trials(settings, self._models, store, shadow)
         self._reader = Reader(
             self._meshes,
@@ -357,6 +361,18 @@ class MeshSession:
         after = await self._change(mesh, lambda state: roll_back_adapter(state, fitted_at))
         self._instruments.count(ADAPTERS, outcome="rolled_back")
         return encode_adaptation(after).model_dump_json().encode()
+
+    async def saved_views(self, meshes: Meshes) -> bytes:
+        """The saved views for a caller who may see these meshes, as JSON. Errors as of :meth:`SavedViews.read`."""
+        return (await asyncio.to_thread(self._saved_views.read, meshes)).model_dump_json().encode()
+
+    async def save_view(self, document: SavedViewDocument, meshes: Meshes, by: str = "") -> bytes:
+        """Save a view. Returns it as JSON. Arguments and errors as of :meth:`SavedViews.save`."""
+        return (await asyncio.to_thread(self._saved_views.save, document, meshes, by)).model_dump_json().encode()
+
+    async def delete_view(self, view: str, meshes: Meshes) -> None:
+        """Delete a saved view. Arguments and errors as of :meth:`SavedViews.delete`."""
+        await asyncio.to_thread(self._saved_views.delete, view, meshes)
 
     async def try_model(self, version: str, share: float | None, by: str = "") -> bytes:
         """Try a model on a share of the meshes; None: on ``models.canary_share``. Returns the rollout, as JSON.

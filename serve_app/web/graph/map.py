@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.features import Array
-from model.snapshot import BoolArray, EdgeMetric, FloatArray, IntArray, MeshSnapshot, namespace_of
+from model.snapshot import NODE_METRICS, BoolArray, EdgeMetric, FloatArray, IntArray, MeshSnapshot, namespace_of
 from model.verdict import Severity
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.web.graph.layout import Layout
-from serve_app.web.history import instant
-from serve_app.web.scored_snapshot import ScoredSnapshot
+from serve_app.web.history import instant, plain
+from serve_app.web.scored_snapshot import PastMoment, ScoredSnapshot
 
 FOLD_FROM = 200  # services, above which namespaces are one node each
 MOST_SERVICES = 5000  # drawn one by one, in namespaces that were asked for
@@ -52,15 +52,20 @@ class MapContent:
 
 
 def map_document(
-    moment: ScoredSnapshot, layout: Layout, before: Sequence[MeshSnapshot], expand: Collection[str]
+    moment: ScoredSnapshot,
+    layout: Layout,
+    before: Sequence[MeshSnapshot],
+    expand: Collection[str],
+    past: PastMoment | None = None,
 ) -> bytes:
-    """Return JSON of a ``MapDocument``.
+    """Return JSON of a ``MapDocument``; of a ``PastMapDocument`` if the moment is of the past.
 
     Args:
         moment: to draw.
         layout: positions of its services and of those that disappeared.
         before: kept snapshots before it, oldest first, with the last calls of services that disappeared.
         expand: namespaces to draw service by service, up to ``MOST_SERVICES``.
+        past: where a past moment comes from.
     """
     content = _content(moment, before)
     incident = _incidents(moment.verdict)
@@ -104,8 +109,25 @@ def map_document(
                 "error_rate": _round(errors, 4),
                 "deviation": _round(deviation, 2),
             },
+            **({} if past is None else _of_the_past(past, names)),
         }
     )
+
+
+def _of_the_past(past: PastMoment, names: Sequence[str]) -> dict[str, Any]:
+    """Return what a ``PastMapDocument`` has beside the map."""
+    snapshot, verdict = past.scored.snapshot, past.scored.verdict
+    row = {name: i for i, name in enumerate(snapshot.node_ids)}
+    rows = [row.get(name, len(row)) for name in names]
+    values = np.where(snapshot.node_observed, snapshot.node_features, np.float32(np.nan))
+    table = np.concatenate([values, np.full((1, values.shape[1]), np.nan, np.float32)])[rows]
+    return {
+        "source": past.source,
+        "step_seconds": past.step_seconds,
+        "mesh_score": verdict.mesh_score if past.is_scored else None,
+        "threshold": verdict.threshold,
+        "metrics": {name: plain(table[:, i]) for i, name in enumerate(NODE_METRICS)},
+    }
 
 
 def gone_services(moment: ScoredSnapshot) -> list[str]:

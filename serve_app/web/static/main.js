@@ -4,6 +4,7 @@ import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { decisionDialog } from "./decision.js";
 import { comparisonView, periods } from "./comparison.js";
+import { beforeAndAfter } from "./deploys.js";
 import { graphView } from "./graph.js";
 import { historyView } from "./history.js";
 import { incidentsView } from "./incidents.js";
@@ -13,6 +14,7 @@ import { overviewView } from "./overview.js";
 import { archivedMoment, coarseness } from "./archive.js";
 import { panelView } from "./panel.js";
 import { rangeAround, rangeBar, rangeLoader, rangeOf } from "./range.js";
+import { savedViewsMenu } from "./saved_views.js";
 import { searchView, unfold } from "./search.js";
 import { sessionView } from "./session.js";
 import { alerts, worst } from "./severity.js";
@@ -92,7 +94,7 @@ const timeline = timelineView({
     go({ at: isOpen ? null : middle, incident: id });
   },
   zoom: (range) => go({ range }),
-  deploy: ({ at, service }) => go({ deploy: `${at}~${service}` }),
+  deploy: (change) => go(beforeAndAfter(change)),
   select: (period, first) =>
     go({
       [first ? "first" : "second"]: period.join("~"),
@@ -123,6 +125,7 @@ const overview = overviewView();
 const start = startView();
 searchView({ mesh: () => known.mesh, select: reveal, answer });
 const session = sessionView({ begin, end: askForToken });
+savedViewsMenu({ ask: decision.ask, mesh: () => known.mesh, canWrite: () => session.canWrite() });
 
 /** The namespaces that are drawn service by service, with one more. */
 const withExpanded = (name) => [...new Set([...(read().expand?.split(",") ?? []), name])].join(",");
@@ -143,15 +146,8 @@ function shownRange(view) {
 }
 
 /** The map and the verdict of a moment: of a snapshot that is kept, else of the archive. */
-async function loadMoment(mesh, at, expand) {
-  if (isPast(at)) return archivedMoment(mesh, at, expand);
-  try {
-    return await Promise.all([feed.map(mesh, at, expand), at ? feed.verdict(mesh, at) : null]);
-  } catch (error) {
-    if (!at || !GONE.includes(error.status)) throw error;
-    return archivedMoment(mesh, at, expand);
-  }
-}
+const loadMoment = (mesh, at, expand) =>
+  isPast(at) ? archivedMoment(mesh, at, expand) : Promise.all([feed.map(mesh, at, expand), at ? feed.verdict(mesh, at) : null]);
 
 /** The incident of the view: the one in the link, else the worst. */
 function incident() {
@@ -304,7 +300,7 @@ async function fetchMap() {
     at = view.at ?? null,
     expand = [...new Set([view.expand, view.space].filter(Boolean))].join(","),
     key = [known.mesh, at ?? known.newest?.observed_at, expand].join(" ");
-  if (key === known.mapOf || mapUnderWay || !known.newest) return;
+  if (key === known.mapOf || mapUnderWay || !known.newest || (at && !known.timeline)) return; // the timeline says what is kept
   const wait = mapDue - Date.now();
   if (wait > 0) {
     mapUnderWay = true;
@@ -553,8 +549,9 @@ function draw() {
   mutes.draw({ mesh: known.mesh, verdict: known.newest, service: view.service, canWrite: session.canWrite() });
   if (known.timeline && hasLibraries) {
     const [first, second] = [view.first?.split("~"), view.second?.split("~")];
-    timeline.draw(known.timeline, { at: view.at, first, second, stopped: stateNow().stopped, range });
-    comparison.draw({ mesh: known.mesh, first, second: second ?? periods(known.timeline, open).second });
+    timeline.draw(known.timeline, { at: view.at, first, second, stopped: stateNow().stopped, range, newest: known.newest.observed_at });
+    const over = range?.answer ?? known.timeline;
+    comparison.draw({ mesh: known.mesh, first, second: second ?? periods(known.timeline, open).second, focus: view.focus, changes: over.changes, newest: known.newest.observed_at });
   }
   drawDetector();
   fetchMap();
@@ -635,11 +632,12 @@ function theme(dark) {
 
 function compare() {
   const view = read();
-  if (view.first || !known.timeline) {
-    go({ first: null, second: null });
+  const over = shownRange(view)?.answer ?? known.timeline;
+  if (view.first || !over) {
+    go({ first: null, second: null, focus: null });
     return;
   }
-  const both = periods(known.timeline, incident());
+  const both = periods(over, incident());
   go({ first: both.first.join("~"), second: both.second.join("~") });
 }
 
@@ -753,7 +751,7 @@ by("mesh").addEventListener("change", () =>
     first: null,
     second: null,
     range: null,
-    deploy: null,
+    focus: null,
     expand: null,
     space: null,
     only: null,

@@ -309,6 +309,7 @@ NAMES = {
     "mesh": "shop",
     "incident": "i",
     "mute": "m",
+    "view": "v",
     "digest": "d",
     "name": "main.js",
     "version": "0123456789abcdef",
@@ -321,6 +322,8 @@ WRITES = {
     ("DELETE", "/v1/meshes/shop/feedback/i"),
     ("DELETE", "/v1/meshes/shop/mutes/m"),
     ("POST", "/v1/score"),
+    ("POST", "/v1/views"),
+    ("DELETE", "/v1/views/v"),
     ("POST", "/demo/keys"),
 }
 
