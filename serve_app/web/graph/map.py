@@ -154,7 +154,8 @@ def _content(moment: ScoredSnapshot, before: Sequence[MeshSnapshot]) -> MapConte
     row = {name: i for i, name in enumerate(names)}
     lost = sorted({ends for name in gone for ends in _last_calls(name, row, before)})
     unknown = np.full(len(lost), np.nan, np.float32)
-    sent, received = (np.bincount(ends, snapshot.edge_features[:, RATE], len(names)) for ends in snapshot.edge_index)
+    rates = np.nan_to_num(snapshot.edge_features[:, RATE])
+    sent, received = (np.bincount(ends, rates, len(names)) for ends in snapshot.edge_index)
     return MapContent(
         names,
         np.arange(len(names)) >= snapshot.num_nodes,
