@@ -129,8 +129,8 @@ def page() -> str:
     view, cost, push, moved = (found[name] for name in ("view", "cost", "push", "interaction"))
     body = [
         *(
-            f"| time from opening the address to the verdict, to the whole mesh; {row['services']:,} services, empty cache "
-            f"| {row['verdict_s']:.2f} s, {row['graph_s']:.2f} s |"
+            f"| time from opening the address to the verdict, to the whole mesh; {row['services']:,} services, no cache"
+            f" | {row['verdict_s']:.2f} s, {row['graph_s']:.2f} s |"
             for row in views
         ),
         f"| frames per second without a GPU, dragging and zooming {moved['services']:,} services with their calls "

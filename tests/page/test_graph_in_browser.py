@@ -199,7 +199,7 @@ def test_labels_of_all_calls_are_in_the_link(one: Tab) -> None:
     root = "document.querySelector('.near .first').dataset.node"
     few = one.until(lambda: one.page.evaluate(calls), "calls of the origin have labels")
     assert all(one.page.evaluate(root) in ends for ends in few)
-    for text in one.page.locator(".near .rate text").all_inner_texts():
+    for text in one.page.locator(".near .rate text").all_text_contents():
         assert re.fullmatch(r"[0-9.,]+/s|[0-9.]+% (failed|✗)", text), text
     one.page.check("#labels")
     one.until(lambda: "labels=calls" in one.page.url and len(one.page.evaluate(calls)) > len(few), "all have labels")

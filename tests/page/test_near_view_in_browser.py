@@ -1,4 +1,4 @@
-"""The graph around the suspects: nothing overlaps, nothing is clipped, no call crosses a plate, and the keyboard walks it."""
+"""The graph around the suspects: nothing overlaps or is clipped, no call crosses a service, the keyboard walks it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -31,7 +31,10 @@ DRAWN = """() => {
             plate: box(one.querySelector("rect")),
             text: box(one.querySelector("text")),
         })),
-        rates: all(".rate").map((one) => ({ plate: box(one.querySelector("rect")), texts: [...one.querySelectorAll("text")].map(box) })),
+        rates: all(".rate").map((one) => ({
+            plate: box(one.querySelector("rect")),
+            texts: [...one.querySelectorAll("text")].map(box),
+        })),
         rest: all(".rest").map(box),
         calls: all(".call").map((one) => {
             const line = one.querySelector(".line"), length = line.getTotalLength();
@@ -45,20 +48,24 @@ DRAWN = """() => {
 }"""
 NEAR = """async ([names, calls, stage]) => {
     const module = (name) => import(document.querySelector(`link[href$='/${name}']`).href);
-    const [{ nearView }, { sceneOf }, { wholeView }] = await Promise.all(["near.js", "scene.js", "whole.js"].map(module));
+    const files = ["near.js", "scene.js", "whole.js"];
+    const [{ nearView }, { sceneOf }, { wholeView }] = await Promise.all(files.map(module));
     const column = (value) => names.map(() => value), edge = (value) => calls.map(() => value);
     const nodes = {
-        name: names, services: column(1), unusual: column(0), x: names.map((_, i) => i), y: column(0), deviation: column(0),
-        requests_per_second: column(1), suspicion: column(null), incident: column(null), gone: column(false), silent: column(false),
+        name: names, services: column(1), unusual: column(0), x: names.map((_, i) => i), y: column(0),
+        deviation: column(0), requests_per_second: column(1), suspicion: column(null), incident: column(null),
+        gone: column(false), silent: column(false),
     };
     const edges = {
         source: calls.map(([a]) => a), destination: calls.map(([, b]) => b),
         requests_per_second: edge(3), error_rate: edge(0.5), deviation: edge(0),
     };
-    const map = { status: "normal", services: names.length, calls: calls.length, collapsed: [], namespaces: null, nodes, edges };
+    const size = { services: names.length, calls: calls.length };
+    const map = { status: "normal", ...size, collapsed: [], namespaces: null, nodes, edges };
     const place = document.createElement("div"), on = { select() {}, open() {} };
     document.getElementById("stage").replaceChildren(place);
-    const given = { map, incident: null, service: names[0] ?? null, source: null, near: true, space: null, unusual: false, labels: true };
+    const service = names[0] ?? null, none = { incident: null, source: null, space: null, unusual: false };
+    const given = { map, service, near: true, labels: true, ...none };
     const whole = wholeView(place, on).draw(sceneOf({ ...given, near: false }), stage, true).at.size;
     if (!names.length) return { whole };
     nearView(place, on).draw(sceneOf(given), stage);

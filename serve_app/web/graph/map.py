@@ -154,7 +154,8 @@ def _content(moment: ScoredSnapshot, before: Sequence[MeshSnapshot]) -> MapConte
     row = {name: i for i, name in enumerate(names)}
     lost = sorted({ends for name in gone for ends in _last_calls(name, row, before)})
     unknown = np.full(len(lost), np.nan, np.float32)
-    sent, received = (np.bincount(ends, snapshot.edge_features[:, RATE], len(names)) for ends in snapshot.edge_index)
+    rates = np.nan_to_num(snapshot.edge_features[:, RATE])
+    sent, received = (np.bincount(ends, rates, len(names)) for ends in snapshot.edge_index)
     return MapContent(
         names,
         np.arange(len(names)) >= snapshot.num_nodes,
@@ -293,7 +294,7 @@ def _largest(values: Array, group: IntArray, groups: int) -> Array:
     return np.where(np.isinf(most), np.float32(np.nan), most)
 
 
-def _round(values: NDArray[np.floating[Any]], digits: int) -> list[float | None]:
+def _round(values: NDArray[np.floating[Any] | np.integer[Any]], digits: int) -> list[float | None]:
     """Round to a list; ``msgspec`` writes NaN as null."""
     rounded: list[float | None] = np.round(values.astype(np.float64), digits).tolist()
     return rounded

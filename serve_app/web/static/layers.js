@@ -8,6 +8,7 @@ const GUTTER = 88, // least width between two columns, with room for the label o
   LEAST = 84, // width of a plate
   FAIR = 102, // the same where there is room
   MOST = 240,
+  ROOT = 1.25, // times an equal share, that the column of the root may have
   MOST_GUTTER = 170,
   SIDE = 8, // left and right of the columns
   EDGE = 22, // above and below them, with room for calls
@@ -129,19 +130,21 @@ function widen(columns, width, gutters, widthOf) {
   const count = columns.length,
     total = (values) => values.reduce((sum, one) => sum + one, 0),
     all = width - 2 * SIDE - total(gutters),
-    needs = columns.map(({ members }) => Math.min(MOST, Math.max(LEAST, ...members.map(widthOf))));
-  let share = all / count;
-  for (let k = 0; k < count; k++) {
-    const modest = needs.filter((one) => one <= share);
-    if (modest.length < count) share = Math.max(share, (all - total(modest)) / (count - modest.length));
+    widths = columns.map(() => 0),
+    needs = columns.map(({ members }) => Math.min(MOST, Math.max(LEAST, ...members.map(widthOf)))),
+    isRoot = (k) => columns[k].level === 0; // the last one whose name is cut
+  let free = all,
+    left = count;
+  for (const k of [...needs.keys()].sort((a, b) => Number(isRoot(b)) - Number(isRoot(a)) || needs[a] - needs[b])) {
+    widths[k] = Math.min(needs[k], free, (isRoot(k) ? ROOT : 1) * (free / left--));
+    free -= widths[k];
   }
-  const widths = needs.map((one) => Math.min(one, share)),
-    more = (all - total(widths)) / Math.max(1, count - 1),
+  const more = free / Math.max(1, count - 1),
     between = gutters.map((one) => Math.max(one, Math.min(MOST_GUTTER, one + more)));
-  let left = (width - total(widths) - total(between)) / 2;
+  let x = (width - total(widths) - total(between)) / 2;
   columns.forEach((column, k) => {
-    Object.assign(column, { left, right: left + widths[k], index: k });
-    left += widths[k] + (between[k] ?? 0);
+    Object.assign(column, { left: x, right: x + widths[k], index: k });
+    x += widths[k] + (between[k] ?? 0);
   });
 }
 

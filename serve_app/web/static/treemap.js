@@ -1,15 +1,17 @@
 // A large mesh as areas: namespaces by their requests, or the services of one. Squarified as in Bruls, Huizing and van Wijk (2000).
 import { WORDS, condition, ofScore, shape } from "./conditions.js";
 import { el, show } from "./dom.js";
+import { textWidth } from "./labels.js";
 import { nodeLabel } from "./scene.js";
 import { EVERYTHING, metricValue, namespace, plural, readable, short } from "./words.js";
 
 const MOST = 500, // areas; the rest is one
   LEAST = 1 / 1500, // share of the whole that an area has at least
-  READABLE = 1 / 50, // the same of one that is not normal, so that its name is read
+  READABLE = 1 / 30, // the same of one that is not normal, so that its name is read
   POWER = 0.6, // of the requests: without it, a few busy ones take all the room
   GAP = 2, // pixels between two areas
   LINE = 17, // pixels of a line of text
+  INSET = 12, // pixels of an area beside its text
   WORDY = 44; // pixels of width, from which an area has text
 
 /**
@@ -89,7 +91,9 @@ export function treemapView(place, on) {
         one.of === "normal" || wide < 14 || tall < 14
           ? null
           : el("svg", { class: "mark", width: 14, height: 14, "aria-hidden": "true" }, el("path", { class: "shape", d: shape(one.of, 7, 7, 5) })),
-        ...[one.label, ...one.lines].slice(0, fitting).map((line, k) => el("span", { class: k ? null : "name" }, line)),
+        ...[one.label, ...one.lines.filter((line) => textWidth(line, false, 11) <= wide - INSET)]
+          .slice(0, fitting)
+          .map((line, k) => el("span", { class: k ? null : "name" }, line)),
       );
     Object.assign(button.style, { left: `${x + GAP / 2}px`, top: `${y + GAP / 2}px`, width: `${wide}px`, height: `${tall}px` });
     return button;

@@ -54,6 +54,7 @@ export function wholeView(place, on) {
 
   const nameOf = (i) => scene.map.nodes.name[i];
   const isFirst = (i) => scene.incident?.suspects[0]?.service === nameOf(i);
+  const pathCalls = () => new Set(scene.path.map(({ edge }) => edge));
   const isDrawnCall = (e) => Boolean(places[scene.map.edges.source[e]] && places[scene.map.edges.destination[e]]);
   const isSelectedCall = (e) =>
     scene.source === nameOf(scene.map.edges.source[e]) && scene.service === nameOf(scene.map.edges.destination[e]);
@@ -135,9 +136,10 @@ export function wholeView(place, on) {
   }
 
   function drawCalls(pen) {
-    const { source, destination, deviation } = scene.map.edges;
+    const { source, destination, deviation } = scene.map.edges,
+      path = pathCalls();
     for (const e of source.keys()) {
-      if (!isDrawnCall(e) || source[e] === destination[e] || scene.path.some(({ edge }) => edge === e)) continue;
+      if (!isDrawnCall(e) || source[e] === destination[e] || path.has(e)) continue; // arrows are drawn for the spread
       const isLit = pointed === source[e] || pointed === destination[e],
         isUnusual = isUnusualCall(scene, e),
         a = at(source[e]),
@@ -189,11 +191,11 @@ export function wholeView(place, on) {
   function* callLabels() {
     if (!scene.labels) return;
     const { source, destination, requests_per_second: rate, error_rate: errors } = scene.map.edges,
-      path = new Set(scene.path.map(({ edge }) => edge)),
+      path = pathCalls(),
       weigh = (e) => 2e9 * Number(path.has(e)) + 1e9 * Number(isUnusualCall(scene, e)) + Math.min(1e8, rate[e] ?? 0),
       calls = [...source.keys()].filter((e) => isDrawnCall(e) && source[e] !== destination[e]);
     for (const e of calls.sort((a, b) => weigh(b) - weigh(a))) {
-      const text = callLabel(rate[e], errors[e]),
+      const text = callLabel(rate[e], errors?.[e]),
         ends = [camera.to(places[source[e]]), camera.to(places[destination[e]])],
         [a, b] = ends;
       if (text && Math.hypot(a.x - b.x, a.y - b.y) >= ROOM) yield { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2, ends, text, strong: false };
