@@ -26,6 +26,7 @@ from serve_app.api.schemas.actions import (
     MuteDocument,
     MuteListDocument,
 )
+from serve_app.api.schemas.audit import AuditDocument, AuditRecordDocument
 from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.history import RangeDocument
@@ -130,6 +131,23 @@ class Client:
     def drift(self, mesh: str) -> DriftDocument:
         """How far a mesh is from training and from its own last week. Errors as ``push``."""
         return DriftDocument.model_validate(self.read(mesh, "drift"))
+
+    def audit(self, **parameters: datetime | str | int | None) -> Iterator[AuditRecordDocument]:
+        """The records of the audit log, newest first, read page by page.
+
+        Args:
+            parameters: of the route ``GET /v1/audit``, except ``cursor``; None leaves one out.
+
+        Errors as in ``push``, and :class:`~serve_app.errors.Forbidden` without the scope admin.
+        """
+        cursor: str | None = None
+        while True:
+            given = {name: value for name, value in {**parameters, "cursor": cursor}.items() if value is not None}
+            query = {name: v.isoformat() if isinstance(v, datetime) else str(v) for name, v in given.items()}
+            page = AuditDocument.model_validate_json(self._send("GET", "/v1/audit", parameters=query).content)
+            yield from page.records
+            if (cursor := page.next) is None:
+                return
 
     def meshes(self) -> list[MeshDocument]:
         """All meshes of the service. Errors as in ``push``."""

@@ -59,8 +59,8 @@ class PageQueries:
 
     def __init__(self, meshes: MeshRepository, owner_patterns: OwnerPatterns | None = None) -> None:
         self._meshes = meshes
-        self._owner_patterns = owner_patterns or (lambda _: ())
         self._past = PastQueries(meshes)
+        self._owner_patterns = owner_patterns or (lambda _: ())
         self._caches: OrderedDict[str, _Cache] = OrderedDict()
 
     def graph(self, mesh: str, at: datetime | None, service: str | None) -> bytes:

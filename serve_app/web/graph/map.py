@@ -294,7 +294,7 @@ def _largest(values: Array, group: IntArray, groups: int) -> Array:
     return np.where(np.isinf(most), np.float32(np.nan), most)
 
 
-def _round(values: NDArray[np.floating[Any]], digits: int) -> list[float | None]:
+def _round(values: NDArray[np.floating[Any] | np.integer[Any]], digits: int) -> list[float | None]:
     """Round to a list; ``msgspec`` writes NaN as null."""
     rounded: list[float | None] = np.round(values.astype(np.float64), digits).tolist()
     return rounded

@@ -105,12 +105,12 @@ export function graphView(on) {
     if (isOverview) parts.push(`${count} of ${plural(spaces.name.length, "namespace")} as areas`);
     else if (count < total) parts.push(`${count} of ${total} nodes in view`);
     place.setAttribute("aria-label", readable(`The mesh as a graph: ${parts.join("; ")}`));
-    const hint = isOverview
-      ? ` in ${plural(spaces.name.length, "namespace")}`
+    const services = plural(map.services, "service");
+    by("graph-title").textContent = isOverview
+      ? `${services} in ${plural(spaces.name.length, "namespace")}`
       : isLayered || count < total
-        ? `; ${count.toLocaleString("en")} in view`
-        : "";
-    by("graph-title").textContent = `${plural(map.services, "service")}, ${plural(map.calls, "call")}${hint}`;
+        ? `${count.toLocaleString("en")} of ${services}`
+        : services;
   }
 
   table.addEventListener("toggle", drawTable);

@@ -464,7 +464,7 @@ function askForToken() {
   forget(null);
   show(by("mesh"));
   waitFor("mesh");
-  headline(null, "Sign in", "This service needs an access token.");
+  headline(null, "Sign in", "Sign in to see the meshes of this service.");
   session.ask();
 }
 
@@ -509,7 +509,7 @@ function draw() {
   by("near").disabled = !hasCentre;
   by("near").setAttribute("aria-pressed", String(near));
   by("all").setAttribute("aria-pressed", String(!near));
-  by("near").textContent = open || !view.service ? "Around the suspects" : "Around the selection";
+  by("near").textContent = open || !view.service ? "Suspects" : "Selection";
   if (known.map) {
     drawFilters(known.map, view);
     graph.draw({
@@ -572,7 +572,7 @@ function drawFilters({ nodes }, view) {
   const { space = "", only, labels } = view;
   const spaces = [...new Set(nodes.name.map(namespace))].sort(),
     all = space && !spaces.includes(space) ? [...spaces, space] : spaces;
-  show(by("space"), el("option", { value: "" }, "All"), ...all.map((one) => el("option", { value: one }, one)));
+  show(by("space"), el("option", { value: "" }, "All namespaces"), ...all.map((one) => el("option", { value: one }, one)));
   by("space").value = space;
   by("only").checked = Boolean(only);
   by("labels").checked = Boolean(labels);
@@ -771,6 +771,10 @@ by("only").addEventListener("change", () =>
 by("labels").addEventListener("change", () => go({ labels: by("labels").checked ? "calls" : null }));
 by("compare").addEventListener("click", compare);
 by("open-history").addEventListener("click", toggleHistory);
+by("menu").addEventListener("click", () => {
+  const isOpen = by("menu").getAttribute("aria-expanded") !== "true";
+  by("menu").setAttribute("aria-expanded", String(isOpen));
+});
 by("help").addEventListener("click", () => by("keys").showModal());
 by("theme").addEventListener("click", () => {
   const dark = document.documentElement.dataset.theme !== "dark";

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def snapshot(i: int, *, failing: float = 0.0, slow: bool = False, rate: float = 
 
 
 def follow(
-    window: list[MeshSnapshot], opened: int, *objectives: Objective, members: tuple[str, ...] = (FRONT,), **more: object
+    window: list[MeshSnapshot], opened: int, *objectives: Objective, members: tuple[str, ...] = (FRONT,), **more: Any
 ) -> list[tuple[ErrorBudget, ...]]:
     """Return the budgets after each snapshot from ``opened`` on. The first evidence of the incident is at 10."""
     memory = IncidentMemory(open=(OpenIncident("a", START + 10 * STEP, Severity.MAJOR, members, **more),))

@@ -2,11 +2,13 @@
 
 from serve_app.deployments.http.routes import (
     actions,
+    audit,
     embeddings,
     health,
     incidents,
     login,
     models,
+    oidc,
     otlp,
     page,
     past,
@@ -26,6 +28,8 @@ ROUTERS = (
     actions.router,
     saved_views.router,
     health.router,
+    audit.router,
     login.router,
+    oidc.router,
     page.router,
 )
