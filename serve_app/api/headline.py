@@ -22,6 +22,7 @@ from model.verdict import (
     Severity,
     Suspect,
 )
+from serve_app.api.number_text import share_text, span_text
 from serve_app.api.reason_text import (
     is_signal,
     metric_words,
@@ -29,7 +30,6 @@ from serve_app.api.reason_text import (
     reads_as_expected,
     shortage_text,
     signal_text,
-    span_text,
     usual_text,
 )
 
@@ -128,11 +128,6 @@ def impact_text(impact: Impact) -> str:
     if impact.front_door_share is None:
         return services
     return f"{services}, {share_text(impact.front_door_share)} of front-door requests"
-
-
-def share_text(share: float) -> str:
-    """``12%``."""
-    return "below 1%" if 0 < share < 0.01 else f"{share:.0%}"
 
 
 def scope_text(scope: str) -> str:

@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from serve_app.access import Access
 from serve_app.api.schemas.actions import AcceptanceDocument, FeedbackDocument, MissedDocument, MuteDocument
 from serve_app.api.schemas.models import CanaryDocument, PromotionDocument, RollbackDocument
-from serve_app.api.schemas.saved_views import SavedViewDocument
 from serve_app.api.schemas.problem import Problem
+from serve_app.api.schemas.saved_views import SavedViewDocument
 from serve_app.api.schemas.snapshot import SnapshotDocument
 from serve_app.api.schemas.verdict import ScoreDocument
 from serve_app.deployments.http import problems
