@@ -7,6 +7,7 @@ from typing import Any
 from model.names import list_first, readable
 from serve_app.alerts.annotations import format_time, truncate
 from serve_app.alerts.event_text import ended_unknown, event_title, named_links, news
+from serve_app.api.number_text import score_text
 
 MAX_TITLE, MAX_TEXT = 150, 3000  # characters that Slack takes; it refuses a message with more
 MAX_SUSPECTS, MAX_REASONS, MAX_AFFECTED, MAX_CHANGES = 3, 2, 10, 3  # the page shows the rest
@@ -24,6 +25,7 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
         _bold("Summary", escape(event["summary"])),
         _bold("Entry points" if incident.get("scope") else "Cause", _causes(incident)),
         _bold("Impact", _impact(incident)),
+        _bold("Error budget", "\n".join(escape(one["text"]) for one in incident.get("error_budgets", ()))),
         _bold("Team", _team(incident)),
         _bold("Changes", "\n".join(escape(change["text"]) for change in incident["changes"][:MAX_CHANGES])),
     ]
@@ -46,7 +48,7 @@ def _causes(incident: Mapping[str, Any]) -> str:
     lines = []
     for suspect in incident["suspects"][:MAX_SUSPECTS]:
         why = "; ".join(escape(reason["text"]) for reason in suspect["reasons"][:MAX_REASONS])
-        lines.append(f"{escape(suspect['service'])} ({suspect['score']:.0%}){': ' + why if why else ''}")
+        lines.append(f"{escape(suspect['service'])} ({score_text(suspect['score'])}){': ' + why if why else ''}")
     return "\n".join(lines)
 
 
@@ -62,9 +64,8 @@ def _impact(incident: Mapping[str, Any]) -> str:
 def _team(incident: Mapping[str, Any]) -> str:
     """The team that the incident belongs to, and how to reach it; events of an earlier version have none."""
     known = [escape(text) for name in ("team", "contact") if (text := incident.get(name))]
-    others = [escape(team) for team in incident.get("teams", ()) if team != incident.get("team")]
-    also = f"also affected: {', '.join(others)}" if others else ""
-    return "; ".join(filter(None, (", ".join(known), also)))
+    others = ", ".join(escape(team) for team in incident.get("teams", ()) if team != incident.get("team"))
+    return "; ".join(filter(None, (", ".join(known), others and f"also affected: {others}")))
 
 
 def _context(event: Mapping[str, Any]) -> str:

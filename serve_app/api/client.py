@@ -26,6 +26,7 @@ from serve_app.api.schemas.actions import (
     MuteDocument,
     MuteListDocument,
 )
+from serve_app.api.schemas.audit import AuditDocument, AuditRecordDocument
 from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.history import RangeDocument
@@ -39,6 +40,7 @@ from serve_app.api.schemas.models import (
     RollbackDocument,
     RolloutDocument,
 )
+from serve_app.api.schemas.saved_views import KeptSavedViewDocument, SavedViewDocument, SavedViewsDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import MeshDocument
 from serve_app.errors import ANSWERS, NoCapacity, ServeError, TooManyFailedLogins
@@ -129,6 +131,23 @@ class Client:
     def drift(self, mesh: str) -> DriftDocument:
         """How far a mesh is from training and from its own last week. Errors as ``push``."""
         return DriftDocument.model_validate(self.read(mesh, "drift"))
+
+    def audit(self, **parameters: datetime | str | int | None) -> Iterator[AuditRecordDocument]:
+        """The records of the audit log, newest first, read page by page.
+
+        Args:
+            parameters: of the route ``GET /v1/audit``, except ``cursor``; None leaves one out.
+
+        Errors as in ``push``, and :class:`~serve_app.errors.Forbidden` without the scope admin.
+        """
+        cursor: str | None = None
+        while True:
+            given = {name: value for name, value in {**parameters, "cursor": cursor}.items() if value is not None}
+            query = {name: v.isoformat() if isinstance(v, datetime) else str(v) for name, v in given.items()}
+            page = AuditDocument.model_validate_json(self._send("GET", "/v1/audit", parameters=query).content)
+            yield from page.records
+            if (cursor := page.next) is None:
+                return
 
     def meshes(self) -> list[MeshDocument]:
         """All meshes of the service. Errors as in ``push``."""
@@ -247,6 +266,19 @@ class Client:
     def unmute(self, mesh: str, mute: str) -> None:
         """Remove a mute by its id. Errors as in ``push``, and ``UnknownMute``."""
         self._send("DELETE", f"/v1/meshes/{mesh}/mutes/{_in_path(mute)}")
+
+    def saved_views(self) -> list[KeptSavedViewDocument]:
+        """The saved views of the page that the caller may see, by name. Errors as ``push``."""
+        return SavedViewsDocument.model_validate_json(self._send("GET", "/v1/views").content).views
+
+    def save_view(self, view: SavedViewDocument) -> KeptSavedViewDocument:
+        """Save a view of the page, or replace the one with its id. Returns what is stored. Errors as ``push``,
+        ``UnknownSavedView`` and ``TooManySavedViews``."""
+        return KeptSavedViewDocument.model_validate_json(self._send("POST", "/v1/views", _json(view), JSON).content)
+
+    def delete_view(self, view: str) -> None:
+        """Delete a saved view by its id. Errors as ``push``, and ``UnknownSavedView``."""
+        self._send("DELETE", f"/v1/views/{_in_path(view)}")
 
     def models(self) -> ModelsDocument:
         """The models of the registry. Errors as ``push``, and ``RegistryGone``."""

@@ -15,6 +15,7 @@ from model.verdict import (
     NEW,
     SENT,
     VANISHED,
+    ErrorBudget,
     Impact,
     Incident,
     IncidentKind,
@@ -22,6 +23,7 @@ from model.verdict import (
     Severity,
     Suspect,
 )
+from serve_app.api.number_text import share_text, span_text
 from serve_app.api.reason_text import (
     is_signal,
     metric_words,
@@ -29,7 +31,6 @@ from serve_app.api.reason_text import (
     reads_as_expected,
     shortage_text,
     signal_text,
-    span_text,
     usual_text,
 )
 
@@ -130,9 +131,14 @@ def impact_text(impact: Impact) -> str:
     return f"{services}, {share_text(impact.front_door_share)} of front-door requests"
 
 
-def share_text(share: float) -> str:
-    """``12%``."""
-    return "below 1%" if 0 < share < 0.01 else f"{share:.0%}"
+def budget_text(budget: ErrorBudget) -> str:
+    """``has used 12% of the 30-day error budget of shop/front so far (availability 99.9%)``."""
+    objective, limit = budget.objective, budget.objective.latency_seconds
+    promise = f"{objective.kind} {100 * objective.target:.6g}%"
+    if limit is not None:
+        promise += f" within {1000 * limit:g} ms"
+    period = f"{objective.days:g}-day error budget of {objective.service}"
+    return f"has used {share_text(budget.used)} of the {period} so far ({promise})"
 
 
 def scope_text(scope: str) -> str:

@@ -186,8 +186,8 @@ def _show(
         return
     console = Console(highlight=False)
     for incident in found:
-        team_of = (f"team {incident.team}",) if incident.team else ()
-        facts = (f"{incident.since:%Y-%m-%d %H:%M} UTC", incident.severity, incident.kind.replace("_", " "), *team_of)
+        facts = [f"{incident.since:%Y-%m-%d %H:%M} UTC", incident.severity, incident.kind.replace("_", " ")]
+        facts += [f"team {incident.team}"] if incident.team else []
         print_incident(console, incident, facts, _course(incident))
     stderr_console().print(f"{len(found)} of {escape(of)}", soft_wrap=True)
 

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import ray
 
+from serve_app.access.audit import AuditLimit, AuditLog
 from serve_app.settings import Settings
 from serve_app.settings.store import HistorySettings
 from serve_app.stores import opening
@@ -34,6 +35,11 @@ def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = No
         on_evicted=on_evicted,
         run=ray.get_runtime_context().get_session_name(),
     )
+
+
+def open_audit_log(store: StateStore, settings: Settings) -> AuditLog:
+    """The audit log in a store, with the limits of ``settings.audit``."""
+    return AuditLog(store, AuditLimit(timedelta(days=settings.audit.keep_days), settings.audit.max_bytes))
 
 
 def history_limit(settings: HistorySettings) -> HistoryLimit | None:

@@ -46,6 +46,7 @@ class MapNodes(Document):
     unusual: list[int] = Field(description="number of services in the node with an anomaly score above 3")
     x: list[float] = Field(description="position; nearest neighbours are about 1 apart, callers are to the left")
     y: list[float]
+    requests_per_second: list[float] = Field(description="received, or sent by a service that nothing calls")
     deviation: list[Deviation] = Field(description="anomaly score; of a namespace, the highest")
     suspicion: list[float | None] = Field(
         description="score as a suspect; of a namespace, the highest; null: no suspect"
@@ -68,6 +69,20 @@ class MapCalls(Document):
     deviation: list[Deviation]
 
 
+class MapNamespaces(Document):
+    """All namespaces of a mesh in columns, with all their services."""
+
+    name: list[str]
+    services: list[int] = Field(description="number of services")
+    unusual: list[int] = Field(description="number of services with an anomaly score above 3")
+    silent: list[int] = Field(description="number of services without any metric of their own")
+    requests_per_second: list[float] = Field(
+        description="received by its services, or sent by those that nothing calls"
+    )
+    deviation: list[Deviation] = Field(description="highest anomaly score of its services")
+    incident: list[str | None] = Field(description="id of the worst open incident; null: none, or only a notice")
+
+
 class MapDocument(Document):
     """The map of a mesh."""
 
@@ -79,6 +94,7 @@ class MapDocument(Document):
         description="namespaces with services that are one node, in a mesh above 200 services; `expand` opens them. "
         "Services of incidents, their callers and callees have nodes of their own"
     )
+    namespaces: MapNamespaces | None = Field(description="of a mesh above 200 services; null: the mesh is smaller")
     nodes: MapNodes
     edges: MapCalls
 

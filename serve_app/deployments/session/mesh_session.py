@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -26,6 +27,8 @@ from model.snapshot import MeshSnapshot
 from model.state.adapter_fit import Candidate, adopt
 from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent, Verdict
+from serve_app.access.audit import AuditFilter, AuditPage, AuditRecord
+from serve_app.access.ended import EndedIds
 from serve_app.actions.adapter import encode_adaptation
 from serve_app.actions.adapter import roll_back as roll_back_adapter
 from serve_app.actions.mutes import add_mute, encode_mute, remove_mute
@@ -38,6 +41,7 @@ from serve_app.api.schemas.actions import (
     MuteDocument,
 )
 from serve_app.api.schemas.models import RolloutDocument
+from serve_app.api.schemas.saved_views import SavedViewDocument
 from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.scaling import RequestLoad
 from serve_app.deployments.scoring.in_session import InSession
@@ -87,10 +91,11 @@ from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, connect
-from serve_app.runtime.storage import history_limit, open_store
+from serve_app.runtime.storage import history_limit, open_audit_log, open_store
 from serve_app.settings import Settings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.repository import MeshRepository
+from serve_app.web.saved_views import Meshes, SavedViews
 
 if TYPE_CHECKING:
     from serve_app.deployments.notifier import Notifier
@@ -146,6 +151,8 @@ class MeshSession:
         replay, history = replayer(self._models.checkpoint, settings), history_limit(settings.history)
         self._meshes = MeshRepository(store, cache, replay, self._instruments, history)
         self._options = options(settings)
+        self._ended = EndedIds(store, time.time)
+        self._audit = open_audit_log(store, settings)
         self._steps = MeshSteps(self._meshes, fit_adapter=False, keep_details=True)
         self._signal = VerdictSignal()
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
@@ -155,6 +162,7 @@ class MeshSession:
         self._load = RequestLoad()
         share = settings.models.shadow_share
         shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, share, self._instruments)
+        self._saved_views = SavedViews(store, settings.limits.max_saved_views)
         self._trials = Trials(settings, self._models, store, shadow)
         self._reader = Reader(
             self._meshes,
@@ -359,6 +367,18 @@ class MeshSession:
         self._instruments.count(ADAPTERS, outcome="rolled_back")
         return encode_adaptation(after).model_dump_json().encode()
 
+    async def saved_views(self, meshes: Meshes) -> bytes:
+        """The saved views for a caller who may see these meshes, as JSON. Errors as of :meth:`SavedViews.read`."""
+        return (await asyncio.to_thread(self._saved_views.read, meshes)).model_dump_json().encode()
+
+    async def save_view(self, document: SavedViewDocument, meshes: Meshes, by: str = "") -> bytes:
+        """Save a view. Returns it as JSON. Arguments and errors as of :meth:`SavedViews.save`."""
+        return (await asyncio.to_thread(self._saved_views.save, document, meshes, by)).model_dump_json().encode()
+
+    async def delete_view(self, view: str, meshes: Meshes) -> None:
+        """Delete a saved view. Arguments and errors as of :meth:`SavedViews.delete`."""
+        await asyncio.to_thread(self._saved_views.delete, view, meshes)
+
     async def try_model(self, version: str, share: float | None, by: str = "") -> bytes:
         """Try a model on a share of the meshes; None: on ``models.canary_share``. Returns the rollout, as JSON.
 
@@ -389,6 +409,31 @@ class MeshSession:
         if mesh is None:
             return await self._change_rollout(lambda rollout: roll_back(rollout, by, reason))
         return await self._change_rollout(lambda rollout: roll_back_mesh(rollout, mesh, by, reason))
+
+    async def end_sign_in(self, id: str, until: float) -> bool:
+        """Add an id to those that cannot be used again; arguments, result and errors as of :meth:`EndedIds.add`."""
+        return await asyncio.to_thread(self._ended.add, id, until)
+
+    async def ended_sign_ins(self) -> frozenset[str]:
+        """The ids that cannot be used again; errors as of :meth:`EndedIds.all`."""
+        return await asyncio.to_thread(self._ended.all)
+
+    async def append_audit(self, record: AuditRecord) -> int:
+        """Add a record to the audit log; result and errors as of :meth:`AuditLog.append`."""
+        return await asyncio.to_thread(self._audit.append, record)
+
+    async def finish_audit(self, record: AuditRecord, segment: int) -> None:
+        """Add the outcome of a record; errors as of :meth:`AuditLog.finish`."""
+        await asyncio.to_thread(self._audit.finish, record, segment)
+
+    async def count_audit(self, counts: Sequence[AuditRecord]) -> None:
+        """Add counts to the audit log, and delete what is too old; errors as of :meth:`AuditLog.count`."""
+        await asyncio.to_thread(self._audit.count, counts)
+        await asyncio.to_thread(self._audit.tidy)
+
+    async def audit_page(self, wanted: AuditFilter) -> AuditPage:
+        """The newest records of the audit log that match; errors as of :meth:`AuditLog.page`."""
+        return await asyncio.to_thread(self._audit.page, wanted)
 
     async def ready(self, deadline: Deadline) -> ScorerInfo:
         """The device and weights that score, and which weights are not in use. Raises an error if the store, a scorer

@@ -2,14 +2,17 @@
 
 from serve_app.deployments.http.routes import (
     actions,
+    audit,
     embeddings,
     health,
     incidents,
     login,
     models,
+    oidc,
     otlp,
     page,
     past,
+    saved_views,
     snapshots,
     views,
 )
@@ -23,7 +26,10 @@ ROUTERS = (
     models.router,
     incidents.router,
     actions.router,
+    saved_views.router,
     health.router,
+    audit.router,
     login.router,
+    oidc.router,
     page.router,
 )
