@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 from kernels import backend
 from model.checkpoint import Checkpoint
@@ -65,6 +65,9 @@ class InSession:
     async def info(self, caller: Caller) -> ScorerInfo:
         device = next(self._checkpoint.network.parameters()).device
         return ScorerInfo(device.type, backend(), self._checkpoint.digest, self.weights.refused)
+
+    def place(self, mesh: str) -> Literal["session", "replicas"]:
+        return "session"
 
 
 class SessionRunner:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy
@@ -60,6 +60,9 @@ class Replicas:
     async def info(self, caller: Caller) -> ScorerInfo:
         info, _ = await asyncio.gather(caller.ask(self.scorer.info), caller.ask(self.meta.digest))
         return info
+
+    def place(self, mesh: str) -> Literal["session", "replicas"]:
+        return "replicas"
 
 
 class ReplicaRunner:

@@ -21,7 +21,7 @@ from ray import serve
 
 from model.errors import ModelError
 from model.incidents.memory import IncidentMemory
-from model.mesh_weights import load_weights
+from model.mesh_weights import Weights, load_weights
 from model.snapshot import MeshSnapshot
 from model.state.adapter_fit import Candidate, adopt
 from model.state.mesh_state import MeshState
@@ -42,6 +42,7 @@ from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.scaling import RequestLoad
 from serve_app.deployments.scoring.in_session import InSession
 from serve_app.deployments.scoring.messages import ScorerInfo, SnapshotAnswer
+from serve_app.deployments.scoring.on_demand import OnDemand
 from serve_app.deployments.scoring.replicas import Replicas
 from serve_app.deployments.scoring.stages import ScoringBackend, SnapshotRunner
 from serve_app.deployments.session.queries import SessionQuery
@@ -88,7 +89,7 @@ from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, connect
 from serve_app.runtime.storage import open_store
-from serve_app.settings import Settings
+from serve_app.settings import ScoringPlace, Settings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.repository import MeshRepository
 
@@ -109,6 +110,7 @@ class MeshSession:
 
     Args:
         settings: all of them.
+        place: where snapshots are scored; ``auto``: meshes of one part here, others by replicas.
         scorer, meta: handles; None: the session scores.
         trainer: handle; None: no adapter is fitted.
         notifier: handle; None: no alert is sent.
@@ -123,6 +125,7 @@ class MeshSession:
     def __init__(
         self,
         settings: Settings,
+        place: ScoringPlace = "session",
         scorer: Handle[Scorer] | None = None,
         meta: Handle[MetaModel] | None = None,
         trainer: Handle[Trainer] | None = None,
@@ -164,13 +167,21 @@ class MeshSession:
             lambda mesh: settings.mesh(mesh).owner_patterns,
         )
         self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
-        self._backend: ScoringBackend
+        self._backend = self._open_backend(place, weights, scorer, meta)
+
+    def _open_backend(
+        self, place: ScoringPlace, weights: Weights, scorer: Handle[Scorer] | None, meta: Handle[MetaModel] | None
+    ) -> ScoringBackend:
+        chosen = self._settings.scorer
         if scorer is None or meta is None:
-            replica = serve.get_replica_context().replica_id.unique_id
-            self._backend = InSession(weights, replica, settings.model.threads, self._instruments)
-        else:
-            groups = settings.partition.groups or settings.scorer.max_replicas or settings.scorer.num_replicas
-            self._backend = Replicas(scorer, meta, groups)
+            return self._in_session(weights)
+        groups = self._settings.partition.groups or chosen.max_replicas or chosen.num_replicas
+        replicas = Replicas(scorer, meta, groups)
+        return replicas if place == "replicas" else OnDemand(self._in_session(weights), replicas, chosen.idle_seconds)
+
+    def _in_session(self, weights: Weights) -> InSession:
+        replica = serve.get_replica_context().replica_id.unique_id
+        return InSession(weights, replica, self._settings.model.threads, self._instruments)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Serve calls this periodically if it scales the sessions: how many snapshots are under way, on average."""
