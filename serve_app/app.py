@@ -79,7 +79,8 @@ def build(args: Arguments) -> Application:
 
 def application(settings: Settings) -> Application:
     """The application: HTTP to Ingress to MeshSession, which scores small meshes, and has replicas of Scorer and
-    MetaModel score those of several parts; or replicas score all, or none, as the settings say. Depending on the settings it has a Trainer, a Collector and a Notifier too.
+    MetaModel score those of several parts; or replicas score all, or none. Depending on the settings it has a Trainer, a
+    Collector and a Notifier too.
 
     Raises:
         BadSettings: the settings do not fit this cluster, the store needs a package that is not installed, or others
@@ -293,8 +294,8 @@ def _gpu_without_ray() -> gpu.Obstacle | None:
 
 
 def _place(settings: Settings, device: str) -> ScoringPlace:
-    """Where snapshots are scored. With ``auto``, replicas score all of them where they have what a session lacks: a GPU,
-    or the CPUs of other nodes."""
+    """Where snapshots are scored. With ``auto``, replicas score all of them where they have what a session lacks: a
+    GPU, or the CPUs of other nodes."""
     chosen: ScoringPlace = settings.scorer.place
     return "replicas" if chosen == "auto" and (device != "cpu" or _nodes() > 1) else chosen
 
