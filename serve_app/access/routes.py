@@ -13,6 +13,8 @@ from serve_app.access.tokens import Scope
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 MESHES = "/v1/meshes"
 MODELS = "/v1/models"
+AUDIT = "/v1/audit"
+VIEWS = "/v1/views"  # saved views of the page; the route knows the mesh of each
 STATIC = "/static/"
 # Pages without their data, and probes, which have no token.
 OPEN = {
@@ -22,13 +24,15 @@ OPEN = {
     "/readyz": SAFE,
     "/-/healthz": SAFE,
     "/login": SAFE | {"POST"},
+    "/login/oidc": SAFE,
+    "/login/callback": SAFE,
     "/logout": frozenset({"POST"}),
     "/demo/": SAFE,
     "/demo/controls.js": SAFE,
     "/demo/controls.css": SAFE,
 }
-READ = frozenset({MESHES, MODELS, "/v1/model", "/openapi.json", "/-/routes", "/demo/show"})
-WRITE = frozenset({"/v1/score", "/demo/keys"})
+READ = frozenset({MESHES, MODELS, VIEWS, "/v1/model", "/openapi.json", "/-/routes", "/demo/show"})
+WRITE = frozenset({"/v1/score", "/demo/keys", VIEWS})
 MESH_POSTS = frozenset(
     {("snapshots",), ("baseline",), ("feedback",), ("mutes",), ("adapter", "rollback"), ("otlp", "v1", "metrics")}
 )
@@ -64,7 +68,9 @@ def need(method: str, path: str) -> Need:
         return _mesh_need(method, path)
     if method in SAFE and (path in READ or _is_card(path)):
         return Need(Scope.READ)
-    if path in WRITE and method == "POST":
+    if path == AUDIT:
+        return Need(Scope.ADMIN, all_meshes=True)
+    if (path in WRITE and method == "POST") or (method == "DELETE" and _is_view(path)):
         return Need(Scope.WRITE)
     return Need(Scope.READ if method in SAFE else Scope.ADMIN, all_meshes=True)
 
@@ -73,6 +79,12 @@ def _is_card(path: str) -> bool:
     """Whether a path is ``/v1/models/{version}``, which has nothing about a mesh."""
     version = path.removeprefix(MODELS + "/")
     return version != path and bool(version) and "/" not in version
+
+
+def _is_view(path: str) -> bool:
+    """Whether a path is ``/v1/views/{view}``."""
+    view = path.removeprefix(VIEWS + "/")
+    return view != path and bool(view) and "/" not in view
 
 
 def _mesh_need(method: str, path: str) -> Need:

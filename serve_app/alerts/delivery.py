@@ -19,13 +19,15 @@ from model.verdict import Verdict
 from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
 from serve_app.alerts.alertmanager import KIND as ALERTMANAGER
 from serve_app.alerts.alertmanager import PATH, AlertmanagerReceiver, PostTiming
-from serve_app.alerts.event_queue import EventQueue, EventReceiver, QueueLimits, ReceiverPlugin
+from serve_app.alerts.event_queue import EventQueue, EventReceiver, PictureReceiver, QueueLimits, ReceiverPlugin
+from serve_app.alerts.event_text import PICTURED
 from serve_app.alerts.links import Links
 from serve_app.alerts.saved_state import SavedState
 from serve_app.alerts.send_loop import Receiver, SendLoop
 from serve_app.alerts.storage import AlertStorage
 from serve_app.alerts.transitions import resolve_all, transition
 from serve_app.alerts.webhook import KIND as WEBHOOK
+from serve_app.drawing.raster import render_png
 from serve_app.errors import BadSettings
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_WAITING, Instruments
 from serve_app.net.backoff import Backoff
@@ -37,6 +39,7 @@ from serve_app.settings.plugins import RECEIVERS
 
 FORGET_AFTER = timedelta(hours=24)  # without a verdict; the alerts of the mesh are then resolved
 MAX_ENDED = 2000  # resolved alerts that wait for replicas that are down
+PICTURE_SECONDS, PICTURE_WIDTH = 4.0, 1200  # for drawing one; pixels
 MEASURE_SECONDS = 2.0  # Ray drops a gauge that was not set for two of its reports, 20 s
 log = logging.getLogger(__name__)
 
@@ -129,6 +132,7 @@ class AlertDelivery:
         ]
         events = [open_receiver(to.deadline_seconds) for open_receiver in to.events]
         self._queues = [EventQueue(one, self._saved, instruments) for one in events]
+        self._illustrated = [one for one in events if isinstance(one, PictureReceiver) and one.wants_pictures]
         _require_different_keys(self._queues)
         self._receivers: list[Receiver] = [*self._replicas, *self._queues]
         self._loops = [
@@ -139,11 +143,30 @@ class AlertDelivery:
         self._running = False
         self._tidy()
 
-    def accept_verdict(self, mesh: str, verdict: Verdict, now: datetime) -> None:
-        """Update the alerts of a mesh from its newest verdict; returns at once. ``now`` is UTC."""
+    def accept_verdict(self, mesh: str, verdict: Verdict, now: datetime) -> list[str]:
+        """Update the alerts of a mesh from its newest verdict; returns at once. ``now`` is UTC.
+
+        Returns:
+            Ids of the incidents of which a receiver shows a picture, if :meth:`accept_picture` gets one now.
+        """
         before = self._saved.state.meshes.get(mesh, MeshAlerts())
         sent = verdict if self._to.notices else replace(verdict, incidents=verdict.alerts)
-        self._apply(mesh, transition(before, mesh, sent, now, self._to.links), now)
+        change = transition(before, mesh, sent, now, self._to.links)
+        self._apply(mesh, change, now)
+        documents = [event.document for event in change.events] if self._illustrated else []
+        return [one["incident"]["id"] for one in documents if one["event"] in PICTURED]
+
+    async def accept_picture(self, mesh: str, incident: str, svg: str) -> None:
+        """Hand the picture of an incident to the receivers that show it, as PNG. Drawing it has ``PICTURE_SECONDS``."""
+        try:
+            async with asyncio.timeout(PICTURE_SECONDS):
+                png = await asyncio.to_thread(render_png, svg, PICTURE_WIDTH)
+        except TimeoutError:
+            log.warning("the picture of incident %s took longer than %g s, and is left out", incident, PICTURE_SECONDS)
+            return
+        if png is not None:
+            for receiver in self._illustrated:
+                receiver.add_picture(mesh, incident, png)
 
     def forget_mesh(self, mesh: str, now: datetime) -> None:
         """Resolve the alerts of a mesh that was deleted. The mesh may come back at any time."""

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.saved_state import SavedState
@@ -65,6 +65,20 @@ class EventReceiver(Protocol):
 
     async def close(self) -> None:
         """Close its connections."""
+
+
+@runtime_checkable
+class PictureReceiver(Protocol):
+    """A receiver that shows the picture of an incident.
+
+    Attributes:
+        wants_pictures: whether its settings ask for pictures.
+    """
+
+    wants_pictures: bool
+
+    def add_picture(self, mesh: str, incident: str, png: bytes) -> None:
+        """Take the picture of an incident, shortly after its event. There may be none, so no event waits for it."""
 
 
 @dataclass(frozen=True, kw_only=True)

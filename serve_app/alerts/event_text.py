@@ -9,6 +9,7 @@ from model.names import readable
 from serve_app.alerts.annotations import format_time
 
 ENDS = frozenset({"resolved", "merged"})  # events after which an incident is over
+PICTURED = frozenset({"opened", "cause_changed"})  # events with a new picture of the incident
 _UNKNOWN_ENDS = frozenset({"unseen", "mesh_silent"})  # reasons of a resolution
 _LINKS = {
     "page_url": "Open the incident",

@@ -20,19 +20,20 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
     """
     incident, title = event["incident"], event_title(event)
     parts = [
-        _escape(news(event)) if _needs_news(event) else "",
-        _bold("Summary", _escape(event["summary"])),
+        escape(news(event)) if _needs_news(event) else "",
+        _bold("Summary", escape(event["summary"])),
         _bold("Entry points" if incident.get("scope") else "Cause", _causes(incident)),
         _bold("Impact", _impact(incident)),
+        _bold("Error budget", "\n".join(escape(one["text"]) for one in incident.get("error_budgets", ()))),
         _bold("Team", _team(incident)),
-        _bold("Changes", "\n".join(_escape(change["text"]) for change in incident["changes"][:MAX_CHANGES])),
+        _bold("Changes", "\n".join(escape(change["text"]) for change in incident["changes"][:MAX_CHANGES])),
     ]
     blocks = [
         {"type": "header", "text": {"type": "plain_text", "text": truncate(title, MAX_TITLE)}},
         *({"type": "section", "text": {"type": "mrkdwn", "text": truncate(part, MAX_TEXT)}} for part in parts if part),
         {"type": "context", "elements": [{"type": "mrkdwn", "text": truncate(_context(event), MAX_TEXT)}]},
     ]
-    fallback = _escape(truncate(f"{title}: {event['summary']}", MAX_TEXT))  # in notifications of the system
+    fallback = escape(truncate(f"{title}: {event['summary']}", MAX_TEXT))  # in notifications of the system
     return {"text": fallback, "blocks": blocks, "unfurl_links": False}
 
 
@@ -45,8 +46,8 @@ def _causes(incident: Mapping[str, Any]) -> str:
     """A line for each of the first suspects, with their reasons."""
     lines = []
     for suspect in incident["suspects"][:MAX_SUSPECTS]:
-        why = "; ".join(_escape(reason["text"]) for reason in suspect["reasons"][:MAX_REASONS])
-        lines.append(f"{_escape(suspect['service'])} ({suspect['score']:.0%}){': ' + why if why else ''}")
+        why = "; ".join(escape(reason["text"]) for reason in suspect["reasons"][:MAX_REASONS])
+        lines.append(f"{escape(suspect['service'])} ({suspect['score']:.0%}){': ' + why if why else ''}")
     return "\n".join(lines)
 
 
@@ -56,14 +57,14 @@ def _impact(incident: Mapping[str, Any]) -> str:
         return ""
     count = f"{len(affected)} service{'' if len(affected) == 1 else 's'} affected"
     known = incident.get("impact")  # events that an earlier version stored have none
-    return f"{_escape(known['text']) if known else count}: {_escape(list_first(affected, MAX_AFFECTED))}"
+    return f"{escape(known['text']) if known else count}: {escape(list_first(affected, MAX_AFFECTED))}"
 
 
 def _team(incident: Mapping[str, Any]) -> str:
     """The team that the incident belongs to, and how to reach it; events of an earlier version have none."""
-    known = [_escape(text) for name in ("team", "contact") if (text := incident.get(name))]
-    others = [_escape(team) for team in incident.get("teams", ()) if team != incident.get("team")]
-    return "; ".join(filter(None, (", ".join(known), others and f"also affected: {', '.join(others)}")))
+    known = [escape(text) for name in ("team", "contact") if (text := incident.get(name))]
+    others = ", ".join(escape(team) for team in incident.get("teams", ()) if team != incident.get("team"))
+    return "; ".join(filter(None, (", ".join(known), others and f"also affected: {others}")))
 
 
 def _context(event: Mapping[str, Any]) -> str:
@@ -76,14 +77,14 @@ def _context(event: Mapping[str, Any]) -> str:
     name = f"incident {_escape_markup(event['incident']['id'])}"
     if event.get("continues"):
         name += f", which continues {_escape_markup(event['continues'])}"
-    return " · ".join([*links, name, f"cluster {_escape(event['cluster'])}", times])
+    return " · ".join([*links, name, f"cluster {escape(event['cluster'])}", times])
 
 
 def _bold(name: str, text: str) -> str:
     return text and f"*{name}*\n{text}"
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     """Text with original names instead of ids, in which Slack sees no markup."""
     return _escape_markup(readable(text))
 

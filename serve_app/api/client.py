@@ -26,9 +26,11 @@ from serve_app.api.schemas.actions import (
     MuteDocument,
     MuteListDocument,
 )
+from serve_app.api.schemas.audit import AuditDocument, AuditRecordDocument
 from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.drift import DriftDocument
-from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsDocument
+from serve_app.api.schemas.history import RangeDocument
+from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentDetailDocument, IncidentsDocument
 from serve_app.api.schemas.models import (
     CanaryDocument,
     ComparisonOfModels,
@@ -38,6 +40,7 @@ from serve_app.api.schemas.models import (
     RollbackDocument,
     RolloutDocument,
 )
+from serve_app.api.schemas.saved_views import KeptSavedViewDocument, SavedViewDocument, SavedViewsDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import MeshDocument
 from serve_app.errors import ANSWERS, NoCapacity, ServeError, TooManyFailedLogins
@@ -129,6 +132,23 @@ class Client:
         """How far a mesh is from training and from its own last week. Errors as ``push``."""
         return DriftDocument.model_validate(self.read(mesh, "drift"))
 
+    def audit(self, **parameters: datetime | str | int | None) -> Iterator[AuditRecordDocument]:
+        """The records of the audit log, newest first, read page by page.
+
+        Args:
+            parameters: of the route ``GET /v1/audit``, except ``cursor``; None leaves one out.
+
+        Errors as in ``push``, and :class:`~serve_app.errors.Forbidden` without the scope admin.
+        """
+        cursor: str | None = None
+        while True:
+            given = {name: value for name, value in {**parameters, "cursor": cursor}.items() if value is not None}
+            query = {name: v.isoformat() if isinstance(v, datetime) else str(v) for name, v in given.items()}
+            page = AuditDocument.model_validate_json(self._send("GET", "/v1/audit", parameters=query).content)
+            yield from page.records
+            if (cursor := page.next) is None:
+                return
+
     def meshes(self) -> list[MeshDocument]:
         """All meshes of the service. Errors as in ``push``."""
         return [MeshDocument.model_validate(row) for row in self._send("GET", "/v1/meshes").json()]
@@ -144,6 +164,32 @@ class Client:
         Errors as in ``push``, and the errors of the route.
         """
         return self._view(mesh, view, parameters).json()
+
+    def range(
+        self,
+        mesh: str,
+        start: datetime,
+        end: datetime,
+        *,
+        points: int = 600,
+        service: str | None = None,
+        source: str | None = None,
+    ) -> RangeDocument:
+        """A mesh over any period of its history.
+
+        Args:
+            mesh: its name.
+            start, end: the period, with time zones.
+            points: maximum number of steps.
+            service: return its metrics too.
+            source: caller; return its calls to the service instead.
+
+        Errors as in ``read``.
+        """
+        view = self._view(
+            mesh, "range", {"start": start, "end": end, "points": str(points), "service": service, "source": source}
+        )
+        return RangeDocument.model_validate_json(view.content)
 
     def graph(self, mesh: str, form: GraphFormat, *, at: datetime | None = None, service: str | None = None) -> bytes:
         """The text of a mesh's graph in one of the forms; with ``service``, only its surroundings. Errors as in
@@ -175,6 +221,11 @@ class Client:
             cursor = page.next
             if cursor is None:
                 return
+
+    def incident(self, mesh: str, incident: str) -> IncidentDetailDocument:
+        """An incident, open or archived, at its highest score. Errors as in ``push``; ``UnknownIncident`` if there is
+        none of this id."""
+        return IncidentDetailDocument.model_validate(self.read(mesh, f"incidents/{quote(incident, safe='')}"))
 
     def delete(self, mesh: str) -> None:
         """Delete a mesh. Errors as in ``push``."""
@@ -215,6 +266,19 @@ class Client:
     def unmute(self, mesh: str, mute: str) -> None:
         """Remove a mute by its id. Errors as in ``push``, and ``UnknownMute``."""
         self._send("DELETE", f"/v1/meshes/{mesh}/mutes/{_in_path(mute)}")
+
+    def saved_views(self) -> list[KeptSavedViewDocument]:
+        """The saved views of the page that the caller may see, by name. Errors as ``push``."""
+        return SavedViewsDocument.model_validate_json(self._send("GET", "/v1/views").content).views
+
+    def save_view(self, view: SavedViewDocument) -> KeptSavedViewDocument:
+        """Save a view of the page, or replace the one with its id. Returns what is stored. Errors as ``push``,
+        ``UnknownSavedView`` and ``TooManySavedViews``."""
+        return KeptSavedViewDocument.model_validate_json(self._send("POST", "/v1/views", _json(view), JSON).content)
+
+    def delete_view(self, view: str) -> None:
+        """Delete a saved view by its id. Errors as ``push``, and ``UnknownSavedView``."""
+        self._send("DELETE", f"/v1/views/{_in_path(view)}")
 
     def models(self) -> ModelsDocument:
         """The models of the registry. Errors as ``push``, and ``RegistryGone``."""

@@ -1,12 +1,15 @@
-"""``tagae incidents``: lists the incidents of a mesh that a running service keeps, and accepts one as normal."""
+"""``tagae incidents``: lists the incidents of a mesh that a running service keeps, shows one, and accepts one as
+normal."""
 
 import re
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from serve_app.cli.client_options import (
     LOCAL,
@@ -21,12 +24,22 @@ from serve_app.cli.console import print_incident, stderr_console
 from serve_app.cli.mesh_options import parse_time
 
 if TYPE_CHECKING:
-    from serve_app.api.schemas.incidents import ArchivedIncidentDocument
+    from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentDetailDocument
 
 _AGO = re.compile(r"(\d{1,5})([dh])", re.ASCII)
 _HOURS = {"d": 24, "h": 1}
 
-app = typer.Typer(help="List the incidents of a mesh, and accept one as normal.")
+_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]+", re.ASCII)
+
+
+class _Commands(TyperGroup):
+    """The commands of incidents. An id in place of a command shows its incident."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        return super().resolve_command(ctx, ["show", *args] if args and _ID.fullmatch(args[0]) else args)
+
+
+app = typer.Typer(help="List the incidents of a mesh, show one, and accept one as normal.", cls=_Commands)
 
 
 @app.callback(invoke_without_command=True)
@@ -53,11 +66,13 @@ def incidents(
 ) -> None:
     """List the incidents of a mesh, the newest first: open ones, and those in the archive of a running service.
 
-    The command [bold]accept[/] makes the present level of an open incident normal.
+    With an id from a message or an alert, show this incident. The command [bold]accept[/] makes the present level of an
+    open incident normal.
 
     \b
     Example:
       tagae incidents
+      tagae incidents 20260301T031200Z-1f3870be
       tagae incidents --mesh shop --since 30d --service shop/cart
       tagae incidents --since 30d --team checkout
       tagae incidents --since 2026-03-01 --until 2026-03-08 --json | jq -r .headline
@@ -80,6 +95,41 @@ def incidents(
                 typer.echo(incident.model_dump_json())
         else:
             _show(list(found), chosen.mesh, begin, service, team)
+
+
+@app.command()
+def show(
+    incident: Annotated[str, typer.Argument(metavar="ID", help="Id of an incident, open or archived.")],
+    url: Url = LOCAL,
+    mesh: Annotated[str | None, typer.Option(metavar="NAME", help="The mesh. Default: look in all of them.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the incident as one line of JSON.")] = False,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+) -> None:
+    """Show one incident: what is known about it, how it went on, and its page. `show` may be left out.
+
+    \b
+    Example:
+      tagae incidents show 20260301T031200Z-1f3870be
+    """
+    from serve_app.errors import UnknownIncident
+
+    with connect(url, token_file, ca_file) as client:
+        names = [one.mesh for one in client.meshes()] if mesh is None else [mesh]
+        for name in names:
+            try:
+                found = client.incident(name, incident)
+            except UnknownIncident:
+                continue
+            if as_json:
+                typer.echo(found.model_dump_json())
+            else:
+                _show_one(found, name, url)
+            return
+    raise UnknownIncident(
+        f"expected the id of an incident, open or archived, of {', '.join(names) or 'a mesh'}, got {incident!r}; list "
+        "them with `tagae incidents --since 90d`"
+    )
 
 
 @app.command()
@@ -136,10 +186,36 @@ def _show(
         return
     console = Console(highlight=False)
     for incident in found:
-        facts = (f"{incident.since:%Y-%m-%d %H:%M} UTC", incident.severity, incident.kind.replace("_", " "))
-        facts += (f"team {incident.team}",) if incident.team else ()
+        facts = [f"{incident.since:%Y-%m-%d %H:%M} UTC", incident.severity, incident.kind.replace("_", " ")]
+        facts += [f"team {incident.team}"] if incident.team else []
         print_incident(console, incident, facts, _course(incident))
     stderr_console().print(f"{len(found)} of {escape(of)}", soft_wrap=True)
+
+
+def _show_one(incident: "IncidentDetailDocument", mesh: str, url: str) -> None:
+    """Print what is known about an incident on stdout."""
+    from model.names import list_first, readable
+
+    facts = (
+        f"{incident.since:%Y-%m-%d %H:%M} UTC",
+        incident.severity,
+        incident.kind.replace("_", " "),
+        f"mesh {mesh}",
+    )
+    suspects = [
+        f"{rank}. {one.service} ({one.score:.0%})" + "".join(f"; {reason.text}" for reason in one.reasons[:3])
+        for rank, one in enumerate(incident.suspects[:5], 1)
+    ]
+    page = f"{url.rstrip('/')}/#mesh={quote(mesh, safe='')}&incident={quote(incident.id, safe='')}"
+    notes = (
+        _course(incident),
+        *suspects,
+        incident.affected and f"affected: {readable(list_first(incident.affected, 20))}",
+        *(change.text for change in incident.changes[:5]),
+        incident.seen_before and incident.seen_before.text,
+        page,
+    )
+    print_incident(Console(highlight=False), incident, facts, *(note for note in notes if note))
 
 
 def _course(incident: "ArchivedIncidentDocument") -> str:

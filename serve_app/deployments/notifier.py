@@ -43,14 +43,21 @@ class Notifier:
         if self._delivering.done():
             raise RuntimeError("delivery of alerts has ended")
 
-    async def accept_verdict(self, mesh: str, verdict: Verdict, trace: str = "") -> None:
+    async def accept_verdict(self, mesh: str, verdict: Verdict, trace: str = "") -> list[str]:
         """Update the alerts of a mesh from its newest verdict. ``trace`` is the ``traceparent`` of the caller.
+
+        Returns:
+            Ids of the incidents whose pictures a message shows: send them with :meth:`accept_picture`.
 
         Raises:
             StoreGone: the state of alerts is not here yet; the next verdict has the same alerts.
         """
         with set_log_context(mesh), span("notifier.accept_verdict", trace, mesh=mesh):
-            self._owner.delivery().accept_verdict(mesh, verdict, datetime.now(UTC))
+            return self._owner.delivery().accept_verdict(mesh, verdict, datetime.now(UTC))
+
+    async def accept_picture(self, mesh: str, incident: str, svg: str) -> None:
+        """Show the picture of an incident in its message. Errors as in :meth:`accept_verdict`."""
+        await self._owner.delivery().accept_picture(mesh, incident, svg)
 
     async def forget_mesh(self, mesh: str) -> None:
         """Resolve the alerts of a mesh that was deleted. Errors as in :meth:`accept_verdict`."""

@@ -1,10 +1,12 @@
-"""Copies meshes from one store to another, with their revisions, and which models they use."""
+"""Copies meshes from one store to another, with their revisions, and the documents of the service."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from serve_app.errors import CorruptState, StoreConflict, UnknownMesh
-from serve_app.stores.base import ROLLOUT, StateStore, WholeMesh
+from serve_app.stores.base import ROLLOUT, SAVED_VIEWS, StateStore, WholeMesh
+
+DOCUMENTS = {ROLLOUT: "a rollout of models", SAVED_VIEWS: "saved views"}  # of the service
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +82,25 @@ def copy_meshes(
         yield _summarize(mesh, whole)
 
 
-def copy_rollout(source: StateStore, target: StateStore, *, overwrite: bool) -> bool:
-    """Copy which mesh uses which model. Returns whether there was something to copy.
+def copy_documents(source: StateStore, target: StateStore, *, overwrite: bool) -> list[str]:
+    """Copy the documents of the service: which mesh uses which model, and the saved views. Returns the names of those
+    that there are.
 
     Raises:
-        StoreConflict: the target has it, and it is not to be overwritten.
+        StoreConflict: the target has one of them, and it is not to be overwritten; nothing was copied.
         ServeError: a store cannot be used.
     """
-    found, there = source.read_document(ROLLOUT), target.read_document(ROLLOUT)
-    if found is None:
-        return False
-    if there is not None and not overwrite:
+    found = {name: document for name in DOCUMENTS if (document := source.read_document(name)) is not None}
+    there = {name: target.read_document(name) for name in found}
+    if not overwrite and (known := next((name for name, one in there.items() if one is not None), None)):
         raise StoreConflict(
-            "expected a target without a rollout of models, got one with it; copy single meshes (--mesh), or replace "
+            f"expected a target without {DOCUMENTS[known]}, got one with it; copy single meshes (--mesh), or replace "
             "it (--overwrite)"
         )
-    target.write_document(ROLLOUT, found.content, revision=there.revision if there else 0)
-    return True
+    for name, document in found.items():
+        before = there[name]
+        target.write_document(name, document.content, revision=before.revision if before else 0)
+    return list(found)
 
 
 def _summarize(mesh: str, whole: WholeMesh) -> CopiedMesh:

@@ -7,10 +7,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Literal
 
 from serve_app.deployments.scoring.in_session import InSession
-from serve_app.deployments.scoring.messages import ScorerInfo
+from serve_app.deployments.scoring.messages import RunnerPlace, ScorerInfo
 from serve_app.deployments.scoring.replicas import Replicas
 from serve_app.deployments.scoring.stages import Progress, SnapshotRunner
 from serve_app.errors import ServeError
@@ -51,7 +50,7 @@ class OnDemand:
     def runner(
         self, mesh: str, deadline: Deadline, model: ServedModel, weight: float = 1.0, *, in_shadow: bool = False
     ) -> SnapshotRunner:
-        place = self.place(mesh)
+        place = self._place(mesh)
         backend = self._replicas if place == "replicas" else self._session
         runner = backend.runner(mesh, deadline, model, weight, in_shadow=in_shadow)
         runner.progress.on_scored = self._follow_replicas if place == "replicas" else self._learn_parts
@@ -66,7 +65,7 @@ class OnDemand:
         """The session's own, since asking replicas would start them."""
         return await self._session.info(caller)
 
-    def place(self, mesh: str) -> Literal["session", "replicas"]:
+    def _place(self, mesh: str) -> RunnerPlace:
         is_running = self._clock() - self._answered_at < self._running_seconds
         return "replicas" if mesh in self._divided and is_running else "session"
 

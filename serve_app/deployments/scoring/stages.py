@@ -7,14 +7,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
 from model.checkpoint import Checkpoint
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy
 from model.scoring.score import PartitionScore
 from model.verdict import Verdict
-from serve_app.deployments.scoring.messages import ScorerInfo, SnapshotAnswer
+from serve_app.deployments.scoring.messages import RunnerPlace, ScorerInfo, SnapshotAnswer
 from serve_app.deployments.scoring.scorer import ScoredGroup
 from serve_app.errors import DeadlineExceeded, ServeError
 from serve_app.models.served import ServedModel
@@ -29,9 +29,11 @@ class SnapshotRunner(Protocol):
     """A :class:`~serve_app.pipeline.StageRunner` of a session.
 
     Attributes:
+        place: where it scores.
         progress: of its snapshot.
     """
 
+    place: ClassVar[RunnerPlace]
     progress: Progress
 
     @property
@@ -63,9 +65,6 @@ class ScoringBackend(Protocol):
 
     async def info(self, caller: Caller) -> ScorerInfo:
         """The device and weights that score there. Raises an error if they do not answer."""
-
-    def place(self, mesh: str) -> Literal["session", "replicas"]:
-        """Where the next snapshot of a mesh is scored."""
 
 
 class Progress:

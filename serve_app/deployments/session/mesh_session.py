@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -26,6 +27,8 @@ from model.snapshot import MeshSnapshot
 from model.state.adapter_fit import Candidate, adopt
 from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent, Verdict
+from serve_app.access.audit import AuditFilter, AuditPage, AuditRecord
+from serve_app.access.ended import EndedIds
 from serve_app.actions.adapter import encode_adaptation
 from serve_app.actions.adapter import roll_back as roll_back_adapter
 from serve_app.actions.mutes import add_mute, encode_mute, remove_mute
@@ -38,10 +41,11 @@ from serve_app.api.schemas.actions import (
     MuteDocument,
 )
 from serve_app.api.schemas.models import RolloutDocument
+from serve_app.api.schemas.saved_views import SavedViewDocument
 from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.scaling import RequestLoad
 from serve_app.deployments.scoring.in_session import InSession
-from serve_app.deployments.scoring.messages import ScorerInfo, SnapshotAnswer
+from serve_app.deployments.scoring.messages import ScoredMesh, ScorerInfo, SnapshotAnswer
 from serve_app.deployments.scoring.on_demand import OnDemand
 from serve_app.deployments.scoring.replicas import Replicas
 from serve_app.deployments.scoring.stages import ScoringBackend, SnapshotRunner
@@ -88,10 +92,11 @@ from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, connect
-from serve_app.runtime.storage import open_store
+from serve_app.runtime.storage import history_limit, open_audit_log, open_store
 from serve_app.settings import ScoringPlace, Settings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.repository import MeshRepository
+from serve_app.web.saved_views import Meshes, SavedViews
 
 if TYPE_CHECKING:
     from serve_app.deployments.notifier import Notifier
@@ -146,8 +151,11 @@ class MeshSession:
             self._models.follow(FIRST_LOAD_SECONDS)
         budget = max(0, settings.serve.session_memory_bytes - weights.size_bytes())
         cache = MeshCache(budget, lambda mesh: settings.priority(mesh).weight, self._instruments)
-        self._meshes = MeshRepository(store, cache, replayer(self._models.checkpoint, settings), self._instruments)
+        replay, history = replayer(self._models.checkpoint, settings), history_limit(settings.history)
+        self._meshes = MeshRepository(store, cache, replay, self._instruments, history)
         self._options = options(settings)
+        self._ended = EndedIds(store, time.time)
+        self._audit = open_audit_log(store, settings)
         self._steps = MeshSteps(self._meshes, fit_adapter=False, keep_details=True)
         self._signal = VerdictSignal()
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
@@ -157,7 +165,9 @@ class MeshSession:
         self._load = RequestLoad()
         share = settings.models.shadow_share
         shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, share, self._instruments)
+        self._saved_views = SavedViews(store, settings.limits.max_saved_views)
         self._trials = Trials(settings, self._models, store, shadow)
+        self._scored: dict[str, ScoredMesh] = {}  # by mesh, of those that this session advanced
         self._reader = Reader(
             self._meshes,
             self._models,
@@ -165,6 +175,7 @@ class MeshSession:
             self._signal,
             self._trials,
             lambda mesh: settings.mesh(mesh).owner_patterns,
+            self._scored,
         )
         self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
         self._backend = self._open_backend(place, weights, scorer, meta)
@@ -245,7 +256,9 @@ class MeshSession:
                 return SnapshotAnswer(stored.document)
             with set_log_context(mesh, stored.advanced.mesh.state.sequence):
                 self._follow_up(mesh, stored.advanced, runner.progress.cost)
-        return runner.progress.answer(stored.document, stored.advanced.verdict)
+        answer = runner.progress.answer(stored.document, stored.advanced.verdict)
+        self._scored[mesh] = ScoredMesh(runner.place, answer.parts, answer.missing_parts)
+        return answer
 
     async def add_metrics(self, mesh: str, points: Sequence[Point], deadline: Deadline, trace: str = "") -> None:
         """Count data points of a service graph, and push the snapshot of the interval that they end. Errors as of
@@ -295,6 +308,7 @@ class MeshSession:
         """
         async with self._steps.lock(mesh):
             self._meshes.evict(mesh)
+            self._scored.pop(mesh, None)
             await asyncio.to_thread(self._meshes.delete, mesh)
             await self._reader.forget(mesh)
             self._signal.notify(mesh)
@@ -369,6 +383,18 @@ class MeshSession:
         self._instruments.count(ADAPTERS, outcome="rolled_back")
         return encode_adaptation(after).model_dump_json().encode()
 
+    async def saved_views(self, meshes: Meshes) -> bytes:
+        """The saved views for a caller who may see these meshes, as JSON. Errors as of :meth:`SavedViews.read`."""
+        return (await asyncio.to_thread(self._saved_views.read, meshes)).model_dump_json().encode()
+
+    async def save_view(self, document: SavedViewDocument, meshes: Meshes, by: str = "") -> bytes:
+        """Save a view. Returns it as JSON. Arguments and errors as of :meth:`SavedViews.save`."""
+        return (await asyncio.to_thread(self._saved_views.save, document, meshes, by)).model_dump_json().encode()
+
+    async def delete_view(self, view: str, meshes: Meshes) -> None:
+        """Delete a saved view. Arguments and errors as of :meth:`SavedViews.delete`."""
+        await asyncio.to_thread(self._saved_views.delete, view, meshes)
+
     async def try_model(self, version: str, share: float | None, by: str = "") -> bytes:
         """Try a model on a share of the meshes; None: on ``models.canary_share``. Returns the rollout, as JSON.
 
@@ -399,6 +425,31 @@ class MeshSession:
         if mesh is None:
             return await self._change_rollout(lambda rollout: roll_back(rollout, by, reason))
         return await self._change_rollout(lambda rollout: roll_back_mesh(rollout, mesh, by, reason))
+
+    async def end_sign_in(self, id: str, until: float) -> bool:
+        """Add an id to those that cannot be used again; arguments, result and errors as of :meth:`EndedIds.add`."""
+        return await asyncio.to_thread(self._ended.add, id, until)
+
+    async def ended_sign_ins(self) -> frozenset[str]:
+        """The ids that cannot be used again; errors as of :meth:`EndedIds.all`."""
+        return await asyncio.to_thread(self._ended.all)
+
+    async def append_audit(self, record: AuditRecord) -> int:
+        """Add a record to the audit log; result and errors as of :meth:`AuditLog.append`."""
+        return await asyncio.to_thread(self._audit.append, record)
+
+    async def finish_audit(self, record: AuditRecord, segment: int) -> None:
+        """Add the outcome of a record; errors as of :meth:`AuditLog.finish`."""
+        await asyncio.to_thread(self._audit.finish, record, segment)
+
+    async def count_audit(self, counts: Sequence[AuditRecord]) -> None:
+        """Add counts to the audit log, and delete what is too old; errors as of :meth:`AuditLog.count`."""
+        await asyncio.to_thread(self._audit.count, counts)
+        await asyncio.to_thread(self._audit.tidy)
+
+    async def audit_page(self, wanted: AuditFilter) -> AuditPage:
+        """The newest records of the audit log that match; errors as of :meth:`AuditLog.page`."""
+        return await asyncio.to_thread(self._audit.page, wanted)
 
     async def ready(self, deadline: Deadline) -> ScorerInfo:
         """The device and weights that score, and which weights are not in use. Raises an error if the store, a scorer
@@ -484,6 +535,7 @@ class MeshSession:
         while self._evicted:
             mesh = self._evicted.popleft()
             self._meshes.evict(mesh)
+            self._scored.pop(mesh, None)
             self._signal.notify(mesh)
             self._resolve_alerts(mesh)
             self._start(self._forget_trial(mesh))
@@ -511,7 +563,7 @@ class MeshSession:
             self._start(self._adapt(mesh, self._trainer))
         if self._notifier is not None:
             trace = spans.traceparent()
-            self._start(self._notify(self._notifier.accept_verdict, mesh, advanced.verdict, trace))
+            self._start(self._alert(self._notifier, mesh, advanced.verdict, trace))
 
     def _score_in_shadow(self, mesh: str, advanced: StageResults, cost: float) -> None:
         """Have the other model of the trial score a snapshot that has its verdict."""
@@ -530,12 +582,23 @@ class MeshSession:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    async def _notify(self, method: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> None:
+    async def _alert(self, notifier: Handle[Notifier], mesh: str, verdict: Verdict, trace: str) -> None:
+        """Send a verdict to the notifier, and then the pictures that its messages show."""
+        for incident in await self._notify(notifier.accept_verdict, mesh, verdict, trace) or ():
+            try:
+                svg = await self._reader.view(self._reader.picture, mesh, incident)
+            except Exception as error:  # no one awaits this task, and a message without a picture is still a message
+                log.warning("mesh %s: no picture of incident %s: %s", mesh, incident, error)
+            else:
+                await self._notify(notifier.accept_picture, mesh, incident, svg)
+
+    async def _notify(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """Call the notifier. If it cannot be reached now, it gets the same state with the next verdict."""
         try:
-            await Caller(Deadline.after(self._settings.serve.deadline_seconds)).ask(method, *args, **kwargs)
+            return await Caller(Deadline.after(self._settings.serve.deadline_seconds)).ask(method, *args, **kwargs)
         except ServeError as error:
             log.warning("the notifier could not be reached: %s", error)
+            return None
 
     async def _tidy(self, mesh: str) -> None:
         """Do what pushes leave for later."""

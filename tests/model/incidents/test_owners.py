@@ -59,7 +59,7 @@ def incident(suspects: tuple[str, ...], affected: tuple[str, ...]) -> Incident:
     return Incident("a", AT, Severity.MAJOR, 7.0, tuple(Suspect(name, 0.5) for name in suspects), affected)
 
 
-def owned(one: Incident) -> Incident:
+def add_owners_to(one: Incident) -> Incident:
     policies = [ServicePolicy("shop/*", owner=STORE), ServicePolicy("shop/cart", owner=CHECKOUT)]
     before = Verdict(AT, 20, Status.ANOMALOUS, 7.0, 4.0, 0.9, one.suspects, (one,))
     after = add_owners(before, Owners((), policies))
@@ -68,13 +68,13 @@ def owned(one: Incident) -> Incident:
 
 
 def test_an_incident_belongs_to_the_team_of_its_first_suspect() -> None:
-    found = owned(incident(("shop/cart", "pay/bank"), ("shop/web", "shop/cart", "shop/mail", "pay/bank")))
+    found = add_owners_to(incident(("shop/cart", "pay/bank"), ("shop/web", "shop/cart", "shop/mail", "pay/bank")))
     assert found.owner == CHECKOUT
     assert [one.owner for one in found.suspects] == [CHECKOUT, None]
     assert found.teams == ("store", "checkout")  # two services, and one
 
 
-def test_an_incident_whose_first_suspect_has_no_owner_belongs_to_nobody() -> None:
-    assert owned(incident(("pay/bank", "shop/cart"), ("shop/web",))).owner is None
-    assert owned(incident((), ("shop/web",))).owner == STORE
-    assert owned(incident((), ())).owner is None
+def test_an_incident_whose_first_suspect_has_no_owner_belongs_to_no_team() -> None:
+    assert add_owners_to(incident(("pay/bank", "shop/cart"), ("shop/web",))).owner is None
+    assert add_owners_to(incident((), ("shop/web",))).owner == STORE
+    assert add_owners_to(incident((), ())).owner is None

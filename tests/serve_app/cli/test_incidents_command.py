@@ -75,6 +75,30 @@ def test_wrong_options_are_refused(service: Service, arguments: tuple[str, ...],
     assert text in " ".join(result.stderr.split())
 
 
+@pytest.mark.parametrize("command", [[], ["show"]])
+def test_an_id_of_a_message_finds_its_incident(command: list[str], service: Service, incident: dict[str, Any]) -> None:
+    """In any mesh: a message has the id, and a person may not know the mesh."""
+    arguments = ["incidents", *command, incident["id"], "--url", service.url]
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "250"})
+    assert result.exit_code == 0, result.stderr
+    first, headline, *_ = result.stdout.splitlines()
+    assert first.startswith(f"{incident['id']} ")
+    assert f"mesh {MESH}" in first
+    assert failing(SPEC) in headline
+    assert f"1. {incident['suspects'][0]['service']} (" in result.stdout
+    assert f"{service.url}/#mesh={MESH}&incident={incident['id']}" in result.stdout
+    (line,) = CliRunner().invoke(app, [*arguments, "--json"]).stdout.splitlines()
+    assert json.loads(line)["id"] == incident["id"]
+
+
+def test_an_id_that_no_mesh_has_says_where_to_look(service: Service) -> None:
+    arguments = ["incidents", "20260101T000000Z-00000000", "--url", service.url]
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "250"})
+    assert result.exit_code == 1
+    assert "expected the id of an incident" in result.stderr
+    assert "tagae incidents --since 90d" in result.stderr
+
+
 def test_options_before_a_command_are_refused() -> None:
     """Otherwise another mesh would be meant."""
     result = CliRunner().invoke(app, ["incidents", "--mesh", MESH, "accept", "nothing"], env={"COLUMNS": "250"})

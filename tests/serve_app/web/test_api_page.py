@@ -25,9 +25,9 @@ OPERATIONS = {
     for method, operation in methods_of_it.items()
 }
 ENDLESS = {"stream"}  # examples whose answer does not end
-NEEDS_IDS = {  # examples with an id that this service does not have: incidents, mutes, models
-    "accept", "compare_models", "incident", "incident_graph", "incident_series", "lift", "model_card", "promote_model",
-    "report", "roll_back", "roll_back_model", "take_back", "tell", "trial", "try_model",
+NEEDS_IDS = {  # examples with an id that this service does not have: incidents, mutes, models, saved views
+    "accept", "compare_models", "delete_view", "incident", "incident_graph", "incident_series", "lift", "model_card",
+    "promote_model", "report", "roll_back", "roll_back_model", "take_back", "tell", "trial", "try_model",
 }  # fmt: skip
 
 

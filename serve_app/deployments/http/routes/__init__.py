@@ -2,13 +2,17 @@
 
 from serve_app.deployments.http.routes import (
     actions,
+    audit,
     embeddings,
     health,
     incidents,
     login,
     models,
+    oidc,
     otlp,
     page,
+    past,
+    saved_views,
     snapshots,
     views,
 )
@@ -17,11 +21,15 @@ ROUTERS = (
     snapshots.router,
     otlp.router,
     views.router,
+    past.router,
     embeddings.router,
     models.router,
     incidents.router,
     actions.router,
+    saved_views.router,
     health.router,
+    audit.router,
     login.router,
+    oidc.router,
     page.router,
 )

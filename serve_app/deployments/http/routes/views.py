@@ -35,7 +35,6 @@ from serve_app.deployments.http.page_files import file_response
 from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, At, UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import describe_text, json_response
 from serve_app.deployments.session.queries import (
-    ComparisonQuery,
     DetailsQuery,
     DriftQuery,
     GraphQuery,
@@ -44,26 +43,26 @@ from serve_app.deployments.session.queries import (
     ModelQuery,
     NeighbourhoodQuery,
     PlanQuery,
+    ScoringQuery,
     SeriesQuery,
     ServicesQuery,
     TimelineQuery,
     VerdictQuery,
     VerdictsQuery,
 )
-from serve_app.errors import InvalidParameter, ServeError, UnknownInstant
+from serve_app.errors import InvalidParameter, ServeError, UnknownInstant, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.settings.base import check_mesh_name
 from serve_app.stores.record import StoredSnapshot
 from serve_app.web.assets import File
 from serve_app.web.documents import (
-    ComparisonDocument,
     DetailsDocument,
     MapDocument,
     SeriesDocument,
     ServicesDocument,
     TimelineDocument,
 )
-from serve_app.web.metric_history import Subject
+from serve_app.web.period import Subject
 
 MOST_VERDICTS = 1000  # of one answer
 MOST_FOUND = 1000  # services of one answer
@@ -216,20 +215,6 @@ async def details(
     return json_response(await backend.read(DetailsQuery(mesh, subject, at, links)))
 
 
-@router.get("/v1/meshes/{mesh}/comparison", response_model=ComparisonDocument, responses=errors_of_mesh())
-async def comparison(
-    mesh: MeshName,
-    backend: UseBackend,
-    first_from: Annotated[Instant, Query()],
-    first_to: Annotated[Instant, Query()],
-    second_from: Annotated[Instant, Query()],
-    second_to: Annotated[Instant, Query()],
-) -> Response:
-    """The differences between two periods in the kept snapshots, largest first."""
-    first, second = (first_from, first_to), (second_from, second_to)
-    return json_response(await backend.read(ComparisonQuery(mesh, first, second)))
-
-
 @router.get("/v1/meshes/{mesh}/drift", response_model=DriftDocument, responses=errors_of_mesh())
 async def drift(mesh: MeshName, backend: UseBackend) -> Response:
     """How far the mesh is from the meshes of the training and from its own last week: its channels, tails, embeddings,
@@ -257,6 +242,16 @@ async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
     principal = principal_of(request)
     visible = (found[name] for name in sorted(found) if principal.can_see(name))
     return [one.model_copy(update={"warm_up_snapshots": warm_up}) for one in visible]
+
+
+@router.get("/v1/meshes/{mesh}", responses=errors_of_mesh())
+async def mesh(mesh: MeshName, request: Request, backend: UseBackend) -> OneMeshDocument:
+    """One mesh as the list has it, and how its newest snapshot was scored."""
+    found = next((one for one in await meshes(request, backend) if one.mesh == mesh), None)
+    if found is None:
+        raise UnknownMesh(f"mesh {mesh!r}: nothing is stored under this name; push a snapshot first, or correct the name")
+    scored = await backend.read(ScoringQuery(mesh))
+    return OneMeshDocument.from_object(found, scoring=scored and ScoringDocument.from_object(scored))
 
 
 def mesh_document(mesh: MeshGauges, now: float, budget: Callable[[int], float]) -> MeshDocument:

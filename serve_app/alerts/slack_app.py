@@ -1,0 +1,277 @@
+"""Follows incidents in a channel of Slack, as an app with a bot token.
+
+An incident is one message, which every event changes, and a thread with the news. The picture of the incident is the
+first reply: an app cannot put a file into a message, and text must not wait for a picture. Slack has no key that makes
+a repeated message harmless. So each message carries the key of its incident and the id of its event as metadata, and an
+event first looks for them. Without the permission to read the channel it is sent anyway, since a message that comes
+twice after a crash is better than none.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+from pydantic import Field
+
+from serve_app.alerts.alert import IncidentEvent
+from serve_app.alerts.event_queue import SKIPPED, ReceiverPlugin
+from serve_app.alerts.event_text import PICTURED, incident_key, news
+from serve_app.alerts.slack import escape, slack_message
+from serve_app.net.endpoint import Endpoint, check_url
+from serve_app.net.http import Failure, HttpSender, Reply
+from serve_app.settings.base import AccessSettings, Address, Location
+
+KIND = "slack"
+EVENT_TYPE = "tagae_incident"  # of the metadata
+MAX_KEY = 512  # characters
+PAGE, MOST_PAGES = 200, 5  # messages of the channel that are read to find the one of an incident
+LOOK_BACK = timedelta(minutes=1)  # before the incident opened, for clocks that differ
+MOST_KNOWN = 200  # incidents whose messages are remembered
+PICTURE_SECONDS = 5.0  # to wait for a picture; it takes about one
+YOUNG = timedelta(seconds=30)  # an older event waits for no picture: it was sent before a restart, if at all
+MOST_PICTURES = 16
+_MOST_BYTES = 4 << 20  # of an answer
+_JSON, _FORM, _PNG = "application/json; charset=utf-8", "application/x-www-form-urlencoded", "image/png"
+_OVERLOADED = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
+_TRANSIENT = frozenset({"internal_error", "fatal_error", "service_unavailable", "request_timeout", "team_added_to_org"})
+_REFUSED = frozenset({"invalid_blocks", "invalid_blocks_format", "msg_too_long", "no_text", "invalid_arguments"})
+_GONE = frozenset({"message_not_found", "thread_not_found", "cant_update_message", "edit_window_closed"})
+_MAY_NOT_READ = frozenset({"missing_scope", "not_in_channel", "no_permission"})
+log = logging.getLogger(__name__)
+
+
+class SlackSettings(AccessSettings):
+    """A channel of Slack, and an app that may write there."""
+
+    url: Address = Field("https://slack.com/api", description="base URL of the Web API")
+    bearer_token_file: Location | None = Field(description="file with the app's bot token (xoxb-...)")
+    channel: str = Field(pattern="^[CG][A-Z0-9]{6,20}$", description="id of the channel, from its details in Slack")
+    notices: bool = Field(True, description="whether to send notices too")
+    pictures: bool = Field(True, description="whether to add the picture of an incident; it needs tagae[pictures]")
+
+
+class SlackApp:
+    """Follows incidents in one channel.
+
+    Args:
+        sender: for the Web API, with the token.
+        settings: of the receiver.
+        deadline_seconds: of one request.
+    """
+
+    kind = KIND
+
+    def __init__(self, sender: HttpSender, settings: SlackSettings, deadline_seconds: float) -> None:
+        self._sender = sender
+        self._settings = settings
+        self._deadline_seconds = deadline_seconds
+        self.name = f"{sender.endpoint.origin}/{settings.channel}"
+        identity = f"{sender.endpoint.url}\n{settings.channel}"
+        self.key = f"slack-{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}"
+        self.wants_pictures = settings.pictures
+        self._messages: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._pictures: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._picture_came = asyncio.Event()
+
+    def add_picture(self, mesh: str, incident: str, png: bytes) -> None:
+        """Keep the picture of an incident until its event is sent."""
+        self._pictures[mesh, incident] = png
+        while len(self._pictures) > MOST_PICTURES:
+            self._pictures.popitem(last=False)
+        self._picture_came.set()
+
+    async def deliver(self, event: IncidentEvent) -> Reply:
+        """Post or change the message of an event's incident, and tell the news in its thread."""
+        document = event.document
+        if not self._settings.notices and document["incident"]["severity"] == "notice":
+            return SKIPPED
+        found, message = await self._find_message(document)
+        if found.failed:
+            return found
+        reply = Reply(status=200)
+        if message and document["event"] != "opened":
+            reply = await self._update(event, message)
+            if reply.detail in _GONE:  # a person deleted it
+                message = ""
+            elif reply.failed:
+                return reply
+        if not message:
+            reply, message = await self._post(event)
+            if reply.failed:
+                return reply
+            self._remember(document, message)
+        if document["event"] in PICTURED:
+            await self._show_picture(event, message)
+        return reply
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._sender.close()
+
+    async def _post(self, event: IncidentEvent) -> tuple[Reply, str]:
+        """Post the message of an incident; also return its time, which is its name."""
+        body = {"channel": self._settings.channel, **slack_message(event.document), "metadata": _metadata(event)}
+        reply, answer = await self._call("chat.postMessage", body)
+        return reply, str(answer.get("ts", ""))
+
+    async def _update(self, event: IncidentEvent, message: str) -> Reply:
+        """Change the message first, which can be repeated, and then tell the news once."""
+        place = {"channel": self._settings.channel}
+        body = {**place, "ts": message, **slack_message(event.document), "metadata": _metadata(event)}
+        reply, _ = await self._call("chat.update", body)
+        if reply.failed:
+            return reply
+        found, answer = await self._call(
+            "conversations.replies", {**place, "ts": message, "limit": PAGE, "include_all_metadata": True}, _FORM
+        )
+        if found.failed and found.detail not in _MAY_NOT_READ:
+            return found
+        replies = [one for one in answer.get("messages", ()) if one.get("ts") != message]
+        if any(_payload(one).get("event") == event.id for one in replies):
+            return Reply(status=200)
+        text = {"text": escape(news(event.document)), "unfurl_links": False}
+        reply, _ = await self._call(
+            "chat.postMessage", {**place, "thread_ts": message, **text, "metadata": _metadata(event)}
+        )
+        return reply
+
+    async def _find_message(self, event: Mapping[str, Any]) -> tuple[Reply, str]:
+        """The message of an incident: remembered, or found in the channel; empty: there is none."""
+        name = _name(event)
+        if name in self._messages:
+            return Reply(status=200), self._messages[name]
+        opened_at = datetime.fromisoformat(event["opened_at"])
+        query = {
+            "channel": self._settings.channel,
+            "oldest": f"{(opened_at - LOOK_BACK).timestamp():.6f}",
+            "inclusive": True,
+            "limit": PAGE,
+            "include_all_metadata": True,
+        }
+        for _ in range(MOST_PAGES):
+            reply, answer = await self._call("conversations.history", query, _FORM)
+            if reply.detail in _MAY_NOT_READ:
+                log.warning(
+                    "slack %s: the app may not read the channel, so it may post twice: %s", self.name, reply.detail
+                )
+                return Reply(status=200), ""
+            if reply.failed:
+                return reply, ""
+            for one in answer.get("messages", ()):
+                payload = _payload(one)
+                if (payload.get("incident"), payload.get("opened_at")) == name:
+                    self._remember(event, str(one["ts"]))
+                    return reply, str(one["ts"])
+            query["cursor"] = answer.get("response_metadata", {}).get("next_cursor", "")
+            if not query["cursor"]:
+                break
+        return Reply(status=200), ""
+
+    def _remember(self, event: Mapping[str, Any], message: str) -> None:
+        self._messages[_name(event)] = message
+        while len(self._messages) > MOST_KNOWN:
+            self._messages.popitem(last=False)
+
+    async def _show_picture(self, event: IncidentEvent, message: str) -> None:
+        """Add the picture to the thread, if there is one in time. A message without it is still a message."""
+        if not self.wants_pictures or datetime.now(UTC) - event.at > YOUNG:
+            return
+        png = await self._wait_for_picture(event.document["mesh"], event.document["incident"]["id"])
+        reply = Reply(status=200) if png is None else await self._upload(png, event.document, message)
+        if reply.failed:
+            log.warning("slack %s: the picture of an incident could not be added: %s", self.name, reply.detail)
+
+    async def _wait_for_picture(self, mesh: str, incident: str) -> bytes | None:
+        try:
+            async with asyncio.timeout(PICTURE_SECONDS):
+                while (mesh, incident) not in self._pictures:
+                    self._picture_came.clear()
+                    await self._picture_came.wait()
+        except TimeoutError:
+            return None
+        return self._pictures.pop((mesh, incident))
+
+    async def _upload(self, png: bytes, event: Mapping[str, Any], message: str) -> Reply:
+        name = f"{event['incident']['id']}.png"
+        reply, place = await self._call("files.getUploadURLExternal", {"filename": name, "length": len(png)}, _FORM)
+        if reply.failed:
+            return reply
+        try:
+            endpoint = Endpoint(check_url(place["upload_url"]), ca_file=self._settings.ca_file)
+            file = {"id": place["file_id"], "title": f"Incident {event['incident']['id']}"}
+        except (KeyError, ValueError) as error:
+            return Reply("broken", detail=f"expected an upload URL: {type(error).__name__}")
+        upload = HttpSender(endpoint, self._deadline_seconds)
+        try:
+            reply = await upload.send("POST", "", png, {"content-type": _PNG})
+        finally:
+            await upload.close()
+        if reply.failed:
+            return reply
+        body = {"files": [file], "channel_id": self._settings.channel, "thread_ts": message}
+        reply, _ = await self._call("files.completeUploadExternal", body)
+        return reply
+
+    async def _call(self, method: str, fields: Mapping[str, Any], form: str = _JSON) -> tuple[Reply, dict[str, Any]]:
+        """Call a method of the Web API. Slack answers 200 to most failures; the answer has the error's name, which is
+        the detail of the reply."""
+        body = msgspec.json.encode(fields) if form == _JSON else urlencode(_plain(fields)).encode()
+        reply = await self._sender.send("POST", f"/{method}", body, {"content-type": form}, _MOST_BYTES)
+        if reply.failed:
+            return reply, {}
+        try:
+            answer = json.loads(reply.content)
+            if answer["ok"]:
+                return Reply(status=reply.status), answer
+            refusal = str(answer["error"])
+        except (ValueError, TypeError, KeyError) as error:
+            return Reply("broken", reply.status, f"expected an answer of Slack: {type(error).__name__}"), {}
+        return Reply(_failure(refusal), reply.status, refusal), {}
+
+
+def _failure(error: str) -> Failure:
+    """Most errors need a person, who adds a permission or invites the app: the event waits until then."""
+    if error in _OVERLOADED:
+        return "overloaded"
+    if error in _TRANSIENT:
+        return "failed"
+    return "refused" if error in _REFUSED else "forbidden"
+
+
+def _name(event: Mapping[str, Any]) -> tuple[str, str]:
+    """The key of an incident and the time when it opened: an id that comes back later has another message."""
+    return incident_key(event, MAX_KEY), event["opened_at"]
+
+
+def _metadata(event: IncidentEvent) -> dict[str, Any]:
+    incident, opened_at = _name(event.document)
+    return {
+        "event_type": EVENT_TYPE,
+        "event_payload": {"incident": incident, "opened_at": opened_at, "event": event.id},
+    }
+
+
+def _payload(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The payload of a message of ours; empty for others."""
+    metadata = message.get("metadata") or {}
+    payload: Mapping[str, Any] = metadata.get("event_payload") or {}
+    return payload if metadata.get("event_type") == EVENT_TYPE else {}
+
+
+def _plain(fields: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()}
+
+
+def _open(settings: SlackSettings, deadline_seconds: float) -> SlackApp:
+    sender = HttpSender(settings.endpoint(settings.url.rstrip("/")), deadline_seconds)
+    return SlackApp(sender, settings, deadline_seconds)
+
+
+SLACK = ReceiverPlugin(options=SlackSettings, open=_open)

@@ -1,0 +1,111 @@
+"""The picture of an incident for messages: its headline, its score over time and its graph, as one SVG.
+
+It has light colours, and every colour is written out, since programs that turn SVG into pixels know no variables.
+"""
+
+import re
+from collections.abc import Sequence
+from textwrap import wrap
+
+from model.names import readable
+from serve_app.drawing.html import STYLE as COMMON_STYLE
+from serve_app.drawing.svg import rectangle, tag, words
+from serve_app.web.report import sentences
+from serve_app.web.report.case import ReportedIncident, find
+from serve_app.web.report.graph import graph
+from serve_app.web.report.style import STYLE
+from serve_app.web.report.timeline import timeline
+from serve_app.web.scored_snapshot import ScoredSnapshot
+
+WIDTH, MARGIN = 900.0, 24.0  # pixels; twice as many in a message
+TALLEST = 620.0  # of the graph; a taller one is made smaller
+TITLE, TITLE_LINE, TITLE_LETTERS, TITLE_LINES = 19.0, 26.0, 84, 3
+CAPTION = 8.0
+INVOLVED, NEIGHBOURS = 16, 8  # services that can be read on a phone
+BAR = 6.0  # of the colour of the severity
+_VIEW = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
+_SVG_RULE = re.compile(r"svg [^{}]*\{[^{}]*\}")
+_VARIABLE = re.compile(r"--([\w-]+):\s*([^;}]+)")
+
+
+def incident_picture(mesh: str, moments: Sequence[ScoredSnapshot], incident: str) -> str:
+    """Return the picture of an incident, as SVG.
+
+    Args:
+        mesh: its name.
+        moments: snapshots around the incident, oldest first.
+        incident: its id.
+
+    Raises:
+        UnknownIncident: no snapshot has it.
+    """
+    case = find(mesh, moments, incident)
+    lines = _title_lines(case)
+    y = MARGIN + TITLE
+    parts = []
+    for line in lines:
+        parts.append(words(line, MARGIN + 2 * BAR, y, "title"))
+        y += TITLE_LINE
+    parts.append(words(_facts(case), MARGIN + 2 * BAR, y - 4, "facts"))
+    parts.append(rectangle(MARGIN, MARGIN - 2, BAR, y - MARGIN + 4, f"severity {case.incident.severity}"))
+    y += MARGIN
+    for caption, drawn, tallest in (
+        ("Score of the mesh over time (dashed: threshold, shaded: the incident)", timeline(case), float("inf")),
+        (
+            "How it spread (ringed: the first suspect, dashed: disappeared, numbers: distance)",
+            graph(case, INVOLVED, NEIGHBOURS),
+            TALLEST,
+        ),
+    ):
+        parts.append(words(caption, MARGIN, y, "facts"))
+        placed, height = _place(drawn, y + CAPTION, tallest)
+        parts.append(placed)
+        y += CAPTION + height + MARGIN
+    style = tag("style", _style())
+    paper = rectangle(0, 0, WIDTH, y, "paper")
+    return tag(
+        "svg", style, paper, *parts, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH:g} {y:g}",
+        width=f"{WIDTH:g}", height=f"{y:g}",
+    )  # fmt: skip
+
+
+def _title_lines(case: ReportedIncident) -> list[str]:
+    text = readable(case.incident.headline or case.first or "No single suspect")
+    lines = wrap(text, TITLE_LETTERS, break_long_words=True)
+    return [*lines[: TITLE_LINES - 1], f"{lines[TITLE_LINES - 1]}…"] if len(lines) > TITLE_LINES else lines
+
+
+def _facts(case: ReportedIncident) -> str:
+    incident = case.incident
+    what = incident.severity if incident.is_notice else f"{incident.severity} incident"
+    return (
+        f"{what} in {case.mesh}, since {incident.since:%Y-%m-%d %H:%M} UTC · {sentences.duration(case)} · {incident.id}"
+    )
+
+
+def _place(svg: str, y: float, tallest: float) -> tuple[str, float]:
+    """A picture below ``y``, as wide as there is room, and its height."""
+    found = _VIEW.search(svg)
+    assert found is not None  # all of our pictures have one
+    width, height = map(float, found.groups())
+    scale = min((WIDTH - 2 * MARGIN) / width, tallest / height)
+    x = (WIDTH - scale * width) / 2
+    size = f'x="{x:.1f}" y="{y:.1f}" width="{scale * width:.1f}" height="{scale * height:.1f}"'
+    return svg.replace("<svg ", f"<svg {size} ", 1), scale * height
+
+
+def _style() -> str:
+    """The rules for pictures, with the light colours in place of variables."""
+    colours: dict[str, str] = {}
+    for name, value in _VARIABLE.findall(COMMON_STYLE + STYLE):
+        colours.setdefault(name, value.strip())  # the light ones come first
+    rules = "\n".join(_SVG_RULE.findall(COMMON_STYLE + STYLE)) + _OWN
+    return re.sub(r"var\(--([\w-]+)\)", lambda found: colours[found[1]], rules)
+
+
+_OWN = """
+.paper { fill: var(--paper) } svg .title { font: 700 17px sans-serif }
+svg .facts { font: 13px sans-serif; fill: var(--soft) }
+.severity { fill: var(--soft) } .severity.minor { fill: var(--minor) } .severity.major { fill: var(--major) }
+.severity.critical { fill: var(--critical) }
+"""
