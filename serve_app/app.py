@@ -34,7 +34,7 @@ from serve_app.settings import FormerTable, ScoringPlace, ServeSettings, Setting
 from serve_app.settings.access import serve_rules
 from serve_app.stores.opening import check_store
 
-__all__ = ["NAME", "Arguments", "application", "build", "start", "stop"]
+__all__ = ["NAME", "Arguments", "application", "build", "roles_on_demand", "start", "stop"]
 
 log = logging.getLogger(__name__)
 NAME = "tagae"  # of the application in Serve
@@ -79,8 +79,8 @@ def build(args: Arguments) -> Application:
 
 def application(settings: Settings) -> Application:
     """The application: HTTP to Ingress to MeshSession, which scores small meshes, and has replicas of Scorer and
-    MetaModel score those of several parts; or replicas score all, or none. Depending on the settings it has a Trainer, a
-    Collector and a Notifier too.
+    MetaModel score those of several parts; or replicas score all, or none. Depending on the settings it has a Trainer,
+    a Collector and a Notifier too.
 
     Raises:
         BadSettings: the settings do not fit this cluster, the store needs a package that is not installed, or others
@@ -189,6 +189,12 @@ def start(
         local.stop()
         raise
     return url
+
+
+def roles_on_demand(settings: Settings) -> frozenset[str]:
+    """The roles of processes of a running service that come and go, see ``supervisor.watch``."""
+    names = (Scorer.__name__, MetaModel.__name__) if _place(settings, _device(settings)) == "auto" else ()
+    return frozenset(f"ServeReplica:{NAME}:{name}" for name in names)
 
 
 def stop() -> bool:

@@ -22,7 +22,9 @@ from serve_app.api.schemas.views import (
     MeshDocument,
     ModelDocument,
     NodeLinkDocument,
+    OneMeshDocument,
     PlanDocument,
+    ScoringDocument,
     SourceDocument,
 )
 from serve_app.api.views import Deviations, encode_graph, graph_document
@@ -249,7 +251,9 @@ async def mesh(mesh: MeshName, request: Request, backend: UseBackend) -> OneMesh
     """One mesh as the list has it, and how its newest snapshot was scored."""
     found = next((one for one in await meshes(request, backend) if one.mesh == mesh), None)
     if found is None:
-        raise UnknownMesh(f"mesh {mesh!r}: nothing is stored under this name; push a snapshot first, or correct the name")
+        raise UnknownMesh(
+            f"mesh {mesh!r}: nothing is stored under this name; push a snapshot first, or correct the name"
+        )
     scored = await backend.read(ScoringQuery(mesh))
     return OneMeshDocument.from_object(found, scoring=scored and ScoringDocument.from_object(scored))
 
