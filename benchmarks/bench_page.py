@@ -2,9 +2,10 @@
 
     python -m benchmarks.bench_page [--measures view payload] [--views 7] [--pushes 200] [--json FILE]
 
-Prints JSON lines. ``view``: seconds from opening the address to the verdict and to the drawn graph, for 500 services
-with an empty cache. ``interaction``: frames per second while the graph of 5,000 services is dragged and zoomed, with
-WebGL in software if there is no GPU. ``payload``: compressed bytes of the page and all its files. ``cost``: CPU of all
+Prints JSON lines. ``view``: seconds from opening the address to the verdict and to the whole mesh, with an empty cache;
+for 500 services as ``graph_s``, for 3,000 and 10,000 in rows of their own. ``interaction``: frames per second while the
+largest mesh whose calls are drawn is dragged and zoomed, and while the pointer moves over the areas of 10,000 services,
+without a GPU. ``payload``: compressed bytes of the page and all its files. ``cost``: CPU of all
 processes of the service for ten pages, as a share of one core at a snapshot every 15 s: the difference between pushes
 with and without pages, and the cost of waiting pages. ``push``: p50 and p99 of a push with ten open pages divided by
 the values without, in alternating blocks.
@@ -43,6 +44,8 @@ MESH, PAGES, INTERVAL = "bench", 10, 15.0
 KNOWN = 30  # snapshots before the measurement
 BLOCK, PAUSE = 20, 0.5  # pushes of a block, and s between two pushes, so that pages finish one before the next
 DRAWN = "#canvas[aria-label*=' and ']"
+LARGE = (3_000, 10_000)  # services of further first views
+MOST_DRAWN, AREAS = 200, 10_000  # services: of the largest mesh whose calls are drawn; of the mesh as areas
 MOVES = 3.0  # s of dragging
 
 CLIENT = """
@@ -123,13 +126,19 @@ def push_known(url: str, services: int) -> Pusher:
     return push
 
 
+def renew(url: str, services: int) -> None:
+    """Replace the mesh by one of another size."""
+    httpx.delete(f"{url}/v1/meshes/{MESH}", timeout=60).raise_for_status()
+    push_known(url, services)
+
+
 def view(browser: Any, url: str, views: int) -> dict[str, Any]:
-    """Measure the first view of 500 services."""
+    """Measure the first view of the whole mesh."""
     verdicts, graphs = [], []
     for _ in range(views):
         with tab(browser, url) as one:
             began = time.perf_counter()
-            one.page.goto(f"{url}/#mesh={MESH}")
+            one.page.goto(f"{url}/#mesh={MESH}&view=all")
             one.page.wait_for_selector(JUDGED)
             verdicts.append(time.perf_counter() - began)
             one.page.wait_for_selector(DRAWN)
@@ -148,8 +157,8 @@ def payload(browser: Any, url: str) -> dict[str, Any]:
     return {"files": len(files), "kilobytes": round(sum(files.values()) / 1000, 1)}
 
 
-def interaction(browser: Any, url: str) -> dict[str, Any]:
-    """Measure frames per second while 5,000 services are dragged and zoomed."""
+def interaction(browser: Any, url: str, *moves: Any) -> list[float]:
+    """Measure frames per second during each of the moves over the whole mesh."""
     with tab(browser, url) as one:
         one.open(f"/#mesh={MESH}&view=all")
         one.page.wait_for_selector(DRAWN)
@@ -161,9 +170,9 @@ def interaction(browser: Any, url: str) -> dict[str, Any]:
                 requestAnimationFrame(tick);
             }"""
         )
-        dragged, zoomed = frames_per_second(one, drag), frames_per_second(one, zoom)
+        rates = [frames_per_second(one, move) for move in moves]
         assert one.complaints == []
-    return {"drag_fps": dragged, "zoom_fps": zoomed}
+    return rates
 
 
 def frames_per_second(one: Tab, move: Any) -> float:
@@ -185,6 +194,11 @@ def drag(one: Tab, x: float, y: float, i: int) -> None:
     if i == 0:
         one.page.mouse.down()
     one.page.mouse.move(x + 4 * (i % 60 - 30), y + 2 * (i % 50 - 25))
+    time.sleep(0.008)
+
+
+def point(one: Tab, x: float, y: float, i: int) -> None:
+    one.page.mouse.move(x + 5 * (i % 120 - 60), y + 3 * (i % 90 - 45))
     time.sleep(0.008)
 
 
@@ -287,10 +301,16 @@ def main() -> None:
         if "cost" in arguments.measures:
             costs, pushed = cost(url, push, arguments.pushes)
             found += [{"measure": "cost", "services": 500, **costs}, {"measure": "push", "services": 500, **pushed}]
+        for services in LARGE if "view" in arguments.measures else ():
+            renew(url, services)
+            found.append({"measure": "view", "services": services, **view(browser, url, arguments.views)})
         if "interaction" in arguments.measures:
-            httpx.delete(f"{url}/v1/meshes/{MESH}").raise_for_status()
-            push_known(url, 5000)
-            found.append({"measure": "interaction", "services": 5000, **interaction(browser, url)})
+            renew(url, MOST_DRAWN)
+            dragged, zoomed = interaction(browser, url, drag, zoom)
+            renew(url, AREAS)
+            (pointed,) = interaction(browser, url, point)
+            rates = {"drag_fps": dragged, "zoom_fps": zoomed, "areas": AREAS, "point_fps": pointed}
+            found.append({"measure": "interaction", "services": MOST_DRAWN, **rates})
     lines = [json.dumps({**row, **about}) for row in found]
     print("\n".join(lines))
     if arguments.json:

@@ -168,6 +168,48 @@ class Impact:
 
 
 @dataclass(frozen=True, slots=True)
+class Objective:
+    """A service level objective of a front door.
+
+    Attributes:
+        service: node id.
+        target: share of its requests that are good, 0..1.
+        days: period of its error budget.
+        latency_seconds: a request is good if it takes at most this; None: if it succeeds.
+    """
+
+    service: str
+    target: float
+    days: float = 30.0
+    latency_seconds: float | None = None
+
+    @property
+    def kind(self) -> str:
+        """What it promises: ``availability`` or ``latency``."""
+        return "availability" if self.latency_seconds is None else "latency"
+
+    @property
+    def name(self) -> str:
+        """Its name among the objectives of a mesh."""
+        return f"{self.service} {self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBudget:
+    """What an incident has used of the error budget of an objective so far; see ``model/incidents/objectives.py``.
+
+    Attributes:
+        objective: whose budget.
+        used: share of the budget, 0 or more.
+        bad_requests: that it is computed from.
+    """
+
+    objective: Objective
+    used: float
+    bad_requests: float
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
     """Anomalous services and calls that are connected, followed from snapshot to snapshot under one id.
 
@@ -186,6 +228,7 @@ class Incident:
         impact: how far it reaches; None: not computed.
         scope: of an incident of traffic: ``*`` for the mesh, ``namespace/*``, or the node id of one entry point. Empty
             for all other incidents.
+        error_budgets: what it has used of them, the most used first; added outside the detector.
         owner: of its first suspect, else of its first affected service; None: not known; added outside the detector.
         teams: of its affected services, by number of services; added outside the detector.
     """
@@ -205,6 +248,7 @@ class Incident:
     scope: str = ""
     owner: Owner | None = None
     teams: tuple[str, ...] = ()
+    error_budgets: tuple[ErrorBudget, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

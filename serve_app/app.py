@@ -15,7 +15,7 @@ from ray.serve.config import BackpressureConfig, RequestRouterConfig
 
 from kernels import gpu
 from model.mesh_weights import load_weights
-from serve_app.access import Access, require_certificate, require_protection
+from serve_app.access import Access, require_certificate, require_protection, require_provider
 from serve_app.deployments.collector import Collector
 from serve_app.deployments.http.ingress import Ingress
 from serve_app.deployments.notifier import Notifier
@@ -88,6 +88,7 @@ def application(settings: Settings) -> Application:
     _require_one_node(settings)
     check_traces(settings.traces)
     require_protection(serve_rules(settings), _hosts(settings), nodes=_nodes())
+    require_provider(serve_rules(settings))
     front, device = settings.serve, _device(settings)
     scorer = meta = None
     if _place(settings, device) == "replicas":
@@ -163,6 +164,7 @@ def start(
     front = settings.serve
     require_protection(serve_rules(settings), [front.host])  # before anything starts
     Access(serve_rules(settings))  # raises its errors here
+    require_provider(serve_rules(settings))
     require_certificate(front.certificate_file, front.key_file, "serve")
     check_traces(settings.traces)
     needs_gpu = settings.scorer.device == "cuda"

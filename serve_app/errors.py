@@ -31,6 +31,7 @@
     ├── CorruptState             stored bytes that cannot be read back
     ├── StoreFull                no space to write
     ├── StoreGone                the store's files or server are gone, or were replaced while in use
+    ├── AuditGone                the audit log cannot be written, so the change is not made
     ├── RegistryGone             the registry of models does not answer
     ├── BadRecording             a recording folder that cannot be read or written
     ├── NoTelemetry              a mesh's Prometheus does not answer, or lacks data
@@ -39,6 +40,8 @@
     ├── WrongHost                a request for a host name that this service does not have
     ├── Unauthenticated          a request without a token, or with a wrong one
     ├── TooManyFailedLogins      a wrong token, after many others from the same address
+    ├── SignInRefused            a sign-in at a provider that is not this browser's, or was not accepted
+    ├── ProviderFailed           an identity provider that does not answer as it should
     ├── Forbidden                a caller without the scope or mesh that the request needs
     │   └── CrossOrigin          a change requested by a page of another site
     └── BadSettings              a setting that does not exist or has an impossible value
@@ -199,6 +202,10 @@ class RegistryGone(ServeError):
     """The registry of models does not answer, or does not permit access."""
 
 
+class AuditGone(ServeError):
+    """The audit log cannot record a change. The change was not made."""
+
+
 class BadRecording(ServeError):
     """A recording that cannot be read or written."""
 
@@ -227,6 +234,14 @@ class TooManyFailedLogins(ServeError):
     """A wrong token from an address that sent many; ``details["reason"]`` as in ``Unauthenticated``."""
 
 
+class SignInRefused(ServeError):
+    """The answer of an identity provider does not belong to a sign-in of this browser, or refuses it."""
+
+
+class ProviderFailed(ServeError):
+    """An identity provider does not answer, or not as OpenID Connect says."""
+
+
 class Forbidden(ServeError):
     """The caller is not allowed to do this."""
 
@@ -251,6 +266,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     MalformedDocument: Answer(400, "malformed-document", "The body is not well formed"),
     BadMeshName: Answer(400, "bad-mesh-name", "The mesh name is not allowed"),
     BadHost: Answer(400, "bad-host", "The host name of the request is not allowed"),
+    SignInRefused: Answer(400, "sign-in-refused", "The sign-in was not accepted"),
     Unauthenticated: Answer(401, "unauthenticated", "A token is needed"),
     Forbidden: Answer(403, "forbidden", "The caller may not do this"),
     CrossOrigin: Answer(403, "cross-origin", "The request comes from a page of another site"),
@@ -281,6 +297,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     InvalidSnapshot: Answer(422, "invalid-snapshot", "The snapshot's content is not valid"),
     BadRecording: Answer(422, "bad-recording", "The recording cannot be read"),
     NoTelemetry: Answer(502, "no-telemetry", "The mesh's Prometheus does not answer"),
+    ProviderFailed: Answer(502, "provider-failed", "The identity provider does not answer as it should"),
     BadVerdicts: Answer(422, "bad-verdicts", "The verdicts cannot be evaluated"),
     Overloaded: Answer(429, "overloaded", "The service is overloaded"),
     TooManyFailedLogins: Answer(429, "too-many-failed-logins", "Too many wrong tokens from this address"),
@@ -291,6 +308,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     ServeError: Answer(500, "serve-error", "The service failed"),
     NoCapacity: Answer(503, "no-capacity", "No replica is ready to do the work"),
     StoreGone: Answer(503, "store-gone", "The state store is not there"),
+    AuditGone: Answer(503, "audit-gone", "The change cannot be recorded"),
     RegistryGone: Answer(503, "registry-gone", "The registry of models does not answer"),
     DeadlineExceeded: Answer(504, "deadline-exceeded", "The answer was not ready in time"),
     StoreFull: Answer(507, "store-full", "There is no space to store the snapshot"),

@@ -34,7 +34,7 @@ from serve_app.pipeline import PREPARE, STORE, Options, StageResults, StageRunne
 from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.cache import CachedMesh
 from serve_app.stores.record import Record, pack_drift
-from serve_app.stores.repository import MeshRepository
+from serve_app.stores.repository import NO_UPDATE, MeshRepository
 
 T = TypeVar("T")
 
@@ -75,8 +75,8 @@ class MeshSteps:
     Args:
         meshes: stored meshes, some of them in memory.
         fit_adapter: whether a push fits the mesh's adapter when a fit is due.
-        keep_details: whether to store how unusual each service and call was, and the duration, with each verdict, and
-            incidents in the archive.
+        keep_details: whether to store how unusual each service and call was, and the duration, with each verdict,
+            incidents in the archive, and the history.
     """
 
     def __init__(self, meshes: MeshRepository, *, fit_adapter: bool, keep_details: bool) -> None:
@@ -325,15 +325,24 @@ class MeshSteps:
         drift, keep = pack_drift(advanced.mesh.state.drift), options.window_size
         record = Record(snapshot.num_nodes, document, drift=drift)
         incidents: tuple[ArchivedIncident, ...] = ()
+        history = NO_UPDATE
         if self._keep_details:
             details = deviations_of(advanced.prepared, advanced.calibrated, snapshot).pack()
             interval = advanced.mesh.state.interval_seconds
             record = replace(record, deviations=details, seconds=seconds, made_at=time.time(), interval=interval)
-            incidents = self._meshes.update_archive(
-                push.mesh, verdict, record, replace(known, mesh=advanced.mesh), keep
-            )
+            after = replace(known, mesh=advanced.mesh)
+            incidents = self._meshes.update_archive(push.mesh, verdict, record, after, keep)
+            history = self._meshes.update_history(push.mesh, after, keep)
         return self._meshes.append(
-            push.mesh, known, advanced.mesh, snapshot, push.packed, record, keep=keep, incidents=incidents
+            push.mesh,
+            known,
+            advanced.mesh,
+            snapshot,
+            push.packed,
+            record,
+            keep=keep,
+            incidents=incidents,
+            history=history,
         )
 
 

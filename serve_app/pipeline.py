@@ -27,6 +27,7 @@ from model.incidents.context import add_context
 from model.incidents.impact import add_impact
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import ActiveMutes, active_mutes
+from model.incidents.objectives import add_error_budgets
 from model.incidents.owners import Owners, add_owners
 from model.incidents.policy import AlertPolicy
 from model.incidents.restlessness import restlessness
@@ -50,7 +51,7 @@ from model.state.adapter_fit import adopt, fit, remove_adapter, replace_adaptati
 from model.state.filters import SLOW_CENTRE
 from model.state.load_adapter import Adaptation
 from model.state.mesh_state import MeshState, Observation, observe
-from model.verdict import ClusterEvent, Verdict
+from model.verdict import ClusterEvent, Objective, Verdict
 from partitioning import Partition, PartitionPlan, plan, rebalance
 from serve_app.api.views import Deviations
 from serve_app.observability.spans import Span, span
@@ -81,6 +82,7 @@ class Options:
         services: alert settings of single services.
         entry_points: node ids that get requests from outside although other services call them too.
         owners: patterns of services and who owns these.
+        objectives: of front doors.
     """
 
     window_size: int = 120
@@ -92,6 +94,7 @@ class Options:
     services: tuple[ServicePolicy, ...] = ()
     entry_points: frozenset[str] = frozenset()
     owners: tuple[tuple[str, Owner], ...] = ()
+    objectives: tuple[Objective, ...] = ()
 
 
 def options(settings: Settings, mesh: str = "") -> Options:
@@ -120,6 +123,7 @@ def options(settings: Settings, mesh: str = "") -> Options:
         settings.mesh(mesh).policies,
         frozenset(settings.mesh(mesh).entry_points),
         settings.mesh(mesh).owner_patterns,
+        settings.mesh(mesh).service_objectives,
     )
 
 
@@ -270,6 +274,8 @@ async def run_stages(
     window = prepared.mesh.state.window
     verdict = add_impact(add_context(verdict, window, events), window)
     verdict = add_owners(verdict, Owners(options.owners, snapshot.policies))
+    if counted:
+        verdict, memory = add_error_budgets(verdict, memory, window, options.objectives)
     after = sample_embeddings(commit(prepared.mesh, memory, counted=counted), calibrated.scores, checkpoint.digest)
     if fit_adapter and counted and adapts(after.state.sequence, options):
         candidate = await runner.run("fit", fit, after.state)

@@ -161,7 +161,10 @@ async def test_a_receiver_is_chosen_by_its_kind(tmp_path: Path) -> None:
             {"meshes": {"shop": {"source": ["files", "istio"], "source_options": {}}}},
             ["meshes.shop", "source"],
         ),
-        ({"notify": {"receivers": [{"kind": "files"}]}}, ["notify.receivers.0.kind", "'webhook', 'grafana', 'pagerduty', 'opsgenie', 'slack' or 'file'"]),
+        (
+            {"notify": {"receivers": [{"kind": "files"}]}},
+            ["notify.receivers.0.kind", "'webhook', 'grafana', 'pagerduty', 'opsgenie', 'slack' or 'file'"],
+        ),
         ({"notify": {"receivers": [{"kind": "webhook"}]}}, ["notify.receivers.0.options", "url: Field required"]),
         ({"notify": {"receivers": [{"kind": "file"}]}}, ["notify.receivers.0.options", "path: Field required"]),
     ],

@@ -128,7 +128,7 @@ def test_the_content_of_the_wheel(wheel: Path) -> None:
     } <= set(names)
     assert {f"{package}/py.typed" for package in top} <= set(names)
     page = {path.relative_to(ROOT).as_posix() for path in FOLDER.rglob("*") if path.is_file()}
-    assert "serve_app/web/static/vendor/sigma.min.js" in page
+    assert "serve_app/web/static/vendor/uplot.min.js" in page
     assert page <= set(names)
     assert {"lab/demo/web/controls.js", "lab/demo/web/controls.css"} <= set(names)
     assert not [name for name in names if "test" in name.split("/")[-1] or name.endswith((".parquet", ".png"))]

@@ -35,6 +35,7 @@ class OpenIncident:
         scope: of an incident of traffic, as in :class:`~model.verdict.Incident`; empty: of all others.
         leads: suspects that led in some snapshot, the present one first if there is one.
         notices: that were open at its services or suspects, before it or beside it.
+        spent: of error budgets, as ``objectives.Spent``.
     """
 
     id: str
@@ -51,6 +52,7 @@ class OpenIncident:
     scope: str = ""
     leads: tuple[Lead, ...] = ()
     notices: tuple[PastNotice, ...] = ()
+    spent: tuple[tuple[str, float, float], ...] = ()
 
     @property
     def is_alert(self) -> bool:

@@ -465,6 +465,7 @@ def _read_open_incident(document: dict[str, Any]) -> OpenIncident:
             PastNotice(_read_suspect(notice["suspect"]), datetime.fromisoformat(notice["at"]))
             for notice in document.get("notices", ())
         ),
+        "spent": tuple((name, bad, usual) for name, bad, usual in document.get("spent", ())),
     }
     return OpenIncident(**_fields(document) | read)
 

@@ -5,7 +5,7 @@
 """
 
 from serve_app.access.control import COOKIE, COOKIE_SECONDS, Access, Principal
-from serve_app.access.rules import Rules, is_loopback, require_certificate, require_protection
+from serve_app.access.rules import Rules, is_loopback, require_certificate, require_protection, require_provider
 from serve_app.access.tokens import Scope, Token, TokenFile
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "is_loopback",
     "require_certificate",
     "require_protection",
+    "require_provider",
 ]

@@ -8,9 +8,11 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_netw
 from typing import Literal
 
 from serve_app.access.failures import FailedLogins
+from serve_app.access.grants import Grant, meshes_with
 from serve_app.access.hosts import Hosts
 from serve_app.access.routes import SAFE, Need, need
 from serve_app.access.rules import Rules, is_loopback
+from serve_app.access.sign_ins import SignedInUser, SignInCookies
 from serve_app.access.tokens import Scope, Token, TokenFile, parse_scopes
 from serve_app.errors import BadSettings, Forbidden, Unauthenticated
 
@@ -33,7 +35,7 @@ _HEADERS = (
 
 Headers = Iterable[tuple[bytes, bytes]]  # of ASGI: names in lower case
 Client = Sequence[object] | None  # of ASGI: address and port of the connection
-Way = Literal["open", "anonymous", "token", "cookie", "proxy"]
+Way = Literal["open", "anonymous", "token", "cookie", "proxy", "oidc"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class Principal:
         meshes: the meshes that the caller may see; None: all.
         way: how the caller was identified.
         digest: SHA-256 of the token.
+        user: who signed in at the provider.
+        granted: what each group of such a user grants; ``scopes`` and ``meshes`` are the sums for the page and lists.
     """
 
     name: str = ""
@@ -53,10 +57,21 @@ class Principal:
     meshes: frozenset[str] | None = None
     way: Way = "open"
     digest: bytes = b""
+    user: SignedInUser | None = None
+    granted: tuple[Grant, ...] = ()
+
+    @property
+    def grants(self) -> tuple[Grant, ...]:
+        """What the caller may do: one grant must allow the whole request."""
+        return self.granted or (Grant(self.scopes, self.meshes),)
 
     def has(self, scope: Scope) -> bool:
-        """Whether the caller has a scope, directly or through ``admin``."""
-        return scope in self.scopes or Scope.ADMIN in self.scopes
+        """Whether the caller has a scope, for some mesh at least, directly or through ``admin``."""
+        return any(grant.has(scope) for grant in self.grants)
+
+    def meshes_with(self, scope: Scope) -> frozenset[str] | None:
+        """The meshes for which the caller has a scope; None: all."""
+        return meshes_with(self.grants, scope)
 
     def can_see(self, mesh: str) -> bool:
         """Whether the caller may see a mesh."""
@@ -73,8 +88,12 @@ class Access:
         rules: from the settings.
         clock: seconds, monotonic.
 
+    Attributes:
+        sign_ins: reads and signs the cookies of users who signed in at the provider; None: there is no provider.
+        ended: ids of sign-ins that were signed out, see :class:`~serve_app.access.ended.EndedIds`.
+
     Raises:
-        BadSettings: the tokens file cannot be used, or a setting is wrong.
+        BadSettings: the tokens file or the client secret cannot be used, or a setting is wrong.
     """
 
     def __init__(self, rules: Rules, clock: Callable[[], float] = time.monotonic) -> None:
@@ -83,6 +102,8 @@ class Access:
         self._file = TokenFile(rules.tokens_file, clock) if rules.tokens_file else None
         self._proxy_networks = tuple(ip_network(one) for one in rules.trusted_proxies)
         self._proxy_scopes = parse_scopes(rules.proxy_user_scopes, f"{rules.subject}.proxy_user_scopes")
+        self.sign_ins = SignInCookies(rules.oidc) if rules.oidc else None
+        self.ended: frozenset[str] = frozenset()
         self._user_header = (rules.proxy_user_header or "").lower().encode()
         self._used_headers = frozenset(_HEADERS) | ({self._user_header} if self._user_header else frozenset())
         try:
@@ -94,6 +115,16 @@ class Access:
     def has_login(self) -> bool:
         """Whether callers must identify themselves."""
         return self._rules.has_login
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether callers can identify themselves with a token."""
+        return self._file is not None
+
+    @property
+    def rules(self) -> Rules:
+        """The settings."""
+        return self._rules
 
     def check(
         self,
@@ -153,10 +184,21 @@ class Access:
         entry = self._find_valid(token) if token else None
         if entry is not None:
             return _principal(entry, way)
-        return self._proxy_user(found, client)
+        return self._user(found, client)
+
+    def cookie(self, headers: Headers, name: str) -> str:
+        """The value of a cookie of a request; empty if there is none."""
+        return read_cookie(join_values(self._pick(headers), b"cookie", "; "), name)
+
+    def locate(self, headers: Headers, client: Client) -> str:
+        """The address of a caller, behind trusted proxies too."""
+        return self._address(client, self._pick(headers))
 
     def is_valid(self, principal: Principal) -> bool:
-        """Whether the token of a principal is still in the file, unchanged. Streams check this while they last."""
+        """Whether the token of a principal is still in the file, unchanged, and the sign-in of a user has neither ended
+        nor expired. Streams check this while they last."""
+        if principal.user is not None:
+            return principal.user.id not in self.ended and time.time() < principal.user.expires
         if not principal.digest or self._file is None:
             return True
         now = datetime.now(UTC)
@@ -198,17 +240,14 @@ class Access:
         if not self.has_login:
             return self._anonymous(client)
         token, way = _token(found)
-        if way == "cookie" and self._find_valid(token) is None and (user := self._proxy_user(found, client)):
-            return user  # an old cookie of a user who now signs in at the proxy
+        if way == "cookie" and self._find_valid(token) is None and (user := self._user(found, client)):
+            return user  # perhaps with an old cookie of a token, of a user who now signs in elsewhere
         if token:
             return self._owner(token, self._address(client, found), way, route)
-        user = self._proxy_user(found, client)
-        if user is None:
-            raise Unauthenticated(
-                "authorization: expected `Authorization: Bearer TOKEN` or a signed-in page's cookie, got neither; "
-                "send a token of this service"
-            )
-        return user
+        raise Unauthenticated(
+            "authorization: expected `Authorization: Bearer TOKEN` or a signed-in page's cookie, got neither; "
+            "send a token of this service"
+        )
 
     def _anonymous(self, client: Client) -> Principal:
         """Without a login, only this machine may use the service, unless ``allow_anonymous`` is set."""
@@ -239,6 +278,21 @@ class Access:
 
     def _find_valid(self, token: str) -> Token | None:
         return entry if isinstance(entry := self._look_up(token), Token) else None
+
+    def _user(self, found: dict[bytes, list[bytes]], client: Client) -> Principal | None:
+        """A user without a token: who signed in at the provider, or at a trusted proxy."""
+        return self._signed_in_user(found) or self._proxy_user(found, client)
+
+    def _signed_in_user(self, found: dict[bytes, list[bytes]]) -> Principal | None:
+        """The user of a sign-in that has neither ended nor expired, whose groups still have grants."""
+        if self.sign_ins is None or self._rules.oidc is None:
+            return None
+        user = self.sign_ins.open(read_cookie(join_values(found, b"cookie", "; "), self.sign_ins.name))
+        grants = self._rules.oidc.grants_of(user.groups) if user else ()
+        if user is None or not grants or user.id in self.ended:
+            return None
+        scopes = frozenset(scope for grant in grants for scope in grant.scopes)
+        return Principal(user.name, scopes, meshes_with(grants, Scope.READ), "oidc", user=user, granted=grants)
 
     def _proxy_user(self, found: dict[bytes, list[bytes]], client: Client) -> Principal | None:
         """The user in a trusted proxy's header. If it is sent twice, both are ignored: one is forged."""
@@ -285,17 +339,20 @@ class Access:
 
 
 def _require(principal: Principal, needed: Need) -> None:
-    if needed.scope is not None and not principal.has(needed.scope):
+    if needed.scope is None:
+        return
+    grants = [grant for grant in principal.grants if grant.has(needed.scope)]
+    if not grants:
         scopes = ", ".join(sorted(principal.scopes))
         raise Forbidden(
             f"authorization: expected the scope {needed.scope}, {principal.name or 'this caller'!r} has {scopes}; use "
             "a token with that scope"
         )
-    if needed.all_meshes and principal.meshes is not None:
+    if needed.all_meshes and not any(grant.meshes is None for grant in grants):
         raise Forbidden(
             "authorization: this route covers all meshes, but the token is limited to some; use another token"
         )
-    if needed.mesh is not None and not principal.can_see(needed.mesh):
+    if needed.mesh is not None and not any(grant.covers(needed.mesh) for grant in grants):
         raise Forbidden(f"authorization: the token does not include the mesh {needed.mesh[:64]!r}; use another token")
 
 
@@ -309,11 +366,16 @@ def _token(found: dict[bytes, list[bytes]]) -> tuple[str, Way]:
     header = join_values(found, b"authorization")
     if header is not None and header[: len(BEARER)].lower() == BEARER:
         return header[len(BEARER) :].strip() or "-", "token"
-    for pair in (join_values(found, b"cookie", "; ") or "").split(";"):
-        name, _, value = pair.strip().partition("=")
-        if name == COOKIE and value:
-            return value, "cookie"
-    return "", "cookie"
+    return read_cookie(join_values(found, b"cookie", "; "), COOKIE), "cookie"
+
+
+def read_cookie(header: str | None, name: str) -> str:
+    """The value of a cookie; empty if there is none. Of several, the first that has a value."""
+    for pair in (header or "").split(";"):
+        found, _, value = pair.strip().partition("=")
+        if found == name and value:
+            return value
+    return ""
 
 
 def _only(found: dict[bytes, list[bytes]], name: bytes) -> str | None:

@@ -13,6 +13,7 @@ from serve_app.access.tokens import Scope
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 MESHES = "/v1/meshes"
 MODELS = "/v1/models"
+AUDIT = "/v1/audit"
 VIEWS = "/v1/views"  # saved views of the page; the route knows the mesh of each
 STATIC = "/static/"
 # Pages without their data, and probes, which have no token.
@@ -23,6 +24,8 @@ OPEN = {
     "/readyz": SAFE,
     "/-/healthz": SAFE,
     "/login": SAFE | {"POST"},
+    "/login/oidc": SAFE,
+    "/login/callback": SAFE,
     "/logout": frozenset({"POST"}),
     "/demo/": SAFE,
     "/demo/controls.js": SAFE,
@@ -65,6 +68,8 @@ def need(method: str, path: str) -> Need:
         return _mesh_need(method, path)
     if method in SAFE and (path in READ or _is_card(path)):
         return Need(Scope.READ)
+    if path == AUDIT:
+        return Need(Scope.ADMIN, all_meshes=True)
     if (path in WRITE and method == "POST") or (method == "DELETE" and _is_view(path)):
         return Need(Scope.WRITE)
     return Need(Scope.READ if method in SAFE else Scope.ADMIN, all_meshes=True)

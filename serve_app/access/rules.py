@@ -3,9 +3,11 @@
 import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 
+from serve_app.access.oidc.rules import OidcRules
 from serve_app.errors import BadSettings
 
 
@@ -23,6 +25,7 @@ class Rules:
         trusted_proxies: networks whose headers about users and addresses are trusted.
         proxy_user_header: header in which a trusted proxy names the user.
         proxy_user_scopes: what such a user may do.
+        oidc: sign-in at an OpenID provider; None: there is none.
     """
 
     subject: str = "serve"
@@ -34,11 +37,13 @@ class Rules:
     trusted_proxies: tuple[str, ...] = ()
     proxy_user_header: str | None = None
     proxy_user_scopes: tuple[str, ...] = ("read", "write")
+    oidc: OidcRules | None = None
 
     @property
     def has_login(self) -> bool:
         """Whether callers must identify themselves."""
-        return self.tokens_file is not None or bool(self.trusted_proxies and self.proxy_user_header)
+        by_proxy = bool(self.trusted_proxies and self.proxy_user_header)
+        return self.tokens_file is not None or self.oidc is not None or by_proxy
 
 
 def is_loopback(host: str) -> bool:
@@ -75,6 +80,18 @@ def require_certificate(certificate_file: Path | None, key_file: Path | None, su
         ) from None
 
 
+def require_provider(rules: Rules) -> None:
+    """Refuse a provider to sign in at if what it needs is not installed. The provider itself may be away.
+
+    Raises:
+        BadSettings: a package is not installed.
+    """
+    if rules.oidc is not None and find_spec("joserfc") is None:
+        raise BadSettings(
+            "serve.oidc: expected the package joserfc, got none; pip install 'tagae[oidc]', or remove the setting"
+        )
+
+
 def require_protection(rules: Rules, hosts: Iterable[str], nodes: int = 1) -> None:
     """Refuse settings that open the service to a network by accident.
 
@@ -84,7 +101,8 @@ def require_protection(rules: Rules, hosts: Iterable[str], nodes: int = 1) -> No
         nodes: of the cluster; nodes reach each other over a network.
 
     Raises:
-        BadSettings: other machines can connect, and there are no tokens, no trusted proxy and no ``allow_anonymous``.
+        BadSettings: other machines can connect, and there are no tokens, no provider to sign in at, no trusted proxy
+            and no ``allow_anonymous``.
     """
     if rules.has_login or rules.allow_anonymous:
         return

@@ -163,7 +163,7 @@ def opsgenie_alert(event: Mapping[str, Any], settings: OpsgenieSettings) -> dict
 def details(event: Mapping[str, Any]) -> dict[str, str]:
     """Return the custom properties of an alert, which fit the limit together."""
     incident = event["incident"]
-    impact, budget = incident.get("impact"), incident.get("objectives")
+    impact, budget = incident.get("impact"), incident.get("error_budgets")
     found = {
         "incident": incident["id"],
         "continues": event.get("continues", ""),

@@ -119,7 +119,7 @@ def pagerduty_event(event: Mapping[str, Any]) -> dict[str, Any]:
 def details(event: Mapping[str, Any]) -> dict[str, str]:
     """Return what a person on call needs to know, by name."""
     incident = event["incident"]
-    impact, budget = incident.get("impact"), incident.get("objectives")
+    impact, budget = incident.get("impact"), incident.get("error_budgets")
     found = {
         "incident": incident["id"],
         "continues": event.get("continues", ""),

@@ -25,6 +25,7 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
         _bold("Summary", escape(event["summary"])),
         _bold("Entry points" if incident.get("scope") else "Cause", _causes(incident)),
         _bold("Impact", _impact(incident)),
+        _bold("Error budget", "\n".join(escape(one["text"]) for one in incident.get("error_budgets", ()))),
         _bold("Team", _team(incident)),
         _bold("Changes", "\n".join(escape(change["text"]) for change in incident["changes"][:MAX_CHANGES])),
     ]

@@ -158,7 +158,9 @@ class SlackApp:
         for _ in range(MOST_PAGES):
             reply, answer = await self._call("conversations.history", query, _FORM)
             if reply.detail in _MAY_NOT_READ:
-                log.warning("slack %s: the app may not read the channel, so it may post twice: %s", self.name, reply.detail)
+                log.warning(
+                    "slack %s: the app may not read the channel, so it may post twice: %s", self.name, reply.detail
+                )
                 return Reply(status=200), ""
             if reply.failed:
                 return reply, ""
@@ -228,10 +230,10 @@ class SlackApp:
             answer = json.loads(reply.content)
             if answer["ok"]:
                 return Reply(status=reply.status), answer
-            error = str(answer["error"])
+            refusal = str(answer["error"])
         except (ValueError, TypeError, KeyError) as error:
             return Reply("broken", reply.status, f"expected an answer of Slack: {type(error).__name__}"), {}
-        return Reply(_failure(error), reply.status, error), {}
+        return Reply(_failure(refusal), reply.status, refusal), {}
 
 
 def _failure(error: str) -> Failure:

@@ -26,8 +26,10 @@ from serve_app.api.schemas.actions import (
     MuteDocument,
     MuteListDocument,
 )
+from serve_app.api.schemas.audit import AuditDocument, AuditRecordDocument
 from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.drift import DriftDocument
+from serve_app.api.schemas.history import RangeDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentDetailDocument, IncidentsDocument
 from serve_app.api.schemas.models import (
     CanaryDocument,
@@ -130,6 +132,23 @@ class Client:
         """How far a mesh is from training and from its own last week. Errors as ``push``."""
         return DriftDocument.model_validate(self.read(mesh, "drift"))
 
+    def audit(self, **parameters: datetime | str | int | None) -> Iterator[AuditRecordDocument]:
+        """The records of the audit log, newest first, read page by page.
+
+        Args:
+            parameters: of the route ``GET /v1/audit``, except ``cursor``; None leaves one out.
+
+        Errors as in ``push``, and :class:`~serve_app.errors.Forbidden` without the scope admin.
+        """
+        cursor: str | None = None
+        while True:
+            given = {name: value for name, value in {**parameters, "cursor": cursor}.items() if value is not None}
+            query = {name: v.isoformat() if isinstance(v, datetime) else str(v) for name, v in given.items()}
+            page = AuditDocument.model_validate_json(self._send("GET", "/v1/audit", parameters=query).content)
+            yield from page.records
+            if (cursor := page.next) is None:
+                return
+
     def meshes(self) -> list[MeshDocument]:
         """All meshes of the service. Errors as in ``push``."""
         return [MeshDocument.model_validate(row) for row in self._send("GET", "/v1/meshes").json()]
@@ -145,6 +164,32 @@ class Client:
         Errors as in ``push``, and the errors of the route.
         """
         return self._view(mesh, view, parameters).json()
+
+    def range(
+        self,
+        mesh: str,
+        start: datetime,
+        end: datetime,
+        *,
+        points: int = 600,
+        service: str | None = None,
+        source: str | None = None,
+    ) -> RangeDocument:
+        """A mesh over any period of its history.
+
+        Args:
+            mesh: its name.
+            start, end: the period, with time zones.
+            points: maximum number of steps.
+            service: return its metrics too.
+            source: caller; return its calls to the service instead.
+
+        Errors as in ``read``.
+        """
+        view = self._view(
+            mesh, "range", {"start": start, "end": end, "points": str(points), "service": service, "source": source}
+        )
+        return RangeDocument.model_validate_json(view.content)
 
     def graph(self, mesh: str, form: GraphFormat, *, at: datetime | None = None, service: str | None = None) -> bytes:
         """The text of a mesh's graph in one of the forms; with ``service``, only its surroundings. Errors as in

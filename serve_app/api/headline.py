@@ -15,6 +15,7 @@ from model.verdict import (
     NEW,
     SENT,
     VANISHED,
+    ErrorBudget,
     Impact,
     Incident,
     IncidentKind,
@@ -128,6 +129,16 @@ def impact_text(impact: Impact) -> str:
     if impact.front_door_share is None:
         return services
     return f"{services}, {share_text(impact.front_door_share)} of front-door requests"
+
+
+def budget_text(budget: ErrorBudget) -> str:
+    """``has used 12% of the 30-day error budget of shop/front so far (availability 99.9%)``."""
+    objective, limit = budget.objective, budget.objective.latency_seconds
+    promise = f"{objective.kind} {100 * objective.target:.6g}%"
+    if limit is not None:
+        promise += f" within {1000 * limit:g} ms"
+    period = f"{objective.days:g}-day error budget of {objective.service}"
+    return f"has used {share_text(budget.used)} of the {period} so far ({promise})"
 
 
 def scope_text(scope: str) -> str:

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from serve_app.cli import (
+    audit,
     configure,
     demo,
     doctor,
@@ -98,6 +99,7 @@ def _tagae(
     """
 
 
+app.command("audit")(audit.audit)
 app.command("demo")(demo.demo)
 app.command("serve")(serve.serve)
 app.command("sidecar")(sidecar.sidecar)

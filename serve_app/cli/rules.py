@@ -1,11 +1,15 @@
-"""``tagae rules``: recording rules for the Prometheus of a large mesh."""
+"""``tagae rules``: rules for a mesh's Prometheus: recording rules for a large mesh, alerts for its objectives."""
 
 import re
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
+
+if TYPE_CHECKING:
+    from serve_app.settings import Settings
 
 
 def rules(
@@ -31,6 +35,10 @@ def rules(
             help="Kind of mesh, as in the settings. Repeatable. Default: istio, opentelemetry, linkerd and envoy.",
         ),
     ] = None,
+    objectives: Annotated[
+        bool,
+        typer.Option("--objectives", help="Print rules for the objectives of the settings' meshes instead."),
+    ] = False,
 ) -> None:
     """Print recording rules for a mesh with thousands of calls. Prometheus then computes each query once an interval.
 
@@ -39,9 +47,13 @@ def rules(
     metrics: take the rules of one of the two. Recorded series get the labels of --match. For native histograms, append
     -native to the kind. The rules of all kinds at once are too large for kubectl apply.
 
+    With --objectives: rules for the objectives of the settings (meshes.NAME.objectives), with alerts on burn rates. The
+    kind and the matchers of each mesh come from the settings; --source names the kind of a mesh that is recognized.
+
     \b
     Example:
       tagae rules --source istio > recording.rules.yaml
+      tagae rules --config tagae.toml --objectives > objectives.rules.yaml
     """
     from serve_app.collect.prometheus.clusters import name_clusters_of
     from serve_app.collect.prometheus.dialects.known import KNOWN, SHIPPED_RULES
@@ -54,12 +66,49 @@ def rules(
     if unknown := [name for name in kinds if name.removesuffix(SUFFIX) not in KNOWN]:
         names = ", ".join(KNOWN)
         raise typer.BadParameter(f"expected one of {names}, got {unknown[0]!r}", param_hint="--source")
-    collector = load(config, overrides(settings)).collector
+    loaded = load(config, overrides(settings))
+    if objectives:
+        if match or cluster_label:
+            raise typer.BadParameter("expected none with --objectives; set match and cluster_label of the mesh")
+        typer.echo(_objective_rules(loaded, source or ()), nl=False)
+        return
+    collector = loaded.collector
     chosen = {name: KNOWN.get(name) or native(KNOWN[name.removesuffix(SUFFIX)]) for name in kinds}
     if cluster_label:
         chosen = {name: name_clusters_of(dialect, cluster_label) for name, dialect in chosen.items()}
     matched = Match({label: (value,) for label, value in map(_matcher, match or ())})
     typer.echo(render_rules(chosen, collector.interval_seconds, collector.window_seconds, matched), nl=False)
+
+
+def _objective_rules(settings: "Settings", source: Sequence[str]) -> str:
+    """The rules for the objectives of all meshes that have some."""
+    from serve_app.collect.prometheus.clusters import name_clusters_of
+    from serve_app.collect.prometheus.dialects.known import KNOWN
+    from serve_app.collect.prometheus.match import Match
+    from serve_app.collect.prometheus.objective_rules import MeshObjectives, render_objective_rules
+    from serve_app.errors import BadSettings
+
+    chosen = []
+    for name, mesh in settings.meshes.items():
+        if not mesh.service_objectives:
+            continue
+        kind = (*source, *mesh.sources)[0]
+        if kind not in KNOWN:
+            raise BadSettings(
+                f"meshes.{name}.source: expected one of {', '.join(KNOWN)} for rules, got {kind!r}; set it, or give "
+                "--source"
+            )
+        dialect = name_clusters_of(KNOWN[kind], mesh.cluster_label) if mesh.cluster_label else KNOWN[kind]
+        chosen.append(MeshObjectives(name, dialect, mesh.service_objectives, Match(mesh.match)))
+    if not chosen:
+        raise BadSettings(
+            "meshes.NAME.objectives: expected at least one objective for rules, got none; add "
+            '[meshes.NAME.objectives."NAMESPACE/NAME"]'
+        )
+    try:
+        return render_objective_rules(chosen)
+    except ValueError as error:
+        raise BadSettings(f"meshes.NAME.objectives: {error}") from None
 
 
 def _matcher(text: str) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from model.checkpoint import SHIPPED, load
 from model.errors import IncompatibleWeights
 from serve_app.access import is_loopback
 from serve_app.doctor.finding import Finding, Outcome
+from serve_app.doctor.provider import check_provider
 from serve_app.errors import BadSettings
 from serve_app.settings import Settings, former_tables, sources
 from serve_app.settings import load as load_settings
@@ -37,6 +38,7 @@ EXTRAS = {
     "nvidia-ml-py": "only to watch the temperature of GPUs",
     "redis": "only for store.kind redis",
     "opentelemetry-exporter-otlp-proto-http": "only for traces.endpoint",
+    "joserfc": "only for serve.oidc",
     "google-auth": "only for Google's managed Prometheus",
 }
 LEAST_FREE_BYTES = 2**30  # a mesh of 2,000 services and 20,000 calls keeps about 100 MB
@@ -66,6 +68,7 @@ def check_installation(config: Path | None = None, overrides: Mapping[str, Any] 
         _traces,
         _port,
         _login,
+        check_provider,
         _ray,
     )
     return [*about, *(finding for check in checks for finding in check(settings))]
@@ -231,9 +234,13 @@ def _find_running(settings: Settings) -> str:
 
 
 def _login(settings: Settings) -> Iterator[Finding]:
-    rules = serve_rules(settings)
+    try:
+        rules = serve_rules(settings)
+    except BadSettings as error:
+        yield Finding("login", "problem", str(error), "correct the setting; the service will not start")
+        return
     if rules.has_login:
-        yield Finding("login", "ok", "requests need a token or a trusted proxy")
+        yield Finding("login", "ok", "requests need a token, a sign-in or a trusted proxy")
     elif is_loopback(rules.host):
         yield Finding("login", "ok", "none; only this machine can reach the service")
     elif rules.allow_anonymous:

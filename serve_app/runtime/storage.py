@@ -5,9 +5,12 @@ from datetime import timedelta
 
 import ray
 
+from serve_app.access.audit import AuditLimit, AuditLog
 from serve_app.settings import Settings
+from serve_app.settings.store import HistorySettings
 from serve_app.stores import opening
 from serve_app.stores.base import ArchiveLimit, MeshLimit, StateStore
+from serve_app.stores.history import HistoryLimit
 
 
 def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = None) -> StateStore:
@@ -32,3 +35,15 @@ def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = No
         on_evicted=on_evicted,
         run=ray.get_runtime_context().get_session_name(),
     )
+
+
+def open_audit_log(store: StateStore, settings: Settings) -> AuditLog:
+    """The audit log in a store, with the limits of ``settings.audit``."""
+    return AuditLog(store, AuditLimit(timedelta(days=settings.audit.keep_days), settings.audit.max_bytes))
+
+
+def history_limit(settings: HistorySettings) -> HistoryLimit | None:
+    """What the history of each mesh keeps; None: no history is written."""
+    if not settings.max_bytes:
+        return None
+    return HistoryLimit(timedelta(days=settings.minutes_days), timedelta(days=settings.keep_days), settings.max_bytes)

@@ -1,15 +1,19 @@
 """Settings of one mesh: its source, its weights, its priority, its services and its links."""
 
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from model.snapshot import Owner, Sensitivity, ServicePolicy
+from model.verdict import Objective
 from serve_app.api.schemas.base import LONGEST_CONTACT, LONGEST_TEAM, MOST_REASON
 from serve_app.settings.base import Location, ServiceId, ServicePattern, ServicesId, SettingsGroup
 from serve_app.settings.links import LinkSettings
 from serve_app.settings.source import SourceSettings
+
+Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class Priority(StrEnum):
@@ -45,6 +49,34 @@ class OwnerSettings(SettingsGroup):
     contact: str = Field("", max_length=LONGEST_CONTACT, description="where to reach it, for example a channel")
 
 
+class ObjectiveSettings(SettingsGroup):
+    """Service level objectives of a front door."""
+
+    availability: Share | None = Field(
+        None, description="share of its requests that succeed, such as 0.999; none: no objective"
+    )
+    latency_ms: float | None = Field(
+        None, gt=0, description="longest time of a fast request, a bound of its histogram; none: no objective"
+    )
+    latency_share: Share = Field(0.99, description="share of its requests that are fast")
+    days: float = Field(30.0, ge=1, le=365, description="period of the error budget")
+
+    @model_validator(mode="after")
+    def _promises_something(self) -> Self:
+        if self.availability is None and self.latency_ms is None:
+            raise ValueError("expected availability, latency_ms or both, got neither")
+        if self.latency_ms is None and "latency_share" in self.model_fields_set:
+            raise ValueError("latency_share: expected latency_ms too, got none")
+        return self
+
+    def objectives(self, service: str) -> Iterator[Objective]:
+        """Yield the objectives of a service."""
+        if self.availability is not None:
+            yield Objective(service, self.availability, self.days)
+        if self.latency_ms is not None:
+            yield Objective(service, self.latency_share, self.days, self.latency_ms / 1000)
+
+
 class MeshSettings(SourceSettings):
     """Everything about one mesh."""
 
@@ -68,6 +100,11 @@ class MeshSettings(SourceSettings):
         description="teams by namespace/name, with * for any characters; the pattern with the most other characters "
         "counts, and before labels and pushed owners",
     )
+    objectives: dict[ServiceId, ObjectiveSettings] = Field(
+        default_factory=dict,
+        description="service level objectives of front doors, by namespace/name; incidents show what they use of the "
+        "error budget, and `tagae rules --objectives` writes alert rules",
+    )
     links: LinkSettings = Field(
         default_factory=LinkSettings,
         description="links of this mesh; each takes precedence over the same one in the group links",
@@ -80,6 +117,11 @@ class MeshSettings(SourceSettings):
             ServicePolicy(service, chosen.sensitivity and Sensitivity(chosen.sensitivity), chosen.mute)
             for service, chosen in self.services.items()
         )
+
+    @property
+    def service_objectives(self) -> tuple[Objective, ...]:
+        """The objectives of its front doors."""
+        return tuple(one for service, chosen in self.objectives.items() for one in chosen.objectives(service))
 
     @property
     def owner_patterns(self) -> tuple[tuple[str, Owner], ...]:

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from serve_app.access.tokens import Scope
 from serve_app.settings.base import HostName, Location, SettingsGroup
+from serve_app.settings.oidc import OidcSettings
 
 
 class ServeSettings(SettingsGroup):
@@ -98,6 +99,9 @@ class ServeSettings(SettingsGroup):
         min_length=1,
         description="permissions of users from these proxies: read, write, admin",
     )
+    oidc: OidcSettings | None = Field(
+        None, description="sign-in of people at an OpenID provider; needs notify.external_url"
+    )
     certificate_file: Location | None = Field(
         None, description="certificate chain (PEM); with key_file, the service uses HTTPS"
     )
@@ -111,6 +115,8 @@ class ServeSettings(SettingsGroup):
             raise ValueError(
                 "proxy_user_header: expected trusted_proxies too, because otherwise anyone could send this header"
             )
-        if self.allow_anonymous and (self.tokens_file or self.proxy_user_header):
-            raise ValueError("expected allow_anonymous, or tokens_file and proxy_user_header, got both; choose one")
+        if self.allow_anonymous and (self.tokens_file or self.proxy_user_header or self.oidc):
+            raise ValueError(
+                "expected allow_anonymous, or tokens_file, proxy_user_header and oidc, got both; choose one"
+            )
         return self

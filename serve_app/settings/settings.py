@@ -25,6 +25,7 @@ from pydantic_settings import (
 
 from serve_app.errors import BadSettings
 from serve_app.settings.alerting import AlertSettings, NotifySettings
+from serve_app.settings.audit import AuditSettings
 from serve_app.settings.base import Location, MeshName
 from serve_app.settings.collector import CollectorSettings
 from serve_app.settings.former import MovedTables, move_former_tables
@@ -39,7 +40,7 @@ from serve_app.settings.scorer import ScorerSettings
 from serve_app.settings.serve import ServeSettings
 from serve_app.settings.sidecar import SidecarSettings
 from serve_app.settings.sla import SlaSettings
-from serve_app.settings.store import ArchiveSettings, StoreSettings
+from serve_app.settings.store import ArchiveSettings, HistorySettings, StoreSettings
 
 PREFIX = "TAGAE_"
 PLAIN_NAMES = {
@@ -70,6 +71,8 @@ class Settings(BaseSettings):
     serve: ServeSettings = Field(default_factory=ServeSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
     archive: ArchiveSettings = Field(default_factory=ArchiveSettings)
+    audit: AuditSettings = Field(default_factory=AuditSettings)
+    history: HistorySettings = Field(default_factory=HistorySettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     collector: CollectorSettings = Field(default_factory=CollectorSettings)
     notify: NotifySettings = Field(default_factory=NotifySettings)

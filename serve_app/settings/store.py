@@ -1,4 +1,4 @@
-"""Settings of the store and of the archive in it."""
+"""Settings of the store, and of the archive of incidents and the history in it."""
 
 import os
 from pathlib import Path
@@ -93,4 +93,17 @@ class ArchiveSettings(SettingsGroup):
         ge=2**20,
         description="bytes of the archive of one mesh; when full, the least severe, then the oldest incidents are "
         "deleted",
+    )
+
+
+class HistorySettings(SettingsGroup):
+    """The history of each mesh, in the store: means of one and of ten minutes."""
+
+    minutes_days: float = Field(7.0, gt=0, le=366, description="days for which rows of one minute are kept")
+    keep_days: float = Field(90.0, gt=0, le=3_660, description="days for which rows of ten minutes are kept")
+    max_bytes: int = Field(
+        256 * 2**20,
+        ge=0,
+        le=2**40,
+        description="bytes of the history of one mesh; when full, the oldest rows are deleted; 0: no history",
     )

@@ -342,7 +342,7 @@ def _document(
     """The incident at its highest score, with what it collected up to the last snapshot with it."""
     assert worst.incident is not None
     assert last.incident is not None
-    collected = {name: last.incident.get(name, []) for name in ("severity", "changes", "events")}
+    collected = {name: last.incident.get(name, []) for name in ("severity", "changes", "events", "error_budgets")}
     times = {"opened_at": opened_at, "strongest_at": worst.at, "until": until}
     recovering = until is None and last.incident.get("recovering", False)
     return ArchivedIncidentDocument.model_validate({**worst.incident, **collected, **times, "recovering": recovering})

@@ -1,6 +1,6 @@
 """The interface between sessions and the store of their state."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -86,6 +86,29 @@ class IncidentFilter:
     limit: int = 1000
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class ChunkKey:
+    """Which chunk of a mesh's history.
+
+    Attributes:
+        step: seconds of one row.
+        start: Unix time of its first row, s.
+        part: 0: about the mesh; otherwise about some of its services.
+    """
+
+    step: int
+    start: int
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryChunk:
+    """A chunk of a mesh's history; ``content`` is opaque."""
+
+    key: ChunkKey
+    content: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class StoredMesh:
     """One mesh in the store, without its state and its window of snapshots.
@@ -149,6 +172,8 @@ class NewSnapshot:
         verdict: opaque.
         incidents: to be written to the archive; each replaces the one with its id.
         is_step: whether ``state`` is such a step. A full state replaces all steps before it.
+        history: chunks to be written; each replaces the one with its key.
+        dropped: chunks of the history to be deleted.
     """
 
     sequence: int
@@ -159,6 +184,8 @@ class NewSnapshot:
     verdict: bytes
     incidents: tuple[ArchivedIncident, ...] = ()
     is_step: bool = False
+    history: tuple[HistoryChunk, ...] = ()
+    dropped: tuple[ChunkKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +211,7 @@ class WindowRow:
 
 @dataclass(frozen=True, slots=True)
 class WholeMesh:
-    """All that a store has of a mesh, to copy it into another store.
+    """All that a store has of a mesh except for its history, to copy it into another store.
 
     Attributes:
         state: with its revisions.
@@ -212,7 +239,7 @@ class StoredDocument:
 class StateStore(Protocol):
     """State of meshes, stored before the verdict is sent. Blobs are opaque bytes.
 
-    Threads may share an instance, and processes a store. A store needs these 21 methods and nothing else: its package
+    Threads may share an instance, and processes a store. A store needs these 24 methods and nothing else: its package
     adds it with a :class:`~serve_app.stores.plugin.StorePlugin`, and proves it with ``lab.contracts.stores``. A session
     calls them in threads, and each may block for as long as it must, below ``serve.deadline_seconds``.
 
@@ -229,8 +256,9 @@ class StateStore(Protocol):
     - ``verdicts``: when an incident is archived, and when people view them; the verdicts of a window.
     - ``meshes``: for lists and metrics; the newest verdicts.
     - ``incidents``, ``incident``: when people view them, or an incident changes; incidents.
+    - ``history_sizes``, ``history``: once in some ten minutes of a mesh, and when people view its past; up to some MB.
     - ``set_aside``, ``delete``: after damage, or by hand.
-    - ``read_whole``, ``write_whole``: by ``tagae store copy`` alone; all that is kept of a mesh.
+    - ``read_whole``, ``write_whole``, ``write_history``: by ``tagae store copy`` alone; all that is kept of a mesh.
     - ``read_document``: once a second in each session, if there is a registry of models; some KB.
     - ``write_document``: when people change a model or a saved view, and twice in 20 snapshots of a mesh while a
       candidate is tried; up to 500 KB.
@@ -262,8 +290,8 @@ class StateStore(Protocol):
 
     def append(self, mesh: str, new: NewSnapshot, *, keep: int, revision: int | None = None) -> int:
         """Count one snapshot in one transaction: append it with its verdict, replace the state or add a step to it,
-        drop all snapshots but the last ``keep``, write its incidents to the archive, and drop from the archive what is
-        beyond its limit.
+        drop all snapshots but the last ``keep``, write its incidents to the archive, drop from the archive what is
+        beyond its limit, and write and drop chunks of the history.
 
         Pass the ``revision`` that the state was computed from (0 for a new mesh), so that a baseline set in between is
         not overwritten. None compares only the sequence.
@@ -326,25 +354,35 @@ class StateStore(Protocol):
     def incident(self, mesh: str, incident: str) -> ArchivedIncident | None:
         """An archived incident by its id, with details; None if there is none, or it is damaged."""
 
+    def history_sizes(self, mesh: str) -> dict[ChunkKey, int]:
+        """The chunks of the history of a mesh, each with the bytes that it takes. Empty if there is none."""
+
+    def history(self, mesh: str, keys: Collection[ChunkKey]) -> dict[ChunkKey, bytes]:
+        """The content of each of these chunks that is stored, in one view. Leaves out damaged ones."""
+
     def meshes(self) -> list[MeshSummary]:
         """All stored meshes, in order of name."""
 
     def set_aside(self, mesh: str, why: str, *, revision: int) -> bool:
-        """Move a mesh with unusable state aside, so that it starts from the beginning. Its archive stays. Replaces what
-        was set aside before. Returns False if the stored revision is another."""
+        """Move a mesh with unusable state aside, so that it starts from the beginning. Its archive and its history
+        stay. Replaces what was set aside before. Returns False if the stored revision is another."""
 
     def delete(self, mesh: str) -> bool:
-        """Delete a mesh with its archive. Returns False if nothing was stored."""
+        """Delete a mesh with its archive and its history. Returns False if nothing was stored."""
 
     def read_whole(self, mesh: str) -> WholeMesh | None:
         """All that is stored of a mesh, in one view; None if nothing is stored. Leaves out damaged incidents."""
 
     def write_whole(self, mesh: str, whole: WholeMesh, *, replace: bool = False) -> None:
-        """Store a mesh that was read from another store, with its revisions, in one transaction. Limits do not apply.
+        """Store a mesh that was read from another store, with its revisions, in one transaction. It has no history
+        then. Limits do not apply.
 
         Raises:
             StoreConflict: the mesh is stored here already, and not to be replaced.
         """
+
+    def write_history(self, mesh: str, chunks: Collection[HistoryChunk]) -> None:
+        """Store chunks of the history of a stored mesh that were read from another store, in one transaction."""
 
     def read_document(self, name: str) -> StoredDocument | None:
         """A document that belongs to the service; None if there is none. A damaged one is logged and deleted."""

@@ -3,13 +3,13 @@
 import json
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
 
 from serve_app.errors import CorruptState
 from serve_app.stores import rows
-from serve_app.stores.base import ArchivedIncident, StoredState, WholeMesh, WindowRow
+from serve_app.stores.base import ArchivedIncident, ChunkKey, HistoryChunk, StoredState, WholeMesh, WindowRow
 from serve_app.stores.incident_rows import incident_row, read_row
 from serve_app.stores.rows import time_of
 from serve_app.stores.seal import seal, unseal
@@ -122,3 +122,22 @@ def unpack_incident(mesh: str, row: bytes, details: bytes | None = None) -> Arch
     except (ValueError, TypeError) as error:
         log.error("archive of mesh %r: a row is damaged and left out: %s", mesh, error)
         return None
+
+
+def pack_history(mesh: str, chunks: Collection[HistoryChunk], dropped: Collection[ChunkKey]) -> list[Any]:
+    """Chunks to write and chunks to delete, as arguments of a script."""
+    written: list[Any] = []
+    for chunk in chunks:
+        content = rows.seal_chunk(mesh, chunk.key, chunk.content)
+        written += pack_chunk_key(chunk.key), content, len(content)
+    return [len(chunks), *written, len(dropped), *map(pack_chunk_key, dropped)]
+
+
+def pack_chunk_key(key: ChunkKey) -> str:
+    """The field of a chunk."""
+    return f"{key.step}:{key.start}:{key.part}"
+
+
+def unpack_chunk_key(field: bytes) -> ChunkKey:
+    """Inverse of :func:`pack_chunk_key`."""
+    return ChunkKey(*map(int, field.split(b":")))

@@ -17,7 +17,7 @@ reserved first. Reservations that no write followed are dropped when the store i
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from typing import Any, cast
 
@@ -28,6 +28,8 @@ from serve_app.stores import rows
 from serve_app.stores.base import (
     ArchivedIncident,
     ArchiveLimit,
+    ChunkKey,
+    HistoryChunk,
     IncidentFilter,
     MeshLimit,
     NewSnapshot,
@@ -36,9 +38,12 @@ from serve_app.stores.base import (
     WholeMesh,
 )
 from serve_app.stores.redis_rows import (
+    pack_chunk_key,
+    pack_history,
     pack_incidents,
     pack_verdict,
     seal_state,
+    unpack_chunk_key,
     unpack_incident,
     unpack_verdict,
     unpack_whole,
@@ -53,7 +58,7 @@ from serve_app.stores.sealed_store import SealedStore
 KEYS = (  # of a mesh, in the order of the scripts
     *("position", "state", "steps", "snapshots", "verdicts", "times"),
     *("incidents", "details", "open", "ends", "sizes"),
-    *("last", "aside", "aside-snapshots", "aside-verdicts"),
+    *("last", "aside", "aside-snapshots", "aside-verdicts", "history", "history-sizes"),
 )
 _STORE = "STORE"  # no mesh has capital letters in its name
 LEAST_VERSION = (6, 2)  # of Redis; every Valkey is newer
@@ -130,6 +135,7 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
             at,
             *limits,
             *pack_incidents(mesh, new.incidents),
+            *pack_history(mesh, new.history, new.dropped),
         )
         return self._finish(mesh, f"snapshot {sequence}", revision, answer, is_new=is_new)
 
@@ -173,6 +179,25 @@ class RedisStore(SealedStore[bytes, list[Any], list[Any]]):
         check_mesh_name(mesh)
         (row, details) = self._ask("incident", mesh, incident)
         return None if row is None else unpack_incident(mesh, row, details)
+
+    def history_sizes(self, mesh: str) -> dict[ChunkKey, int]:
+        check_mesh_name(mesh)
+        found: dict[bytes, bytes] = self._command("HGETALL", self._keys(mesh)[KEYS.index("history-sizes")])
+        return {unpack_chunk_key(name): int(size) for name, size in sorted(found.items())}
+
+    def history(self, mesh: str, keys: Collection[ChunkKey]) -> dict[ChunkKey, bytes]:
+        check_mesh_name(mesh)
+        if not keys:
+            return {}
+        name = self._keys(mesh)[KEYS.index("history")]
+        sealed: list[bytes | None] = self._command("HMGET", name, *map(pack_chunk_key, keys))
+        pairs = zip(keys, sealed, strict=True)
+        found = ((key, rows.read_chunk(mesh, key, one)) for key, one in pairs if one is not None)
+        return {key: content for key, content in found if content is not None}
+
+    def write_history(self, mesh: str, chunks: Collection[HistoryChunk]) -> None:
+        check_mesh_name(mesh)
+        self._write("write_history", mesh, *pack_history(mesh, chunks, ()))
 
     def delete(self, mesh: str) -> bool:
         check_mesh_name(mesh)

@@ -1,9 +1,10 @@
 """Access to stored meshes through a cache. The store is authoritative."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from threading import Lock
 from typing import TypeVar
 from weakref import WeakValueDictionary
@@ -28,11 +29,24 @@ from serve_app.errors import (
 from serve_app.metrics import MESH_LOAD, Instruments, MeshGauges
 from serve_app.pipeline import Mesh, Replay
 from serve_app.stores.archive import archive, due, match, pack_document, unpack_document
-from serve_app.stores.base import ArchivedIncident, IncidentFilter, NewSnapshot, StateStore, StoredMesh
+from serve_app.stores.base import (
+    ArchivedIncident,
+    ChunkKey,
+    HistoryChunk,
+    IncidentFilter,
+    NewSnapshot,
+    StateStore,
+    StoredMesh,
+)
 from serve_app.stores.cache import CachedMesh, FullState, MeshCache
+from serve_app.stores.history import HistoryLimit, HistoryWriter, ScoredRow, block_seconds, unix
 from serve_app.stores.record import Record, StoredSnapshot, gauges
+from serve_app.stores.rows import time_of
 
 T = TypeVar("T")
+HistoryUpdate = tuple[tuple[HistoryChunk, ...], tuple[ChunkKey, ...]]  # to be written, to be deleted
+NO_UPDATE: HistoryUpdate = ((), ())
+ONE_STEP = timedelta(microseconds=1)  # between two times
 # Steps between two full states. After half of them, a full state is due, which no verdict waits for. If there is none
 # after the last one, the next snapshot stores it. A replay of 15 takes as long as scoring a snapshot or two.
 MOST_STEPS = 30
@@ -50,15 +64,22 @@ class MeshRepository:
         cache: of this session.
         replay: brings a state up to date, see :func:`~serve_app.pipeline.replayer`.
         instruments: measure reads of the store.
+        history: what the history of each mesh keeps; None: no history is written.
     """
 
     def __init__(
-        self, store: StateStore, cache: MeshCache, replay: Replay, instruments: Instruments | None = None
+        self,
+        store: StateStore,
+        cache: MeshCache,
+        replay: Replay,
+        instruments: Instruments | None = None,
+        history: HistoryLimit | None = None,
     ) -> None:
         self._store = store
         self._cache = cache
         self._replay = replay
         self._instruments = instruments
+        self._history = history
         self._guard = Lock()
         self._reads: WeakValueDictionary[str, Lock] = WeakValueDictionary()
 
@@ -317,6 +338,7 @@ class MeshRepository:
         *,
         keep: int,
         incidents: tuple[ArchivedIncident, ...] = (),
+        history: HistoryUpdate = NO_UPDATE,
     ) -> CachedMesh:
         """Store a counted snapshot with its verdict; otherwise as :meth:`replace`.
 
@@ -329,6 +351,7 @@ class MeshRepository:
             record: its verdict.
             keep: at most this many snapshots stay.
             incidents: to be written to the archive.
+            history: chunks to be written and deleted.
         """
         state, adaptation = after.state, before.mesh.state.adaptation
         full, replaced = before.full, None if adaptation is before.adaptation else adaptation
@@ -339,7 +362,15 @@ class MeshRepository:
         else:
             is_step, stored = False, pack_state(state)
         new = NewSnapshot(
-            state.sequence, snapshot.observed_at, packed, snapshot.digest, stored, record.pack(), incidents, is_step
+            state.sequence,
+            snapshot.observed_at,
+            packed,
+            snapshot.digest,
+            stored,
+            record.pack(),
+            incidents,
+            is_step,
+            *history,
         )
         revision = self._store.append(mesh, new, keep=keep, revision=before.revision)
         if is_step:
@@ -366,6 +397,40 @@ class MeshRepository:
         scored = match(entry.mesh.state.window, [*records, record])
         found = (archive(one, scored, verdict.sequence, self._store.incident(mesh, one)) for one in wanted)
         return tuple(one for one in found if one is not None)
+
+    def update_history(self, mesh: str, entry: CachedMesh, window_size: int) -> HistoryUpdate:
+        """The chunks of the history to write and to delete with a snapshot: none, unless it begins a new block.
+
+        Args:
+            mesh: name.
+            entry: the mesh after the snapshot.
+            window_size: number of snapshots that the store keeps.
+        """
+        window = entry.mesh.state.window
+        if self._history is None or len(window) < 2:
+            return NO_UPDATE
+        block = block_seconds(window_size, entry.mesh.state.interval_seconds)
+        now, before = window[-1].observed_at, window[-2].observed_at
+        begin = unix(before) // block * block
+        if unix(now) // block * block == begin:
+            return NO_UPDATE
+        sizes = self._store.history_sizes(mesh)
+        # The first time, as after an upgrade, all blocks of the window are written.
+        since = time_of(begin * 1_000_000) - ONE_STEP if sizes else None
+        records = [Record.unpack(verdict) for verdict in self._store.verdicts(mesh, since, window_size)]
+        scored = ScoredRow.match((one for one in window[:-1] if since is None or one.observed_at > since), records)
+        if not scored:  # another session has deleted the mesh
+            return NO_UPDATE
+        writer = HistoryWriter(self._history, sizes, partial(self._store.history, mesh))
+        return writer.update(scored, now, block)
+
+    def history_sizes(self, mesh: str) -> dict[ChunkKey, int]:
+        """The chunks of the history of a mesh, each with its bytes."""
+        return self._store.history_sizes(mesh)
+
+    def load_history(self, mesh: str, keys: Collection[ChunkKey]) -> dict[ChunkKey, bytes]:
+        """The content of each of these chunks that is stored."""
+        return self._store.history(mesh, keys)
 
     def load_incidents(self, mesh: str, wanted: IncidentFilter) -> list[ArchivedIncident]:
         """The archived incidents that match, the newest first, without details."""

@@ -1,10 +1,13 @@
 """The rows that a store keeps of a mesh: their times, and their checksums, which cover the key of the row too."""
 
+import logging
 from datetime import UTC, datetime, timedelta
 
 from serve_app.errors import CorruptState
+from serve_app.stores.base import ChunkKey
 from serve_app.stores.seal import seal, unseal
 
+log = logging.getLogger(__name__)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -66,6 +69,20 @@ def seal_document(name: str, write: object, content: bytes) -> bytes:
 def unseal_document(name: str, write: object, sealed: bytes) -> bytes:
     """Inverse of :func:`seal_document`; raises ``CorruptState`` if it is damaged."""
     return unseal(sealed, "document", name, write)
+
+
+def seal_chunk(mesh: str, key: ChunkKey, content: bytes) -> bytes:
+    """The stored form of a chunk of the history."""
+    return seal(content, "history", mesh, key.step, key.start, key.part)
+
+
+def read_chunk(mesh: str, key: ChunkKey, sealed: bytes) -> bytes | None:
+    """Inverse of :func:`seal_chunk`; None, and a line in the log, if the chunk is damaged."""
+    try:
+        return unseal(sealed, "history", mesh, key.step, key.start, key.part)
+    except CorruptState as error:
+        log.error("history of mesh %r: a chunk is damaged and left out: %s", mesh, error)
+        return None
 
 
 def check_steps(mesh: str, begin: int, end: int, numbers: list[int]) -> None:

@@ -13,7 +13,7 @@ beginning.
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,10 +21,12 @@ from pathlib import Path
 from serve_app.errors import CorruptState
 from serve_app.settings import StoreSettings
 from serve_app.settings.base import check_mesh_name
-from serve_app.stores import incident_table, rows, tables
+from serve_app.stores import history_table, incident_table, rows, tables
 from serve_app.stores.base import (
     ArchivedIncident,
     ArchiveLimit,
+    ChunkKey,
+    HistoryChunk,
     IncidentFilter,
     MeshLimit,
     NewSnapshot,
@@ -121,6 +123,9 @@ class LocalStore(SealedStore[_Verdict, tables.StateRows, MeshRows]):
                 incident_table.write(db, mesh, new.incidents)
             if self._archive is not None:
                 incident_table.drop_excess(db, mesh, self._archive, new.observed_at, grew=bool(new.incidents))
+            if new.history or new.dropped:
+                history_table.write(db, mesh, new.history)
+                history_table.drop(db, mesh, new.dropped)
             return new_revision, evicted
 
         return self._add(change)
@@ -161,6 +166,21 @@ class LocalStore(SealedStore[_Verdict, tables.StateRows, MeshRows]):
         check_mesh_name(mesh)
         with self._file.read() as db:
             return incident_table.read_one(db, mesh, incident)
+
+    def history_sizes(self, mesh: str) -> dict[ChunkKey, int]:
+        check_mesh_name(mesh)
+        with self._file.read() as db:
+            return history_table.read_sizes(db, mesh)
+
+    def history(self, mesh: str, keys: Collection[ChunkKey]) -> dict[ChunkKey, bytes]:
+        check_mesh_name(mesh)
+        with self._file.read_at_leisure() as db:  # a long read, for which no push should wait
+            db.execute("BEGIN")
+            return history_table.read(db, mesh, keys)
+
+    def write_history(self, mesh: str, chunks: Collection[HistoryChunk]) -> None:
+        check_mesh_name(mesh)
+        self._file.change(lambda db: history_table.write(db, mesh, chunks))
 
     def delete(self, mesh: str) -> bool:
         check_mesh_name(mesh)

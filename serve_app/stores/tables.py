@@ -2,12 +2,12 @@
 
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from serve_app.errors import CorruptState
-from serve_app.stores import rows
+from serve_app.stores import history_table, rows
 from serve_app.stores.base import StoredState, WholeMesh, WindowRow
 
 # PRAGMA user_version; 2 seals every blob, 3 adds the archive of incidents, 4 the steps of a state, 5 compresses blobs.
@@ -60,7 +60,7 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
         (layout,) = db.execute("PRAGMA user_version").fetchone()
         if layout == LAYOUT:
             db.execute("SELECT revision FROM clock").fetchone()
-            _run(db, _DOCUMENTS)
+            _run(db, _DOCUMENTS + history_table.CREATE)
             return
         if layout == 0:
             _run(db, _TABLES + _STEPS + _ASIDE + _ARCHIVE)
@@ -79,7 +79,7 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
                 f"state store {path}: expected layout {LAYOUT}, got {layout}; it was written by another version of "
                 "tagae: use that version or another directory"
             )
-        _run(db, _DOCUMENTS)
+        _run(db, _DOCUMENTS + history_table.CREATE)
         db.execute(f"PRAGMA user_version = {LAYOUT}")
 
 
@@ -219,8 +219,8 @@ def verify(db: sqlite3.Connection, mesh: str) -> None:
 
 
 def set_aside(db: sqlite3.Connection, mesh: str, why: str) -> None:
-    """Move the rows of a mesh aside; its archive stays. Replaces what was set aside before, so that the file stays
-    bounded."""
+    """Move the rows of a mesh aside; its archive and its history stay. Replaces what was set aside before, so that the
+    file stays bounded."""
     for table in ("meshes", "snapshots"):
         db.execute(f"DELETE FROM {table}_aside WHERE mesh = ?", (mesh,))
     db.execute(
@@ -233,8 +233,9 @@ def set_aside(db: sqlite3.Connection, mesh: str, why: str) -> None:
 
 
 def delete(db: sqlite3.Connection, mesh: str) -> bool:
-    """Delete the rows of a mesh, including its archive and those set aside. Returns False if it was not stored."""
-    for table in ("states", "steps", "snapshots", "snapshots_aside", "meshes_aside", "incidents"):
+    """Delete the rows of a mesh, including its archive, its history and those set aside. Returns False if it was not
+    stored."""
+    for table in ("states", "steps", "snapshots", "snapshots_aside", "meshes_aside", "incidents", "history"):
         db.execute(f"DELETE FROM {table} WHERE mesh = ?", (mesh,))
     return db.execute("DELETE FROM meshes WHERE mesh = ?", (mesh,)).rowcount > 0
 
@@ -258,6 +259,7 @@ def rescue(damaged: Path, fresh: Path) -> tuple[list[str], list[str]]:
                     return saved, lost
                 for (mesh,) in old.execute("SELECT mesh FROM meshes ORDER BY mesh"):
                     (saved if _copy_mesh(old, new, mesh) else lost).append(str(mesh))
+                _copy_history(old, new, saved)
                 _copy_documents(old, new)
         except sqlite3.DatabaseError:  # no more names can be read
             return saved, lost
@@ -268,6 +270,15 @@ def _copy_documents(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
     """Copy the documents, as far as they can be read; damaged ones are found when they are read next."""
     for row in old.execute("SELECT name, revision, content FROM documents"):
         new.execute("INSERT INTO documents VALUES (?, ?, ?)", row)
+
+
+def _copy_history(old: sqlite3.Connection, new: sqlite3.Connection, meshes: list[str]) -> None:
+    """Copy the history of meshes, as far as it can be read: files of earlier versions have none, and damaged chunks are
+    left out when they are read next."""
+    for mesh in meshes:
+        with suppress(sqlite3.DatabaseError):
+            for row in old.execute("SELECT * FROM history WHERE mesh = ?", (mesh,)):
+                new.execute("INSERT OR REPLACE INTO history VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
 def _copy_mesh(old: sqlite3.Connection, new: sqlite3.Connection, mesh: str) -> bool:

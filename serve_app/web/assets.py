@@ -53,7 +53,7 @@ class File:
 
 @cache
 def files() -> tuple[str, dict[str, File]]:
-    """Return the digest of all files, and the files by name (``main.js``, ``vendor/sigma.min.js``)."""
+    """Return the digest of all files, and the files by name (``main.js``, ``vendor/uplot.min.js``)."""
     digest, found = _contents()
     return digest, {name: _compress(content, _media_type(name)) for name, content in found.items()}
 

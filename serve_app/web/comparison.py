@@ -1,20 +1,22 @@
 """Compares two periods of a mesh: which metrics differ by more than their usual variation. Returns JSON."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
 
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array, Channel, channel_values
-from model.snapshot import EDGE_METRICS, NODE_METRICS, FloatArray, IntArray, MeshSnapshot
+from model.scoring.release_versions import find_versions
+from model.snapshot import EDGE_METRICS, NODE_METRICS, BoolArray, FloatArray, IntArray, MeshSnapshot
 from serve_app.errors import InvalidParameter
 from serve_app.web.history import instant
 
-MOST_DIFFERENCES = 60  # rows of a comparison
-LEAST_STRENGTH = 2.0  # of a row
+MOST_DIFFERENCES, MOST_COMPARED = 60, 300  # rows of a comparison of a mesh, and of a service
+LEAST_STRENGTH, SIGNIFICANT = 2.0, 3.0  # of a row
+COMPARED = ("request_rate", "requests_per_second", "error_rate", "p50_latency", "p99_latency")  # always, of a service
 CONTEXT = frozenset({"request_rate", "requests_per_second", "memory_utilization", "active_connections"})
 CONTEXT_WEIGHT = 0.25  # in the order of rows: latencies, errors and cpu say more about a fault
 
@@ -34,7 +36,68 @@ class _Typical:
     spread: Array
 
 
-def comparison(first: Sequence[MeshSnapshot], second: Sequence[MeshSnapshot], interval_seconds: float) -> bytes:
+@dataclass(frozen=True, slots=True)
+class PeriodSample:
+    """The snapshots of a period, or rows of the history.
+
+    Attributes:
+        snapshots: oldest first.
+        seconds: over which the requests of one were counted.
+    """
+
+    snapshots: Sequence[MeshSnapshot]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Focus:
+    """A service whose periods are compared with all that belongs to it.
+
+    Attributes:
+        service: name.
+        versions: its other versions, by their names.
+        callers: of it and of them.
+    """
+
+    service: str
+    versions: tuple[str, ...]
+    callers: tuple[str, ...]
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """All of them."""
+        return (self.service, *self.versions, *self.callers)
+
+    @classmethod
+    def of(cls, samples: Iterable[PeriodSample], service: str) -> Self:
+        """The focus on a service.
+
+        Raises:
+            InvalidParameter: no snapshot has it.
+        """
+        snapshots = [snapshot for sample in samples for snapshot in sample.snapshots]
+        names = dict.fromkeys(name for snapshot in snapshots for name in snapshot.node_ids)
+        if service not in names:
+            raise InvalidParameter(
+                f"service: expected a service of one of the periods, got {service!r}; take a name from the graph",
+                pointer="/service",
+            )
+        versions = find_versions(names, [service]).get(service, [])
+        own = {service, *versions}
+        callers: dict[str, None] = {}
+        for snapshot in snapshots:
+            rows = [i for i, name in enumerate(snapshot.node_ids) if name in own]
+            sources = snapshot.edge_index[0, np.isin(snapshot.edge_index[1], rows)]
+            callers |= dict.fromkeys(snapshot.node_ids[i] for i in sources.tolist())
+        return cls(service, tuple(versions), tuple(name for name in callers if name not in own))
+
+
+def comparison(
+    first: PeriodSample,
+    second: PeriodSample,
+    focus: Focus | None = None,
+    days: Sequence[tuple[PeriodSample, PeriodSample]] = (),
+) -> bytes:
     """Return JSON of a ``ComparisonDocument``.
 
     The strength of a difference is the difference of the medians in transformed units (``model.features``), divided by
@@ -43,45 +106,63 @@ def comparison(first: Sequence[MeshSnapshot], second: Sequence[MeshSnapshot], in
     are comparable, and noisy metrics and rare calls do not count. Traffic and memory come after latencies, errors and
     cpu of the same strength.
 
+    A difference is significant if it is strong, and larger than between the same times of day on earlier days, of which
+    the most unusual one does not count.
+
     Args:
-        first, second: snapshots of the periods.
-        interval_seconds: time over which requests were counted, s.
+        first, second: the periods.
+        focus: compare what belongs to this service, and list it even if it does not differ; None: the whole mesh.
+        days: the same periods on earlier days.
     """
-    names = tuple(dict.fromkeys(name for snapshot in (*first, *second) for name in snapshot.node_ids))
+    samples = [first, second, *(sample for pair in days for sample in pair)]
+    names = tuple(dict.fromkeys(name for sample in samples for one in sample.snapshots for name in one.node_ids))
     row = {name: i for i, name in enumerate(names)}
-    rows = [_rows(period, row) for period in (first, second)]
-    codes = np.unique(np.concatenate([code for period in rows for _, code in period]))
+    rows = [_rows(sample.snapshots, row) for sample in samples]
+    codes = np.unique(np.concatenate([code for places in rows for _, code in places]))
     ends = np.stack([codes % len(names), codes // len(names)])
-    (a, a_calls), (b, b_calls) = (
-        _typical(*_values(period, at, len(names), codes), ends, interval_seconds)
-        for period, at in zip((first, second), rows, strict=True)
+    typical = [
+        _typical(*_values(sample.snapshots, at, len(names), codes), ends, sample.seconds)
+        for sample, at in zip(samples, rows, strict=True)
+    ]
+    wanted = np.ones(len(names), bool), np.ones(len(codes), bool)
+    if focus is not None:
+        own = [row[name] for name in (focus.service, *focus.versions)]
+        wanted[0][:] = np.isin(np.arange(len(names)), [row[name] for name in focus.services])
+        wanted[1][:] = np.isin(ends[1], own)
+    services, calls = (
+        _compare([one[i] for one in typical], wanted[i], COMPARED if focus is not None else (), metrics)
+        for i, metrics in enumerate((NODE_METRICS, EDGE_METRICS))
     )
-    found = [
-        {"service": names[i], "source": None, **difference} for i, difference in _differences(a, b, NODE_METRICS)
-    ] + [
-        {"service": names[ends[1, i]], "source": names[ends[0, i]], **difference}
-        for i, difference in _differences(a_calls, b_calls, EDGE_METRICS)
+    found = [{"service": names[i], "source": None, **difference} for i, difference in services] + [
+        {"service": names[ends[1, i]], "source": names[ends[0, i]], **difference} for i, difference in calls
     ]
     found.sort(key=lambda one: -abs(one["strength"]) * (CONTEXT_WEIGHT if one["metric"] in CONTEXT else 1.0))
     return msgspec.json.encode(
-        {"first_snapshots": len(first), "second_snapshots": len(second), "rows": found[:MOST_DIFFERENCES]}
+        {
+            "first_snapshots": len(first.snapshots),
+            "second_snapshots": len(second.snapshots),
+            "first_step_seconds": first.seconds,
+            "second_step_seconds": second.seconds,
+            "days": len(days),
+            "versions": [] if focus is None else [focus.service, *focus.versions],
+            "rows": found[: MOST_DIFFERENCES if focus is None else MOST_COMPARED],
+        }
     )
 
 
-def period(window: Sequence[MeshSnapshot], begin: datetime, end: datetime, name: str) -> list[MeshSnapshot]:
-    """Return the kept snapshots from ``begin`` to ``end``, both included.
+def require_snapshots(
+    sample: PeriodSample, name: str, begin: datetime, end: datetime, oldest: datetime, newest: datetime
+) -> None:
+    """Refuse a period without a snapshot.
 
     Raises:
-        InvalidParameter: there is none.
+        InvalidParameter: it has none.
     """
-    found = [snapshot for snapshot in window if begin <= snapshot.observed_at <= end]
-    if not found:
-        kept = f"{instant(window[0].observed_at)} to {instant(window[-1].observed_at)}" if window else "none"
+    if not sample.snapshots:
         raise InvalidParameter(
             f"query: expected a {name} period with a snapshot in it, got {instant(begin)} to "
-            f"{instant(end)}; the kept snapshots are {kept}"
+            f"{instant(end)}; the kept snapshots are {instant(oldest)} to {instant(newest)}"
         )
-    return found
 
 
 def _rows(period: Sequence[MeshSnapshot], row: dict[str, int]) -> list[tuple[IntArray, IntArray]]:
@@ -131,19 +212,47 @@ def _variation(values: FloatArray, median: Array, noise: Array, channels: Sequen
     return _Typical(median, centre, np.maximum(np.maximum(spread, np.sqrt(noise[:, : len(metrics)])), floor))
 
 
-def _differences(first: _Typical, second: _Typical, metrics: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield rows and their differences."""
-    strength = (second.centre - first.centre) / np.maximum(first.spread, second.spread)
-    for i, metric in np.argwhere(np.abs(strength) >= LEAST_STRENGTH).tolist():
-        yield (
+def _compare(
+    typical: Sequence[_Typical], wanted: BoolArray, always: Sequence[str], metrics: Sequence[str]
+) -> list[tuple[int, dict[str, Any]]]:
+    """Return the rows that are wanted and differ, or have a metric that is ``always`` listed, and their differences.
+
+    Args:
+        typical: of the first and the second period, then of the same ones on earlier days.
+        wanted: bool ``[rows]``.
+        always: metrics that are listed even if they do not differ.
+        metrics: names.
+    """
+    first, second, *days = typical
+    difference = second.centre - first.centre
+    with np.errstate(invalid="ignore"):
+        strength = difference / np.maximum(first.spread, second.spread)
+        is_significant = np.abs(strength) >= SIGNIFICANT
+        if days:
+            calm = np.abs(
+                np.stack([after.centre - before.centre for before, after in zip(days[::2], days[1::2], strict=True)])
+            )
+            ordered = np.sort(np.where(np.isnan(calm), -1.0, calm), axis=0)
+            is_significant &= np.abs(difference) > ordered[-2 if len(calm) > 2 else -1]
+        listed = np.abs(strength) >= LEAST_STRENGTH
+    listed |= np.isin(metrics, always) & ~(np.isnan(first.median) & np.isnan(second.median))
+    return [
+        (
             i,
             {
                 "metric": metrics[metric],
-                "first": float(f"{first.median[i, metric]:.5g}"),
-                "second": float(f"{second.median[i, metric]:.5g}"),
-                "strength": round(float(strength[i, metric]), 2),
+                "first": _five_digits(first.median[i, metric]),
+                "second": _five_digits(second.median[i, metric]),
+                "strength": round(float(np.nan_to_num(strength[i, metric])), 2),
+                "significant": bool(is_significant[i, metric]),
             },
         )
+        for i, metric in np.argwhere(listed & wanted[:, None]).tolist()
+    ]
+
+
+def _five_digits(value: float) -> float | None:
+    return None if np.isnan(value) else float(f"{value:.5g}")
 
 
 def _median(values: FloatArray) -> Array:

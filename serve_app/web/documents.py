@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from serve_app.api.schemas.base import Deviation, Document, Instant, ServiceKey
+from serve_app.api.schemas.history import TimelineChange
 from serve_app.api.schemas.verdict import MuteInForceDocument
 
 
@@ -16,15 +17,6 @@ class TimelineIncident(Document):
     score: float = Field(description="highest score of the incident")
     first: Instant = Field(description="snapshot of the first verdict with it in this document")
     last: Instant = Field(description="snapshot of the last verdict with it")
-
-
-class TimelineChange(Document):
-    """A planned change, with the time of the snapshot that announced it."""
-
-    at: Instant
-    kind: str
-    service: ServiceKey
-    reason: str
 
 
 class TimelineDocument(Document):
@@ -54,6 +46,7 @@ class MapNodes(Document):
     unusual: list[int] = Field(description="number of services in the node with an anomaly score above 3")
     x: list[float] = Field(description="position; nearest neighbours are about 1 apart, callers are to the left")
     y: list[float]
+    requests_per_second: list[float] = Field(description="received, or sent by a service that nothing calls")
     deviation: list[Deviation] = Field(description="anomaly score; of a namespace, the highest")
     suspicion: list[float | None] = Field(
         description="score as a suspect; of a namespace, the highest; null: no suspect"
@@ -76,6 +69,20 @@ class MapCalls(Document):
     deviation: list[Deviation]
 
 
+class MapNamespaces(Document):
+    """All namespaces of a mesh in columns, with all their services."""
+
+    name: list[str]
+    services: list[int] = Field(description="number of services")
+    unusual: list[int] = Field(description="number of services with an anomaly score above 3")
+    silent: list[int] = Field(description="number of services without any metric of their own")
+    requests_per_second: list[float] = Field(
+        description="received by its services, or sent by those that nothing calls"
+    )
+    deviation: list[Deviation] = Field(description="highest anomaly score of its services")
+    incident: list[str | None] = Field(description="id of the worst open incident; null: none, or only a notice")
+
+
 class MapDocument(Document):
     """The map of a mesh."""
 
@@ -87,6 +94,7 @@ class MapDocument(Document):
         description="namespaces with services that are one node, in a mesh above 200 services; `expand` opens them. "
         "Services of incidents, their callers and callees have nodes of their own"
     )
+    namespaces: MapNamespaces | None = Field(description="of a mesh above 200 services; null: the mesh is smaller")
     nodes: MapNodes
     edges: MapCalls
 
@@ -105,22 +113,47 @@ class SeriesDocument(Document):
     metrics: dict[str, list[float | None]]
 
 
+class PastMapDocument(MapDocument):
+    """The map of a past moment, from the history of the mesh or its Prometheus."""
+
+    source: str = Field(description="`snapshots`, `archive` or `prometheus`")
+    step_seconds: float = Field(description="over which the values are means, and the scores are the highest")
+    mesh_score: float | None = Field(description="highest anomaly score of the mesh (log10); null: unknown")
+    threshold: float | None
+    metrics: dict[str, list[float | None]] = Field(
+        description="metrics of the nodes, in their order; null: not observed, or a node of several services"
+    )
+
+
 class ComparisonRow(Document):
     """A metric that differs between two periods."""
 
     service: ServiceKey
     source: ServiceKey | None = Field(description="the caller, for a metric of a call")
     metric: str
-    first: float = Field(description="typical value in the first period, in the metric's unit")
-    second: float
+    first: float | None = Field(
+        description="typical value in the first period, in the metric's unit; null: not observed"
+    )
+    second: float | None
     strength: float = Field(description="difference over the usual variation; the sign is the direction")
+    significant: bool = Field(
+        description="whether it is at least three times the usual variation and, of a service, larger than between the "
+        "same times of day on earlier days, without the most unusual of them"
+    )
 
 
 class ComparisonDocument(Document):
-    """The differences between two periods, the strongest first."""
+    """The differences between two periods, the strongest first. With `service`: traffic, errors and latencies of that
+    service, its other versions and its callers, also if they do not differ."""
 
     first_snapshots: int = Field(ge=1)
     second_snapshots: int = Field(ge=1)
+    first_step_seconds: float = Field(description="over which each of them is a mean: of snapshots, their interval")
+    second_step_seconds: float
+    days: int = Field(ge=0, description="number of earlier days that the periods of a service were compared on")
+    versions: list[ServiceKey] = Field(
+        description="the service and its other versions, by their names; empty without `service`"
+    )
     rows: list[ComparisonRow]
 
 

@@ -1,7 +1,7 @@
 """The metrics of one service, or of the calls between two, over the kept snapshots, each with its expected values."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,21 +13,9 @@ from model.state.load_adapter import CALL_LATENCIES, LATENCIES
 from model.state.mesh_state import MeshState
 from serve_app.web.expectation import Measurements, expectation
 from serve_app.web.history import call_table, plain, service_table
+from serve_app.web.period import Subject
 
 SERVICE_METRICS = len(NODE_METRICS)  # the first channels of a service
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What details are about: a service, or the calls to it from ``source``."""
-
-    service: str
-    source: str | None = None
-
-    @property
-    def ends(self) -> tuple[str, ...]:
-        """Return the service, or both ends of the calls."""
-        return (self.service,) if self.source is None else (self.source, self.service)
 
 
 def metric_table(window: Sequence[MeshSnapshot], subject: Subject) -> FloatArray | None:

@@ -23,12 +23,12 @@ from serve_app.stores.base import IncidentFilter
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository, unknown_instant, unknown_mesh
 from serve_app.web.assets import GZIP
-from serve_app.web.comparison import comparison, period
 from serve_app.web.details import MOST_LISTED, details, span
 from serve_app.web.graph.layout import Layout, arrange
 from serve_app.web.graph.map import gone_services, map_document
 from serve_app.web.history import instant, series, timeline
-from serve_app.web.metric_history import Subject
+from serve_app.web.past import PastQueries
+from serve_app.web.period import Subject
 from serve_app.web.scored_snapshot import ScoredSnapshot
 from serve_app.web.search import find_services
 
@@ -59,6 +59,7 @@ class PageQueries:
 
     def __init__(self, meshes: MeshRepository, owner_patterns: OwnerPatterns | None = None) -> None:
         self._meshes = meshes
+        self._past = PastQueries(meshes)
         self._owner_patterns = owner_patterns or (lambda _: ())
         self._caches: OrderedDict[str, _Cache] = OrderedDict()
 
@@ -129,17 +130,6 @@ class PageQueries:
         owner = Owners(self._owner_patterns(mesh), moment.snapshot.policies).find(subject.service)
         return details(subject, state, moment, shown, records, archived, mesh, links, owner)
 
-    def comparison(self, mesh: str, first: tuple[datetime, datetime], second: tuple[datetime, datetime]) -> bytes:
-        """Return JSON of the differences between two periods.
-
-        Raises:
-            UnknownMesh: there is no such mesh.
-            InvalidParameter: a period has no snapshot.
-        """
-        state = self._meshes.load_state(mesh)
-        periods = period(state.window, *first, "first"), period(state.window, *second, "second")
-        return comparison(*periods, state.interval_seconds)
-
     def map(self, mesh: str, at: datetime | None, expand: Sequence[str]) -> bytes:
         """Return compressed (gzip) JSON of the map of a mesh, at its newest snapshot or at a given time.
 
@@ -160,6 +150,19 @@ class PageQueries:
             while len(cache.maps) > MOST_MAPS:
                 cache.maps.popitem(last=False)
         return cache.maps[key]
+
+    def past_map(self, mesh: str, at: datetime, expand: Sequence[str]) -> bytes:
+        """Return compressed (gzip) JSON of the map of a mesh at a past time.
+
+        Raises:
+            UnknownMesh: there is no such mesh.
+            UnknownInstant: nothing is stored of this time.
+        """
+        state, cache = self._meshes.load_state(mesh), self._of(mesh)
+        moment = self._past.moment(mesh, at)
+        cache.layout = _update_layout(cache.layout, state, moment.scored)
+        drawn = map_document(moment.scored, cache.layout, (), expand, moment)
+        return zlib.compress(drawn, COMPRESSION, GZIP)
 
     def moments(self, mesh: str) -> list[ScoredSnapshot]:
         """Return all kept snapshots with their verdicts, oldest first.

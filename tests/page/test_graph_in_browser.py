@@ -1,5 +1,6 @@
 """The graph of a larger mesh: layers around an incident, folded namespaces, filters, names that do not overlap."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -192,31 +193,26 @@ def test_labels_of_calls_leave_names_and_services_free(one: Tab) -> None:
             assert right <= a or left >= c or bottom <= b or top >= d, label["text"]
 
 
-def test_labels_of_calls_are_in_the_link(one: Tab) -> None:
-    record = """() => {
-        window.texts = [];
-        const { fillText } = CanvasRenderingContext2D.prototype;
-        CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
-            window.texts.push(text);
-            return fillText.call(this, text, ...rest);
-        };
-    }"""
-    one.page.add_init_script(f"({record})()")
-    one.page.reload()
-    one.until(lambda: one.page.evaluate("window.texts.length") > 0, "names are drawn")
-    rated = "window.texts.filter((one) => /^[0-9.,]+\\/s(, [0-9.]+% failed)?$/.test(one)).length"
-    assert one.page.evaluate(rated) == 0
+def test_labels_of_all_calls_are_in_the_link(one: Tab) -> None:
+    """Without them, only calls of the likely origin have labels."""
+    calls = "[...document.querySelectorAll('.near .rate')].map((one) => one.dataset.ends.split(' '))"
+    root = "document.querySelector('.near .first').dataset.node"
+    few = one.until(lambda: one.page.evaluate(calls), "calls of the origin have labels")
+    assert all(one.page.evaluate(root) in ends for ends in few)
+    for text in one.page.locator(".near .rate text").all_text_contents():
+        assert re.fullmatch(r"[0-9.,]+/s|[0-9.]+% (failed|✗)", text), text
     one.page.check("#labels")
-    one.until(lambda: "labels=calls" in one.page.url and one.page.evaluate(rated) > 3, "calls have labels")
+    one.until(lambda: "labels=calls" in one.page.url and len(one.page.evaluate(calls)) > len(few), "all have labels")
     one.page.reload()
-    one.until(lambda: one.page.is_checked("#labels") and one.page.evaluate(rated) > 3, "the link brings them back")
+    one.until(lambda: one.page.is_checked("#labels"), "the link brings them back")
+    one.until(lambda: len(one.page.evaluate(calls)) > len(few), "the link brings them back")
     one.page.uncheck("#labels")
     one.until(lambda: "labels" not in one.page.url, "the link has none")
 
 
 def test_search_finds_and_unfolds_every_service(one: Tab) -> None:
     one.page.goto(f"{one.base}/#mesh=shop&view=all")
-    one.until(lambda: "folded" in one.text("#graph-title"), "the graph")
+    one.until(lambda: "namespaces" in one.text("#graph-title"), "the graph")
     drawn = httpx.get(f"{one.base}/v1/meshes/shop/map", timeout=PATIENCE_SECONDS).json()["nodes"]["name"]
     hidden = next(name for name in SNAPSHOTS[-1].node_ids if name not in drawn)
     namespace = hidden.split("/")[0]
@@ -240,7 +236,7 @@ def test_the_incident_stays_in_view_while_namespaces_are_folded(one: Tab) -> Non
     one.until(lambda: one.red() > 20, "origin and spread are drawn")
     one.page.click("#all")
     one.until(lambda: "nodes in view" not in label(one), "the whole mesh")
-    assert "drawn as one node each" in label(one)
+    assert "namespaces as areas" in label(one)
     stage, legend = (one.page.locator(at).bounding_box() for at in ("#stage", "#legend"))
     assert legend["y"] >= stage["y"] + stage["height"], "the legend covers nothing"
 
@@ -252,12 +248,15 @@ def test_filters_are_in_the_link_and_show_a_part(one: Tab) -> None:
     one.until(lambda: "nodes in view" in label(one), "a part is drawn")
     inside = {name for name in SNAPSHOTS[-1].node_ids if name.startswith(f"{space}/")}
     one.until(lambda: f"{len(inside)} of " in label(one), "all services of the namespace, one by one")
+    whole = one.page.locator(".area").count
+    every = len({name.split("/")[0] for name in SNAPSHOTS[-1].node_ids})
     one.page.select_option("#space", "")
+    one.until(lambda: whole() == every, "all namespaces")
     one.page.check("#only")
     one.until(lambda: "only=unusual" in one.page.url, "the link has the filter")
-    one.until(lambda: "nodes in view" in label(one), "only unusual services")
+    one.until(lambda: 0 < whole() < every, "only namespaces with unusual services")
     one.page.reload()
-    one.until(lambda: one.page.is_checked("#only") and "nodes in view" in label(one), "the link brings it back")
+    one.until(lambda: one.page.is_checked("#only") and 0 < whole() < every, "the link brings it back")
     one.page.click("#near")
     one.until(lambda: not one.page.is_checked("#only"), "around the suspects, nothing is filtered")
 
@@ -266,5 +265,5 @@ def test_filters_are_in_the_link_and_show_a_part(one: Tab) -> None:
 def test_it_is_accessible(browser: Any, base: str, width: int) -> None:
     with tab(browser, base, viewport={"width": width, "height": 844}) as opened:
         opened.open("/#mesh=shop&view=all")
-        opened.until(lambda: "folded" in opened.text("#graph-title"), "the graph")
+        opened.until(lambda: "namespaces" in opened.text("#graph-title"), "the graph")
         opened.assert_accessible()

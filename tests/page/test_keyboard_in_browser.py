@@ -1,6 +1,7 @@
 """An incident from alert to feedback with the keyboard alone: no click, and the focus is always visible."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import httpx
@@ -95,10 +96,10 @@ def test_every_view_opens_and_closes_by_a_key(one: Tab) -> None:
     keyboard = one.page.keyboard
     for key, place in (("h", "#history"), ("c", "#comparison"), ("?", "#keys")):
         keyboard.press(key)
-        one.until(lambda place=place: one.page.is_visible(place), f"{key} opens {place}")
+        one.until(partial(one.page.is_visible, place), f"{key} opens {place}")
         one.assert_accessible()
         keyboard.press("Escape" if key == "?" else key)
-        one.until(lambda place=place: not one.page.is_visible(place), f"{key} closes {place}")
+        one.until(partial(one.page.is_hidden, place), f"{key} closes {place}")
     keyboard.press("/")
     one.until(lambda: focus(one)["id"] == "find", "the search has the focus")
     keyboard.type(FAILING)

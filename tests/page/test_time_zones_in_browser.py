@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -65,7 +66,7 @@ def test_summer_time_begins_within_the_timeline(browser: Any, base: str) -> None
         before, after = (instant(MOVED[i].observed_at) for i in (CHANGED - 1, CHANGED + 1))
         for at, shown in ((before, "01:59:00 UTC+1"), (after, "03:01:00 UTC+2")):
             one.page.evaluate("at => { location.hash = `mesh=shop&tz=local&at=${at}`; }", at)
-            one.until(lambda shown=shown: shown in one.text("#headline"), f"{at} is {shown}")
+            one.until(partial(contains, one, shown), f"{at} is {shown}")
 
 
 def test_days_of_the_calendar_are_of_the_zone(browser: Any, base: str) -> None:
@@ -76,3 +77,7 @@ def test_days_of_the_calendar_are_of_the_zone(browser: Any, base: str) -> None:
             one.page.goto(f"{base}/#mesh=shop&history={day}&tz={zone}")
             one.page.wait_for_selector("#history .archived li", timeout=1000 * PATIENCE_SECONDS)
             one.until(lambda: FAILING in one.text("#history .archived"), f"{day} in {zone}")
+
+
+def contains(one: Tab, text: str) -> bool:
+    return text in one.text("#headline")

@@ -8,6 +8,7 @@ from typing import Any
 
 from model.snapshot import Owner
 from model.verdict import (
+    ErrorBudget,
     Incident,
     IncidentKind,
     LimitForecast,
@@ -18,7 +19,7 @@ from model.verdict import (
     Verdict,
     Watched,
 )
-from serve_app.api.headline import headline, impact_text
+from serve_app.api.headline import budget_text, headline, impact_text
 from serve_app.api.reason_text import (
     change_text,
     event_text,
@@ -29,6 +30,7 @@ from serve_app.api.reason_text import (
 )
 from serve_app.api.schemas.verdict import (
     ClusterEventDocument,
+    ErrorBudgetDocument,
     ForecastDocument,
     ImpactDocument,
     IncidentDocument,
@@ -140,6 +142,21 @@ def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[
         kind=incident.kind.value,
         headline=headline(incident, alerts),
         impact=incident.impact and ImpactDocument.from_object(incident.impact, text=impact_text(incident.impact)),
+        error_budgets=[_error_budget(budget) for budget in incident.error_budgets],
+    )
+
+
+def _error_budget(budget: ErrorBudget) -> ErrorBudgetDocument:
+    objective = budget.objective
+    return ErrorBudgetDocument(
+        service=objective.service,
+        objective=objective.kind,
+        target=objective.target,
+        latency_ms=None if objective.latency_seconds is None else 1000 * objective.latency_seconds,
+        days=objective.days,
+        used=budget.used,
+        bad_requests=budget.bad_requests,
+        text=budget_text(budget),
     )
 
 

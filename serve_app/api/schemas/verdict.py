@@ -98,6 +98,26 @@ class ImpactDocument(Document):
     text: str = Field(description="the same in words", examples=["4 services affected, 12% of front-door requests"])
 
 
+class ErrorBudgetDocument(Document):
+    """What an incident has used of the error budget of an objective so far."""
+
+    service: ServiceKey
+    objective: str = Field(description="`availability` or `latency`", examples=["availability"])
+    target: float = Field(gt=0, lt=1, description="share of requests that are good", examples=[0.999])
+    latency_ms: float | None = Field(None, description="longest time of a fast request; null: of availability")
+    days: float = Field(description="period of the error budget", examples=[30])
+    used: float = Field(
+        ge=0,
+        description="share of the budget that its bad requests are, with the traffic before it; above 1: overspent",
+        examples=[0.12],
+    )
+    bad_requests: float = Field(ge=0, description="that failed or took too long, since its first evidence")
+    text: str = Field(
+        description="the same in words",
+        examples=["has used 12% of the 30-day error budget of shop/front so far (availability 99.9%)"],
+    )
+
+
 class IncidentDocument(Document):
     """Related anomalous services and calls. The id stays the same while the incident is open.
 
@@ -152,6 +172,9 @@ class IncidentDocument(Document):
     )
     contact: str = Field("", description="where to reach this team; empty: not known", examples=["#checkout"])
     teams: list[str] = Field([], description="teams that own its affected services, those with the most services first")
+    error_budgets: list[ErrorBudgetDocument] = Field(
+        [], description="what it has used of the error budgets of front doors, the most used first; see the objectives"
+    )
 
     @property
     def is_notice(self) -> bool:

@@ -163,7 +163,8 @@ class Prometheus:
         until = time.monotonic() + within
         futures = {name: self._threads.submit(self._query, query, at, until) for name, query in queries.items()}
         wait(futures.values(), timeout=within)
-        late = QueryAnswer(failed="late", detail=f"no response within {within:g} s", seconds=within)
+        detail = f"no response within {within:.2g} s" if within > 0 else "earlier queries used up the time of this poll"
+        late = QueryAnswer(failed="late", detail=detail, seconds=within)
         answers = {name: future.result() if future.done() else late for name, future in futures.items()}
         self._running |= {future for future in futures.values() if not future.done() and not future.cancel()}
         return answers

@@ -82,7 +82,7 @@ PAUSE_SECONDS = 0.1  # between two attempts
 START_SECONDS = 300.0  # for which a service that has never answered counts as starting, not as failing
 STARTING_PAGE_SECONDS = 1.0  # that a browser waits for a service that is starting
 OPEN_ENDED = re.compile(r"/-/.*|/v1/meshes/[^/]*/verdicts/stream")  # Serve's own routes, and streams
-UNLIMITED = re.compile(r"/(static/.*|docs|login|logout|healthz|readyz)?")
+UNLIMITED = re.compile(r"/(static/.*|docs|login(/.*)?|logout|healthz|readyz)?")
 MESH = re.compile(r"/v1/meshes/([^/]*)(?:/(.*))?")
 POSTS = {
     "snapshots": RequestKind.PUSH,

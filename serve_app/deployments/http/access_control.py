@@ -1,11 +1,12 @@
 """Access control as ASGI middleware: it decides before it reads any byte of a body."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serve_app.access import Access, Principal
+from serve_app.access.routes import need
 from serve_app.deployments.http.problems import refuse
 from serve_app.errors import ServeError
 
@@ -19,11 +20,14 @@ class AccessControl:
     Args:
         app: what it protects.
         access: returns the rules; called for each request, since the rules are made after the application.
+        prepare: called before each decision on a caller, with the scope of the request.
         prefix: of the paths of ``app``; empty for the service itself.
     """
 
-    def __init__(self, app: ASGIApp, access: Callable[[], Access], prefix: str = "") -> None:
-        self._app, self._access, self._prefix = app, access, prefix
+    def __init__(
+        self, app: ASGIApp, access: Callable[[], Access], prepare: Callable[[Scope], Awaitable[None]], prefix: str = ""
+    ) -> None:
+        self._app, self._access, self._prepare, self._prefix = app, access, prepare, prefix
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -35,11 +39,13 @@ class AccessControl:
         # Anything else gets no answer, which ends its connection.
 
     async def _decide(self, scope: Scope, receive: Receive, send: Send) -> None:
-        access = self._access()
+        access, path = self._access(), self._prefix + route_path(scope)
         try:
+            if need(scope["method"], path).scope is not None:
+                await self._prepare(scope)
             principal = access.check(
                 scope["method"],
-                self._prefix + route_path(scope),
+                path,
                 scope["headers"],
                 scope.get("client"),
                 scope.get("scheme", "http"),

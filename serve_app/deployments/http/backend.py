@@ -15,6 +15,8 @@ from serve_app.runtime.rpc import RECEIVED, Caller, Handle, P, T, with_session
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
 
+RECORDS = "(access records)"  # in place of the name of a mesh; none can be so
+
 if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.deployments.collector import Collector
     from serve_app.deployments.session.mesh_session import MeshSession
@@ -33,6 +35,7 @@ class Backend:
         self.settings = settings
         self.sessions = sessions
         self.level_session = with_session(sessions, SESSION)  # which adds up the service level
+        self.records_session = with_session(sessions, RECORDS)  # usually one, so that writes rarely collide
         self._collector = collector
         self._deadline_seconds = settings.serve.deadline_seconds
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from ray import serve
 
 from serve_app.access import Access
+from serve_app.deployments.http.audit import Audit
 from serve_app.deployments.http.backend import Backend
 from serve_app.deployments.http.health import Health
 from serve_app.deployments.http.interface import CountRequests, interface
 from serve_app.deployments.http.routes import ROUTERS
+from serve_app.deployments.http.sign_ins import open_sign_ins
 from serve_app.deployments.http.streams import VerdictStreams
 from serve_app.deployments.scaling import RequestLoad
 from serve_app.runtime.reporting import start_reporting
@@ -44,7 +46,7 @@ class Ingress:
         collector: handle; None if no mesh is collected.
 
     Raises:
-        BadSettings: the tokens file cannot be used.
+        BadSettings: the tokens file or the client secret cannot be used.
     """
 
     def __init__(
@@ -54,6 +56,8 @@ class Ingress:
         connect(sessions, collector)
         self.access = Access(serve_rules(settings))
         self.backend = Backend(settings, sessions, collector)
+        self.sign_ins = open_sign_ins(self.access, self.backend)
+        self.audit = Audit(self.backend)
         self.health = Health(self.backend)
         self.streams = VerdictStreams(self.backend)
         self.load = RequestLoad()

@@ -21,10 +21,12 @@ from serve_app.api.schemas.snapshot import SnapshotDocument
 from serve_app.api.schemas.verdict import ScoreDocument
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import AccessControl
+from serve_app.deployments.http.audit import Audit, Audited, is_change, record_change
 from serve_app.deployments.http.deprecated_formats import DeprecatedFormats
 from serve_app.deployments.http.traced_requests import TracedRequests
 from serve_app.deployments.scaling import RequestLoad
 from serve_app.errors import (
+    AuditGone,
     BadHost,
     CrossOrigin,
     Forbidden,
@@ -67,18 +69,20 @@ class Http(FastAPI):
         for document in (*read, *changes, Problem):
             described = document.model_json_schema(ref_template="#/components/schemas/{model}")
             documents |= described.pop("$defs", {}) | {document.__name__: described}
-        for operation in (o for methods in schema["paths"].values() for o in methods.values()):
-            operation["responses"] = _with_refusals(operation["responses"])
+        operations = ((path, *one) for path, methods in schema["paths"].items() for one in methods.items())
+        for path, method, operation in operations:
+            more = (AuditGone,) if is_change(method.upper(), path) else ()
+            operation["responses"] = _with_refusals(operation["responses"], *more)
             for parameter in operation.get("parameters", ()):
                 # FastAPI's mark for "no example" is another object in a replica, and shown as if it were one.
                 parameter.pop("example", None)
         return schema
 
 
-def _with_refusals(responses: dict[str, Any]) -> dict[str, Any]:
-    """The responses of an operation, with the refusals of the gate and of access control."""
+def _with_refusals(responses: dict[str, Any], *more: type[Exception]) -> dict[str, Any]:
+    """The responses of an operation, with the refusals of the gate and of access control, and ``more`` errors."""
     before = (BadHost, Unauthenticated, Forbidden, CrossOrigin, WrongHost, TooManyFailedLogins, SlowRequest)
-    refusals = problems.describe_errors(*before, HeadersTooLarge)
+    refusals = problems.describe_errors(*before, HeadersTooLarge, *more)
     merged = dict(responses)
     for status, refusal in ((str(status), refusal) for status, refusal in refusals.items()):
         known = merged.get(status)
@@ -185,6 +189,19 @@ def _access() -> Access:
     return found
 
 
+async def _prepare(scope: Scope) -> None:
+    """Learn which sign-ins have ended, where there is a provider to sign in at."""
+    sign_ins = getattr(serve.get_replica_context().servable_object, "sign_ins", None)
+    if sign_ins is not None:
+        await sign_ins.follow(scope)
+
+
+def _audit() -> Audit | None:
+    """What writes the audit log of this replica; None: it is not the service's own."""
+    found: Audit | None = getattr(serve.get_replica_context().servable_object, "audit", None)
+    return found
+
+
 def interface(openapi: str | None = "/openapi.json", prefix: str = "") -> Http:
     """An interface without routes.
 
@@ -201,12 +218,13 @@ def interface(openapi: str | None = "/openapi.json", prefix: str = "") -> Http:
         docs_url=None,  # its scripts come from servers of others
         redoc_url=None,
         redirect_slashes=False,  # a redirect would be followed with another method, or without the body
-        dependencies=[Depends(only_own_pages), Depends(only_known_parameters)],
+        dependencies=[Depends(only_own_pages), Depends(only_known_parameters), Depends(record_change)],
         generate_unique_id_function=lambda route: route.name,
     )
     if openapi is not None:
         http.add_middleware(DeprecatedFormats, openapi=openapi)
-    http.add_middleware(AccessControl, access=_access, prefix=prefix)
+    http.add_middleware(Audited, audit=_audit)
+    http.add_middleware(AccessControl, access=_access, prepare=_prepare, prefix=prefix)
     http.add_middleware(ServerTiming)
     http.add_middleware(TracedRequests, place="ingress")
     problems.install(http)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -26,6 +27,8 @@ from model.snapshot import MeshSnapshot
 from model.state.adapter_fit import Candidate, adopt
 from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent, Verdict
+from serve_app.access.audit import AuditFilter, AuditPage, AuditRecord
+from serve_app.access.ended import EndedIds
 from serve_app.actions.adapter import encode_adaptation
 from serve_app.actions.adapter import roll_back as roll_back_adapter
 from serve_app.actions.mutes import add_mute, encode_mute, remove_mute
@@ -88,7 +91,7 @@ from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, connect
-from serve_app.runtime.storage import open_store
+from serve_app.runtime.storage import history_limit, open_audit_log, open_store
 from serve_app.settings import Settings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.repository import MeshRepository
@@ -145,8 +148,11 @@ class MeshSession:
             self._models.follow(FIRST_LOAD_SECONDS)
         budget = max(0, settings.serve.session_memory_bytes - weights.size_bytes())
         cache = MeshCache(budget, lambda mesh: settings.priority(mesh).weight, self._instruments)
-        self._meshes = MeshRepository(store, cache, replayer(self._models.checkpoint, settings), self._instruments)
+        replay, history = replayer(self._models.checkpoint, settings), history_limit(settings.history)
+        self._meshes = MeshRepository(store, cache, replay, self._instruments, history)
         self._options = options(settings)
+        self._ended = EndedIds(store, time.time)
+        self._audit = open_audit_log(store, settings)
         self._steps = MeshSteps(self._meshes, fit_adapter=False, keep_details=True)
         self._signal = VerdictSignal()
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
@@ -403,6 +409,31 @@ class MeshSession:
         if mesh is None:
             return await self._change_rollout(lambda rollout: roll_back(rollout, by, reason))
         return await self._change_rollout(lambda rollout: roll_back_mesh(rollout, mesh, by, reason))
+
+    async def end_sign_in(self, id: str, until: float) -> bool:
+        """Add an id to those that cannot be used again; arguments, result and errors as of :meth:`EndedIds.add`."""
+        return await asyncio.to_thread(self._ended.add, id, until)
+
+    async def ended_sign_ins(self) -> frozenset[str]:
+        """The ids that cannot be used again; errors as of :meth:`EndedIds.all`."""
+        return await asyncio.to_thread(self._ended.all)
+
+    async def append_audit(self, record: AuditRecord) -> int:
+        """Add a record to the audit log; result and errors as of :meth:`AuditLog.append`."""
+        return await asyncio.to_thread(self._audit.append, record)
+
+    async def finish_audit(self, record: AuditRecord, segment: int) -> None:
+        """Add the outcome of a record; errors as of :meth:`AuditLog.finish`."""
+        await asyncio.to_thread(self._audit.finish, record, segment)
+
+    async def count_audit(self, counts: Sequence[AuditRecord]) -> None:
+        """Add counts to the audit log, and delete what is too old; errors as of :meth:`AuditLog.count`."""
+        await asyncio.to_thread(self._audit.count, counts)
+        await asyncio.to_thread(self._audit.tidy)
+
+    async def audit_page(self, wanted: AuditFilter) -> AuditPage:
+        """The newest records of the audit log that match; errors as of :meth:`AuditLog.page`."""
+        return await asyncio.to_thread(self._audit.page, wanted)
 
     async def ready(self, deadline: Deadline) -> ScorerInfo:
         """The device and weights that score, and which weights are not in use. Raises an error if the store, a scorer

@@ -15,13 +15,12 @@ from serve_app.metrics import MeshGauges
 from serve_app.stores.base import IncidentFilter
 from serve_app.stores.record import StoredSnapshot
 from serve_app.web.formats import ReportFormat
-from serve_app.web.metric_history import Subject
+from serve_app.web.period import Ends, Subject, TimeRange
 
 if TYPE_CHECKING:
     from serve_app.deployments.session.reader import Reader
 
 A = TypeVar("A", covariant=True)
-Period = tuple[datetime, datetime]
 
 
 class SessionQuery(Protocol[A]):
@@ -286,6 +285,34 @@ class SeriesQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class RangeQuery:
+    """The scores of a mesh over a period, and the metrics of a service or a call, as JSON."""
+
+    mesh: str
+    period: TimeRange
+    subject: Subject | None
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.view(reader.past.range, self.mesh, self.period, self.subject)
+
+
+@dataclass(frozen=True, slots=True)
+class PastMapQuery:
+    """The map of the mesh at a past time, gzipped JSON; ``expand`` as in :class:`MapQuery`.
+
+    Raises:
+        UnknownInstant: nothing is stored of this time.
+    """
+
+    mesh: str
+    at: datetime
+    expand: Sequence[str]
+
+    async def answer(self, reader: Reader) -> bytes:
+        return await reader.view(reader.pages.past_map, self.mesh, self.at, self.expand)
+
+
+@dataclass(frozen=True, slots=True)
 class ServicesQuery:
     """The services of a mesh whose names contain a text, as JSON."""
 
@@ -317,18 +344,19 @@ class DetailsQuery:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonQuery:
-    """The differences between two periods, as JSON.
+    """The differences between two periods, as JSON; of one service with its versions and callers, or of the mesh.
 
     Raises:
-        InvalidParameter: a period has no snapshot.
+        InvalidParameter: a period has no snapshot, or none has the service.
     """
 
     mesh: str
-    first: Period
-    second: Period
+    first: Ends
+    second: Ends
+    service: str | None = None
 
     async def answer(self, reader: Reader) -> bytes:
-        return await reader.view(reader.pages.comparison, self.mesh, self.first, self.second)
+        return await reader.view(reader.past.comparison, self.mesh, self.first, self.second, self.service)
 
 
 @dataclass(frozen=True, slots=True)

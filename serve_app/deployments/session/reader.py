@@ -30,6 +30,7 @@ from serve_app.stores.record import Record, StoredSnapshot
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.formats import ReportFormat
 from serve_app.web.incidents import IncidentViews
+from serve_app.web.past import PastQueries
 from serve_app.web.queries import OwnerPatterns, PageQueries
 from serve_app.web.report import markdown_report, report
 from serve_app.web.report.case import find_all
@@ -55,7 +56,7 @@ class Reader:
         owner_patterns: returns the patterns of a mesh's settings that name owners; None: there are none.
 
     Attributes:
-        pages, incidents: views for the page, in the thread of :meth:`view`.
+        pages, past, incidents: views for the page, in the thread of :meth:`view`.
     """
 
     def __init__(
@@ -68,7 +69,8 @@ class Reader:
         owner_patterns: OwnerPatterns | None = None,
     ) -> None:
         self.meshes, self.signal = meshes, signal
-        self.pages, self.incidents = PageQueries(meshes, owner_patterns), IncidentViews(meshes)
+        self.pages, self.past = PageQueries(meshes, owner_patterns), PastQueries(meshes)
+        self.incidents = IncidentViews(meshes)
         self._models, self._options, self._trials = models, options, trials
         # A thread of its own: pages wait for each other, and never take a thread that a push needs.
         self._view_thread = ThreadPoolExecutor(1, "viewing")

@@ -1,5 +1,5 @@
 -- ARGV: writer, sequence, revision or '', snapshots to keep, expiry in ms or '', 1 for a step, state, snapshot, verdict,
--- time in µs, oldest end of incidents in µs or '', bytes of the archive, incidents.
+-- time in µs, oldest end of incidents in µs or '', bytes of the archive, incidents, history.
 local stored = read_position()
 if stored.writer == ARGV[1] then -- a repeated request, whose first answer was lost
     return {DONE, stored.revision}
@@ -57,5 +57,6 @@ if ARGV[11] ~= '' then
         end
     end
 end
+write_history(14 + 6 * tonumber(ARGV[13]))
 set_expiry(ARGV[5])
 return {DONE, revision}

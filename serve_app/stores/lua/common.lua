@@ -3,6 +3,7 @@
 local POSITION, STATE, STEPS, SNAPSHOTS, VERDICTS, TIMES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local INCIDENTS, DETAILS, OPEN, ENDS, SIZES = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local LAST, ASIDE, ASIDE_SNAPSHOTS, ASIDE_VERDICTS = KEYS[12], KEYS[13], KEYS[14], KEYS[15]
+local HISTORY, HISTORY_SIZES = KEYS[16], KEYS[17]
 local DAY_MS = 86400000
 local DONE, REFUSED = 1, 0
 
@@ -56,16 +57,34 @@ local function drop_incident(id)
     redis.call('ZREM', ENDS, id)
 end
 
+-- Chunks of the history from this argument on: their number, then for each its key, content and size; then the number
+-- of those to delete, and their keys.
+local function write_history(at)
+    local written = tonumber(ARGV[at])
+    for i = 0, written - 1 do
+        local key, content, size = unpack(ARGV, at + 1 + 3 * i, at + 3 + 3 * i)
+        redis.call('HSET', HISTORY, key, content)
+        redis.call('HSET', HISTORY_SIZES, key, size)
+    end
+    local dropped = at + 1 + 3 * written
+    for i = dropped + 1, dropped + tonumber(ARGV[dropped]) do
+        redis.call('HDEL', HISTORY, ARGV[i])
+        redis.call('HDEL', HISTORY_SIZES, ARGV[i])
+    end
+end
+
 -- Every write sets the time at which an idle mesh expires; without one, it removes the time of an earlier setting.
 local function set_expiry(milliseconds)
     if milliseconds == '' and redis.call('PTTL', POSITION) < 0 then
         return
     end
-    for i = 1, 11 do
-        if milliseconds == '' then
-            redis.call('PERSIST', KEYS[i])
-        else
-            redis.call('PEXPIRE', KEYS[i], milliseconds)
+    for i, key in ipairs(KEYS) do
+        if i <= 11 or i >= 16 then -- not of what was set aside
+            if milliseconds == '' then
+                redis.call('PERSIST', key)
+            else
+                redis.call('PEXPIRE', key, milliseconds)
+            end
         end
     end
 end

@@ -28,6 +28,7 @@ CALLS = {  # by operation; all other views of a mesh are read with `read`
     "mutes": "mutes",
     "promote_model": "promote_model",
     "push": "push",
+    "range": "range",
     "roll_back_model": "roll_back_model",
     "save_view": "save_view",
     "saved_views": "saved_views",

@@ -11,7 +11,9 @@ ORIGIN = "http://127.0.0.1:8000"  # until the script of the page puts its own in
 JSON = "application/json"
 FIRST_MESH = "shop"
 LONG = 1000  # characters of a body, from which it is written on one line
-INSTANTS = {  # the parts of an hour that a comparison needs in order
+INSTANTS = {  # the parts of an hour that a comparison, or a range, needs in order
+    "start": "2026-03-01T03:00:00Z",
+    "end": "2026-03-01T03:17:00Z",
     "first_from": "2026-03-01T03:00:00Z",
     "first_to": "2026-03-01T03:05:00Z",
     "second_from": "2026-03-01T03:12:00Z",

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.features import Array
-from model.snapshot import BoolArray, EdgeMetric, FloatArray, IntArray, MeshSnapshot, namespace_of
+from model.snapshot import NODE_METRICS, BoolArray, EdgeMetric, FloatArray, IntArray, MeshSnapshot, namespace_of
 from model.verdict import Severity
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.web.graph.layout import Layout
-from serve_app.web.history import instant
-from serve_app.web.scored_snapshot import ScoredSnapshot
+from serve_app.web.history import instant, plain
+from serve_app.web.scored_snapshot import PastMoment, ScoredSnapshot
 
 FOLD_FROM = 200  # services, above which namespaces are one node each
 MOST_SERVICES = 5000  # drawn one by one, in namespaces that were asked for
@@ -37,6 +37,7 @@ class MapContent:
         rates: requests/s ``[E]``, NaN for calls of services that disappeared.
         errors: share of the requests that fail ``[E]``; NaN: not observed.
         services, calls: anomaly scores (log10) ``[N]`` and ``[E]``; NaN: not scored.
+        traffic: requests/s ``[N]`` that a service receives, or sends if nothing calls it.
     """
 
     names: tuple[str, ...]
@@ -47,18 +48,24 @@ class MapContent:
     errors: FloatArray
     services: Array
     calls: Array
+    traffic: NDArray[np.float64]
 
 
 def map_document(
-    moment: ScoredSnapshot, layout: Layout, before: Sequence[MeshSnapshot], expand: Collection[str]
+    moment: ScoredSnapshot,
+    layout: Layout,
+    before: Sequence[MeshSnapshot],
+    expand: Collection[str],
+    past: PastMoment | None = None,
 ) -> bytes:
-    """Return JSON of a ``MapDocument``.
+    """Return JSON of a ``MapDocument``; of a ``PastMapDocument`` if the moment is of the past.
 
     Args:
         moment: to draw.
         layout: positions of its services and of those that disappeared.
         before: kept snapshots before it, oldest first, with the last calls of services that disappeared.
         expand: namespaces to draw service by service, up to ``MOST_SERVICES``.
+        past: where a past moment comes from.
     """
     content = _content(moment, before)
     incident = _incidents(moment.verdict)
@@ -81,12 +88,14 @@ def map_document(
             "services": snapshot.num_nodes,
             "calls": snapshot.num_edges,
             "collapsed": sorted({namespace_of(name) for name in folded}),
+            "namespaces": _namespaces(content, incident) if len(content.names) > FOLD_FROM else None,
             "nodes": {
                 "name": names,
                 "services": counts.tolist(),
                 "unusual": unusual.tolist(),
                 "x": _round(x, 2),
                 "y": _round(y, 2),
+                "requests_per_second": _round(np.bincount(node, content.traffic, len(names)), 2),
                 "deviation": _round(_largest(content.services, node, len(names)), 2),
                 "suspicion": [suspicion.get(name) for name in names],
                 "incident": [incidents.get(name) for name in names],
@@ -100,8 +109,25 @@ def map_document(
                 "error_rate": _round(errors, 4),
                 "deviation": _round(deviation, 2),
             },
+            **({} if past is None else _of_the_past(past, names)),
         }
     )
+
+
+def _of_the_past(past: PastMoment, names: Sequence[str]) -> dict[str, Any]:
+    """Return what a ``PastMapDocument`` has beside the map."""
+    snapshot, verdict = past.scored.snapshot, past.scored.verdict
+    row = {name: i for i, name in enumerate(snapshot.node_ids)}
+    rows = [row.get(name, len(row)) for name in names]
+    values = np.where(snapshot.node_observed, snapshot.node_features, np.float32(np.nan))
+    table = np.concatenate([values, np.full((1, values.shape[1]), np.nan, np.float32)])[rows]
+    return {
+        "source": past.source,
+        "step_seconds": past.step_seconds,
+        "mesh_score": verdict.mesh_score if past.is_scored else None,
+        "threshold": verdict.threshold,
+        "metrics": {name: plain(table[:, i]) for i, name in enumerate(NODE_METRICS)},
+    }
 
 
 def gone_services(moment: ScoredSnapshot) -> list[str]:
@@ -128,6 +154,8 @@ def _content(moment: ScoredSnapshot, before: Sequence[MeshSnapshot]) -> MapConte
     row = {name: i for i, name in enumerate(names)}
     lost = sorted({ends for name in gone for ends in _last_calls(name, row, before)})
     unknown = np.full(len(lost), np.nan, np.float32)
+    rates = np.nan_to_num(snapshot.edge_features[:, RATE])
+    sent, received = (np.bincount(ends, rates, len(names)) for ends in snapshot.edge_index)
     return MapContent(
         names,
         np.arange(len(names)) >= snapshot.num_nodes,
@@ -137,6 +165,7 @@ def _content(moment: ScoredSnapshot, before: Sequence[MeshSnapshot]) -> MapConte
         np.concatenate([np.where(snapshot.edge_observed[:, ERROR], snapshot.edge_features[:, ERROR], np.nan), unknown]),
         np.concatenate([moment.deviations.services, np.full(len(gone), np.nan, np.float32)]),
         np.concatenate([moment.deviations.calls, unknown]),
+        np.where(received > 0, received, sent),
     )
 
 
@@ -184,6 +213,30 @@ def _services_around(content: MapContent, incident: Collection[str]) -> set[str]
     others = np.where(inside[source[busiest]], destination[busiest], source[busiest])
     near = list(dict.fromkeys(others.tolist()))[:MOST_NEIGHBOURS]
     return {content.names[i] for i in (*rows, *near)}
+
+
+def _namespaces(content: MapContent, incident: dict[str, str]) -> dict[str, list[Any]]:
+    """Return the columns of ``MapNamespaces``: all services of each namespace, also those with nodes of their own."""
+    spaces = [namespace_of(name) for name in content.names]
+    row = {space: i for i, space in enumerate(dict.fromkeys(spaces))}
+    group, count = np.fromiter((row[space] for space in spaces), np.int64, len(spaces)), len(row)
+    worst: dict[str, str] = {}
+    for service, found in incident.items():
+        worst.setdefault(namespace_of(service), found)
+
+    def number_of(those: BoolArray) -> list[int]:
+        counts: list[int] = np.bincount(group[those], minlength=count).tolist()
+        return counts
+
+    return {
+        "name": list(row),
+        "services": np.bincount(group, minlength=count).tolist(),
+        "unusual": number_of(np.nan_to_num(content.services) > UNUSUAL),
+        "silent": number_of(content.silent),
+        "requests_per_second": _round(np.bincount(group, content.traffic, count), 2),
+        "deviation": _round(_largest(content.services, group, count), 2),
+        "incident": [worst.get(space) for space in row],
+    }
 
 
 def _node_name(name: str, folded: Collection[str]) -> str:
@@ -241,7 +294,7 @@ def _largest(values: Array, group: IntArray, groups: int) -> Array:
     return np.where(np.isinf(most), np.float32(np.nan), most)
 
 
-def _round(values: NDArray[np.floating[Any]], digits: int) -> list[float | None]:
+def _round(values: NDArray[np.floating[Any] | np.integer[Any]], digits: int) -> list[float | None]:
     """Round to a list; ``msgspec`` writes NaN as null."""
     rounded: list[float | None] = np.round(values.astype(np.float64), digits).tolist()
     return rounded

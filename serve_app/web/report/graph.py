@@ -10,7 +10,7 @@ from model.snapshot import namespace_of
 from serve_app.api.number_text import anomaly_text
 from serve_app.drawing.svg import hint, picture, rectangle, tag, words
 from serve_app.web.report.case import ReportedIncident
-from serve_app.web.report.incident_graph import IncidentGraph, build_graph
+from serve_app.web.report.incident_graph import MOST_INVOLVED, MOST_NEIGHBOURS, IncidentGraph, build_graph
 
 Floats = NDArray[np.float64]
 Box = tuple[float, float, float, float]  # left, top, right, bottom
@@ -35,9 +35,10 @@ def shade(deviation: float) -> str:
     return "s-" if deviation != deviation else f"s{int(np.searchsorted(SHADES, deviation, side='right'))}"
 
 
-def graph(case: ReportedIncident) -> str:
-    """Draw the first suspect, the affected services, and the calls along which the incident spread."""
-    shown = build_graph(case)
+def graph(case: ReportedIncident, involved: int = MOST_INVOLVED, neighbours: int = MOST_NEIGHBOURS) -> str:
+    """Draw the first suspect, the affected services, and the calls along which the incident spread: at most so many
+    involved services, and so many neighbours."""
+    shown = build_graph(case, involved, neighbours)
     radius = np.where(np.arange(len(shown.layout.names)) < shown.num_involved, 9.0, 5.0)
     radius[0] = 15.0
     return _draw(case, shown, radius, *_pixels(shown, radius), "graph")

@@ -20,6 +20,8 @@ from serve_app.web.scored_snapshot import ScoredSnapshot
 WIDTH, MARGIN = 900.0, 24.0  # pixels; twice as many in a message
 TALLEST = 620.0  # of the graph; a taller one is made smaller
 TITLE, TITLE_LINE, TITLE_LETTERS, TITLE_LINES = 19.0, 26.0, 84, 3
+CAPTION = 8.0
+INVOLVED, NEIGHBOURS = 16, 8  # services that can be read on a phone
 BAR = 6.0  # of the colour of the severity
 _VIEW = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 _SVG_RULE = re.compile(r"svg [^{}]*\{[^{}]*\}")
@@ -47,10 +49,18 @@ def incident_picture(mesh: str, moments: Sequence[ScoredSnapshot], incident: str
     parts.append(words(_facts(case), MARGIN + 2 * BAR, y - 4, "facts"))
     parts.append(rectangle(MARGIN, MARGIN - 2, BAR, y - MARGIN + 4, f"severity {case.incident.severity}"))
     y += MARGIN
-    for drawn, tallest in ((timeline(case), float("inf")), (graph(case), TALLEST)):
-        placed, height = _place(drawn, y, tallest)
+    for caption, drawn, tallest in (
+        ("Score of the mesh over time (dashed: threshold, shaded: the incident)", timeline(case), float("inf")),
+        (
+            "How it spread (ringed: the first suspect, dashed: disappeared, numbers: distance)",
+            graph(case, INVOLVED, NEIGHBOURS),
+            TALLEST,
+        ),
+    ):
+        parts.append(words(caption, MARGIN, y, "facts"))
+        placed, height = _place(drawn, y + CAPTION, tallest)
         parts.append(placed)
-        y += height + MARGIN
+        y += CAPTION + height + MARGIN
     style = tag("style", _style())
     paper = rectangle(0, 0, WIDTH, y, "paper")
     return tag(
@@ -68,7 +78,9 @@ def _title_lines(case: ReportedIncident) -> list[str]:
 def _facts(case: ReportedIncident) -> str:
     incident = case.incident
     what = incident.severity if incident.is_notice else f"{incident.severity} incident"
-    return f"{what} in {case.mesh}, since {incident.since:%Y-%m-%d %H:%M} UTC · {sentences.duration(case)} · {incident.id}"
+    return (
+        f"{what} in {case.mesh}, since {incident.since:%Y-%m-%d %H:%M} UTC · {sentences.duration(case)} · {incident.id}"
+    )
 
 
 def _place(svg: str, y: float, tallest: float) -> tuple[str, float]:
@@ -92,7 +104,8 @@ def _style() -> str:
 
 
 _OWN = """
-.paper { fill: var(--paper) } svg .title { font: 700 17px sans-serif } svg .facts { font: 13px sans-serif; fill: var(--soft) }
+.paper { fill: var(--paper) } svg .title { font: 700 17px sans-serif }
+svg .facts { font: 13px sans-serif; fill: var(--soft) }
 .severity { fill: var(--soft) } .severity.minor { fill: var(--minor) } .severity.major { fill: var(--major) }
 .severity.critical { fill: var(--critical) }
 """

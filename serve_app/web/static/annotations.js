@@ -1,5 +1,5 @@
 // What is drawn above the graph: namespaces, the spread of an incident, its origin, missing services. Positions are pixels.
-import { box, halo } from "./labels.js";
+import { box } from "./labels.js";
 import { EVERYTHING, namespace, readable } from "./words.js";
 
 const SMALL = 18, // radius in pixels, below which a namespace has no circle
@@ -31,20 +31,17 @@ export function circles({ name, x, y }, shown) {
 }
 
 /**
- * Draw namespaces as ellipses with their names. Sizes are pixels of the stage before it is moved.
+ * Draw namespaces as ellipses with their names. Sizes are pixels.
  * @returns {number[][]} the boxes of the names: left, top, right, bottom.
  */
-export function namespaces(pen, renderer, circled, colours) {
-  const { width, height } = renderer.getDimensions(),
-    boxes = [];
+export function namespaces(pen, { width, height }, circled, colours) {
+  const boxes = [];
   pen.textAlign = "center";
   pen.lineWidth = 1;
   pen.strokeStyle = colours.rule;
   pen.font = "11px system-ui, sans-serif";
-  for (const { name, x, y, across, down } of circled) {
-    const middle = renderer.graphToViewport({ x, y: -y }),
-      corner = renderer.graphToViewport({ x: x + across, y: -y - down });
-    const [wide, tall] = [Math.abs(corner.x - middle.x), Math.abs(corner.y - middle.y)];
+  for (const { name, x, y, across: wide, down: tall } of circled) {
+    const middle = { x, y };
     const [left, right, top, bottom] = [middle.x - wide, middle.x + wide, middle.y - tall, middle.y + tall];
     if (Math.min(wide, tall) < SMALL || right < 0 || left > width || bottom < 0 || top > height) continue;
     pen.globalAlpha = 0.7;
@@ -56,7 +53,8 @@ export function namespaces(pen, renderer, circled, colours) {
     if (half > 1.2 * wide) continue;
     const above = Math.min(height - 6, Math.max(12, top - 4)),
       centre = Math.min(width - 30, Math.max(30, middle.x));
-    halo(pen, name, centre, above, colours.soft, colours);
+    pen.fillStyle = colours.soft;
+    pen.fillText(name, centre, above);
     boxes.push([centre - half, above - NAME_HEIGHT, centre + half, above + 3]);
     pen.lineWidth = 1;
     pen.strokeStyle = colours.rule;
@@ -143,31 +141,18 @@ export function ring(pen, { x, y, radius }, colours) {
   pen.stroke();
 }
 
-/** The outlines of hollow services, in one stroke. */
-export function outlines(pen, places, ink, width, dashes) {
-  if (!places.length) return;
-  pen.strokeStyle = ink;
-  pen.lineWidth = width;
-  pen.setLineDash(dashes);
-  pen.beginPath();
-  for (const { x, y, radius } of places) {
-    pen.moveTo(x + radius, y);
-    pen.arc(x, y, radius, 0, 2 * Math.PI);
-  }
-  pen.stroke();
-  pen.setLineDash([]);
-}
-
 /** The box of the name of a selected service: left, top, right, bottom. */
 export function hoverBox(pen, { x, y, radius, name }) {
   pen.font = "bold 13px system-ui, sans-serif";
-  const left = x + radius + 3;
-  return [left, y - 11, left + pen.measureText(readable(name)).width + 12, y + 11];
+  const wide = pen.measureText(readable(name)).width + 12,
+    width = pen.canvas.clientWidth,
+    left = x + radius + 6 + wide <= width ? x + radius + 6 : Math.max(2, x - radius - 6 - wide);
+  return [left, y - 11, left + wide, y + 11];
 }
 
-export function hover(pen, node, colours) {
-  const name = readable(node.key ?? node.label);
-  const [left, top, right, bottom] = hoverBox(pen, { ...node, radius: node.size, name });
+/** The name of a service beside it, in a box, and a ring around the service. */
+export function hover(pen, { x, y, radius, name }, colours) {
+  const [left, top, right, bottom] = hoverBox(pen, { x, y, radius, name });
   pen.fillStyle = colours.paper;
   pen.strokeStyle = colours.accent;
   pen.lineWidth = 1.5;
@@ -177,8 +162,8 @@ export function hover(pen, node, colours) {
   pen.stroke();
   pen.fillStyle = colours.label;
   pen.textAlign = "left";
-  pen.fillText(name, node.x + node.size + 9, node.y + 4);
+  pen.fillText(readable(name), left + 6, (top + bottom) / 2 + 4);
   pen.beginPath();
-  pen.arc(node.x, node.y, node.size + 3, 0, 2 * Math.PI);
+  pen.arc(x, y, radius + 3, 0, 2 * Math.PI);
   pen.stroke();
 }

@@ -17,16 +17,15 @@ export const coarseness = (/** @type {number} */ step) => (step < 60 ? `${step}-
 export async function archivedMoment(mesh, at, expand) {
   const map = await feed.rangeGraph(mesh, at, expand),
     s = ends(map.observed_at),
-    around = await feed.range(mesh, { start: iso(s - WITHIN_SECONDS), end: iso(s + WITHIN_SECONDS), points: 100 }),
-    i = nearest(around.observed_at, s),
+    around = await feed.range(mesh, { start: iso(s - WITHIN_SECONDS), end: iso(s + WITHIN_SECONDS), points: 2 }),
     open = around.incidents.filter((one) => ends(one.first) <= s && s <= ends(one.last)),
     incidents = await Promise.all(open.slice(0, MOST_INCIDENTS).map((one) => feed.incidentDetail(mesh, one.id).catch(() => null)));
   const suspects = incidents.find(Boolean)?.suspects ?? [];
   const verdict = {
     observed_at: map.observed_at,
-    status: around.mesh.status[i] ?? map.status,
-    mesh_score: around.mesh.score[i] ?? 0,
-    threshold: around.mesh.threshold[i] ?? null,
+    status: map.status,
+    mesh_score: map.mesh_score ?? 0,
+    threshold: map.threshold,
     probability: null,
     coverage: 1,
     silence: null,
@@ -47,12 +46,12 @@ export async function chartsOf(mesh, service, source, { start, end }) {
     times: answer.observed_at,
     step: answer.step_seconds,
     score: answer.service?.score ?? unknown,
-    metrics: Object.entries(answer.service?.metrics ?? {}).map(([metric, { values, low, high }]) => ({
+    metrics: Object.entries(answer.service?.metrics ?? {}).map(([metric, { values, expected: usual }]) => ({
       metric,
       observed: values,
       expected: unknown,
-      low: low ?? unknown,
-      high: high ?? unknown,
+      low: usual?.low ?? unknown,
+      high: usual?.high ?? unknown,
     })),
     incidents: answer.incidents.filter((one) => one.service === service),
     changes: answer.changes.filter((one) => [service, source].includes(one.service)),

@@ -88,7 +88,7 @@ export function banner(now) {
     [head, story] = state.name === "learning" ? [learned.head, learned.story] : state.stopped ? stoppedHead(now) : incident ? [causeAndDetail(incident), ""] : quietHead(now);
   headline(state, { when, ...(typeof head === "string" ? { cause: head } : head) }, story, incident);
   if (incident) showAbout(incidentChips(now), otherLines(verdict, incident));
-  by("progress").hidden = state.name !== "learning";
+  by("progress").hidden = state.name !== "learning" || Boolean(verdict.archived);
   by("progress").value = learned.done;
   const notes = [
     ...(state.stopped ? [...lastKnownNotes(now), ...lastIncidentNotes(now)] : []),

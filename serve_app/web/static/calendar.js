@@ -32,12 +32,13 @@ export const dayName = (day) => named(day, { weekday: "long", day: "numeric", mo
 export function calendar({ first, last }, incidents, chosen) {
   const of = (day) => incidents.filter((one) => date(one.since) === day),
     monday = nextDay(first, -((weekday(first) + 6) % 7)),
-    weeks = [];
+    weeks = [],
+    monthOf = (week) => (nextDay(week, 6) > last ? last : nextDay(week, 6)).slice(0, 7); // that of its Sunday
   for (let day = monday; day <= last; day = nextDay(day, 7)) weeks.push(day);
   const months = weeks.map((week, i) => {
-    const month = nextDay(week, 6).slice(0, 7), // a week belongs to the month of its Sunday
-      isFirst = !i || nextDay(week, -1).slice(0, 7) !== month;
-    return isFirst ? named(`${month}-01`, { month: "short" }) : "";
+    const month = monthOf(week),
+      isFirst = !i || monthOf(weeks[i - 1]) !== month;
+    return isFirst ? named(`${month}-01`, { month: "long" }).slice(0, 3) : "";
   });
   const row = (name, i) =>
     el(

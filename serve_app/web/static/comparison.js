@@ -1,10 +1,13 @@
-// Compares two periods: which metrics differ most.
+// Compares two periods: which metrics differ most, or all of a service before and after a change.
+import { beforeAndAfterTable, difference } from "./deploys.js";
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
-import { clock, ends, metricName, metricValue, plural, time } from "./words.js";
+import { latest } from "./latest.js";
+import { between, ends, kind, metricName, metricValue, plural, time } from "./words.js";
 
 const ROWS = 20; // at most
 const BEFORE_SECONDS = 600; // before an incident: the default first period
+const DAY_SECONDS = 86400;
 
 /** The default periods: before and since the open incident, or the two halves of the timeline. */
 export function periods(timeline, incident) {
@@ -24,79 +27,79 @@ export function periods(timeline, incident) {
 
 /** @param {{select: (service: string, source?: string | null) => void}} on called by a click. */
 export function comparisonView(on) {
-  let asked = "";
   const place = by("comparison");
+  let drawn = null,
+    isNew = false; // opened by this view, and not scrolled to yet
+  const answers = latest(redraw);
 
-  async function draw({ mesh, first, second }) {
-    by("compare").setAttribute("aria-expanded", String(Boolean(first)));
-    place.hidden = !first;
-    const now = JSON.stringify([mesh, first, second]);
-    if (!first || now === asked) {
-      if (!first) asked = "";
-      return;
-    }
-    asked = now;
-    let answer;
-    try {
-      answer = await feed.comparison(mesh, first, second);
-    } catch (error) {
-      if (now === asked) show(place, title(first, second), el("p", { class: "failed" }, error.message));
-      return;
-    }
-    if (now !== asked) return;
-    const rows = answer.rows
-      .slice(0, ROWS)
-      .map(({ service, source, metric, first: a, second: b, strength }) =>
-        el(
-          "tr",
-          {},
-          el(
-            "td",
-            {},
-            el(
-              "button",
-              { type: "button", "data-key": `${service} ${source} ${metric}`, click: () => on.select(service, source) },
-              source ? `${source} → ${service}` : service,
-            ),
-          ),
-          el("td", {}, metricName(metric)),
-          el("td", { class: "n" }, metricValue(metric, a)),
-          el(
-            "td",
-            { class: `n ${strength > 0 ? "up" : "down"}` },
-            `${strength > 0 ? "▲" : "▼"} ${metricValue(metric, b)}`,
-          ),
-        ),
-      );
-    const head = el(
-      "tr",
-      {},
-      ...["Service or call", "Metric", `${clock(first[0])} to ${clock(first[1])}`, `${clock(second[0])} to ${clock(second[1])}`].map((text) => el("th", { scope: "col" }, text)),
-    );
-    show(
-      place,
-      title(first, second),
-      rows.length
-        ? el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows))
-        : el(
-            "p",
-            {},
-            `No metric differs by more than its usual variation (${plural(answer.first_snapshots, "snapshot")} and ${answer.second_snapshots}).`,
-          ),
-    );
+  /** @param {any} next `{mesh, first, second, focus, changes}`; focus: a service whose change is shown; changes: of the timeline. */
+  function draw(next) {
+    by("compare").setAttribute("aria-expanded", String(Boolean(next.first)));
+    isNew = Boolean(next.first) && (isNew || (next.focus && next.focus !== drawn?.focus));
+    drawn = next;
+    redraw();
   }
 
-  function title(first, second) {
+  function redraw() {
+    const { mesh, first, second, focus } = drawn;
+    place.hidden = !first;
+    if (!first) {
+      answers.forget();
+      return;
+    }
+    const { answer, failed, isLoading, key } = answers.ask(JSON.stringify([mesh, first, second, focus]), async (signal) => ({
+      ...(await feed.comparison(mesh, first, second, focus, signal)),
+      focus,
+    }));
+    place.setAttribute("aria-busy", String(isLoading));
+    if (failed)
+      show(
+        place,
+        title(),
+        el("p", { class: "failed", role: "alert" }, `${failed} `, el("button", { type: "button", "data-key": `retry ${key}`, click: answers.retry }, "Try again")),
+      );
+    else if (!answer || answer.focus !== focus) show(place, title(), el("div", { class: "skeleton" }));
+    else show(place, title(), ...(focus ? [el("p", { class: "sentence" }, difference(focus, answer)), beforeAndAfterTable(focus, answer, on.select)] : [differences(answer)]));
+    if (isNew) place.scrollIntoView({ block: "nearest" });
+    isNew = isNew && isLoading;
+  }
+
+  function differences(answer) {
+    const { first, second } = drawn,
+      rows = answer.rows.slice(0, ROWS);
+    if (!rows.length)
+      return el("p", {}, `No metric differs by more than its usual variation (${plural(answer.first_snapshots, "snapshot")} and ${answer.second_snapshots}).`);
+    const heads = ["Service or call", "Metric", text(first), text(second)].map((name) => el("th", { scope: "col" }, name));
+    return el("table", {}, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows.map(row)));
+  }
+
+  const row = ({ service, source, metric, first, second, strength }) =>
+    el(
+      "tr",
+      {},
+      el("td", {}, el("button", { type: "button", "data-key": `${service} ${source} ${metric}`, click: () => on.select(service, source) }, source ? `${source} → ${service}` : service)),
+      el("td", {}, metricName(metric)),
+      el("td", { class: "n" }, metricValue(metric, first)),
+      el("td", { class: `n ${strength > 0 ? "up" : "down"}` }, `${strength > 0 ? "▲" : "▼"} ${metricValue(metric, second)}`),
+    );
+
+  /** A period: with its date unless the newest snapshot is of the same day. */
+  const text = ([from, to]) => between(from, to, drawn.newest);
+
+  function title() {
+    const { first, second, focus, changes } = drawn,
+      change = focus && changes.find((one) => one.service === focus && Math.abs(ends(one.at) - ends(second[0])) < DAY_SECONDS / 24),
+      about = change ? `the ${kind(change.kind)} of ${focus}${change.reason ? ` (${change.reason})` : ""} at ${time(change.at)}: ` : `the change of ${focus}: `;
     return el(
       "div",
       {},
       el(
         "h3",
         { id: "comparison-title" },
-        "Differences: ",
-        el("span", { class: "a" }, `${clock(first[0])} to ${clock(first[1])}`),
-        " compared with ",
-        el("span", { class: "b" }, `${clock(second[0])} to ${time(second[1])}`),
+        focus ? `Before and after ${about}` : "Differences: ",
+        el("span", { class: "a" }, text(first)),
+        focus ? " and " : " compared with ",
+        el("span", { class: "b" }, text(second)),
       ),
       el("p", { class: "affected" }, "Drag on the timeline to set the second period, Shift-drag to set the first."),
     );

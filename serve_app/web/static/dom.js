@@ -19,7 +19,7 @@ export function el(tag, properties = {}, ...children) {
   return element;
 }
 
-const SVG = new Set(["path", "text", "rect", "title"]);
+const SVG = new Set(["circle", "g", "path", "rect", "text", "title"]);
 
 /** The element with an id, untyped. */
 export const by = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));

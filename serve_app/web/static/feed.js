@@ -74,9 +74,10 @@ export const saveView = (document) => send(`${ROOT}v1/views`, json(document));
 export const deleteView = (id) => send(`${ROOT}v1/views/${encodeURIComponent(id)}`, { method: "DELETE" });
 export const report = (mesh, incident) => `${of(mesh)}/report${query({ incident })}`;
 
-export function comparison(mesh, first, second) {
+export function comparison(mesh, first, second, service, signal) {
   return send(
-    `${of(mesh)}/comparison${query({ first_from: first[0], first_to: first[1], second_from: second[0], second_to: second[1] })}`,
+    `${of(mesh)}/comparison${query({ first_from: first[0], first_to: first[1], second_from: second[0], second_to: second[1], service })}`,
+    { signal },
   );
 }
 

@@ -1,9 +1,11 @@
 // Open incidents and notices: suspects, reasons with small charts, feedback. Below them: unusual services that raise no alert yet.
+import { beforeAndAfter } from "./deploys.js";
 import { by, el, show } from "./dom.js";
 import { seenBefore } from "./archived.js";
 import * as feed from "./feed.js";
 import { icon } from "./icons.js";
 import { feedbackView } from "./feedback.js";
+import { address } from "./link.js";
 import { alerts, isUnseen, notices } from "./severity.js";
 import { likelySuspects } from "./suspects.js";
 import { capitalized, clock, clockOrDay, ends, incidentTitle, isOfScope, metricName, metricValue, owner, plural, recovery, scoreText, span, subject, timeOrDateTime } from "./words.js";
@@ -112,7 +114,7 @@ export function incidentsView(on) {
       owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(incident)}`) : null,
       incident.recovering ? el("p", { class: isUnseen(incident) ? "unseen" : "recovering" }, recovery(incident)) : null,
       earlier.found.get(incident.id)?.seen_before ? seenBefore(earlier.found.get(incident.id).seen_before) : null,
-      ...incident.changes.slice(0, 3).map((one) => el("p", { class: "why planned" }, `▲ ${one.text}`)),
+      ...incident.changes.slice(0, 3).map((one) => el("p", { class: "why planned" }, `▲ ${one.text} `, el("a", { href: address(beforeAndAfter(one)) }, "Before and after"))),
       ...incident.events.slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
       ...likelySuspects(incident).map((one, i) => suspect(one, i, incident, number)),
       actions(incident),

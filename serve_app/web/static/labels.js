@@ -1,13 +1,15 @@
-// Names beside services, and labels on calls. They do not overlap: the more important ones are placed first, and those without
-// room are left out. A strong name is always drawn.
+// Names beside services, and labels on calls, as plates. They do not overlap: the more important ones are placed first, and those
+// without room are left out. A strong name is always drawn, inside the stage.
 
 const MOST = 140, // labels in view
   TRIED = 500, // services or calls in view that are tried
   SIZE = 12,
-  ASIDE = 4,
+  ASIDE = 6,
+  PAD = 3, // pixels around a text on its plate
   SHARES = [0.5, 0.35, 0.65], // of the length of a call, where its label may be
   FONT = "system-ui, sans-serif";
-const widths = new Map(); // pixels of a text in a font
+const ruler = document.createElement("canvas").getContext("2d"),
+  widths = new Map(); // pixels of a text in a font
 const KEPT = 5000;
 
 /**
@@ -21,7 +23,7 @@ const KEPT = 5000;
  */
 export function drawLabels(pen, wanted, { width, height }, kept, colours) {
   const taken = [...kept],
-    half = SIZE / 2 + 1;
+    half = SIZE / 2 + 2;
   let tried = 0,
     drawn = 0;
   pen.textAlign = "left";
@@ -30,15 +32,15 @@ export function drawLabels(pen, wanted, { width, height }, kept, colours) {
     if (drawn >= MOST || tried >= TRIED) break;
     if (one.x < 0 || one.y < 0 || one.x > width || one.y > height) continue;
     tried += 1;
-    pen.font = `${one.strong ? "bold " : ""}${SIZE + (one.strong ? 2 : 0)}px ${FONT}`;
-    const wide = textWidth(pen, one.text),
+    const size = SIZE + (one.strong ? 1 : 0),
+      wide = textWidth(one.text, one.strong, size),
       spots = one.ends ? along(one, wide) : beside(one, wide, half);
-    const fits = ([left, middle]) => isFree([left, middle - half, left + wide, middle + half], taken, width, height),
-      free = spots.find(fits) ?? (one.strong ? spots[0] : null);
+    const plate = (/** @type {number[]} */ [left, middle]) => [left - PAD, middle - half, left + wide + PAD, middle + half],
+      free = spots.find((spot) => isFree(plate(spot), taken, width, height)) ?? (one.strong ? inside(spots[0], wide, half, width, height) : null);
     if (!free) continue;
     drawn += 1;
-    taken.push([free[0] - 2, free[1] - half, free[0] + wide + 2, free[1] + half]);
-    halo(pen, one.text, free[0], free[1], colours.label, colours);
+    taken.push(plate(free));
+    drawPlate(pen, one.text, free[0], free[1], { size, bold: one.strong, half, wide, ink: colours.label }, colours);
   }
   pen.textBaseline = "alphabetic";
   return taken;
@@ -63,28 +65,40 @@ function along({ ends: [a, b] }, wide) {
 /** The box around a service or a number. */
 export const box = ({ x, y, radius }) => [x - radius, y - radius, x + radius, y + radius];
 
-function isFree([left, top, right, bottom], taken, width, height) {
+function isFree(/** @type {number[]} */ [left, top, right, bottom], taken, width, height) {
   if (left < 2 || top < 2 || right > width - 2 || bottom > height - 2) return false;
   return taken.every(([a, b, c, d]) => right <= a || left >= c || bottom <= b || top >= d);
 }
 
-function textWidth(pen, text) {
-  const key = `${pen.font} ${text}`;
+/** The spot of a strong name, moved into the stage. */
+const inside = (/** @type {number[]} */ [left, middle], wide, half, width, height) => [
+  Math.max(PAD + 2, Math.min(width - PAD - 2 - wide, left)),
+  Math.max(half + 2, Math.min(height - half - 2, middle)),
+];
+
+/** The width of a text in pixels. */
+export function textWidth(text, bold = false, size = SIZE) {
+  const font = `${bold ? "bold " : ""}${size}px ${FONT}`,
+    key = `${font} ${text}`;
   let wide = widths.get(key);
   if (wide === undefined) {
     if (widths.size >= KEPT) widths.clear();
-    wide = pen.measureText(text).width;
+    ruler.font = font;
+    wide = ruler.measureText(text).width;
     widths.set(key, wide);
   }
   return wide;
 }
 
-/** Text with an outline, readable on any background. */
-export function halo(pen, text, x, y, ink, colours) {
-  pen.lineJoin = "round";
-  pen.lineWidth = 4;
-  pen.strokeStyle = colours.paper;
-  pen.strokeText(text, x, y);
+/** A text on a plate, readable on any background. x is its left end, y its middle. */
+function drawPlate(pen, text, x, y, { size, bold, half, wide, ink }, colours) {
+  pen.fillStyle = colours.paper;
+  pen.globalAlpha = 0.88;
+  pen.beginPath();
+  pen.roundRect(x - PAD, y - half, wide + 2 * PAD, 2 * half, 4);
+  pen.fill();
+  pen.globalAlpha = 1;
   pen.fillStyle = ink;
+  pen.font = `${bold ? "bold " : ""}${size}px ${FONT}`;
   pen.fillText(text, x, y);
 }

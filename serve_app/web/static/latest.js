@@ -10,7 +10,8 @@ const SETTLED_MS = 150; // without another question
 export function latest(redraw) {
   let now = { key: "", answer: null, failed: "", isLoading: false },
     controller = new AbortController(),
-    timer = 0;
+    timer = 0,
+    asked = 0; // when the last question came, ms
 
   function ask(/** @type {string} */ key, /** @type {(signal: AbortSignal) => Promise<any>} */ load) {
     if (key === now.key) return now;
@@ -18,22 +19,21 @@ export function latest(redraw) {
     controller.abort();
     controller = new AbortController();
     const mine = { key, answer: now.answer, failed: "", isLoading: true },
+      pause = Date.now() - asked < SETTLED_MS ? SETTLED_MS : 0,
       { signal } = controller;
     now = mine;
-    timer = setTimeout(
-      async () => {
-        try {
-          mine.answer = await load(signal);
-        } catch (error) {
-          mine.answer = null;
-          mine.failed = error.message;
-        }
-        if (mine !== now) return;
-        mine.isLoading = false;
-        redraw();
-      },
-      mine.answer ? SETTLED_MS : 0,
-    );
+    asked = Date.now();
+    timer = setTimeout(async () => {
+      try {
+        mine.answer = await load(signal);
+      } catch (error) {
+        mine.answer = null;
+        mine.failed = error.message;
+      }
+      if (mine !== now) return;
+      mine.isLoading = false;
+      redraw();
+    }, pause);
     return mine;
   }
 

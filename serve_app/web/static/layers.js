@@ -1,51 +1,57 @@
-// The layers of an incident: its origin in the middle, callers to the left, callees to the right. Positions are pixels.
+// The layers of an incident: its origin in the middle, callers to the left, callees to the right. Each service is a plate in a
+// column; calls run in the gutters between columns (routes.js). Sizes are pixels.
 
-const ROW = 26, // least pixels between two services of a column
-  COLUMN = 150, // least pixels between two columns, with room for names
-  LEFT = 36,
-  RIGHT = 130, // room for the names of the last column
-  TOP = 34,
-  BOTTOM = 30,
-  LOOSE = 64; // most pixels between two services of a column
+export const PLATE = 24; // height
+const GUTTER = 88, // least width between two columns, with room for the label of a call
+  BARE_GUTTER = 34, // the same without labels, or on a narrow stage
+  NARROW = 600, // width of a stage, below which it is narrow
+  LEAST = 84, // width of a plate
+  FAIR = 102, // the same where there is room
+  MOST = 240,
+  ROOT = 1.25, // times an equal share, that the column of the root may have
+  MOST_GUTTER = 170,
+  SIDE = 8, // left and right of the columns
+  EDGE = 22, // above and below them, with room for calls
+  ROW = 40, // most between the middles of two plates of a column
+  DENSE_ROW = 31,
+  SWEEPS = 3; // over all columns, until plates are near those they call
 
 /**
  * @param {any} map nodes and edges in columns.
  * @param {Set<number>} centre the services of the incident, and the selected one.
  * @param {number | undefined} root the origin of the incident, or the selected service.
- * @param {{width: number, height: number}} stage in pixels.
- * @returns {{at: Map<number, {x: number, y: number}>, rest: {x: number, y: number, text: string}[]}} at: positions of
- * services. rest: how many services of a column have no room.
+ * @param {{width: number, height: number}} stage the height is the most that may be used.
+ * @param {(i: number) => number} widthOf a service's plate, to show its whole name.
+ * @param {boolean} labels whether calls have labels everywhere, not only around the root.
+ * @returns {{at: Map<number, {x: number, y: number, width: number, column: number}>, rest: {x: number, y: number, width: number,
+ * text: string}[], columns: {left: number, right: number, ys: number[]}[], height: number}} at: middles of plates. rest: how many
+ * services of a layer have no room. columns: from left to right, with the middles of their plates. height: what is used.
  */
-export function layers(map, centre, root, { width, height }) {
-  const room = Math.max(2, Math.floor((width - LEFT - RIGHT) / COLUMN) + 1),
-    rows = Math.max(3, Math.floor((height - TOP - BOTTOM) / ROW) + 1);
-  const reach = Math.max(1, Math.floor((room - 1) / 2)),
-    level = levels(map.edges, centre, root, reach),
-    important = importance(map, centre, root);
-  const columns = [...new Set(level.values())]
-    .sort((a, b) => a - b)
-    .map((of) => {
-      const members = [...level.keys()].filter((i) => level.get(i) === of);
-      return { of, members: members.sort((a, b) => important(b) - important(a)), shown: members, wide: 1, left: 0 };
-    });
-  widen(columns, room, rows);
-  const total = columns.reduce((sum, one) => sum + one.wide, 0),
-    pitch = (width - LEFT - RIGHT) / Math.max(1, total - 1);
-  const at = new Map(),
-    rest = [];
-  let left = total === 1 ? width / 2 - COLUMN / 2 : LEFT;
-  for (const column of columns) {
-    const fits = column.wide * rows,
-      hasRoom = column.members.length <= fits;
-    column.shown = column.members.slice(0, hasRoom ? fits : fits - column.wide); // the last row is for the rest
-    column.left = left;
-    const hidden = column.members.length - column.shown.length;
-    if (hidden) rest.push({ x: left, y: height - 10, text: `and ${hidden} more` });
-    left += column.wide * pitch;
-  }
-  for (const column of columns.toSorted((a, b) => Math.abs(a.of) - Math.abs(b.of)))
-    place(column, map.edges, at, root, { pitch, height, rows });
-  return { at, rest };
+export function layers(map, centre, root, { width, height }, widthOf = () => LEAST, labels = false) {
+  const [gutter, least, between] = width < NARROW ? [BARE_GUTTER, LEAST, BARE_GUTTER] : [GUTTER, FAIR, labels ? GUTTER : BARE_GUTTER],
+    // The two gutters beside the root have labels.
+    room = Math.max(2, Math.floor((width - 2 * SIDE - 2 * (gutter - between) + between) / (least + between))),
+    rows = Math.max(3, Math.floor((height - 2 * EDGE - PLATE) / DENSE_ROW) + 1),
+    level = levels(map.edges, centre, root, Math.max(1, Math.floor((room - 1) / 2))),
+    columns = columnsOf(level, importance(map, centre, root), room, rows);
+  const tallest = Math.max(...columns.map((one) => one.members.length + Number(one.hidden > 0))),
+    row = Math.min(ROW, (height - 2 * EDGE - PLATE) / Math.max(1, tallest - 1)),
+    used = 2 * EDGE + PLATE + row * (tallest - 1),
+    at = new Map();
+  const isAtRoot = (k) => columns[k].level === 0 || columns[k + 1].level === 0,
+    gutters = columns.slice(1).map((_, k) => (isAtRoot(k) ? gutter : between));
+  widen(columns, width, gutters, widthOf);
+  const ends = neighbours(map.edges, level),
+    inward = columns.toSorted((a, b) => Math.abs(a.level) - Math.abs(b.level));
+  for (let sweep = 0; sweep < SWEEPS; sweep++) for (const column of inward) place(column, ends, at, root, row, used);
+  return {
+    at,
+    rest: columns
+      .filter(({ hidden }) => hidden)
+      .map(({ hidden, left, right, ys }) => ({ x: (left + right) / 2, y: ys.at(-1), width: right - left, text: `and ${hidden} more` })),
+    columns: columns.map(({ left, right, ys }) => ({ left, right, ys })),
+    height: used,
+  };
 }
 
 /** The layer of each service: callers below 0, callees above. Services far away share the last layer. */
@@ -89,38 +95,91 @@ function importance({ nodes, edges }, centre, root) {
   return (i) => (i === root ? 1e6 : 0) + (centre.has(i) ? 1e3 : 0) + 10 * (nodes.deviation[i] ?? 0) + Math.log1p(traffic[i]);
 }
 
-/** Give full columns a second and third one while there is room. */
-function widen(columns, room, rows) {
-  for (let free = room - columns.length; free > 0; free--) {
-    const fullest = columns.reduce((a, b) => (b.members.length / b.wide > a.members.length / a.wide ? b : a));
-    if (fullest.members.length <= rows * fullest.wide) return;
-    fullest.wide += 1;
+/** One column for each layer; full layers have several while there is room. The most important services are nearest to the root. */
+function columnsOf(level, important, room, rows) {
+  const layered = [...new Set(level.values())]
+    .sort((a, b) => a - b)
+    .map((of) => {
+      const members = [...level.keys()].filter((i) => level.get(i) === of);
+      return { of, members: members.sort((a, b) => important(b) - important(a)), wide: 1 };
+    });
+  for (let free = room - layered.length; free > 0; free--) {
+    const fullest = layered.reduce((a, b) => (b.members.length / b.wide > a.members.length / a.wide ? b : a));
+    if (fullest.members.length > rows * fullest.wide) fullest.wide += 1;
   }
+  return layered.flatMap(({ of, members, wide }) => {
+    const fits = members.length <= wide * rows,
+      shown = fits ? members : members.slice(0, wide * rows - 1), // the last row is for the rest
+      each = Math.ceil(shown.length / wide),
+      split = Array.from({ length: wide }, (_, k) => ({
+        level: of,
+        members: shown.slice(k * each, (k + 1) * each),
+        hidden: 0,
+        left: 0,
+        right: 0,
+        index: 0,
+        ys: /** @type {number[]} */ ([]),
+      })).filter((one) => one.members.length);
+    split.at(-1).hidden = members.length - shown.length;
+    return of < 0 ? split.toReversed() : split;
+  });
 }
 
-/** Place a column: each service near the middle of those it calls or is called by in the columns before. */
-function place({ shown, left, wide }, edges, at, root, { pitch, height, rows }) {
-  const wish = new Map(shown.map((i) => [i, { sum: 0, count: 0 }]));
-  edges.source.forEach((source, e) => {
-    const destination = edges.destination[e];
-    for (const [one, other] of [
-      [source, destination],
-      [destination, source],
-    ]) {
-      const own = wish.get(one),
-        there = at.get(other);
-      if (own && there) Object.assign(own, { sum: own.sum + there.y, count: own.count + 1 });
-    }
+/** Give columns their width: what their names need, or an equal share of the stage. Gutters get the room that is left. */
+function widen(columns, width, gutters, widthOf) {
+  const count = columns.length,
+    total = (values) => values.reduce((sum, one) => sum + one, 0),
+    all = width - 2 * SIDE - total(gutters),
+    widths = columns.map(() => 0),
+    needs = columns.map(({ members }) => Math.min(MOST, Math.max(LEAST, ...members.map(widthOf)))),
+    isRoot = (k) => columns[k].level === 0; // the last one whose name is cut
+  let free = all,
+    left = count;
+  for (const k of [...needs.keys()].sort((a, b) => Number(isRoot(b)) - Number(isRoot(a)) || needs[a] - needs[b])) {
+    widths[k] = Math.min(needs[k], free, (isRoot(k) ? ROOT : 1) * (free / left--));
+    free -= widths[k];
+  }
+  const more = free / Math.max(1, count - 1),
+    between = gutters.map((one) => Math.max(one, Math.min(MOST_GUTTER, one + more)));
+  let x = (width - total(widths) - total(between)) / 2;
+  columns.forEach((column, k) => {
+    Object.assign(column, { left: x, right: x + widths[k], index: k });
+    x += widths[k] + (between[k] ?? 0);
   });
-  const middle = (TOP + height - BOTTOM) / 2,
-    target = (i) => (wish.get(i).count ? wish.get(i).sum / wish.get(i).count : middle);
-  const ordered = shown.toSorted((a, b) => target(a) - target(b) || a - b);
-  if (wish.has(root)) ordered.splice(Math.floor((ordered.length - 1) / 2), 0, ...ordered.splice(ordered.indexOf(root), 1));
-  const tall = Math.min(rows, Math.ceil(ordered.length / wide)),
-    step = Math.min(LOOSE, (height - TOP - BOTTOM) / Math.max(1, tall - 1)),
-    top = middle - (step * (tall - 1)) / 2;
+}
+
+function neighbours({ source, destination }, level) {
+  const found = new Map([...level.keys()].map((i) => [i, []]));
+  source.forEach((one, e) => {
+    found.get(one)?.push(destination[e]);
+    found.get(destination[e])?.push(one);
+  });
+  return found;
+}
+
+/** Place a column: each service near the middle of those it calls or is called by, and the root in the middle. */
+function place({ members, hidden, left, right, index, ys }, ends, at, root, row, height) {
+  const middle = height / 2,
+    wish = new Map(
+      members.map((i) => {
+        const others = ends.get(i).filter((one) => one !== i && at.has(one) && at.get(one).column !== index);
+        return [i, others.length ? others.reduce((sum, one) => sum + at.get(one).y, 0) / others.length : middle];
+      }),
+    ),
+    ordered = members.toSorted((a, b) => wish.get(a) - wish.get(b) || a - b);
+  if (wish.has(root)) {
+    wish.set(root, middle);
+    ordered.splice(Math.floor((ordered.length - 1) / 2), 0, ...ordered.splice(ordered.indexOf(root), 1));
+  }
+  const count = ordered.length + Number(hidden > 0),
+    top = EDGE + PLATE / 2,
+    // Each is at least a row below the one before: the mean of the wishes, less the rows above, is where the column begins.
+    begin = ordered.reduce((sum, i, k) => sum + wish.get(i) - k * row, 0) / ordered.length,
+    first = Math.max(top, Math.min(height - top - row * (count - 1), wish.has(root) ? middle - row * ordered.indexOf(root) : begin));
+  ys.length = 0;
   ordered.forEach((i, k) => {
-    const [row, column] = [Math.floor(k / wide), k % wide];
-    at.set(i, { x: left + column * pitch, y: top + row * step + (column % 2 ? step / 2 : 0) });
+    ys.push(first + k * row);
+    at.set(i, { x: (left + right) / 2, y: first + k * row, width: right - left, column: index });
   });
+  if (hidden) ys.push(first + ordered.length * row);
 }

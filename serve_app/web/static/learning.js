@@ -16,6 +16,7 @@ export const progressText = ({ sequence, warm_up_snapshots: needed }) => `${sequ
  */
 export function learning(now) {
   const { verdict, needed = USUAL_NEEDED } = now;
+  if (verdict.archived) return { head: "This mesh was still being learned", story: "Nothing was judged at this moment.", done: 1 };
   return {
     head: `Learning this mesh: ${progressText({ sequence: verdict.sequence, warm_up_snapshots: needed })} received`,
     story: nextStep(now, needed),

@@ -4,6 +4,7 @@ import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { decisionDialog } from "./decision.js";
 import { comparisonView, periods } from "./comparison.js";
+import { beforeAndAfter } from "./deploys.js";
 import { graphView } from "./graph.js";
 import { historyView } from "./history.js";
 import { incidentsView } from "./incidents.js";
@@ -64,7 +65,7 @@ let listsUnderWay = 0, // requests for the list
   driftDue = 0,
   mapUnderWay = false,
   timelineUnderWay = false,
-  hasLibraries = false, // whether the libraries of the graph and the timeline have run
+  hasLibraries = false, // whether the library of the timeline has run
   drawnState = ""; // name and reason of the state that is drawn
 
 /** Select a service or the calls to it from one caller; null: nothing. The focus goes to their panel. */
@@ -83,6 +84,7 @@ function reveal(service, source = null) {
 const graph = graphView({
   select,
   expand: (name) => go({ expand: withExpanded(name) }),
+  enter: (space) => go({ space, view: "all" }),
 });
 const timeline = timelineView({
   look,
@@ -92,7 +94,7 @@ const timeline = timelineView({
     go({ at: isOpen ? null : middle, incident: id });
   },
   zoom: (range) => go({ range }),
-  deploy: ({ at, service }) => go({ deploy: `${at}~${service}` }),
+  deploy: (change) => go(beforeAndAfter(change)),
   select: (period, first) =>
     go({
       [first ? "first" : "second"]: period.join("~"),
@@ -144,15 +146,8 @@ function shownRange(view) {
 }
 
 /** The map and the verdict of a moment: of a snapshot that is kept, else of the archive. */
-async function loadMoment(mesh, at, expand) {
-  if (isPast(at)) return archivedMoment(mesh, at, expand);
-  try {
-    return await Promise.all([feed.map(mesh, at, expand), at ? feed.verdict(mesh, at) : null]);
-  } catch (error) {
-    if (!at || !GONE.includes(error.status)) throw error;
-    return archivedMoment(mesh, at, expand);
-  }
-}
+const loadMoment = (mesh, at, expand) =>
+  isPast(at) ? archivedMoment(mesh, at, expand) : Promise.all([feed.map(mesh, at, expand), at ? feed.verdict(mesh, at) : null]);
 
 /** The incident of the view: the one in the link, else the worst. */
 function incident() {
@@ -303,8 +298,9 @@ async function fetchTimeline() {
 async function fetchMap() {
   const view = read(),
     at = view.at ?? null,
-    key = [known.mesh, at ?? known.newest?.observed_at, view.expand ?? ""].join(" ");
-  if (key === known.mapOf || mapUnderWay || !known.newest) return;
+    expand = [...new Set([view.expand, view.space].filter(Boolean))].join(","),
+    key = [known.mesh, at ?? known.newest?.observed_at, expand].join(" ");
+  if (key === known.mapOf || mapUnderWay || !known.newest || (at && !known.timeline)) return; // the timeline says what is kept
   const wait = mapDue - Date.now();
   if (wait > 0) {
     mapUnderWay = true;
@@ -318,7 +314,7 @@ async function fetchMap() {
   let pause = MAP_PAUSE_MS;
   try {
     const mesh = known.mesh;
-    const [map, verdict] = await loadMoment(mesh, at, view.expand);
+    const [map, verdict] = await loadMoment(mesh, at, expand);
     if (mesh === known.mesh && (read().at ?? null) === at)
       Object.assign(known, { map, mapOf: key, verdict: verdict ?? known.newest, problem: null });
   } catch (error) {
@@ -468,7 +464,7 @@ function askForToken() {
   forget(null);
   show(by("mesh"));
   waitFor("mesh");
-  headline(null, "Sign in", "This service needs an access token.");
+  headline(null, "Sign in", "Sign in to see the meshes of this service.");
   session.ask();
 }
 
@@ -509,12 +505,12 @@ function draw() {
   drawState();
   const open = incident(),
     hasCentre = Boolean(open ?? view.service),
-    near = hasCentre && view.view !== "all";
+    near = hasCentre && view.view !== "all" && !view.space && !view.only;
   by("near").disabled = !hasCentre;
   by("near").setAttribute("aria-pressed", String(near));
   by("all").setAttribute("aria-pressed", String(!near));
-  by("near").textContent = open || !view.service ? "Around the suspects" : "Around the selection";
-  if (known.map && hasLibraries) {
+  by("near").textContent = open || !view.service ? "Suspects" : "Selection";
+  if (known.map) {
     drawFilters(known.map, view);
     graph.draw({
       mesh: known.mesh,
@@ -522,7 +518,7 @@ function draw() {
       incident: open,
       service: view.service,
       source: view.source,
-      near: near && !view.space && !view.only,
+      near,
       space: view.space,
       unusual: Boolean(view.only),
       labels: Boolean(view.labels),
@@ -553,8 +549,9 @@ function draw() {
   mutes.draw({ mesh: known.mesh, verdict: known.newest, service: view.service, canWrite: session.canWrite() });
   if (known.timeline && hasLibraries) {
     const [first, second] = [view.first?.split("~"), view.second?.split("~")];
-    timeline.draw(known.timeline, { at: view.at, first, second, stopped: stateNow().stopped, range });
-    comparison.draw({ mesh: known.mesh, first, second: second ?? periods(known.timeline, open).second });
+    timeline.draw(known.timeline, { at: view.at, first, second, stopped: stateNow().stopped, range, newest: known.newest.observed_at });
+    const over = range?.answer ?? known.timeline;
+    comparison.draw({ mesh: known.mesh, first, second: second ?? periods(known.timeline, open).second, focus: view.focus, changes: over.changes, newest: known.newest.observed_at });
   }
   drawDetector();
   fetchMap();
@@ -575,7 +572,7 @@ function drawFilters({ nodes }, view) {
   const { space = "", only, labels } = view;
   const spaces = [...new Set(nodes.name.map(namespace))].sort(),
     all = space && !spaces.includes(space) ? [...spaces, space] : spaces;
-  show(by("space"), el("option", { value: "" }, "All"), ...all.map((one) => el("option", { value: one }, one)));
+  show(by("space"), el("option", { value: "" }, "All namespaces"), ...all.map((one) => el("option", { value: one }, one)));
   by("space").value = space;
   by("only").checked = Boolean(only);
   by("labels").checked = Boolean(labels);
@@ -635,11 +632,12 @@ function theme(dark) {
 
 function compare() {
   const view = read();
-  if (view.first || !known.timeline) {
-    go({ first: null, second: null });
+  const over = shownRange(view)?.answer ?? known.timeline;
+  if (view.first || !over) {
+    go({ first: null, second: null, focus: null });
     return;
   }
-  const both = periods(known.timeline, incident());
+  const both = periods(over, incident());
   go({ first: both.first.join("~"), second: both.second.join("~") });
 }
 
@@ -663,6 +661,12 @@ function visitNext(direction) {
     found = direction < 0 ? all.findLast((one) => one.first < at) : all.find((one) => one.first > at);
   if (found) go({ at: found.first === newest ? null : found.first, incident: found.id }, { quietly: true });
   else answer(`There is no ${direction < 0 ? "earlier" : "later"} incident in the timeline.`);
+}
+
+/** Show the suspects, or the selection, with what is around them. */
+function lookAround() {
+  const { service, space, expand } = read();
+  go({ view: null, space: null, only: null, expand: service && space ? withExpanded(space) : expand });
 }
 
 /** Say why a control did nothing. */
@@ -693,7 +697,8 @@ const KEYS = {
   "?": () => by("keys").showModal(),
   w: () => {
     if (by("near").disabled) answer("There is no incident, and no service is selected. The graph shows the whole mesh.");
-    else go(read().view === "all" ? { view: null, space: null, only: null } : { view: "all" });
+    else if (read().view === "all") lookAround();
+    else go({ view: "all" });
   },
 };
 
@@ -746,7 +751,7 @@ by("mesh").addEventListener("change", () =>
     first: null,
     second: null,
     range: null,
-    deploy: null,
+    focus: null,
     expand: null,
     space: null,
     only: null,
@@ -754,11 +759,11 @@ by("mesh").addEventListener("change", () =>
   }),
 );
 by("live").addEventListener("click", () => go({ at: null, range: null }));
-by("near").addEventListener("click", () => go({ view: null, space: null, only: null }));
+by("near").addEventListener("click", lookAround);
 by("all").addEventListener("click", () => go({ view: "all" }));
 by("space").addEventListener("change", () => {
   const space = by("space").value;
-  go({ space: space || null, view: space ? "all" : read().view, expand: space ? withExpanded(space) : read().expand });
+  go({ space: space || null, view: space ? "all" : read().view });
 });
 by("only").addEventListener("change", () =>
   go({ only: by("only").checked ? "unusual" : null, view: by("only").checked ? "all" : read().view }),
@@ -766,6 +771,10 @@ by("only").addEventListener("change", () =>
 by("labels").addEventListener("change", () => go({ labels: by("labels").checked ? "calls" : null }));
 by("compare").addEventListener("click", compare);
 by("open-history").addEventListener("click", toggleHistory);
+by("menu").addEventListener("click", () => {
+  const isOpen = by("menu").getAttribute("aria-expanded") !== "true";
+  by("menu").setAttribute("aria-expanded", String(isOpen));
+});
 by("help").addEventListener("click", () => by("keys").showModal());
 by("theme").addEventListener("click", () => {
   const dark = document.documentElement.dataset.theme !== "dark";

@@ -1,6 +1,7 @@
 // The panel of a service or of the calls between two: metrics, callers and callees, and what happened to it.
 import { archivedDetails, chartsOf } from "./archive.js";
 import { chart, point } from "./chart.js";
+import { beforeAndAfter } from "./deploys.js";
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { address } from "./link.js";
@@ -211,7 +212,8 @@ export function panelView(on) {
   const changeRow = (one) => [
     el("b", { class: "planned" }, "▲ "),
     button(clock(one.at), `change ${one.at} ${one.kind} ${one.service}`, () => on.look(one.at)),
-    ` ${kind(one.kind)}${drawn.source ? ` of ${one.service}` : ""}${one.reason ? ` (${one.reason})` : ""}`,
+    ` ${kind(one.kind)}${drawn.source ? ` of ${one.service}` : ""}${one.reason ? ` (${one.reason})` : ""} `,
+    el("a", { href: address(beforeAndAfter(one)), "data-key": `before ${one.at} ${one.kind} ${one.service}` }, "before and after"),
   ];
   const eventRow = (one) => [
     `${clock(one.last)} ${one.kind} of ${one.object}${one.count > 1 ? `, ${one.count} times` : ""}: ${one.message}`,

@@ -19,7 +19,7 @@ const iso = (s) => new Date(1000 * s).toISOString();
 export function bounds(/** @type {string} */ range, /** @type {string} */ newest) {
   const length = LASTS[range];
   if (length) {
-    const step = length / POINTS, // a new end only for each new point
+    const step = length / POINTS / 4, // a new end only when it can be seen
       end = step * Math.ceil(ends(newest) / step);
     return { start: iso(end - length), end: iso(end), isLast: true };
   }
@@ -67,7 +67,7 @@ function asTimeline({ observed_at, mesh, incidents, changes, source, step_second
     highest: mesh.highest_score,
     threshold: mesh.threshold,
     status: mesh.status,
-    incidents: incidents.map((one) => ({ ...one, since: one.first })),
+    incidents: incidents.map((one) => ({ ...one, since: one.first })).reverse(), // the newest last
     changes,
     source,
     step: step_seconds,

@@ -56,10 +56,12 @@ export function searchView(on) {
 
 /** What the view has to change so that the graph draws these services one by one. @param {any} view of the link. */
 export function unfold(view, services, collapsed) {
-  const folded = services.map(namespace).filter((one) => collapsed.includes(one)),
-    open = view.expand?.split(",") ?? [];
+  const spaces = [...new Set(services.map(namespace))],
+    folded = spaces.filter((one) => collapsed.includes(one)),
+    open = view.expand?.split(",") ?? [],
+    enters = spaces.length === 1 && (spaces[0] === view.space || (folded.length > 0 && view.view === "all"));
   return {
     expand: [...new Set([...open, ...folded])].join(",") || null,
-    space: services.every((one) => namespace(one) === view.space) ? view.space : null,
+    space: enters ? spaces[0] : null,
   };
 }

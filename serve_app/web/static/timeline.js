@@ -195,7 +195,7 @@ export function timelineView(on) {
   const newest = () => data.observed_at.at(-1) ?? "";
 
   function incidentText(one) {
-    const isOpen = one.last === newest() && !view.stopped && (!view.range || view.range.isLast);
+    const isOpen = one.last === view.newest && !view.stopped && (!view.range || view.range.isLast);
     const times = isOpen ? `${clockOrDay(one.since, newest())} to now` : between(one.since, one.last, newest());
     return `${times}: ${one.severity}, ${one.service ?? one.id}`;
   }
@@ -228,7 +228,7 @@ export function timelineView(on) {
     if (plot === null) begin();
     const times = data.observed_at.map(ends);
     const found = gaps(times, data.step);
-    silences = [...found, ...emptyRuns(times, data.mesh_score)];
+    silences = joined([...found, ...emptyRuns(times, data.mesh_score)]);
     const filled = (column) => withGaps(column, times, found);
     moments = filled(data.observed_at);
     plot.setData([
@@ -280,13 +280,25 @@ function withGaps(column, times, found, fill = /** @type {any} */ (() => null)) 
   return column.flatMap((value, i) => (after.has(times[i]) ? [value, fill(after.get(times[i]))] : [value]));
 }
 
-/** Runs of points without a value, as pairs of seconds. */
+/** Pairs of seconds without overlaps. */
+function joined(pairs) {
+  const apart = [];
+  for (const [from, to] of pairs.sort((a, b) => a[0] - b[0])) {
+    const before = apart.at(-1);
+    if (before && from <= before[1]) before[1] = Math.max(before[1], to);
+    else apart.push([from, to]);
+  }
+  return apart;
+}
+
+/** Runs of points without a value, up to the points around them, as pairs of seconds. */
 function emptyRuns(times, values) {
   const runs = [];
   values.forEach((value, i) => {
     if (value !== null) return;
-    if (i && values[i - 1] === null) runs.at(-1)[1] = times[i];
-    else runs.push([times[Math.max(0, i - 1)], times[i]]);
+    const until = times[Math.min(i + 1, times.length - 1)];
+    if (i && values[i - 1] === null) runs.at(-1)[1] = until;
+    else runs.push([times[Math.max(0, i - 1)], until]);
   });
   return runs;
 }

@@ -154,10 +154,12 @@ export const timeOrDateTime = (at, now) => `${clockOrDay(at, now)} ${zone(at)}`;
 /** 03:12:15 UTC, or 2026-03-01 03:12 UTC if it is not the day of `now`. */
 export const moment = (at, now) => (date(at) === date(now) ? time(at, true) : dateTime(at));
 
-/** "03:12 to 04:12 UTC", with dates unless both are the day of `now`, and two zones if summer time begins between them. */
+/** "03:12 to 04:12 UTC": with dates if it is not the day of `now`, and with two zones if summer time begins between them. */
 export function between(from, to, now = to) {
-  const first = clockOrDay(from, now),
-    last = date(from) === date(to) ? clock(to) : clockOrDay(to, now);
+  const isOneDay = date(from) === date(to),
+    isToday = isOneDay && date(to) === date(now);
+  const first = isToday ? clock(from) : day(from),
+    last = isOneDay ? clock(to) : day(to);
   return `${first}${zone(from) === zone(to) ? "" : ` ${zone(from)}`} to ${last} ${zone(to)}`;
 }
 

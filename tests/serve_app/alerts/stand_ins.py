@@ -258,6 +258,135 @@ def problems_of_request(method: str, action: str, body: dict[str, Any]) -> list[
     return wrong
 
 
+BOT_TOKEN = "xoxb-12-34-s3cret"
+CHANNEL = "C0123456789"
+_FORM_ONLY = frozenset({"conversations.history", "conversations.replies", "files.getUploadURLExternal"})
+_TEXT_LIMITS = {"header": 150, "section": 3000}  # characters of a block's text
+
+
+@dataclass
+class StandInSlack:
+    """A channel of Slack, and the methods of its Web API that an app needs. ``faults`` are used up, one for each call
+    that writes: an HTTP status, an error that Slack names, or ``LOST``."""
+
+    url: str = ""
+    faults: list[int | str] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)  # newest last; a reply has "thread_ts"
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    refusals: list[list[str]] = field(default_factory=list)
+    may_read: bool = True
+
+    def roots(self) -> list[dict[str, Any]]:
+        return [one for one in self.messages if "thread_ts" not in one]
+
+    def replies(self, ts: str) -> list[dict[str, Any]]:
+        return [one for one in self.messages if one.get("thread_ts") == ts]
+
+    def handler(self) -> type[BaseHTTPRequestHandler]:
+        slack = self
+
+        class Handler(JsonHandler):
+            def do_POST(self) -> None:
+                content, method = self.body(), self.path.removeprefix("/")
+                if method.startswith("upload/"):
+                    file = slack.files[method.removeprefix("upload/")]
+                    if len(content) != file["length"] or self.headers["authorization"]:
+                        self.answer(400, {"ok": False})
+                    else:
+                        file["content"] = content
+                        self.answer(200, {})
+                    return
+                if self.headers["authorization"] != f"Bearer {BOT_TOKEN}":
+                    self.answer(200, {"ok": False, "error": "invalid_auth"})
+                    return
+                is_form = self.headers["content-type"] == "application/x-www-form-urlencoded"
+                if method in _FORM_ONLY and not is_form:
+                    self.answer(200, {"ok": False, "error": "invalid_arguments"})
+                    return
+                fields = (
+                    {name: values[0] for name, values in parse_qs(content.decode()).items()}
+                    if is_form
+                    else json.loads(content)
+                )
+                writes = method.startswith("chat.")
+                fault = slack.faults.pop(0) if writes and slack.faults else 0
+                if isinstance(fault, int) and fault:
+                    self.answer(fault, {"ok": False, "error": "ratelimited"}, retry_after="0")
+                elif fault and fault != LOST:
+                    self.answer(200, {"ok": False, "error": fault})
+                else:
+                    answer = slack.call(method, fields)
+                    if fault == LOST:
+                        self.close_connection = True
+                        return
+                    self.answer(200, answer)
+
+        return Handler
+
+    def call(self, method: str, fields: dict[str, Any]) -> dict[str, Any]:
+        """Do what a method does, and return its answer."""
+        if method.startswith("conversations.") and not self.may_read:
+            return {"ok": False, "error": "missing_scope"}
+        if method != "files.getUploadURLExternal" and CHANNEL not in (fields.get("channel"), fields.get("channel_id")):
+            return {"ok": False, "error": "channel_not_found"}
+        match method:
+            case "chat.postMessage" | "chat.update":
+                if wrong := problems_of_message(fields):
+                    self.refusals.append(wrong)
+                    return {"ok": False, "error": "invalid_blocks"}
+                if method == "chat.postMessage":
+                    message = {**fields, "ts": f"{1_772_334_840 + len(self.messages)}.000100"}
+                    self.messages.append(message)
+                    return {"ok": True, "channel": CHANNEL, "ts": message["ts"]}
+                found = next((one for one in self.messages if one["ts"] == fields["ts"]), None)
+                if found is None:
+                    return {"ok": False, "error": "message_not_found"}
+                found.update(fields)
+                return {"ok": True, "channel": CHANNEL, "ts": found["ts"]}
+            case "conversations.history":
+                page = [one for one in reversed(self.roots()) if float(one["ts"]) >= float(fields["oldest"])]
+                start, limit = int(fields.get("cursor") or 0), int(fields["limit"])
+                following = str(start + limit) if start + limit < len(page) else ""
+                return {
+                    "ok": True,
+                    "messages": page[start : start + limit],
+                    "has_more": bool(following),
+                    "response_metadata": {"next_cursor": following},
+                }
+            case "conversations.replies":
+                root = [one for one in self.roots() if one["ts"] == fields["ts"]]
+                if not root:
+                    return {"ok": False, "error": "thread_not_found"}
+                return {"ok": True, "messages": [*root, *self.replies(fields["ts"])]}
+            case "files.getUploadURLExternal":
+                name = f"F{len(self.files):010}"
+                self.files[name] = {"filename": fields["filename"], "length": int(fields["length"])}
+                return {"ok": True, "upload_url": f"{self.url}/upload/{name}", "file_id": name}
+            case "files.completeUploadExternal":
+                for one in fields["files"]:
+                    self.files[one["id"]] |= {"title": one["title"], "thread_ts": fields["thread_ts"]}
+                return {"ok": True, "files": fields["files"]}
+        return {"ok": False, "error": "unknown_method"}
+
+
+def problems_of_message(fields: dict[str, Any]) -> list[str]:
+    """Return why Slack would refuse a message."""
+    wrong = [] if fields.get("text") else ["text is missing"]
+    blocks = fields.get("blocks", [])
+    if len(blocks) > 50:
+        wrong.append(f"{len(blocks)} blocks")
+    for block in blocks:
+        texts = [block["text"]] if "text" in block else block.get("elements", [])
+        limit = _TEXT_LIMITS.get(block["type"], 3000)
+        wrong += [
+            f"{block['type']}: {len(one['text'])} characters" for one in texts if not 0 < len(one["text"]) <= limit
+        ]
+    metadata = fields.get("metadata", {})
+    if set(metadata) != {"event_type", "event_payload"}:
+        wrong.append("metadata: expected event_type and event_payload")
+    return wrong
+
+
 @contextmanager
 def serve(stand_in: Any) -> Iterator[None]:
     """Run a server inside the block; it knows its URL."""

@@ -9,7 +9,16 @@ import pytest
 from lab.contracts.receivers import ReceiverContract
 from serve_app.settings.alerting import ReceiverChoice
 from tests.http_server import serve_in_thread
-from tests.serve_app.alerts.stand_ins import API_KEY, ROUTING_KEY, StandInOpsgenie, StandInPagerDuty, serve
+from tests.serve_app.alerts.stand_ins import (
+    API_KEY,
+    BOT_TOKEN,
+    CHANNEL,
+    ROUTING_KEY,
+    StandInOpsgenie,
+    StandInPagerDuty,
+    StandInSlack,
+    serve,
+)
 from tests.serve_app.alerts.test_grafana import TOKEN, StandInGrafana
 
 NOT_LISTENING = "http://127.0.0.1:9"  # the port of the discard protocol
@@ -94,3 +103,22 @@ class TestOpsgenie(ReceiverContract):
     @pytest.fixture
     def away(self, key: str) -> ReceiverChoice:
         return ReceiverChoice(kind="opsgenie", options={"url": NOT_LISTENING, "api_key_file": key})
+
+
+class TestSlackApp(ReceiverContract):
+    @pytest.fixture
+    def options(self, tmp_path: Path) -> dict[str, str]:
+        path = tmp_path / "slack.token"
+        path.write_text(BOT_TOKEN)
+        return {"bearer_token_file": str(path), "channel": CHANNEL}
+
+    @pytest.fixture
+    def choice(self, options: dict[str, str]) -> Iterator[ReceiverChoice]:
+        stand_in = StandInSlack()
+        with serve(stand_in):
+            yield ReceiverChoice(kind="slack", options={**options, "url": stand_in.url})
+        assert stand_in.refusals == []
+
+    @pytest.fixture
+    def away(self, options: dict[str, str]) -> ReceiverChoice:
+        return ReceiverChoice(kind="slack", options={**options, "url": NOT_LISTENING})

@@ -76,9 +76,7 @@ def test_wrong_options_are_refused(service: Service, arguments: tuple[str, ...],
 
 
 @pytest.mark.parametrize("command", [[], ["show"]])
-def test_an_id_of_a_message_finds_its_incident(
-    command: list[str], service: Service, incident: dict[str, Any]
-) -> None:
+def test_an_id_of_a_message_finds_its_incident(command: list[str], service: Service, incident: dict[str, Any]) -> None:
     """In any mesh: a message has the id, and a person may not know the mesh."""
     arguments = ["incidents", *command, incident["id"], "--url", service.url]
     result = CliRunner().invoke(app, arguments, env={"COLUMNS": "250"})

@@ -22,7 +22,7 @@ from serve_app.errors import InvalidParameter, UnknownInstant, UnknownMesh
 from serve_app.web.details import MOST_EARLIER, MOST_NEIGHBOURS, MOST_SNAPSHOTS, span
 from serve_app.web.documents import DetailsDocument
 from serve_app.web.history import instant
-from serve_app.web.metric_history import Subject
+from serve_app.web.period import Subject
 from tests.serve_app.web.watching import Watched
 
 SPEC = MeshSpec(services=40, seed=3)

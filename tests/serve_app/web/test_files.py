@@ -53,7 +53,7 @@ def test_the_page_names_only_existing_files() -> None:
     )
     assert f'href="../static/{DIGEST}/style.css"' in page(root="../").plain.decode()
     assert set(find_referred_files()) <= FILES.keys()
-    assert {"main.js", "style.css", "vendor/sigma.min.js"} <= set(find_referred_files())
+    assert {"main.js", "style.css", "vendor/uplot.min.js"} <= set(find_referred_files())
 
 
 def test_every_import_is_a_module_of_a_page_and_the_page_preloads_all() -> None:
@@ -107,7 +107,7 @@ def test_the_page_is_small() -> None:
 
 
 def test_a_file_is_found_by_its_whole_path_only() -> None:
-    assert find_file(f"/static/{DIGEST}/vendor/sigma.min.js") is FILES["vendor/sigma.min.js"]
+    assert find_file(f"/static/{DIGEST}/vendor/uplot.min.js") is FILES["vendor/uplot.min.js"]
     for path in (f"/static/{'0' * 16}/main.js", f"/static/{DIGEST}/", f"/static/{DIGEST}/../main.js", "main.js", "/"):
         assert find_file(path) is None, path
 
@@ -116,13 +116,13 @@ def test_the_page_starts_before_the_libraries() -> None:
     """Deferred scripts and modules run in the order of the document. The verdict needs no library."""
     scripts = re.findall(r'<script[^>]* src="[^"]*/([^"/]+)"', page().plain.decode())
     assert scripts[0] == "main.js"
-    assert {"sigma.min.js", "uplot.min.js"} <= set(scripts)
+    assert {"uplot.min.js"} <= set(scripts)
 
 
 def test_files_of_libraries_have_their_licence() -> None:
     vendored = {PurePosixPath(name) for name in FILES if name.startswith("vendor/")}
     libraries = {path.name.split(".")[0] for path in vendored}
-    assert {"sigma", "graphology", "uplot"} <= libraries
+    assert {"uplot"} <= libraries
     for library in libraries:
         licence = text(f"vendor/{library}.LICENSE.txt")
         assert re.search(r"copyright", licence, re.IGNORECASE), library

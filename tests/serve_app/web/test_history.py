@@ -17,7 +17,7 @@ from lab.simulator.simulator import Simulator
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Signal, SignalKind
 from serve_app.errors import InvalidParameter, UnknownMesh
 from serve_app.stores.record import Record
-from serve_app.web.comparison import CONTEXT, CONTEXT_WEIGHT, comparison, period
+from serve_app.web.comparison import CONTEXT, CONTEXT_WEIGHT, PeriodSample, comparison
 from serve_app.web.documents import ComparisonDocument, ComparisonRow, SeriesDocument, TimelineDocument
 from serve_app.web.history import instant, series, timeline
 from tests.serve_app.web.watching import SECONDS, Watched
@@ -221,7 +221,7 @@ def drop_namespace(snapshot: MeshSnapshot, namespace: str) -> MeshSnapshot:
 
 
 def test_an_unknown_name_is_refused(watched_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
-    name = SNAPSHOTS[0].node_ids[0]
+    name, at = SNAPSHOTS[0].node_ids[0], SNAPSHOTS[0].observed_at
     for service, source, words in (
         ("shop/nobody", None, "service 'shop/nobody'"),
         (name, "shop/nobody", "'shop/nobody' ->"),
@@ -232,7 +232,7 @@ def test_an_unknown_name_is_refused(watched_mesh: Watched, verdicts: list[dict[s
     for look in (
         lambda: watched_mesh.viewing.series("nowhere", name, None),
         lambda: watched_mesh.viewing.timeline("nowhere", None, 10),
-        lambda: watched_mesh.viewing.comparison("nowhere", *[(SNAPSHOTS[0].observed_at, SNAPSHOTS[1].observed_at)] * 2),
+        lambda: watched_mesh.past.comparison("nowhere", (at, at), (at, at)),
     ):
         with pytest.raises(UnknownMesh):
             look()
@@ -242,7 +242,9 @@ def test_an_unknown_name_is_refused(watched_mesh: Watched, verdicts: list[dict[s
 
 
 def differing(first: list[MeshSnapshot], second: list[MeshSnapshot]) -> list[ComparisonRow]:
-    document = ComparisonDocument.model_validate_json(comparison(first, second, SPEC.interval_seconds))
+    document = ComparisonDocument.model_validate_json(
+        comparison(PeriodSample(first, SPEC.interval_seconds), PeriodSample(second, SPEC.interval_seconds))
+    )
     assert (document.first_snapshots, document.second_snapshots) == (len(first), len(second))
     strengths = [abs(row.strength) * (CONTEXT_WEIGHT if row.metric in CONTEXT else 1.0) for row in document.rows]
     assert strengths == sorted(strengths, reverse=True)
@@ -250,14 +252,16 @@ def differing(first: list[MeshSnapshot], second: list[MeshSnapshot]) -> list[Com
 
 
 def test_the_service_that_became_slow_differs_most(watched_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
-    times = [
+    calm, slow = (
         (SNAPSHOTS[a].observed_at, SNAPSHOTS[b].observed_at) for a, b in ((10, 38), (FAULT_FROM + 3, FAULT_TO - 1))
-    ]
-    document = ComparisonDocument.model_validate_json(watched_mesh.viewing.comparison(MESH, *times))
+    )
+    document = ComparisonDocument.model_validate_json(watched_mesh.past.comparison(MESH, calm, slow))
     assert (document.first_snapshots, document.second_snapshots) == (29, FAULT_TO - 1 - FAULT_FROM - 3 + 1)
     strongest = document.rows[0]
     assert strongest.service == culprit()
     assert strongest.metric in {"p50_latency", "p99_latency"}
+    assert strongest.first is not None
+    assert strongest.second is not None
     assert strongest.second > 1.5 * strongest.first
     assert strongest.strength > 5
     back = differing(SNAPSHOTS[FAULT_FROM + 3 : FAULT_TO], SNAPSHOTS[10:39])
@@ -306,11 +310,10 @@ def test_medians_are_of_observed_values() -> None:
     assert (row.first, row.second) == (107.0, 510.0)
 
 
-def test_a_period_without_a_snapshot_is_refused() -> None:
+def test_a_period_without_a_snapshot_is_refused(watched_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
     begin = SNAPSHOTS[0].observed_at
-    assert period(SNAPSHOTS, begin, begin, "first") == SNAPSHOTS[:1]
+    read = ComparisonDocument.model_validate_json(watched_mesh.past.comparison(MESH, (begin, begin), (begin, begin)))
+    assert (read.first_snapshots, read.second_snapshots, read.rows) == (1, 1, [])
     for ends in ((begin - timedelta(days=1), begin - timedelta(seconds=1)), (SNAPSHOTS[3].observed_at, begin)):
         with pytest.raises(InvalidParameter, match=f"a second period.*the kept snapshots are {instant(begin)}"):
-            period(SNAPSHOTS, *ends, "second")
-    with pytest.raises(InvalidParameter, match="the kept snapshots are none"):
-        period([], begin, begin, "first")
+            watched_mesh.past.comparison(MESH, (begin, begin), ends)

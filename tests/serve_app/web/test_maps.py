@@ -176,6 +176,29 @@ def test_a_large_mesh_is_folded_by_namespaces() -> None:
     assert len(drawn.edges.source) == 6, "all ordered pairs of three namespaces, without the calls inside one"
 
 
+def test_a_large_mesh_has_its_namespaces_with_all_their_services() -> None:
+    mesh = large()
+    judgement = verdict(incident("worse", "pay/s0", "pay/s1"), incident("other", "pay/s2"), suspects={"pay/s0": 0.8})
+    drawn, moment = draw_map(mesh, judgement, "shop")
+    spaces = drawn.namespaces
+    assert spaces is not None
+    assert dict(zip(spaces.name, spaces.services, strict=True)) == LARGE, "whatever has a node of its own"
+    of = np.array([namespace_of(name) for name in mesh.node_ids])
+    scores = np.nan_to_num(moment.deviations.services)
+    for i, name in enumerate(spaces.name):
+        assert spaces.unusual[i] == np.count_nonzero(scores[of == name] > 3)
+        assert spaces.silent[i] == LARGE[name], "no service has a metric of its own"
+        assert spaces.deviation[i] == round(float(scores[of == name].max()), 2)
+    assert spaces.incident == [None, "worse", None]
+    received = np.bincount(mesh.edge_index[1], mesh.edge_features[:, 0], mesh.num_nodes)
+    sent = np.bincount(mesh.edge_index[0], mesh.edge_features[:, 0], mesh.num_nodes)
+    traffic = np.where(received > 0, received, sent)
+    for i, name in enumerate(spaces.name):
+        assert spaces.requests_per_second[i] == pytest.approx(traffic[of == name].sum(), abs=0.01)
+    assert sum(drawn.nodes.requests_per_second) == pytest.approx(traffic.sum(), rel=1e-3)
+    assert draw_map(SMALL, verdict())[0].namespaces is None
+
+
 def test_the_error_rate_of_folded_calls_is_that_of_their_requests() -> None:
     mesh = large()
     features, observed = mesh.edge_features.copy(), mesh.edge_observed.copy()

@@ -21,6 +21,7 @@ from serve_app.api.schemas.verdict import ReasonDocument
 from serve_app.cli import app
 from serve_app.cli.reading import score_snapshots
 from serve_app.drawing.html import DARK, LIGHT
+from serve_app.drawing.raster import render_png
 from serve_app.drawing.severity import SHAPES
 from serve_app.errors import UnknownIncident
 from serve_app.recordings.reader import RecordingReader
@@ -30,6 +31,7 @@ from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.event_log import event_log
 from serve_app.web.report.incident_graph import MOST_NEIGHBOURS, build_graph
 from serve_app.web.report.knowledge import all_knowledge, knowledge_picture, news
+from serve_app.web.report.picture import incident_picture
 from serve_app.web.report.sentences import duration, end_text, span, suspects_heading
 from serve_app.web.report.series import metric_series
 from serve_app.web.report.suspects import suspects
@@ -302,6 +304,22 @@ def test_the_graph_shows_the_incident_and_not_the_whole_mesh(moments: list[Score
 def _is_onset(since: datetime, moment: ScoredSnapshot) -> bool:
     """Return whether an incident has its suspects and their reasons from this moment."""
     return since <= moment.verdict.observed_at <= since + timedelta(seconds=ONSET_SECONDS)
+
+
+def test_the_picture_for_messages_needs_nothing_else(moments: list[ScoredSnapshot]) -> None:
+    """Programs that turn SVG into pixels know no variables, and a message has no style of a page."""
+    case = find("shop", moments)
+    picture = incident_picture("shop", moments, case.incident.id)
+    assert "var(" not in picture
+    assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")
+    drawn = " ".join(re.findall(r">([^<>]+)<", picture))
+    for text in (case.incident.id, case.incident.severity, "Score of the mesh over time", "How it spread"):
+        assert text in drawn
+    assert case.first is not None
+    assert case.first.split("/")[1] in drawn
+    png = render_png(picture, 1200)
+    assert png is not None
+    assert 20_000 < len(png) < 1_000_000
 
 
 def test_charts_show_the_metric_of_the_reason(moments: list[ScoredSnapshot]) -> None:

@@ -13,28 +13,38 @@ from model.snapshot import MeshSnapshot, Owner
 from model.verdict import ClusterEvent
 from serve_app.api.codec import encode_verdict, pack_snapshot
 from serve_app.pipeline import Options, advance_in_detail, deviations_of, replayer
+from serve_app.runtime.storage import history_limit
 from serve_app.settings import Settings
+from serve_app.settings.store import HistorySettings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
 from serve_app.stores.sqlite import LocalStore
 from serve_app.web.incidents import IncidentViews
+from serve_app.web.past import PastQueries
 from serve_app.web.queries import PageQueries
 
 SECONDS = 0.0123  # recorded duration of a verdict
 
 
 class Watched:
-    """A store in a folder, and the views of it."""
+    """A store in a folder, and the views of it.
+
+    Attributes:
+        verdicts: all that were made.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.store = LocalStore(path)
         self._checkpoint = load()
-        self.meshes = MeshRepository(self.store, MeshCache(2**28), replayer(Weights(self._checkpoint).of, Settings()))
+        replay, limit = replayer(Weights(self._checkpoint).of, Settings()), history_limit(HistorySettings())
+        self.meshes = MeshRepository(self.store, MeshCache(2**28), replay, history=limit)
         self.owners: tuple[tuple[str, Owner], ...] = ()  # patterns of the settings
         self.viewing = PageQueries(self.meshes, lambda _: self.owners)
+        self.past = PastQueries(self.meshes)
         self.incidents = IncidentViews(self.meshes)
+        self.verdicts: list[dict[str, Any]] = []
 
     def see(
         self,
@@ -51,11 +61,13 @@ class Watched:
             document = verdict.model_dump_json().encode()
             deviations = deviations_of(step.prepared, step.calibrated, snapshot)
             record = Record(snapshot.num_nodes, document, deviations.pack(), SECONDS)
-            incidents = self.meshes.update_archive(mesh, verdict, record, replace(known, mesh=step.mesh), window)
-            packed = pack_snapshot(snapshot)
+            after, packed = replace(known, mesh=step.mesh), pack_snapshot(snapshot)
+            incidents = self.meshes.update_archive(mesh, verdict, record, after, window)
+            history = self.meshes.update_history(mesh, after, window)
             known = self.meshes.append(
-                mesh, known, step.mesh, snapshot, packed, record, keep=window, incidents=incidents
+                mesh, known, step.mesh, snapshot, packed, record, keep=window, incidents=incidents, history=history
             )
             self.meshes.cache(mesh, known)
             verdicts.append(msgspec.json.decode(document))
+        self.verdicts += verdicts
         return verdicts

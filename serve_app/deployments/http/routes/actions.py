@@ -14,6 +14,7 @@ from serve_app.api.schemas.actions import (
 from serve_app.api.schemas.base import Id
 from serve_app.api.schemas.views import AdaptationDocument
 from serve_app.deployments.http.access_control import principal_of
+from serve_app.deployments.http.audit import note_names
 from serve_app.deployments.http.bodies import read_acceptance, read_feedback, read_mute, read_nothing
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.routes.dependencies import WITH_A_BODY, UseBackend, errors_of_mesh
@@ -46,6 +47,7 @@ async def add_feedback(mesh: MeshName, request: Request, backend: UseBackend) ->
     missed. It applies from the next snapshot on and replaces earlier feedback on the same incident."""
     caller, session = Caller(backend.deadline()), backend.session_of(mesh)
     document = await read_feedback(request, backend.settings.limits)
+    note_names(request, getattr(document, "incident", None), *(getattr(document, "services", None) or ()))
     return json_response(await caller.ask(session.add_feedback, mesh, document, principal_of(request).name))
 
 
@@ -108,6 +110,7 @@ async def add_mute(mesh: MeshName, request: Request, backend: UseBackend) -> Res
     in incidents of other services. Repeating the same request does not add a second mute."""
     caller, session = Caller(backend.deadline()), backend.session_of(mesh)
     document = await read_mute(request, backend.settings.limits)
+    note_names(request, *(document.services or ()))
     return json_response(await caller.ask(session.add_mute, mesh, document, principal_of(request).name))
 
 

@@ -8,6 +8,7 @@ from ray import serve
 
 from serve_app.api.schemas.base import Instant
 from serve_app.deployments.http import problems
+from serve_app.deployments.http.audit import Audit
 from serve_app.deployments.http.backend import Backend
 from serve_app.deployments.http.health import Health
 from serve_app.deployments.http.streams import VerdictStreams
@@ -56,6 +57,12 @@ async def _streams() -> VerdictStreams:
     return streams
 
 
+async def _audit() -> Audit:
+    audit: Audit = _ingress().audit
+    return audit
+
+
+UseAudit = Annotated[Audit, Depends(_audit)]
 UseBackend = Annotated[Backend, Depends(_backend)]
 UseHealth = Annotated[Health, Depends(_health)]
 UseStreams = Annotated[VerdictStreams, Depends(_streams)]

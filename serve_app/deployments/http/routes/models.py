@@ -17,6 +17,7 @@ from serve_app.api.schemas.models import (
 )
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
+from serve_app.deployments.http.audit import note_names
 from serve_app.deployments.http.bodies import read_model_change
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, WITH_A_BODY, UseBackend
@@ -111,6 +112,7 @@ async def promote_model(version: Version, request: Request, backend: UseBackend)
     caller = Caller(backend.deadline())
     document = await read_model_change(request, backend.settings.limits, PromotionDocument)
     mesh = None if document.mesh is None else check_mesh_name(document.mesh)
+    note_names(request, mesh)
     by = principal_of(request).name
     return json_response(await caller.ask(backend.sessions.promote_model, version, mesh, by))
 
@@ -128,5 +130,6 @@ async def roll_back_model(request: Request, backend: UseBackend) -> Response:
     caller = Caller(backend.deadline())
     document = await read_model_change(request, backend.settings.limits, RollbackDocument)
     mesh = None if document.mesh is None else check_mesh_name(document.mesh)
+    note_names(request, mesh)
     by = principal_of(request).name
     return json_response(await caller.ask(backend.sessions.roll_back_model, mesh, document.reason, by))

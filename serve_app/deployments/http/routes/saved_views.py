@@ -4,10 +4,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
+from serve_app.access import Scope
 from serve_app.api.schemas.base import Id
 from serve_app.api.schemas.saved_views import KeptSavedViewDocument, SavedViewsDocument
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
+from serve_app.deployments.http.audit import note_names
 from serve_app.deployments.http.bodies import read_saved_view
 from serve_app.deployments.http.routes.dependencies import BUSY, WITH_A_BODY, UseBackend
 from serve_app.deployments.http.routes.responses import describe_json_body, json_response
@@ -36,7 +38,9 @@ async def save_view(request: Request, backend: UseBackend) -> Response:
     with this id is replaced. Views without a mesh are changed by callers who may see all meshes."""
     caller, principal = Caller(backend.deadline()), principal_of(request)
     document = await read_saved_view(request, backend.settings.limits)
-    saved = await caller.ask(backend.sessions.save_view, document, principal.meshes, principal.name)
+    note_names(request, document.id, document.name)
+    meshes = principal.meshes_with(Scope.WRITE)
+    saved = await caller.ask(backend.sessions.save_view, document, meshes, principal.name)
     return json_response(saved)
 
 
@@ -53,5 +57,5 @@ async def delete_view(
     backend: UseBackend,
 ) -> Response:
     """Delete a saved view."""
-    await backend.ask(backend.sessions.delete_view, view, principal_of(request).meshes)
+    await backend.ask(backend.sessions.delete_view, view, principal_of(request).meshes_with(Scope.WRITE))
     return Response(status_code=204)

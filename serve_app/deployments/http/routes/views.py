@@ -35,7 +35,6 @@ from serve_app.deployments.http.page_files import file_response
 from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, At, UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import describe_text, json_response
 from serve_app.deployments.session.queries import (
-    ComparisonQuery,
     DetailsQuery,
     DriftQuery,
     GraphQuery,
@@ -56,14 +55,13 @@ from serve_app.settings.base import check_mesh_name
 from serve_app.stores.record import StoredSnapshot
 from serve_app.web.assets import File
 from serve_app.web.documents import (
-    ComparisonDocument,
     DetailsDocument,
     MapDocument,
     SeriesDocument,
     ServicesDocument,
     TimelineDocument,
 )
-from serve_app.web.metric_history import Subject
+from serve_app.web.period import Subject
 
 MOST_VERDICTS = 1000  # of one answer
 MOST_FOUND = 1000  # services of one answer
@@ -214,20 +212,6 @@ async def details(
     events, incidents and mutes."""
     subject, links = Subject(service, source), Links.from_settings(backend.settings)
     return json_response(await backend.read(DetailsQuery(mesh, subject, at, links)))
-
-
-@router.get("/v1/meshes/{mesh}/comparison", response_model=ComparisonDocument, responses=errors_of_mesh())
-async def comparison(
-    mesh: MeshName,
-    backend: UseBackend,
-    first_from: Annotated[Instant, Query()],
-    first_to: Annotated[Instant, Query()],
-    second_from: Annotated[Instant, Query()],
-    second_to: Annotated[Instant, Query()],
-) -> Response:
-    """The differences between two periods in the kept snapshots, largest first."""
-    first, second = (first_from, first_to), (second_from, second_to)
-    return json_response(await backend.read(ComparisonQuery(mesh, first, second)))
 
 
 @router.get("/v1/meshes/{mesh}/drift", response_model=DriftDocument, responses=errors_of_mesh())

@@ -103,6 +103,13 @@ def test_a_deadline_holds_for_the_whole_reply(behaviour: Behaviour) -> None:
     assert time.monotonic() - began < 4 * TIME_FACTOR
 
 
+def test_a_poll_without_time_left_does_not_blame_the_server() -> None:
+    with open_client(standin.respond_after(0.5)) as prometheus:
+        answer = prometheus.ask({"a": "a"}, AT, 0.0)["a"]
+    assert answer.failed == "late"
+    assert " 0 s" not in answer.detail
+
+
 def test_one_slow_query_does_not_fail_the_others() -> None:
     def behave(request: Request) -> None:
         (standin.respond_after(1.0) if request.query["query"] == "slow" else standin.respond_with([({"a": "b"}, "1")]))(

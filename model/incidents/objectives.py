@@ -1,0 +1,139 @@
+"""The share of error budgets that an incident uses, at the front doors for which people named objectives.
+
+An objective promises that a share of the requests of a service succeeds, or is fast, over some days. The rest is its
+error budget. What an incident uses is counted from its first evidence on, snapshot by snapshot, while the service is
+one of the incident's:
+
+    bad  = sum of requests/s * share of bad requests * seconds since the snapshot before
+    used = bad / ((1 - target) * usual requests/s * seconds of the period)
+
+The usual traffic is the mean of the kept snapshots before the incident, since a detector does not know the next days.
+So ``used`` is what the incident costs if the traffic stays as it was. Two counters are kept with the open incident.
+
+Bad requests are those that failed. For an objective of latency they are those that took too long: a snapshot has the
+median and the 99th percentile, between which latencies are taken to be lognormal. Requests that never reach the service
+cannot be counted.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from statistics import NormalDist
+from typing import NamedTuple
+
+from model.incidents.memory import IncidentMemory
+from model.incidents.open_incident import OpenIncident
+from model.snapshot import MeshSnapshot, NodeMetric
+from model.verdict import ErrorBudget, Incident, Objective, Severity, Verdict
+
+MOST_SECONDS = 120.0  # between two snapshots that count: what happens in a longer gap is unknown
+USUAL_SECONDS = 15.0  # for the first kept snapshot
+DAY = 86_400.0
+_NORMAL = NormalDist()
+_Z99 = _NORMAL.inv_cdf(0.99)
+
+
+class Spent(NamedTuple):
+    """What an incident has spent of one objective's budget.
+
+    Attributes:
+        objective: its name.
+        bad: bad requests so far.
+        usual: requests/s before the incident.
+    """
+
+    objective: str
+    bad: float
+    usual: float
+
+
+def add_error_budgets(
+    verdict: Verdict, memory: IncidentMemory, window: Sequence[MeshSnapshot], objectives: Sequence[Objective]
+) -> tuple[Verdict, IncidentMemory]:
+    """Return the verdict with what its incidents use of the error budgets, and the memory with their counters.
+
+    Args:
+        verdict: of the newest snapshot.
+        memory: after it.
+        window: the last snapshots, oldest first, the newest included.
+        objectives: of the mesh.
+    """
+    if not objectives or not verdict.alerts:
+        return verdict, memory
+    spent = {
+        one.id: tuple(_spend(one, objective, window) for objective in objectives if objective.service in one.members)
+        for one in memory.open
+        if one.severity is not Severity.NOTICE
+    }
+    named = {objective.name: objective for objective in objectives}
+    incidents = tuple(_add_budgets(one, spent.get(one.id, ()), named) for one in verdict.incidents)
+    still_open = tuple(replace(one, spent=spent.get(one.id, ())) for one in memory.open)
+    return replace(verdict, incidents=incidents), replace(memory, open=still_open)
+
+
+def _add_budgets(incident: Incident, spent: Sequence[Spent], objectives: dict[str, Objective]) -> Incident:
+    budgets = []
+    for one in spent:
+        objective = objectives[one.objective]
+        allowed = (1 - objective.target) * one.usual * objective.days * DAY
+        if allowed > 0:
+            budgets.append(ErrorBudget(objective, one.bad / allowed, one.bad))
+    return replace(incident, error_budgets=tuple(sorted(budgets, key=lambda budget: -budget.used)))
+
+
+def _spend(incident: OpenIncident, objective: Objective, window: Sequence[MeshSnapshot]) -> Spent:
+    """Add the newest snapshot, or all since the first evidence if nothing was counted yet."""
+    before = next((Spent(*one) for one in incident.spent if one[0] == objective.name), None)
+    if before is not None:
+        return before._replace(bad=before.bad + _bad_requests(window, len(window) - 1, objective))
+    first = next((i for i, one in enumerate(window) if one.observed_at >= incident.since), len(window) - 1)
+    usual = _usual_rate(window, incident.since, objective.service)
+    return Spent(objective.name, sum(_bad_requests(window, i, objective) for i in range(first, len(window))), usual)
+
+
+def _usual_rate(window: Sequence[MeshSnapshot], since: datetime, service: str) -> float:
+    """Mean requests/s before the incident; of the newest snapshot if none is kept from before."""
+    before = [snapshot for snapshot in window if snapshot.observed_at < since] or window[-1:]
+    rates = [rate for one in before if (rate := _measure(one, service, NodeMetric.REQUEST_RATE)) is not None]
+    return sum(rates) / len(rates) if rates else 0.0
+
+
+def _bad_requests(window: Sequence[MeshSnapshot], i: int, objective: Objective) -> float:
+    """Bad requests between the snapshot before and the one at ``i``."""
+    snapshot = window[i]
+    gap = (snapshot.observed_at - window[i - 1].observed_at).total_seconds() if i else USUAL_SECONDS
+    rate = _measure(snapshot, objective.service, NodeMetric.REQUEST_RATE)
+    return (rate or 0.0) * _bad_share(snapshot, objective) * min(gap, MOST_SECONDS)
+
+
+def _bad_share(snapshot: MeshSnapshot, objective: Objective) -> float:
+    if objective.latency_seconds is None:
+        return _measure(snapshot, objective.service, NodeMetric.ERROR_RATE) or 0.0
+    median = _measure(snapshot, objective.service, NodeMetric.P50_LATENCY)
+    high = _measure(snapshot, objective.service, NodeMetric.P99_LATENCY)
+    return slow_share(median, high, objective.latency_seconds)
+
+
+def slow_share(median: float | None, high: float | None, limit: float) -> float:
+    """Return the estimated share of requests that take longer than a limit.
+
+    Args:
+        median, high: 50th and 99th percentile of the latency, s; None: not measured.
+        limit: s.
+    """
+    if median is None or high is None or median <= 0:
+        return 0.0
+    if high <= median:  # all take the same time
+        return float(median > limit)
+    spread = math.log(high / median) / _Z99
+    return 1.0 - _NORMAL.cdf(math.log(limit / median) / spread)
+
+
+def _measure(snapshot: MeshSnapshot, service: str, metric: NodeMetric) -> float | None:
+    """A metric of a service; None if it is not measured."""
+    try:
+        row = snapshot.node_ids.index(service)
+    except ValueError:
+        return None
+    return float(snapshot.node_features[row, metric]) if snapshot.node_observed[row, metric] else None

@@ -1,0 +1,209 @@
+"""The OpenID provider: its metadata and keys, which are cached, and its endpoints. All answers are bounded."""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from serve_app.access.oidc.rules import OidcRules
+from serve_app.access.rules import is_loopback
+from serve_app.access.sign_ins import ClientSecret
+from serve_app.errors import ProviderFailed
+from serve_app.net.endpoint import Endpoint, basic_auth, check_url
+from serve_app.net.http import HttpSender
+
+if TYPE_CHECKING:
+    from joserfc.jwk import Key
+
+DISCOVERY = "/.well-known/openid-configuration"
+MAX_ANSWER_BYTES = 256 * 1024
+METADATA_SECONDS = 3600.0  # after which metadata and keys are read again
+REFRESH_SECONDS = 30.0  # at least, between two reads because of an unknown key: anyone can send one
+FORM = "application/x-www-form-urlencoded"
+ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")  # required
+MORE_ENDPOINTS = ("userinfo_endpoint", "end_session_endpoint")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderMetadata:
+    """What a provider says about itself.
+
+    Attributes:
+        authorization_endpoint: where browsers sign in.
+        token_endpoint: where codes are exchanged.
+        userinfo_endpoint: has claims of a user; empty: there is none.
+        end_session_endpoint: where browsers sign out; empty: there is none.
+        secret_in_body: whether the client secret is sent in the body rather than with basic auth.
+        names_itself: whether answers to the browser always have the parameter ``iss`` (RFC 9207).
+        keys: that sign ID tokens.
+    """
+
+    authorization_endpoint: str
+    token_endpoint: str
+    userinfo_endpoint: str
+    end_session_endpoint: str
+    secret_in_body: bool
+    names_itself: bool
+    keys: tuple["Key", ...]
+
+
+class Provider:
+    """A provider.
+
+    Args:
+        rules: of the sign-in.
+        deadline_seconds: of one request.
+        clock: s, monotonic.
+
+    Raises:
+        BadSettings: the client secret or the certificates cannot be used.
+    """
+
+    def __init__(self, rules: OidcRules, deadline_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rules, self._deadline, self._clock = rules, deadline_seconds, clock
+        self._secret = ClientSecret(rules.client_secret_file)
+        Endpoint(rules.issuer, ca_file=rules.ca_file).ssl_context()  # raises its errors here
+        self._metadata: ProviderMetadata | None = None
+        self._read_at = 0.0
+        self._reading = asyncio.Lock()
+
+    async def metadata(self) -> ProviderMetadata:
+        """The metadata, at most an hour old.
+
+        Raises:
+            ProviderFailed: it cannot be read, or is wrong.
+        """
+        return await self._fresh(METADATA_SECONDS)
+
+    async def refreshed(self) -> ProviderMetadata:
+        """The metadata, after a token with an unknown key. Errors as in :meth:`metadata`."""
+        return await self._fresh(REFRESH_SECONDS)
+
+    async def exchange(self, code: str, verifier: str) -> tuple[str, str]:
+        """Exchange a code; returns the ID token and the access token, which may be empty.
+
+        Raises:
+            ProviderFailed: the provider refuses the code, or does not answer as it should.
+        """
+        found, secret, client = await self.metadata(), self._secret.read(), self._rules.client_id
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": self._rules.redirect_url,
+            "code_verifier": verifier,
+            "client_id": client,
+        }
+        headers = {"content-type": FORM}
+        if found.secret_in_body:
+            form["client_secret"] = secret
+        else:  # both are form-encoded first (RFC 6749, section 2.3.1)
+            headers["authorization"] = basic_auth(quote(client, safe=""), quote(secret, safe=""))
+        answer = await self._ask("POST", found.token_endpoint, urlencode(form).encode(), headers)
+        token, access = answer.get("id_token"), answer.get("access_token")
+        if not isinstance(token, str):
+            raise ProviderFailed("sign-in: expected id_token from the provider, got none; request the scope openid")
+        return token, access if isinstance(access, str) and access.isascii() and access.isprintable() else ""
+
+    async def userinfo(self, access_token: str, subject: str) -> Mapping[str, Any]:
+        """Further claims of a user; empty if the provider has none.
+
+        Raises:
+            ProviderFailed: it does not answer as it should, or answers about another user.
+        """
+        found = await self.metadata()
+        if not found.userinfo_endpoint or not access_token:
+            return {}
+        claims = await self._ask("GET", found.userinfo_endpoint, headers={"authorization": f"Bearer {access_token}"})
+        if claims.get("sub") != subject:
+            raise ProviderFailed("sign-in: expected claims of the user from userinfo_endpoint, got another user's")
+        return claims
+
+    async def _fresh(self, seconds: float) -> ProviderMetadata:
+        """The metadata, read at most so long ago. If it cannot be read again, the former one is used."""
+        async with self._reading:
+            if self._metadata is None or self._clock() - self._read_at >= seconds:
+                try:
+                    self._metadata = await self._read()
+                except ProviderFailed as error:
+                    if self._metadata is None:
+                        raise
+                    log.warning("%s; its former metadata stays in use", error.message)
+                self._read_at = self._clock()
+            return self._metadata
+
+    async def _read(self) -> ProviderMetadata:
+        from serve_app.access.oidc.id_token import import_keys  # of the extra
+
+        found = await self._ask("GET", self._rules.issuer.rstrip("/") + DISCOVERY)
+        if found.get("issuer") != self._rules.issuer:
+            raise ProviderFailed(
+                f"provider: expected the issuer {self._rules.issuer!r} in its metadata, got "
+                f"{str(found.get('issuer'))[:200]!r}; set serve.oidc.issuer exactly as the provider writes it"
+            )
+        places = {name: self._place(found, name) for name in ENDPOINTS}
+        more = {name: self._place(found, name) if name in found else "" for name in MORE_ENDPOINTS}
+        keys = import_keys(await self._ask("GET", places["jwks_uri"]))
+        if not keys:
+            raise ProviderFailed("provider: expected keys at its jwks_uri, got none that can verify signatures")
+        ways = found.get("token_endpoint_auth_methods_supported")
+        return ProviderMetadata(
+            places["authorization_endpoint"],
+            places["token_endpoint"],
+            more["userinfo_endpoint"],
+            more["end_session_endpoint"],
+            isinstance(ways, list) and "client_secret_basic" not in ways and "client_secret_post" in ways,
+            found.get("authorization_response_iss_parameter_supported") is True,
+            keys,
+        )
+
+    def _place(self, found: Mapping[str, Any], name: str) -> str:
+        """An endpoint of the metadata. Secrets go there, so it must use HTTPS, unless all run on this machine."""
+        url = found.get(name)
+        try:
+            parts = urlsplit(check_url(url if isinstance(url, str) else ""))
+        except ValueError as error:
+            raise ProviderFailed(f"provider: {name}: {error}, got {str(url)[:200]!r}") from None
+        if parts.scheme != "https" and not (is_loopback(parts.hostname or "") and self._is_local):
+            raise ProviderFailed(f"provider: {name}: expected https://, got {str(url)[:200]!r}")
+        return str(url)
+
+    @property
+    def _is_local(self) -> bool:
+        return is_loopback(urlsplit(self._rules.issuer).hostname or "")
+
+    async def _ask(
+        self, method: Any, url: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """A JSON object from the provider.
+
+        Raises:
+            ProviderFailed: there is none; the message has nothing secret.
+        """
+        place = urlsplit(url)._replace(query="").geturl()
+        endpoint = Endpoint(url, ca_file=self._rules.ca_file)
+        http = await asyncio.to_thread(HttpSender, endpoint, self._deadline)
+        try:
+            reply = await http.send(
+                method, "", body, {"accept": "application/json", **(headers or {})}, MAX_ANSWER_BYTES + 1
+            )
+        finally:
+            await http.close()
+        if len(reply.content) > MAX_ANSWER_BYTES:
+            raise ProviderFailed(f"provider: {place}: expected at most {MAX_ANSWER_BYTES} bytes, got more")
+        try:
+            answer = json.loads(reply.content)
+        except (ValueError, RecursionError):
+            answer = None
+        if reply.failed:
+            said = answer if isinstance(answer, dict) else {}
+            detail = " ".join(str(said[key]) for key in ("error", "error_description") if said.get(key))
+            detail = f"{reply.status} {detail}" if detail else reply.detail
+            raise ProviderFailed(f"provider: {place}: expected an answer, got {detail[:200]!r} ({reply.failed})")
+        if not isinstance(answer, dict):
+            raise ProviderFailed(f"provider: {place}: expected a JSON object, got something else")
+        return answer

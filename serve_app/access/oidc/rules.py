@@ -1,0 +1,62 @@
+"""The settings of the sign-in at a provider as plain values."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from serve_app.access.grants import Grant
+
+
+@dataclass(frozen=True, slots=True)
+class OidcRules:
+    """The provider, this service as its client, and what members of groups may do.
+
+    Attributes:
+        issuer: of the provider, exactly as it writes it.
+        client_id: of this service at the provider.
+        client_secret_file: its secret.
+        external_url: at which browsers reach this service; the provider sends them back there.
+        groups: grants by the name of the group at the provider.
+        name: of the provider, for people.
+        scopes: requested from the provider.
+        groups_claim: claim with the groups of a user.
+        user_claim: claim with the name of a user; without it, the subject is the name.
+        valid_seconds: how long a sign-in is valid; then the provider is asked again.
+        ca_file: certificates to trust instead of the system's.
+    """
+
+    issuer: str
+    client_id: str
+    client_secret_file: Path
+    external_url: str
+    groups: Mapping[str, Grant]
+    name: str = "single sign-on"
+    scopes: tuple[str, ...] = ("openid", "profile", "email")
+    groups_claim: str = "groups"
+    user_claim: str = "preferred_username"
+    valid_seconds: float = 3600.0
+    ca_file: Path | None = None
+
+    @property
+    def home(self) -> str:
+        """URL of the page, with a slash at its end."""
+        return self.external_url.rstrip("/") + "/"
+
+    @property
+    def redirect_url(self) -> str:
+        """URL to which the provider sends browsers; it must be registered there."""
+        return self.home + "login/callback"
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether browsers reach this service by HTTPS."""
+        return urlsplit(self.external_url).scheme == "https"
+
+    def cookie_name(self, name: str) -> str:
+        """The name of a cookie. With HTTPS, its prefix keeps other hosts of the domain from setting the cookie."""
+        return f"__Host-{name}" if self.is_secure else name
+
+    def grants_of(self, groups: Iterable[str]) -> tuple[Grant, ...]:
+        """What a member of these groups may do; empty: nothing."""
+        return tuple(self.groups[group] for group in groups if group in self.groups)

@@ -1,0 +1,217 @@
+"""Signs users in at a provider, and out again."""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from serve_app.access.oidc import attempt as attempts
+from serve_app.access.oidc.attempt import SignInAttempt
+from serve_app.access.oidc.id_token import BadToken, UnknownKey, check_id_token
+from serve_app.access.oidc.provider import Provider, ProviderMetadata
+from serve_app.access.oidc.rules import OidcRules
+from serve_app.access.sign_ins import SignedInUser
+from serve_app.errors import Forbidden, Overloaded, ProviderFailed, ServeError, SignInRefused
+
+MAX_CODE_LENGTH = 4096
+MAX_NAME_LENGTH = 128
+MAX_SUBJECT_LENGTH = 255  # OpenID Connect Core, section 2
+MOST_AT_ONCE = 32  # answers of the provider that are checked: each waits for the provider, and anyone can send one
+MAX_GROUPS = 2000  # of a user, that are looked at
+MAX_HINT_LENGTH = 3000  # of an ID token that a browser keeps for the sign-out
+Mark = Callable[[str, float], Awaitable[bool]]  # see EndedIds.add
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """The result of an attempt.
+
+    Attributes:
+        user: who signed in.
+        location: URL on our page to send the browser to.
+        id_token: to name the sign-in to the provider when the user signs out; empty if it is too long to keep.
+    """
+
+    user: SignedInUser
+    location: str
+    id_token: str
+
+
+class SignOn:
+    """Sign-in at the provider of the rules.
+
+    Args:
+        rules: of the sign-in.
+        deadline_seconds: of all requests for one answer to a browser together.
+        mark: adds an id to those that cannot be used again.
+        now: s since 1970.
+
+    Raises:
+        BadSettings: the client secret or the certificates cannot be used.
+    """
+
+    def __init__(
+        self, rules: OidcRules, deadline_seconds: float, mark: Mark, now: Callable[[], float] = time.time
+    ) -> None:
+        self._rules, self._deadline, self._mark, self._now = rules, deadline_seconds, mark, now
+        self._provider = Provider(rules, deadline_seconds)
+        self._in_progress = 0
+
+    async def begin(self, return_to: str) -> tuple[SignInAttempt, str]:
+        """Begin an attempt; returns it and the URL of the provider to send the browser to.
+
+        Args:
+            return_to: place on our page; one that is not on it counts as the page itself.
+
+        Raises:
+            ProviderFailed: the provider does not answer.
+        """
+        async with self._in_time():
+            found = await self._provider.metadata()
+        attempt = attempts.begin(return_to, self._now)
+        query = {
+            "response_type": "code",
+            "client_id": self._rules.client_id,
+            "redirect_uri": self._rules.redirect_url,
+            "scope": " ".join(self._rules.scopes),
+            "state": attempt.state,
+            "nonce": attempt.nonce,
+            "code_challenge": attempt.challenge,
+            "code_challenge_method": "S256",
+        }
+        return attempt, _with_query(found.authorization_endpoint, query)
+
+    async def finish(self, cookie: str, answer: Mapping[str, str]) -> SignedIn:
+        """Finish an attempt.
+
+        Args:
+            cookie: of the attempt; empty: the browser sent none.
+            answer: parameters with which the provider sent the browser back.
+
+        Raises:
+            SignInRefused: the answer does not belong to an attempt of this browser, or the provider says no.
+            Forbidden: the user is in no group with a grant.
+            ProviderFailed: the provider does not answer as it should.
+            Overloaded: too many others sign in at this moment.
+            ServeError: the store, which knows the attempts that have succeeded, cannot be used.
+        """
+        attempt = attempts.resume(cookie, self._now)
+        if attempt is None or not attempt.has_state(answer.get("state", "")):
+            raise SignInRefused(
+                "sign-in: expected the answer to a sign-in that this browser began in the last "
+                f"{attempts.ATTEMPT_SECONDS // 60} minutes, got another one; sign in again at {self._rules.home}"
+            )
+        if self._in_progress >= MOST_AT_ONCE:
+            raise Overloaded(
+                f"sign-in: the limit of {MOST_AT_ONCE} sign-ins at the same time is reached; try again in a moment",
+                retry_after_seconds=1.0,
+            )
+        self._in_progress += 1
+        try:
+            async with self._in_time():
+                found = await self._provider.metadata()
+                self._check_answer(found, answer)
+                token, access = await self._provider.exchange(answer["code"], attempt.verifier)
+                claims = await self._claims(found, token, access, attempt.nonce)
+        finally:
+            self._in_progress -= 1
+        user = self._user(claims)
+        if not await self._mark(attempt.id, self._now() + 2 * attempts.ATTEMPT_SECONDS):
+            raise SignInRefused("sign-in: expected an answer of the provider once, got it again; sign in again")
+        hint = token if len(token) <= MAX_HINT_LENGTH else ""
+        return SignedIn(user, self._rules.home + attempt.return_to, hint)
+
+    async def end(self, user: SignedInUser, id_token: str) -> str:
+        """Sign a user out here; returns the URL at which the browser signs out at the provider too, or of our page.
+
+        A failure does not keep the user signed in: the browser drops its cookie. It is logged."""
+        try:
+            await self._mark(user.id, user.expires)
+        except ServeError as error:
+            log.error("sign-out: a copy of the cookie stays valid until it expires, since %s", error.message)
+        try:
+            async with self._in_time():
+                found = await self._provider.metadata()
+        except ProviderFailed as error:
+            log.warning("sign-out at the provider: %s", error.message)
+            return self._rules.home
+        if not found.end_session_endpoint:
+            return self._rules.home
+        query = {"client_id": self._rules.client_id, "post_logout_redirect_uri": self._rules.home}
+        return _with_query(found.end_session_endpoint, {**query, **({"id_token_hint": id_token} if id_token else {})})
+
+    def _check_answer(self, found: ProviderMetadata, answer: Mapping[str, str]) -> None:
+        issuer = answer.get("iss")
+        if (issuer is None and found.names_itself) or issuer not in (None, self._rules.issuer):
+            raise SignInRefused(
+                f"sign-in: expected an answer of {self._rules.issuer!r}, got one of {(issuer or 'nobody')[:200]!r}; "
+                "sign in again"
+            )
+        if error := answer.get("error"):
+            said = " ".join(filter(None, (error, answer.get("error_description"))))
+            raise SignInRefused(f"sign-in: expected a code from {self._rules.name}, got {said[:200]!r}; sign in again")
+        if not 0 < len(answer.get("code", "")) <= MAX_CODE_LENGTH:
+            raise SignInRefused("sign-in: expected a code from the provider, got none; sign in again")
+
+    async def _claims(self, found: ProviderMetadata, token: str, access: str, nonce: str) -> Mapping[str, Any]:
+        try:
+            try:
+                claims = self._check_token(found, token, nonce)
+            except UnknownKey:  # the provider may have changed its keys
+                claims = self._check_token(await self._provider.refreshed(), token, nonce)
+        except BadToken as error:
+            raise SignInRefused(
+                f"sign-in: expected a valid ID token from the provider, got a wrong one: {error}; check serve.oidc, "
+                "and the clocks of both"
+            ) from None
+        if self._rules.groups_claim in claims:
+            return claims
+        return {**await self._provider.userinfo(access, claims["sub"]), **claims}
+
+    def _check_token(self, found: ProviderMetadata, token: str, nonce: str) -> Mapping[str, Any]:
+        rules = self._rules
+        return check_id_token(
+            token, found.keys, issuer=rules.issuer, client_id=rules.client_id, nonce=nonce, now=self._now()
+        )
+
+    def _user(self, claims: Mapping[str, Any]) -> SignedInUser:
+        rules, subject = self._rules, claims["sub"]
+        if not 0 < len(subject) <= MAX_SUBJECT_LENGTH or not subject.isprintable():
+            raise SignInRefused("sign-in: expected a printable subject in the ID token, got something else")
+        name = claims.get(rules.user_claim)
+        is_name = isinstance(name, str) and 0 < len(name) <= MAX_NAME_LENGTH and name.isprintable()
+        name = str(name) if is_name else subject[:MAX_NAME_LENGTH]
+        groups = claims.get(rules.groups_claim, ())
+        groups = [groups] if isinstance(groups, str) else groups if isinstance(groups, list) else []
+        granted = sorted({group for group in groups[:MAX_GROUPS] if isinstance(group, str) and group in rules.groups})
+        if not granted:
+            raise Forbidden(
+                f"sign-in: expected {name!r} to be in a group with access ({rules.groups_claim!r} in the answer of "
+                f"{rules.name}), got {len(groups)} other groups; ask an administrator of TAGAE, who can give a group "
+                "access in serve.oidc.groups",
+                user=name,
+                subject=subject,
+            )
+        expires = int(self._now() + rules.valid_seconds)
+        return SignedInUser(secrets.token_urlsafe(16), subject, name, tuple(granted), expires)
+
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._deadline):
+                yield
+        except TimeoutError:
+            raise ProviderFailed(
+                f"provider: expected its answers within {self._deadline:g} s, got no complete one; try again later"
+            ) from None
+
+
+def _with_query(url: str, query: Mapping[str, str]) -> str:
+    """A URL with further parameters; those that it has stay."""
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"

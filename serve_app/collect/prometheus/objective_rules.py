@@ -1,0 +1,208 @@
+"""Rules for the objectives of front doors: how fast each one uses its error budget, and when that is an alert.
+
+Each objective has two recorded rates over five minutes: its requests, and those of them that are bad. Longer windows
+are sums of these, so that Prometheus reads a mesh's own series once, and only five minutes of them. The alerts are the
+multiwindow, multi-burn-rate alerts of Google's Site Reliability Workbook, chapter 5: an alert needs a long window, so
+that it is worth waking someone, and a short one, so that it ends soon after the fault.
+
+Rules and the collector's queries are built from the same dialect, so they count the same requests as failed.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from model.names import original_name
+from model.verdict import Objective
+from serve_app.collect.prometheus.long_requests import infinite_bound
+from serve_app.collect.prometheus.match import EVERYTHING, Match
+from serve_app.collect.prometheus.query import Dialect, Query
+
+RATE_SECONDS = 300.0
+INTERVAL_SECONDS = 30.0
+REQUESTS, BAD, RATIO = (f"tagae_objective:{name}" for name in ("requests:rate5m", "bad_requests:rate5m", "bad_ratio"))
+_RATIOS = {"5m": f"{RATIO}:rate5m"} | {
+    window: f"{RATIO}:sum_rate{window}" for window in ("30m", "1h", "2h", "6h", "1d", "3d")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Burn:
+    """An alert on a burn rate.
+
+    Attributes:
+        rate: how many times faster than allowed the budget is used.
+        long, short: windows in which it must be.
+        severity: label of the alert.
+        share: of a budget of 30 days that is used within the long window.
+    """
+
+    rate: float
+    long: str
+    short: str
+    severity: str
+    share: str
+
+
+BURNS = (
+    Burn(14.4, "1h", "5m", "critical", "2%"),
+    Burn(6, "6h", "30m", "critical", "5%"),
+    Burn(3, "1d", "2h", "warning", "10%"),
+    Burn(1, "3d", "6h", "warning", "10%"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MeshObjectives:
+    """The objectives of one mesh.
+
+    Attributes:
+        mesh: its name.
+        dialect: queries of its source.
+        objectives: of its front doors.
+        match: matchers of its series.
+    """
+
+    mesh: str
+    dialect: Dialect
+    objectives: tuple[Objective, ...]
+    match: Match = EVERYTHING
+
+
+def render_objective_rules(meshes: Iterable[MeshObjectives]) -> str:
+    """Return a rule file for Prometheus (YAML), with one group for each mesh.
+
+    Raises:
+        ValueError: a source has no buckets, which an objective of latency needs.
+    """
+    lines = ["# Written by `tagae rules --objectives`: error budgets of front doors, and alerts on their burn rates."]
+    lines.append("groups:")
+    for one in meshes:
+        lines += [f"  - name: tagae-objectives-{one.mesh}", f"    interval: {INTERVAL_SECONDS:g}s", "    rules:"]
+        for objective in one.objectives:
+            lines += _rules_of(one, objective)
+    return "\n".join(lines) + "\n"
+
+
+def _rules_of(mesh: MeshObjectives, objective: Objective) -> list[str]:
+    labels = {"mesh": mesh.mesh, "service": original_name(objective.service), "objective": objective.kind}
+    which = "{" + ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items()) + "}"
+    requests, bad = _requests(mesh, objective), _bad_requests(mesh, objective)
+    lines = _record(REQUESTS, requests, labels) + _record(BAD, bad, labels)
+    for window, name in _RATIOS.items():
+        ratio = (
+            f"{BAD}{which} / ({REQUESTS}{which} > 0)"
+            if window == "5m"
+            else f"sum_over_time({BAD}{which}[{window}]) / (sum_over_time({REQUESTS}{which}[{window}]) > 0)"
+        )
+        lines += _record(name, ratio, labels)
+    for burn in BURNS:
+        lines += _alert(burn, objective, which, labels)
+    return lines + _unknown(which, labels)
+
+
+def _requests(mesh: MeshObjectives, objective: Objective) -> str:
+    """PromQL for the requests of a service, 1/s, without labels."""
+    return _of_service(mesh.dialect.services["requests"], mesh, objective)
+
+
+def _bad_requests(mesh: MeshObjectives, objective: Objective) -> str:
+    """PromQL for its bad requests, 1/s. A service without failures has no series of them. Without requests, or without
+    the bound of the objective, there is no result, since nothing is known."""
+    if objective.latency_seconds is None:
+        failed = _of_service(mesh.dialect.services["failures"], mesh, objective)
+        return f"({failed})\nor 0 * ({_requests(mesh, objective)})"
+    buckets = mesh.dialect.services.get("buckets")
+    if buckets is None:
+        raise ValueError(
+            f"{objective.service}: expected a source with buckets for an objective of latency, got "
+            f"{mesh.dialect.name}; remove latency_ms"
+        )
+    every, fast = [], []
+    for promql, unit in buckets.views or ((buckets.promql, buckets.unit),):
+        one = replace(buckets, promql=promql, views=())
+        every.append(_of_service(one, mesh, objective, infinite_bound()))
+        fast.append(_of_service(one, mesh, objective, f'le=~"{_spellings(objective.latency_seconds / unit)}"'))
+    return f"({' or '.join(every)})\n- ({' or '.join(fast)})"
+
+
+def _of_service(query: Query, mesh: MeshObjectives, objective: Objective, matcher: str = "") -> str:
+    """PromQL for the sum of a service's series. Where several proxies report the same requests, the one that reports
+    most counts."""
+    chosen = query.where(matcher) if matcher else query
+    promql = chosen.at(RATE_SECONDS, match=mesh.match)
+    reporter = [label.removeprefix("?") for label in query.labels[2:]]
+    names: dict[str, str] = {}
+    namespace, _, service = objective.service.partition("/")
+    for label, value, joined in zip(
+        query.labels, (namespace, service), ("tagae_namespace", "tagae_name"), strict=False
+    ):
+        if "|" in label:  # alternatives, of which a series has one
+            parts = ", ".join(f'"{one}"' for one in label.split("|"))
+            promql, names[joined] = f'label_join({promql}, "{joined}", "", {parts})', value
+        elif not label.startswith("="):  # a constant names nothing
+            names[label.removeprefix("?")] = value
+    found = f"({promql}) and on ({', '.join(names)}) {_vector(names)}"
+    if reporter:
+        return f"max(sum by ({', '.join(reporter)}) ({found}))"
+    return f"sum({found})"
+
+
+def _vector(labels: dict[str, str]) -> str:
+    """PromQL for one series with these labels, which a join selects by: the names of some dialects are made by the
+    query itself, so that no selector can have them."""
+    found = "vector(1)"
+    for label, value in labels.items():
+        found = f'label_replace({found}, "{label}", {json.dumps(original_name(value))}, "", "")'
+    return found
+
+
+def _spellings(bound: float) -> str:
+    """A regular expression for the ways in which exporters write a bound."""
+    return f"{bound:g}".replace(".", "[.]").replace("+", "[+]") + "(?:[.]0+)?"
+
+
+def _record(name: str, expr: str, labels: dict[str, str]) -> list[str]:
+    return [f"      - record: {name}", *_block(expr), "        labels:", *_pairs_of(labels)]
+
+
+def _alert(burn: Burn, objective: Objective, which: str, labels: dict[str, str]) -> list[str]:
+    allowed = f"{burn.rate:g} * {1 - objective.target:.6g}"
+    expr = f"{_RATIOS[burn.long]}{which} > {allowed}\nand {_RATIOS[burn.short]}{which} > {allowed}"
+    text = (
+        f"{labels['service']} uses the {objective.days:g}-day error budget of its {objective.kind} "
+        f"({100 * objective.target:.6g}%) {burn.rate:g} times faster than allowed"
+    )
+    more = f"In the last {burn.long} {{{{ $value | humanizePercentage }}}} of its requests were bad."
+    return [
+        "      - alert: TagaeErrorBudgetBurn",
+        *_block(expr),
+        "        labels:",
+        *_pairs_of({**labels, "severity": burn.severity, "window": burn.long}),
+        "        annotations:",
+        *_pairs_of({"summary": text, "description": more}),
+    ]
+
+
+def _unknown(which: str, labels: dict[str, str]) -> list[str]:
+    """An alert on an objective without data: its name or its bound may be wrong."""
+    text = (
+        f"nothing is known of the {labels['objective']} of {labels['service']}: no series, or no bucket of this bound"
+    )
+    return [
+        "      - alert: TagaeObjectiveUnknown",
+        *_block(f"absent({BAD}{which})"),
+        "        for: 1h",
+        "        labels:",
+        *_pairs_of({**labels, "severity": "warning"}),
+        "        annotations:",
+        *_pairs_of({"summary": text}),
+    ]
+
+
+def _block(expr: str) -> list[str]:
+    return ["        expr: |-", *(f"          {line}" for line in expr.splitlines())]
+
+
+def _pairs_of(values: dict[str, str]) -> list[str]:
+    return [f"          {name}: {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]

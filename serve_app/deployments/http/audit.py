@@ -1,0 +1,234 @@
+"""Records requests in the audit log: each change before it is made, each sign-in, and pushes as counts."""
+
+import asyncio
+import logging
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serve_app.access import Access, Principal
+from serve_app.access.audit import MAX_NAMES, AuditRecord, short
+from serve_app.access.routes import SAFE
+from serve_app.deployments.http.access_control import ACCESS, PRINCIPAL
+from serve_app.deployments.http.backend import Backend
+from serve_app.errors import AuditGone, ServeError, StoreFull
+from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
+
+NOTE, AUDIT = "audit_note", "audit"  # in the state of a request
+PUSHES = ("/v1/meshes/{mesh}/snapshots", "/v1/meshes/{mesh}/otlp/v1/metrics")  # data, and no changes
+NO_CHANGES = ("/v1/score", *PUSHES)
+SIGN_IN, SIGN_OUT, PUSH = "sign_in", "sign_out", "push"
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+WAYS = {"cookie": "token", "open": ""}  # how a caller was identified, where the log has another word
+FLUSH_SECONDS = 30.0  # between two writes of counts
+MAX_TOPICS = 1000  # of counts that wait; further ones are added up without user and address
+log = logging.getLogger("serve_app.audit")
+
+
+@dataclass(slots=True)
+class Note:
+    """What is known of a request.
+
+    Attributes:
+        record: without the outcome.
+        segment: of the log that has the record; None: it is not there.
+        is_push: whether only to count the request, if it succeeds.
+        makes_room: whether the change is a deletion, for which a full store has no record before it is made.
+    """
+
+    record: AuditRecord
+    segment: int | None = None
+    is_push: bool = False
+    makes_room: bool = False
+
+    def add_names(self, *names: str) -> None:
+        """Add names of what is changed."""
+        added = (short(name) for name in names if name)
+        self.record = replace(self.record, names=(*self.record.names, *added)[:MAX_NAMES])
+
+
+class Audit:
+    """Writes the audit log of one ingress replica.
+
+    Args:
+        backend: the sessions, which have the store.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._counts: dict[tuple[object, ...], AuditRecord] = {}
+        self._flushing: asyncio.Task[None] | None = None
+
+    async def begin(self, note: Note) -> None:
+        """Record a change before it is made.
+
+        Raises:
+            AuditGone: it could not be recorded, so it must not be made.
+        """
+        try:
+            note.segment = await self._append(note.record)
+        except ServeError as error:
+            if isinstance(error, StoreFull) and note.makes_room:
+                return  # its record follows when there is room
+            raise AuditGone(
+                f"audit log: expected to record this request first, got {error.message}; nothing was changed; try "
+                "again, and check the store if this persists",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            ) from None
+
+    async def finish(self, note: Note, status: int) -> None:
+        """Add the outcome. If that fails, the record stays without one, and the log has it."""
+        note.record = replace(note.record, status=status)
+        log.info("%s", note.record.line())
+        try:
+            if note.segment is None:
+                await self._append(note.record)
+            else:
+                await self._backend.ask(self._backend.records_session.finish_audit, note.record, note.segment)
+        except ServeError as error:
+            log.error("the outcome of record %s could not be stored: %s", note.record.id, error.message)
+
+    async def _append(self, record: AuditRecord) -> int:
+        return await self._backend.ask(self._backend.records_session.append_audit, record)
+
+    def count(self, record: AuditRecord) -> None:
+        """Count a push or a refused request; it is written within ``FLUSH_SECONDS``, or with the next try."""
+        hour = record.at.replace(minute=0, second=0, microsecond=0)
+        record = replace(record, at=hour, names=(), request="")
+        if record.topic not in self._counts and len(self._counts) >= MAX_TOPICS:
+            record = replace(record, user="", subject="", way="", address="", mesh="")
+        known = self._counts.get(record.topic)
+        self._counts[record.topic] = replace(known, count=known.count + 1) if known else record
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.create_task(self._flush())
+
+    async def _flush(self) -> None:
+        while self._counts:
+            await asyncio.sleep(FLUSH_SECONDS)
+            counts, self._counts = self._counts, {}
+            try:
+                await self._backend.ask(self._backend.records_session.count_audit, tuple(counts.values()))
+            except ServeError as error:  # pushes go on; the next try has these counts, too
+                log.warning("counts of the audit log could not be stored: %s", error.message)
+                for topic, count in counts.items():
+                    known = self._counts.get(topic)
+                    self._counts[topic] = replace(count, count=count.count + (known.count if known else 0))
+            else:
+                for record in counts.values():
+                    log.info("%s", record.line())
+
+
+class Audited:
+    """ASGI middleware behind the access control: notes each request that may change something, and its outcome.
+
+    Args:
+        app: the application.
+        audit: returns what writes the log; None: this application has none.
+    """
+
+    def __init__(self, app: ASGIApp, audit: Callable[[], Audit | None]) -> None:
+        self._app, self._audit = app, audit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        audit = self._audit() if scope["type"] == "http" and scope["method"] not in SAFE else None
+        if audit is None:
+            await self._app(scope, receive, send)
+            return
+        note = make_note(scope)
+        scope["state"].update({NOTE: note, AUDIT: audit})
+        is_open = True
+
+        async def send_recorded(message: Message) -> None:
+            nonlocal is_open
+            if is_open and message["type"] == "http.response.start":
+                is_open = False
+                await _close(audit, note, message["status"])
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_recorded)
+        except Exception:  # if the client left, the outcome stays unknown
+            if is_open:
+                await _close(audit, note, 500)
+            raise
+
+
+async def _close(audit: Audit, note: Note, status: int) -> None:
+    if note.segment is not None or note.makes_room:
+        await audit.finish(note, status)
+    elif note.is_push and status < 300:
+        audit.count(note.record)
+
+
+def is_change(method: str, route: str) -> bool:
+    """Whether a route makes changes that are recorded first."""
+    return method not in SAFE and route.startswith("/v1/") and route not in NO_CHANGES
+
+
+def make_note(scope: Scope) -> Note:
+    """What is known of a request before its route."""
+    state: dict[str, Any] = scope["state"]
+    principal: Principal = state[PRINCIPAL]
+    access: Access = state[ACCESS]
+    found = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), "")
+    return Note(
+        AuditRecord(
+            secrets.token_urlsafe(12),
+            datetime.now(UTC),
+            principal.name,
+            WAYS.get(principal.way, principal.way),
+            "",
+            "",
+            address=access.locate(scope["headers"], scope.get("client")),
+            request=found if REQUEST_ID.fullmatch(found) else secrets.token_hex(8),
+            subject=principal.user.subject if principal.user else "",
+        )
+    )
+
+
+async def record_change(request: Request) -> None:
+    """Dependency of all routes: record a change before it is made. Pushes are only counted, and routes to sign in and
+    out record for themselves.
+
+    Raises:
+        AuditGone: it could not be recorded.
+    """
+    note: Note | None = getattr(request.state, NOTE, None)
+    if note is None:
+        return
+    route, found = request.scope["route"], request.path_params
+    mesh = str(found.get("mesh", ""))
+    note.record = replace(note.record, action=route.name, route=f"{request.method} {route.path}", mesh=short(mesh))
+    note.add_names(*(str(value) for name, value in found.items() if name != "mesh"))
+    if route.path in PUSHES:
+        note.is_push = True
+        note.record = replace(note.record, action=PUSH, address="")
+    elif is_change(request.method, route.path):
+        audit: Audit = getattr(request.state, AUDIT)
+        note.makes_room = request.method == "DELETE"
+        await audit.begin(note)
+
+
+def note_of_sign_in(request: Request, principal: Principal | None, action: str = SIGN_IN) -> Note:
+    """What is known of a request to sign in or out, whose user the access control does not know."""
+    note = make_note(request.scope)
+    note.record = replace(note.record, action=action, route=f"{request.method} {request.scope['route'].path}")
+    if principal is not None:
+        subject = principal.user.subject if principal.user else ""
+        way = WAYS.get(principal.way, principal.way)
+        note.record = replace(note.record, user=principal.name, way=way, subject=subject)
+    return note
+
+
+def note_names(request: Request, *names: str | None) -> None:
+    """Add names of what a request changes to its record."""
+    note: Note | None = getattr(request.state, NOTE, None)
+    if note is not None:
+        note.add_names(*(name for name in names if name))

@@ -1,0 +1,45 @@
+"""The route of the audit log."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from serve_app.access.audit import MAX_TEXT, AuditFilter
+from serve_app.api.schemas.audit import AuditDocument, AuditRecordDocument
+from serve_app.api.schemas.base import Instant
+from serve_app.deployments.http import problems
+from serve_app.deployments.http.routes.dependencies import BUSY, UseBackend
+from serve_app.errors import InvalidParameter
+
+MOST_RECORDS = 1000
+CURSOR = r"^[0-9]{1,9}\.(-1|[0-9]{1,9})$"
+Text = Annotated[str | None, Query(max_length=MAX_TEXT)]
+
+router = APIRouter()
+
+
+@router.get("/v1/audit", response_model=AuditDocument, responses=problems.describe_errors(InvalidParameter, *BUSY))
+async def audit(
+    backend: UseBackend,
+    since: Annotated[Instant | None, Query(description="only records from this time on")] = None,
+    until: Annotated[Instant | None, Query(description="only records before this time")] = None,
+    user: Text = None,
+    mesh: Text = None,
+    action: Text = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_RECORDS, description="maximum number")] = 100,
+    cursor: Annotated[
+        str | None, Query(pattern=CURSOR, description="`next` of the previous answer; repeat the other parameters")
+    ] = None,
+) -> AuditDocument:
+    """Who changed what, when and from where, and who signed in; the newest records first. An answer may have fewer
+    records than `limit` before the list ends. Needs the scope `admin` for all meshes."""
+    before = None
+    if cursor is not None:
+        segment, _, place = cursor.partition(".")
+        before = (int(segment), int(place))
+    wanted = AuditFilter(since, until, user, mesh, action, limit, before)
+    page = await backend.ask(backend.records_session.audit_page, wanted)
+    return AuditDocument(
+        records=[AuditRecordDocument.from_object(record) for record in page.records],
+        next=None if page.end is None else f"{page.end[0]}.{page.end[1]}",
+    )

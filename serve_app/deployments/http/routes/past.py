@@ -1,0 +1,94 @@
+"""Routes that read the past of a mesh: any period, any moment, and what changed between two periods."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from serve_app.api.schemas.base import AskedService, Instant, Text
+from serve_app.api.schemas.history import RangeDocument
+from serve_app.deployments.http.interface import MeshName
+from serve_app.deployments.http.page_files import file_response
+from serve_app.deployments.http.routes.dependencies import UseBackend, errors_of_mesh
+from serve_app.deployments.http.routes.responses import json_response
+from serve_app.deployments.http.routes.views import MOST_EXPANDED
+from serve_app.deployments.session.queries import ComparisonQuery, PastMapQuery, RangeQuery
+from serve_app.errors import InvalidParameter, UnknownInstant
+from serve_app.web.assets import File
+from serve_app.web.documents import ComparisonDocument, PastMapDocument
+from serve_app.web.period import Subject, TimeRange
+
+MOST_POINTS = 2000  # of one answer
+MOST_DAYS = 400  # of one answer
+
+router = APIRouter()
+Expand = Annotated[
+    Text, Query(max_length=4000, description="namespaces of a large mesh to show by service, separated by commas")
+]
+
+
+@router.get("/v1/meshes/{mesh}/range", operation_id="range", response_model=RangeDocument, responses=errors_of_mesh())
+async def mesh_range(
+    mesh: MeshName,
+    backend: UseBackend,
+    start: Annotated[Instant, Query(description="beginning of the period")],
+    end: Annotated[Instant, Query(description="end of the period")],
+    points: Annotated[int, Query(ge=2, le=MOST_POINTS, description="maximum number of steps")] = 600,
+    service: Annotated[AskedService | None, Query(description="return its metrics too")] = None,
+    source: Annotated[AskedService | None, Query(description="caller; return its calls to the service instead")] = None,
+) -> Response:
+    """A mesh over any period: its scores, incidents and planned changes, and the metrics of a service, or of the calls
+    to it from one caller. Of the last snapshots each one; before, means of one or ten minutes."""
+    if not start < end:
+        raise InvalidParameter(
+            f"start: expected a time before the end, got {start.isoformat()} and {end.isoformat()}; swap them",
+            pointer="/start",
+        )
+    if (end - start).days >= MOST_DAYS:
+        raise InvalidParameter(
+            f"start: expected a period of at most {MOST_DAYS} days, got {(end - start).days}; request a part of it",
+            pointer="/start",
+        )
+    if source is not None and service is None:
+        raise InvalidParameter(
+            f"source: expected service too, got only the caller {source!r}; name the called service", pointer="/source"
+        )
+    subject = None if service is None else Subject(service, source)
+    return json_response(await backend.read(RangeQuery(mesh, TimeRange(start, end, points), subject)))
+
+
+@router.get(
+    "/v1/meshes/{mesh}/range/graph",
+    operation_id="past_map",
+    response_model=PastMapDocument,
+    responses=errors_of_mesh(UnknownInstant),
+)
+async def past_map(
+    request: Request,
+    mesh: MeshName,
+    backend: UseBackend,
+    at: Annotated[Instant, Query(description="time within the history of the mesh")],
+    expand: Expand = "",
+) -> Response:
+    """The map of the mesh at a past moment, with metrics: of the snapshot of that time if it is kept, else means of one
+    or ten minutes."""
+    names = [name for name in expand.split(",") if name][:MOST_EXPANDED]
+    zipped = await backend.read(PastMapQuery(mesh, at, names))
+    return file_response(File(zipped, "application/json"), request.headers, {})
+
+
+@router.get("/v1/meshes/{mesh}/comparison", response_model=ComparisonDocument, responses=errors_of_mesh())
+async def comparison(
+    mesh: MeshName,
+    backend: UseBackend,
+    first_from: Annotated[Instant, Query()],
+    first_to: Annotated[Instant, Query()],
+    second_from: Annotated[Instant, Query()],
+    second_to: Annotated[Instant, Query()],
+    service: Annotated[
+        AskedService | None, Query(description="compare this service, its other versions and its callers")
+    ] = None,
+) -> Response:
+    """The differences between two periods of the history, largest first: of the mesh, or of one service, as before and
+    after a deploy."""
+    first, second = (first_from, first_to), (second_from, second_to)
+    return json_response(await backend.read(ComparisonQuery(mesh, first, second, service)))

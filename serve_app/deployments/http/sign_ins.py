@@ -1,0 +1,84 @@
+"""Sign-ins at an OpenID provider, in one ingress replica."""
+
+import asyncio
+import logging
+import time
+
+from starlette.types import Scope
+
+from serve_app.access import Access
+from serve_app.access.oidc.rules import OidcRules
+from serve_app.access.sign_ins import SignInCookies
+from serve_app.deployments.http.backend import Backend
+from serve_app.deployments.http.single_flight import SingleFlight
+from serve_app.errors import ServeError
+
+FOLLOW_SECONDS = 2.0  # between two reads of the sign-ins that ended, as of the tokens file
+IDLE_SECONDS = 660.0  # without a request of a signed-in user, longer than a stream lasts; then reading ends
+SHARE_OF_DEADLINE = 0.8  # for the provider, so that its failure is the answer and not the gate's deadline
+log = logging.getLogger(__name__)
+
+
+class SignIns:
+    """Signs users in and out, and follows the sign-ins that ended on other replicas.
+
+    Args:
+        access: the rules; gets the ids of sign-ins that ended.
+        rules: of the sign-in.
+        cookies: of signed-in users.
+        backend: the sessions, which have the store.
+
+    Raises:
+        BadSettings: the client secret or the certificates cannot be used.
+    """
+
+    def __init__(self, access: Access, rules: OidcRules, cookies: SignInCookies, backend: Backend) -> None:
+        self.rules, self.cookies = rules, cookies
+        self._access, self._backend = access, backend
+        self._used_at = 0.0
+        self._following: asyncio.Task[None] | None = None
+        self._shared: SingleFlight[None] = SingleFlight()
+        seconds = SHARE_OF_DEADLINE * backend.settings.serve.deadline_seconds
+        from serve_app.access.oidc.sign_on import SignOn  # needs the extra
+
+        self.sign_on = SignOn(rules, seconds, self._end)
+
+    async def follow(self, scope: Scope) -> None:
+        """Before a request: if a signed-in user sent it, see to it that the ids of ended sign-ins are known.
+
+        Raises:
+            ServeError: they have never been read, and the store cannot be used.
+        """
+        if not self._access.cookie(scope["headers"], self.cookies.name):
+            return
+        self._used_at = time.monotonic()
+        if not self._is_following():
+            await self._shared.do("ended", self._read)
+            if not self._is_following():
+                self._following = asyncio.create_task(self._keep_reading())
+
+    def _is_following(self) -> bool:
+        return self._following is not None and not self._following.done()
+
+    async def _end(self, id: str, until: float) -> bool:
+        is_new = await self._backend.ask(self._backend.records_session.end_sign_in, id, until)
+        self._access.ended |= {id}
+        return is_new
+
+    async def _read(self) -> None:
+        self._access.ended = await self._backend.ask(self._backend.records_session.ended_sign_ins)
+
+    async def _keep_reading(self) -> None:
+        while time.monotonic() - self._used_at < IDLE_SECONDS:
+            await asyncio.sleep(FOLLOW_SECONDS)
+            try:
+                await self._read()
+            except ServeError as error:  # the ids that are known stay known
+                log.warning("sign-ins that ended could not be read: %s", error)
+
+
+def open_sign_ins(access: Access, backend: Backend) -> SignIns | None:
+    """The sign-ins at the provider of the settings; None if there is none. Errors as of :class:`SignIns`."""
+    if access.rules.oidc is None or access.sign_ins is None:
+        return None
+    return SignIns(access, access.rules.oidc, access.sign_ins, backend)

@@ -1,0 +1,3 @@
+-- ARGV: history.
+write_history(1)
+return DONE

@@ -1,0 +1,274 @@
+"""The queries of the page about the past of a mesh: any period, and any moment. They only read."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+
+from model.snapshot import FloatArray, MeshSnapshot
+from model.state.mesh_state import MeshState
+from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
+from serve_app.api.views import Deviations
+from serve_app.errors import UnknownInstant
+from serve_app.stores.archive import SEVERITIES, unpack_document
+from serve_app.stores.base import ArchivedIncident, IncidentFilter
+from serve_app.stores.history import ScoredRow
+from serve_app.stores.history_chunks import MINUTE, TEN_MINUTES, MeshRow
+from serve_app.stores.history_reader import HistoryReader, PastSeries, StoredMoment
+from serve_app.stores.repository import MeshRepository
+from serve_app.web.comparison import Focus, PeriodSample, comparison, require_snapshots
+from serve_app.web.history import call_row
+from serve_app.web.metric_history import metric_histories, metric_table
+from serve_app.web.period import Ends, Subject, TimeRange
+from serve_app.web.range import ARCHIVE, SNAPSHOTS, Band, RangeContent, RangeSteps, range_document, to_steps
+from serve_app.web.scored_snapshot import PastMoment, ScoredSnapshot
+from serve_app.web.usual_range import DAY, DAYS_BEFORE, usual_range
+
+MOST_INCIDENTS, MOST_UNUSUAL = 500, 20  # of a range
+NOTICE = SEVERITIES.index("notice")
+MOST_ROWS_COMPARED = 120  # of a period of minutes; longer ones are compared by rows of ten minutes
+DAYS_COMPARED = 7  # before two periods, to learn how much they usually differ
+ONE_STEP = timedelta(microseconds=1)  # between two times
+
+
+class PastQueries:
+    """The queries about the past; otherwise as :class:`~serve_app.web.queries.PageQueries`.
+
+    Args:
+        meshes: repository of the session.
+    """
+
+    def __init__(self, meshes: MeshRepository) -> None:
+        self._meshes = meshes
+
+    def range(self, mesh: str, period: TimeRange, subject: Subject | None) -> bytes:
+        """Return JSON of a ``RangeDocument``.
+
+        Raises:
+            UnknownMesh: there is no such mesh.
+        """
+        state = self._meshes.refresh(self._meshes.load_stored(mesh)).mesh.state
+        window, reader = state.window, HistoryReader(self._meshes, mesh)
+        oldest, newest = window[0].observed_at, window[-1].observed_at
+        begin, end = period.start.timestamp(), min(period.end, newest).timestamp()
+        history_from = reader.first(TEN_MINUTES)
+        is_kept = history_from is None or period.start >= oldest
+        spans = [] if is_kept else reader.plan(int(begin), int(end) + 1, int((end - begin) / period.points))
+        rows: list[tuple[float, MeshRow]] = [*reader.mesh_rows(spans)]
+        tail = self._score_rows(mesh, window, _time(rows[-1][0] + spans[-1].step) if rows else period.start)
+        tail = [one for one in tail if one.snapshot.observed_at <= period.end]
+        rows += [(one.snapshot.observed_at.timestamp(), one.row) for one in tail]
+        if is_kept:
+            steps = RangeSteps.of_snapshots([at for at, _ in rows], state.interval_seconds, period.points)
+        else:
+            steps = RangeSteps.of_rows(begin, end, max(span.step for span in spans), period.points)
+        wanted = IncidentFilter(since=period.start, until=period.end, limit=MOST_INCIDENTS)
+        incidents = self._meshes.load_incidents(mesh, wanted)
+        series, expected = None, None
+        if subject is not None:
+            series = PastSeries.join(
+                subject.metrics,
+                [reader.series(spans, subject.service, subject.source), *_tail_series(tail, subject)],
+            )
+            if is_kept:
+                expected = _expected_by_detector(state, subject, steps, [one.snapshot for one in tail], incidents)
+            else:
+                expected = usual_range(_days_before(reader, subject, begin, steps), steps)
+        return range_document(
+            RangeContent(
+                source=SNAPSHOTS if is_kept else ARCHIVE,
+                complete_from=self._known_from(reader, state),
+                steps=steps,
+                rows=rows,
+                series=series,
+                expected=expected,
+                incidents=incidents,
+                changes=[*reader.changes(spans), *(change for one in tail for change in one.changes)],
+                unusual=_most_unusual(reader.highest_scores(spans), tail) if subject is None else (),
+                newest=newest,
+            )
+        )
+
+    def moment(self, mesh: str, at: datetime) -> PastMoment:
+        """Return the mesh at a past time, with the incidents of that time.
+
+        Raises:
+            UnknownMesh: there is no such mesh.
+            UnknownInstant: nothing is stored of this time.
+        """
+        state = self._meshes.load_state(mesh)
+        kept = next((one for one in reversed(state.window) if one.observed_at <= at), None)
+        if kept is not None and (at - kept.observed_at).total_seconds() < state.interval_seconds:
+            record = self._meshes.load_record(mesh, kept.observed_at)
+            verdict = VerdictDocument.model_validate_json(record.document)
+            scored = ScoredSnapshot(kept, Deviations.unpack(record.deviations, kept), verdict, record.seconds)
+            return PastMoment(scored, SNAPSHOTS, state.interval_seconds)
+        reader = HistoryReader(self._meshes, mesh)
+        found = reader.moment(int(at.timestamp() // 1))
+        if found is None:
+            first = reader.first(TEN_MINUTES)
+            raise UnknownInstant(
+                f"mesh {mesh!r}: nothing is stored of {at.isoformat()}; "
+                + ("it has no history yet" if first is None else f"its history begins at {_time(first).isoformat()}")
+                + "; choose a time from its range"
+            )
+        scored = ScoredSnapshot(found.snapshot, found.deviations, self._verdict(mesh, found))
+        return PastMoment(scored, ARCHIVE, found.step)
+
+    def comparison(self, mesh: str, first: Ends, second: Ends, service: str | None = None) -> bytes:
+        """Return JSON of the differences between two periods; with ``service``, all of that service, its other
+        versions, and its callers.
+
+        Raises:
+            UnknownMesh: there is no such mesh.
+            InvalidParameter: a period has no snapshot, or none of them has the service.
+        """
+        state, reader = self._meshes.load_state(mesh), HistoryReader(self._meshes, mesh)
+        samples = self._sample(reader, state, first), self._sample(reader, state, second)
+        for name, ends, sample in zip(("first", "second"), (first, second), samples, strict=True):
+            require_snapshots(sample, name, *ends, self._known_from(reader, state), state.window[-1].observed_at)
+        if service is None:
+            return comparison(*samples)
+        focus = Focus.of(samples, service)
+        days = []
+        for number in range(1, DAYS_COMPARED + 1):
+            shift = timedelta(days=number)
+            earlier = [(begin - shift, end - shift) for begin, end in (first, second)]
+            pair = [self._sample(reader, state, ends, focus.services) for ends in earlier]
+            if all(sample.snapshots for sample in pair):
+                days.append((pair[0], pair[1]))
+        return comparison(*samples, focus, days)
+
+    def _sample(
+        self, reader: HistoryReader, state: MeshState, ends: Ends, services: Collection[str] | None = None
+    ) -> PeriodSample:
+        """The snapshots of a period: the kept ones, or rows of the history."""
+        begin, end = ends
+        if begin >= state.window[0].observed_at or reader.first(TEN_MINUTES) is None:
+            kept = [one for one in state.window if begin <= one.observed_at <= end]
+            return PeriodSample(kept, state.interval_seconds)
+        least = int((end - begin).total_seconds() / MOST_ROWS_COMPARED)
+        spans = reader.plan(int(begin.timestamp()), int(end.timestamp()) + 1, least)
+        rows = [one.snapshot for span in spans for one in reader.moments(span, services)]
+        step = max((span.step for span in spans), default=MINUTE)
+        written_to = rows[-1].observed_at + timedelta(seconds=step) if rows else begin
+        newest = [one for one in state.window if max(begin, written_to) <= one.observed_at <= end]
+        return PeriodSample([*rows, *newest], step)
+
+    def _known_from(self, reader: HistoryReader, state: MeshState) -> datetime:
+        """The time from which anything is known of a mesh."""
+        first, oldest = reader.first(TEN_MINUTES), state.window[0].observed_at
+        return oldest if first is None else min(oldest, _time(first))
+
+    def _verdict(self, mesh: str, found: StoredMoment) -> VerdictDocument:
+        """What is known of the verdicts of a row: its score and status, and the incidents of its time."""
+        begin, row = found.snapshot.observed_at, found.row
+        wanted = IncidentFilter(since=begin, until=begin + timedelta(seconds=found.step), limit=MOST_INCIDENTS)
+        archived = self._meshes.load_incidents(mesh, wanted)
+        worst_first = sorted(archived, key=lambda one: -one.severity)
+        documents = [unpack_document(one.document) for one in worst_first]
+        incidents = [
+            IncidentDocument(**{name: getattr(one, name) for name in IncidentDocument.model_fields})
+            for one in documents
+        ]
+        return VerdictDocument(
+            observed_at=begin,
+            sequence=0,
+            status=row.status,
+            mesh_score=row.highest_score,
+            threshold=row.threshold,
+            probability=0.0,
+            suspects=[suspect for one in incidents for suspect in one.suspects],
+            incidents=incidents,
+            coverage=1.0,
+            missing_parts=[],
+            model="",
+            reconstruction=None,
+        )
+
+    def _score_rows(self, mesh: str, window: Sequence[MeshSnapshot], since: datetime) -> list[ScoredRow]:
+        """The kept snapshots from a time on, with their verdicts."""
+        records = self._meshes.load_records(mesh, since - ONE_STEP, len(window))
+        return ScoredRow.match((one for one in window if one.observed_at >= since), records)
+
+
+def _time(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
+
+
+def _tail_series(tail: Sequence[ScoredRow], subject: Subject) -> list[PastSeries]:
+    """The subject in the newest snapshots."""
+    values = metric_table([one.snapshot for one in tail], subject)
+    if values is None:
+        return []
+    times = np.array([one.snapshot.observed_at.timestamp() for one in tail])
+    scores = np.array([_score(one, subject) for one in tail], np.float32)
+    return [PastSeries(subject.metrics, times, values, scores)]
+
+
+def _score(one: ScoredRow, subject: Subject) -> float:
+    """The anomaly score of a subject; NaN if it was not scored."""
+    snapshot = one.snapshot
+    found = Deviations.unpack(one.deviations, snapshot)
+    if subject.source is None:
+        known = subject.service in snapshot.node_ids
+        return float(found.services[snapshot.node_ids.index(subject.service)]) if known else np.nan
+    at = call_row(snapshot, subject.source, subject.service)
+    return np.nan if at is None else float(found.calls[at])
+
+
+def _days_before(reader: HistoryReader, subject: Subject, begin: float, steps: RangeSteps) -> PastSeries:
+    """The rows of a subject on the days before a period: minutes if the steps are shorter than ten minutes."""
+    first = int(begin) - DAYS_BEFORE * DAY
+    if steps.seconds < TEN_MINUTES:
+        first = max(first, reader.first(MINUTE) or first)
+    spans = reader.plan(first, int(begin), int(steps.seconds))
+    return reader.series(spans, subject.service, subject.source)
+
+
+def _expected_by_detector(
+    state: MeshState,
+    subject: Subject,
+    steps: RangeSteps,
+    shown: Sequence[MeshSnapshot],
+    incidents: Sequence[ArchivedIncident],
+) -> Band | None:
+    """The usual range as the detector expects it, for kept snapshots."""
+    table = metric_table(shown, subject)
+    if table is None:
+        return None
+    alerts = [one for one in incidents if one.severity != NOTICE and {*one.services} & {*subject.ends}]
+    paused = np.array(
+        [
+            any(one.since < at.observed_at and (one.until is None or at.observed_at <= one.until) for one in alerts)
+            for at in shown
+        ]
+    )
+    histories = metric_histories(subject, state, table, shown, paused)
+    times = np.array([one.observed_at.timestamp() for one in shown])
+    nothing = np.full(len(shown), np.nan, np.float32)
+    low, high = (
+        to_steps(steps, PastSeries(subject.metrics, times, _column(histories, name), nothing))[0]
+        for name in ("low", "high")
+    )
+    return Band(low, high)
+
+
+def _column(histories: Sequence[Mapping[str, Any]], name: str) -> FloatArray:
+    return np.array([one[name] for one in histories], np.float32).T
+
+
+def _most_unusual(
+    stored: Mapping[str, tuple[float, int]], tail: Sequence[ScoredRow]
+) -> list[tuple[str, float, datetime]]:
+    """The services with the highest scores of a period: name, score, and time of its row."""
+    found = {name: (score, _time(at)) for name, (score, at) in stored.items()}
+    for one in tail:
+        scores = Deviations.unpack(one.deviations, one.snapshot).services
+        for i in np.flatnonzero(scores > 0).tolist():
+            name, score = one.snapshot.node_ids[i], float(scores[i])
+            if score > found.get(name, (0.0, None))[0]:
+                found[name] = score, one.snapshot.observed_at
+    worst = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))[:MOST_UNUSUAL]
+    return [(name, score, at) for name, (score, at) in worst]

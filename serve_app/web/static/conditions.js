@@ -1,0 +1,41 @@
+// The condition of a service, or the worst in a namespace: a class of the style sheet, a shape and words. No colour stands alone.
+import { BAD, QUIET, isUnseen } from "./severity.js";
+
+/** What a condition is called, by its class. */
+export const WORDS = { normal: "normal", unusual: "unusual", bad: "very unusual", unknown: "unknown", gone: "disappeared" };
+
+/** The colour of each condition in the style sheet, without those that are drawn as an outline. */
+export const INKS = { normal: "node", unusual: "node-unusual", bad: "node-bad" };
+
+/**
+ * @param {any} nodes of a map, in columns.
+ * @param {number} i position of a node.
+ * @param {string} status of the map.
+ * @param {any} incident in view; null: none.
+ * @returns {"normal" | "unusual" | "bad" | "unknown" | "gone"}
+ */
+export function condition(nodes, i, status, incident) {
+  if (nodes.gone[i]) return "gone";
+  const isFirst = incident?.suspects[0]?.service === nodes.name[i],
+    isOfIncident = isFirst || nodes.incident[i],
+    score = nodes.deviation[i];
+  if (isOfIncident) {
+    if (nodes.silent[i] && incident && isUnseen(incident)) return "unknown";
+    return isFirst || score >= BAD ? "bad" : "unusual";
+  }
+  if (nodes.silent[i] || score === null || status === "warming_up") return "unknown";
+  return ofScore(score, nodes.services[i]);
+}
+
+/** The condition of so many services by their highest anomaly score, which is higher by chance: by one (log10) for ten services. */
+export function ofScore(score, services) {
+  const fair = score - Math.log10(services);
+  return fair <= QUIET ? "normal" : fair < BAD ? "unusual" : "bad";
+}
+
+/** The outline of a condition as a path: a circle, a triangle for unusual, a diamond for very unusual. */
+export function shape(of, x, y, radius) {
+  if (of === "unusual") return `M${x} ${y - 1.15 * radius}l${1.15 * radius} ${2 * radius}h${-2.3 * radius}z`;
+  if (of === "bad") return `M${x} ${y - 1.3 * radius}l${1.3 * radius} ${1.3 * radius} ${-1.3 * radius} ${1.3 * radius} ${-1.3 * radius} ${-1.3 * radius}z`;
+  return `M${x - radius} ${y}a${radius} ${radius} 0 1 0 ${2 * radius} 0a${radius} ${radius} 0 1 0 ${-2 * radius} 0z`;
+}

@@ -1,0 +1,128 @@
+"""What incidents use of error budgets: counted once for each snapshot, from the first evidence on."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model.incidents.memory import IncidentMemory
+from model.incidents.objectives import MOST_SECONDS, add_error_budgets, slow_share
+from model.incidents.open_incident import OpenIncident
+from model.snapshot import MeshSnapshot, NodeMetric
+from model.state.mesh_state import MeshState
+from model.state.serialization import pack_state, unpack_state
+from model.verdict import ErrorBudget, Incident, Objective, Severity, Status, Verdict
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+STEP = timedelta(seconds=15)
+FRONT, OTHER = "shop/front", "shop/cart"
+AVAILABILITY = Objective(FRONT, 0.999)
+LATENCY = Objective(FRONT, 0.99, latency_seconds=0.3)
+
+
+def snapshot(i: int, *, failing: float = 0.0, slow: bool = False, rate: float = 100.0) -> MeshSnapshot:
+    """Return a snapshot of a front door and a service behind it."""
+    features = np.zeros((2, len(NodeMetric)), np.float32)
+    features[0, [NodeMetric.REQUEST_RATE, NodeMetric.ERROR_RATE]] = rate, failing
+    features[0, [NodeMetric.P50_LATENCY, NodeMetric.P99_LATENCY]] = (0.6, 0.6) if slow else (0.05, 0.1)
+    return MeshSnapshot.create(
+        node_ids=(FRONT, OTHER),
+        edge_index=np.array([[0], [1]]),
+        node_features=features,
+        edge_features=np.array([[rate, 0, 0.01, 0.02]], np.float32),
+        observed_at=START + i * STEP,
+    )
+
+
+def follow(
+    window: list[MeshSnapshot], opened: int, *objectives: Objective, members: tuple[str, ...] = (FRONT,), **more: Any
+) -> list[tuple[ErrorBudget, ...]]:
+    """Return the budgets after each snapshot from ``opened`` on. The first evidence of the incident is at 10."""
+    memory = IncidentMemory(open=(OpenIncident("a", START + 10 * STEP, Severity.MAJOR, members, **more),))
+    found = []
+    for i in range(opened, len(window)):
+        listed = Incident("a", START + 10 * STEP, Severity.MAJOR, 9.0, (), members)
+        verdict = Verdict(window[i].observed_at, i, Status.ANOMALOUS, 9.0, 4.0, 0.9, (), (listed,))
+        verdict, memory = add_error_budgets(verdict, memory, window[: i + 1], objectives)
+        found.append(verdict.incidents[0].error_budgets)
+    return found
+
+
+def test_failed_requests_use_the_budget_of_availability() -> None:
+    """40 snapshots with 100 requests/s, of which half fail: 30,000 of the 259,200 that 0.1% of 30 days are."""
+    window = [snapshot(i, failing=0.5 if i >= 10 else 0.0) for i in range(50)]
+    found = follow(window, 12, AVAILABILITY)
+    (budget,) = found[-1]
+    assert budget.bad_requests == pytest.approx(40 * 15 * 50)
+    assert budget.used == pytest.approx(40 * 15 * 50 / (0.001 * 100 * 30 * 86_400))
+    assert [one[0].used for one in found] == sorted(one[0].used for one in found)
+
+
+def test_what_was_before_the_alert_counts_and_nothing_counts_twice() -> None:
+    window = [snapshot(i, failing=0.5 if i >= 10 else 0.0) for i in range(30)]
+    late, early = follow(window, 20, AVAILABILITY)[-1], follow(window, 10, AVAILABILITY)[-1]
+    assert late[0].bad_requests == pytest.approx(early[0].bad_requests)
+
+
+def test_a_window_that_moves_on_changes_no_counter() -> None:
+    """An incident may last longer than the snapshots that are kept."""
+    window = [snapshot(i, failing=0.5 if i >= 10 else 0.0) for i in range(60)]
+    memory = IncidentMemory(open=(OpenIncident("a", START + 10 * STEP, Severity.MAJOR, (FRONT,)),))
+    for i in range(12, 60):
+        listed = Incident("a", START + 10 * STEP, Severity.MAJOR, 9.0, (), (FRONT,))
+        verdict = Verdict(window[i].observed_at, i, Status.ANOMALOUS, 9.0, 4.0, 0.9, (), (listed,))
+        kept = window[max(i - 14, 0) : i + 1]
+        verdict, memory = add_error_budgets(verdict, memory, kept, [AVAILABILITY])
+    (budget,) = verdict.incidents[0].error_budgets
+    assert budget.bad_requests == pytest.approx(50 * 15 * 50)
+    assert budget.used == pytest.approx(50 * 15 * 50 / (0.001 * 100 * 30 * 86_400))
+
+
+def test_slow_requests_use_the_budget_of_latency() -> None:
+    window = [snapshot(i, slow=i >= 10) for i in range(30)]
+    (budget,) = follow(window, 12, LATENCY)[-1]
+    assert budget.used == pytest.approx(20 * 15 * 100 / (0.01 * 100 * 30 * 86_400))
+    assert budget.objective.kind == "latency"
+
+
+def test_the_most_used_budget_comes_first() -> None:
+    window = [snapshot(i, slow=i >= 10, failing=0.5 if i >= 10 else 0.0) for i in range(30)]
+    assert [one.objective for one in follow(window, 12, LATENCY, AVAILABILITY)[-1]] == [AVAILABILITY, LATENCY]
+
+
+def test_an_incident_elsewhere_uses_nothing() -> None:
+    window = [snapshot(i, failing=0.5 if i >= 10 else 0.0) for i in range(30)]
+    assert follow(window, 12, AVAILABILITY, members=(OTHER,))[-1] == ()
+    assert follow(window, 12, Objective("shop/gone", 0.999), members=("shop/gone",))[-1] == ()
+
+
+def test_a_gap_without_snapshots_counts_at_most_two_minutes() -> None:
+    window = [*(snapshot(i) for i in range(10)), snapshot(10, failing=0.5), snapshot(400, failing=0.5)]
+    (budget,) = follow(window, 10, AVAILABILITY)[-1]
+    assert budget.bad_requests == pytest.approx(50 * (15 + MOST_SECONDS))
+
+
+def test_the_counters_are_stored_with_the_mesh() -> None:
+    stored = OpenIncident("a", START, Severity.MAJOR, (FRONT,), spent=((AVAILABILITY.name, 7.5, 100.0),))
+    state = replace(MeshState(), memory=IncidentMemory(open=(stored,)))
+    assert unpack_state(pack_state(state)).memory.open[0].spent == ((AVAILABILITY.name, 7.5, 100.0),)
+
+
+@pytest.mark.parametrize(
+    ("median", "high", "limit", "share"),
+    [
+        (0.1, 0.3, 0.1, 0.5),
+        (0.1, 0.3, 0.3, 0.01),
+        (0.1, 0.1, 0.2, 0.0),
+        (0.4, 0.4, 0.2, 1.0),
+        (None, 0.3, 0.2, 0.0),
+        (0.1, None, 0.2, 0.0),
+        (0.0, 0.3, 0.2, 0.0),
+    ],
+)
+def test_slow_requests_are_read_from_two_percentiles(
+    median: float | None, high: float | None, limit: float, share: float
+) -> None:
+    assert slow_share(median, high, limit) == pytest.approx(share, abs=1e-9)

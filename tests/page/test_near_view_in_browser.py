@@ -1,0 +1,243 @@
+"""The graph around the suspects: nothing overlaps or is clipped, no call crosses a service, the keyboard walks it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.page.browsing import IN_BROWSER, tab
+from tests.page.scenes import SCENES
+from tests.page.serving import push_all, serve
+
+pytestmark = IN_BROWSER
+
+INCIDENTS = ("slow", "failing", "gone", "overloaded")
+SIZES = {"laptop": {"width": 1280, "height": 720}, "phone": {"width": 390, "height": 844}}
+PIXEL = 0.5  # tolerance of rounding
+# Boxes are left, top, right, bottom; points lie on the drawn line of a call.
+DRAWN = """() => {
+    const corner = document.querySelector(".near").getBoundingClientRect();
+    const box = (element) => {
+        const { left, top, right, bottom } = element.getBoundingClientRect();
+        return [left - corner.left, top - corner.top, right - corner.left, bottom - corner.top];
+    };
+    const all = (selector) => [...document.querySelectorAll(`.near ${selector}`)];
+    const stage = document.getElementById("stage").getBoundingClientRect();
+    return {
+        stage: [stage.width, stage.height],
+        services: all(".service").map((one) => ({
+            node: one.dataset.node,
+            name: one.querySelector("title").textContent,
+            plate: box(one.querySelector("rect")),
+            text: box(one.querySelector("text")),
+        })),
+        rates: all(".rate").map((one) => ({
+            plate: box(one.querySelector("rect")),
+            texts: [...one.querySelectorAll("text")].map(box),
+        })),
+        rest: all(".rest").map(box),
+        calls: all(".call").map((one) => {
+            const line = one.querySelector(".line"), length = line.getTotalLength();
+            const points = Array.from({ length: Math.ceil(length / 2) + 1 }, (_, k) => {
+                const { x, y } = line.getPointAtLength(Math.min(length, 2 * k));
+                return [x, y];
+            });
+            return { ends: one.dataset.ends.split(" "), points };
+        }),
+    };
+}"""
+NEAR = """async ([names, calls, stage]) => {
+    const module = (name) => import(document.querySelector(`link[href$='/${name}']`).href);
+    const files = ["near.js", "scene.js", "whole.js"];
+    const [{ nearView }, { sceneOf }, { wholeView }] = await Promise.all(files.map(module));
+    const column = (value) => names.map(() => value), edge = (value) => calls.map(() => value);
+    const nodes = {
+        name: names, services: column(1), unusual: column(0), x: names.map((_, i) => i), y: column(0),
+        deviation: column(0), requests_per_second: column(1), suspicion: column(null), incident: column(null),
+        gone: column(false), silent: column(false),
+    };
+    const edges = {
+        source: calls.map(([a]) => a), destination: calls.map(([, b]) => b),
+        requests_per_second: edge(3), error_rate: edge(0.5), deviation: edge(0),
+    };
+    const size = { services: names.length, calls: calls.length };
+    const map = { status: "normal", ...size, collapsed: [], namespaces: null, nodes, edges };
+    const place = document.createElement("div"), on = { select() {}, open() {} };
+    document.getElementById("stage").replaceChildren(place);
+    const service = names[0] ?? null, none = { incident: null, source: null, space: null, unusual: false };
+    const given = { map, service, near: true, labels: true, ...none };
+    const whole = wholeView(place, on).draw(sceneOf({ ...given, near: false }), stage, true).at.size;
+    if (!names.length) return { whole };
+    nearView(place, on).draw(sceneOf(given), stage);
+    return { whole };
+}"""
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serve(tmp_path_factory.mktemp("state")) as url:
+        for name in INCIDENTS:
+            push_all(url, name, SCENES[name].snapshots())
+        yield url
+
+
+def is_apart(a: list[float], b: list[float]) -> bool:
+    return a[2] <= b[0] + PIXEL or a[0] >= b[2] - PIXEL or a[3] <= b[1] + PIXEL or a[1] >= b[3] - PIXEL
+
+
+def is_inside(inner: list[float], outer: list[float]) -> bool:
+    return all(inner[i] >= outer[i] - PIXEL for i in (0, 1)) and all(inner[i] <= outer[i] + PIXEL for i in (2, 3))
+
+
+def assert_readable(drawn: dict[str, Any]) -> None:
+    """Check that nothing overlaps or is clipped, and that no call crosses a service that it does not end at."""
+    services = drawn["services"]
+    plates = [one["plate"] for one in (*services, *drawn["rates"])] + drawn["rest"]
+    stage = [0, 0, *drawn["stage"]]
+    for i, plate in enumerate(plates):
+        assert is_inside(plate, stage), (plate, stage)
+        for other in plates[:i]:
+            assert is_apart(plate, other), (plate, other)
+    for one in services:
+        assert is_inside(one["text"], one["plate"]), one
+    for rate in drawn["rates"]:
+        assert all(is_inside(text, rate["plate"]) for text in rate["texts"]), rate
+    for call in drawn["calls"]:
+        for x, y in call["points"]:
+            assert 0 <= x <= stage[2], call["ends"]
+            assert 0 <= y <= stage[3], call["ends"]
+            for one in services:
+                left, top, right, bottom = one["plate"]
+                crosses = left + 1 < x < right - 1 and top + 1 < y < bottom - 1
+                assert one["node"] in call["ends"] or not crosses, (call["ends"], one["name"])
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("incident", INCIDENTS)
+def test_nothing_overlaps_and_no_call_crosses_a_service(browser: Any, base: str, incident: str, size: str) -> None:
+    with tab(browser, base, viewport=SIZES[size]) as one:
+        one.open(f"/#mesh={incident}")
+        one.page.wait_for_selector(".near .first")
+        drawn = one.page.evaluate(DRAWN)
+        assert len(drawn["services"]) >= 5
+        assert len(drawn["calls"]) >= len(drawn["services"]) - 1
+        assert_readable(drawn)
+        one.page.check("#labels")
+        one.until(lambda: "labels=calls" in one.page.url, "all calls have labels")
+        labelled = one.page.evaluate(DRAWN)
+        assert_readable(labelled)
+        assert len(labelled["rates"]) >= len(drawn["rates"])
+        one.assert_clean()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_graph_is_as_high_as_its_content(browser: Any, base: str, size: str) -> None:
+    """The service that is gone has few neighbours, the overloaded one many."""
+    heights = {}
+    for incident in ("gone", "overloaded"):
+        with tab(browser, base, viewport=SIZES[size]) as one:
+            one.open(f"/#mesh={incident}")
+            one.page.wait_for_selector(".near .first")
+            heights[incident] = one.page.evaluate(DRAWN)["stage"][1]
+    assert heights["gone"] < 0.7 * heights["overloaded"]
+    assert heights["overloaded"] < 0.62 * SIZES[size]["height"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("names", [
+    ["a/one"],
+    ["a/one", "a/two"],
+    ["a/" + "x" * 120, "a/" + "y" * 120, "b/" + "long-name-" * 12],
+    ["a/~05E9~~05DC~~05D5~~05DD~", "a/~0645~~0631~~062D~~0628~~0627~", "b/middle"],
+])  # fmt: skip
+def test_odd_meshes_are_readable(browser: Any, base: str, names: list[str], size: str) -> None:
+    stage = {"width": SIZES[size]["width"] - 30, "height": 400}
+    calls = [(0, i) for i in range(1, len(names))] + [(len(names) - 1, 0)]
+    with tab(browser, base, viewport=SIZES[size]) as one:
+        one.open("/#mesh=slow")
+        assert one.page.evaluate(NEAR, [names, calls, stage]) == {"whole": len(names)}
+        drawn = one.page.evaluate(DRAWN)
+        assert len(drawn["services"]) == len(names)
+        assert_readable(drawn | {"stage": [stage["width"], stage["height"]]})
+        one.assert_clean()
+
+
+def test_an_empty_mesh_is_drawn(browser: Any, base: str) -> None:
+    with tab(browser, base) as one:
+        one.open("/#mesh=slow")
+        assert one.page.evaluate(NEAR, [[], [], {"width": 800, "height": 400}]) == {"whole": 0}
+        one.assert_clean()
+
+
+def test_the_calls_of_a_service_stand_out_under_the_pointer(browser: Any, base: str) -> None:
+    with tab(browser, base) as one:
+        one.open("/#mesh=failing")
+        root = one.page.locator(".near .first").get_attribute("data-node")
+        faint = one.page.locator(".near .call.normal").first
+        opacity = "(one) => Number(getComputedStyle(one).opacity)"
+        assert faint.evaluate(opacity) < 0.5
+        one.page.hover(".near .first")
+        own = one.page.locator(f".near .call.lit[data-ends~='{root}']")
+        one.until(lambda: own.count() > 0, "its calls stand out")
+        assert own.first.evaluate(opacity) == 1
+        assert one.page.locator(".near .call:not(.lit)").first.evaluate(opacity) < 0.2
+        one.page.mouse.move(0, 0)
+        one.until(lambda: one.page.locator(".near .lit").count() == 0, "no call stands out")
+
+
+def test_the_keyboard_walks_along_calls(browser: Any, base: str) -> None:
+    with tab(browser, base) as one:
+        one.open("/#mesh=failing")
+        at = one.page.url
+        said = lambda: one.text("#walked")  # noqa: E731
+        one.page.focus("#labels")
+        for _ in range(2):  # past the search field
+            one.page.keyboard.press("Tab")
+        one.until(lambda: "likely origin" in said(), "the first suspect")
+        origin = said().split(":")[0]
+        assert "caller" in said()
+        marked = lambda: one.page.locator(".near .at title").text_content()  # noqa: E731
+        assert marked().startswith(origin)
+        one.page.keyboard.press("ArrowLeft")
+        one.until(lambda: not said().startswith(origin), "a caller")
+        caller = said().split(":")[0]
+        column = one.page.locator(".near .at rect").get_attribute("x")
+        one.page.keyboard.press("ArrowDown")
+        one.until(lambda: not said().startswith(caller), "the service below")
+        assert one.page.locator(".near .at rect").get_attribute("x") == column
+        assert one.page.url == at, "the keys do not move through time"
+        below = said().split(":")[0]
+        one.page.keyboard.press("Enter")
+        one.until(lambda: one.page.is_visible("#panel") and one.text("#panel-title") == below, "its panel")
+        one.page.keyboard.press("Escape")
+        one.until(lambda: not one.page.is_visible("#panel"), "the panel is closed")
+        one.page.focus("#canvas")
+        one.page.keyboard.press("ArrowRight")
+        one.page.keyboard.press("Escape")
+        one.until(lambda: one.page.evaluate("document.activeElement.id") != "canvas", "Esc leaves the graph")
+        one.page.keyboard.press("ArrowLeft")
+        one.until(lambda: "at=" in one.page.url, "outside, the same keys move through time")
+        one.assert_clean()
+
+
+def test_the_table_has_the_same_content(browser: Any, base: str) -> None:
+    with tab(browser, base) as one:
+        one.open("/#mesh=failing")
+        names = {one["name"].split(":")[0] for one in one.page.evaluate(DRAWN)["services"]}
+        one.page.click("#graph-table summary")
+        one.until(lambda: one.page.locator("#graph-rows tbody tr").count() > 0, "the table")
+        rows = one.page.locator("#graph-rows tbody th").all_inner_texts()
+        assert names <= set(rows)
+        assert "likely origin" in one.page.locator("#graph-rows tbody tr").first.inner_text()
+        one.assert_accessible()
+        one.page.click("#graph-rows tbody tr >> nth=1 >> button")
+        one.until(lambda: one.page.is_visible("#panel") and one.text("#panel-title") == rows[1], "its panel")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_it_is_accessible(browser: Any, base: str, size: str, scheme: str) -> None:
+    with tab(browser, base, viewport=SIZES[size], color_scheme=scheme) as one:
+        one.open("/#mesh=overloaded")
+        one.page.wait_for_selector(".near .first")
+        one.assert_accessible()

@@ -1,0 +1,157 @@
+"""The audit log in the stores: nothing is lost, sums are right, limits hold, and pages lead through all of it."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from threading import Thread
+
+import pytest
+
+from serve_app.access.audit import SEGMENT_BYTES, AuditFilter, AuditLimit, AuditLog, AuditRecord
+from serve_app.access.ended import EndedIds
+from serve_app.settings import StoreSettings
+from serve_app.stores.base import StateStore
+from serve_app.stores.opening import open_store
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LIMIT = AuditLimit(timedelta(days=30), 2**24)
+
+
+@pytest.fixture
+def store(place: StoreSettings) -> Iterator[StateStore]:
+    with closing(open_store(place)) as opened:
+        yield opened
+
+
+def record(number: int, **fields: object) -> AuditRecord:
+    made = AuditRecord(
+        f"r{number}",
+        NOW + timedelta(seconds=number),
+        "ada",
+        "token",
+        "add_mute",
+        "POST /v1/meshes/{mesh}/mutes",
+        "shop",
+    )
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+def every(log: AuditLog, wanted: AuditFilter = AuditFilter()) -> list[AuditRecord]:  # noqa: B008
+    found: list[AuditRecord] = []
+    while True:
+        page = log.page(wanted)
+        found += page.records
+        if page.end is None:
+            return found
+        wanted = replace(wanted, before=page.end)
+
+
+def ids(records: list[AuditRecord]) -> list[str]:
+    return [one.id for one in records]
+
+
+def test_records_are_listed_newest_first_and_filtered(store: StateStore) -> None:
+    log = AuditLog(store, LIMIT, lambda: NOW)
+    for number in range(5):
+        log.append(record(number, user=("ada", "bob")[number % 2], mesh=("shop", "bank")[number // 3]))
+    assert ids(every(log)) == ["r4", "r3", "r2", "r1", "r0"]
+    assert ids(every(log, AuditFilter(limit=2))) == ["r4", "r3", "r2", "r1", "r0"], "page by page"
+    assert ids(every(log, AuditFilter(user="bob"))) == ["r3", "r1"]
+    assert ids(every(log, AuditFilter(mesh="shop", action="add_mute"))) == ["r2", "r1", "r0"]
+    since, until = NOW + timedelta(seconds=1), NOW + timedelta(seconds=3)
+    assert ids(every(log, AuditFilter(since, until))) == ["r2", "r1"]
+
+
+def test_a_record_gets_its_outcome(store: StateStore) -> None:
+    log = AuditLog(store, LIMIT, lambda: NOW)
+    segment = log.append(record(1))
+    log.append(record(2))
+    assert [log.append(record(number)) for number in (1, 2)] == [segment, segment], "calls may be repeated"
+    assert every(log)[1].status is None, "the change may have been made"
+    log.finish(record(1, status=200, names=("shop/cart",)), segment)
+    assert [one.status for one in every(log)] == [None, 200]
+    assert every(log)[1].names == ("shop/cart",)
+
+
+def test_counts_of_the_same_topic_are_added_up(store: StateStore) -> None:
+    log = AuditLog(store, LIMIT, lambda: NOW)
+    log.count([record(1, at=NOW, action="push", count=3), record(2, at=NOW, action="push", user="bob")])
+    log.count([record(3, at=NOW, action="push", count=4)])
+    assert {one.user: one.count for one in every(log)} == {"ada": 7, "bob": 1}
+
+
+def test_nothing_acknowledged_is_lost_between_writers(store: StateStore) -> None:
+    writers, each = 4, 12
+
+    def write(writer: int) -> None:
+        log = AuditLog(store, LIMIT, lambda: NOW)
+        for number in range(each):
+            made = record(100 * writer + number, names=("x" * 200,) * 20)
+            log.finish(replace(made, status=200), log.append(made))
+
+    threads = [Thread(target=write, args=(writer,)) for writer in range(writers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = every(AuditLog(store, LIMIT, lambda: NOW), AuditFilter(limit=7))
+    assert sorted(ids(found)) == sorted(
+        f"r{100 * writer + number}" for writer in range(writers) for number in range(each)
+    )
+    assert {one.status for one in found} == {200}
+
+
+def test_old_records_make_room(store: StateStore) -> None:
+    log = AuditLog(store, replace(LIMIT, max_bytes=3 * SEGMENT_BYTES), lambda: NOW)
+    size = len(record(0, names=("x" * 200,) * 20).line())
+    many = 6 * SEGMENT_BYTES // size
+    for number in range(many):
+        log.append(record(number, names=("x" * 200,) * 20))
+    found = ids(every(log))
+    assert found == [f"r{number}" for number in range(many - 1, many - 1 - len(found), -1)], "the newest, without a gap"
+    assert 2 * SEGMENT_BYTES - size < len(found) * size <= 3 * SEGMENT_BYTES
+    assert store.read_document("audit/000000001") is None
+
+
+def test_records_expire(store: StateStore) -> None:
+    now = [NOW]
+    log = AuditLog(store, LIMIT, lambda: now[0])
+    for number in range(30):
+        log.append(record(number, names=("x" * 200,) * 20))
+    now[0] += LIMIT.keep + timedelta(seconds=20)
+    assert ids(every(log)) == [f"r{number}" for number in range(29, 19, -1)]
+    now[0] += timedelta(days=1)
+    assert every(log) == []
+    log.tidy()
+    assert store.read_document("audit/000000001") is None
+
+
+def test_names_of_others_cannot_forge_lines() -> None:
+    line = record(1, user='a\n{"id": 1}\u2028\x1b[31m', names=("b\r\nc",)).line()
+    assert line.isascii()
+    assert line.isprintable()
+    assert json.loads(line)["user"] == 'a\n{"id": 1}\u2028\x1b[31m'
+
+
+def test_records_of_a_later_version_can_be_read(store: StateStore) -> None:
+    log = AuditLog(store, LIMIT, lambda: NOW)
+    later = json.loads(record(1).line()) | {"a_new_field": 1}
+    store.write_document("audit/000000001", json.dumps(later).encode() + b"\n", revision=0)
+    assert every(log) == [record(1)]
+
+
+def test_ended_ids_are_unique_and_expire(store: StateStore) -> None:
+    now = [1000.0]
+    ended = EndedIds(store, lambda: now[0])
+    assert ended.add("a", 1060.0)
+    assert not ended.add("a", 1060.0)
+    assert ended.add("b", 1120.0)
+    assert ended.all() == {"a", "b"}
+    now[0] = 1061.0
+    assert ended.all() == {"b"}
+    assert ended.add("c", 1200.0)
+    document = store.read_document("access/ended")
+    assert document is not None
+    assert set(json.loads(document.content)) == {"b", "c"}

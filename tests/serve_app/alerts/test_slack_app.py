@@ -1,0 +1,183 @@
+"""Incidents in a channel of Slack: one message each, with a thread and a picture, whatever is lost on the way."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_app.alerts import slack_app
+from serve_app.alerts.delivery import receivers as configured
+from serve_app.alerts.slack_app import KIND
+from serve_app.settings import Settings
+from tests.serve_app.alerts.alerting import (
+    NOW,
+    eventually,
+    incident,
+    metric_value,
+    notice,
+    receivers,
+    start_notifier,
+    verdict,
+)
+from tests.serve_app.alerts.stand_ins import BOT_TOKEN, CHANNEL, LOST, StandInSlack, serve
+
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 90 60"><rect width="90" height="60"/></svg>'
+PNG = b"\x89PNG"
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> Path:
+    path = tmp_path / "slack.token"
+    path.write_text(f"{BOT_TOKEN}\n")
+    return path
+
+
+@pytest.fixture
+def slack() -> Iterator[StandInSlack]:
+    stand_in = StandInSlack()
+    with serve(stand_in):
+        yield stand_in
+
+
+def to(slack: StandInSlack, token: Path, options: dict[str, Any] | None = None, **more: Any) -> Any:
+    chosen = {"url": slack.url, "bearer_token_file": str(token), "channel": CHANNEL, **(options or {})}
+    settings = Settings.model_validate({"notify": {"receivers": [{"kind": KIND, "options": chosen}]}})
+    return receivers(events=configured(settings).events, **more)
+
+
+def title(message: dict[str, Any]) -> str:
+    text: str = message["blocks"][0]["text"]["text"]
+    return text
+
+
+async def test_an_incident_is_one_message_with_a_thread(slack: StandInSlack, token: Path, tmp_path: Path) -> None:
+    async with start_notifier(to(slack, token), tmp_path) as (notifier, instruments):
+        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        await eventually(lambda: len(slack.messages) == 1)
+        assert title(slack.messages[0]) == "Minor incident in shop"
+        notifier.accept_verdict("shop", verdict(incident("a", severity="major")), NOW)
+        notifier.accept_verdict("shop", verdict(), NOW + timedelta(minutes=3))
+        await eventually(lambda: metric_value(instruments, "tagae_notices_sent_total", receiver=KIND) == 3)
+    (message,) = slack.roots()
+    assert title(message) == "Resolved: major incident in shop"
+    assert "incident a" in message["blocks"][-1]["elements"][0]["text"]
+    assert "https://tagae.example/#mesh=shop&amp;incident=a" in message["blocks"][-1]["elements"][0]["text"]
+    assert [one["text"] for one in slack.replies(message["ts"])] == [
+        "Now major, was minor.",
+        "Resolved at 2026-03-01 03:17 UTC.",
+    ]
+    assert slack.refusals == []
+
+
+async def test_nothing_is_lost_or_doubled(slack: StandInSlack, token: Path, tmp_path: Path) -> None:
+    slack.faults = [500, LOST, 429, LOST, "internal_error", 0, LOST, "ratelimited", LOST, 0]
+    async with start_notifier(to(slack, token), tmp_path) as (notifier, _):
+        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        notifier.accept_verdict("shop", verdict(incident("a", severity="major")), NOW)
+        notifier.accept_verdict("shop", verdict(), NOW + timedelta(minutes=3))
+    (message,) = slack.roots()
+    assert title(message) == "Resolved: major incident in shop"
+    assert len(slack.replies(message["ts"])) == 2
+
+
+async def test_a_new_process_finds_the_message_again(slack: StandInSlack, token: Path, tmp_path: Path) -> None:
+    """Also among the messages of a busy channel, and a message that was posted just before the process died."""
+    slack.faults = [LOST]
+    async with start_notifier(to(slack, token, drain_seconds=0.0), tmp_path) as (notifier, _):
+        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        await eventually(lambda: len(slack.messages) == 1)
+    slack.messages += [{"ts": f"{1_772_340_000 + i}.000000", "text": "hello"} for i in range(450)]
+    async with start_notifier(to(slack, token), tmp_path) as (notifier, _):
+        notifier.accept_verdict("shop", verdict(), NOW + timedelta(minutes=3))
+    (message,) = (one for one in slack.roots() if one["text"] != "hello")
+    assert title(message) == "Resolved: minor incident in shop"
+
+
+async def test_a_message_that_a_person_deleted_is_posted_again(
+    slack: StandInSlack, token: Path, tmp_path: Path
+) -> None:
+    async with start_notifier(to(slack, token), tmp_path) as (notifier, _):
+        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        await eventually(lambda: len(slack.messages) == 1)
+        slack.messages.clear()
+        notifier.accept_verdict("shop", verdict(incident("a", severity="critical")), NOW)
+        await eventually(lambda: len(slack.messages) == 1)
+    assert title(slack.messages[0]) == "Now a critical incident in shop, was minor"
+
+
+async def test_without_permission_to_read_messages_come_anyway(
+    slack: StandInSlack, token: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    slack.may_read = False
+    async with start_notifier(to(slack, token), tmp_path) as (notifier, _):
+        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        notifier.accept_verdict("shop", verdict(), NOW + timedelta(minutes=3))
+    (message,) = slack.roots()
+    assert title(message) == "Resolved: minor incident in shop"
+    assert "may not read the channel" in caplog.text
+
+
+async def test_a_wrong_token_is_retried_and_not_logged(
+    slack: StandInSlack, token: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    token.write_text("xoxb-another-s3cret")
+    async with start_notifier(to(slack, token, drain_seconds=0.0), tmp_path) as (notifier, instruments):
+        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        await eventually(
+            lambda: metric_value(instruments, "tagae_notices_failed_total", receiver=KIND, reason="forbidden") >= 1
+        )
+        token.write_text(BOT_TOKEN)  # it is read again
+        await eventually(lambda: len(slack.messages) == 1)
+    assert "s3cret" not in caplog.text
+
+
+async def test_notices_are_a_setting(slack: StandInSlack, token: Path, tmp_path: Path) -> None:
+    async with start_notifier(to(slack, token, {"notices": False}), tmp_path) as (notifier, _):
+        notifier.accept_verdict("shop", verdict(notice(), incident("a", "bank/ledger")), NOW)
+    assert [title(one) for one in slack.roots()] == ["Minor incident in shop"]
+
+
+async def test_the_picture_is_in_the_thread(slack: StandInSlack, token: Path, tmp_path: Path) -> None:
+    now = datetime.now(UTC)  # a picture is for a new event
+    async with start_notifier(to(slack, token), tmp_path, lambda: now) as (notifier, _):
+        wanted = notifier.accept_verdict("shop", verdict(incident("a"), at=now), now)
+        assert wanted == ["a"]
+        assert notifier.accept_verdict("shop", verdict(incident("a"), at=now), now) == [], "once"
+        await notifier.accept_picture("shop", "a", SVG)
+        await eventually(lambda: any("thread_ts" in one for one in slack.files.values()))
+    (message,), (file,) = slack.roots(), slack.files.values()
+    assert (file["thread_ts"], file["filename"], file["title"]) == (message["ts"], "a.png", "Incident a")
+    assert file["content"].startswith(PNG)
+
+
+@pytest.mark.parametrize(
+    "svg", ["no picture at all", "<svg", "<svg xmlns='http://www.w3.org/2000/svg'>" + " " * (5 << 20)]
+)
+async def test_a_picture_that_cannot_be_drawn_stops_no_message(
+    svg: str, slack: StandInSlack, token: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slack_app, "PICTURE_SECONDS", 0.05)
+    now = datetime.now(UTC)
+    async with start_notifier(to(slack, token), tmp_path, lambda: now) as (notifier, _):
+        notifier.accept_verdict("shop", verdict(incident("a"), at=now), now)
+        await notifier.accept_picture("shop", "a", svg)
+        notifier.accept_verdict("shop", verdict(at=now), now)
+    assert [title(one) for one in slack.roots()] == ["Resolved: minor incident in shop"]
+    assert slack.files == {}
+
+
+async def test_pictures_are_a_setting(slack: StandInSlack, token: Path, tmp_path: Path) -> None:
+    async with start_notifier(to(slack, token, {"pictures": False}), tmp_path) as (notifier, _):
+        assert notifier.accept_verdict("shop", verdict(incident("a")), NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [({"channel": "#alerts"}, "channel: String should match pattern"), ({}, "channel: Field required")],
+)
+def test_wrong_options_are_told(options: dict[str, Any], problem: str) -> None:
+    given = {"kind": KIND, "options": {"bearer_token_file": "/token", **options}}
+    with pytest.raises(ValueError, match=problem):
+        Settings.model_validate({"notify": {"receivers": [given]}})
