@@ -8,7 +8,7 @@ const PERCENT = [100, "%", 1],
   PER_SECOND = [1, "/s", 1],
   COUNT = [1, "", 0];
 
-/** "1.2 s", "47%", "below 0.1/s": a value with two digits. */
+/** "1.2 s", "47%", "below 0.1/s": a value with two digits. @param {number} x @param {any[]} unit */
 function inUnit(x, [factor, text, finest]) {
   const scaled = factor * x,
     digits = (value) => (value >= 10 ? 0 : value >= 1 ? Math.min(finest, 1) : finest),
