@@ -34,7 +34,7 @@ from serve_app.web.incidents import IncidentViews
 from serve_app.web.past import PastQueries
 from serve_app.web.queries import OwnerPatterns, PageQueries
 from serve_app.web.report import markdown_report, report
-from serve_app.web.report.case import find
+from serve_app.web.report.case import find_all
 from serve_app.web.report.picture import incident_picture
 
 MOST_IN_GRAPH = 20_000  # services of a whole graph: about 40 MB of JSON
@@ -182,14 +182,13 @@ class Reader:
 
     def report(self, mesh: str, incident: str | None, form: ReportFormat, links: Links | None) -> str:
         kept = self.pages.moments(mesh)
-        chosen = incident or find(mesh, kept).incident.id
-        moments = self.incidents.moments(mesh, chosen, kept)
-        before = self.incidents.seen_before(mesh, find(mesh, moments, chosen).incident)
-        text = before.text if before else ""
+        moments = kept if incident is None else self.incidents.moments(mesh, incident, kept)
+        cases = [case.incident for case in find_all(mesh, moments, incident)]
+        similar = {one.id: before.text for one in cases if (before := self.incidents.seen_before(mesh, one))}
         if form is ReportFormat.HTML:
-            return report(mesh, moments, chosen, seen_before=text, links=links)
-        given = [one] if (one := self.incidents.feedback(mesh, chosen)) else []
-        return markdown_report(mesh, moments, chosen, seen_before=text, feedback=given, links=links)
+            return report(mesh, moments, incident, seen_before=similar, links=links)
+        given = [said for one in cases if (said := self.incidents.feedback(mesh, one.id))]
+        return markdown_report(mesh, moments, incident, seen_before=similar, feedback=given, links=links)
 
     def picture(self, mesh: str, incident: str) -> str:
         """The picture of an open incident, as SVG."""

@@ -3,7 +3,7 @@ import { by, el, show } from "./dom.js";
 import { driftFacts } from "./drift.js";
 import { levelFacts } from "./sla.js";
 import { interval, isLate, silentFor } from "./state.js";
-import { dateTime, figures, plural, span } from "./words.js";
+import { dateTime, figures, plural, shareText, span } from "./words.js";
 
 const BUDGET_MS = 50;
 
@@ -34,9 +34,9 @@ export function detectorView() {
         ["source", sourceText(source), source?.problem || source?.incomplete ? "wrong" : null],
         ...(source?.remarks ?? []).map((text) => ["telemetry", text, "wrong"]),
         ["snapshot interval", span(interval(timeline))],
-        ["probability of an incident", verdict.probability.toFixed(2)],
+        ["probability of an incident", shareText(verdict.probability)],
         verdict.reconstruction ? ["mesh as a whole", verdict.reconstruction.text, verdict.reconstruction.exceeded ? "unclear" : null] : null,
-        ["coverage", `${figures(100 * verdict.coverage)}%`, verdict.coverage < 1 ? "wrong" : null],
+        ["coverage", shareText(verdict.coverage), verdict.coverage < 1 ? "wrong" : null],
         verdict.missing_parts.length ? ["missing parts", verdict.missing_parts.join(", "), "wrong"] : null,
         took.length
           ? [
