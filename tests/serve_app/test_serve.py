@@ -161,6 +161,7 @@ def test_the_newest_verdict_can_be_read_again(service: Service) -> None:
         "mesh_score": verdicts[-1]["mesh_score"],
         "threshold": verdicts[-1]["threshold"],
         "coverage": 1.0,
+        "teams": [],
         **dict.fromkeys(("incidents", "recovering", "unseen", "notices", "silent", "hidden"), 0),
     }
     text = service.http.get("/metrics").text

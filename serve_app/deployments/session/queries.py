@@ -15,7 +15,7 @@ from serve_app.metrics import MeshGauges
 from serve_app.stores.base import IncidentFilter
 from serve_app.stores.record import StoredSnapshot
 from serve_app.web.formats import ReportFormat
-from serve_app.web.period import Ends, Subject, TimeRange
+from serve_app.web.period import Ends, PastTable, Subject, TimeRange
 
 if TYPE_CHECKING:
     from serve_app.deployments.session.reader import Reader
@@ -286,14 +286,21 @@ class SeriesQuery:
 
 @dataclass(frozen=True, slots=True)
 class RangeQuery:
-    """The scores of a mesh over a period, and the metrics of a service or a call, as JSON."""
+    """The scores of a mesh over a period, and the metrics of a service or a call, as JSON.
+
+    Attributes:
+        table: metrics of the subject from the mesh's Prometheus; None: use what is stored.
+        problem: why there is none.
+    """
 
     mesh: str
     period: TimeRange
     subject: Subject | None
+    table: PastTable | None = None
+    problem: str | None = None
 
     async def answer(self, reader: Reader) -> bytes:
-        return await reader.view(reader.past.range, self.mesh, self.period, self.subject)
+        return await reader.view(reader.past.range, self.mesh, self.period, self.subject, self.table, self.problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,9 +314,10 @@ class PastMapQuery:
     mesh: str
     at: datetime
     expand: Sequence[str]
+    snapshot: bytes = b""  # packed, from the mesh's Prometheus; empty: use what is stored
 
     async def answer(self, reader: Reader) -> bytes:
-        return await reader.view(reader.pages.past_map, self.mesh, self.at, self.expand)
+        return await reader.view(reader.pages.past_map, self.mesh, self.at, self.expand, self.snapshot)
 
 
 @dataclass(frozen=True, slots=True)
