@@ -79,6 +79,7 @@ def _summary(case: ReportedIncident) -> list[tuple[str, str]]:
         ("duration", f"{sentences.duration(case)}, {sentences.end_text(case)}"),
         *([] if seconds is None else [("reported after", sentences.span(seconds))]),
         ("impact", impact),
+        *(("error budget", one.text) for one in case.newest.error_budgets),
         ("probability", f"{case.worst.verdict.probability:.0%} at the highest score"),
     ]
 
