@@ -166,6 +166,7 @@ function look(at) {
 function forget(mesh) {
   leave?.();
   leave = null;
+  ranges.forget();
   Object.assign(known, {
     mesh,
     newest: null,
