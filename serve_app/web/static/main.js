@@ -167,6 +167,7 @@ function look(at) {
 function forget(mesh) {
   leave?.();
   leave = null;
+  ranges.forget();
   Object.assign(known, {
     mesh,
     newest: null,
