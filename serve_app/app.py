@@ -79,8 +79,8 @@ def build(args: Arguments) -> Application:
 
 def application(settings: Settings) -> Application:
     """The application: HTTP to Ingress to MeshSession, which scores small meshes, and has replicas of Scorer and
-    MetaModel score those of several parts; or replicas score all, or none. Depending on the settings it has a Trainer,
-    a Collector and a Notifier too.
+    MetaModel score large ones; or replicas score all, or none. Depending on the settings it has a Trainer, a Collector
+    and a Notifier too.
 
     Raises:
         BadSettings: the settings do not fit this cluster, the store needs a package that is not installed, or others
