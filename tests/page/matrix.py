@@ -141,6 +141,17 @@ def open_archived(one: Tab) -> None:
     one.page.wait_for_selector(".card.whole", timeout=1000 * PATIENCE_SECONDS)
 
 
+def open_past_incident(one: Tab) -> None:
+    """Go to the oldest incident that the timeline lists: a moment of the archive."""
+    one.page.locator("#past button").last.click()
+    one.page.wait_for_selector("#panel:not([hidden]), #mesh-graph .stale-label:not(:empty)")
+
+
+def compare_deploy(one: Tab) -> None:
+    one.page.locator("#changes button").first.click()
+    one.page.wait_for_selector("#comparison .sentence", timeout=1000 * PATIENCE_SECONDS)
+
+
 def open_call(one: Tab) -> None:
     """Open the panel of the calls from the first caller of the first suspect."""
     keys("1")(one)
@@ -174,6 +185,9 @@ def views() -> dict[str, View]:
         "confirm": View(failing, "/#mesh=failing", lambda one: one.page.click("text=Confirm incident")),
         "report": View(failing, "/v1/meshes/failing/report"),
         "seen-before": View(push_history, "/#mesh=past"),
+        "range-month": View(lambda base: None, "/#mesh=past&range=30d"),
+        "archived-moment": View(lambda base: None, "/#mesh=past&range=30d", open_past_incident),
+        "before-after": View(pushes("slow", SCENES["slow"].snapshots), "/#mesh=slow", compare_deploy),
         "history": View(lambda base: None, "/#mesh=past", keys("h")),
         "archived": View(lambda base: None, "/#mesh=past&history=now", open_archived),
         "overview": View(push_several, "/#view=meshes"),
