@@ -26,12 +26,12 @@ from model.snapshot import MeshSnapshot
 from tests.page.browsing import Tab, chromium, describe_missing, tab
 from tests.page.meshes import NOTICED
 from tests.page.meshes import SNAPSHOTS as LEAKING
-from tests.page.scenes import FAULT_FROM, INTERVAL, SCENES
+from tests.page.scenes import FAULT_FROM, INTERVAL, SCENES, two_faults
 from tests.page.serving import push_all, serve
 from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS
 
-HEIGHTS = {"1440": 900, "1280": 800, "390": 844}  # by width, both in pixels
+HEIGHTS = {"1440": 900, "1280": 720, "390": 844}  # by width, both in pixels
 LOOKS = [f"{width}-{scheme}" for width in HEIGHTS for scheme in ("light", "dark")]
 FRESH_SECONDS = 100  # after which a mesh is pushed again, because its state is only live for a while
 READY = """() => document.querySelector("#canvas[aria-label*=' and '], #overview-rows tr")
@@ -152,6 +152,10 @@ def compare_deploy(one: Tab) -> None:
     one.page.wait_for_selector("#comparison .sentence", timeout=1000 * PATIENCE_SECONDS)
 
 
+def press_button(words: str) -> Act:
+    return lambda one: one.page.click(f"text={words}")
+
+
 def open_call(one: Tab) -> None:
     """Open the panel of the calls from the first caller of the first suspect."""
     keys("1")(one)
@@ -176,6 +180,10 @@ def views() -> dict[str, View]:
         "partial": View(pushes("partial", lambda: LEAKING), "/#mesh=partial"),
         "muted": View(mute_and_push, "/#mesh=muted"),
         **{name: View(pushes(name, scene.snapshots), f"/#mesh={name}") for name, scene in SCENES.items()},
+        "two-incidents": View(pushes("two", two_faults), "/#mesh=two"),
+        "before-after": View(pushes("slow", SCENES["slow"].snapshots), "/#mesh=slow", press_button("Before and after")),
+        "last-day": View(failing, "/#mesh=failing&range=24h"),
+        "table": View(failing, "/#mesh=failing", press_button("Show as table")),
         "panel-service": View(failing, "/#mesh=failing", keys("1")),
         "panel-call": View(failing, "/#mesh=failing", open_call),
         "past-moment": View(failing, "/#mesh=failing", keys("ArrowLeft", "ArrowLeft", "ArrowLeft", "ArrowLeft")),
