@@ -181,8 +181,6 @@ def views() -> dict[str, View]:
         "muted": View(mute_and_push, "/#mesh=muted"),
         **{name: View(pushes(name, scene.snapshots), f"/#mesh={name}") for name, scene in SCENES.items()},
         "two-incidents": View(pushes("two", two_faults), "/#mesh=two"),
-        "before-after": View(pushes("slow", SCENES["slow"].snapshots), "/#mesh=slow", press_button("Before and after")),
-        "last-day": View(failing, "/#mesh=failing&range=24h"),
         "table": View(failing, "/#mesh=failing", press_button("Show as table")),
         "panel-service": View(failing, "/#mesh=failing", keys("1")),
         "panel-call": View(failing, "/#mesh=failing", open_call),
