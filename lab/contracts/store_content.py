@@ -5,7 +5,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from serve_app.stores.base import ArchivedIncident, ArchiveLimit, IncidentFilter, NewSnapshot, StateStore
+from serve_app.stores.base import (
+    ArchivedIncident,
+    ArchiveLimit,
+    ChunkKey,
+    HistoryChunk,
+    IncidentFilter,
+    NewSnapshot,
+    StateStore,
+)
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 LIMIT = ArchiveLimit(timedelta(days=90), 2**20)
@@ -72,6 +80,12 @@ def incident(number: int, until: datetime | None = None, **changed: object) -> A
         details=b"details %d" % number,
     )
     return replace(made, **changed)  # type: ignore[arg-type]
+
+
+def chunk(number: int, content: bytes | None = None) -> HistoryChunk:
+    """Return a chunk of the history with a key of its own."""
+    key = ChunkKey(60 if number % 2 else 600, 3600 * (number // 4), number % 4)
+    return HistoryChunk(key, b"chunk %d" % number if content is None else content)
 
 
 def found(store: StateStore, mesh: str = "prod", **wanted: object) -> list[str]:

@@ -20,6 +20,7 @@ SEGMENT_BYTES = 64 * 1024  # each record rewrites a segment
 MAX_SEGMENTS_READ = 64  # for one answer
 MAX_TEXT = 200  # characters of a name in a record: names come from others
 MAX_NAMES = 20
+MAX_TOPICS = 1000  # of counts that wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class AuditRecord:
         user: name of the token or of the user; empty: unknown.
         subject: of the user at the OpenID provider, who may be able to change the name.
         way: how the user was identified: token, oidc, proxy or anonymous; empty: not at all.
-        action: name of the operation, such as ``add_mute``.
+        action: name of the operation, such as ``add_mute``; or ``sign_in``, ``sign_out``, ``push``, ``refused``.
         route: method and path, with the names of parameters.
         mesh: empty: none.
         names: of what was changed, such as ids and services.
@@ -234,6 +235,29 @@ class AuditLog:
 
         change_document(self.documents, HEAD, advance)
         change_document(self.documents, _name(number), lambda content: (b"" if content else None, None))
+
+
+class AuditCounts:
+    """Counts that wait to be written, by topic."""
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[object, ...], AuditRecord] = {}
+
+    def add(self, *records: AuditRecord) -> None:
+        """Add records. If there are too many topics, further ones are added up without user and address."""
+        for record in records:
+            if record.topic not in self._records and len(self._records) >= MAX_TOPICS:
+                record = replace(record, user="", subject="", way="", address="", mesh="")
+            known = self._records.get(record.topic)
+            self._records[record.topic] = replace(known, count=known.count + record.count) if known else record
+
+    def take(self) -> tuple[AuditRecord, ...]:
+        """Take all records out."""
+        records, self._records = tuple(self._records.values()), {}
+        return records
+
+    def __len__(self) -> int:
+        return len(self._records)
 
 
 def short(text: str) -> str:

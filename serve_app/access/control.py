@@ -65,6 +65,11 @@ class Principal:
         """What the caller may do: one grant must allow the whole request."""
         return self.granted or (Grant(self.scopes, self.meshes),)
 
+    @property
+    def way_in(self) -> str:
+        """How the caller was identified, in the words of the audit log; empty: not at all."""
+        return {"cookie": "token", "open": ""}.get(self.way, self.way)
+
     def has(self, scope: Scope) -> bool:
         """Whether the caller has a scope, for some mesh at least, directly or through ``admin``."""
         return any(grant.has(scope) for grant in self.grants)

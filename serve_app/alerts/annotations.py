@@ -6,6 +6,7 @@ from model.names import list_first, readable
 from model.verdict import Incident, IncidentKind, Reason, Severity, Suspect, Verdict
 from serve_app.alerts.links import Links, incident_subject
 from serve_app.api.headline import headline
+from serve_app.api.number_text import score_text, share_text
 from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text
 
 ALERT_NAME = "TagaeIncident"
@@ -70,7 +71,7 @@ def description(mesh: str, incident: Incident, severity: Severity, verdict: Verd
     for rank, suspect in enumerate(incident.suspects[:MAX_SUSPECTS], 1):
         reasons = _telling_reasons(suspect)[:MAX_REASONS]
         why = "; ".join(reason_text(reason, suspect.service, verdict.observed_at) for reason in reasons)
-        lines.append(f"{rank}. {suspect.service} ({suspect.score:.0%}){': ' + why if why else ''}")
+        lines.append(f"{rank}. {suspect.service} ({score_text(suspect.score)}){': ' + why if why else ''}")
     if incident.affected:
         lines.append(f"Affected: {list_first(incident.affected, MAX_AFFECTED)}.")
     lines += [f"Planned: {change_text(near, incident.since)}." for near in incident.changes[:MAX_CHANGES]]
@@ -83,7 +84,7 @@ def mark_unseen(description: str, verdict: Verdict) -> str:
     before = description.split("\nNot seen")[0]
     is_partial = verdict.coverage < 1 or verdict.missing_parts
     why = (
-        f"{verdict.coverage:.0%} of the services were scored."
+        f"{share_text(verdict.coverage)} of the services were scored."
         if is_partial
         else "the detector is learning this mesh again."
     )

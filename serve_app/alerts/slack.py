@@ -7,6 +7,7 @@ from typing import Any
 from model.names import list_first, readable
 from serve_app.alerts.annotations import format_time, truncate
 from serve_app.alerts.event_text import ended_unknown, event_title, named_links, news
+from serve_app.api.number_text import score_text
 
 MAX_TITLE, MAX_TEXT = 150, 3000  # characters that Slack takes; it refuses a message with more
 MAX_SUSPECTS, MAX_REASONS, MAX_AFFECTED, MAX_CHANGES = 3, 2, 10, 3  # the page shows the rest
@@ -47,7 +48,7 @@ def _causes(incident: Mapping[str, Any]) -> str:
     lines = []
     for suspect in incident["suspects"][:MAX_SUSPECTS]:
         why = "; ".join(escape(reason["text"]) for reason in suspect["reasons"][:MAX_REASONS])
-        lines.append(f"{escape(suspect['service'])} ({suspect['score']:.0%}){': ' + why if why else ''}")
+        lines.append(f"{escape(suspect['service'])} ({score_text(suspect['score'])}){': ' + why if why else ''}")
     return "\n".join(lines)
 
 

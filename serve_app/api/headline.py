@@ -23,6 +23,7 @@ from model.verdict import (
     Severity,
     Suspect,
 )
+from serve_app.api.number_text import share_text, span_text
 from serve_app.api.reason_text import (
     is_signal,
     metric_words,
@@ -30,7 +31,6 @@ from serve_app.api.reason_text import (
     reads_as_expected,
     shortage_text,
     signal_text,
-    span_text,
     usual_text,
 )
 
@@ -139,11 +139,6 @@ def budget_text(budget: ErrorBudget) -> str:
         promise += f" within {1000 * limit:g} ms"
     period = f"{objective.days:g}-day error budget of {objective.service}"
     return f"has used {share_text(budget.used)} of the {period} so far ({promise})"
-
-
-def share_text(share: float) -> str:
-    """``12%``."""
-    return "below 1%" if 0 < share < 0.01 else f"{share:.0%}"
 
 
 def scope_text(scope: str) -> str:

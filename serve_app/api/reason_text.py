@@ -1,13 +1,9 @@
-"""Reasons as text for the person on call.
-
-Numbers have two digits, but are never finer than ``Unit.step``: smaller differences do not matter on call.
-"""
+"""Reasons as text for the person on call."""
 
 import math
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from model.snapshot import RATIOS, SHARES_OF_ONE, SignalKind
+from model.snapshot import SignalKind
 from model.verdict import (
     DROPPED,
     LOST,
@@ -23,6 +19,7 @@ from model.verdict import (
     Reconstruction,
     Watched,
 )
+from serve_app.api.number_text import HOURS, MINUTES, Unit, anomaly_text, is_traffic, span_text, unit
 
 MIN_LOAD_CHANGE = 0.1  # smaller changes of the load are not mentioned
 _NAMES = {
@@ -75,50 +72,9 @@ _RESOURCES = {
     "cpu_utilization": "CPU",
     "active_connections": "connections",
 }
-_TRAFFIC = frozenset({"request_rate", VANISHED, LOST, NEW, MOVED, DROPPED, SENT})
 _LOAD_DEPENDENT = frozenset(
     {"p50_latency", "p99_latency", "own_time", "error_rate", "cpu_utilization", "active_connections"}
 )
-_TIMES = frozenset({"p50_latency", "p99_latency", "own_time", "cpu_per_request", OVERDUE})
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """How a quantity is shown: ``round(value * factor)`` to multiples of ``step`` (a power of ten), then ``text``."""
-
-    factor: float
-    text: str
-    step: float
-
-    def round_value(self, value: float) -> float:
-        """The number that is shown for a value, in this unit; NaN if there is none."""
-        if not math.isfinite(value):
-            return math.nan
-        scaled = value * self.factor
-        return round(scaled, self._digits(scaled)) + 0.0  # no negative zero
-
-    def words(self, value: float) -> str:
-        """``1.2 s``, ``below 0.1%``, ``not observed``."""
-        shown = self.round_value(value)
-        if math.isnan(shown):
-            return "not observed"
-        if shown == 0 < value:
-            return f"below {self.step:g}{self.text}"
-        digits = 0 if shown.is_integer() else self._digits(shown)
-        return f"{shown:,.{digits}f}{self.text}"
-
-    def _digits(self, scaled: float) -> int:
-        finest = round(-math.log10(self.step))
-        return 0 if scaled >= 10 else min(finest, 1) if scaled >= 1 else finest
-
-
-PERCENT = Unit(100.0, "%", 0.1)
-SECONDS = Unit(1.0, " s", 0.01)
-MILLISECONDS = Unit(1000.0, " ms", 0.1)
-PER_SECOND = Unit(1.0, "/s", 0.1)
-COUNT = Unit(1.0, "", 1.0)
-MINUTES = Unit(1 / 60, "", 1.0)
-HOURS = Unit(1 / 3600, "", 0.1)
 
 
 def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
@@ -186,8 +142,7 @@ def overdue_text(reason: Reason, service: str = "") -> str:
     """``regular work of shop/cart did not run: due every 60 min, last ran at 02:00 UTC``; ``service`` may be empty."""
     whose = f" of {service}" if service else ""
     last = _time(reason.since, reason.since + timedelta(seconds=reason.observed))
-    every = f"{HOURS.words(reason.expected)} h" if reason.expected >= 7200 else span_text(reason.expected)
-    return f"regular work{whose} did not run: due every {every}, last ran at {last}"
+    return f"regular work{whose} did not run: due every {span_text(reason.expected)}, last ran at {last}"
 
 
 def is_signal(reason: Reason) -> bool:
@@ -232,7 +187,7 @@ def watched_text(watched: Watched) -> str:
     """``alerts after 2 more snapshots above 5.8, now 4.9``; the subject is the service."""
     left = max(1, watched.needed - watched.seen)
     more = f"{left}{' more' if watched.seen else ''} snapshot{'' if left == 1 else 's'}"
-    return f"alerts after {more} above {watched.level:.1f}, now {watched.score:.1f}"
+    return f"alerts after {more} above {anomaly_text(watched.level)}, now {anomaly_text(watched.score)}"
 
 
 def reconstruction_text(whole: Reconstruction) -> str:
@@ -264,15 +219,6 @@ def event_text(event: ClusterEvent, since: datetime) -> str:
     return f"{what}, {event.count} times since {when}" if event.count > 1 else f"{what}, {when}"
 
 
-def unit(metric: str, largest: float) -> Unit:
-    """The unit for values of a metric up to ``largest``."""
-    if metric in RATIOS or metric in SHARES_OF_ONE:
-        return PERCENT
-    if metric in _TIMES:
-        return SECONDS if largest >= 1.0 else MILLISECONDS
-    return PER_SECOND if metric in _TRAFFIC else COUNT
-
-
 def metric_words(metric: str) -> str:
     """``p99 latency``, ``self time (excluding downstream calls)``."""
     return _NAMES.get(metric, metric.replace("_", " "))
@@ -293,7 +239,7 @@ def _looks_equal(reason: Reason) -> bool:
 def _direction(reason: Reason) -> str:
     if reason.observed < reason.expected:
         return "fell to "
-    return "rose to " if reason.metric in _TRAFFIC and reason.observed > reason.expected else ""
+    return "rose to " if is_traffic(reason.metric) and reason.observed > reason.expected else ""
 
 
 def _load(reason: Reason) -> str:
@@ -324,8 +270,3 @@ def _since(since: datetime, observed_at: datetime) -> str:
 def _time(at: datetime, now: datetime) -> str:
     """``02:00 UTC``; with the date if it was a day ago."""
     return f"{at:%H:%M} UTC" if now - at < timedelta(hours=24) else f"{at:%Y-%m-%d %H:%M} UTC"
-
-
-def span_text(seconds: float) -> str:
-    """``40 s``, ``4 min``."""
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

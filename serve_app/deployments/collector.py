@@ -16,6 +16,7 @@ from serve_app.collect.kubernetes.watch import EventWatch, WatchState
 from serve_app.collect.loop import CollectorState, MeshCollector, Push, poll_schedule
 from serve_app.collect.opening import OpenedSource, open_source
 from serve_app.collect.ownership import Ownership
+from serve_app.collect.prometheus.past import PastReader
 from serve_app.deployments.session.queries import VerdictQuery
 from serve_app.deployments.sla.counts import REPORT_SECONDS, RequestCounts, has_time, outcome_of
 from serve_app.deployments.sla.levels import SESSION
@@ -29,10 +30,13 @@ from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import PAUSE_SECONDS, Caller, Handle, connect, with_session
 from serve_app.settings import CollectorSettings, MeshSettings, Settings
 from serve_app.stores.opening import open_leases
+from serve_app.web.history import metric_table
+from serve_app.web.period import PastTable, Subject, TimeRange
 
 if TYPE_CHECKING:  # the collector needs no torch
     from serve_app.deployments.session.mesh_session import MeshSession
 
+PAST_SHARE = 0.7  # of the deadline of a request, within which Prometheus has to answer about the past
 log = logging.getLogger(__name__)
 
 
@@ -58,6 +62,7 @@ class Collector:
         }
         self._ownership = Ownership(collected, open_leases(settings.store), self._note)
         self._loops = {name: self._loop(name, mesh, settings.collector) for name, mesh in collected.items()}
+        self._past = PastReader(collected, settings.collector, PAST_SHARE * settings.serve.deadline_seconds)
         self._tasks: set[asyncio.Task[None]] = set()
         self._counts, self._instruments = RequestCounts(settings.sla), RayInstruments()
 
@@ -80,6 +85,22 @@ class Collector:
         """The state of each collected mesh, as its owner said it last."""
         notes = {mesh: self._ownership.note_of(mesh) for mesh in self._loops}
         return [self._state(mesh) if note is None else CollectorState.unpack(note) for mesh, note in notes.items()]
+
+    async def past(self, mesh: str, period: TimeRange, subject: Subject) -> PastTable:
+        """The metrics of a service, or of calls, in a period, from the mesh's Prometheus.
+
+        Raises:
+            NoTelemetry: the mesh has no Prometheus, or this has no data of the period.
+        """
+        found = await asyncio.to_thread(self._past.read, mesh, period.start, period.end, period.points)
+        values = metric_table(found.snapshots, subject)
+        times = [one.observed_at.timestamp() for one in found.snapshots]
+        rows = None if values is None else values.tolist()
+        return PastTable(found.step_seconds, found.begin, found.count, times, rows or [])
+
+    async def past_snapshot(self, mesh: str, at: datetime) -> bytes:
+        """The mesh at a past time, packed. Errors as in :meth:`past`."""
+        return pack_snapshot(await asyncio.to_thread(self._past.read_instant, mesh, at))
 
     async def __del__(self) -> None:  # Serve awaits it when a replica ends
         """Leave the meshes to other replicas."""

@@ -1,11 +1,12 @@
-"""Copies meshes from one store to another, with their revisions, and the documents of the service."""
+"""Copies meshes from one store to another, with their revisions and history, and the documents of the service."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from serve_app.errors import CorruptState, StoreConflict, UnknownMesh
-from serve_app.stores.base import ROLLOUT, SAVED_VIEWS, StateStore, WholeMesh
+from serve_app.stores.base import ROLLOUT, SAVED_VIEWS, HistoryChunk, StateStore, WholeMesh
 
+CHUNKS_AT_ONCE = 256  # of a history: some MB
 DOCUMENTS = {ROLLOUT: "a rollout of models", SAVED_VIEWS: "saved views"}  # of the service
 
 
@@ -19,6 +20,7 @@ class CopiedMesh:
         sequence: number of counted snapshots.
         snapshots: how many are kept.
         incidents: in the archive.
+        history_bytes: of its history.
     """
 
     mesh: str
@@ -26,6 +28,7 @@ class CopiedMesh:
     sequence: int
     snapshots: int
     incidents: int
+    history_bytes: int
 
 
 def choose_meshes(source: StateStore, target: StateStore, names: Iterable[str], *, overwrite: bool) -> list[str]:
@@ -79,7 +82,7 @@ def copy_meshes(
                 f"{now.revision if now else 'no mesh'}; stop the service that writes to it, and copy it again with "
                 "--overwrite"
             )
-        yield _summarize(mesh, whole)
+        yield _summarize(mesh, whole, _copy_history(source, target, mesh))
 
 
 def copy_documents(source: StateStore, target: StateStore, *, overwrite: bool) -> list[str]:
@@ -103,5 +106,22 @@ def copy_documents(source: StateStore, target: StateStore, *, overwrite: bool) -
     return list(found)
 
 
-def _summarize(mesh: str, whole: WholeMesh) -> CopiedMesh:
-    return CopiedMesh(mesh, whole.state.revision, whole.state.sequence, len(whole.window), len(whole.incidents))
+def _copy_history(source: StateStore, target: StateStore, mesh: str) -> int:
+    """Copy the history of a mesh, and compare the copy. Returns its bytes, without damaged chunks."""
+    keys, size = sorted(source.history_sizes(mesh)), 0
+    for at in range(0, len(keys), CHUNKS_AT_ONCE):
+        some = keys[at : at + CHUNKS_AT_ONCE]
+        content = source.history(mesh, some)
+        target.write_history(mesh, [HistoryChunk(key, one) for key, one in content.items()])
+        if target.history(mesh, some) != content:
+            raise CorruptState(
+                f"mesh {mesh!r}: expected a copy of its history that equals the source, got another one; stop what "
+                "writes to the target, and copy the mesh again with --overwrite"
+            )
+        size += sum(map(len, content.values()))
+    return size
+
+
+def _summarize(mesh: str, whole: WholeMesh, history_bytes: int) -> CopiedMesh:
+    state = whole.state
+    return CopiedMesh(mesh, state.revision, state.sequence, len(whole.window), len(whole.incidents), history_bytes)

@@ -17,8 +17,8 @@ from serve_app.alerts.links import LEAD, Links, LinkSubject, incident_subject
 from serve_app.stores.archive import unpack_json
 from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.record import Record
-from serve_app.web.history import call_row, instant, plain, unknown_row
-from serve_app.web.metric_history import metric_histories, metric_table
+from serve_app.web.history import call_row, instant, metric_table, plain, unknown_row
+from serve_app.web.metric_history import metric_histories
 from serve_app.web.period import Subject
 from serve_app.web.scored_snapshot import ScoredSnapshot
 

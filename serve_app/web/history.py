@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from model.snapshot import COUNTS, EDGE_METRICS, NODE_METRICS, FloatArray, MeshSnapshot, SignalKind
 from serve_app.errors import InvalidParameter
 from serve_app.stores.record import Record
+from serve_app.web.period import Subject
 
 
 class _Suspect(msgspec.Struct):
@@ -131,6 +132,13 @@ def call_table(window: Sequence[MeshSnapshot], source: str, destination: str) ->
         if at is not None:
             table[t] = np.where(snapshot.edge_observed[at], snapshot.edge_features[at], np.float32(np.nan))
     return None if all(at is None for at in rows) else table
+
+
+def metric_table(window: Sequence[MeshSnapshot], subject: Subject) -> FloatArray | None:
+    """Return the metrics of the subject, ``[T, C]``, NaN if not observed; None if no snapshot has it."""
+    if subject.source is None:
+        return service_table(window, subject.service)
+    return call_table(window, subject.source, subject.service)
 
 
 def call_row(snapshot: MeshSnapshot, source: str, destination: str) -> int | None:

@@ -12,17 +12,10 @@ from model.state.filters import CENTRE
 from model.state.load_adapter import CALL_LATENCIES, LATENCIES
 from model.state.mesh_state import MeshState
 from serve_app.web.expectation import Measurements, expectation
-from serve_app.web.history import call_table, plain, service_table
+from serve_app.web.history import plain, service_table
 from serve_app.web.period import Subject
 
 SERVICE_METRICS = len(NODE_METRICS)  # the first channels of a service
-
-
-def metric_table(window: Sequence[MeshSnapshot], subject: Subject) -> FloatArray | None:
-    """Return the metrics of the subject, ``[T, C]``, NaN if not observed; None if no snapshot has it."""
-    if subject.source is None:
-        return service_table(window, subject.service)
-    return call_table(window, subject.source, subject.service)
 
 
 def metric_histories(

@@ -8,6 +8,7 @@ import numpy as np
 
 from model.snapshot import FloatArray, MeshSnapshot
 from model.state.mesh_state import MeshState
+from model.verdict import Status
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 from serve_app.api.views import Deviations
 from serve_app.errors import UnknownInstant
@@ -15,13 +16,13 @@ from serve_app.stores.archive import SEVERITIES, unpack_document
 from serve_app.stores.base import ArchivedIncident, IncidentFilter
 from serve_app.stores.history import ScoredRow
 from serve_app.stores.history_chunks import MINUTE, TEN_MINUTES, MeshRow
-from serve_app.stores.history_reader import HistoryReader, PastSeries, StoredMoment
+from serve_app.stores.history_reader import HistoryReader, PastSeries
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.comparison import Focus, PeriodSample, comparison, require_snapshots
-from serve_app.web.history import call_row
-from serve_app.web.metric_history import metric_histories, metric_table
-from serve_app.web.period import Ends, Subject, TimeRange
-from serve_app.web.range import ARCHIVE, SNAPSHOTS, Band, RangeContent, RangeSteps, range_document, to_steps
+from serve_app.web.history import call_row, metric_table
+from serve_app.web.metric_history import metric_histories
+from serve_app.web.period import Ends, PastTable, Subject, TimeRange
+from serve_app.web.range import ARCHIVE, PROMETHEUS, SNAPSHOTS, Band, RangeContent, RangeSteps, range_document, to_steps
 from serve_app.web.scored_snapshot import PastMoment, ScoredSnapshot
 from serve_app.web.usual_range import DAY, DAYS_BEFORE, usual_range
 
@@ -42,8 +43,22 @@ class PastQueries:
     def __init__(self, meshes: MeshRepository) -> None:
         self._meshes = meshes
 
-    def range(self, mesh: str, period: TimeRange, subject: Subject | None) -> bytes:
+    def range(
+        self,
+        mesh: str,
+        period: TimeRange,
+        subject: Subject | None,
+        table: PastTable | None = None,
+        problem: str | None = None,
+    ) -> bytes:
         """Return JSON of a ``RangeDocument``.
+
+        Args:
+            mesh: name.
+            period: with both ends.
+            subject: whose metrics to return; None: none.
+            table: of the subject, from the mesh's Prometheus; None: use what is stored.
+            problem: why Prometheus was asked in vain.
 
         Raises:
             UnknownMesh: there is no such mesh.
@@ -59,14 +74,20 @@ class PastQueries:
         tail = self._score_rows(mesh, window, _time(rows[-1][0] + spans[-1].step) if rows else period.start)
         tail = [one for one in tail if one.snapshot.observed_at <= period.end]
         rows += [(one.snapshot.observed_at.timestamp(), one.row) for one in tail]
-        if is_kept:
+        if table is not None:
+            steps = RangeSteps.of_table(table)
+        elif is_kept:
             steps = RangeSteps.of_snapshots([at for at, _ in rows], state.interval_seconds, period.points)
         else:
-            steps = RangeSteps.of_rows(begin, end, max(span.step for span in spans), period.points)
+            of_calls = subject is not None and subject.source is not None  # whose rows are of ten minutes
+            longest = max(TEN_MINUTES if of_calls else span.step for span in spans)
+            steps = RangeSteps.of_rows(begin, end, longest, period.points)
         wanted = IncidentFilter(since=period.start, until=period.end, limit=MOST_INCIDENTS)
         incidents = self._meshes.load_incidents(mesh, wanted)
         series, expected = None, None
-        if subject is not None:
+        if subject is not None and table is not None:
+            series = _series_of(table, subject)
+        elif subject is not None:
             series = PastSeries.join(
                 subject.metrics,
                 [reader.series(spans, subject.service, subject.source), *_tail_series(tail, subject)],
@@ -77,7 +98,8 @@ class PastQueries:
                 expected = usual_range(_days_before(reader, subject, begin, steps), steps)
         return range_document(
             RangeContent(
-                source=SNAPSHOTS if is_kept else ARCHIVE,
+                source=PROMETHEUS if table is not None else SNAPSHOTS if is_kept else ARCHIVE,
+                problem=problem,
                 complete_from=self._known_from(reader, state),
                 steps=steps,
                 rows=rows,
@@ -113,8 +135,17 @@ class PastQueries:
                 + ("it has no history yet" if first is None else f"its history begins at {_time(first).isoformat()}")
                 + "; choose a time from its range"
             )
-        scored = ScoredSnapshot(found.snapshot, found.deviations, self._verdict(mesh, found))
+        verdict = self._verdict(mesh, found.snapshot.observed_at, found.step, found.row)
+        scored = ScoredSnapshot(found.snapshot, found.deviations, verdict)
         return PastMoment(scored, ARCHIVE, found.step)
+
+    def wrap(self, mesh: str, snapshot: MeshSnapshot) -> PastMoment:
+        """Return a past moment from a snapshot that was not scored."""
+        unknown = Deviations.unpack(b"", snapshot)
+        at = snapshot.observed_at
+        verdict = self._verdict(mesh, at, 0.0, MeshRow(1, 0.0, 0.0, None, Status.PARTIAL))
+        step = self._meshes.load_state(mesh).interval_seconds
+        return PastMoment(ScoredSnapshot(snapshot, unknown, verdict), PROMETHEUS, step, is_scored=False)
 
     def comparison(self, mesh: str, first: Ends, second: Ends, service: str | None = None) -> bytes:
         """Return JSON of the differences between two periods; with ``service``, all of that service, its other
@@ -161,10 +192,10 @@ class PastQueries:
         first, oldest = reader.first(TEN_MINUTES), state.window[0].observed_at
         return oldest if first is None else min(oldest, _time(first))
 
-    def _verdict(self, mesh: str, found: StoredMoment) -> VerdictDocument:
+    def _verdict(self, mesh: str, begin: datetime, seconds: float, row: MeshRow) -> VerdictDocument:
         """What is known of the verdicts of a row: its score and status, and the incidents of its time."""
-        begin, row = found.snapshot.observed_at, found.row
-        wanted = IncidentFilter(since=begin, until=begin + timedelta(seconds=found.step), limit=MOST_INCIDENTS)
+        until = begin + max(timedelta(seconds=seconds), ONE_STEP)
+        wanted = IncidentFilter(since=begin, until=until, limit=MOST_INCIDENTS)
         archived = self._meshes.load_incidents(mesh, wanted)
         worst_first = sorted(archived, key=lambda one: -one.severity)
         documents = [unpack_document(one.document) for one in worst_first]
@@ -195,6 +226,14 @@ class PastQueries:
 
 def _time(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)
+
+
+def _series_of(table: PastTable, subject: Subject) -> PastSeries:
+    """The metrics of a subject from Prometheus, which were not scored."""
+    if not table.values:
+        return PastSeries.join(subject.metrics, [])
+    scores = np.full(len(table.times), np.nan, np.float32)
+    return PastSeries(subject.metrics, np.array(table.times), np.array(table.values, np.float32), scores)
 
 
 def _tail_series(tail: Sequence[ScoredRow], subject: Subject) -> list[PastSeries]:

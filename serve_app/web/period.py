@@ -38,3 +38,22 @@ class TimeRange:
     start: datetime
     end: datetime
     points: int
+
+
+@dataclass(frozen=True, slots=True)
+class PastTable:
+    """The metrics of a subject from the mesh's Prometheus.
+
+    Attributes:
+        step_seconds: time between two instants, over which rates are.
+        begin: Unix time of the first instant, s.
+        count: number of instants.
+        times: Unix times of those with data, s.
+        values: a row of metrics for each of them, NaN where not observed; empty if nothing is known of the subject.
+    """
+
+    step_seconds: float
+    begin: float
+    count: int
+    times: list[float]
+    values: list[list[float]]

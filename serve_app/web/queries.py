@@ -16,6 +16,7 @@ from model.incidents.owners import Owners
 from model.snapshot import MeshSnapshot, Owner
 from model.state.mesh_state import MeshState
 from serve_app.alerts.links import Links
+from serve_app.api.codec import unpack_snapshot
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.views import Deviations, graph_document, incident_services
 from serve_app.errors import InvalidParameter
@@ -151,15 +152,15 @@ class PageQueries:
                 cache.maps.popitem(last=False)
         return cache.maps[key]
 
-    def past_map(self, mesh: str, at: datetime, expand: Sequence[str]) -> bytes:
-        """Return compressed (gzip) JSON of the map of a mesh at a past time.
+    def past_map(self, mesh: str, at: datetime, expand: Sequence[str], packed: bytes = b"") -> bytes:
+        """Return compressed (gzip) JSON of the map of a mesh at a past time; with ``packed``, of this snapshot.
 
         Raises:
             UnknownMesh: there is no such mesh.
             UnknownInstant: nothing is stored of this time.
         """
         state, cache = self._meshes.load_state(mesh), self._of(mesh)
-        moment = self._past.moment(mesh, at)
+        moment = self._past.wrap(mesh, unpack_snapshot(packed)) if packed else self._past.moment(mesh, at)
         cache.layout = _update_layout(cache.layout, state, moment.scored)
         drawn = map_document(moment.scored, cache.layout, (), expand, moment)
         return zlib.compress(drawn, COMPRESSION, GZIP)

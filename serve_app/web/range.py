@@ -17,6 +17,7 @@ from serve_app.stores.history import join_rows, mean
 from serve_app.stores.history_chunks import MeshRow, StoredChange
 from serve_app.stores.history_reader import PastSeries, Times
 from serve_app.web.history import instant, plain
+from serve_app.web.period import PastTable
 
 SNAPSHOTS, ARCHIVE, PROMETHEUS = "snapshots", "archive", "prometheus"
 GAP = 1.5  # intervals without a snapshot, from which a line has a gap
@@ -42,6 +43,11 @@ class RangeSteps:
         first = floor(begin / seconds) * seconds
         count = floor((max(begin, end) - first) / seconds) + 1
         return cls(seconds, np.float64(first) + np.arange(count) * np.float64(seconds))
+
+    @classmethod
+    def of_table(cls, table: PastTable) -> Self:
+        """The instants of a table of Prometheus."""
+        return cls(table.step_seconds, table.begin + np.arange(table.count) * np.float64(table.step_seconds))
 
     @classmethod
     def of_snapshots(cls, times: Sequence[float], interval_seconds: float, points: int) -> Self:
@@ -79,6 +85,7 @@ class RangeContent:
 
     Attributes:
         source: where the values come from.
+        problem: why Prometheus has no more; None: it was not asked, or has.
         complete_from: from when there are any; None: unknown.
         steps: of the answer.
         rows: of the mesh, with their Unix times, s.
@@ -91,6 +98,7 @@ class RangeContent:
     """
 
     source: str
+    problem: str | None
     complete_from: datetime | None
     steps: RangeSteps
     rows: Sequence[tuple[float, MeshRow]]
@@ -108,6 +116,7 @@ def range_document(content: RangeContent) -> bytes:
     return msgspec.json.encode(
         {
             "source": content.source,
+            "problem": content.problem,
             "complete_from": None if content.complete_from is None else instant(content.complete_from),
             "step_seconds": steps.seconds,
             "observed_at": [instant(datetime.fromtimestamp(at, UTC)) for at in steps.times.tolist()],

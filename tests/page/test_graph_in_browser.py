@@ -1,6 +1,7 @@
 """The graph of a larger mesh: layers around an incident, folded namespaces, filters, names that do not overlap."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -259,6 +260,35 @@ def test_filters_are_in_the_link_and_show_a_part(one: Tab) -> None:
     one.until(lambda: one.page.is_checked("#only") and 0 < whole() < every, "the link brings it back")
     one.page.click("#near")
     one.until(lambda: not one.page.is_checked("#only"), "around the suspects, nothing is filtered")
+
+
+def test_a_mesh_with_its_calls_is_moved_zoomed_and_walked(one: Tab) -> None:
+    """A namespace that is small enough to show its calls."""
+    sizes = Counter(name.split("/")[0] for name in SNAPSHOTS[-1].node_ids)
+    space = next(name for name, size in sizes.items() if 5 <= size <= 50)
+    one.page.goto(f"{one.base}/#mesh=shop&space={space}")
+    one.page.wait_for_selector("#canvas canvas")
+    picture = "document.querySelector('#canvas canvas').toDataURL()"
+    stage = one.page.locator("#stage").bounding_box()
+    x, y = stage["x"] + stage["width"] / 2, stage["y"] + stage["height"] / 2
+    one.page.mouse.move(x, y)
+    before = one.page.evaluate(picture)
+    one.page.mouse.wheel(0, -300)
+    zoomed = one.until(lambda: (now := one.page.evaluate(picture)) != before and now, "it is zoomed")
+    one.page.mouse.down()
+    one.page.mouse.move(x + 60, y + 40, steps=4)
+    one.page.mouse.up()
+    one.until(lambda: one.page.evaluate(picture) != zoomed, "it is moved")
+    assert not one.page.is_visible("#panel"), "what is dragged is not selected"
+    one.page.focus("#labels")
+    for _ in range(3):  # past the search field and the way back
+        one.page.keyboard.press("Tab")
+    first = one.until(lambda: one.text("#walked"), "the keyboard is at a service")
+    one.page.keyboard.press("ArrowDown")
+    one.page.keyboard.press("ArrowUp")
+    one.page.keyboard.press("ArrowUp")
+    one.until(lambda: one.text("#walked") not in ("", first), "it goes on")
+    assert one.page.locator("#canvas").evaluate("(one) => one === document.activeElement")
 
 
 @pytest.mark.parametrize("width", [1440, 390])

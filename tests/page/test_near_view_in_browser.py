@@ -162,6 +162,17 @@ def test_odd_meshes_are_readable(browser: Any, base: str, names: list[str], size
         one.assert_clean()
 
 
+def test_a_large_incident_after_a_small_one_has_its_own_height(browser: Any, base: str) -> None:
+    with tab(browser, base) as one:
+        one.open("/#mesh=overloaded")
+        one.page.wait_for_selector(".near .first")
+        wanted = one.page.evaluate(DRAWN)["stage"]
+        one.open("/#mesh=gone")
+        one.page.wait_for_selector(".near .gone.first")
+        one.page.evaluate("location.hash = '#mesh=overloaded'")
+        one.until(lambda: one.page.evaluate(DRAWN)["stage"] == wanted, "the same height as at first")
+
+
 def test_an_empty_mesh_is_drawn(browser: Any, base: str) -> None:
     with tab(browser, base) as one:
         one.open("/#mesh=slow")

@@ -10,7 +10,7 @@ import fcntl
 import logging
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -25,6 +25,8 @@ from serve_app.settings.base import Location, SettingsGroup, check_mesh_name
 from serve_app.stores.base import (
     ArchivedIncident,
     ArchiveLimit,
+    ChunkKey,
+    HistoryChunk,
     IncidentFilter,
     MeshSummary,
     NewSnapshot,
@@ -38,7 +40,7 @@ from serve_app.stores.base import (
 from serve_app.stores.plugin import Opening, StorePlugin
 from serve_app.stores.refusals import conflict, document_conflict, first_step, require_keep, too_many_meshes
 
-SUFFIX = ".mesh"
+SUFFIX, HISTORY = ".mesh", ".history"
 LOCK, CLOCK = "lock", "clock"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 CHECKSUM = 4  # bytes
@@ -113,7 +115,8 @@ class FilesStore:
             incidents = drop_excess(merge(old.incidents, new.incidents), self._how.archive, new.observed_at)
             return MeshFile(advance(old.state, new, now), (*old.window, row)[-keep:], incidents)
 
-        return self._write(mesh, change)
+        # The history comes first: a chunk has all rows up to its snapshot, and is written again if that fails.
+        return self._write(mesh, change, lambda: self._change_history(mesh, new.history, new.dropped))
 
     def replace(self, mesh: str, state: bytes, *, revision: int, incidents: tuple[ArchivedIncident, ...] = ()) -> int:
         def change(old: MeshFile, now: int) -> MeshFile:
@@ -159,6 +162,17 @@ class FilesStore:
     def incident(self, mesh: str, incident: str) -> ArchivedIncident | None:
         return next((one for one in self._read(mesh).incidents if one.id == incident), None)
 
+    def history_sizes(self, mesh: str) -> dict[ChunkKey, int]:
+        return {chunk.key: len(chunk.content) for chunk in self._read_history(mesh)}
+
+    def history(self, mesh: str, keys: Collection[ChunkKey]) -> dict[ChunkKey, bytes]:
+        wanted = set(keys)
+        return {chunk.key: chunk.content for chunk in self._read_history(mesh) if chunk.key in wanted}
+
+    def write_history(self, mesh: str, chunks: Collection[HistoryChunk]) -> None:
+        with self._locked():
+            self._change_history(mesh, chunks, ())
+
     def meshes(self) -> list[MeshSummary]:
         found = (self.load(name) for name in self._names())
         return [MeshSummary(one.mesh, one.sequence, one.observed_at, one.verdict) for one in found if one is not None]
@@ -176,7 +190,7 @@ class FilesStore:
     def delete(self, mesh: str) -> bool:
         with self._locked():
             was_stored = self._read(mesh).state is not None
-            self._path(mesh).unlink(missing_ok=True)
+            self._forget(mesh)
             return was_stored
 
     def read_whole(self, mesh: str) -> WholeMesh | None:
@@ -189,6 +203,7 @@ class FilesStore:
             if stored and not replace:
                 raise conflict(mesh, "a copy", 0, sequence, stored)
             self._tick(whole.state.revision)
+            self._forget(mesh)
             self._put(mesh, MeshFile(whole.state, whole.window, whole.incidents))
 
     def read_document(self, name: str) -> StoredDocument | None:
@@ -216,16 +231,20 @@ class FilesStore:
     def close(self) -> None:
         """Nothing stays open between two calls."""
 
-    def _write(self, mesh: str, change: Callable[[MeshFile, int], MeshFile]) -> int:
-        """Change a mesh. Returns the new revision."""
+    def _write(
+        self, mesh: str, change: Callable[[MeshFile, int], MeshFile], before: Callable[[], None] = lambda: None
+    ) -> int:
+        """Change a mesh; ``before`` is called when it is certain that the change is possible. Returns the new
+        revision."""
         with self._locked():
             old = self._read(mesh)
             revision = self._tick()
             new = change(old, revision)
             idle = self._find_idle(mesh) if old.state is None else None
+            before()
             self._put(mesh, new)
             if idle is not None:
-                self._path(idle).unlink()
+                self._forget(idle)
         if idle is not None and self._how.on_evicted is not None:
             self._how.on_evicted(idle)
         return revision
@@ -277,9 +296,7 @@ class FilesStore:
         if not content:
             return MeshFile()
         try:
-            if zlib.crc32(content[CHECKSUM:]).to_bytes(CHECKSUM, "big") != content[:CHECKSUM]:
-                raise ValueError("the checksum differs")
-            return msgspec.msgpack.decode(content[CHECKSUM:], type=MeshFile)
+            return msgspec.msgpack.decode(unseal(content), type=MeshFile)
         except ValueError as error:  # msgspec's errors are
             path.replace(path.with_suffix(".damaged"))
             raise CorruptState(
@@ -288,9 +305,30 @@ class FilesStore:
                 mesh=mesh,
             ) from error
 
+    def _forget(self, mesh: str) -> None:
+        """Delete the files of a mesh."""
+        self._path(mesh).unlink(missing_ok=True)
+        self._path(mesh).with_suffix(HISTORY).unlink(missing_ok=True)
+
+    def _read_history(self, mesh: str) -> tuple[HistoryChunk, ...]:
+        path = self._path(mesh).with_suffix(HISTORY)
+        with self._naming_errors():
+            self._require_folder()
+            content = path.read_bytes() if path.exists() else b""
+        try:
+            return msgspec.msgpack.decode(unseal(content), type=tuple[HistoryChunk, ...]) if content else ()
+        except ValueError as error:
+            log.error("%s: expected a history, got %s; it is left out", path, error)
+            return ()
+
+    def _change_history(self, mesh: str, chunks: Collection[HistoryChunk], dropped: Collection[ChunkKey]) -> None:
+        if chunks or dropped:
+            kept = {chunk.key: chunk for chunk in (*self._read_history(mesh), *chunks) if chunk.key not in dropped}
+            content = msgspec.msgpack.encode(tuple(kept[key] for key in sorted(kept)))
+            self._replace(self._path(mesh).with_suffix(HISTORY), seal(content))
+
     def _put(self, name: str, file: MeshFile, suffix: str = SUFFIX) -> None:
-        content = msgspec.msgpack.encode(file)
-        self._replace(self._folder / f"{name}{suffix}", zlib.crc32(content).to_bytes(CHECKSUM, "big") + content)
+        self._replace(self._folder / f"{name}{suffix}", seal(msgspec.msgpack.encode(file)))
 
     def _replace(self, path: Path, content: bytes) -> None:
         new = path.with_name(f"{path.name}.new")
@@ -322,6 +360,19 @@ class FilesStore:
                 f"{self._folder}: expected a folder to read and write, got {error}; correct store.options.folder, or "
                 "restart the service"
             ) from error
+
+
+def seal(content: bytes) -> bytes:
+    """Return the content of a file with its checksum."""
+    return zlib.crc32(content).to_bytes(CHECKSUM, "big") + content
+
+
+def unseal(sealed: bytes) -> bytes:
+    """Return the content of a file; raises ``ValueError`` if it is damaged."""
+    content = sealed[CHECKSUM:]
+    if seal(content) != sealed:
+        raise ValueError("another checksum")
+    return content
 
 
 def advance(state: StoredState | None, new: NewSnapshot, revision: int) -> StoredState:

@@ -15,7 +15,9 @@ class AuditRecordDocument(Document):
     way: str = Field(
         description="how the user was identified: `token`, `oidc`, `proxy` or `anonymous`; empty: not at all"
     )
-    action: str = Field(description="name of the operation, or `sign_in`, `sign_out`, `push`", examples=["add_mute"])
+    action: str = Field(
+        description="name of the operation, or `sign_in`, `sign_out`, `push`, `refused`", examples=["add_mute"]
+    )
     route: str = Field(description="method and path", examples=["POST /v1/meshes/{mesh}/mutes"])
     mesh: str = Field(description="empty: none", examples=["shop"])
     names: list[str] = Field(description="of what was changed: ids, versions, services", examples=[["shop/cart"]])

@@ -76,6 +76,9 @@ class RangeDocument(Document):
         description="where the values come from: `snapshots`: the kept snapshots; `archive`: rows of one or ten "
         "minutes; `prometheus`: the metrics of the service from the mesh's Prometheus, the rest as in `archive`"
     )
+    problem: str | None = Field(
+        None, description="why the mesh's Prometheus gave no metrics of a time before `complete_from`"
+    )
     complete_from: Instant | None = Field(
         description="time from which this service knows the mesh; the oldest history is deleted first"
     )

@@ -47,6 +47,8 @@ Numbers = NDArray[np.float64]
 
 MOST_BYTES = 128 << 20  # in one reply
 CHUNK = 1 << 16  # bytes per read; the deadline is checked after each
+RANGE = "_range"  # at the end of the path of queries
+NEAR = 1e-3  # s, within which two instants are one
 OTHER_METHOD_SECONDS = 60.0  # after POST and GET were refused, until the other one is tried again
 
 
@@ -78,6 +80,16 @@ class _Sample(msgspec.Struct, gc=False):
     value: _Point | None = None  # a native histogram has none
 
 
+class _PointsOfSeries(msgspec.Struct, gc=False):
+    metric: msgspec.Raw
+    values: list[_Point] | None = None  # a native histogram has none
+
+
+class _Matrix(msgspec.Struct):
+    resultType: str | None = None  # noqa: N815 - Prometheus' name
+    result: list[_PointsOfSeries | None] | None = None
+
+
 class _Data(msgspec.Struct):
     resultType: str | None = None  # noqa: N815 - Prometheus' name
     result: list[_Sample | None] | None = None
@@ -90,6 +102,32 @@ class _Body(msgspec.Struct):
     warnings: list[str | None] | None = None
     infos: list[str | None] | None = None
     isPartial: bool | None = None  # noqa: N815 - VictoriaMetrics' name
+
+
+@dataclass(frozen=True, slots=True)
+class Instants:
+    """The instants of a range query.
+
+    Attributes:
+        begin: Unix time of the first, s.
+        step: time between two, s.
+        count: number of them.
+    """
+
+    begin: float
+    step: float
+    count: int
+
+    @property
+    def end(self) -> float:
+        """Unix time of the last, s."""
+        return self.begin + (self.count - 1) * self.step
+
+    def find(self, at: float) -> int | None:
+        """The number of an instant; None if the range does not have it."""
+        number = round((at - self.begin) / self.step)
+        is_one = 0 <= number < self.count and abs(self.begin + number * self.step - at) < NEAR
+        return number if is_one else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +207,38 @@ class Prometheus:
         self._running |= {future for future in futures.values() if not future.done() and not future.cancel()}
         return answers
 
+    def ask_range(self, query: str, instants: Instants, within: float) -> "RangeAnswer":
+        """Evaluate a query at many instants.
+
+        Args:
+            query: PromQL.
+            instants: at most 11,000, the limit of Prometheus.
+            within: deadline, s.
+        """
+        parameters = {
+            "start": f"{instants.begin:.3f}",
+            "end": f"{instants.end:.3f}",
+            "step": f"{instants.step:.3f}",
+            "timeout": f"{max(within, 0.001):.3f}",
+        }
+        session = self._connect._session
+        try:
+            reply = session.request("POST", RANGE, params=parameters | {"query": query}, timeout=max(within, 0.001))
+            matrix, missing = _read_matrix(reply, self._harmless)
+        except OSError as error:
+            return RangeAnswer(QueryAnswer(failed=_classify_error(error), detail=_describe(error)))
+        if missing:
+            return RangeAnswer(QueryAnswer(failed="incomplete", detail="; ".join(missing)[:MOST_DETAIL]))
+        labels = [bytes(one.metric) for one in matrix]
+        values = np.full((len(matrix), instants.count), np.nan)
+        present = np.zeros(values.shape, bool)
+        for row, one in enumerate(matrix):
+            for point in one.values or ():
+                number = None if point.at is None else instants.find(point.at)
+                if number is not None:
+                    values[row, number], present[row, number] = np.nan if point.value is None else point.value, True
+        return RangeAnswer(QueryAnswer(size=len(reply.content)), labels, values, present)
+
     def close(self) -> None:
         """Cancel running queries and close the connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -192,6 +262,30 @@ class Prometheus:
             detail = "; ".join(missing)[:MOST_DETAIL]
             return QueryAnswer(warnings=said, failed="incomplete", detail=detail, seconds=seconds, size=reply.size)
         return QueryAnswer(reply.samples, said, seconds=seconds, size=reply.size)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RangeAnswer:
+    """The result of a range query.
+
+    Attributes:
+        outcome: whether it failed, and why.
+        label_sets: of each of R series, as received (JSON).
+        values: float64 ``[R, T]``.
+        present: bool ``[R, T]``, whether a series has a sample at an instant.
+    """
+
+    outcome: QueryAnswer
+    label_sets: Sequence[bytes] = ()
+    values: Numbers = field(default_factory=lambda: np.empty((0, 0)))
+    present: NDArray[np.bool_] = field(default_factory=lambda: np.empty((0, 0), bool))
+
+    def at(self, number: int) -> QueryAnswer:
+        """The result at one instant, as an instant query would have it."""
+        if self.outcome.failed or not self.label_sets:
+            return self.outcome
+        rows = np.flatnonzero(self.present[:, number]).tolist()
+        return QueryAnswer(Samples([self.label_sets[i] for i in rows], self.values[rows, number]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +335,7 @@ class _Session(requests.Session):
         super().__init__()
         self._most_bytes = most_bytes
         self._url = query_url(endpoint.url)
+        self._range_url = query_url(endpoint.url, f"{QUERY_PATH}{RANGE}")
         self._method = "POST"
         self._other_from = 0.0  # when the other method may be tried
         self._tokens = tokens
@@ -261,26 +356,26 @@ class _Session(requests.Session):
             QueryFailed: if the reply has another status than 200.
         """
         until = time.monotonic() + kwargs["timeout"]
-        used = self._method
-        reply = self._send(used, until, kwargs)
+        used, target = self._method, self._range_url if url == RANGE else self._url
+        reply = self._send(used, target, until, kwargs)
         if reply.status_code == 401 and self._has_new_token(reply):
-            reply = self._send(used, until, kwargs)
+            reply = self._send(used, target, until, kwargs)
         if reply.status_code in MAY_BE_THE_METHOD and time.monotonic() >= self._other_from:
             other = "GET" if used == "POST" else "POST"
-            second = self._send(other, until, kwargs)
+            second = self._send(other, target, until, kwargs)
             if second.status_code not in MAY_BE_THE_METHOD:
                 self._method, reply = other, second
             else:
                 self._other_from = time.monotonic() + OTHER_METHOD_SECONDS
         if reply.status_code != 200:
-            raise refusal(reply, self._url, self._method)
+            raise refusal(reply, target, self._method)
         return reply
 
-    def _send(self, method: str, until: float, options: Mapping[str, Any]) -> _Reply:
+    def _send(self, method: str, url: str, until: float, options: Mapping[str, Any]) -> _Reply:
         """Send a request and read the whole reply. Parameters of a POST go into its body."""
         parameters = {"data" if method == "POST" else "params": options["params"]}
         options = {**options, "params": None, **parameters, "timeout": max(until - time.monotonic(), 0.001)}
-        reply = super().request(method, self._url, **options, stream=True, allow_redirects=False)
+        reply = super().request(method, url, **options, stream=True, allow_redirects=False)
         with reply:
             try:
                 content = self._read(reply, until)
@@ -317,13 +412,13 @@ class _Session(requests.Session):
         return b"".join(parts)
 
 
-def query_url(url: str) -> str:
+def query_url(url: str, path_of_queries: str = QUERY_PATH) -> str:
     """Where to send queries. People also give the address of the API, or of its queries."""
     parts = urlsplit(url)
     path = parts.path.rstrip("/")
     for end in (QUERY_PATH, API_PATH):
         path = path.removesuffix(end)
-    return join_url(urlunsplit(parts._replace(path=path)), QUERY_PATH)
+    return join_url(urlunsplit(parts._replace(path=path)), path_of_queries)
 
 
 class _Auth(AuthBase):
@@ -351,6 +446,34 @@ def _issue(tokens: TokenSource) -> str:
         raise QueryFailed("forbidden", str(error)) from error
 
 
+class _RangeBody(msgspec.Struct):
+    status: str | None = None
+    data: _Matrix | None = None
+    error: str | None = None
+    warnings: list[str | None] | None = None
+    isPartial: bool | None = None  # noqa: N815 - VictoriaMetrics' name
+
+
+def _read_matrix(reply: requests.Response, harmless: Sequence[str]) -> tuple[list[_PointsOfSeries], list[str]]:
+    """The series of a reply, and why it may be incomplete.
+
+    Raises:
+        QueryFailed: the body is no matrix.
+    """
+    if is_html(reply):
+        raise QueryFailed("unreadable", f"expected JSON, got {html_page(reply)}; {LOGIN}")
+    try:
+        body = _RANGE_BODY.decode(reply.content.replace(b'"+Inf"]', b'"Inf"]'))
+    except msgspec.MsgspecError as error:
+        raise QueryFailed("unreadable", f"{error} in {len(reply.content)} bytes") from error
+    if body.status == "error" or body.data is None or body.data.resultType not in (None, "matrix"):
+        raise QueryFailed("refused", body.error or "an error without a message")
+    warnings = tuple(filter(None, body.warnings or ()))
+    missing = missing_parts(warnings, reply.headers, is_partial=bool(body.isPartial), harmless=harmless)
+    return [one for one in body.data.result or () if one is not None], list(missing)
+
+
+_RANGE_BODY = msgspec.json.Decoder(_RangeBody, strict=False)
 _BODY = msgspec.json.Decoder(_Body, strict=False)  # strict=False decodes numbers from text, in a third of the time
 
 

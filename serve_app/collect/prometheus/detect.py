@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import takewhile
+from typing import TypeVar
 
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.collect.prometheus.combine import combine
@@ -25,6 +26,7 @@ from serve_app.net.tokens import OAuth2Client, OAuth2Tokens, TokenSource
 from serve_app.settings import CollectorSettings, GenericSettings, MeshSettings
 from serve_app.settings.roles import SHARES
 
+P = TypeVar("P", bound=Prometheus)
 DETECTION = ("detection", "metrics")
 SUPERSETS = {"istio": "istio-ambient"}  # kinds that read all that another reads, and more
 LOOKBACK_SECONDS, LATEST_SECONDS = 300, 3600  # of an instant query of Prometheus; of the search for older samples
@@ -38,20 +40,20 @@ class MeshSource:
         mesh: settings of the mesh.
         collector: settings of all meshes.
         clock: Unix time, s.
+        prometheus: client of its Prometheus; None: one for the present.
     """
 
     _histograms: HistogramForm  # of the dialect in use
 
-    def __init__(self, mesh: MeshSettings, collector: CollectorSettings, clock: Clock = time.time) -> None:
-        endpoint = mesh.endpoint(mesh.prometheus_url)
-        self._origin = endpoint.origin
-        self._prometheus = Prometheus(
-            endpoint,
-            collector.queries_at_once,
-            compressed=mesh.compressed,
-            tokens=_token_source(mesh),
-            harmless_warnings=mesh.harmless_warnings,
-        )
+    def __init__(
+        self,
+        mesh: MeshSettings,
+        collector: CollectorSettings,
+        clock: Clock = time.time,
+        prometheus: Prometheus | None = None,
+    ) -> None:
+        self._origin = mesh.endpoint(mesh.prometheus_url).origin
+        self._prometheus = prometheus or open_prometheus(Prometheus, mesh, collector)
         self._options = _query_options(collector)
         self._scope = SeriesScope(Match(mesh.match), mesh.cluster_label)
         self._clock = clock
@@ -168,6 +170,17 @@ class MeshSource:
     def close(self) -> None:
         """Cancel running queries and close the connections."""
         self._prometheus.close()
+
+
+def open_prometheus(kind: type[P], mesh: MeshSettings, collector: CollectorSettings) -> P:
+    """A client of a mesh's Prometheus."""
+    return kind(
+        mesh.endpoint(mesh.prometheus_url),
+        collector.queries_at_once,
+        compressed=mesh.compressed,
+        tokens=_token_source(mesh),
+        harmless_warnings=mesh.harmless_warnings,
+    )
 
 
 def configured_dialect(mesh: MeshSettings) -> Dialect | None:

@@ -33,6 +33,8 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.access import Access
+from serve_app.access.audit import AuditCounts, AuditRecord
+from serve_app.access.refusals import record_refusal
 from serve_app.deployments.gate import connections
 from serve_app.deployments.gate.admission import Admission, RequestKind, Ticket
 from serve_app.deployments.gate.waiting_room import WaitingRoom
@@ -41,6 +43,7 @@ from serve_app.deployments.http.problems import MEDIA_TYPE, problem_response
 from serve_app.deployments.http.traced_requests import TracedRequests
 from serve_app.deployments.sla.counts import (
     EXTENSION,
+    REFUSALS_EXTENSION,
     REPORT_SECONDS,
     Outcome,
     Report,
@@ -146,6 +149,7 @@ class Gate:
         self._room = WaitingRoom(self._admission)
         self._buffered = 0  # bytes of bodies in memory
         self._counts = RequestCounts(settings.sla)
+        self._refusals = AuditCounts()
         self._reporting: asyncio.Task[None] | None = None
         self._began = time.monotonic()
         self._has_answered = False  # the service, at least once
@@ -178,6 +182,8 @@ class Gate:
             self._instruments.count(REFUSALS, code=answer(error).code)
             if reason := error.details.get("reason"):
                 self._instruments.count(FAILED_LOGINS, reason=reason)
+            if record := record_refusal(self._access, error, scope["headers"], scope["client"]):
+                self._refusals.add(record)
             if is_page_request(scope) and isinstance(error, NoCapacity | DeadlineExceeded):
                 await waiting_response(error, scope, is_starting=self._is_starting())(scope, receive, send)
             else:
@@ -212,19 +218,21 @@ class Gate:
         asked = time.monotonic()
         while True:
             await asyncio.sleep(REPORT_SECONDS)
-            report = self._counts.report()
-            is_up = await self._is_ready(report)
+            report, refusals = self._counts.report(), self._refusals.take()
+            is_up = await self._is_ready(report, refusals)
             if is_up:
                 self._has_answered = True
                 self._counts.acknowledge(report)
+            else:
+                self._refusals.add(*refusals)
             since, asked = time.monotonic() - asked, time.monotonic()
             if not self._is_starting():
                 # After a longer pause, this process was too busy to know.
                 self._counts.count_time(min(since, 2 * REPORT_SECONDS), is_up=is_up)
 
-    async def _is_ready(self, report: Report) -> bool:
+    async def _is_ready(self, report: Report, refusals: tuple[AuditRecord, ...]) -> bool:
         """Whether the service answers that it is ready, before the deadline."""
-        scope = {**READYZ, "extensions": {EXTENSION: report}, "state": {}}
+        scope = {**READYZ, "extensions": {EXTENSION: report, REFUSALS_EXTENSION: refusals}, "state": {}}
         body = bytearray()
 
         async def collect(message: Message) -> None:

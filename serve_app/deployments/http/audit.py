@@ -13,7 +13,7 @@ from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.access import Access, Principal
-from serve_app.access.audit import MAX_NAMES, AuditRecord, short
+from serve_app.access.audit import MAX_NAMES, AuditCounts, AuditRecord, short
 from serve_app.access.routes import SAFE
 from serve_app.deployments.http.access_control import ACCESS, PRINCIPAL
 from serve_app.deployments.http.backend import Backend
@@ -25,9 +25,7 @@ PUSHES = ("/v1/meshes/{mesh}/snapshots", "/v1/meshes/{mesh}/otlp/v1/metrics")  #
 NO_CHANGES = ("/v1/score", *PUSHES)
 SIGN_IN, SIGN_OUT, PUSH = "sign_in", "sign_out", "push"
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
-WAYS = {"cookie": "token", "open": ""}  # how a caller was identified, where the log has another word
 FLUSH_SECONDS = 30.0  # between two writes of counts
-MAX_TOPICS = 1000  # of counts that wait; further ones are added up without user and address
 log = logging.getLogger("serve_app.audit")
 
 
@@ -62,7 +60,7 @@ class Audit:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._counts: dict[tuple[object, ...], AuditRecord] = {}
+        self._counts = AuditCounts()
         self._flushing: asyncio.Task[None] | None = None
 
     async def begin(self, note: Note) -> None:
@@ -97,30 +95,25 @@ class Audit:
     async def _append(self, record: AuditRecord) -> int:
         return await self._backend.ask(self._backend.records_session.append_audit, record)
 
-    def count(self, record: AuditRecord) -> None:
-        """Count a push or a refused request; it is written within ``FLUSH_SECONDS``, or with the next try."""
-        hour = record.at.replace(minute=0, second=0, microsecond=0)
-        record = replace(record, at=hour, names=(), request="")
-        if record.topic not in self._counts and len(self._counts) >= MAX_TOPICS:
-            record = replace(record, user="", subject="", way="", address="", mesh="")
-        known = self._counts.get(record.topic)
-        self._counts[record.topic] = replace(known, count=known.count + 1) if known else record
-        if self._flushing is None or self._flushing.done():
+    def count(self, *records: AuditRecord) -> None:
+        """Count pushes and refused requests; they are written within ``FLUSH_SECONDS``, or with the next try."""
+        for record in records:
+            hour = record.at.replace(minute=0, second=0, microsecond=0)
+            self._counts.add(replace(record, at=hour, names=(), request=""))
+        if records and (self._flushing is None or self._flushing.done()):
             self._flushing = asyncio.create_task(self._flush())
 
     async def _flush(self) -> None:
         while self._counts:
             await asyncio.sleep(FLUSH_SECONDS)
-            counts, self._counts = self._counts, {}
+            records = self._counts.take()
             try:
-                await self._backend.ask(self._backend.records_session.count_audit, tuple(counts.values()))
+                await self._backend.ask(self._backend.records_session.count_audit, records)
             except ServeError as error:  # pushes go on; the next try has these counts, too
                 log.warning("counts of the audit log could not be stored: %s", error.message)
-                for topic, count in counts.items():
-                    known = self._counts.get(topic)
-                    self._counts[topic] = replace(count, count=count.count + (known.count if known else 0))
+                self._counts.add(*records)
             else:
-                for record in counts.values():
+                for record in records:
                     log.info("%s", record.line())
 
 
@@ -183,7 +176,7 @@ def make_note(scope: Scope) -> Note:
             secrets.token_urlsafe(12),
             datetime.now(UTC),
             principal.name,
-            WAYS.get(principal.way, principal.way),
+            principal.way_in,
             "",
             "",
             address=access.locate(scope["headers"], scope.get("client")),
@@ -222,8 +215,7 @@ def note_of_sign_in(request: Request, principal: Principal | None, action: str =
     note.record = replace(note.record, action=action, route=f"{request.method} {request.scope['route'].path}")
     if principal is not None:
         subject = principal.user.subject if principal.user else ""
-        way = WAYS.get(principal.way, principal.way)
-        note.record = replace(note.record, user=principal.name, way=way, subject=subject)
+        note.record = replace(note.record, user=principal.name, way=principal.way_in, subject=subject)
     return note
 
 

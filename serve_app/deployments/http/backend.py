@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fastapi import Request
@@ -10,10 +11,12 @@ from fastapi import Request
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.session.queries import MeshQuery
 from serve_app.deployments.sla.levels import SESSION
+from serve_app.errors import NoTelemetry
 from serve_app.runtime.deadline import Deadline, seconds_since
 from serve_app.runtime.rpc import RECEIVED, Caller, Handle, P, T, with_session
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
+from serve_app.web.period import PastTable, Subject, TimeRange
 
 RECORDS = "(access records)"  # in place of the name of a mesh; none can be so
 
@@ -60,6 +63,23 @@ class Backend:
     async def read(self, query: MeshQuery[T]) -> T:
         """Ask the session that owns a mesh within the usual deadline; errors as in the query, and as in :meth:`ask`."""
         return await self.ask(self.session_of(query.mesh).read, query)
+
+    async def past(self, mesh: str, period: TimeRange, subject: Subject) -> PastTable:
+        """The metrics of a subject in a period, from the mesh's Prometheus.
+
+        Raises:
+            NoTelemetry: the mesh is not collected from Prometheus, or this has no data of the period.
+        """
+        return await self.ask(self._require_collector(mesh).past, mesh, period, subject)
+
+    async def past_snapshot(self, mesh: str, at: datetime) -> bytes:
+        """The mesh at a past time, packed. Errors as in :meth:`past`."""
+        return await self.ask(self._require_collector(mesh).past_snapshot, mesh, at)
+
+    def _require_collector(self, mesh: str) -> Handle[Collector]:
+        if self._collector is None or mesh not in self.settings.collected:
+            raise NoTelemetry(f"mesh {mesh!r}: expected a mesh that is collected from Prometheus, got another one")
+        return self._collector
 
     async def collector_states(self, seconds: float | None = None) -> list[CollectorState]:
         """The state of each collected mesh. Returns an empty list if no collector runs.

@@ -11,11 +11,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from serve_app.alerts.links import Links
+from serve_app.deployments.scoring.messages import ScoredMesh
 from serve_app.metrics import MeshGauges
 from serve_app.stores.base import IncidentFilter
 from serve_app.stores.record import StoredSnapshot
 from serve_app.web.formats import ReportFormat
-from serve_app.web.period import Ends, Subject, TimeRange
+from serve_app.web.period import Ends, PastTable, Subject, TimeRange
 
 if TYPE_CHECKING:
     from serve_app.deployments.session.reader import Reader
@@ -43,6 +44,16 @@ class MeshesQuery:
 
     async def answer(self, reader: Reader) -> list[MeshGauges]:
         return await reader.load(reader.meshes.gauges)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringQuery:
+    """How the newest snapshot of a mesh was scored; None: by no process that runs now."""
+
+    mesh: str
+
+    async def answer(self, reader: Reader) -> ScoredMesh | None:
+        return reader.scored.get(self.mesh)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,14 +297,21 @@ class SeriesQuery:
 
 @dataclass(frozen=True, slots=True)
 class RangeQuery:
-    """The scores of a mesh over a period, and the metrics of a service or a call, as JSON."""
+    """The scores of a mesh over a period, and the metrics of a service or a call, as JSON.
+
+    Attributes:
+        table: metrics of the subject from the mesh's Prometheus; None: use what is stored.
+        problem: why there is none.
+    """
 
     mesh: str
     period: TimeRange
     subject: Subject | None
+    table: PastTable | None = None
+    problem: str | None = None
 
     async def answer(self, reader: Reader) -> bytes:
-        return await reader.view(reader.past.range, self.mesh, self.period, self.subject)
+        return await reader.view(reader.past.range, self.mesh, self.period, self.subject, self.table, self.problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,9 +325,10 @@ class PastMapQuery:
     mesh: str
     at: datetime
     expand: Sequence[str]
+    snapshot: bytes = b""  # packed, from the mesh's Prometheus; empty: use what is stored
 
     async def answer(self, reader: Reader) -> bytes:
-        return await reader.view(reader.pages.past_map, self.mesh, self.at, self.expand)
+        return await reader.view(reader.pages.past_map, self.mesh, self.at, self.expand, self.snapshot)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Answers the questions to a session."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
@@ -19,6 +19,7 @@ from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
 from serve_app.api.schemas.models import ModelsDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.views import Deviations, model_document, plan_document
+from serve_app.deployments.scoring.messages import ScoredMesh
 from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import InvalidParameter, UnknownModel
 from serve_app.models.rollout import ALL_MESHES, limit_to
@@ -33,7 +34,7 @@ from serve_app.web.incidents import IncidentViews
 from serve_app.web.past import PastQueries
 from serve_app.web.queries import OwnerPatterns, PageQueries
 from serve_app.web.report import markdown_report, report
-from serve_app.web.report.case import find
+from serve_app.web.report.case import find_all
 from serve_app.web.report.picture import incident_picture
 
 MOST_IN_GRAPH = 20_000  # services of a whole graph: about 40 MB of JSON
@@ -54,8 +55,10 @@ class Reader:
         signal: wakes readers that wait for a verdict.
         trials: of models; None: there are none.
         owner_patterns: returns the patterns of a mesh's settings that name owners; None: there are none.
+        scored: how the newest snapshot of each mesh was scored, by the session; None: not known.
 
     Attributes:
+        scored: as the argument.
         pages, past, incidents: views for the page, in the thread of :meth:`view`.
     """
 
@@ -67,8 +70,9 @@ class Reader:
         signal: VerdictSignal,
         trials: Trials | None = None,
         owner_patterns: OwnerPatterns | None = None,
+        scored: Mapping[str, ScoredMesh] | None = None,
     ) -> None:
-        self.meshes, self.signal = meshes, signal
+        self.meshes, self.signal, self.scored = meshes, signal, {} if scored is None else scored
         self.pages, self.past = PageQueries(meshes, owner_patterns), PastQueries(meshes)
         self.incidents = IncidentViews(meshes)
         self._models, self._options, self._trials = models, options, trials
@@ -178,14 +182,13 @@ class Reader:
 
     def report(self, mesh: str, incident: str | None, form: ReportFormat, links: Links | None) -> str:
         kept = self.pages.moments(mesh)
-        chosen = incident or find(mesh, kept).incident.id
-        moments = self.incidents.moments(mesh, chosen, kept)
-        before = self.incidents.seen_before(mesh, find(mesh, moments, chosen).incident)
-        text = before.text if before else ""
+        moments = kept if incident is None else self.incidents.moments(mesh, incident, kept)
+        cases = [case.incident for case in find_all(mesh, moments, incident)]
+        similar = {one.id: before.text for one in cases if (before := self.incidents.seen_before(mesh, one))}
         if form is ReportFormat.HTML:
-            return report(mesh, moments, chosen, seen_before=text, links=links)
-        given = [one] if (one := self.incidents.feedback(mesh, chosen)) else []
-        return markdown_report(mesh, moments, chosen, seen_before=text, feedback=given, links=links)
+            return report(mesh, moments, incident, seen_before=similar, links=links)
+        given = [said for one in cases if (said := self.incidents.feedback(mesh, one.id))]
+        return markdown_report(mesh, moments, incident, seen_before=similar, feedback=given, links=links)
 
     def picture(self, mesh: str, incident: str) -> str:
         """The picture of an open incident, as SVG."""

@@ -11,6 +11,7 @@ from serve_app.errors import UnknownIncident
 from serve_app.web.graph.propagation import Hop, spread
 from serve_app.web.scored_snapshot import ScoredSnapshot
 
+MOST_INCIDENTS = 5  # of one report
 _SEVERITIES = [severity.value for severity in Severity]
 
 
@@ -83,6 +84,21 @@ def find(mesh: str, moments: Sequence[ScoredSnapshot], incident: str | None = No
         spread(calling, strongest),
         calling,
     )
+
+
+def find_all(mesh: str, moments: Sequence[ScoredSnapshot], incident: str | None = None) -> list[ReportedIncident]:
+    """Find an incident by its id; without an id, all that were open last and raise an alert, or the worst notice, the
+    worst first.
+
+    Raises:
+        UnknownIncident: no snapshot has it.
+    """
+    first = find(mesh, moments, incident)
+    if incident is not None or first.incident.is_notice:
+        return [first]
+    last = next(moment.verdict for moment in reversed(moments) if moment.verdict.incidents)
+    ids = [one.id for one in sorted(last.alerts, key=rank, reverse=True)]
+    return [find(mesh, moments, one) for one in ids[:MOST_INCIDENTS]]
 
 
 def _last_open(mesh: str, moments: Sequence[ScoredSnapshot]) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from serve_app.api.number_text import anomaly_text
 from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.web.report.case import ReportedIncident
 
@@ -35,7 +36,7 @@ def event_log(case: ReportedIncident) -> list[Step]:
             steps += [Step(moment.verdict.observed_at, text) for text in _news(before, now)]
             before = now
     top = case.worst.verdict.observed_at
-    steps.append(Step(top, f"The score is highest: {incident.score:.1f}. {len(incident.affected)} affected."))
+    steps.append(Step(top, f"The score is highest: {anomaly_text(incident.score)}. {len(incident.affected)} affected."))
     if case.ended:
         unseen = "It was not observed for too long and was closed; how it ended is unknown."
         steps.append(Step(case.ended, unseen if case.ended_unseen else "The incident is over."))

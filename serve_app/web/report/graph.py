@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from model.names import readable
 from model.snapshot import namespace_of
-from serve_app.drawing.svg import hint, picture, tag, words
+from serve_app.api.number_text import anomaly_text
+from serve_app.drawing.svg import hint, picture, rectangle, tag, words
 from serve_app.web.report.case import ReportedIncident
 from serve_app.web.report.incident_graph import MOST_INVOLVED, MOST_NEIGHBOURS, IncidentGraph, build_graph
 
@@ -16,7 +17,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 WIDTH, MARGIN = 820.0, 62.0
 CLOSEST, FARTHEST = 46.0, 110.0  # pixels between nearest neighbours
-SHADES = (1.5, 3.0, 4.5, 6.0)  # anomaly scores (log10) at which the next darker shade begins
+SHADES = (3.0, 6.0)  # anomaly scores (log10) from which a service is unusual, and very unusual, as on the page
 RIM = 14.0  # padding inside the disc of a namespace
 SIDE, ABOVE, BELOW = 24.0, 22.0, 16.0  # padding of the picture
 LETTER, LINE = 6.1, 13.0  # pixels of a label
@@ -62,7 +63,8 @@ def _draw(
     height: float,
     name: str,
 ) -> str:
-    """Draw services of this ``radius`` at these pixels; ``name`` is unique on the page."""
+    """Draw services of this ``radius`` at these pixels; ``name`` is unique among the pictures of an incident."""
+    name = f"{name}-{case.incident.id}"
     hops, ways = _hops(case, shown, at, radius, name)
     marks = [_arrow(name), *_spaces(spaces), *_calls(case, shown, at), *hops]
     marks += [_service(case, shown, i, at[i], float(radius[i])) for i in reversed(range(len(at)))]
@@ -182,7 +184,7 @@ def _hops(
 def _service(case: ReportedIncident, shown: IncidentGraph, i: int, at: Floats, radius: float) -> str:
     name, deviation = shown.layout.names[i], float(shown.services[i])
     role = "culprit" if name == case.first else "affected" if i < shown.num_involved else "neighbour"
-    score = "not scored" if deviation != deviation else f"anomaly score {deviation:.1f}"
+    score = "not scored" if deviation != deviation else f"anomaly score {anomaly_text(deviation)}"
     text = "disappeared" if shown.gone[i] else score
     class_ = f"service {role} " + ("gone" if shown.gone[i] else shade(deviation))
     x, y = at.tolist()
@@ -204,6 +206,9 @@ def _labels(shown: IncidentGraph, at: Floats, radius: Floats, width: float, ways
             continue
         room.append(box)
         class_ = "name first" if i == 0 else "name" if i < shown.num_involved else "name aside"
+        left, top, right, _ = box
+        tall = 4.0 if i == 0 else 0.0  # its name is larger
+        marks.append(rectangle(left - 3, top - 1 - tall, right - left + 6, LINE + 3 + tall, "plate"))
         marks.append(words(text, x, y, class_, anchor))
     return marks
 

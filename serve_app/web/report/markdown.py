@@ -2,16 +2,18 @@
 
 import importlib.metadata
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from model.names import readable
 from serve_app.alerts.links import Links
+from serve_app.api.number_text import score_text, share_text
 from serve_app.api.schemas.actions import KeptFeedbackDocument
 from serve_app.api.schemas.verdict import SuspectDocument
 from serve_app.web.report import sentences
-from serve_app.web.report.case import ReportedIncident, find
+from serve_app.web.report.case import ReportedIncident, find_all
 from serve_app.web.report.event_log import event_log, reporting_delay
+from serve_app.web.report.knowledge import HEAD, news
 from serve_app.web.report.links import named_links
 from serve_app.web.report.suspects import arrows, listed_suspects
 from serve_app.web.scored_snapshot import ScoredSnapshot
@@ -24,7 +26,7 @@ def markdown_report(
     moments: Sequence[ScoredSnapshot],
     incident: str | None = None,
     *,
-    seen_before: str = "",
+    seen_before: Mapping[str, str] | None = None,
     feedback: Sequence[KeptFeedbackDocument] = (),
     links: Links | None = None,
     made_at: datetime | None = None,
@@ -34,8 +36,8 @@ def markdown_report(
     Args:
         mesh: its name.
         moments: snapshots around the incident, oldest first.
-        incident: its id; None: the worst of those that were open last.
-        seen_before: earlier incidents that resemble it, in words.
+        incident: its id; None: all that were open last, the worst first.
+        seen_before: earlier incidents that resemble one, in words, by its id.
         feedback: on the mesh; other incidents are ignored.
         links: to the page and to other tools; None: no links.
         made_at: time of the report; None: now.
@@ -43,13 +45,30 @@ def markdown_report(
     Raises:
         UnknownIncident: no snapshot has it.
     """
-    case = find(mesh, moments, incident)
+    made, seen = made_at or datetime.now(UTC), seen_before or {}
+    cases = find_all(mesh, moments, incident)
+    chapters = [_chapter(case, cases, seen.get(case.incident.id, ""), feedback, links, made) for case in cases]
+    return "\n\n---\n\n".join(chapters) + "\n"
+
+
+def _chapter(
+    case: ReportedIncident,
+    cases: Sequence[ReportedIncident],
+    seen_before: str,
+    feedback: Sequence[KeptFeedbackDocument],
+    links: Links | None,
+    made_at: datetime,
+) -> str:
+    others = [text for _, text in sentences.others(case, cases)]
     parts = [
-        f"# {_plain(case.incident.headline or case.first or 'No single suspect')}",
+        f"# {_plain(sentences.title(case))}",
         _table(("", ""), _summary(case)),
         *([f"{_plain(seen_before)}."] if seen_before else []),
+        *(["Also open then:", _list(others)] if others else []),
         "## Timeline (UTC)",
         _table(("time", "what happened"), ((f"{step.at:%Y-%m-%d %H:%M:%S}", step.text) for step in event_log(case))),
+        "## What was known when",
+        _table(HEAD, (one.row for one in news(case))),
         f"## {sentences.suspects_heading(case)}",
         f"At {case.worst.verdict.observed_at:%H:%M:%S} UTC, when the score was highest.",
         *(_suspect(place, one) for place, one in listed_suspects(case)),
@@ -63,9 +82,9 @@ def markdown_report(
         _feedback(case, feedback),
         *(_links(named_links(case, links)) if links else []),
         "## About this report",
-        _table(("", ""), [*sentences.facts(case), ("made", _maker(made_at or datetime.now(UTC)))]),
+        _table(("", ""), [*sentences.facts(case), ("made", _maker(made_at))]),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts)
 
 
 def _summary(case: ReportedIncident) -> list[tuple[str, str]]:
@@ -75,17 +94,19 @@ def _summary(case: ReportedIncident) -> list[tuple[str, str]]:
         ("severity", incident.severity),
         ("kind", incident.kind.replace("_", " ")),
         ("first suspect", case.first or "none"),
+        *([("team", ", ".join(filter(None, (incident.team, incident.contact))))] if incident.team else []),
         ("since", f"{incident.since:%Y-%m-%d %H:%M:%S} UTC"),
         ("duration", f"{sentences.duration(case)}, {sentences.end_text(case)}"),
         *([] if seconds is None else [("reported after", sentences.span(seconds))]),
         ("impact", impact),
-        ("probability", f"{case.worst.verdict.probability:.0%} at the highest score"),
+        *(("error budget", one.text) for one in case.newest.error_budgets),
+        ("probability", f"{share_text(case.worst.verdict.probability)} at the highest score"),
     ]
 
 
 def _suspect(place: int, suspect: SuspectDocument) -> str:
     reasons = [reason.text for reason in (*suspect.reasons, *suspect.context)]
-    lines = [f"{place}. **{_plain(suspect.service)}**, score {suspect.score:.2f}"]
+    lines = [f"{place}. **{_plain(suspect.service)}**, score {score_text(suspect.score)}"]
     return "\n".join([*lines, *(f"   - {_plain(arrows(reason))}" for reason in reasons)])
 
 
@@ -108,10 +129,9 @@ def _maker(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S} UTC by tagae {importlib.metadata.version('tagae')}"
 
 
-def _table(head: tuple[str, str], rows: Iterable[tuple[str, str]]) -> str:
-    lines = [head, *((_plain(a), _plain(b)) for a, b in rows)]
-    lines.insert(1, ("---", "---"))
-    return "\n".join(f"| {a} | {b} |" for a, b in lines)
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *([_plain(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _list(texts: Sequence[str]) -> str:

@@ -1,15 +1,18 @@
 """The report: one page without scripts that needs no other file."""
 
 import importlib.metadata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 
 from serve_app.alerts.links import Links
+from serve_app.api.number_text import anomaly_text, share_text
 from serve_app.drawing.html import document, key, readable_html
+from serve_app.drawing.severity import severity_icon
 from serve_app.web.report import sentences
-from serve_app.web.report.case import ReportedIncident, find
+from serve_app.web.report.case import ReportedIncident, find_all
 from serve_app.web.report.graph import SHADES, graph, narrow_graph
+from serve_app.web.report.knowledge import HEAD, knowledge_picture, news
 from serve_app.web.report.links import named_links
 from serve_app.web.report.style import STYLE
 from serve_app.web.report.suspects import suspects
@@ -22,7 +25,7 @@ def report(
     moments: Sequence[ScoredSnapshot],
     incident: str | None = None,
     *,
-    seen_before: str = "",
+    seen_before: Mapping[str, str] | None = None,
     links: Links | None = None,
     made_at: datetime | None = None,
 ) -> str:
@@ -31,42 +34,94 @@ def report(
     Args:
         mesh: its name.
         moments: snapshots around the incident, oldest first.
-        incident: its id; None: the worst of those that were open last.
-        seen_before: earlier incidents that resemble it, in words.
+        incident: its id; None: all that were open last, the worst first.
+        seen_before: earlier incidents that resemble one, in words, by its id.
         links: to the page and to other tools; None: no links.
         made_at: time of the report; None: now.
 
     Raises:
         UnknownIncident: no snapshot has it.
     """
-    case = find(mesh, moments, incident)
-    body = (
-        f"{_head(case, seen_before)}{_links(case, links)}"
+    cases = find_all(mesh, moments, incident)
+    made, seen = made_at or datetime.now(UTC), seen_before or {}
+    chapters = []
+    for case in cases:
+        text = _chapter(case, cases, seen.get(case.incident.id, ""), links, made)
+        chapters.append(f'<article id="{escape(case.incident.id)}">{text}</article>')
+    first = cases[0]
+    what = first.first or "Incident" if len(cases) == 1 else f"{len(cases)} incidents"
+    title = f"{what} · {mesh} · {first.incident.since:%Y-%m-%d %H:%M} UTC"
+    return document(title, _together(cases) + "".join(chapters), STYLE)
+
+
+def _together(cases: Sequence[ReportedIncident]) -> str:
+    """The incidents of the report, with a link to each; empty if there is one."""
+    if len(cases) == 1:
+        return ""
+    lines = "".join(
+        f"<li>{severity_icon(case.incident.severity)} {escape(case.incident.severity)}: "
+        f'<a href="#{escape(case.incident.id)}">{readable_html(sentences.title(case))}</a></li>'
+        for case in cases
+    )
+    together = f"{len(cases)} incidents of mesh {escape(cases[0].mesh)} are open at the same time"
+    return f'<nav class="together" aria-label="Incidents"><p><strong>{together}</strong></p><ol>{lines}</ol></nav>'
+
+
+def _chapter(
+    case: ReportedIncident, cases: Sequence[ReportedIncident], seen_before: str, links: Links | None, made_at: datetime
+) -> str:
+    return (
+        f"{_head(case, seen_before)}{_others(case, cases)}{_links(case, links)}"
         f"<h2>Spread</h2>{_figure(graph(case), narrow_graph(case), _graph_caption())}"
         f"<h2>Timeline</h2>{_figure(timeline(case), timeline(case, PHONE), _TIMELINE_CAPTION)}"
+        f"<h2>What was known when</h2>"
+        f"{_figure(knowledge_picture(case), knowledge_picture(case, PHONE), _KNOWLEDGE_CAPTION)}{_knowledge(case)}"
         f"<h2>{sentences.suspects_heading(case)}</h2>{_as_of(case)}{suspects(case)}{_affected_services(case)}"
-        f"<h2>About this report</h2>{_about(case, made_at or datetime.now(UTC))}"
+        f"<h2>About this report</h2>{_about(case, made_at)}"
     )
-    return document(f"{case.first or 'Incident'} · {mesh} · {case.incident.since:%Y-%m-%d %H:%M} UTC", body, STYLE)
 
 
 def _head(case: ReportedIncident, seen_before: str) -> str:
     """The summary at the top."""
     incident = case.incident
-    tiles = (
+    tiles = [
         ("since", f"{incident.since:%H:%M:%S}", f"{incident.since:%Y-%m-%d}, UTC"),
         ("duration", sentences.duration(case), sentences.end_text(case)),
         ("affected", f"{len(incident.affected)}", sentences.affected_caption(incident)),
-        ("probability", f"{case.worst.verdict.probability:.0%}", "of an incident, at the highest score"),
+        ("probability", share_text(case.worst.verdict.probability), "of an incident, at the highest score"),
+    ]
+    if incident.team or incident.contact:
+        tiles.append(("team", incident.team or incident.contact, incident.contact if incident.team else ""))
+    cells = "".join(
+        f"<div><dt>{name}</dt><dd>{readable_html(value)}<small>{readable_html(more)}</small></dd></div>"
+        for name, value, more in tiles
     )
-    cells = "".join(f"<div><dt>{a}</dt><dd>{escape(b)}<small>{escape(c)}</small></dd></div>" for a, b, c in tiles)
     return (
-        f'<header class="{escape(incident.severity)}"><p class="kicker"><strong>{escape(incident.severity)}</strong> '
+        f'<header class="{escape(incident.severity)}">{severity_icon(incident.severity, 36)}'
+        f'<p class="kicker"><strong>{escape(incident.severity)}</strong> '
         f"{'in' if incident.is_notice else 'incident of'} mesh {escape(case.mesh)}</p>"
-        f"<h1>{readable_html(incident.headline or case.first or 'No single suspect')}</h1>"
-        f"<p>{readable_html(sentences.spread(case))}</p><dl>{cells}</dl>{_changes_and_events(case)}"
+        f"<h1>{readable_html(sentences.title(case))}</h1>"
+        f"<p>{readable_html(sentences.spread(case))}</p><dl>{cells}</dl>{_error_budgets(case)}"
+        f"{_changes_and_events(case)}"
         f"{f'<p>{readable_html(seen_before)}.</p>' if seen_before else ''}</header>"
     )
+
+
+def _others(case: ReportedIncident, cases: Sequence[ReportedIncident]) -> str:
+    """The other incidents that were open at the highest score of this one."""
+    lines = "".join(
+        f"<li>{severity_icon(one.severity)} {readable_html(text)}</li>" for one, text in sentences.others(case, cases)
+    )
+    return f'<div class="together"><p>Also open then:</p><ol>{lines}</ol></div>' if lines else ""
+
+
+def _knowledge(case: ReportedIncident) -> str:
+    """What was known when, as a table."""
+    head = "".join(f'<th scope="col">{name}</th>' for name in HEAD)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{readable_html(cell)}</td>" for cell in one.row) + "</tr>" for one in news(case)
+    )
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
 def _links(case: ReportedIncident, links: Links | None) -> str:
@@ -74,6 +129,11 @@ def _links(case: ReportedIncident, links: Links | None) -> str:
     named = [] if links is None else named_links(case, links)
     anchors = [f'<a href="{escape(url)}" rel="noopener noreferrer">{readable_html(name)}</a>' for name, url in named]
     return f'<p class="links">{" · ".join(anchors)}</p>' if anchors else ""
+
+
+def _error_budgets(case: ReportedIncident) -> str:
+    """What the incident has used of the error budgets of front doors."""
+    return "".join(f"<p>It {readable_html(one.text)}.</p>" for one in case.newest.error_budgets)
 
 
 def _changes_and_events(case: ReportedIncident) -> str:
@@ -104,7 +164,9 @@ def _affected_services(case: ReportedIncident) -> str:
 
 def _as_of(case: ReportedIncident) -> str:
     at = case.worst.verdict.observed_at
-    return f'<p class="about">At {at:%H:%M:%S} UTC, when the score was highest ({case.incident.score:.1f}).</p>'
+    return (
+        f'<p class="about">At {at:%H:%M:%S} UTC, when the score was highest ({anomaly_text(case.incident.score)}).</p>'
+    )
 
 
 def _about(case: ReportedIncident, made_at: datetime) -> str:
@@ -124,6 +186,10 @@ def _graph_caption() -> str:
     )
 
 
+_KNOWLEDGE_CAPTION = (
+    "Above: the severity, or whether it was recovering. In the middle: the first suspect. Below: the anomaly score of "
+    "the incident (log10), with a dot at the highest. The table has the snapshots that changed something."
+)
 _TIMELINE_CAPTION = (
     f"{key('line')} anomaly score of the mesh (log10), {key('dashed')} threshold, {key('incident')} the incident, "
     f"{key('flag')} planned changes near it, {key('tick')} other changes."

@@ -4,9 +4,22 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from model.names import list_first
-from serve_app.api.headline import share_text
+from serve_app.api.number_text import share_text, span_text
 from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.web.report.case import ReportedIncident
+
+
+def title(case: ReportedIncident) -> str:
+    """The headline; verdicts of earlier versions have none."""
+    return case.incident.headline or case.first or "No single suspect"
+
+
+def others(case: ReportedIncident, cases: Sequence[ReportedIncident]) -> list[tuple[IncidentDocument, str]]:
+    """The other incidents that were open at the highest score of this one, each with a sentence; without the ``cases``
+    of the report."""
+    known = {one.incident.id for one in cases}
+    found = [one for one in case.worst.verdict.alerts if one.id not in known]
+    return [(one, f"{one.severity}, since {one.since:%H:%M:%S} UTC: {one.headline or one.id}") for one in found]
 
 
 def end_text(case: ReportedIncident) -> str:
@@ -62,18 +75,14 @@ def facts(case: ReportedIncident) -> list[tuple[str, str]]:
             f"{len(case.moments)} snapshots, {first.observed_at:%Y-%m-%d %H:%M:%S} to "
             f"{last.observed_at:%Y-%m-%d %H:%M:%S} UTC; this report shows snapshot {verdict.sequence}",
         ),
-        ("coverage", f"{verdict.coverage:.0%} of the services were scored; missing parts: {missing}"),
+        ("coverage", f"{share_text(verdict.coverage)} of the services were scored; missing parts: {missing}"),
         ("model", verdict.model),
     ]
 
 
 def span(time: timedelta) -> str:
-    """Write a duration: 90 s, 12 min, 3 h 05 min."""
-    seconds = round(time.total_seconds())
-    minutes = seconds // 60
-    if seconds < 120:
-        return f"{seconds} s"
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
+    """Write a duration: 90 s, 12 min, 3 h 5 min."""
+    return span_text(time.total_seconds())
 
 
 def _name_role(role: str, services: Sequence[str]) -> str:

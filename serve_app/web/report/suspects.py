@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from serve_app.api.reason_text import metric_words, unit
+from serve_app.api.number_text import score_text, unit
+from serve_app.api.reason_text import metric_words
 from serve_app.api.schemas.verdict import ReasonDocument, SuspectDocument
 from serve_app.drawing.html import readable_html
 from serve_app.drawing.svg import Scale, curve, line, picture, words
@@ -38,8 +39,6 @@ def arrows(text: str) -> str:
 
 
 def _card(case: ReportedIncident, place: int, suspect: SuspectDocument) -> str:
-    share = f"{suspect.score:.0%}"
-    score = share if suspect.score >= LEAST or not suspect.score else "below 1%"
     charts = place <= CHARTED and not case.incident.is_of_scope(suspect.service)
     reasons = "".join(
         f"<li><p>{readable_html(arrows(reason.text))}</p>"
@@ -48,8 +47,8 @@ def _card(case: ReportedIncident, place: int, suspect: SuspectDocument) -> str:
     )
     return (
         f'<li class="suspect"><h3><span class="place">{place}</span> {readable_html(suspect.service)} '
-        f'<span class="bar" title="score as a suspect"><span style="width:{share}"></span></span>'
-        f'<span class="share">{score}</span></h3><ul class="reasons">{reasons}</ul></li>'
+        f'<span class="bar" title="score as a suspect"><span style="width:{suspect.score:.0%}"></span></span>'
+        f'<span class="share">{score_text(suspect.score)}</span></h3><ul class="reasons">{reasons}</ul></li>'
     )
 
 
@@ -80,7 +79,9 @@ def _chart(case: ReportedIncident, place: int, number: int, service: str, reason
     marks.append(curve(px[known], y.at(values[known]), np.flatnonzero(np.isin(known, list(gaps))).tolist(), "score"))
     name = metric_words(reason.metric)
     about = f"up to {shown.words(high)}" + ("" if expected is None else f", expected {shown.words(expected)}")
-    return picture(WIDTH, BOTTOM + 6, f"{name} of {service}", about, f"reason-{place}-{number}", *marks)
+    return picture(
+        WIDTH, BOTTOM + 6, f"{name} of {service}", about, f"reason-{place}-{number}-{case.incident.id}", *marks
+    )
 
 
 def _label_place(x: float) -> tuple[float, float, str, str]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from model.names import readable
 from model.snapshot import PlannedChange
+from serve_app.api.number_text import anomaly_text
 from serve_app.drawing.svg import (
     Floats,
     Scale,
@@ -79,9 +80,9 @@ def timeline(case: ReportedIncident, width: float = WIDE) -> str:
         marks += [line(at, bottom, at, bottom + 5, "axis"), words(label, middle, bottom + 18, anchor="middle")]
     about = (
         f"{len(case.moments)} snapshots from {times[0]:%Y-%m-%d %H:%M} to {times[-1]:%H:%M} UTC; scores up to "
-        f"{score.max():.1f}; the incident began at {case.incident.since:%H:%M:%S}."
+        f"{anomaly_text(float(score.max()))}; the incident began at {case.incident.since:%H:%M:%S}."
     )
-    return picture(width, bottom + BELOW, "Score over time", about, f"timeline-{width:.0f}", *marks)
+    return picture(width, bottom + BELOW, "Score over time", about, f"timeline-{width:.0f}-{case.incident.id}", *marks)
 
 
 def _changes(case: ReportedIncident, scale: Scale, width: float) -> tuple[list[str], float]:

@@ -6,7 +6,7 @@ import { runs } from "./series.js";
 import { address } from "./link.js";
 import { BAD, QUIET } from "./severity.js";
 import { likelySuspects } from "./suspects.js";
-import { between, clock, clockOrDay, date, day, ends, figures, incidentTitle, isOfScope, kind, lasted, metricName, metricValue, plural, short, span, time } from "./words.js";
+import { between, clock, clockOrDay, date, day, ends, figures, incidentTitle, isOfScope, kind, lasted, metricName, metricValue, plural, scoreText, shareText, short, span, time } from "./words.js";
 
 const CHARTED = 2; // suspects with charts
 const CHARTS = 2; // of each of them
@@ -124,7 +124,8 @@ function facts(incident) {
     ["lasted", incident.until ? lasted(incident) : "still open"],
     ["reported after", incident.opened_at ? span(ends(incident.opened_at) - ends(incident.since)) : "unknown"],
     ["impact", incident.impact?.text ?? plural(incident.affected.length, "service")],
-    ["probability", `${Math.round(100 * incident.probability)}% at the highest score`],
+    ...(incident.error_budgets ?? []).map((one) => ["error budget", one.text.replace(" so far", "")]),
+    ["probability", `${shareText(incident.probability)} at the highest score`],
     ["mesh", `${plural(incident.mesh_services, "service")}, ${plural(incident.mesh_calls, "call")}`],
   ];
   return el("dl", { class: "facts" }, ...rows.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text))));
@@ -147,7 +148,7 @@ function suspect(one, incident, series, feedback) {
   return el(
     "li",
     { class: "suspect" },
-    el("h5", {}, `${place + 1}. ${one.service}, score ${one.score.toFixed(2)}`),
+    el("h5", {}, `${place + 1}. ${one.service}, score ${scoreText(one.score)}`),
     ...one.reasons.flatMap((reason, i) => {
       const text = el("p", { class: "why" }, reason.text);
       if (place >= CHARTED || i >= CHARTS || isOfScope(incident, one.service)) return [text];

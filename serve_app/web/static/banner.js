@@ -6,7 +6,7 @@ import { icon, iconName, severityOf } from "./icons.js";
 import { learning } from "./learning.js";
 import { alerts, isNotice, isUnseen, notices, worst } from "./severity.js";
 import { silentFor } from "./state.js";
-import { between, capitalized, dateTime, ends, incidentTitle, kind as readableKind, moment, namedIncident, plural, readable, recovery, span, suspectsFirst, time, timeOrDateTime } from "./words.js";
+import { anomalyText, between, capitalized, dateTime, ends, incidentTitle, kind as readableKind, moment, namedIncident, plural, readable, recovery, shareText, span, suspectsFirst, time, timeOrDateTime } from "./words.js";
 
 const MOST_NAMES = 3; // muted services in the text
 const MOST_LINES = 8; // other incidents, each with a line
@@ -141,7 +141,7 @@ function incidentChips({ state, verdict, incident }) {
 /** "12% of requests", or "4 services" if no request from outside is affected. */
 function shortReach({ impact, affected }) {
   const share = impact?.front_door_share;
-  return share ? `${share < 0.01 ? "below 1" : Math.round(100 * share)}% of requests` : plural(impact?.services ?? affected.length, "service");
+  return share ? `${shareText(share)} of requests` : plural(impact?.services ?? affected.length, "service");
 }
 
 /** A line for each other open incident: its cause, impact and age. It leads to its suspects. */
@@ -272,11 +272,11 @@ function quietHead({ state, verdict, map }) {
   }
   if (status === "partial") {
     if (coverage === 1) return [`No telemetry from ${share(silence)}, status unknown`, silentNames(silence)];
-    const scored = `${Math.floor(100 * coverage)}% of the services were scored`;
+    const scored = `${shareText(coverage)} of the services were scored`;
     return [`Only ${scored}, status unknown`, "No incident was found among them."];
   }
-  const limit = threshold === null ? "" : `, usually below ${threshold.toFixed(1)}`,
-    score = `(anomaly score ${mesh_score.toFixed(1)}${limit})`,
+  const limit = threshold === null ? "" : `, usually below ${anomalyText(threshold)}`,
+    score = `(anomaly score ${anomalyText(mesh_score)}${limit})`,
     unusual = map ? countUnusual(map) : 0;
   if (reconstruction?.exceeded && !unusual) {
     const head = status === "anomalous" ? "No incident, but the mesh as a whole is anomalous" : "No incident";

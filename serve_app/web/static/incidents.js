@@ -8,7 +8,7 @@ import { feedbackView } from "./feedback.js";
 import { address } from "./link.js";
 import { alerts, isUnseen, notices } from "./severity.js";
 import { likelySuspects } from "./suspects.js";
-import { capitalized, clock, clockOrDay, ends, incidentTitle, isOfScope, metricName, metricValue, owner, plural, recovery, span, subject, timeOrDateTime } from "./words.js";
+import { capitalized, clock, clockOrDay, ends, incidentTitle, isOfScope, metricName, metricValue, owner, plural, recovery, scoreText, span, subject, timeOrDateTime } from "./words.js";
 
 const UNKNOWN = {
   muted: "No alerts.",
@@ -100,7 +100,8 @@ export function incidentsView(on) {
   }
 
   function card(incident, number) {
-    const age = ends(verdictTime()) - ends(incident.since);
+    const age = ends(verdictTime()) - ends(incident.since),
+      others = (incident.teams ?? []).filter((team) => team !== incident.team);
     return el(
       "article",
       { class: `card ${incident.severity}` },
@@ -112,13 +113,14 @@ export function incidentsView(on) {
       ),
       owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(incident)}`) : null,
       incident.recovering ? el("p", { class: isUnseen(incident) ? "unseen" : "recovering" }, recovery(incident)) : null,
+      ...(incident.error_budgets ?? []).map((one) => el("p", { class: "why budget" }, `It ${one.text}`)),
       earlier.found.get(incident.id)?.seen_before ? seenBefore(earlier.found.get(incident.id).seen_before) : null,
       ...incident.changes.slice(0, 3).map((one) => el("p", { class: "why planned" }, `▲ ${one.text} `, el("a", { href: address(beforeAndAfter(one)) }, "Before and after"))),
       ...incident.events.slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
       ...likelySuspects(incident).map((one, i) => suspect(one, i, incident, number)),
       actions(incident),
       el("p", { class: "affected" }, `Affected: ${firstNames(incident.affected)}`),
-      incident.teams?.length ? el("p", { class: "affected" }, `Teams affected: ${incident.teams.join(", ")}`) : null,
+      others.length ? el("p", { class: "affected" }, `Teams affected, too: ${others.join(", ")}`) : null,
     );
   }
 
@@ -148,7 +150,7 @@ export function incidentsView(on) {
 
   function suspect(one, i, incident, number = 0) {
     const opened = i === 0 && number === 0 && incident !== null,
-      score = [el("span", { class: "share", "aria-hidden": "true" }, bar(one.score)), el("span", {}, one.score.toFixed(2))];
+      score = [el("span", { class: "share", "aria-hidden": "true" }, bar(one.score)), el("span", {}, scoreText(one.score))];
     return el(
       "div",
       { class: "suspect" },

@@ -55,6 +55,7 @@ const known = {
   health: null,
   source: undefined, // see state.js
   drift: undefined, // see drift.js
+  scoring: null, // how the newest snapshot was scored
   level: undefined, // see sla.js
 };
 let listed = { meshes: [], asked: 0 }; // the list of meshes, and when it was received
@@ -176,6 +177,7 @@ function forget(mesh) {
     verdict: null,
     source: undefined,
     drift: undefined,
+    scoring: null,
     live: false,
     lost: false,
     missed: null,
@@ -231,6 +233,12 @@ function refresh(mesh) {
   feed.source(mesh).then(
     (source) => mesh === known.mesh && setSource(source),
     () => mesh === known.mesh && setSource(null),
+  );
+  feed.one(mesh).then(
+    ({ scoring }) => {
+      if (mesh === known.mesh) known.scoring = scoring;
+    },
+    () => {},
   );
   loadDrift(mesh);
   incidents.loadFeedback(mesh); // other people give feedback, too

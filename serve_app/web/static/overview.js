@@ -6,7 +6,7 @@ import { go, read } from "./link.js";
 import { isNotice } from "./severity.js";
 import { silentFor, stateOf } from "./state.js";
 import { progressText } from "./learning.js";
-import { ends, plural, span } from "./words.js";
+import { ends, plural, shareText, span } from "./words.js";
 
 const DAY_MS = 86_400_000,
   COUNT_MS = 60_000, // between two counts of the alerts of a mesh
@@ -152,6 +152,6 @@ function budgetText(budget) {
 function telemetryText({ services, silent, coverage }) {
   if (!services) return "–";
   const share = Math.floor((100 * (services - silent)) / services),
-    scored = coverage < 1 ? `, ${Math.floor(100 * coverage)}% scored` : "";
+    scored = coverage < 1 ? `, ${shareText(coverage)} scored` : "";
   return `${share}%${silent ? `, ${silent} silent` : ""}${scored}`;
 }

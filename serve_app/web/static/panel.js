@@ -10,7 +10,7 @@ import { repeatsView } from "./repeats.js";
 import { nearest } from "./series.js";
 import { similarView } from "./similar.js";
 import { unusualness } from "./severity.js";
-import { capitalized, clock, count, dateTime, day, ends, figures, incidentTitle, kind, metricValue, moment, owner, plural, readable, time } from "./words.js";
+import { anomalyText, capitalized, clock, count, dateTime, day, ends, figures, incidentTitle, kind, metricValue, moment, owner, plural, readable, scoreText, time } from "./words.js";
 
 const PAUSE_MS = 1000; // least time between two requests
 const LISTED = 6; // changes, events and incidents
@@ -134,7 +134,7 @@ export function panelView(on) {
   function standing(details) {
     const { state, deviation, observed_at: at } = details,
       when = drawn.at ? `At ${moment(at, drawn.newest)}` : drawn.stale ? `Stale since ${drawn.stale}` : `Now, ${time(at, true)}`,
-      score = deviation === null ? "" : ` Anomaly score ${deviation.toFixed(1)}, ${unusualness(deviation)}.`;
+      score = deviation === null ? "" : ` Anomaly score ${anomalyText(deviation)}, ${unusualness(deviation)}.`;
     const missing = missingText(details);
     return [
       el("p", { class: "affected" }, `${when}: ${volume(details)}.${score}`),
@@ -153,7 +153,7 @@ export function panelView(on) {
   function suspicion({ service, source }) {
     const suspect = source ? null : drawn.suspects.find((one) => one.service === service);
     if (!suspect) return [];
-    const score = el("p", { class: "why" }, el("b", {}, `Suspect, score ${suspect.score.toFixed(2)}`));
+    const score = el("p", { class: "why" }, el("b", {}, `Suspect, score ${scoreText(suspect.score)}`));
     return [score, ...suspect.reasons.map((reason) => el("p", { class: "why" }, reason.text))];
   }
 

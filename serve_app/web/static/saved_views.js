@@ -61,7 +61,7 @@ export function savedViewsMenu(on) {
       send: async ({ note }) => {
         await feed.saveView({ name: note.replace(/\s+/g, " "), address: view.address, ...(view.id ? { id: view.id } : {}) });
         await load();
-        summary.focus();
+        setTimeout(() => summary.focus()); // the dialog gives the focus back to a button that may be gone
       },
     });
   }
@@ -90,11 +90,15 @@ export function savedViewsMenu(on) {
   }
 
   menu.addEventListener("toggle", () => menu.open && load());
-  menu.addEventListener("keydown", (event) => {
-    if (event.key !== "Escape" || !menu.open) return;
-    event.stopPropagation(); // the page goes back to live with this key
-    close();
-  });
+  document.addEventListener(
+    "keydown",
+    (event) => {
+      if (event.key !== "Escape" || !menu.open || document.querySelector("dialog[open]")) return;
+      event.stopPropagation(); // the page goes back to live with this key
+      close();
+    },
+    true,
+  );
   document.addEventListener("click", (event) => {
     const target = /** @type {Element} */ (event.target);
     if (menu.open && target.isConnected && !menu.contains(target) && !target.closest("dialog")) close(true);

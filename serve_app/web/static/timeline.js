@@ -212,7 +212,7 @@ export function timelineView(on) {
       more = rows.length - newestFirst.length;
     show(
       by(id),
-      ...newestFirst.map((one) => el("li", {}, el("button", { type: "button", "data-key": key(one), click: () => action(one) }, text(one)))),
+      ...newestFirst.map((one) => el("li", { class: one.severity ?? null }, el("button", { type: "button", "data-key": key(one), click: () => action(one) }, text(one)))),
       more > 0 ? el("li", {}, `and ${more.toLocaleString("en")} more`) : null,
     );
   }

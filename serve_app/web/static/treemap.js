@@ -12,7 +12,7 @@ const MOST = 500, // areas; the rest is one
   GAP = 2, // pixels between two areas
   LINE = 17, // pixels of a line of text
   INSET = 12, // pixels of an area beside its text
-  WORDY = 44; // pixels of width, from which an area has text
+  WORDY = 56; // pixels of width, from which an area has text
 
 /**
  * Rectangles with these areas that fill a rectangle, as square as can be.
@@ -69,8 +69,8 @@ export function treemapView(place, on) {
         : el("p", { class: "no-areas" }, `No ${scene.space ? "service" : "namespace"} is unusual.`),
       all.length > MOST ? el("p", { class: "more-areas" }, `and ${plural(all.length - MOST, "more")} in the table`) : null,
     );
-    const tabbed = place.querySelector(".area.chosen") ?? place.querySelector(".area");
-    if (tabbed && !place.contains(document.activeElement)) /** @type {HTMLElement} */ (tabbed).tabIndex = 0;
+    const tabbed = ["focus", "where(.chosen)", "first-child"].map((is) => place.querySelector(`.area:${is}`)).find(Boolean);
+    if (tabbed) /** @type {HTMLElement} */ (tabbed).tabIndex = 0; // Tab enters once, arrows go on
     return { count: shown.length };
   }
 

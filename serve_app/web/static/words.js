@@ -1,24 +1,58 @@
 // Formats numbers and times for people. Times are UTC, or of the browser's zone if the reader chose it.
 import { isUnseen } from "./severity.js";
 
+// Units: factor to the unit, its text, and the most digits after the point. Python has the same rules in number_text.py.
+const PERCENT = [100, "%", 1],
+  SECONDS = [1, " s", 2],
+  MILLISECONDS = [1000, " ms", 1],
+  PER_SECOND = [1, "/s", 1],
+  COUNT = [1, "", 0];
+
+/** "1.2 s", "47%", "below 0.1/s": a value with two digits. @param {number} x @param {any[]} unit */
+function inUnit(x, [factor, text, finest]) {
+  const scaled = factor * x,
+    digits = (value) => (value >= 10 ? 0 : value >= 1 ? Math.min(finest, 1) : finest),
+    shown = Number(scaled.toFixed(digits(scaled)));
+  if (!shown && x > 0) return `below ${10 ** -finest}${text}`;
+  const decimals = Number.isInteger(shown) ? 0 : digits(shown);
+  return shown.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals }) + text;
+}
+
+export const percent = (x) => inUnit(x, PERCENT);
+export const seconds = (x) => inUnit(x, x >= 1 ? SECONDS : MILLISECONDS);
+const rate = (x) => inUnit(x, PER_SECOND),
+  number = (x) => inUnit(x, COUNT);
+
 const METRICS = {
-  request_rate: ["requests", (x) => `${figures(x)}/s`],
-  requests_per_second: ["requests", (x) => `${figures(x)}/s`],
+  request_rate: ["requests", rate],
+  requests_per_second: ["requests", rate],
   error_rate: ["error rate", percent],
   p50_latency: ["p50 latency", seconds],
   p99_latency: ["p99 latency", seconds],
   cpu_utilization: ["CPU utilization", percent],
   memory_utilization: ["memory utilization", percent],
-  active_connections: ["connections", (x) => figures(x)],
+  active_connections: ["connections", number],
   cpu_throttling: ["CPU throttling", percent],
-  oom_kills: ["OOM kills", (x) => figures(x)],
-  restarts: ["restarts", (x) => figures(x)],
+  oom_kills: ["OOM kills", number],
+  restarts: ["restarts", number],
   disk_pressure: ["disk in use", percent],
-  pending_pods: ["pending pods", (x) => figures(x)],
+  pending_pods: ["pending pods", number],
   overdue_work: ["regular work", span],
-  queue_depth: ["queue depth", (x) => figures(x)],
+  queue_depth: ["queue depth", number],
   cancelled: ["cancelled requests", percent],
 };
+
+/** The score of a suspect, 0 to 1: "0.97", "below 0.01". */
+export const scoreText = (x) => (x > 0 && x < 0.005 ? "below 0.01" : x.toFixed(2));
+
+/** An anomaly score, in decades of improbability: "5.8". */
+export const anomalyText = (x) => x.toFixed(1);
+
+/** A probability, or a part of a whole, 0 to 1: "12%", "below 1%", "above 99%". Only all of it is 100%. */
+export function shareText(x) {
+  if (x > 0 && x < 0.01) return "below 1%";
+  return x > 0.99 && x < 1 ? "above 99%" : `${Math.round(100 * x)}%`;
+}
 
 const LEAST_ERRORS = 0.0005; // share that a label shows
 
@@ -42,18 +76,10 @@ export function figures(x) {
 /** A number of requests: 312, 5, 0.4. */
 export const count = (x) => (x < 1 ? figures(x) : Math.round(x).toLocaleString("en"));
 
-function percent(x) {
-  return `${figures(100 * x)}%`;
-}
-
-export function seconds(x) {
-  return x >= 1 ? `${figures(x)} s` : `${figures(1000 * x)} ms`;
-}
-
 /** "34/s", or "34/s, 2.1% failed": the label of a call. Empty: nothing was observed. */
-export function callLabel(rate, errors) {
-  if (rate === null) return "";
-  const text = metricValue("requests_per_second", rate);
+export function callLabel(requests, errors) {
+  if (requests === null) return "";
+  const text = metricValue("requests_per_second", requests);
   return errors >= LEAST_ERRORS ? `${text}, ${percent(errors)} failed` : text;
 }
 
@@ -144,27 +170,27 @@ const WRITTEN = /(?:(\d{4}-\d\d-\d\d) |[A-Z][a-z]{2} (\d{1,2}) ([A-Z][a-z]{2})(?
 
 /** A text of the service with its times in the chosen zone. */
 function rezoned(text) {
-  return text.replace(WRITTEN, (_, iso, number, month, year, minute, second = "") => {
+  return text.replace(WRITTEN, (_, iso, dayOfMonth, month, year, minute, second = "") => {
     const near = new Date(chosen.moment),
-      named = number && `${year ?? near.getUTCFullYear()}-${String(MONTHS.indexOf(month) + 1).padStart(2, "0")}-${number.padStart(2, "0")}`,
+      named = dayOfMonth && `${year ?? near.getUTCFullYear()}-${String(MONTHS.indexOf(month) + 1).padStart(2, "0")}-${dayOfMonth.padStart(2, "0")}`,
       today = near.toISOString().slice(0, 10);
     let at = ms(`${iso ?? named ?? today}T${minute}${second}Z`);
-    if (!iso && !number && at > chosen.moment) at -= DAY_MS;
+    if (!iso && !dayOfMonth && at > chosen.moment) at -= DAY_MS;
     const there = inZone(at),
       plain = new Date(`${there}Z`),
-      before = iso ? `${there.slice(0, 10)} ` : number ? `${DAYS[plain.getUTCDay()]} ${plain.getUTCDate()} ${MONTHS[plain.getUTCMonth()]}${year ? ` ${plain.getUTCFullYear()}` : ""} ` : "";
+      before = iso ? `${there.slice(0, 10)} ` : dayOfMonth ? `${DAYS[plain.getUTCDay()]} ${plain.getUTCDate()} ${MONTHS[plain.getUTCMonth()]}${year ? ` ${plain.getUTCFullYear()}` : ""} ` : "";
     return `${before}${time(at, Boolean(second))}`;
   });
 }
 
 export const ends = (at) => new Date(at).getTime() / 1000;
 
-/** 12 s, 4 min, 2 h 10 min, 3 days. */
+/** 12 s, 4 min, 2 h 10 min, 3 h, 3 days. */
 export function span(s) {
-  if (s < 90) return `${Math.max(0, Math.round(s))} s`;
-  if (s < 5400) return `${Math.round(s / 60)} min`;
+  if (s < 120) return `${Math.round(Math.max(0, s))} s`;
   const minutes = Math.round(s / 60);
-  if (s < 172800) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  if (minutes < 120) return `${minutes} min`;
+  if (s < 172800) return `${Math.floor(minutes / 60)} h${minutes % 60 ? ` ${minutes % 60} min` : ""}`;
   return `${Math.round(s / 86400)} days`;
 }
 

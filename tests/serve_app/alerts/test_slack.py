@@ -48,7 +48,7 @@ def test_people_read_original_names_and_no_markup() -> None:
     named = {"service": "shop/a~20~b", "score": 0.6, "reasons": [{"text": "calls from shop/~3C~!here~3E~ fail"}]}
     changed = {**EVENT["incident"], "suspects": [named], "affected": ["shop/订单服务"]}
     found = "\n".join(texts(slack_message({**EVENT, "incident": changed})))
-    assert "shop/a b (60%): calls from shop/&lt;!here&gt; fail" in found
+    assert "shop/a b (0.60): calls from shop/&lt;!here&gt; fail" in found
     assert "shop/订单服务" in found
 
 
@@ -74,8 +74,8 @@ async def test_a_channel_follows_an_incident(tmp_path: Path) -> None:
     assert resolved[0] == "Resolved: major incident in shop"
     summary, cause, impact, changes, context = opened[1:]
     assert summary.startswith("*Summary*\nCause uncertain, shop/cart or shop/web: shop/cart has been slower")
-    assert cause.startswith("*Cause*\nshop/cart (60%): p99 latency 1.2 s")
-    assert "\nshop/web (30%)" in cause
+    assert cause.startswith("*Cause*\nshop/cart (0.60): p99 latency 1.2 s")
+    assert "\nshop/web (0.30)" in cause
     assert impact == "*Impact*\n2 services affected: shop/cart, shop/web"
     assert "deploy of shop/cart (v1.4.2)" in changes
     assert "<https://tagae.example/#mesh=shop&amp;incident=a|Open the incident>" in context

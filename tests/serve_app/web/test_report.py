@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,15 @@ from typer.testing import CliRunner, Result
 
 from model.incidents.open_incident import ONSET_SECONDS
 from model.snapshot import PlannedChange, Signal, SignalKind
+from serve_app import web
 from serve_app.alerts.links import LEAD, Links
 from serve_app.api.schemas.actions import KeptFeedbackDocument
 from serve_app.api.schemas.verdict import ReasonDocument
 from serve_app.cli import app
 from serve_app.cli.reading import score_snapshots
+from serve_app.drawing.html import DARK, LIGHT
 from serve_app.drawing.raster import render_png
+from serve_app.drawing.severity import SHAPES
 from serve_app.errors import UnknownIncident
 from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import Settings
@@ -26,6 +30,7 @@ from serve_app.web.report import markdown_report, report, windows
 from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.event_log import event_log
 from serve_app.web.report.incident_graph import MOST_NEIGHBOURS, build_graph
+from serve_app.web.report.knowledge import all_knowledge, knowledge_picture, news
 from serve_app.web.report.picture import incident_picture
 from serve_app.web.report.sentences import duration, end_text, span, suspects_heading
 from serve_app.web.report.series import metric_series
@@ -162,7 +167,15 @@ def test_markdown_has_all_sections_of_a_post_mortem(moments: list[ScoredSnapshot
     )
     html = MarkdownIt("commonmark").enable("table").render(text)
     read_text = " ".join(read_markup(html).split())
-    heads = ["Timeline (UTC)", "Likely causes", "Affected services", "Changes and events nearby", "Feedback", "Links"]
+    heads = [
+        "Timeline (UTC)",
+        "What was known when",
+        "Likely causes",
+        "Affected services",
+        "Changes and events nearby",
+        "Feedback",
+        "Links",
+    ]
     assert re.findall(r"<h2>(.*?)</h2>", html) == [*heads, "About this report"]
     for words in (
         case.incident.headline,
@@ -406,3 +419,94 @@ def test_without_an_incident_the_command_reports_the_snapshots(recording: Path, 
     assert result.exit_code == 1
     assert "with the id absent" in result.stderr
     assert find("shop", moments).incident.id in result.stderr.replace("\n", "")
+
+
+def with_second_incident(moments: list[ScoredSnapshot]) -> list[ScoredSnapshot]:
+    """The moments with one more incident, less severe, beside each."""
+
+    def add(moment: ScoredSnapshot) -> ScoredSnapshot:
+        first = moment.verdict.incidents[:1]
+        second = [
+            one.model_copy(update={"id": "second", "severity": "minor", "headline": "the second"}) for one in first
+        ]
+        return replace(moment, verdict=moment.verdict.model_copy(update={"incidents": [*first, *second]}))
+
+    return [add(moment) for moment in moments]
+
+
+def test_incidents_that_are_open_at_once_are_chapters_of_one_report(moments: list[ScoredSnapshot]) -> None:
+    both = with_second_incident(moments)
+    (first,) = {one.id for moment in moments for one in moment.verdict.incidents}
+    html = report("shop", both, seen_before={"second": "Seen before: once"}, made_at=MADE)
+    assert re.findall(r'<article id="(.*?)">', html) == [first, "second"]
+    assert f'<a href="#{first}">' in html
+    assert '<a href="#second">the second</a>' in html
+    assert html.count("Seen before: once.") == 1
+    ids = re.findall(r'\bid="(.*?)"', html)
+    assert len(ids) == len(set(ids)), "pictures refer to their own texts and arrows"
+    assert "Also open then" not in html
+    text = markdown_report("shop", both, made_at=MADE)
+    assert [line for line in text.splitlines() if line.startswith("# ")][1:] == ["# the second"]
+    assert "\n---\n" in text
+
+    alone = report("shop", both, first, made_at=MADE)
+    assert re.findall(r'<article id="(.*?)">', alone) == [first]
+    assert "Also open then:" in alone
+    assert "the second" in read(alone)
+    assert "Also open then" not in report("shop", moments, made_at=MADE)
+
+
+def test_a_report_says_what_was_known_when(moments: list[ScoredSnapshot]) -> None:
+    """Each change of the state and of the first suspect, in a table and in the picture."""
+    case = find("shop", moments)
+    known, rows = all_knowledge(case), news(case)
+    assert [one.at for one in known] == [
+        moment.verdict.observed_at for moment in moments if any(moment.verdict.incidents)
+    ]
+    assert rows[0] == known[0]
+    assert {case.worst.verdict.observed_at, known[-1].at} <= {one.at for one in rows}
+    changed = [b for a, b in pairwise(known) if (a.state, a.suspect) != (b.state, b.suspect)]
+    assert all(one in rows for one in changed)
+    html = report("shop", moments, made_at=MADE)
+    for row in rows:
+        cells = "".join(f"<td>{cell}</td>" for cell in row.row)
+        assert f"<tr>{cells}</tr>" in html
+        assert f"| {' | '.join(row.row[:2])} |" in markdown_report("shop", moments, made_at=MADE)
+    drawn = knowledge_picture(case)
+    for row in rows:
+        assert f"{row.at:%H:%M:%S} {row.state}, first suspect {row.suspect}" in read(drawn)
+
+
+def test_the_team_of_an_incident_is_at_the_top(moments: list[ScoredSnapshot]) -> None:
+    def own(moment: ScoredSnapshot) -> ScoredSnapshot:
+        owned = [one.model_copy(update={"team": "<store>", "contact": "#store"}) for one in moment.verdict.incidents]
+        return replace(moment, verdict=moment.verdict.model_copy(update={"incidents": owned}))
+
+    owned = [own(moment) for moment in moments]
+    assert "<dt>team</dt><dd>&lt;store&gt;<small>#store</small>" in report("shop", owned, made_at=MADE)
+    assert "| team | \\<store\\>, \\#store |" in markdown_report("shop", owned, made_at=MADE)
+    assert "<dt>team</dt>" not in report("shop", moments, made_at=MADE)
+
+
+def test_the_colours_are_those_of_the_page() -> None:
+    style = (Path(web.__file__).parent / "static" / "style.css").read_text(encoding="utf-8")
+    for colours, selector in ((LIGHT, ":root"), (DARK, r':root\[data-theme="dark"\]')):
+        (block,) = re.findall(rf"^{selector} {{(.*?)^}}", style, re.DOTALL | re.MULTILINE)
+        page = dict(re.findall(r"--([\w-]+): (.*?);", block))
+        assert colours == {name: page[name] for name in colours}
+
+
+def test_the_shapes_of_severities_are_those_of_the_page() -> None:
+    icons = (Path(web.__file__).parent / "static" / "icons.js").read_text(encoding="utf-8")
+    (octagon,) = re.findall(r'const OCTAGON = "(.*?)"', icons)
+    for severity, shape in SHAPES.items():
+        (page,) = re.findall(rf"^  {severity}: [`'](.*?)[`'],$", icons.replace("${OCTAGON}", octagon), re.MULTILINE)
+        outline = re.search(r' d="(.*?)"| r="(.*?)"', page)
+        assert outline is not None
+        assert outline[0] in shape
+        assert set(re.findall(r"#[0-9a-f]{6}", shape)) == set(re.findall(r"#[0-9a-f]{6}", page))
+
+
+def test_a_report_needs_no_other_file(moments: list[ScoredSnapshot]) -> None:
+    html = report("shop", moments, made_at=MADE)
+    assert not re.findall(r"(?:src|srcset|xlink:href)=|@import|url\((?!#)|<script|<link|https?:", html)

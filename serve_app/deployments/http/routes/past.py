@@ -1,5 +1,7 @@
 """Routes that read the past of a mesh: any period, any moment, and what changed between two periods."""
 
+import json
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -12,7 +14,7 @@ from serve_app.deployments.http.routes.dependencies import UseBackend, errors_of
 from serve_app.deployments.http.routes.responses import json_response
 from serve_app.deployments.http.routes.views import MOST_EXPANDED
 from serve_app.deployments.session.queries import ComparisonQuery, PastMapQuery, RangeQuery
-from serve_app.errors import InvalidParameter, UnknownInstant
+from serve_app.errors import DeadlineExceeded, InvalidParameter, NoTelemetry, UnknownInstant
 from serve_app.web.assets import File
 from serve_app.web.documents import ComparisonDocument, PastMapDocument
 from serve_app.web.period import Subject, TimeRange
@@ -52,8 +54,21 @@ async def mesh_range(
         raise InvalidParameter(
             f"source: expected service too, got only the caller {source!r}; name the called service", pointer="/source"
         )
-    subject = None if service is None else Subject(service, source)
-    return json_response(await backend.read(RangeQuery(mesh, TimeRange(start, end, points), subject)))
+    period, subject = TimeRange(start, end, points), None if service is None else Subject(service, source)
+    stored = await backend.read(RangeQuery(mesh, period, subject))
+    if subject is None or mesh not in backend.settings.collected or not _begins_before(start, stored):
+        return json_response(stored)
+    try:
+        table = await backend.past(mesh, period, subject)
+    except (NoTelemetry, DeadlineExceeded) as error:
+        return json_response(await backend.read(RangeQuery(mesh, period, subject, problem=str(error))))
+    return json_response(await backend.read(RangeQuery(mesh, period, subject, table)))
+
+
+def _begins_before(start: datetime, stored: bytes) -> bool:
+    """Whether a period begins before what is stored of the mesh."""
+    known = json.loads(stored)["complete_from"]
+    return known is None or start < datetime.fromisoformat(known)
 
 
 @router.get(
@@ -72,7 +87,16 @@ async def past_map(
     """The map of the mesh at a past moment, with metrics: of the snapshot of that time if it is kept, else means of one
     or ten minutes."""
     names = [name for name in expand.split(",") if name][:MOST_EXPANDED]
-    zipped = await backend.read(PastMapQuery(mesh, at, names))
+    try:
+        zipped = await backend.read(PastMapQuery(mesh, at, names))
+    except UnknownInstant as unknown:
+        if mesh not in backend.settings.collected:
+            raise
+        try:
+            snapshot = await backend.past_snapshot(mesh, at)
+        except NoTelemetry as error:
+            raise UnknownInstant(f"{unknown}; {error}") from error
+        zipped = await backend.read(PastMapQuery(mesh, at, names, snapshot))
     return file_response(File(zipped, "application/json"), request.headers, {})
 
 

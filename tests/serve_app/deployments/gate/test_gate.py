@@ -10,17 +10,20 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from serve_app.access import Access
+from serve_app.access import Access, editing
+from serve_app.access import Scope as Permission
+from serve_app.access.audit import AuditRecord
 from serve_app.deployments.gate import connections
 from serve_app.deployments.gate import gate as gates
 from serve_app.deployments.gate.gate import Gate
-from serve_app.deployments.sla.counts import EXTENSION, Count, Counts, Report, of_kind
+from serve_app.deployments.sla.counts import EXTENSION, REFUSALS_EXTENSION, Count, Counts, Report, of_kind
 from serve_app.deployments.sla.durations import upper_end
 from serve_app.exporter import PrometheusInstruments
 from serve_app.runtime.deadline import seconds_since
@@ -45,6 +48,7 @@ class Behind:
     release: threading.Event = field(default_factory=threading.Event)
     instruments: PrometheusInstruments = field(default_factory=lambda: PrometheusInstruments(replica="test"))
     reports: list[Report] = field(default_factory=list)  # that came with the gate's own requests
+    refusals: list[AuditRecord] = field(default_factory=list)  # likewise
     ready: int = 200  # the answer to these
     headroom: float = 1.0  # of the GPU, in this answer
 
@@ -65,6 +69,7 @@ class Behind:
         if report := scope.get("extensions", {}).get(EXTENSION):
             assert (scope["method"], scope["path"]) == ("GET", "/readyz")
             self.reports.append(report)
+            self.refusals += scope["extensions"][REFUSALS_EXTENSION] if self.ready == 200 else ()
             await answer(send, self.ready, json.dumps({"headroom": self.headroom}).encode())
             return
         body = b""
@@ -676,3 +681,28 @@ def test_a_hot_gpu_lets_the_gate_admit_fewer_pushes(headroom: float, admitted: i
         before = len(behind.reports)
         assert eventually(lambda: len(behind.reports) > before + 3)
         assert len(behind.requests) == admitted, "the last one waits for room"
+
+
+@pytest.mark.usefixtures("frequent_reports")
+def test_refused_requests_reach_the_audit_log(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    reader = editing.create(file, "reader", [Permission.READ])
+    with gate(ok, tokens_file=file) as (port, behind):
+        behind.ready = 503  # nothing is lost while the service is away
+        peer = Peer(port)
+        for token, path, status in (
+            ("tagae_wrong", "/v1/meshes", 401),
+            ("tagae_wrong", "/v1/meshes", 401),
+            (reader, "/metrics", 200),
+        ):
+            assert peer.get(path, f"authorization: Bearer {token}\r\n")[0] == status
+        assert peer.get("/v1/meshes")[0] == 401, "without a token: a page that asks who the user is"
+        assert peer.post(headers=f"authorization: Bearer {reader}\r\n")[0] == 403
+        assert eventually(lambda: behind.reports)
+        behind.ready = 200
+        assert eventually(lambda: sum(one.count for one in behind.refusals) == 3), behind.refusals
+        found = {(one.user, one.way, one.action, one.status, one.address): one.count for one in behind.refusals}
+        assert found == {
+            ("", "", "refused", 401, "127.0.0.1"): 2,
+            ("reader", "token", "refused", 403, "127.0.0.1"): 1,
+        }

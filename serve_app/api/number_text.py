@@ -1,0 +1,98 @@
+"""Numbers as text for people, the same in verdicts, reports, messages and on the command line. The page has the same
+rules in ``words.js``, and the same examples as its test.
+"""
+
+import math
+from dataclasses import dataclass
+
+from model.snapshot import RATIOS, SHARES_OF_ONE
+from model.verdict import DROPPED, LOST, MOVED, NEW, OVERDUE, SENT, VANISHED
+
+_TRAFFIC = frozenset({"request_rate", "requests_per_second", VANISHED, LOST, NEW, MOVED, DROPPED, SENT})
+_TIMES = frozenset({"p50_latency", "p99_latency", "own_time", "cpu_per_request", OVERDUE})
+LEAST_SCORE = 0.01  # that is written; smaller ones are below it
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """How a quantity is shown: ``round(value * factor)`` to multiples of ``step`` (a power of ten), then ``text``.
+
+    Numbers have two digits, but are never finer than ``step``: smaller differences do not matter on call.
+    """
+
+    factor: float
+    text: str
+    step: float
+
+    def round_value(self, value: float) -> float:
+        """The number that is shown for a value, in this unit; NaN if there is none."""
+        if not math.isfinite(value):
+            return math.nan
+        scaled = value * self.factor
+        return round(scaled, self._digits(scaled)) + 0.0  # no negative zero
+
+    def words(self, value: float) -> str:
+        """``1.2 s``, ``below 0.1%``, ``not observed``."""
+        shown = self.round_value(value)
+        if math.isnan(shown):
+            return "not observed"
+        if shown == 0 < value:
+            return f"below {self.step:g}{self.text}"
+        digits = 0 if shown.is_integer() else self._digits(shown)
+        return f"{shown:,.{digits}f}{self.text}"
+
+    def _digits(self, scaled: float) -> int:
+        finest = round(-math.log10(self.step))
+        return 0 if scaled >= 10 else min(finest, 1) if scaled >= 1 else finest
+
+
+PERCENT = Unit(100.0, "%", 0.1)
+SECONDS = Unit(1.0, " s", 0.01)
+MILLISECONDS = Unit(1000.0, " ms", 0.1)
+PER_SECOND = Unit(1.0, "/s", 0.1)
+COUNT = Unit(1.0, "", 1.0)
+MINUTES = Unit(1 / 60, "", 1.0)
+HOURS = Unit(1 / 3600, "", 0.1)
+
+
+def unit(metric: str, largest: float) -> Unit:
+    """The unit for values of a metric up to ``largest``."""
+    if metric in RATIOS or metric in SHARES_OF_ONE:
+        return PERCENT
+    if metric in _TIMES:
+        return SECONDS if largest >= 1.0 else MILLISECONDS
+    return PER_SECOND if metric in _TRAFFIC else COUNT
+
+
+def is_traffic(metric: str) -> bool:
+    """Whether a metric or a kind of reason is about the rate of requests."""
+    return metric in _TRAFFIC
+
+
+def score_text(score: float) -> str:
+    """``0.97``, ``below 0.01``: the score of a suspect, 0 to 1."""
+    return f"below {LEAST_SCORE}" if 0 < score < LEAST_SCORE / 2 else f"{score:.2f}"
+
+
+def anomaly_text(score: float) -> str:
+    """``5.8``: an anomaly score, in decades of improbability."""
+    return f"{score:.1f}"
+
+
+def share_text(share: float) -> str:
+    """``12%``, ``below 1%``, ``above 99%``: a probability, or a part of a whole, 0 to 1. Only all of it is 100%."""
+    if 0 < share < 0.01:
+        return "below 1%"
+    return "above 99%" if 0.99 < share < 1 else f"{share:.0%}"
+
+
+def span_text(seconds: float) -> str:
+    """``40 s``, ``4 min``, ``2 h 10 min``, ``3 h``, ``3 days``."""
+    if seconds < 120:
+        return f"{max(0.0, seconds):.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    if seconds < 2 * 86400:
+        return f"{minutes // 60} h" + (f" {minutes % 60} min" if minutes % 60 else "")
+    return f"{seconds / 86400:.0f} days"

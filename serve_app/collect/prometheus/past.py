@@ -1,0 +1,176 @@
+"""The past of a mesh from its Prometheus: snapshots of a period from range queries.
+
+The collector's queries and its code for their answers are used; only the client differs. It sends each query
+once for the whole period, and answers the instants of the period from the result. Rates are over the whole step between
+two snapshots, so that nothing between them is left out.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import floor
+from threading import Lock
+
+from model.snapshot import MeshSnapshot
+from serve_app.collect.prometheus.client import Instants, Prometheus, QueryAnswer, RangeAnswer
+from serve_app.collect.prometheus.detect import MeshSource, open_prometheus
+from serve_app.errors import NoTelemetry
+from serve_app.settings import CollectorSettings, MeshSettings
+
+MOST_SAMPLES = 1_000_000  # of all queries of a period together
+MOST_INSTANTS, LEAST_INSTANTS = 600, 12  # of a period
+MOST_PERIODS = 4  # in memory
+RECENT_SECONDS = 300.0  # before the present, in which the data of a period may still change
+
+
+class RangePrometheus(Prometheus):
+    """A client that answers the instants of a period from range queries, and other instants as usual."""
+
+    _instants = Instants(0.0, 1.0, 0)
+    _ranges: dict[str, RangeAnswer]
+
+    def evaluate_over(self, instants: Instants) -> None:
+        """Set the instants of the period. Call it before the first query."""
+        self._instants, self._ranges = instants, {}
+
+    def ask(self, queries: Mapping[str, str], at: datetime, within: float) -> dict[str, QueryAnswer]:
+        number = self._instants.find(at.timestamp())
+        if number is None:
+            return super().ask(queries, at, within)
+        until = time.monotonic() + within
+        new = [text for text in dict.fromkeys(queries.values()) if text not in self._ranges]
+        futures = {text: self._threads.submit(self._fetch, text, until) for text in new}
+        self._ranges |= {text: future.result() for text, future in futures.items()}
+        return {name: self._ranges[text].at(number) for name, text in queries.items()}
+
+    def _fetch(self, text: str, until: float) -> RangeAnswer:
+        left = until - time.monotonic()
+        if left <= 0:
+            return RangeAnswer(QueryAnswer(failed="late", detail="still queued at the deadline"))
+        return self.ask_range(text, self._instants, left)
+
+
+@dataclass(frozen=True, slots=True)
+class PastSnapshots:
+    """The snapshots of a period.
+
+    Attributes:
+        step_seconds: time between two of them, over which their rates are.
+        begin: Unix time of the first instant, s.
+        count: number of instants.
+        snapshots: oldest first; without those for which Prometheus has no data.
+    """
+
+    step_seconds: float
+    begin: float
+    count: int
+    snapshots: tuple[MeshSnapshot, ...]
+
+
+class PastReader:
+    """Reads periods of collected meshes. Threads may share it: one period is read at a time, and some are remembered.
+
+    Args:
+        meshes: settings of the meshes, by name.
+        collector: settings of all meshes.
+        within_seconds: deadline of a period.
+    """
+
+    def __init__(self, meshes: Mapping[str, MeshSettings], collector: CollectorSettings, within_seconds: float) -> None:
+        self._meshes, self._collector, self._within = meshes, collector, within_seconds
+        self._lock = Lock()
+        self._known: OrderedDict[tuple[str, int, int, int], PastSnapshots] = OrderedDict()
+
+    def read(self, mesh: str, begin: datetime, end: datetime, points: int) -> PastSnapshots:
+        """The snapshots of a period, at most ``points``.
+
+        Raises:
+            NoTelemetry: the mesh has no Prometheus, or this has no data of the period.
+        """
+        settings = self._meshes.get(mesh)
+        if settings is None or settings.other_source is not None:
+            raise NoTelemetry(f"mesh {mesh!r}: expected a mesh that is collected from Prometheus, got another one")
+        key = mesh, floor(begin.timestamp()), floor(end.timestamp()), points
+        with self._lock:  # a second request for a period waits, and finds it here
+            if key not in self._known:
+                found = self._read(mesh, settings, begin, end, min(points, MOST_INSTANTS))
+                if end.timestamp() > time.time() - RECENT_SECONDS:
+                    return found
+                self._known[key] = found
+                while len(self._known) > MOST_PERIODS:
+                    self._known.popitem(last=False)
+            self._known.move_to_end(key)
+            return self._known[key]
+
+    def read_instant(self, mesh: str, at: datetime) -> MeshSnapshot:
+        """The snapshot of an instant. Errors as in :meth:`read`."""
+        settings = self._meshes.get(mesh)
+        if settings is None or settings.other_source is not None:
+            raise NoTelemetry(f"mesh {mesh!r}: expected a mesh that is collected from Prometheus, got another one")
+        with self._lock:
+            source = MeshSource(settings, self._collector.model_copy(update={"deadline_seconds": self._within}))
+            try:
+                poll = source.poll(at)
+            finally:
+                source.close()
+        if poll.snapshot is None:
+            raise NoTelemetry(f"mesh {mesh!r}: its Prometheus has no data of {at.isoformat()}: {poll.why}")
+        return poll.snapshot
+
+    def _read(self, mesh: str, settings: MeshSettings, begin: datetime, end: datetime, points: int) -> PastSnapshots:
+        until = time.monotonic() + self._within
+        step = max((end - begin).total_seconds() / max(points - 1, 1), self._collector.interval_seconds)
+        step = float(-(-step // 1))
+        first = begin.timestamp() // step * step
+        instants = Instants(first, step, max(1, floor((end.timestamp() - first) / step) + 1))
+        instants = self._limit(mesh, settings, instants, until)
+        source = self._open(settings, instants, until)
+        snapshots, why = [], ""
+        try:
+            for number in range(instants.count):
+                poll = source.poll(_time(instants.begin + number * instants.step))
+                if poll.snapshot is not None:
+                    snapshots.append(poll.snapshot)
+                why = why or poll.why
+        finally:
+            source.close()
+        if not snapshots:
+            raise NoTelemetry(
+                f"mesh {mesh!r}: its Prometheus has no data from {begin.isoformat()} to {end.isoformat()}: {why}; "
+                "look whether it keeps data for that long"
+            )
+        return PastSnapshots(instants.step, instants.begin, instants.count, tuple(snapshots))
+
+    def _limit(self, mesh: str, settings: MeshSettings, instants: Instants, until: float) -> Instants:
+        """Fewer instants if the answers would be too large, judged by the answers for the last instant."""
+        source = self._open(settings, Instants(instants.end, instants.step, 1), until)
+        try:
+            poll = source.poll(_time(instants.end))
+        finally:
+            source.close()
+        size = sum(len(answer.samples) for answer in poll.answers.values())
+        if size * LEAST_INSTANTS > MOST_SAMPLES:
+            raise NoTelemetry(
+                f"mesh {mesh!r}: expected at most {MOST_SAMPLES} samples of its past, got {size} for each instant; "
+                "load the rules that `tagae rules` prints into this Prometheus"
+            )
+        fewer = -(-instants.count * max(size, 1) // MOST_SAMPLES)
+        step = instants.step * fewer
+        begin = instants.begin // step * step
+        return Instants(begin, step, floor((instants.end - begin) / step) + 1)
+
+    def _open(self, settings: MeshSettings, instants: Instants, until: float) -> MeshSource:
+        window = max(self._collector.window_seconds, instants.step)
+        within = max(until - time.monotonic(), 0.001)
+        chosen = self._collector.model_copy(
+            update={"interval_seconds": instants.step, "window_seconds": window, "deadline_seconds": within}
+        )
+        prometheus = open_prometheus(RangePrometheus, settings, chosen)
+        prometheus.evaluate_over(instants)
+        return MeshSource(settings, chosen, prometheus=prometheus)
+
+
+def _time(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
