@@ -665,9 +665,9 @@ function step(count) {
 /** Go to the beginning of an incident: of the one in view or before it, or of the next. @param {-1 | 1} direction */
 function visitNext(direction) {
   const newest = known.timeline?.observed_at.at(-1),
-    at = read().at ?? newest,
-    all = alerts(known.timeline?.incidents ?? []),
-    found = direction < 0 ? all.findLast((one) => one.first < at) : all.find((one) => one.first > at);
+    at = ends(read().at ?? newest),
+    all = alerts((shownRange(read())?.answer ?? known.timeline)?.incidents ?? []),
+    found = direction < 0 ? all.findLast((one) => ends(one.first) < at) : all.find((one) => ends(one.first) > at);
   if (found) go({ at: found.first === newest ? null : found.first, incident: found.id }, { quietly: true });
   else answer(`There is no ${direction < 0 ? "earlier" : "later"} incident in the timeline.`);
 }
