@@ -21,7 +21,7 @@ from serve_app.stores.base import SAVED_VIEWS, StateStore
 ATTEMPTS = 5  # of a change, if other processes change the views too
 FIELDS = (  # of an address, as static/link.js has them
     *("mesh", "at", "service", "source", "incident", "view", "expand", "space", "only", "labels", "team"),
-    *("first", "second", "history", "tz", "range", "with", "deploy"),
+    *("first", "second", "history", "tz", "range", "with", "focus"),
 )
 Meshes = frozenset[str] | None  # that a caller may see; None: all
 

@@ -1,6 +1,6 @@
 """What TAGAE knew when: state, score and first suspect of an incident over time, as rows and as a picture."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -17,6 +17,7 @@ from serve_app.web.report.timeline import HEIGHT, LEFT, LETTER, MARGIN, WIDE, pi
 LANE, GAP, BELOW = 22.0, 6.0, 34.0  # pixels of the lanes of states and of first suspects, and of the axis
 TOP = 14.0
 SCORES = 0.6 * HEIGHT
+FEW_LETTERS = 4  # of a name, below which it is left out
 MOST_ROWS = 60  # of the table; of a longer incident, the first and the last
 
 
@@ -77,44 +78,57 @@ def news(case: ReportedIncident) -> list[Knowledge]:
 def knowledge_picture(case: ReportedIncident, width: float = WIDE) -> str:
     """Draw states, first suspects and the score of the incident over the kept snapshots."""
     known, right = all_knowledge(case), width - MARGIN
-    scale = time_scale(case, LEFT, right)
-    x, _ = pixels(case, scale)
-    times = [moment.verdict.observed_at for moment in case.moments]
-    ends = {at: scale.one(seconds(case, following)) for at, following in pairwise(times)}
-
-    def lane(y: float, name: str, runs: Iterable[Sequence[Knowledge]], text: str) -> Iterator[str]:
-        for run in runs:
-            label = getattr(run[0], text) or "none"
-            left, end = scale.one(seconds(case, run[0].at)), ends.get(run[-1].at, right)
-            shown = readable(label.split("/", 1)[-1])
-            class_ = f"{name} {run[0].state}" if text == "state" else name
-            yield rectangle(left, y, max(end - left, 2.0), LANE, class_, f"{label}, from {run[0].at:%H:%M:%S} UTC")
-            room = end - left - 8
-            if len(shown) * LETTER > room:
-                shown = f"{shown[: max(0, int(room / LETTER) - 1)]}…" if room > 4 * LETTER else ""
-            if shown:
-                yield words(shown, left + 5, y + 15, f"on-{class_}")
-
     suspects, scores = TOP + LANE + GAP, TOP + 2 * (LANE + GAP) + GAP
     bottom = scores + SCORES
-    marks = [*lane(TOP, "state", _runs(known, "state"), "state")]
-    marks += lane(suspects, "first-suspect", _runs(known, "suspect"), "suspect")
-    high = max(one.score for one in known)
-    y = Scale(0.0, 1.08 * max(high, 1.0), bottom, scores)
-    for level in y.ticks(3):
-        marks += [line(LEFT, y.one(level), right, y.one(level), "grid")]
-        marks.append(words(f"{level:,g}", LEFT - 5, y.one(level) + 4, anchor="end"))
-    at = np.array([scale.one(seconds(case, one.at)) for one in known])
-    marks.append(curve(at, y.at(np.array([one.score for one in known])), [], "score"))
-    top = scale.one(seconds(case, case.worst.verdict.observed_at))
-    peak = tag("circle", hint(f"highest score {anomaly_text(high)}"), cx=top, cy=y.one(high), r=3.5, class_="peak")
-    marks += [peak, line(LEFT, bottom, right, bottom, "axis")]
-    for place, label in instants(times, x):
-        marks += [line(place, bottom, place, bottom + 5, "axis")]
-        marks.append(words(label, min(place, width - LETTER * len(label) / 2), bottom + 18, anchor="middle"))
+    marks = [*_lane(case, right, TOP, "state", "state"), *_lane(case, right, suspects, "first-suspect", "suspect")]
+    marks += _scores(case, known, right, scores, bottom)
     about = "; ".join(f"{one.at:%H:%M:%S} {one.state}, first suspect {one.suspect or 'none'}" for one in news(case))
     name = f"knowledge-{width:.0f}-{case.incident.id}"
     return picture(width, bottom + BELOW, "What was known when", f"{about}.", name, *marks)
+
+
+def _lane(case: ReportedIncident, right: float, y: float, name: str, of: str) -> Iterator[str]:
+    """Draw one field of the knowledge as plates with its values, from change to change."""
+    scale = time_scale(case, LEFT, right)
+    times = [moment.verdict.observed_at for moment in case.moments]
+    ends = {at: scale.one(seconds(case, following)) for at, following in pairwise(times)}
+    for run in _runs(all_knowledge(case), of):
+        value = getattr(run[0], of) or "none"
+        class_ = f"{name} {value}" if of == "state" else name
+        left, end = scale.one(seconds(case, run[0].at)), ends.get(run[-1].at, right)
+        yield rectangle(left, y, max(end - left, 2.0), LANE, class_, f"{value}, from {run[0].at:%H:%M:%S} UTC")
+        if text := _truncate(readable(value.split("/", 1)[-1]), int((end - left - 8) / LETTER)):
+            yield words(text, left + 5, y + 15, f"on-{class_}")
+
+
+def _scores(
+    case: ReportedIncident, known: Sequence[Knowledge], right: float, top: float, bottom: float
+) -> Iterator[str]:
+    """Draw the score of the incident with a dot at its highest, and the axes."""
+    scale = time_scale(case, LEFT, right)
+    y = Scale(0.0, 1.08 * max(1.0, *(one.score for one in known)), bottom, top)
+    for level in y.ticks(3):
+        yield line(LEFT, y.one(level), right, y.one(level), "grid")
+        yield words(f"{level:,g}", LEFT - 5, y.one(level) + 4, anchor="end")
+    at = np.array([scale.one(seconds(case, one.at)) for one in known])
+    yield curve(at, y.at(np.array([one.score for one in known])), [], "score")
+    highest, peak = case.incident.score, scale.one(seconds(case, case.worst.verdict.observed_at))
+    yield tag(
+        "circle", hint(f"highest score {anomaly_text(highest)}"), cx=peak, cy=y.one(highest), r=3.5, class_="peak"
+    )
+    yield line(LEFT, bottom, right, bottom, "axis")
+    x, _ = pixels(case, scale)
+    for place, label in instants([moment.verdict.observed_at for moment in case.moments], x):
+        yield line(place, bottom, place, bottom + 5, "axis")
+        middle = min(place, right + MARGIN - LETTER * len(label) / 2)
+        yield words(label, middle, bottom + 18, anchor="middle")
+
+
+def _truncate(text: str, most: int) -> str:
+    """At most so many letters; empty if hardly any fit."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 1]}…" if most >= FEW_LETTERS else ""
 
 
 def _known(at: datetime, incident: IncidentDocument) -> Knowledge:

@@ -45,7 +45,8 @@ svg .head { fill: var(--path); stroke: none }
 svg .badge { fill: var(--path) } svg .number { fill: var(--paper); font-weight: 700 }
 svg .plate { fill: var(--paper); fill-opacity: .88; stroke: var(--rule); stroke-width: .7 }
 svg .critical { fill: #b3151f } svg .major { fill: #c2410c } svg .minor { fill: #8a5300 } svg .notice { fill: #0f6674 }
-svg .recovering { fill: #0969da } svg .unknown { fill: #e3a008 } svg [class^="on-state"] { fill: #fff; font-weight: 600 }
+svg .recovering { fill: #0969da } svg .unknown { fill: #e3a008 }
+svg .on-state { fill: #fff; font-weight: 600 }
 svg .on-state.unknown { fill: #2b1d00 }
 svg .first-suspect { fill: var(--panel); stroke: var(--rule); stroke-width: 1 } svg .peak { fill: var(--score) }
 table { width: 100%; border-collapse: collapse; font-size: .9rem } th { text-align: left; color: var(--soft) }

@@ -8,7 +8,7 @@ const PERCENT = [100, "%", 1],
   PER_SECOND = [1, "/s", 1],
   COUNT = [1, "", 0];
 
-/** "1.2 s", "47%", "below 0.1/s": a value with two digits. */
+/** "1.2 s", "47%", "below 0.1/s": a value with two digits. @param {number} x @param {any[]} unit */
 function inUnit(x, [factor, text, finest]) {
   const scaled = factor * x,
     digits = (value) => (value >= 10 ? 0 : value >= 1 ? Math.min(finest, 1) : finest),
@@ -77,9 +77,9 @@ export function figures(x) {
 export const count = (x) => (x < 1 ? figures(x) : Math.round(x).toLocaleString("en"));
 
 /** "34/s", or "34/s, 2.1% failed": the label of a call. Empty: nothing was observed. */
-export function callLabel(rate, errors) {
-  if (rate === null) return "";
-  const text = metricValue("requests_per_second", rate);
+export function callLabel(requests, errors) {
+  if (requests === null) return "";
+  const text = metricValue("requests_per_second", requests);
   return errors >= LEAST_ERRORS ? `${text}, ${percent(errors)} failed` : text;
 }
 
@@ -163,22 +163,22 @@ export function between(from, to, now = to) {
   return `${first}${zone(from) === zone(to) ? "" : ` ${zone(from)}`} to ${last} ${zone(to)}`;
 }
 
-/** "4 min ago", by the clock of this page. */
-export const ago = (at) => `${span((Date.now() - ms(at)) / 1000)} ago`;
+/** "4 min ago". */
+export const ago = (at, now) => `${span(ends(now) - ends(at))} ago`;
 
 const WRITTEN = /(?:(\d{4}-\d\d-\d\d) |[A-Z][a-z]{2} (\d{1,2}) ([A-Z][a-z]{2})(?: (\d{4}))? )?\b(\d\d:\d\d)(:\d\d)? UTC(?![+-])/g; // by the service
 
 /** A text of the service with its times in the chosen zone. */
 function rezoned(text) {
-  return text.replace(WRITTEN, (_, iso, number, month, year, minute, second = "") => {
+  return text.replace(WRITTEN, (_, iso, dayOfMonth, month, year, minute, second = "") => {
     const near = new Date(chosen.moment),
-      named = number && `${year ?? near.getUTCFullYear()}-${String(MONTHS.indexOf(month) + 1).padStart(2, "0")}-${number.padStart(2, "0")}`,
+      named = dayOfMonth && `${year ?? near.getUTCFullYear()}-${String(MONTHS.indexOf(month) + 1).padStart(2, "0")}-${dayOfMonth.padStart(2, "0")}`,
       today = near.toISOString().slice(0, 10);
     let at = ms(`${iso ?? named ?? today}T${minute}${second}Z`);
-    if (!iso && !number && at > chosen.moment) at -= DAY_MS;
+    if (!iso && !dayOfMonth && at > chosen.moment) at -= DAY_MS;
     const there = inZone(at),
       plain = new Date(`${there}Z`),
-      before = iso ? `${there.slice(0, 10)} ` : number ? `${DAYS[plain.getUTCDay()]} ${plain.getUTCDate()} ${MONTHS[plain.getUTCMonth()]}${year ? ` ${plain.getUTCFullYear()}` : ""} ` : "";
+      before = iso ? `${there.slice(0, 10)} ` : dayOfMonth ? `${DAYS[plain.getUTCDay()]} ${plain.getUTCDate()} ${MONTHS[plain.getUTCMonth()]}${year ? ` ${plain.getUTCFullYear()}` : ""} ` : "";
     return `${before}${time(at, Boolean(second))}`;
   });
 }
