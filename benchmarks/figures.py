@@ -122,6 +122,27 @@ def store() -> str:
     )
 
 
+def history() -> str:
+    """What the history of a mesh takes: to read, to store, and of a push."""
+    header = (
+        "| store | services / calls | days | the mesh with all services | one service | the mesh, rows of ten minutes |"
+    )
+    ranges, (push,) = rows("history"), [one for one in rows("history") if one["benchmark"] == "history_push"]
+    body = [
+        f"| {r['store']} | {r['services']:,} / {r['calls']:,} | {r['days']:g} | {r['mesh_seconds']:.2f} s "
+        f"| {r['service_seconds']:.2f} s | {r['coarse_mesh_seconds']:.2f} s |"
+        for r in ranges
+        if r["benchmark"] == "history"
+    ]
+    size = next(r["minute_bytes_per_service_day"] for r in ranges if r["benchmark"] == "history")
+    return (
+        "A range of a week in 2,000 steps from rows of one minute, with the highest score of each service, or with the "
+        "metrics of one; and in 600 steps from rows of ten minutes. Rows of one minute take "
+        f"{size / 1000:.1f} kB for each service and day. With the history, a push of {push['services']:,} services takes "
+        f"{push['ratio']:.3f} times the CPU time (`python -m benchmarks.bench_history`):\n\n{table(header, body)}"
+    )
+
+
 def page() -> str:
     """Speed of the page in the browser, and its cost for the service."""
     found = {row["measure"]: row for row in rows("page")}
@@ -976,6 +997,8 @@ def tables() -> list[tuple[Path, str, str]]:
     results = ROOT / "benchmarks" / "results"
     if (results / "store.jsonl").exists():  # made by `python -m benchmarks.bench_store`
         found.append((docs / "results.md", "store", store()))
+    if (results / "history.jsonl").exists():  # made by `python -m benchmarks.bench_history`
+        found.append((docs / "results.md", "history", history()))
     if (results / "sla.jsonl").exists():  # made by `python -m benchmarks.bench_sla`, in half an hour
         found.append((docs / "results.md", "service level", sla()))
     if (results / "kills_cluster.jsonl").exists():  # made by `python -m benchmarks.bench_kills_cluster`, in 40 minutes

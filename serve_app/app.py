@@ -19,7 +19,7 @@ from serve_app.access import Access, require_certificate, require_protection, re
 from serve_app.deployments.collector import Collector
 from serve_app.deployments.http.ingress import Ingress
 from serve_app.deployments.notifier import Notifier
-from serve_app.deployments.scaling import follow_requests
+from serve_app.deployments.scaling import follow_requests, start_on_demand
 from serve_app.deployments.scoring.meta import MetaModel
 from serve_app.deployments.scoring.scorer import Scorer
 from serve_app.deployments.session.mesh_session import MeshSession
@@ -30,11 +30,11 @@ from serve_app.runtime import devices, local, logs
 from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.progress import report_replicas
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
-from serve_app.settings import FormerTable, ServeSettings, Settings, former_tables
+from serve_app.settings import FormerTable, ScoringPlace, ServeSettings, Settings, former_tables
 from serve_app.settings.access import serve_rules
 from serve_app.stores.opening import check_store
 
-__all__ = ["NAME", "Arguments", "application", "build", "start", "stop"]
+__all__ = ["NAME", "Arguments", "application", "build", "roles_on_demand", "start", "stop"]
 
 log = logging.getLogger(__name__)
 NAME = "tagae"  # of the application in Serve
@@ -78,8 +78,9 @@ def build(args: Arguments) -> Application:
 
 
 def application(settings: Settings) -> Application:
-    """The application: HTTP to Ingress to MeshSession, which scores, or has replicas of Scorer and MetaModel do so.
-    Depending on the settings it has a Trainer, a Collector and a Notifier too.
+    """The application: HTTP to Ingress to MeshSession, which scores small meshes, and has replicas of Scorer and
+    MetaModel score large ones; or replicas score all, or none. Depending on the settings it has a Trainer, a Collector
+    and a Notifier too.
 
     Raises:
         BadSettings: the settings do not fit this cluster, the store needs a package that is not installed, or others
@@ -90,12 +91,10 @@ def application(settings: Settings) -> Application:
     require_protection(serve_rules(settings), _hosts(settings), nodes=_nodes())
     require_provider(serve_rules(settings))
     front, device = settings.serve, _device(settings)
-    scorer = meta = None
-    if _place(settings, device) == "replicas":
-        scorer = _scorer(settings, device).bind(settings, device)
-        chosen = settings.scorer
-        replicas = _replicas(front, chosen.meta_replicas, chosen.max_meta_replicas, reports_load=False)
-        meta = _light(MetaModel, max_ongoing_requests=front.max_ongoing_requests, **replicas).bind(settings)
+    place, scorer, meta = _place(settings, device), None, None
+    if place != "session":
+        scorer = _scorer(settings, device, place).bind(settings, device)
+        meta = _meta(settings, place).bind(settings)
     beside_the_store = {front.session_resource: SHARE_OF_RESOURCE} if front.session_resource else {}
     trainer = None
     if settings.adapt.enabled:
@@ -114,7 +113,7 @@ def application(settings: Settings) -> Application:
         max_queued_requests=front.max_queued_requests,
         graceful_shutdown_timeout_s=GRACE_SECONDS,
         request_router_config=RequestRouterConfig(request_router_class=STICKY),
-    ).bind(settings, scorer, meta, trainer, notifier)
+    ).bind(settings, place, scorer, meta, trainer, notifier)
     collector = None
     if settings.collected:
         collector = _light(
@@ -192,6 +191,12 @@ def start(
     return url
 
 
+def roles_on_demand(settings: Settings) -> frozenset[str]:
+    """The roles of processes of a running service that come and go, see ``supervisor.watch``."""
+    names = (Scorer.__name__, MetaModel.__name__) if _place(settings, _device(settings)) == "auto" else ()
+    return frozenset(f"ServeReplica:{NAME}:{name}" for name in names)
+
+
 def stop() -> bool:
     """Stop the service of :func:`start`; no process is left. Returns whether it ended in order, see ``local.stop``."""
     return local.stop()
@@ -216,11 +221,13 @@ def _choose_log(settings: Settings) -> None:
         logs.write_json("serve")
 
 
-def _scorer(settings: Settings, device: str) -> Deployment:
+def _scorer(settings: Settings, device: str, place: ScoringPlace) -> Deployment:
     chosen = settings.scorer
     busy = max(16, 2 * chosen.max_batch_size)  # a batch gathers while another is scored
     replicas: dict[str, Any] = {"num_replicas": chosen.num_replicas}
-    if chosen.max_replicas:
+    if place == "auto":
+        replicas = {"autoscaling_config": start_on_demand(chosen.max_replicas or chosen.num_replicas)}
+    elif chosen.max_replicas:
         replicas = {
             "autoscaling_config": {
                 "min_replicas": min(chosen.num_replicas, chosen.max_replicas),
@@ -240,6 +247,15 @@ def _scorer(settings: Settings, device: str) -> Deployment:
         health_check_period_s=HEALTH_CHECK_PERIOD_SECONDS,
         max_constructor_retry_count=START_ATTEMPTS,
     )
+
+
+def _meta(settings: Settings, place: ScoringPlace) -> Deployment:
+    front, chosen = settings.serve, settings.scorer
+    if place == "auto":
+        replicas: dict[str, Any] = {"autoscaling_config": start_on_demand(chosen.meta_replicas)}
+    else:
+        replicas = _replicas(front, chosen.meta_replicas, chosen.max_meta_replicas, reports_load=False)
+    return _light(MetaModel, max_ongoing_requests=front.max_ongoing_requests, **replicas)
 
 
 def _replicas(front: ServeSettings, fewest: int, most: int | None, *, reports_load: bool = True) -> dict[str, Any]:
@@ -285,11 +301,11 @@ def _gpu_without_ray() -> gpu.Obstacle | None:
     return gpu.Obstacle("no_gpu", "Ray finds no GPU here", "start Ray with --num-gpus, and compare nvidia-smi")
 
 
-def _place(settings: Settings, device: str) -> str:
-    """``auto`` uses replicas where they have what a session lacks: a GPU, or the CPUs of other nodes."""
-    if settings.scorer.place != "auto":
-        return settings.scorer.place
-    return "replicas" if device != "cpu" or _nodes() > 1 else "session"
+def _place(settings: Settings, device: str) -> ScoringPlace:
+    """Where snapshots are scored. With ``auto``, replicas score all of them where they have what a session lacks: a
+    GPU, or the CPUs of other nodes."""
+    chosen: ScoringPlace = settings.scorer.place
+    return "replicas" if chosen == "auto" and (device != "cpu" or _nodes() > 1) else chosen
 
 
 def _explain_failed_start() -> str:

@@ -332,7 +332,7 @@ class MeshSteps:
             record = replace(record, deviations=details, seconds=seconds, made_at=time.time(), interval=interval)
             after = replace(known, mesh=advanced.mesh)
             incidents = self._meshes.update_archive(push.mesh, verdict, record, after, keep)
-            history = self._meshes.update_history(push.mesh, after, keep)
+            history = self._meshes.update_history(push.mesh, record, after, keep)
         return self._meshes.append(
             push.mesh,
             known,

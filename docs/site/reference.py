@@ -23,6 +23,7 @@ from serve_app.deployments.http.routes import ROUTERS
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import METRICS, MeshGauges, Metric, Objective, ObjectiveStatus, ServiceLevel
 from serve_app.settings import PLAIN_NAMES, Settings
+from serve_app.settings.plugins import RECEIVERS
 
 REFERENCE = Path(__file__).parent.parent / "reference"
 WRITTEN = "<!-- Written by `make reference`. Change the code, not this page. -->"
@@ -92,6 +93,10 @@ def settings_page() -> str:
         for place, group in _inner_groups(field.annotation):
             rows = [row for key in group.model_fields for row in _settings(group, key, f"{name}{place}.{key}")]
             sections.append(_section(name + place, plain(group.__doc__), rows))
+    for kind in RECEIVERS.own:
+        options = RECEIVERS.load_own(kind).options
+        rows = [row for key in options.model_fields for row in _settings(options, key, key)]
+        sections.append(_section(f"notify.receivers[].options of the kind {kind}", plain(options.__doc__), rows))
     short = " and ".join(f"`{name}` (`{'.'.join(path)}`)" for name, path in PLAIN_NAMES.items())
     return document(
         "Settings",

@@ -50,7 +50,7 @@ class AlertedIncident:
         alert: the alert that fires for it.
         document: the incident in the HTTP interface's form (``IncidentDocument``).
         cause: first suspect as of its newest event.
-        next_cause: another first suspect, which no event has told yet; empty: none.
+        next_cause: another first suspect, which no event has had yet; empty: none.
         next_cause_since: time of the first verdict in a row with ``next_cause``.
         continues: id of the incident that it continues; empty: none.
     """

@@ -71,7 +71,7 @@ def news(event: Mapping[str, Any]) -> str:
 
 
 def ended_unknown(event: Mapping[str, Any]) -> bool:
-    """Return whether the incident is over, and nobody saw how it ended."""
+    """Return whether the incident is over, and how it ended is unknown."""
     return event["event"] == "resolved" and event.get("reason") in _UNKNOWN_ENDS
 
 

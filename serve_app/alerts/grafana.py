@@ -75,7 +75,8 @@ def annotation(event: Mapping[str, Any]) -> dict[str, Any]:
         if name in NAMES
     ]
     end = "ended, unknown how" if ended_unknown(event) else "resolved" if event["event"] == "resolved" else ""
-    texts = [escape(event["summary"]), end, " · ".join(links), f"incident {escape(incident['id'])}"]
+    continues = f", which continues {escape(event['continues'])}" if event.get("continues") else ""
+    texts = [escape(event["summary"]), end, " · ".join(links), f"incident {escape(incident['id'])}{continues}"]
     places = [incident["suspects"][0]["service"]] if incident["suspects"] else incident["affected"][:1]
     return {
         "time": _milliseconds(since),

@@ -10,11 +10,8 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote
-
-import msgspec
-from pydantic import Field, model_validator
 
 from model.names import list_first, readable
 from serve_app.alerts.alert import IncidentEvent
@@ -23,7 +20,7 @@ from serve_app.alerts.event_queue import SKIPPED, ReceiverPlugin
 from serve_app.alerts.event_text import ENDS, event_title, first_suspect, incident_key, named_links, news
 from serve_app.net.endpoint import SecretUnreadable, read_secret
 from serve_app.net.http import HttpSender, Reply
-from serve_app.settings.base import AccessSettings, Address, Location, SettingsGroup
+from serve_app.settings.receivers import OpsgenieSettings
 
 KIND = "opsgenie"
 PATH = "/v2/alerts"
@@ -31,44 +28,9 @@ PRIORITIES = {"critical": "P1", "major": "P2", "minor": "P3", "notice": "P5"}
 MAX_MESSAGE, MAX_ALIAS, MAX_DESCRIPTION, MAX_NOTE, MAX_ENTITY = 130, 512, 15_000, 25_000, 512  # characters
 MAX_TAG, MAX_DETAILS = 50, 8000  # characters of a tag, and of all details together
 MAX_AFFECTED = 20
-MISSING, FORBIDDEN = 404, (401, 403)
+NO_SUCH, FORBIDDEN = (404, 405), (401, 403)  # alert or route; permission
 _MOST_BYTES = 1 << 20  # of an answer with notes
 SOURCE = "tagae"
-
-
-class Responder(SettingsGroup):
-    """Someone whom Opsgenie notifies."""
-
-    type: Literal["team", "user", "escalation", "schedule"] = Field(description="what it is")
-    id: str = Field("", description="its id; or its name")
-    name: str = Field("", description="its name; of a user the e-mail address")
-
-    @model_validator(mode="after")
-    def _has_one_name(self) -> "Responder":
-        if bool(self.id) == bool(self.name):
-            raise ValueError(f"expected id or name, got {'both' if self.id else 'neither'}")
-        return self
-
-    def document(self) -> dict[str, str]:
-        """Return it as Opsgenie takes it."""
-        name = "username" if self.type == "user" else "name"
-        return {"type": self.type, **({"id": self.id} if self.id else {name: self.name})}
-
-
-class OpsgenieSettings(AccessSettings):
-    """An integration of Opsgenie of the kind API."""
-
-    url: Address = Field(
-        "https://api.opsgenie.com",
-        description="base URL of the API; in the European region https://api.eu.opsgenie.com, with Jira Service "
-        "Management https://api.atlassian.com/jsm/ops/integration",
-    )
-    api_key_file: Location = Field(description="file with the integration's API key, read again for each request")
-    responders: tuple[Responder, ...] = Field(
-        (), max_length=50, description="whom an alert is routed to; none: as the integration says"
-    )
-    tags: tuple[str, ...] = Field((), max_length=15, description="further tags of each alert")
-    notices: bool = Field(True, description="whether to send notices too, with the priority P5")
 
 
 class Opsgenie:
@@ -109,31 +71,34 @@ class Opsgenie:
         await self._sender.close()
 
     async def _create(self, event: Mapping[str, Any], headers: Mapping[str, str]) -> Reply:
-        return await self._sender.post(msgspec.json.encode(opsgenie_alert(event, self._settings)), headers)
+        return await self._sender.post(json.dumps(opsgenie_alert(event, self._settings)).encode(), headers)
 
     async def _update(self, event: Mapping[str, Any], headers: Mapping[str, str]) -> Reply:
         """Change the fields of an open alert, and add a note. One that a person closed, or that was never created, is
-        created."""
+        created. Jira Service Management has no route for the fields; the note says what changed."""
         listed = await self._sender.send("GET", _path(event, "notes", limit=100), b"", headers, _MOST_BYTES)
-        if listed.status == MISSING:
-            return await self._create(event, headers)
-        if listed.failed and listed.status not in FORBIDDEN:  # the key may have no permission to read
+        if listed.failed and listed.status not in (*FORBIDDEN, *NO_SUCH):  # the key may have no permission to read
             return listed
-        alert = opsgenie_alert(event, self._settings)
-        for field in ("priority", "message", "description"):
-            body = msgspec.json.encode({field: alert[field]})
-            reply = await self._sender.send("PUT", _path(event, field), body, headers)
+        if listed.status in NO_SUCH:
+            reply = await self._create(event, headers)
             if reply.failed:
                 return reply
+        else:
+            alert = opsgenie_alert(event, self._settings)
+            for field in ("priority", "message", "description"):
+                body = json.dumps({field: alert[field]}).encode()
+                reply = await self._sender.send("PUT", _path(event, field), body, headers)
+                if reply.failed and reply.status not in NO_SUCH:
+                    return reply
         text = note(event)
         if text in _notes(listed.content):
-            return reply
+            return Reply(status=listed.status)
         return await self._post("notes", event, {"note": text}, headers)
 
     async def _post(
         self, action: str, event: Mapping[str, Any], fields: Mapping[str, str], headers: Mapping[str, str]
     ) -> Reply:
-        body = msgspec.json.encode({**fields, "source": SOURCE})
+        body = json.dumps({**fields, "source": SOURCE}).encode()
         return await self._sender.send("POST", _path(event, action), body, headers)
 
 

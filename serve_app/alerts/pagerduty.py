@@ -7,12 +7,10 @@ will never accept it.
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
-
-import msgspec
-from pydantic import Field
 
 from model.names import list_first, readable
 from serve_app.alerts.alert import IncidentEvent
@@ -21,7 +19,7 @@ from serve_app.alerts.event_queue import SKIPPED, ReceiverPlugin
 from serve_app.alerts.event_text import ENDS, event_title, first_suspect, incident_key, named_links, news
 from serve_app.net.endpoint import SecretUnreadable, read_secret
 from serve_app.net.http import HttpSender, Reply
-from serve_app.settings.base import AccessSettings, Address, Location
+from serve_app.settings.receivers import PagerDutySettings
 
 KIND = "pagerduty"
 SEVERITIES = {"critical": "critical", "major": "error", "minor": "warning", "notice": "info"}
@@ -29,17 +27,6 @@ MAX_SUMMARY, MAX_KEY, MAX_FIELD, MAX_DETAIL = 1024, 255, 1024, 8192  # character
 MAX_BYTES = 512_000  # of an event
 MAX_AFFECTED = 20
 KEY_LENGTH = 32  # characters of a routing key
-
-
-class PagerDutySettings(AccessSettings):
-    """A service of PagerDuty with an integration of the kind Events API v2."""
-
-    url: Address = Field(
-        "https://events.pagerduty.com/v2/enqueue",
-        description="where events are posted; in the European region https://events.eu.pagerduty.com/v2/enqueue",
-    )
-    routing_key_file: Location = Field(description="file with the integration key, read again for each event")
-    notices: bool = Field(True, description="whether to send notices too, with the severity info")
 
 
 class PagerDuty:
@@ -79,10 +66,10 @@ class PagerDuty:
 def encode(event: Mapping[str, Any], routing_key: str) -> bytes:
     """Return the body of a request; details are left out of one that would be too large."""
     body = pagerduty_event(event)
-    content = msgspec.json.encode({"routing_key": routing_key, **body})
+    content = json.dumps({"routing_key": routing_key, **body}).encode()
     if len(content) > MAX_BYTES:
         payload = {name: value for name, value in body["payload"].items() if name != "custom_details"}
-        content = msgspec.json.encode({"routing_key": routing_key, **body, "payload": payload})
+        content = json.dumps({"routing_key": routing_key, **body, "payload": payload}).encode()
     return content
 
 

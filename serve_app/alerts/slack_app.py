@@ -17,16 +17,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-import msgspec
-from pydantic import Field
-
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.event_queue import SKIPPED, ReceiverPlugin
 from serve_app.alerts.event_text import PICTURED, incident_key, news
 from serve_app.alerts.slack import escape, slack_message
 from serve_app.net.endpoint import Endpoint, check_url
 from serve_app.net.http import Failure, HttpSender, Reply
-from serve_app.settings.base import AccessSettings, Address, Location
+from serve_app.settings.receivers import SlackSettings
 
 KIND = "slack"
 EVENT_TYPE = "tagae_incident"  # of the metadata
@@ -45,16 +42,6 @@ _REFUSED = frozenset({"invalid_blocks", "invalid_blocks_format", "msg_too_long",
 _GONE = frozenset({"message_not_found", "thread_not_found", "cant_update_message", "edit_window_closed"})
 _MAY_NOT_READ = frozenset({"missing_scope", "not_in_channel", "no_permission"})
 log = logging.getLogger(__name__)
-
-
-class SlackSettings(AccessSettings):
-    """A channel of Slack, and an app that may write there."""
-
-    url: Address = Field("https://slack.com/api", description="base URL of the Web API")
-    bearer_token_file: Location | None = Field(description="file with the app's bot token (xoxb-...)")
-    channel: str = Field(pattern="^[CG][A-Z0-9]{6,20}$", description="id of the channel, from its details in Slack")
-    notices: bool = Field(True, description="whether to send notices too")
-    pictures: bool = Field(True, description="whether to add the picture of an incident; it needs tagae[pictures]")
 
 
 class SlackApp:
@@ -222,7 +209,7 @@ class SlackApp:
     async def _call(self, method: str, fields: Mapping[str, Any], form: str = _JSON) -> tuple[Reply, dict[str, Any]]:
         """Call a method of the Web API. Slack answers 200 to most failures; the answer has the error's name, which is
         the detail of the reply."""
-        body = msgspec.json.encode(fields) if form == _JSON else urlencode(_plain(fields)).encode()
+        body = (json.dumps(fields) if form == _JSON else urlencode(_plain(fields))).encode()
         reply = await self._sender.send("POST", f"/{method}", body, {"content-type": form}, _MOST_BYTES)
         if reply.failed:
             return reply, {}

@@ -7,8 +7,8 @@ is being learned again has no incidents, and a part that was not scored says not
 verdict, so nothing changes. ``Verdict.lost`` lists incidents of which nothing was seen for too long: they are closed,
 and how they ended is unknown.
 
-A cause that changes is told once another first suspect has led for ``CAUSE_HOLDS``: two suspects that take turns are no
-news. An incident that begins at the first suspect of one that ended within ``CONTINUES`` says that it continues it.
+A change of cause is an event once another first suspect has led for ``CAUSE_HOLDS``: two suspects that take turns are
+no news. An incident that begins at the first suspect of one that ended within ``CONTINUES`` says that it continues it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -92,7 +92,7 @@ def _is_out_of_order(alerts: MeshAlerts, verdict: Verdict, now: datetime) -> boo
 def _open(mesh: str, incident: Incident, verdict: Verdict, now: datetime, links: Links, continues: str) -> _Step:
     alert = Alert(
         labels(links, mesh, incident),
-        annotations(links, mesh, incident, incident.severity, verdict),
+        _annotations(links, mesh, incident, incident.severity, verdict, continues),
         min(incident.since, now),  # the telemetry's clock may be ahead of this one
         url=links.verdict_url(mesh),
     )
@@ -117,7 +117,8 @@ def _update(
     """Update a listed incident. A higher severity is another alert; one batch fires it and ends the lower one. Its
     event tells another cause, too."""
     severity = max(alerted.severity, incident.severity, key=_RANK.index)
-    alert = replace(alerted.alert, annotations=annotations(links, mesh, incident, severity, verdict))
+    texts = _annotations(links, mesh, incident, severity, verdict, alerted.continues)
+    alert = replace(alerted.alert, annotations=texts)
     document = {**incident_document(incident, verdict), "severity": severity.value}
     updated = replace(alerted, services=_services(incident), alert=alert, document=document)
     if severity is alerted.severity:
@@ -139,8 +140,16 @@ def _update(
     return _Step(raised, (ended,), (event,))
 
 
+def _annotations(
+    links: Links, mesh: str, incident: Incident, severity: Severity, verdict: Verdict, continues: str
+) -> dict[str, str]:
+    """The annotations of an alert, with the incident that it continues."""
+    texts = annotations(links, mesh, incident, severity, verdict)
+    return {**texts, "continues": continues} if continues else texts
+
+
 def _follow_cause(alerted: AlertedIncident, cause: str, mesh: str, now: datetime, links: Links) -> _Step:
-    """Tell a first suspect that differs from the one told last, if it has led for long enough."""
+    """Report another first suspect than the last event had, if it has led for long enough."""
     if not alerted.cause or not cause:  # an earlier version stored no cause
         return _Step(replace(alerted, cause=cause))
     if cause == alerted.cause:
@@ -148,9 +157,9 @@ def _follow_cause(alerted: AlertedIncident, cause: str, mesh: str, now: datetime
     since = alerted.next_cause_since if alerted.next_cause == cause else None
     if since is None or now - since < CAUSE_HOLDS:
         return _Step(replace(alerted, next_cause=cause, next_cause_since=since or now))
-    told = replace(alerted, sequence=alerted.sequence + 1, cause=cause, next_cause="", next_cause_since=None)
-    event = build_event("cause_changed", told, mesh, now, links, previous_cause=alerted.cause)
-    return _Step(told, events=(event,))
+    changed = replace(alerted, sequence=alerted.sequence + 1, cause=cause, next_cause="", next_cause_since=None)
+    event = build_event("cause_changed", changed, mesh, now, links, previous_cause=alerted.cause)
+    return _Step(changed, events=(event,))
 
 
 def _leave(

@@ -38,7 +38,7 @@ def serve(
         log.warning(former)
     steps = Steps()
     steps("loading the program")
-    from serve_app.app import start, stop
+    from serve_app.app import roles_on_demand, start, stop
     from serve_app.runtime.lifetime import Lifetime
     from serve_app.runtime.supervisor import watch
 
@@ -47,7 +47,7 @@ def serve(
         url = lifetime.start()
     links = f"  Page: {url}/\n  API:  {url}/docs\n  Stop with Ctrl-C"
     print_state("ready", f"after {steps.seconds:.0f} s\n{links}", "bold green")
-    if reason := watch(url, chosen.serve.recovery_seconds, lifetime.ended):
+    if reason := watch(url, chosen.serve.recovery_seconds, lifetime.ended, roles_on_demand(chosen)):
         print_state("ended:", f"{reason}; start the service again, or let systemd restart it", "bold red")
         lifetime.end_by_force(1)  # Ray's own shutdown would wait for processes that are gone
     with spinner("stopping"):

@@ -12,6 +12,7 @@ from typing import Any
 from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
 
 REQUESTS = "requests"  # name of the metric that replicas report
+IN_USE = "in_use"  # likewise, of replicas that start on demand
 
 
 class RequestLoad:
@@ -89,4 +90,45 @@ def follow_requests(
         upscale_delay_s=upscale_seconds,
         downscale_delay_s=downscale_seconds,
         **policy,
+    )
+
+
+class Use:
+    """Notes when a replica that was started on demand was last used.
+
+    Args:
+        idle_seconds: after which it counts as unused.
+        clock: s.
+    """
+
+    def __init__(self, idle_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._idle_seconds, self._clock = idle_seconds, clock
+        self._used_at = clock()  # it was started because someone waits
+
+    def note(self) -> None:
+        """Note that it is used now."""
+        self._used_at = self._clock()
+
+    def report(self) -> dict[str, float]:
+        """Whether it is in use, as ``record_autoscaling_stats`` returns it."""
+        return {IN_USE: float(self._clock() - self._used_at < self._idle_seconds)}
+
+
+def keep_while_used(context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
+    """All replicas while one is in use, else none: a policy of Serve, which starts the first one on demand itself."""
+    uses = (context.aggregated_metrics or {}).get(IN_USE, {})
+    if not uses:  # no replica has reported yet
+        return float(context.target_num_replicas), {}
+    return float(context.capacity_adjusted_max_replicas) if any(uses.values()) else 0.0, {}
+
+
+def start_on_demand(replicas: int) -> AutoscalingConfig:
+    """No replica until the first request, then all of them while their class reports :class:`Use` with
+    ``record_autoscaling_stats``."""
+    return AutoscalingConfig(
+        min_replicas=0,
+        max_replicas=replicas,
+        upscale_delay_s=0.0,
+        downscale_delay_s=0.0,
+        policy=AutoscalingPolicy(policy_function=keep_while_used),
     )

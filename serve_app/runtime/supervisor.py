@@ -30,6 +30,7 @@ class Watch:
 
     Attributes:
         recovery_seconds: within which a process that ended must be replaced.
+        on_demand: roles whose processes come and go.
         expected: roles that the running service has, with one process each at least.
         missing: roles without a process, and since when, s of a monotonic clock.
         answered: when the service last answered, likewise.
@@ -37,6 +38,7 @@ class Watch:
 
     recovery_seconds: float
     answered: float
+    on_demand: frozenset[str] = frozenset()
     expected: set[str] = field(default_factory=lambda: set(IRREPLACEABLE))
     missing: dict[str, float] = field(default_factory=dict)
 
@@ -47,7 +49,7 @@ class Watch:
             roles: processes that run, by role.
             now: s of a monotonic clock.
         """
-        self.expected |= roles.keys()
+        self.expected |= roles.keys() - self.on_demand
         for role in self.expected:
             if roles.get(role):
                 self.missing.pop(role, None)
@@ -69,18 +71,19 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def watch(url: str, recovery_seconds: float, stop: threading.Event) -> str:
+def watch(url: str, recovery_seconds: float, stop: threading.Event, on_demand: frozenset[str] = frozenset()) -> str:
     """Watch the service of this process until ``stop``, or until it cannot go on.
 
     Args:
         url: of the service.
         recovery_seconds: within which a process that ended must be replaced.
         stop: ends the watch.
+        on_demand: roles whose processes come and go.
 
     Returns:
         Why the service cannot go on; empty: it was stopped.
     """
-    state = Watch(recovery_seconds, time.monotonic())
+    state = Watch(recovery_seconds, time.monotonic(), on_demand)
     known: dict[int, str] = {}
     probed = time.monotonic()
     # Its own certificate may be of any name, and no secret is sent.

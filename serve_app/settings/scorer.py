@@ -6,14 +6,17 @@ from pydantic import Field, model_validator
 
 from serve_app.settings.base import SettingsGroup
 
+ScoringPlace = Literal["auto", "session", "replicas"]
+
 
 class ScorerSettings(SettingsGroup):
     """Where snapshots are scored, and the scoring replicas."""
 
-    place: Literal["auto", "session", "replicas"] = Field(
+    place: ScoringPlace = Field(
         "auto",
         description="session: in the process that holds the mesh, on its CPU; replicas: in processes of their own; "
-        "auto: replicas if there is a GPU or more than one node",
+        "auto: replicas if there is a GPU or more than one node, else the session for meshes of one part, and replicas "
+        "for larger ones, which start when the first one comes",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto",
@@ -22,6 +25,11 @@ class ScorerSettings(SettingsGroup):
     )
     num_replicas: int = Field(2, ge=1, description="replicas")
     max_replicas: int | None = Field(None, ge=1, description="upper limit of autoscaling; none: no autoscaling")
+    idle_seconds: float = Field(
+        600.0,
+        gt=0,
+        description="with place auto on one machine: time without a mesh of several parts after which the replicas end",
+    )
     meta_replicas: int = Field(1, ge=1, description="replicas that join the parts of a mesh of several parts")
     max_meta_replicas: int | None = Field(
         None, ge=1, description="upper limit of autoscaling of these; none: no autoscaling"

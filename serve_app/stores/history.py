@@ -11,13 +11,13 @@ requests. A spike of one snapshot shows in the score: of scores, the highest cou
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, FloatArray, IntArray, MeshSnapshot
+from model.snapshot import EDGE_METRICS, NODE_METRICS, BoolArray, FloatArray, IntArray, MeshSnapshot
 from model.verdict import Status
 from serve_app.stores.base import ChunkKey, HistoryChunk
 from serve_app.stores.history_chunks import (
@@ -67,22 +67,25 @@ class HistoryRows:
     Attributes:
         start: Unix time of the first row, s.
         step: seconds of a row.
+        length: T.
         rows: of the mesh, by place; without those that have no snapshot.
-        services, calls: the tables, with T rows.
+        services: table of T rows.
+        calls: table of rows of ten minutes.
         changes: planned changes.
     """
 
     start: int
     step: int
+    length: int
     rows: Mapping[int, MeshRow]
     services: Table
     calls: Table
     changes: tuple[StoredChange, ...]
 
-    @property
-    def length(self) -> int:
-        """Number of rows."""
-        return int(self.services.scores.shape[1])
+    def places_of_calls(self) -> list[int]:
+        """The rows of calls in whose ten minutes there is a row."""
+        first = self.start // TEN_MINUTES
+        return sorted({(self.start + place * self.step) // TEN_MINUTES - first for place in self.rows})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +110,23 @@ class ScoredRow:
         return [StoredChange(at, one.kind, one.service, one.reason) for one in self.snapshot.changes]
 
     @classmethod
+    def of(cls, snapshot: MeshSnapshot, record: Record) -> Self:
+        """The row of a snapshot and the record of its verdict."""
+        head = _read_head(record.document)
+        return cls(snapshot, head["mesh_score"], head["threshold"], head["status"], record.deviations)
+
+    @classmethod
     def match(cls, window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[Self]:
         """The records of snapshots of the window, with their snapshots, in order."""
         snapshots = {snapshot.observed_at: snapshot for snapshot in window}
-        read = ((record, json.loads(record.document)) for record in records)
-        return [
-            cls(snapshot, one["mesh_score"], one["threshold"], one["status"], record.deviations)
-            for record, one in read
-            if (snapshot := snapshots.get(datetime.fromisoformat(one["observed_at"]))) is not None
-        ]
+        times = ((record, datetime.fromisoformat(_read_head(record.document)["observed_at"])) for record in records)
+        return [cls.of(snapshots[at], record) for record, at in times if at in snapshots]
+
+
+def _read_head(document: bytes) -> dict[str, Any]:
+    """The first fields of a verdict, which are short: the others are hundreds of times as long."""
+    head: dict[str, Any] = json.loads(document.partition(b',"suspects":')[0] + b"}")
+    return head
 
 
 def block_seconds(window_size: int, interval_seconds: float) -> int:
@@ -128,35 +139,54 @@ def unix(at: datetime) -> int:
     return (at - EPOCH) // ONE_SECOND
 
 
-def summarize(scored: Sequence[ScoredRow], start: int, length: int, step: int = MINUTE) -> HistoryRows:
-    """Return the rows of these snapshots.
+def summarize(scored: Sequence[ScoredRow], start: int, length: int) -> HistoryRows:
+    """Return the minutes of these snapshots.
 
     Args:
-        scored: of ``length`` steps from ``start`` on.
+        scored: of ``length`` minutes from ``start`` on.
         start: Unix time, s.
         length: number of rows.
-        step: seconds of a row.
     """
-    places = np.array([(unix(one.snapshot.observed_at) - start) // step for one in scored], np.int64)
+    times = np.array([unix(one.snapshot.observed_at) for one in scored])
+    places = (times - start) // MINUTE
     groups: dict[int, list[MeshRow]] = {}
     for place, one in zip(places.tolist(), scored, strict=True):
         groups.setdefault(place, []).append(one.row)
-    rows = {place: join_rows(group) for place, group in groups.items()}
     stacked = _Stack.of(scored)
-    changes = tuple(change for one in scored for change in one.changes)
+    of_calls = times // TEN_MINUTES - start // TEN_MINUTES
     return HistoryRows(
         start,
-        step,
-        rows,
-        _join(stacked.services, stacked.node_values, stacked.node_scores, places, length),
-        _join(stacked.calls, stacked.edge_values, stacked.edge_scores, places, length),
-        changes,
+        MINUTE,
+        length,
+        {place: join_rows(group) for place, group in groups.items()},
+        _join(stacked.services, stacked.node_values, stacked.node_observed, stacked.node_scores, places, length),
+        _join(
+            stacked.calls,
+            stacked.edge_values,
+            stacked.edge_observed,
+            stacked.edge_scores,
+            of_calls,
+            call_rows(start, MINUTE, length),
+        ),
+        tuple(change for one in scored for change in one.changes),
     )
 
 
-def coarsen(part: ServicesPart, factor: int) -> ServicesPart:
-    """Return a part in which ``factor`` rows are one."""
-    return ServicesPart(_coarsen(part.services, factor), _coarsen(part.calls, factor))
+def call_rows(start: int, step: int, length: int) -> int:
+    """Return how many rows of ten minutes the calls of a chunk have."""
+    return (start + step * length - 1) // TEN_MINUTES - start // TEN_MINUTES + 1
+
+
+def coarsen(rows: HistoryRows) -> HistoryRows:
+    """Return minutes as rows of ten minutes."""
+    factor = TEN_MINUTES // MINUTE
+    return replace(
+        rows,
+        step=TEN_MINUTES,
+        length=rows.length // factor,
+        rows=coarsen_rows(rows.rows, factor),
+        services=_coarsen(rows.services, factor),
+    )
 
 
 def coarsen_rows(rows: Mapping[int, MeshRow], factor: int) -> dict[int, MeshRow]:
@@ -188,13 +218,19 @@ def mean(values: FloatArray) -> FloatArray:
     """Return the mean over the first axis of ``[T, ..., M]``, NaN where nothing was observed. Errors and latencies are
     weighted by requests, if there were any."""
     known = ~np.isnan(values)
-    filled = np.where(known, values, np.float32(0))
-    weights = known.astype(np.float32)
-    weights[..., WEIGHTED] *= filled[..., :1]
-    total, count = weights.sum(axis=0), known.sum(axis=0)
+    return mean_of_observed(np.where(known, values, np.float32(0)), known)
+
+
+def mean_of_observed(values: FloatArray, known: BoolArray) -> FloatArray:
+    """Return the same of values that are 0 where they were not observed."""
+    count = known.sum(axis=0)
+    weights = known[..., WEIGHTED] * values[..., :1]
+    total = weights.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = np.where(total > 0, (filled * weights).sum(axis=0) / total, filled.sum(axis=0) / count)
-    return np.where(count > 0, found, np.nan).astype(np.float32)
+        found = values.sum(axis=0) / count  # NaN where nothing was observed
+        weighted = (weights * values[..., WEIGHTED]).sum(axis=0) / total
+    found[..., WEIGHTED] = np.where(total > 0, weighted, found[..., WEIGHTED])
+    return np.asarray(found, np.float32)
 
 
 def highest(scores: Scores, axis: int) -> Scores:
@@ -205,7 +241,8 @@ def highest(scores: Scores, axis: int) -> Scores:
 
 
 class HistoryWriter:
-    """Computes the chunks that are written with a snapshot.
+    """Computes the chunks that are written with a snapshot. With most blocks, that is one small piece; when an hour or
+    half a day is over, its pieces become one chunk.
 
     Args:
         limit: of each mesh.
@@ -232,62 +269,82 @@ class HistoryWriter:
             block: seconds of a block.
         """
         written: dict[ChunkKey, bytes] = {}
+        merged: set[ChunkKey] = set()
         hours: dict[int, list[ScoredRow]] = {}
         for one in scored:
             hours.setdefault(start_of(unix(one.snapshot.observed_at), MINUTE), []).append(one)
         for hour, snapshots in hours.items():
             first = unix(snapshots[0].snapshot.observed_at) // block * block
             length = (unix(snapshots[-1].snapshot.observed_at) // block * block + block - first) // MINUTE
-            self._add(written, summarize(snapshots, first, length))
+            self._write(written, summarize(snapshots, first, length))
             if start_of(unix(now), MINUTE) > hour:
-                self._condense(written, hour)
-        dropped = self._excess(written, unix(now))
+                self._write(written, coarsen(self._merge(written, merged, hour, MINUTE)))
+            if start_of(unix(now), TEN_MINUTES) > (half_day := start_of(hour, TEN_MINUTES)):
+                self._merge(written, merged, half_day, TEN_MINUTES)
+        dropped = self._excess(written, merged, unix(now))
         chunks = (HistoryChunk(key, content) for key, content in written.items() if key not in dropped)
         return tuple(chunks), tuple(key for key in dropped if key in self._sizes)
 
-    def _add(self, written: dict[ChunkKey, bytes], period: HistoryRows) -> None:
-        """Add rows to their chunk."""
-        start = start_of(period.start, period.step)
-        first = (period.start - start) // period.step
-        key = ChunkKey(period.step, start, 0)
-        stored = self._find(written, key)
-        known = MeshPart.unpack(stored) if stored else MeshPart(parts_for(len(period.services.keys)))
-        rows = {place + first: row for place, row in period.rows.items()}
-        changes = sorted({*known.changes, *period.changes}, key=lambda one: one.at)
-        written[key] = MeshPart(known.parts, {**known.rows, **rows}, tuple(changes)).pack()
-        services = group_by_part(period.services.keys, known.parts)
-        calls = group_by_part(period.calls.keys, known.parts)
+    def _write(self, written: dict[ChunkKey, bytes], rows: HistoryRows) -> None:
+        """Write rows as a piece; with the rows that it has already, if their mesh was set aside in between."""
+        key = ChunkKey(rows.step, rows.start, 0)
+        if key in self._sizes:
+            rows = overlay([*self._load(written, [key]), rows], rows.start, rows.step, rows.length)
+        self._put(written, rows, 1)  # dividing it would take longer than all else
+
+    def _merge(self, written: dict[ChunkKey, bytes], merged: set[ChunkKey], start: int, step: int) -> HistoryRows:
+        """Replace the pieces of a time that is over with one chunk. Returns its rows."""
+        end = start + step * ROWS[step]
+        own = {key for key in (*self._sizes, *written) if key.step == step and start <= key.start < end}
+        keys = sorted(key for key in own if not key.part)
+        whole = overlay(self._load(written, keys), start, step, ROWS[step])
+        for key in own:
+            written.pop(key, None)
+        self._put(written, whole, parts_for(len(whole.services.keys)))
+        merged |= own - written.keys()
+        return whole
+
+    def _load(self, written: Mapping[ChunkKey, bytes], keys: Sequence[ChunkKey]) -> list[HistoryRows]:
+        """The rows of these chunks, given by their parts 0."""
+        found = self._find(written, keys)
+        return [self._load_one(written, key, MeshPart.unpack(found[key])) for key in keys if key in found]
+
+    def _load_one(self, written: Mapping[ChunkKey, bytes], key: ChunkKey, mesh: MeshPart) -> HistoryRows:
+        keys = [ChunkKey(key.step, key.start, part) for part in range(1, mesh.parts + 1)]
+        parts = [PackedPart(content) for content in self._find(written, keys).values()]
+        calls = call_rows(key.start, key.step, mesh.length)
+        return HistoryRows(
+            key.start,
+            key.step,
+            mesh.length,
+            mesh.rows,
+            concatenate([part.service_table() for part in parts], len(NODE_METRICS), mesh.length),
+            concatenate([part.call_table() for part in parts], len(EDGE_METRICS), calls),
+            mesh.changes,
+        )
+
+    def _find(self, written: Mapping[ChunkKey, bytes], keys: Sequence[ChunkKey]) -> dict[ChunkKey, bytes]:
+        """The content of these chunks: what was just written, else what is stored."""
+        stored = self._read([key for key in keys if key in self._sizes and key not in written])
+        return {**stored, **{key: written[key] for key in keys if key in written}}
+
+    def _put(self, written: dict[ChunkKey, bytes], rows: HistoryRows, parts: int) -> None:
+        """Encode rows as a chunk with so many parts beside part 0."""
+        mesh = MeshPart(parts, rows.length, dict(rows.rows), rows.changes)
+        written[ChunkKey(rows.step, rows.start, 0)] = mesh.pack()
+        if parts == 1:
+            written[ChunkKey(rows.step, rows.start, 1)] = ServicesPart(rows.services, rows.calls).pack()
+            return
+        services, calls = (group_by_part(table.keys, parts) for table in (rows.services, rows.calls))
         for part in sorted({*services, *calls}):
-            new = ServicesPart(period.services.take(services.get(part, [])), period.calls.take(calls.get(part, [])))
-            of_part = ChunkKey(period.step, start, part)
-            stored = self._find(written, of_part)
-            old = PackedPart(stored).unpack() if stored else ServicesPart.empty(ROWS[period.step])
-            written[of_part] = old.merge(new, list(period.rows), first).pack()
+            some = ServicesPart(rows.services.take(services.get(part, [])), rows.calls.take(calls.get(part, [])))
+            written[ChunkKey(rows.step, rows.start, part)] = some.pack()
 
-    def _condense(self, written: dict[ChunkKey, bytes], hour: int) -> None:
-        """Add an hour to the chunk of ten minutes."""
-        stored = self._find(written, ChunkKey(MINUTE, hour, 0))
-        assert stored is not None  # just written
-        mesh = MeshPart.unpack(stored)
-        keys = [ChunkKey(MINUTE, hour, part) for part in range(1, mesh.parts + 1)]
-        packed = [one for key in keys if (one := self._find(written, key))]
-        parts = [coarsen(PackedPart(one).unpack(), TEN_MINUTES // MINUTE) for one in packed]
-        length = ROWS[MINUTE] * MINUTE // TEN_MINUTES
-        rows = coarsen_rows(mesh.rows, TEN_MINUTES // MINUTE)
-        services = concatenate([part.services for part in parts], len(NODE_METRICS), length)
-        calls = concatenate([part.calls for part in parts], len(EDGE_METRICS), length)
-        self._add(written, HistoryRows(hour, TEN_MINUTES, rows, services, calls, mesh.changes))
-
-    def _find(self, written: Mapping[ChunkKey, bytes], key: ChunkKey) -> bytes | None:
-        if key in written:
-            return written[key]
-        return self._read([key]).get(key) if key in self._sizes else None
-
-    def _excess(self, written: Mapping[ChunkKey, bytes], now: int) -> set[ChunkKey]:
-        """The chunks that are too old, or the oldest ones beyond the limit of bytes."""
+    def _excess(self, written: Mapping[ChunkKey, bytes], merged: set[ChunkKey], now: int) -> set[ChunkKey]:
+        """The pieces that were merged, the chunks that are too old, and the oldest ones beyond the limit of bytes."""
         sizes = {**self._sizes, **{key: len(content) for key, content in written.items()}}
         keep = {MINUTE: self._limit.minutes, TEN_MINUTES: self._limit.ten_minutes}
-        dropped = {
+        dropped = merged | {
             key for key in sizes if key.start + key.step * ROWS[key.step] <= now - keep[key.step].total_seconds()
         }
         excess = sum(size for key, size in sizes.items() if key not in dropped) - self._limit.max_bytes
@@ -308,6 +365,47 @@ def start_of(at: int, step: int) -> int:
     return at // (step * ROWS[step]) * (step * ROWS[step])
 
 
+def overlay(pieces: Sequence[HistoryRows], start: int, step: int, length: int) -> HistoryRows:
+    """Return the rows of several pieces as one; of two rows of the same time, the later one counts."""
+    rows = {piece_row(piece, start, place): row for piece in pieces for place, row in piece.rows.items()}
+    changes = sorted({change for piece in pieces for change in piece.changes}, key=lambda one: one.at)
+    services = _overlay_tables(
+        [(piece.services, (piece.start - start) // step, sorted(piece.rows)) for piece in pieces],
+        len(NODE_METRICS),
+        length,
+    )
+    calls = _overlay_tables(
+        [
+            (
+                piece.calls,
+                piece.start // TEN_MINUTES - start // TEN_MINUTES,
+                piece.places_of_calls(),
+            )
+            for piece in pieces
+        ],
+        len(EDGE_METRICS),
+        call_rows(start, step, length),
+    )
+    return HistoryRows(start, step, length, rows, services, calls, tuple(changes))
+
+
+def piece_row(piece: HistoryRows, start: int, place: int) -> int:
+    """Return the place of a row of a piece in a chunk that begins at ``start``."""
+    return (piece.start - start) // piece.step + place
+
+
+def _overlay_tables(pieces: Sequence[tuple[Table, int, Sequence[int]]], metrics: int, length: int) -> Table:
+    """The tables as one. Each comes with its place in the whole, and the rows that it has."""
+    keys = tuple(dict.fromkeys(key for table, *_ in pieces for key in table.keys))
+    row, whole = {key: i for i, key in enumerate(keys)}, Table.empty(keys, metrics, length)
+    for table, first, places in pieces:
+        into = np.array([row[key] for key in table.keys], np.int64)
+        for place in places:
+            whole.codes[:, into, first + place] = table.codes[:, :, place]
+            whole.scores[into, first + place] = table.scores[:, place]
+    return whole
+
+
 def concatenate(tables: Sequence[Table], metrics: int, rows: int) -> Table:
     """Return the tables as one; they have different keys and the same rows."""
     if not tables:
@@ -319,32 +417,38 @@ def concatenate(tables: Sequence[Table], metrics: int, rows: int) -> Table:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Stack:
-    """Snapshots as arrays: metrics ``[T, K, M]``, NaN if not observed, and scores ``[T, K]``."""
+    """Snapshots as arrays: metrics ``[T, K, M]``, 0 if not observed, whether they were, and scores ``[T, K]``."""
 
     services: tuple[str, ...]
     calls: tuple[str, ...]
     node_values: FloatArray
+    node_observed: BoolArray
     node_scores: Scores
     edge_values: FloatArray
+    edge_observed: BoolArray
     edge_scores: Scores
 
     @classmethod
     def of(cls, scored: Sequence[ScoredRow]) -> Self:
         keys = _Keys()
-        at = [keys.find(one.snapshot) for one in scored]
+        at: list[tuple[IntArray | slice, IntArray | slice]] = [keys.find(one.snapshot) for one in scored]
         count, services, calls = len(scored), len(keys.services), len(keys.calls)
-        nodes = np.full((count, services, len(NODE_METRICS)), np.nan, np.float32)
-        edges = np.full((count, calls, len(EDGE_METRICS)), np.nan, np.float32)
+        nodes = np.zeros((count, services, len(NODE_METRICS)), np.float32)
+        edges = np.zeros((count, calls, len(EDGE_METRICS)), np.float32)
+        seen_nodes, seen_edges = np.zeros(nodes.shape, bool), np.zeros(edges.shape, bool)
         of_nodes = np.full((count, services), NOT_SCORED, np.uint8)
         of_edges = np.full((count, calls), NOT_SCORED, np.uint8)
+        if all(one is at[0] for one in at):
+            at = [(slice(None), slice(None))] * count  # several times as fast
         for t, (one, (node, edge)) in enumerate(zip(scored, at, strict=True)):
             snapshot = one.snapshot
-            nodes[t, node] = np.where(snapshot.node_observed, snapshot.node_features, np.float32(np.nan))
-            edges[t, edge] = np.where(snapshot.edge_observed, snapshot.edge_features, np.float32(np.nan))
+            nodes[t, node], seen_nodes[t, node] = snapshot.node_features, snapshot.node_observed
+            edges[t, edge], seen_edges[t, edge] = snapshot.edge_features, snapshot.edge_observed
             scores = np.frombuffer(one.deviations, np.uint8)
             if len(scores) == snapshot.num_nodes + snapshot.num_edges:  # otherwise unknown
                 of_nodes[t, node], of_edges[t, edge] = scores[: snapshot.num_nodes], scores[snapshot.num_nodes :]
-        return cls(tuple(keys.services), tuple(keys.calls), nodes, of_nodes, edges, of_edges)
+        names = tuple(keys.services), tuple(keys.calls)
+        return cls(*names, nodes, seen_nodes, of_nodes, edges, seen_edges, of_edges)
 
 
 class _Keys:
@@ -353,31 +457,36 @@ class _Keys:
     def __init__(self) -> None:
         self.services: dict[str, int] = {}
         self.calls: dict[str, int] = {}
-        self._last: tuple[MeshSnapshot, IntArray, IntArray] | None = None
+        self._last: MeshSnapshot | None = None
+        self._found: tuple[IntArray, IntArray] | None = None
 
     def find(self, snapshot: MeshSnapshot) -> tuple[IntArray, IntArray]:
         """The numbers of the services and of the calls of a snapshot."""
-        if self._last is not None:
-            last, nodes, edges = self._last
-            if last.node_ids is snapshot.node_ids and last.edge_index is snapshot.edge_index:
-                return nodes, edges
-        names = snapshot.node_ids
-        calls = (call_key(names[source], names[end]) for source, end in snapshot.edge_index.T.tolist())
-        self._last = snapshot, _number(self.services, names), _number(self.calls, calls)
-        return self._last[1:]
+        last, names = self._last, snapshot.node_ids
+        if (
+            self._found is None
+            or last is None
+            or last.node_ids is not names
+            or last.edge_index is not snapshot.edge_index
+        ):
+            calls = (call_key(names[source], names[end]) for source, end in snapshot.edge_index.T.tolist())
+            self._last, self._found = snapshot, (_number(self.services, names), _number(self.calls, calls))
+        return self._found
 
 
 def _number(known: dict[str, int], keys: Iterable[str]) -> IntArray:
     return np.array([known.setdefault(key, len(known)) for key in keys], np.int64)
 
 
-def _join(keys: tuple[str, ...], values: FloatArray, scores: Scores, places: IntArray, length: int) -> Table:
-    """The table of snapshots at these places."""
+def _join(
+    keys: tuple[str, ...], values: FloatArray, observed: BoolArray, scores: Scores, places: IntArray, length: int
+) -> Table:
+    """The table of snapshots at these places, which ascend."""
     table = Table.empty(keys, values.shape[2], length)
-    for place in np.unique(places).tolist():
-        rows = places == place
-        table.codes[:, :, place] = encode_values(mean(values[rows])).T
-        table.scores[:, place] = highest(scores[rows], 0)
+    found, first = np.unique(places, return_index=True)
+    for place, begin, end in zip(found.tolist(), first.tolist(), [*first[1:].tolist(), len(places)], strict=True):
+        table.codes[:, :, place] = encode_values(mean_of_observed(values[begin:end], observed[begin:end])).T
+        table.scores[:, place] = highest(scores[begin:end], 0)
     return table
 
 

@@ -1,5 +1,8 @@
 """The format of the history of a mesh: chunks of rows, one row for each minute, or for each ten minutes.
 
+A chunk of minutes has an hour, one of ten minutes has half a day. Until that time is over, it is in pieces, each
+written once. A piece is a chunk with fewer rows and undivided services.
+
 A chunk has parts. Part 0 is about the mesh, and is JSON. Each other part has some of the services, chosen by a hash of
 their names, and the calls to them, so that one service is read without the others.
 
@@ -10,7 +13,7 @@ real traffic differ by more. Differences between rows compress best, with their 
 
 import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -99,11 +102,13 @@ class MeshPart:
 
     Attributes:
         parts: number of the other parts.
+        length: number of rows.
         rows: by their place in the chunk; without those that have no snapshot.
         changes: planned changes, oldest first.
     """
 
     parts: int
+    length: int
     rows: dict[int, MeshRow] = field(default_factory=dict)
     changes: tuple[StoredChange, ...] = ()
 
@@ -114,14 +119,14 @@ class MeshPart:
             for place, row in sorted(self.rows.items())
         ]
         changes = [[one.at, one.kind, one.service, one.reason] for one in self.changes]
-        return json.dumps({"parts": self.parts, "rows": rows, "changes": changes}, separators=(",", ":")).encode()
+        return json.dumps([self.parts, self.length, rows, changes], separators=(",", ":")).encode()
 
     @classmethod
     def unpack(cls, packed: bytes) -> Self:
         """Inverse of :meth:`pack`."""
-        read = json.loads(packed)
-        rows = {place: MeshRow(*row) for place, *row in read["rows"]}
-        return cls(read["parts"], rows, tuple(StoredChange(*one) for one in read["changes"]))
+        parts, length, rows, changes = json.loads(packed)
+        read = {place: MeshRow(*row) for place, *row in rows}
+        return cls(parts, length, read, tuple(StoredChange(*one) for one in changes))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,18 +149,9 @@ class Table:
         shape = len(keys), rows
         return cls(tuple(keys), np.zeros((metrics, *shape), np.uint16), np.full(shape, NOT_SCORED, np.uint8))
 
-    def merge(self, other: "Table", places: Sequence[int], first: int) -> "Table":
-        """This table with the rows of ``other`` at these places, which count from ``first`` on in this chunk."""
-        keys = tuple(dict.fromkeys((*self.keys, *other.keys)))
-        merged = Table.empty(keys, len(self.codes), self.scores.shape[1])
-        merged.codes[:, : len(self.keys)] = self.codes
-        merged.scores[: len(self.keys)] = self.scores
-        row = {key: i for i, key in enumerate(keys)}
-        into = np.array([row[key] for key in other.keys], np.int64)
-        for place in places:
-            merged.codes[:, into, first + place] = other.codes[:, :, place]
-            merged.scores[into, first + place] = other.scores[:, place]
-        return merged
+    def at(self, place: int) -> tuple[tuple[str, ...], FloatArray, FloatArray]:
+        """The keys, values ``[K, M]`` and scores ``[K]`` of a row."""
+        return self.keys, decode_values(self.codes[:, :, place]).T, decode_scores(self.scores[:, place])
 
     def take(self, rows: Sequence[int]) -> "Table":
         """The table of the keys at these rows."""
@@ -164,25 +160,17 @@ class Table:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServicesPart:
-    """A part of a chunk with services and the calls to them."""
+    """A part of a chunk with services, one row for each of its rows, and the calls to them, one for each ten minutes:
+    there are several times as many calls as services."""
 
     services: Table
     calls: Table
 
-    @classmethod
-    def empty(cls, rows: int) -> Self:
-        """A part of a chunk of so many rows without any service."""
-        return cls(Table.empty((), len(NODE_METRICS), rows), Table.empty((), len(EDGE_METRICS), rows))
-
-    def merge(self, other: "ServicesPart", places: Sequence[int], first: int) -> "ServicesPart":
-        """This part with rows of ``other``; otherwise as :meth:`Table.merge`."""
-        services = self.services.merge(other.services, places, first)
-        return ServicesPart(services, self.calls.merge(other.calls, places, first))
-
     def pack(self) -> bytes:
         """Encode to bytes."""
         tables = self.services, self.calls
-        head = json.dumps([self.services.scores.shape[1], *(table.keys for table in tables)], separators=(",", ":"))
+        shapes = [table.scores.shape[1] for table in tables]
+        head = json.dumps([*shapes, *(table.keys for table in tables)], separators=(",", ":"))
         columns = [squeeze_column(head.encode())]
         for table in tables:
             columns.append(squeeze_column(table.scores.tobytes()))
@@ -205,35 +193,31 @@ class PackedPart:
             self._columns.append(whole[at + _LENGTH : end])
             at = end
         head: list[Any] = json.loads(decompress_column(self._columns[0]))
-        self.rows: int = head[0]
-        self.services, self.calls = tuple(head[1]), tuple(head[2])
+        self._rows: list[int] = head[:2]
+        self.services, self.calls = tuple(head[2]), tuple(head[3])
 
     def scores(self) -> Scores:
         """Scores of the services, ``[K, T]``."""
-        return self._read_scores(1, len(self.services))
+        return self._read_scores(1, len(self.services), self._rows[0])
 
     def service_table(self) -> Table:
         """The services."""
-        return self._table(1, self.services, len(NODE_METRICS))
+        return self._table(1, self.services, len(NODE_METRICS), self._rows[0])
 
     def call_table(self) -> Table:
         """The calls."""
-        return self._table(2 + len(NODE_METRICS), self.calls, len(EDGE_METRICS))
+        return self._table(2 + len(NODE_METRICS), self.calls, len(EDGE_METRICS), self._rows[1])
 
-    def unpack(self) -> ServicesPart:
-        """Inverse of :meth:`ServicesPart.pack`."""
-        return ServicesPart(self.service_table(), self.call_table())
+    def _table(self, first: int, keys: tuple[str, ...], metrics: int, rows: int) -> Table:
+        codes = [self._read_codes(first + 1 + i, len(keys), rows) for i in range(metrics)]
+        return Table(keys, np.stack(codes), self._read_scores(first, len(keys), rows))
 
-    def _table(self, first: int, keys: tuple[str, ...], metrics: int) -> Table:
-        codes = [self._read_codes(first + 1 + i, len(keys)) for i in range(metrics)]
-        return Table(keys, np.stack(codes), self._read_scores(first, len(keys)))
-
-    def _read_scores(self, column: int, keys: int) -> Scores:
+    def _read_scores(self, column: int, keys: int, rows: int) -> Scores:
         flat: Scores = np.frombuffer(decompress_column(self._columns[column]), np.uint8)
-        return flat.reshape(keys, self.rows)
+        return flat.reshape(keys, rows)
 
-    def _read_codes(self, column: int, keys: int) -> Codes:
-        planes = np.frombuffer(decompress_column(self._columns[column]), np.uint8).reshape(2, keys, self.rows)
+    def _read_codes(self, column: int, keys: int, rows: int) -> Codes:
+        planes = np.frombuffer(decompress_column(self._columns[column]), np.uint8).reshape(2, keys, rows)
         steps = (planes[0].astype(np.uint16) << 8) | planes[1]
         codes: Codes = np.cumsum(steps, axis=1, dtype=np.uint16)
         return codes
@@ -256,7 +240,7 @@ def call_ends(key: str) -> tuple[str, str]:
     return source, destination
 
 
-def group_by_part(keys: Iterable[str], parts: int) -> dict[int, list[int]]:
+def group_by_part(keys: Sequence[str], parts: int) -> dict[int, list[int]]:
     """Map each part to the positions of the keys that it has; of a call, its destination decides."""
     found: dict[int, list[int]] = {}
     for i, key in enumerate(keys):

@@ -1,7 +1,7 @@
 """Reads the history of a mesh: rows of the mesh, of one service or call, or all of one row."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Self
 
@@ -11,16 +11,14 @@ from numpy.typing import NDArray
 from model.snapshot import EDGE_METRICS, NODE_METRICS, BoolArray, EdgeMetric, FloatArray, IntArray, MeshSnapshot
 from serve_app.api.views import Deviations
 from serve_app.stores.base import ChunkKey
-from serve_app.stores.history import concatenate, start_of
+from serve_app.stores.history import call_rows, concatenate, start_of
 from serve_app.stores.history_chunks import (
     MINUTE,
-    ROWS,
     TEN_MINUTES,
     MeshPart,
     MeshRow,
     PackedPart,
     StoredChange,
-    Table,
     call_ends,
     call_key,
     decode_scores,
@@ -154,10 +152,11 @@ class HistoryReader:
         for span in spans:
             for key, content in self._service_parts(span):
                 packed = PackedPart(content)
-                places = _places(key, span)
+                scores = packed.scores()
+                places = _places(key, span, scores.shape[1])
                 if not len(packed.services) or not len(places):
                     continue
-                scores = np.nan_to_num(decode_scores(packed.scores()[:, places]), nan=-1.0)
+                scores = np.nan_to_num(decode_scores(scores[:, places]), nan=-1.0)
                 at = scores.argmax(axis=1)
                 for i, name in enumerate(packed.services):
                     score = float(scores[i, at[i]])
@@ -185,26 +184,31 @@ class HistoryReader:
                 numbers = {part_of(name, part.parts) for name in services}
             wanted = [ChunkKey(key.step, key.start, number) for number in sorted(numbers)]
             packed = [PackedPart(one) for one in self._read(wanted).values()]
-            rows = ROWS[key.step]
-            nodes = concatenate([one.service_table() for one in packed], len(NODE_METRICS), rows)
-            edges = concatenate([one.call_table() for one in packed], len(EDGE_METRICS), rows)
+            nodes = concatenate([one.service_table() for one in packed], len(NODE_METRICS), part.length)
+            of_calls = call_rows(key.start, key.step, part.length)
+            edges = concatenate([one.call_table() for one in packed], len(EDGE_METRICS), of_calls)
             for place in places:
                 begin = key.start + place * key.step
-                yield _moment(part.rows[place], begin, key.step, nodes, edges, place)
+                at = begin // TEN_MINUTES - key.start // TEN_MINUTES
+                yield _moment(part.rows[place], begin, key.step, nodes.at(place), edges.at(at))
 
     def _read_series(self, span: StoredSpan, service: str, source: str | None) -> Iterator[PastSeries]:
         keys = [ChunkKey(key.step, key.start, part_of(service, part.parts)) for key, part in self._mesh_parts(span)]
         for key, content in self._read(keys).items():
-            packed, places = PackedPart(content), _places(key, span)
+            packed = PackedPart(content)
             name = service if source is None else call_key(source, service)
             if name not in (packed.services if source is None else packed.calls):
                 continue
             table = packed.service_table() if source is None else packed.call_table()
+            of_rows = (
+                key if source is None else replace(key, step=TEN_MINUTES, start=key.start // TEN_MINUTES * TEN_MINUTES)
+            )
+            places = _places(of_rows, span, table.scores.shape[1])
             row = table.keys.index(name)
             values = decode_values(table.codes[:, row, places]).T
             scores = decode_scores(table.scores[row, places])
             known = ~np.isnan(values).all(axis=1)
-            times = np.asarray(key.start + places * span.step, np.float64)
+            times = np.asarray(of_rows.start + places * of_rows.step, np.float64)
             metrics = NODE_METRICS if source is None else EDGE_METRICS
             yield PastSeries(metrics, times[known], values[known], scores[known])
 
@@ -225,38 +229,42 @@ class HistoryReader:
     def _mesh_part(self, key: ChunkKey) -> MeshPart:
         if key not in self._known:
             content = self._read([key]).get(key)
-            self._known[key] = MeshPart.unpack(content) if content else MeshPart(1)  # damaged, or just deleted
+            self._known[key] = MeshPart.unpack(content) if content else MeshPart(1, 0)  # damaged, or just deleted
         return self._known[key]
 
     def _read(self, keys: Sequence[ChunkKey]) -> dict[ChunkKey, bytes]:
         return self._meshes.load_history(self._mesh, [key for key in keys if key in self._sizes])
 
 
-def _places(key: ChunkKey, span: StoredSpan) -> IntArray:
+def _places(key: ChunkKey, span: StoredSpan, rows: int) -> IntArray:
     """The rows of a chunk that belong to a period."""
     first = max(0, -(-(span.begin - key.start) // key.step))
-    last = min(ROWS[key.step], -(-(span.end - key.start) // key.step))
+    last = min(rows, -(-(span.end - key.start) // key.step))
     return np.arange(first, max(first, last))
 
 
-def _moment(row: MeshRow, begin: int, step: int, services: Table, calls: Table, place: int) -> StoredMoment:
-    values, of_calls = decode_values(services.codes[:, :, place]).T, decode_values(calls.codes[:, :, place]).T
-    ends = [call_ends(key) for key in calls.keys]
-    busy = ~np.isnan(of_calls[:, EdgeMetric.REQUESTS_PER_SECOND])
+def _moment(
+    row: MeshRow,
+    begin: int,
+    step: int,
+    services: tuple[Sequence[str], FloatArray, FloatArray],
+    calls: tuple[Sequence[str], FloatArray, FloatArray],
+) -> StoredMoment:
+    """The moment of a row, from the keys, values and scores of its services and calls."""
+    (names, values, scores), (keys, of_calls, call_scores) = services, calls
+    ends = [call_ends(key) for key in keys]
+    busy = np.flatnonzero(~np.isnan(of_calls[:, EdgeMetric.REQUESTS_PER_SECOND])).tolist()
     there: BoolArray = np.any(~np.isnan(values), axis=1)
-    in_calls = {name for i in np.flatnonzero(busy).tolist() for name in ends[i]}
-    known = {name: i for i, name in enumerate(services.keys)}
-    names = [name for i, name in enumerate(services.keys) if there[i] or name in in_calls]
-    place_of = {name: i for i, name in enumerate(names)}
-    rows = [known[name] for name in names]
-    edges = [i for i in np.flatnonzero(busy).tolist() if ends[i][0] in place_of and ends[i][1] in place_of]
-    index = np.array([[place_of[ends[i][0]], place_of[ends[i][1]]] for i in edges], np.int64).reshape(-1, 2).T
+    in_calls = {name for i in busy for name in ends[i]}
+    rows = [i for i, name in enumerate(names) if there[i] or name in in_calls]
+    place_of = {names[i]: place for place, i in enumerate(rows)}
+    edges = [i for i in busy if ends[i][0] in place_of and ends[i][1] in place_of]
+    index = np.array([[place_of[name] for name in ends[i]] for i in edges], np.int64).reshape(-1, 2).T
     snapshot = MeshSnapshot.create(
-        node_ids=names,
+        node_ids=[names[i] for i in rows],
         edge_index=index,
         node_features=values[rows],
         edge_features=of_calls[edges],
         observed_at=datetime.fromtimestamp(begin, UTC),
     )
-    deviations = Deviations(decode_scores(services.scores[rows, place]), decode_scores(calls.scores[edges, place]))
-    return StoredMoment(row, step, snapshot, deviations)
+    return StoredMoment(row, step, snapshot, Deviations(scores[rows], call_scores[edges]))

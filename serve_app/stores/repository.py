@@ -80,6 +80,7 @@ class MeshRepository:
         self._replay = replay
         self._instruments = instruments
         self._history = history
+        self._unfinished: dict[str, dict[datetime, ScoredRow]] = {}  # rows of the block of each mesh
         self._guard = Lock()
         self._reads: WeakValueDictionary[str, Lock] = WeakValueDictionary()
 
@@ -125,6 +126,7 @@ class MeshRepository:
     def evict(self, mesh: str) -> None:
         """Drop an outdated entry of the cache. The store is not changed."""
         self._cache.drop(mesh)
+        self._unfinished.pop(mesh, None)
 
     def has(self, mesh: str) -> bool:
         """Whether anything is stored under this name."""
@@ -398,31 +400,40 @@ class MeshRepository:
         found = (archive(one, scored, verdict.sequence, self._store.incident(mesh, one)) for one in wanted)
         return tuple(one for one in found if one is not None)
 
-    def update_history(self, mesh: str, entry: CachedMesh, window_size: int) -> HistoryUpdate:
+    def update_history(self, mesh: str, record: Record, entry: CachedMesh, window_size: int) -> HistoryUpdate:
         """The chunks of the history to write and to delete with a snapshot: none, unless it begins a new block.
 
         Args:
             mesh: name.
+            record: the verdict as it will be stored.
             entry: the mesh after the snapshot.
             window_size: number of snapshots that the store keeps.
         """
         window = entry.mesh.state.window
-        if self._history is None or len(window) < 2:
+        if self._history is None:
+            return NO_UPDATE
+        # Only to save reading them: what is missing here, as after a restart, is read from the store.
+        rows = self._unfinished.setdefault(mesh, {})
+        rows[window[-1].observed_at] = ScoredRow.of(window[-1], record)
+        if len(window) < 2:
             return NO_UPDATE
         block = block_seconds(window_size, entry.mesh.state.interval_seconds)
-        now, before = window[-1].observed_at, window[-2].observed_at
-        begin = unix(before) // block * block
-        if unix(now) // block * block == begin:
+        now, begin = unix(window[-1].observed_at), unix(window[-2].observed_at) // block * block
+        if now // block * block == begin:
             return NO_UPDATE
+        self._unfinished[mesh] = {window[-1].observed_at: rows[window[-1].observed_at]}
         sizes = self._store.history_sizes(mesh)
         # The first time, as after an upgrade, all blocks of the window are written.
         since = time_of(begin * 1_000_000) - ONE_STEP if sizes else None
-        records = [Record.unpack(verdict) for verdict in self._store.verdicts(mesh, since, window_size)]
-        scored = ScoredRow.match((one for one in window[:-1] if since is None or one.observed_at > since), records)
+        over = [one for one in window[:-1] if since is None or one.observed_at > since]
+        scored = [row for one in over if (row := rows.get(one.observed_at)) is not None and row.snapshot is one]
+        if len(scored) < len(over):
+            records = [Record.unpack(verdict) for verdict in self._store.verdicts(mesh, since, window_size)]
+            scored = ScoredRow.match(over, records)
         if not scored:  # another session has deleted the mesh
             return NO_UPDATE
         writer = HistoryWriter(self._history, sizes, partial(self._store.history, mesh))
-        return writer.update(scored, now, block)
+        return writer.update(scored, window[-1].observed_at, block)
 
     def history_sizes(self, mesh: str) -> dict[ChunkKey, int]:
         """The chunks of the history of a mesh, each with its bytes."""

@@ -79,7 +79,9 @@ class PastQueries:
         elif is_kept:
             steps = RangeSteps.of_snapshots([at for at, _ in rows], state.interval_seconds, period.points)
         else:
-            steps = RangeSteps.of_rows(begin, end, max(span.step for span in spans), period.points)
+            of_calls = subject is not None and subject.source is not None  # whose rows are of ten minutes
+            longest = max(TEN_MINUTES if of_calls else span.step for span in spans)
+            steps = RangeSteps.of_rows(begin, end, longest, period.points)
         wanted = IncidentFilter(since=period.start, until=period.end, limit=MOST_INCIDENTS)
         incidents = self._meshes.load_incidents(mesh, wanted)
         series, expected = None, None

@@ -114,7 +114,7 @@ def test_slow_requests_raise_the_alert_of_latency(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("objective", [Objective("shop/nobody", 0.999), Objective("shop/front", 0.99, 30, 0.3)])
-def test_an_objective_without_data_is_told_and_raises_no_other_alert(objective: Objective, tmp_path: Path) -> None:
+def test_an_objective_without_data_has_an_alert_of_its_own(objective: Objective, tmp_path: Path) -> None:
     """A wrong name, or a latency that is no bound of the histogram."""
     requests = series(f'{LABELS},response_code="503"', (180, 100))
     every = series(

@@ -26,12 +26,12 @@ from model.snapshot import MeshSnapshot
 from tests.page.browsing import Tab, chromium, describe_missing, tab
 from tests.page.meshes import NOTICED
 from tests.page.meshes import SNAPSHOTS as LEAKING
-from tests.page.scenes import FAULT_FROM, INTERVAL, SCENES
+from tests.page.scenes import FAULT_FROM, INTERVAL, SCENES, two_faults
 from tests.page.serving import push_all, serve
 from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS
 
-HEIGHTS = {"1440": 900, "1280": 800, "390": 844}  # by width, both in pixels
+HEIGHTS = {"1440": 900, "1280": 720, "390": 844}  # by width, both in pixels
 LOOKS = [f"{width}-{scheme}" for width in HEIGHTS for scheme in ("light", "dark")]
 FRESH_SECONDS = 100  # after which a mesh is pushed again, because its state is only live for a while
 READY = """() => document.querySelector("#canvas[aria-label*=' and '], #overview-rows tr")
@@ -141,6 +141,21 @@ def open_archived(one: Tab) -> None:
     one.page.wait_for_selector(".card.whole", timeout=1000 * PATIENCE_SECONDS)
 
 
+def open_past_incident(one: Tab) -> None:
+    """Go to the oldest incident that the timeline lists: a moment of the archive."""
+    one.page.locator("#past button").last.click()
+    one.page.wait_for_selector("#panel:not([hidden]), #mesh-graph .stale-label:not(:empty)")
+
+
+def compare_deploy(one: Tab) -> None:
+    one.page.locator("#changes button").first.click()
+    one.page.wait_for_selector("#comparison .sentence", timeout=1000 * PATIENCE_SECONDS)
+
+
+def press_button(words: str) -> Act:
+    return lambda one: one.page.click(f"text={words}")
+
+
 def open_call(one: Tab) -> None:
     """Open the panel of the calls from the first caller of the first suspect."""
     keys("1")(one)
@@ -165,6 +180,8 @@ def views() -> dict[str, View]:
         "partial": View(pushes("partial", lambda: LEAKING), "/#mesh=partial"),
         "muted": View(mute_and_push, "/#mesh=muted"),
         **{name: View(pushes(name, scene.snapshots), f"/#mesh={name}") for name, scene in SCENES.items()},
+        "two-incidents": View(pushes("two", two_faults), "/#mesh=two"),
+        "table": View(failing, "/#mesh=failing", press_button("Show as table")),
         "panel-service": View(failing, "/#mesh=failing", keys("1")),
         "panel-call": View(failing, "/#mesh=failing", open_call),
         "past-moment": View(failing, "/#mesh=failing", keys("ArrowLeft", "ArrowLeft", "ArrowLeft", "ArrowLeft")),
@@ -174,6 +191,9 @@ def views() -> dict[str, View]:
         "confirm": View(failing, "/#mesh=failing", lambda one: one.page.click("text=Confirm incident")),
         "report": View(failing, "/v1/meshes/failing/report"),
         "seen-before": View(push_history, "/#mesh=past"),
+        "range-month": View(lambda base: None, "/#mesh=past&range=30d"),
+        "archived-moment": View(lambda base: None, "/#mesh=past&range=30d", open_past_incident),
+        "before-after": View(pushes("slow", SCENES["slow"].snapshots), "/#mesh=slow", compare_deploy),
         "history": View(lambda base: None, "/#mesh=past", keys("h")),
         "archived": View(lambda base: None, "/#mesh=past&history=now", open_archived),
         "overview": View(push_several, "/#view=meshes"),

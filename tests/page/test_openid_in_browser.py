@@ -114,7 +114,8 @@ def test_a_user_without_a_group_sees_why(browser: Any, service: str) -> None:
         opened.page.goto(service)
         sign_in(opened, "guest-1")
         opened.page.get_by_role("heading", name="You have no access").wait_for()
-        assert "ask an administrator" in opened.text("#story")
+        assert "ask an administrator" in opened.text("#verdict")
+        assert "expected 'guest-1' to be in a group" in opened.text("#reason")
         assert cookie(opened) is None
         opened.assert_accessible()
         opened.page.get_by_role("link", name="open the page").click()

@@ -119,8 +119,14 @@ def test_scoring_replicas_run_only_where_they_are_used(service: Service, replica
     from ray import serve
 
     found = serve.status().applications
-    assert {"Scorer", "MetaModel"} & found["tagae"].deployments.keys() == set()
-    assert {"Scorer", "MetaModel"} <= found["replicas"].deployments.keys()
+    assert {"Scorer", "MetaModel"} <= found["tagae"].deployments.keys(), "a mesh of several parts starts them"
+    assert sum(found["replicas"].deployments["Scorer"].replica_states.values()) > 0
+    assert {"Scorer", "MetaModel"} & deployments_of(in_session(service.settings)) == set()
+
+
+def in_session(settings: Settings) -> Settings:
+    scorer = settings.scorer.model_copy(update={"place": "session"})
+    return settings.model_copy(update={"scorer": scorer})
 
 
 @pytest.mark.parametrize(

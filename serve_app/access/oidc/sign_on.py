@@ -193,8 +193,7 @@ class SignOn:
         if not granted:
             raise Forbidden(
                 f"sign-in: expected {name!r} to be in a group with access ({rules.groups_claim!r} in the answer of "
-                f"{rules.name}), got {len(groups)} other groups; ask an administrator of TAGAE, who can give a group "
-                "access in serve.oidc.groups",
+                f"{rules.name}), got {len(groups)} without; give a group access in serve.oidc.groups",
                 user=name,
                 subject=subject,
             )

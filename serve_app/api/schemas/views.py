@@ -1,6 +1,6 @@
 """Documents of views: meshes, plans, graphs, the model, adapters, health."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -130,6 +130,22 @@ class MeshDocument(Document):
     alert_budget_per_day: float | None = Field(
         None, description="false alerts per day that the settings allow; null before the first snapshot"
     )
+
+
+class ScoringDocument(Document):
+    """How the newest snapshot of a mesh was scored."""
+
+    place: Literal["session", "replicas"] = Field(
+        description="session: by the process that holds the mesh; replicas: in parts, which the meta-model joined"
+    )
+    parts: dict[str, int] = Field(description="number of parts scored, by replica")
+    missing_parts: int = Field(ge=0, description="parts without a score")
+
+
+class OneMeshDocument(MeshDocument):
+    """A mesh."""
+
+    scoring: ScoringDocument | None = Field(None, description="null: no process that runs now has scored it")
 
 
 class SourceDocument(Document):

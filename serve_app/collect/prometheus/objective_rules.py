@@ -1,6 +1,6 @@
 """Rules for the objectives of front doors: how fast each one uses its error budget, and when that is an alert.
 
-Each objective has two recorded rates over five minutes: its requests, and those of them that are bad. Longer windows
+Each objective has two recorded rates over five minutes: its requests, and its bad requests. Longer windows
 are sums of these, so that Prometheus reads a mesh's own series once, and only five minutes of them. The alerts are the
 multiwindow, multi-burn-rate alerts of Google's Site Reliability Workbook, chapter 5: an alert needs a long window, so
 that it is worth waking someone, and a short one, so that it ends soon after the fault.

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Any
+from typing import Any, ClassVar
 
 from kernels import backend
 from model.checkpoint import Checkpoint
@@ -18,7 +18,7 @@ from model.mesh_weights import Weights
 from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionScore, score
 from model.verdict import Verdict
-from serve_app.deployments.scoring.messages import ScorerInfo
+from serve_app.deployments.scoring.messages import RunnerPlace, ScorerInfo
 from serve_app.deployments.scoring.passes import observe_pass
 from serve_app.deployments.scoring.scorer import ScoredGroup, Scores, probe, score_groups
 from serve_app.deployments.scoring.stages import Progress
@@ -76,6 +76,8 @@ class SessionRunner:
         checkpoint: the weights of the mesh.
         progress: of its snapshot.
     """
+
+    place: ClassVar[RunnerPlace] = "session"
 
     def __init__(self, backend: InSession, pool: Executor, checkpoint: Checkpoint, progress: Progress) -> None:
         self._backend, self._pool = backend, pool

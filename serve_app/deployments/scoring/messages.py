@@ -1,6 +1,9 @@
 """Messages of sessions and scorers to the ingress, in a file of their own because the ingress needs no torch."""
 
 from dataclasses import dataclass, field
+from typing import Literal
+
+RunnerPlace = Literal["session", "replicas"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,21 @@ class SnapshotAnswer:
     missing_parts: int = 0
     retries: dict[str, int] = field(default_factory=dict)
     confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredMesh:
+    """How the newest snapshot of a mesh was scored.
+
+    Attributes:
+        place: in the session that holds the mesh, or on replicas.
+        parts: number of parts scored, by replica.
+        missing_parts: number of parts without a score.
+    """
+
+    place: RunnerPlace
+    parts: dict[str, int]
+    missing_parts: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy
 from model.scoring.score import PartitionScore
 from model.verdict import Verdict
-from serve_app.deployments.scoring.messages import ScorerInfo
+from serve_app.deployments.scoring.messages import RunnerPlace, ScorerInfo
 from serve_app.deployments.scoring.scorer import Group, ScoredGroup, Scorer, balance, score_groups
 from serve_app.deployments.scoring.stages import Progress
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
@@ -71,6 +71,8 @@ class ReplicaRunner:
         weight: of its priority.
         progress: of its snapshot.
     """
+
+    place: ClassVar[RunnerPlace] = "replicas"
 
     def __init__(self, replicas: Replicas, model: ServedModel, weight: float, progress: Progress) -> None:
         self._replicas, self._pin, self._weight = replicas, model.pin, weight

@@ -24,6 +24,7 @@ from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionScore, PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.api.schemas.models import ModelPin
+from serve_app.deployments.scaling import Use
 from serve_app.deployments.scoring.batching import Load, batch_limits
 from serve_app.deployments.scoring.gpu import measure_memory, watch_gpu
 from serve_app.deployments.scoring.messages import ScorerInfo
@@ -124,6 +125,7 @@ class Scorer:
         self._gpu = watch_gpu(self._device, self._instruments)
         self._load, self._batch_size = Load(), settings.scorer.max_batch_size
         self._loader = open_loader(settings, self._device, self._instruments)
+        self._use = Use(settings.scorer.idle_seconds)
         self._waiting: set[WaitingGroup] = set()
         self._turns: set[asyncio.Future[None]] = set()  # the event loop holds tasks only weakly
         self._batched = serve.batch(
@@ -136,6 +138,10 @@ class Scorer:
         weights = load_weights(model.weights, settings.weights_by_mesh, device, model.network)
         self._thread.submit(score, weights.default.network, probe(weights.default)).result()
         return weights
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Serve calls this periodically if it starts the scorers on demand: whether this one is in use."""
+        return self._use.report()
 
     async def check_health(self) -> None:
         """Serve calls this every second: score a small probe, and look at the GPU."""
@@ -171,6 +177,7 @@ class Scorer:
             DeadlineExceeded: its turn came after the deadline.
             UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded, or not soon.
         """
+        self._use.note()
         checkpoint = self._weights.of(mesh) if pin is None else await self._load_model(pin, weight, deadline)
         outcome_of: asyncio.Future[ScoredGroup | Exception] = asyncio.get_running_loop().create_future()
         request = WaitingGroup(group, deadline, time.monotonic(), checkpoint, weight, outcome_of)

@@ -7,14 +7,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from model.checkpoint import Checkpoint
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy
 from model.scoring.score import PartitionScore
 from model.verdict import Verdict
-from serve_app.deployments.scoring.messages import ScorerInfo, SnapshotAnswer
+from serve_app.deployments.scoring.messages import RunnerPlace, ScorerInfo, SnapshotAnswer
 from serve_app.deployments.scoring.scorer import ScoredGroup
 from serve_app.errors import DeadlineExceeded, ServeError
 from serve_app.models.served import ServedModel
@@ -29,9 +29,11 @@ class SnapshotRunner(Protocol):
     """A :class:`~serve_app.pipeline.StageRunner` of a session.
 
     Attributes:
+        place: where it scores.
         progress: of its snapshot.
     """
 
+    place: ClassVar[RunnerPlace]
     progress: Progress
 
     @property
@@ -75,8 +77,10 @@ class Progress:
 
     Attributes:
         seconds: duration of each stage.
+        parts: number of parts of the mesh; 0 until they are scored.
         missing_parts: number of parts without a score.
         retries: calls repeated because a replica died, by deployment.
+        on_scored: called with this progress when the parts are scored.
     """
 
     def __init__(self, mesh: str, model: str, deadline: Deadline) -> None:
@@ -85,7 +89,8 @@ class Progress:
         self._scored: list[ScoredGroup] = []
         self.retries: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
-        self.missing_parts = 0
+        self.parts = self.missing_parts = 0
+        self.on_scored: Callable[[Progress], None] = lambda _: None
 
     def accept_scores(self, parts: int, groups: Sequence[ScoredGroup | Exception]) -> list[PartitionScore]:
         """The usable scores, in the order of the parts. The others of the ``parts`` count as missing."""
@@ -95,7 +100,8 @@ class Progress:
                 is_unknown = not isinstance(group, ServeError)
                 log.warning("mesh %s: a group of parts was not scored: %s", self.mesh, group, exc_info=is_unknown)
         scores = sorted((score for group in self._scored for score in group.scores), key=lambda score: score.part)
-        self.missing_parts = parts - len(scores)
+        self.parts, self.missing_parts = parts, parts - len(scores)
+        self.on_scored(self)
         return scores
 
     @property

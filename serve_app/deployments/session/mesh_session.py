@@ -22,7 +22,7 @@ from ray import serve
 
 from model.errors import ModelError
 from model.incidents.memory import IncidentMemory
-from model.mesh_weights import load_weights
+from model.mesh_weights import Weights, load_weights
 from model.snapshot import MeshSnapshot
 from model.state.adapter_fit import Candidate, adopt
 from model.state.mesh_state import MeshState
@@ -45,7 +45,8 @@ from serve_app.api.schemas.saved_views import SavedViewDocument
 from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.scaling import RequestLoad
 from serve_app.deployments.scoring.in_session import InSession
-from serve_app.deployments.scoring.messages import ScorerInfo, SnapshotAnswer
+from serve_app.deployments.scoring.messages import ScoredMesh, ScorerInfo, SnapshotAnswer
+from serve_app.deployments.scoring.on_demand import OnDemand
 from serve_app.deployments.scoring.replicas import Replicas
 from serve_app.deployments.scoring.stages import ScoringBackend, SnapshotRunner
 from serve_app.deployments.session.queries import SessionQuery
@@ -92,7 +93,7 @@ from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, connect
 from serve_app.runtime.storage import history_limit, open_audit_log, open_store
-from serve_app.settings import Settings
+from serve_app.settings import ScoringPlace, Settings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.saved_views import Meshes, SavedViews
@@ -114,6 +115,7 @@ class MeshSession:
 
     Args:
         settings: all of them.
+        place: where snapshots are scored; ``auto``: meshes of one part here, others by replicas.
         scorer, meta: handles; None: the session scores.
         trainer: handle; None: no adapter is fitted.
         notifier: handle; None: no alert is sent.
@@ -128,6 +130,7 @@ class MeshSession:
     def __init__(
         self,
         settings: Settings,
+        place: ScoringPlace = "session",
         scorer: Handle[Scorer] | None = None,
         meta: Handle[MetaModel] | None = None,
         trainer: Handle[Trainer] | None = None,
@@ -164,6 +167,7 @@ class MeshSession:
         shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, share, self._instruments)
         self._saved_views = SavedViews(store, settings.limits.max_saved_views)
         self._trials = Trials(settings, self._models, store, shadow)
+        self._scored: dict[str, ScoredMesh] = {}  # by mesh, of those that this session advanced
         self._reader = Reader(
             self._meshes,
             self._models,
@@ -171,15 +175,24 @@ class MeshSession:
             self._signal,
             self._trials,
             lambda mesh: settings.mesh(mesh).owner_patterns,
+            self._scored,
         )
         self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
-        self._backend: ScoringBackend
+        self._backend = self._open_backend(place, weights, scorer, meta)
+
+    def _open_backend(
+        self, place: ScoringPlace, weights: Weights, scorer: Handle[Scorer] | None, meta: Handle[MetaModel] | None
+    ) -> ScoringBackend:
+        chosen = self._settings.scorer
         if scorer is None or meta is None:
-            replica = serve.get_replica_context().replica_id.unique_id
-            self._backend = InSession(weights, replica, settings.model.threads, self._instruments)
-        else:
-            groups = settings.partition.groups or settings.scorer.max_replicas or settings.scorer.num_replicas
-            self._backend = Replicas(scorer, meta, groups)
+            return self._in_session(weights)
+        groups = self._settings.partition.groups or chosen.max_replicas or chosen.num_replicas
+        replicas = Replicas(scorer, meta, groups)
+        return replicas if place == "replicas" else OnDemand(self._in_session(weights), replicas, chosen.idle_seconds)
+
+    def _in_session(self, weights: Weights) -> InSession:
+        replica = serve.get_replica_context().replica_id.unique_id
+        return InSession(weights, replica, self._settings.model.threads, self._instruments)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Serve calls this periodically if it scales the sessions: how many snapshots are under way, on average."""
@@ -243,7 +256,9 @@ class MeshSession:
                 return SnapshotAnswer(stored.document)
             with set_log_context(mesh, stored.advanced.mesh.state.sequence):
                 self._follow_up(mesh, stored.advanced, runner.progress.cost)
-        return runner.progress.answer(stored.document, stored.advanced.verdict)
+        answer = runner.progress.answer(stored.document, stored.advanced.verdict)
+        self._scored[mesh] = ScoredMesh(runner.place, answer.parts, answer.missing_parts)
+        return answer
 
     async def add_metrics(self, mesh: str, points: Sequence[Point], deadline: Deadline, trace: str = "") -> None:
         """Count data points of a service graph, and push the snapshot of the interval that they end. Errors as of
@@ -293,6 +308,7 @@ class MeshSession:
         """
         async with self._steps.lock(mesh):
             self._meshes.evict(mesh)
+            self._scored.pop(mesh, None)
             await asyncio.to_thread(self._meshes.delete, mesh)
             await self._reader.forget(mesh)
             self._signal.notify(mesh)
@@ -519,6 +535,7 @@ class MeshSession:
         while self._evicted:
             mesh = self._evicted.popleft()
             self._meshes.evict(mesh)
+            self._scored.pop(mesh, None)
             self._signal.notify(mesh)
             self._resolve_alerts(mesh)
             self._start(self._forget_trial(mesh))

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from serve_app.alerts.links import Links
+from serve_app.deployments.scoring.messages import ScoredMesh
 from serve_app.metrics import MeshGauges
 from serve_app.stores.base import IncidentFilter
 from serve_app.stores.record import StoredSnapshot
@@ -43,6 +44,16 @@ class MeshesQuery:
 
     async def answer(self, reader: Reader) -> list[MeshGauges]:
         return await reader.load(reader.meshes.gauges)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringQuery:
+    """How the newest snapshot of a mesh was scored; None: by no process that runs now."""
+
+    mesh: str
+
+    async def answer(self, reader: Reader) -> ScoredMesh | None:
+        return reader.scored.get(self.mesh)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Answers the questions to a session."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
@@ -19,6 +19,7 @@ from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
 from serve_app.api.schemas.models import ModelsDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.views import Deviations, model_document, plan_document
+from serve_app.deployments.scoring.messages import ScoredMesh
 from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import InvalidParameter, UnknownModel
 from serve_app.models.rollout import ALL_MESHES, limit_to
@@ -54,8 +55,10 @@ class Reader:
         signal: wakes readers that wait for a verdict.
         trials: of models; None: there are none.
         owner_patterns: returns the patterns of a mesh's settings that name owners; None: there are none.
+        scored: how the newest snapshot of each mesh was scored, by the session; None: not known.
 
     Attributes:
+        scored: as the argument.
         pages, past, incidents: views for the page, in the thread of :meth:`view`.
     """
 
@@ -67,8 +70,9 @@ class Reader:
         signal: VerdictSignal,
         trials: Trials | None = None,
         owner_patterns: OwnerPatterns | None = None,
+        scored: Mapping[str, ScoredMesh] | None = None,
     ) -> None:
-        self.meshes, self.signal = meshes, signal
+        self.meshes, self.signal, self.scored = meshes, signal, {} if scored is None else scored
         self.pages, self.past = PageQueries(meshes, owner_patterns), PastQueries(meshes)
         self.incidents = IncidentViews(meshes)
         self._models, self._options, self._trials = models, options, trials

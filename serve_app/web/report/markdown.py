@@ -99,6 +99,7 @@ def _summary(case: ReportedIncident) -> list[tuple[str, str]]:
         ("duration", f"{sentences.duration(case)}, {sentences.end_text(case)}"),
         *([] if seconds is None else [("reported after", sentences.span(seconds))]),
         ("impact", impact),
+        *(("error budget", one.text) for one in case.newest.error_budgets),
         ("probability", f"{share_text(case.worst.verdict.probability)} at the highest score"),
     ]
 

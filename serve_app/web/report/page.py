@@ -101,7 +101,8 @@ def _head(case: ReportedIncident, seen_before: str) -> str:
         f'<p class="kicker"><strong>{escape(incident.severity)}</strong> '
         f"{'in' if incident.is_notice else 'incident of'} mesh {escape(case.mesh)}</p>"
         f"<h1>{readable_html(sentences.title(case))}</h1>"
-        f"<p>{readable_html(sentences.spread(case))}</p><dl>{cells}</dl>{_changes_and_events(case)}"
+        f"<p>{readable_html(sentences.spread(case))}</p><dl>{cells}</dl>{_error_budgets(case)}"
+        f"{_changes_and_events(case)}"
         f"{f'<p>{readable_html(seen_before)}.</p>' if seen_before else ''}</header>"
     )
 
@@ -128,6 +129,11 @@ def _links(case: ReportedIncident, links: Links | None) -> str:
     named = [] if links is None else named_links(case, links)
     anchors = [f'<a href="{escape(url)}" rel="noopener noreferrer">{readable_html(name)}</a>' for name, url in named]
     return f'<p class="links">{" · ".join(anchors)}</p>' if anchors else ""
+
+
+def _error_budgets(case: ReportedIncident) -> str:
+    """What the incident has used of the error budgets of front doors."""
+    return "".join(f"<p>It {readable_html(one.text)}.</p>" for one in case.newest.error_budgets)
 
 
 def _changes_and_events(case: ReportedIncident) -> str:

@@ -124,6 +124,7 @@ function facts(incident) {
     ["lasted", incident.until ? lasted(incident) : "still open"],
     ["reported after", incident.opened_at ? span(ends(incident.opened_at) - ends(incident.since)) : "unknown"],
     ["impact", incident.impact?.text ?? plural(incident.affected.length, "service")],
+    ...(incident.error_budgets ?? []).map((one) => ["error budget", one.text.replace(" so far", "")]),
     ["probability", `${shareText(incident.probability)} at the highest score`],
     ["mesh", `${plural(incident.mesh_services, "service")}, ${plural(incident.mesh_calls, "call")}`],
   ];

@@ -59,6 +59,9 @@ export function calendar({ first, last }, incidents, chosen) {
   );
 }
 
+/** What the colours mean. */
+export const legend = () => el("p", { class: "calendar legend", "aria-hidden": "true" }, ...SEVERITIES.map((name) => el("span", { class: name }, name)));
+
 function cell(day, incidents, chosen) {
   if (!incidents.length) return el("td", { class: "empty", title: `${dayName(day)}: no incident` });
   const alerts = incidents.filter((one) => !isNotice(one)).length,

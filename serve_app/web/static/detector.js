@@ -19,7 +19,7 @@ export function pulse(kind, state, age) {
  * `drift.js`. */
 export function detectorView() {
   return {
-    draw({ verdict, timeline, received, live, lost, health, source, drift, level }) {
+    draw({ verdict, timeline, received, live, lost, health, source, drift, level, scoring }) {
       const age = Number.isFinite(received) ? span(silentFor({ received })) : null;
       const last = age ? `last verdict ${age} ago` : received === null ? "" : "the age of the last verdict is unknown";
       const after = (mark) => (last ? `${mark} ${last}` : "");
@@ -45,6 +45,7 @@ export function detectorView() {
               inTime < 0.5 * took.length ? "wrong" : null,
             ]
           : null,
+        scoring ? ["scored by", scoringText(scoring)] : null,
         ["weights", verdict.model.slice(0, 12)],
         health
           ? ["running on", [health.device, health.kernels, `version ${health.version}`].filter(Boolean).join(", ")]
@@ -67,6 +68,13 @@ export function detectorView() {
       );
     },
   };
+}
+
+/** "the session", or "replicas: 3 parts on 2 scorers, joined by the meta-model". */
+function scoringText({ place, parts }) {
+  if (place === "session") return "the session";
+  const count = Object.values(parts).reduce((sum, one) => sum + one, 0);
+  return `replicas: ${plural(count, "part")} on ${plural(Object.keys(parts).length, "scorer")}${count > 1 ? ", joined by the meta-model" : ""}`;
 }
 
 function sourceText(source) {

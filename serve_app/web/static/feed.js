@@ -59,6 +59,7 @@ export const incidentSeries = (mesh, id, service, source) =>
 export const details = (mesh, service, caller, at) => send(`${of(mesh)}/details${query({ service, source: caller, at })}`);
 export const drift = (mesh) => send(`${of(mesh)}/drift`);
 export const sla = () => send(`${ROOT}v1/sla`);
+export const one = (mesh) => send(of(mesh));
 export const source = (mesh) => send(`${of(mesh)}/source`);
 export const feedback = (mesh) => send(`${of(mesh)}/feedback`);
 export const sendFeedback = (mesh, document) => send(`${of(mesh)}/feedback`, json(document));

@@ -1,10 +1,10 @@
 // The history of a mesh: a calendar of its archived incidents, lists by service and by kind, and one incident in full.
 import { archivedIncident } from "./archived.js";
-import { calendar, dayName, monthName, period, shift } from "./calendar.js";
+import { calendar, dayName, legend, monthName, period, shift } from "./calendar.js";
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { address, go, read } from "./link.js";
-import { acceptedText, capitalized, date, ends, feedbackText, incidentTitle, kind, lasted, owner, plural, span, time } from "./words.js";
+import { acceptedText, ago, capitalized, date, ends, feedbackText, incidentTitle, kind, lasted, owner, plural, span, time } from "./words.js";
 
 const MONTH = /^\d{4}-\d\d$/;
 const DAY = /^\d{4}-\d\d-\d\d$/;
@@ -79,6 +79,7 @@ export function historyView(on) {
           "div",
           { class: "choose" },
           calendar(shown, all, day),
+          legend(),
           groups("By service", count(ofDay, (one) => [...new Set([one.suspects[0]?.service ?? one.affected[0] ?? ""])]), service, (name) => {
             service = service === name ? null : name;
             redraw();
@@ -161,7 +162,7 @@ export function historyView(on) {
       el(
         "p",
         { class: "when" },
-        `${date(one.since)} ${time(one.since)}, ${one.severity}, ${kind(one.kind)}; ${duration}${alerted}`,
+        `${date(one.since)} ${time(one.since)}${drawn.newest ? ` (${ago(one.since, drawn.newest)})` : ""}, ${one.severity}, ${kind(one.kind)}; ${duration}${alerted}`,
       ),
       owner(one) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
       one.feedback ? el("p", { class: "said" }, feedbackText(one.feedback)) : null,

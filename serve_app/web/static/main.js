@@ -55,6 +55,7 @@ const known = {
   health: null,
   source: undefined, // see state.js
   drift: undefined, // see drift.js
+  scoring: null, // how the newest snapshot was scored
   level: undefined, // see sla.js
 };
 let listed = { meshes: [], asked: 0 }; // the list of meshes, and when it was received
@@ -166,6 +167,7 @@ function look(at) {
 function forget(mesh) {
   leave?.();
   leave = null;
+  ranges.forget();
   Object.assign(known, {
     mesh,
     newest: null,
@@ -175,6 +177,7 @@ function forget(mesh) {
     verdict: null,
     source: undefined,
     drift: undefined,
+    scoring: null,
     live: false,
     lost: false,
     missed: null,
@@ -230,6 +233,12 @@ function refresh(mesh) {
   feed.source(mesh).then(
     (source) => mesh === known.mesh && setSource(source),
     () => mesh === known.mesh && setSource(null),
+  );
+  feed.one(mesh).then(
+    ({ scoring }) => {
+      if (mesh === known.mesh) known.scoring = scoring;
+    },
+    () => {},
   );
   loadDrift(mesh);
   incidents.loadFeedback(mesh); // other people give feedback, too
@@ -656,9 +665,9 @@ function step(count) {
 /** Go to the beginning of an incident: of the one in view or before it, or of the next. @param {-1 | 1} direction */
 function visitNext(direction) {
   const newest = known.timeline?.observed_at.at(-1),
-    at = read().at ?? newest,
-    all = alerts(known.timeline?.incidents ?? []),
-    found = direction < 0 ? all.findLast((one) => one.first < at) : all.find((one) => one.first > at);
+    at = ends(read().at ?? newest),
+    all = alerts((shownRange(read())?.answer ?? known.timeline)?.incidents ?? []),
+    found = direction < 0 ? all.findLast((one) => ends(one.first) < at) : all.find((one) => ends(one.first) > at);
   if (found) go({ at: found.first === newest ? null : found.first, incident: found.id }, { quietly: true });
   else answer(`There is no ${direction < 0 ? "earlier" : "later"} incident in the timeline.`);
 }

@@ -28,7 +28,7 @@ export function nearView(place, on) {
     scene = next;
     const steps = new Map(scene.path.map(({ edge, step, isDown }) => [ends(edge)[isDown ? 1 : 0], step])),
       root = scene.index.get(scene.incident?.suspects[0]?.service) ?? scene.index.get(scene.service),
-      need = (i) => TEXT + textWidth(nodeLabel(scene.map.nodes, i), i === root) + END,
+      need = (i) => Math.ceil(TEXT + textWidth(nodeLabel(scene.map.nodes, i), i === root) + END) + 1,
       layered = layers(scene.map, scene.centre, scene.centre.has(root) ? root : undefined, stage, need, scene.labels),
       ways = routes(scene.map.edges, layered, stage.width);
     svg = el(

@@ -160,7 +160,7 @@ export function panelView(on) {
   function charts(details, { times, metrics, incidents, changes }) {
     if (!times.length) return el("p", { class: "affected" }, "No data in this range.");
     const repeated = repeats.load(drawn.mesh, details.service, details.source, times),
-      before = (repeated?.answer ?? []).filter((one) => one.service === details.service && one.source === details.source),
+      before = (repeated?.answer ?? []).filter((one) => one.mesh === drawn.mesh && one.service === details.service && one.source === details.source),
       at = nearest(times, ends(details.observed_at)),
       measured = metrics.filter(({ observed }) => observed.some((value) => value !== null)),
       missing = metrics.length - measured.length;

@@ -47,7 +47,7 @@ export function repeatsView(redraw) {
           keys.map(async (key) => {
             const [name, shift] = SHIFTS[key],
               charts = await chartsOf(mesh, service, source, { start: iso(start - shift), end: iso(end - shift) });
-            return { key, name, service, source, charts: { ...charts, times: charts.times.map((at) => iso(ends(at) + shift)) } };
+            return { key, name, mesh, service, source, charts: { ...charts, times: charts.times.map((at) => iso(ends(at) + shift)) } };
           }),
         ),
       );

@@ -31,6 +31,7 @@ export function sessionView(on) {
     by("sign-in-with").hidden = !user.provider;
     by("sign-in-with").textContent = `Sign in with ${user.provider}`;
     by("sign-in-form").hidden = !user.tokens;
+    if (form.open && user.provider && !by("token").value) by("sign-in-with").focus();
   }
 
   /** Sign in at the provider, and come back to what is shown now. */

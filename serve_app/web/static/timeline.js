@@ -7,6 +7,7 @@ import { alerts, notices } from "./severity.js";
 import { between, clock, clockOrDay, date, ends, isLocalZone, kind, moment, plural, readable, span, timeOrDateTime } from "./words.js";
 
 const MOST_LISTED = 8; // incidents, notices, and planned changes, below the plot
+const HEIGHT = 104; // of the plot, in pixels
 const ALONE_SECONDS = 300; // shown before and after a snapshot that is the only one
 const NOTICE_HEIGHT = 3; // of the mark of a notice, in pixels
 const MOST_MARKS = 200; // that can be clicked in the plot
@@ -63,6 +64,9 @@ export function timelineView(on) {
     shifted = event.shiftKey;
   });
 
+  const width = () => Math.max(200, place.clientWidth);
+  const resize = () => plot?.setSize({ width: width(), height: HEIGHT });
+
   function begin() {
     const line = { points: { show: false } },
       score = { ...line, label: "score", stroke: () => colour("score"), width: 1.8 },
@@ -76,8 +80,8 @@ export function timelineView(on) {
     };
     plot = new uPlot(
       {
-        width: Math.max(200, place.clientWidth),
-        height: 104,
+        width: width(),
+        height: HEIGHT,
         tzDate: (s) => (isLocalZone() ? new Date(s * 1000) : uPlot.tzDate(new Date(s * 1000), "Etc/UTC")),
         padding: [8, 18, 0, 0],
         series: [{}, highest, score, threshold],
@@ -208,7 +212,7 @@ export function timelineView(on) {
       more = rows.length - newestFirst.length;
     show(
       by(id),
-      ...newestFirst.map((one) => el("li", {}, el("button", { type: "button", "data-key": key(one), click: () => action(one) }, text(one)))),
+      ...newestFirst.map((one) => el("li", { class: one.severity ?? null }, el("button", { type: "button", "data-key": key(one), click: () => action(one) }, text(one)))),
       more > 0 ? el("li", {}, `and ${more.toLocaleString("en")} more`) : null,
     );
   }
@@ -226,6 +230,7 @@ export function timelineView(on) {
     }
     data = shown;
     if (plot === null) begin();
+    else if (plot.width !== width()) resize(); // it was hidden meanwhile
     const times = data.observed_at.map(ends);
     const found = gaps(times, data.step);
     silences = joined([...found, ...emptyRuns(times, data.mesh_score)]);
@@ -269,7 +274,7 @@ export function timelineView(on) {
   return {
     draw,
     redraw: () => data && draw(data, view),
-    resize: () => plot?.setSize({ width: Math.max(200, place.clientWidth), height: 104 }),
+    resize,
   };
 }
 

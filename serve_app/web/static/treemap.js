@@ -12,7 +12,7 @@ const MOST = 500, // areas; the rest is one
   GAP = 2, // pixels between two areas
   LINE = 17, // pixels of a line of text
   INSET = 12, // pixels of an area beside its text
-  WORDY = 44; // pixels of width, from which an area has text
+  WORDY = 56; // pixels of width, from which an area has text
 
 /**
  * Rectangles with these areas that fill a rectangle, as square as can be.

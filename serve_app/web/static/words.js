@@ -163,8 +163,8 @@ export function between(from, to, now = to) {
   return `${first}${zone(from) === zone(to) ? "" : ` ${zone(from)}`} to ${last} ${zone(to)}`;
 }
 
-/** "4 min ago", by the clock of this page. */
-export const ago = (at) => `${span((Date.now() - ms(at)) / 1000)} ago`;
+/** "4 min ago". */
+export const ago = (at, now) => `${span(ends(now) - ends(at))} ago`;
 
 const WRITTEN = /(?:(\d{4}-\d\d-\d\d) |[A-Z][a-z]{2} (\d{1,2}) ([A-Z][a-z]{2})(?: (\d{4}))? )?\b(\d\d:\d\d)(:\d\d)? UTC(?![+-])/g; // by the service
 

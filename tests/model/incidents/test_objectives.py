@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,10 +36,10 @@ def snapshot(i: int, *, failing: float = 0.0, slow: bool = False, rate: float = 
 
 
 def follow(
-    window: list[MeshSnapshot], opened: int, *objectives: Objective, members: tuple[str, ...] = (FRONT,), **more: Any
+    window: list[MeshSnapshot], opened: int, *objectives: Objective, members: tuple[str, ...] = (FRONT,)
 ) -> list[tuple[ErrorBudget, ...]]:
     """Return the budgets after each snapshot from ``opened`` on. The first evidence of the incident is at 10."""
-    memory = IncidentMemory(open=(OpenIncident("a", START + 10 * STEP, Severity.MAJOR, members, **more),))
+    memory = IncidentMemory(open=(OpenIncident("a", START + 10 * STEP, Severity.MAJOR, members),))
     found = []
     for i in range(opened, len(window)):
         listed = Incident("a", START + 10 * STEP, Severity.MAJOR, 9.0, (), members)

@@ -8,6 +8,8 @@ import pytest
 from model.verdict import Verdict
 from serve_app.alerts.alert import IncidentEvent, MeshAlerts
 from serve_app.alerts.event_text import event_title, news
+from serve_app.alerts.grafana import annotation
+from serve_app.alerts.slack import slack_message
 from serve_app.alerts.transitions import resolve_all, transition
 from tests.serve_app.alerts.alerting import NOW, PLACE, incident, verdict
 
@@ -29,15 +31,15 @@ def kinds(events: list[IncidentEvent]) -> list[str]:
     return [event.document["event"] for event in events]
 
 
-def test_another_cause_is_told_once_it_has_led_for_a_minute() -> None:
+def test_another_cause_is_an_event_once_it_has_led_for_a_minute() -> None:
     first, other = verdict(incident("a", "shop/cart", "shop/db")), verdict(incident("a", "shop/db", "shop/cart"))
     events, _ = follow(first, *[other] * 12)
     assert kinds(events) == ["opened", "cause_changed"]
-    told = events[1].document
-    assert told["at"] == (NOW + 5 * STEP).isoformat()
-    assert (told["previous_cause"], told["sequence"]) == ("shop/cart", 2)
-    assert news(told) == "The first suspect is now shop/db, was shop/cart."
-    assert event_title(told) == "Minor incident in shop has another cause"
+    changed = events[1].document
+    assert changed["at"] == (NOW + 5 * STEP).isoformat()
+    assert (changed["previous_cause"], changed["sequence"]) == ("shop/cart", 2)
+    assert news(changed) == "The first suspect is now shop/db, was shop/cart."
+    assert event_title(changed) == "Minor incident in shop has another cause"
 
 
 def test_suspects_that_take_turns_are_no_news() -> None:
@@ -53,11 +55,15 @@ def test_a_rise_in_severity_tells_another_cause_too() -> None:
 
 def test_an_incident_says_which_one_it_continues() -> None:
     again = replace(incident("b", "shop/cart"), since=NOW + timedelta(minutes=3))
-    events, _ = follow(verdict(incident("a", "shop/cart")), verdict(), verdict(again), step=timedelta(minutes=2))
+    seen = (verdict(incident("a", "shop/cart")), verdict(), verdict(again), verdict(again))
+    events, alerts = follow(*seen, step=timedelta(minutes=2))
     assert kinds(events) == ["opened", "resolved", "opened"]
     assert events[2].document["continues"] == "a"
     assert news(events[2].document) == "It continues incident a."
     assert "continues" not in events[0].document
+    assert alerts.open[0].alert.annotations["continues"] == "a"
+    assert "incident b, which continues a" in annotation(events[2].document)["text"]
+    assert "incident b, which continues a" in slack_message(events[2].document)["blocks"][-1]["elements"][0]["text"]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +91,7 @@ def test_an_end_says_how(reason: str, text: str) -> None:
 
 
 def test_the_state_of_an_earlier_version_is_read() -> None:
-    """A state without causes and ended incidents tells no cause that it does not know."""
+    """A state without causes and ended incidents reports no cause that it does not know."""
     _, alerts = follow(verdict(incident("a", "shop/cart")))
     earlier = replace(alerts, open=tuple(replace(one, cause="") for one in alerts.open))
     other = verdict(incident("a", "shop/db"))

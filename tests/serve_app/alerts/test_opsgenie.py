@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from serve_app.alerts.alert import MeshAlerts
 from serve_app.alerts.delivery import receivers as configured
 from serve_app.alerts.links import Links
-from serve_app.alerts.opsgenie import KIND, OpsgenieSettings, note, opsgenie_alert
+from serve_app.alerts.opsgenie import KIND, note, opsgenie_alert
 from serve_app.alerts.transitions import resolve_all, transition
 from serve_app.settings import Settings
+from serve_app.settings.receivers import OpsgenieSettings
 from tests.serve_app.alerts.alerting import (
     NOW,
     eventually,
@@ -144,9 +145,10 @@ async def test_notices_are_a_setting(
         ({"responders": [{"type": "team"}]}, "expected id or name, got neither"),
         ({"responders": [{"type": "team", "id": "1", "name": "x"}]}, "expected id or name, got both"),
         ({"url": "ftp://x"}, "expected http"),
+        ({"bearer_token_file": "/token"}, "expected api_key_file alone"),
     ],
 )
-def test_wrong_options_are_told(options: dict[str, Any], problem: str) -> None:
+def test_wrong_options_are_refused(options: dict[str, Any], problem: str) -> None:
     given = {"kind": KIND, "options": {**({"api_key_file": "/key"} if options else {}), **options}}
     with pytest.raises(ValueError, match=problem):
         Settings.model_validate({"notify": {"receivers": [given]}})

@@ -124,7 +124,7 @@ async def test_a_refused_event_is_not_repeated(
     assert ROUTING_KEY not in caplog.text
 
 
-async def test_a_key_of_another_length_is_told_and_read_again(
+async def test_a_key_of_another_length_is_not_sent(
     pagerduty: StandInPagerDuty, key_file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     key_file.write_text("s3cret-of-another-service")

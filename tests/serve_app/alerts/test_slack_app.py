@@ -177,7 +177,7 @@ async def test_pictures_are_a_setting(slack: StandInSlack, token: Path, tmp_path
     ("options", "problem"),
     [({"channel": "#alerts"}, "channel: String should match pattern"), ({}, "channel: Field required")],
 )
-def test_wrong_options_are_told(options: dict[str, Any], problem: str) -> None:
+def test_wrong_options_are_refused(options: dict[str, Any], problem: str) -> None:
     given = {"kind": KIND, "options": {"bearer_token_file": "/token", **options}}
     with pytest.raises(ValueError, match=problem):
         Settings.model_validate({"notify": {"receivers": [given]}})

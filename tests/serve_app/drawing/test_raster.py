@@ -12,7 +12,7 @@ SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 90 60"><text x="4" y
 
 
 @pytest.fixture(autouse=True)
-def _warnings_start_anew() -> None:
+def _forget_warnings() -> None:
     raster._warn_once.cache_clear()
 
 
@@ -40,6 +40,6 @@ def test_without_the_package_there_is_no_picture_and_one_warning(
 
 
 @pytest.mark.parametrize("svg", ["", "<svg", "<svg xmlns='http://www.w3.org/2000/svg'>" + " " * (5 << 20) + "</svg>"])
-def test_what_cannot_be_drawn_is_told(svg: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_drawn_is_in_the_log(svg: str, caplog: pytest.LogCaptureFixture) -> None:
     assert render_png(svg, 1200) is None
     assert "messages come without the picture" in caplog.text

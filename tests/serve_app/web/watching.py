@@ -63,7 +63,7 @@ class Watched:
             record = Record(snapshot.num_nodes, document, deviations.pack(), SECONDS)
             after, packed = replace(known, mesh=step.mesh), pack_snapshot(snapshot)
             incidents = self.meshes.update_archive(mesh, verdict, record, after, window)
-            history = self.meshes.update_history(mesh, after, window)
+            history = self.meshes.update_history(mesh, record, after, window)
             known = self.meshes.append(
                 mesh, known, step.mesh, snapshot, packed, record, keep=window, incidents=incidents, history=history
             )

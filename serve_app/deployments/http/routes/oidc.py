@@ -24,6 +24,11 @@ from serve_app.web import assets
 
 NO_STORE = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
 ID_TOKEN_COOKIE = "tagae_id_token"  # names the sign-in to the provider; only for the route that signs out
+NO_ACCESS = (
+    "You have no access",
+    "You signed in, but none of your groups has access to this service. Please ask an administrator of TAGAE.",
+)
+FAILED = ("The sign-in failed", "You are not signed in.")
 log = logging.getLogger(__name__)
 
 router = APIRouter(include_in_schema=False)
@@ -109,10 +114,9 @@ def _failure(error: ServeError, request: Request, rules: OidcRules) -> Response:
     problem = refuse(request.app, error)
     if not is_page_request(request.scope):
         return problem
-    head = "You have no access" if isinstance(error, Forbidden) else "The sign-in failed"
-    page = assets.render(
-        "refused.html", "../", head=head, home=html.escape(rules.home), story=html.escape(error.message)
-    )
+    head, story = NO_ACCESS if isinstance(error, Forbidden) else FAILED
+    home, reason = html.escape(rules.home), html.escape(error.message)
+    page = assets.render("refused.html", "../", head=head, home=home, story=story, reason=reason)
     response = file_response(page, request.headers, {**assets.HEADERS, **NO_STORE})
     response.status_code = answer(error).status
     return response

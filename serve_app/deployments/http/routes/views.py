@@ -22,7 +22,9 @@ from serve_app.api.schemas.views import (
     MeshDocument,
     ModelDocument,
     NodeLinkDocument,
+    OneMeshDocument,
     PlanDocument,
+    ScoringDocument,
     SourceDocument,
 )
 from serve_app.api.views import Deviations, encode_graph, graph_document
@@ -43,13 +45,14 @@ from serve_app.deployments.session.queries import (
     ModelQuery,
     NeighbourhoodQuery,
     PlanQuery,
+    ScoringQuery,
     SeriesQuery,
     ServicesQuery,
     TimelineQuery,
     VerdictQuery,
     VerdictsQuery,
 )
-from serve_app.errors import InvalidParameter, ServeError, UnknownInstant
+from serve_app.errors import InvalidParameter, ServeError, UnknownInstant, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.settings.base import check_mesh_name
 from serve_app.stores.record import StoredSnapshot
@@ -241,6 +244,18 @@ async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
     principal = principal_of(request)
     visible = (found[name] for name in sorted(found) if principal.can_see(name))
     return [one.model_copy(update={"warm_up_snapshots": warm_up}) for one in visible]
+
+
+@router.get("/v1/meshes/{mesh}", responses=errors_of_mesh())
+async def mesh(mesh: MeshName, request: Request, backend: UseBackend) -> OneMeshDocument:
+    """One mesh as the list has it, and how its newest snapshot was scored."""
+    found = next((one for one in await meshes(request, backend) if one.mesh == mesh), None)
+    if found is None:
+        raise UnknownMesh(
+            f"mesh {mesh!r}: nothing is stored under this name; push a snapshot first, or correct the name"
+        )
+    scored = await backend.read(ScoringQuery(mesh))
+    return OneMeshDocument.from_object(found, scoring=scored and ScoringDocument.from_object(scored))
 
 
 def mesh_document(mesh: MeshGauges, now: float, budget: Callable[[int], float]) -> MeshDocument:

@@ -404,7 +404,7 @@ def test_places_of_our_page_are_returned_to(sign_on: SignOn, provider: ProviderS
 @pytest.mark.parametrize("groups", [[], None, ["guests"], "guests", {"sre": True}, [["sre"]], 17])
 def test_a_user_without_a_group_has_no_access(sign_on: SignOn, provider: ProviderStandIn, groups: Any) -> None:
     provider.user = {**provider.user, "groups": groups}
-    assert "ask an administrator" in refused(sign_on, provider, Forbidden)
+    assert "give a group access" in refused(sign_on, provider, Forbidden)
 
 
 def test_groups_may_be_text_and_at_userinfo(sign_on: SignOn, provider: ProviderStandIn) -> None:
