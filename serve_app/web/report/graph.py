@@ -208,8 +208,8 @@ def _labels(shown: IncidentGraph, at: Floats, radius: Floats, width: float, ways
         class_ = "name first" if i == 0 else "name" if i < shown.num_involved else "name aside"
         left, top, right, _ = box
         more = 4.0 if i == 0 else 0.0  # its name is larger
-        wide = right - left + 6 + 2 * more
-        marks.append(rectangle(left - 3 - more, top - 1 - more, wide, LINE + 3 + more, "plate"))
+        size = right - left + 6 + 2 * more, LINE + 3 + more
+        marks.append(rectangle(left - 3 - more, top - 1 - more, *size, "plate"))
         marks.append(words(text, x, y, class_, anchor))
     return marks
 
