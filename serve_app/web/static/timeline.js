@@ -230,7 +230,7 @@ export function timelineView(on) {
     }
     data = shown;
     if (plot === null) begin();
-    else if (plot.width !== width()) resize(); // it was hidden meanwhile
+    else if (plot.width !== plotWidth()) resize(); // it was hidden meanwhile
     const times = data.observed_at.map(ends);
     const found = gaps(times, data.step);
     silences = joined([...found, ...emptyRuns(times, data.mesh_score)]);
