@@ -68,6 +68,8 @@ NOT_RUN = {
     "tagae store copy": "a Redis; tests/serve_app/stores/test_store_copy.py",
     "tagae embeddings export": "a Redis; tests/serve_app/stores/test_redis_embeddings.py, test_embeddings_service.py",
     "tagae models": "a registry and a service with one; tests/serve_app/models",
+    "tagae incidents show": "an incident; tests/serve_app/cli/test_incidents_command.py",
+    "--objectives": "a file of settings; tests/serve_app/test_objectives.py, tests/live/test_objective_rules.py",
     "npm install": "npm; tests/examples/test_score_onnx.py runs the program where the package is",
     "jupyter": "Jupyter; tests/examples/test_notebook.py runs the cells",
     "make train": "half an hour, and would replace the weights; test_train_makes_weights_that_score",

@@ -52,7 +52,7 @@ def test_the_verdict_has_the_fields_of_a_verdict_line() -> None:
     assert set(VerdictDocument.model_fields) == line | more
     incident = {"id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering"}
     assert set(IncidentDocument.model_fields) == incident | {"suspects_at", "kind", "headline", "impact", "scope"} | {
-        *("team", "contact", "teams")
+        *("team", "contact", "teams", "error_budgets")
     }
     assert set(MeshDocument.model_fields) == {
         *(
