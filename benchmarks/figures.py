@@ -138,8 +138,9 @@ def history() -> str:
     return (
         "A range of a week in 2,000 steps from rows of one minute, with the highest score of each service, or with the "
         "metrics of one; and in 600 steps from rows of ten minutes. Rows of one minute take "
-        f"{size / 1000:.1f} kB for each service and day. With the history, a push of {push['services']:,} services takes "
-        f"{push['ratio']:.3f} times the CPU time (`python -m benchmarks.bench_history`):\n\n{table(header, body)}"
+        f"{size / 1000:.1f} kB for each service and day. With the history, a push of "
+        f"{push['services']:,} services takes {push['ratio']:.3f} times the CPU time "
+        f"(`python -m benchmarks.bench_history`):\n\n{table(header, body)}"
     )
 
 

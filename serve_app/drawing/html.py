@@ -4,7 +4,7 @@ from html import escape
 
 from model.names import readable
 
-# Colours by meaning, those of the page: light, and dark on a screen.
+# Colours by meaning, the same as on the page: light, and dark on a screen.
 LIGHT = {
     "ink": "#1b1f24", "soft": "#57606a", "paper": "#ffffff", "panel": "#f6f8fa", "rule": "#d0d7de",
     "accent": "#0b5cad", "critical": "#b3151f", "critical-paper": "#ffebe9", "major": "#b23c0b",

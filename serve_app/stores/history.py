@@ -281,6 +281,8 @@ class HistoryWriter:
                 self._write(written, coarsen(self._merge(written, merged, hour, MINUTE)))
             if start_of(unix(now), TEN_MINUTES) > (half_day := start_of(hour, TEN_MINUTES)):
                 self._merge(written, merged, half_day, TEN_MINUTES)
+        replaced = {(key.step, key.start) for key in written}
+        merged |= {key for key in self._sizes if (key.step, key.start) in replaced and key not in written}
         dropped = self._excess(written, merged, unix(now))
         chunks = (HistoryChunk(key, content) for key, content in written.items() if key not in dropped)
         return tuple(chunks), tuple(key for key in dropped if key in self._sizes)
@@ -289,7 +291,8 @@ class HistoryWriter:
         """Write rows as a piece; with the rows that it has already, if their mesh was set aside in between."""
         key = ChunkKey(rows.step, rows.start, 0)
         if key in self._sizes:
-            rows = overlay([*self._load(written, [key]), rows], rows.start, rows.step, rows.length)
+            pieces = [*self._load(written, [key]), rows]
+            rows = overlay(pieces, rows.start, rows.step, max(piece.length for piece in pieces))
         self._put(written, rows, 1)  # dividing it would take longer than all else
 
     def _merge(self, written: dict[ChunkKey, bytes], merged: set[ChunkKey], start: int, step: int) -> HistoryRows:

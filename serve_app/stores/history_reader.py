@@ -130,6 +130,13 @@ class HistoryReader:
                 found += [(at, row) for at, row in rows if span.begin <= at < span.end]
         return found
 
+    def end(self, spans: Sequence[StoredSpan], default: float) -> float:
+        """The Unix time up to which there are rows of a period, s; ``default`` if there are none."""
+        for span in reversed(spans):
+            if rows := self.mesh_rows([span]):
+                return rows[-1][0] + span.step
+        return default
+
     def changes(self, spans: Iterable[StoredSpan]) -> list[StoredChange]:
         """The planned changes of a period, oldest first."""
         found = [

@@ -71,7 +71,7 @@ class PastQueries:
         is_kept = history_from is None or period.start >= oldest
         spans = [] if is_kept else reader.plan(int(begin), int(end) + 1, int((end - begin) / period.points))
         rows: list[tuple[float, MeshRow]] = [*reader.mesh_rows(spans)]
-        tail = self._score_rows(mesh, window, _time(rows[-1][0] + spans[-1].step) if rows else period.start)
+        tail = self._score_rows(mesh, window, _time(reader.end(spans, begin)))
         tail = [one for one in tail if one.snapshot.observed_at <= period.end]
         rows += [(one.snapshot.observed_at.timestamp(), one.row) for one in tail]
         if table is not None:
@@ -183,7 +183,7 @@ class PastQueries:
         spans = reader.plan(int(begin.timestamp()), int(end.timestamp()) + 1, least)
         rows = [one.snapshot for span in spans for one in reader.moments(span, services)]
         step = max((span.step for span in spans), default=MINUTE)
-        written_to = rows[-1].observed_at + timedelta(seconds=step) if rows else begin
+        written_to = _time(reader.end(spans, begin.timestamp()))
         newest = [one for one in state.window if max(begin, written_to) <= one.observed_at <= end]
         return PeriodSample([*rows, *newest], step)
 

@@ -14,6 +14,7 @@ DAY = 86_400  # s
 DAYS_BEFORE = 14  # that are compared
 LEAST_DAYS = 3  # with values at that time of day, below which nothing is known
 AROUND = 1800  # s before and after the same time of day
+SLOT = 600  # s of a day that share a range: a day has 144
 LOW, HIGH = 0.02, 0.98  # quantiles
 
 
@@ -29,14 +30,12 @@ def usual_range(before: PastSeries, steps: RangeSteps) -> Band:
     of_day = before.times % DAY
     order = np.argsort(of_day, kind="stable")
     sorted_times = of_day[order]
-    known: dict[tuple[int, ...], tuple[FloatArray, FloatArray]] = {}
+    known: dict[int, tuple[FloatArray, FloatArray]] = {}
     for i, at in enumerate(steps.times.tolist()):
-        middle = int(at + steps.seconds / 2) % DAY
-        rows = order[_around(sorted_times, middle)]
-        key = (len(rows), int(rows[0]), int(rows[-1])) if len(rows) else ()
-        if key not in known:
-            known[key] = _quantiles(before, rows)
-        low[i], high[i] = known[key]
+        middle = int((at + steps.seconds / 2) % DAY // SLOT * SLOT + SLOT / 2)
+        if middle not in known:
+            known[middle] = _quantiles(before, order[_around(sorted_times, middle)], middle)
+        low[i], high[i] = known[middle]
     return Band(low, high)
 
 
@@ -49,9 +48,9 @@ def _around(sorted_times: Times, middle: int) -> IntArray:
     return np.concatenate(found)
 
 
-def _quantiles(before: PastSeries, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+def _quantiles(before: PastSeries, rows: IntArray, middle: int) -> tuple[FloatArray, FloatArray]:
     values = before.values[rows]
-    days = before.times[rows] // DAY
+    days = (before.times[rows] - middle + DAY / 2) // DAY
     low, high = (np.full(values.shape[1], np.nan, np.float32) for _ in range(2))
     for i in range(values.shape[1]):
         seen = ~np.isnan(values[:, i])

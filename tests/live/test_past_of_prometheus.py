@@ -29,7 +29,9 @@ MESH, SNAPSHOTS = "shop", 121  # half an hour
 @pytest.fixture(scope="module")
 def snapshots() -> list[MeshSnapshot]:
     start = datetime.fromtimestamp(time.time() // 600 * 600, UTC) - timedelta(days=3)
-    return list(Simulator(MeshSpec(services=20, seed=7, start=start), snapshots=SNAPSHOTS).snapshots())
+    return list(
+        Simulator(MeshSpec(services=20, calls_per_service=2.0, seed=7, start=start), snapshots=SNAPSHOTS).snapshots()
+    )
 
 
 @pytest.fixture(scope="module")

@@ -124,6 +124,7 @@ def test_the_menu_fits_a_phone(browser: Any, base: str) -> None:
     httpx.post(f"{base}/v1/views", json={"name": "Checkout " * 8, "address": "mesh=shop"}).raise_for_status()
     with tab(browser, base, **PHONE) as opened:
         opened.open("/#mesh=shop")
+        opened.page.click("#menu")
         opened.page.click("#views summary")
         opened.until(lambda: opened.page.locator("#view-list a").count(), "the list")
         box = opened.page.locator("#views > div").bounding_box()

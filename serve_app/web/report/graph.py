@@ -207,8 +207,9 @@ def _labels(shown: IncidentGraph, at: Floats, radius: Floats, width: float, ways
         room.append(box)
         class_ = "name first" if i == 0 else "name" if i < shown.num_involved else "name aside"
         left, top, right, _ = box
-        tall = 4.0 if i == 0 else 0.0  # its name is larger
-        marks.append(rectangle(left - 3, top - 1 - tall, right - left + 6, LINE + 3 + tall, "plate"))
+        more = 4.0 if i == 0 else 0.0  # its name is larger
+        size = right - left + 6 + 2 * more, LINE + 3 + more
+        marks.append(rectangle(left - 3 - more, top - 1 - more, *size, "plate"))
         marks.append(words(text, x, y, class_, anchor))
     return marks
 

@@ -50,7 +50,8 @@ svg .on-state { fill: #fff; font-weight: 600 }
 svg .on-state.unknown { fill: #2b1d00 }
 svg .first-suspect { fill: var(--panel); stroke: var(--rule); stroke-width: 1 } svg .peak { fill: var(--score) }
 table { width: 100%; border-collapse: collapse; font-size: .9rem } th { text-align: left; color: var(--soft) }
-th, td { padding: .15rem .6rem .15rem 0; border-bottom: 1px solid var(--rule); overflow-wrap: anywhere }
+th, td { padding: .15rem .6rem .15rem 0; border-bottom: 1px solid var(--rule) }
+td:nth-child(3) { overflow-wrap: anywhere }
 svg .name { font-size: 12px }
 svg .name.first { font-size: 15px; font-weight: 700 } svg .name.aside { font-size: 10.5px; fill: var(--soft) }
 svg .flag { stroke: var(--plan); stroke-width: 1.4 } svg .planned { fill: var(--plan); font-weight: 600 }

@@ -64,8 +64,8 @@ export function timelineView(on) {
     shifted = event.shiftKey;
   });
 
-  const width = () => Math.max(200, place.clientWidth);
-  const resize = () => plot?.setSize({ width: width(), height: HEIGHT });
+  const plotWidth = () => Math.max(200, place.clientWidth);
+  const resize = () => plot?.setSize({ width: plotWidth(), height: HEIGHT });
 
   function begin() {
     const line = { points: { show: false } },
@@ -80,7 +80,7 @@ export function timelineView(on) {
     };
     plot = new uPlot(
       {
-        width: width(),
+        width: plotWidth(),
         height: HEIGHT,
         tzDate: (s) => (isLocalZone() ? new Date(s * 1000) : uPlot.tzDate(new Date(s * 1000), "Etc/UTC")),
         padding: [8, 18, 0, 0],
@@ -230,7 +230,7 @@ export function timelineView(on) {
     }
     data = shown;
     if (plot === null) begin();
-    else if (plot.width !== width()) resize(); // it was hidden meanwhile
+    else if (plot.width !== plotWidth()) resize(); // it was hidden meanwhile
     const times = data.observed_at.map(ends);
     const found = gaps(times, data.step);
     silences = joined([...found, ...emptyRuns(times, data.mesh_score)]);

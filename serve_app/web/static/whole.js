@@ -181,7 +181,7 @@ export function wholeView(place, on) {
     if (isFirst(i)) ring(pen, { x, y, radius }, colours);
   }
 
-  /** The names of services in view, the most important first. Those of the selection and under the pointer have a box. */
+  /** The names of services in view, the most important first. The selected one and the one under the pointer have a box. */
   function* names() {
     for (const i of order)
       if (nameOf(i) !== scene.service && i !== pointed) yield { ...at(i), text: nodeLabel(scene.map.nodes, i), strong: isFirst(i) };

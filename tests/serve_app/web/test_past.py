@@ -18,9 +18,12 @@ from model.snapshot import NODE_METRICS, MeshSnapshot, NodeMetric
 from serve_app.api.schemas.history import RangeDocument
 from serve_app.errors import InvalidParameter, UnknownInstant, UnknownMesh
 from serve_app.stores.history_chunks import STEPS_AN_OCTAVE
+from serve_app.stores.history_reader import PastSeries
 from serve_app.web.documents import ComparisonDocument, PastMapDocument
 from serve_app.web.history import instant
 from serve_app.web.period import Subject, TimeRange
+from serve_app.web.range import RangeSteps
+from serve_app.web.usual_range import DAY, usual_range
 from tests.serve_app.web.watching import Watched
 
 SPEC = MeshSpec(services=40, seed=3, dropout=0.02)
@@ -202,3 +205,21 @@ def test_two_periods_of_the_past_are_compared(watched_mesh: Watched, snapshots: 
     assert not any(row.significant for row in quiet.rows)
     with pytest.raises(InvalidParameter, match="expected a service of one of the periods"):
         watched_mesh.past.comparison(MESH, calm, slow, "shop/nobody")
+
+
+def test_the_usual_range_follows_the_time_of_day_and_needs_three_days() -> None:
+    random = np.random.default_rng(0)
+    times = np.arange(0, 5 * DAY, 600, np.float64)
+    rate = 100 + 50 * np.sin(2 * np.pi * times / DAY) + random.normal(0, 2, len(times))
+    values = np.full((len(times), len(NODE_METRICS)), np.nan, np.float32)
+    values[:, 0] = rate
+    unknown = np.full(len(times), np.nan, np.float32)
+    cut = times < 4 * DAY
+    before = PastSeries(NODE_METRICS, times[cut], values[cut], unknown[cut])
+    band = usual_range(before, RangeSteps(600, times[~cut]))
+    inside = (rate[~cut] >= band.low[:, 0]) & (rate[~cut] <= band.high[:, 0])
+    assert inside.mean() > 0.85
+    assert np.median(band.high[:, 0] - band.low[:, 0]) < 40, "less than half of the daily swing"
+    assert np.isnan(band.low[:, 1:]).all()
+    short = PastSeries(NODE_METRICS, times[:288], values[:288], unknown[:288])
+    assert np.isnan(usual_range(short, RangeSteps(600, times[~cut])).low).all()

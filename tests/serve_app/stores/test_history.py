@@ -1,0 +1,223 @@
+"""The history of a mesh: its format, what is written with which snapshot, its limits, and what a kill leaves."""
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from model.snapshot import EdgeMetric, MeshSnapshot, NodeMetric
+from serve_app.stores.base import ChunkKey
+from serve_app.stores.history import HistoryLimit, HistoryWriter, ScoredRow, block_seconds, unix
+from serve_app.stores.history_chunks import (
+    MINUTE,
+    ROWS,
+    STEPS_AN_OCTAVE,
+    TEN_MINUTES,
+    MeshPart,
+    PackedPart,
+    call_key,
+    decode_values,
+    encode_values,
+)
+from serve_app.web.period import Subject, TimeRange
+from tests.serve_app.web.watching import Watched
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+BLOCK, DAY = 600, 86_400
+ROUNDING = 2 ** (0.51 / STEPS_AN_OCTAVE) - 1
+FOREVER = HistoryLimit(timedelta(days=366), timedelta(days=366), 2**30)
+ENDLESS = timedelta(days=366)
+
+
+def snapshot(second: int, rate: float, errors: float = 0.0, services: int = 2) -> MeshSnapshot:
+    """Return services of which the first calls the second."""
+    nodes = np.full((services, 7), np.nan)
+    nodes[:, NodeMetric.REQUEST_RATE], nodes[:, NodeMetric.ERROR_RATE] = rate, errors
+    return MeshSnapshot.create(
+        node_ids=[f"shop/s{i}" for i in range(services)],
+        edge_index=[[0], [1]],
+        node_features=nodes,
+        edge_features=[[rate, errors, np.nan, np.nan]],
+        observed_at=START + timedelta(seconds=second),
+    )
+
+
+def scored(one: MeshSnapshot, score: float = 1.0, deviation: int = 16) -> ScoredRow:
+    deviations = np.full(one.num_nodes + one.num_edges, deviation, np.uint8).tobytes()
+    return ScoredRow(one, score, 3.0, "normal", deviations)
+
+
+@dataclass
+class Chunks:
+    """The stored chunks of a mesh whose blocks are written one after the other."""
+
+    limit: HistoryLimit = FOREVER
+    kept: dict[ChunkKey, bytes] = field(default_factory=dict)
+
+    def write(self, rows: Iterable[ScoredRow], block: int = BLOCK) -> None:
+        """Write each block with the first row after it."""
+        waiting: list[ScoredRow] = []
+        for row in rows:
+            if waiting and unix(row.snapshot.observed_at) // block > unix(waiting[-1].snapshot.observed_at) // block:
+                writer = HistoryWriter(self.limit, {key: len(one) for key, one in self.kept.items()}, self.read)
+                written, dropped = writer.update(waiting, row.snapshot.observed_at, block)
+                assert not {chunk.key for chunk in written} & {*dropped}
+                assert {*dropped} <= self.kept.keys()
+                self.kept = {key: one for key, one in self.kept.items() if key not in dropped}
+                self.kept |= {chunk.key: chunk.content for chunk in written}
+                waiting = []
+            waiting.append(row)
+
+    def read(self, keys: Collection[ChunkKey]) -> dict[ChunkKey, bytes]:
+        return {key: self.kept[key] for key in keys if key in self.kept}
+
+    def starts(self, step: int) -> list[int]:
+        """Return the beginnings of the chunks, s after the start of the test."""
+        return sorted(key.start - unix(START) for key in self.kept if key.step == step and not key.part)
+
+    def rates(self, step: int, service: str = "shop/s1") -> dict[int, float]:
+        """Return the rate of a service at each row, by the time after the start, s."""
+        found: dict[int, float] = {}
+        for key, content in self.kept.items():
+            if key.step == step and key.part and service in (packed := PackedPart(content)).services:
+                table = packed.service_table()
+                values = decode_values(table.codes[NodeMetric.REQUEST_RATE, table.keys.index(service)])
+                for place in np.flatnonzero(~np.isnan(values)).tolist():
+                    at = key.start - unix(START) + place * step
+                    assert at not in found, "a row is stored once"
+                    found[at] = float(values[place])
+        return dict(sorted(found.items()))
+
+
+def test_values_are_rounded_to_half_a_percent_and_extremes_stay() -> None:
+    values = np.array([0, 1e-8, 1e-3, 0.5, 1, 99.7, 1e6, 1e12, np.nan], np.float32)
+    read = decode_values(encode_values(values))
+    assert np.isnan(read[-1])
+    assert read[0] == 0
+    assert read[1:-1] == pytest.approx(values[1:-1], rel=ROUNDING)
+
+
+def test_a_minute_has_means_weighted_by_requests_and_the_highest_score() -> None:
+    chunks = Chunks()
+    minute = [scored(snapshot(0, 30, 0.4), 1, 16), scored(snapshot(15, 10, 0.0), 9, 160)]
+    chunks.write([*minute, scored(snapshot(BLOCK, 1))])
+    (part,) = (PackedPart(one) for key, one in chunks.kept.items() if key.part)
+    services, calls = part.service_table(), part.call_table()
+    assert decode_values(services.codes[:, 0, 0])[:2] == pytest.approx([20, 0.3], rel=ROUNDING)
+    assert services.scores[0, 0] == 160
+    assert calls.keys == (call_key("shop/s0", "shop/s1"),)
+    assert decode_values(calls.codes[EdgeMetric.REQUESTS_PER_SECOND, 0]) == pytest.approx([20], rel=ROUNDING)
+    row = MeshPart.unpack(chunks.kept[ChunkKey(MINUTE, unix(START), 0)]).rows[0]
+    assert (row.snapshots, row.score, row.highest_score, row.threshold, row.status) == (2, 5, 9, 3, "normal")
+
+
+def test_pieces_become_a_chunk_when_their_time_is_over() -> None:
+    chunks = Chunks()
+    rows = [scored(snapshot(second, 1 + second // 60)) for second in range(0, 14 * 3600 + 15, 60)]
+    chunks.write(rows[: 50 + 1])
+    assert chunks.starts(MINUTE) == [0, 600, 1200, 1800, 2400]
+    chunks = Chunks()
+    chunks.write(rows)
+    assert chunks.starts(MINUTE) == [3600 * hour for hour in range(14)]
+    assert chunks.starts(TEN_MINUTES) == [0, 12 * 3600, 13 * 3600], "half a day, and two hours of the next"
+    minutes, tens = chunks.rates(MINUTE), chunks.rates(TEN_MINUTES)
+    assert list(minutes) == [*range(0, 14 * 3600, 60)]
+    assert list(minutes.values()) == pytest.approx([1 + minute for minute in range(14 * 60)], rel=ROUNDING)
+    assert list(tens.values()) == pytest.approx([10 * i + 5.5 for i in range(14 * 6)], rel=2 * ROUNDING)
+
+
+def test_a_gap_over_hours_leaves_no_pieces_behind() -> None:
+    chunks = Chunks()
+    seconds = [*range(0, 1500, 60), *range(20_000, 24_000, 60)]
+    chunks.write(scored(snapshot(second, 5)) for second in seconds)
+    assert chunks.starts(MINUTE) == [0, 18_000, 21_600, 22_200, 22_800, 23_400][: len(chunks.starts(MINUTE))]
+    assert list(chunks.rates(MINUTE)) == [
+        second // 60 * 60 for second in seconds if second // BLOCK < seconds[-1] // BLOCK
+    ]
+
+
+def test_services_are_divided_among_parts_and_come_and_go() -> None:
+    chunks = Chunks()
+    rows = [scored(snapshot(second, 7, services=100 if second < 2000 else 40)) for second in range(0, 3700, 60)]
+    chunks.write(rows)
+    parts = {key.part for key in chunks.kept if key.step == MINUTE}
+    assert len(parts) > 3
+    assert max(chunks.rates(MINUTE, "shop/s99")) < 2000 <= 3540 == max(chunks.rates(MINUTE, "shop/s39"))
+
+
+@pytest.mark.parametrize("most", [3_000, 10_000])
+def test_the_oldest_is_deleted_beyond_the_limit_of_bytes(most: int) -> None:
+    chunks = Chunks(HistoryLimit(ENDLESS, ENDLESS, most))
+    largest, random = 0, np.random.default_rng(0)
+    rows = [scored(snapshot(60 * minute, float(random.exponential(100)))) for minute in range(3 * 24 * 60)]
+    for begin in range(0, len(rows) - 10, 10):
+        chunks.write(rows[begin : begin + 11])
+        largest = max(largest, sum(map(len, chunks.kept.values())))
+    assert 0.5 * most < largest <= most
+    newest = max(chunks.rates(MINUTE))
+    assert newest == 60 * (len(rows) - 1) // BLOCK * BLOCK - 60
+    kept = [*chunks.rates(MINUTE)]
+    assert kept == [*range(kept[0], newest + 60, 60)], "without a hole"
+
+
+def test_minutes_are_deleted_sooner_than_ten_minutes() -> None:
+    chunks = Chunks(HistoryLimit(timedelta(hours=5), timedelta(hours=40), 2**30))
+    chunks.write(scored(snapshot(60 * minute, 3)) for minute in range(60 * 60))
+    now = 60 * 60 * 60 - 60
+    assert now - 6 * 3600 < min(chunks.rates(MINUTE)) <= now - 5 * 3600
+    half_a_day = ROWS[TEN_MINUTES] * TEN_MINUTES
+    assert now - 40 * 3600 - half_a_day < min(chunks.rates(TEN_MINUTES)) <= now - 40 * 3600
+
+
+def test_a_block_is_as_long_as_the_window_surely_holds() -> None:
+    assert [block_seconds(120, 15.0), block_seconds(80, 15.0), block_seconds(79, 15.0)] == [600, 600, 60]
+
+
+# A mesh in a store
+
+
+@pytest.fixture(scope="module")
+def recording() -> list[MeshSnapshot]:
+    return list(Simulator(MeshSpec(services=12, calls_per_service=1.5, seed=2), snapshots=130).snapshots())
+
+
+@pytest.fixture
+def whole(tmp_path: Path, recording: list[MeshSnapshot]) -> Iterator[Watched]:
+    watched_mesh = Watched(tmp_path / "whole")
+    with closing(watched_mesh.store):
+        watched_mesh.see("shop", recording)
+        yield watched_mesh
+
+
+def test_a_session_that_ends_within_a_block_loses_and_doubles_nothing(
+    whole: Watched, tmp_path: Path, recording: list[MeshSnapshot]
+) -> None:
+    for begin, end in ((0, 17), (17, 55), (55, 81), (81, 130)):  # each time by another process
+        session = Watched(tmp_path / "killed")
+        with closing(session.store):
+            session.see("shop", recording[begin:end])
+            stored = session.store.history("shop", list(session.store.history_sizes("shop")))
+    assert stored == whole.store.history("shop", list(whole.store.history_sizes("shop")))
+    assert len([key for key in stored if not key.part]) == 3  # blocks that are over
+
+
+def test_the_unfinished_block_is_read_from_the_window(whole: Watched, recording: list[MeshSnapshot]) -> None:
+    begin, end = recording[0].observed_at, recording[-1].observed_at
+    subject = Subject(recording[0].node_ids[3])
+    read = whole.past.range("shop", TimeRange(begin - timedelta(hours=1), end, 2000), subject)
+    times = [one.observed_at.replace(second=0) for one in recording]
+    assert all(f'"{at.isoformat().replace("+00:00", "Z")}"'.encode() in read for at in times)
+
+
+def test_a_deleted_mesh_starts_without_history(whole: Watched, recording: list[MeshSnapshot]) -> None:
+    whole.meshes.evict("shop")
+    whole.meshes.delete("shop")
+    assert whole.store.history_sizes("shop") == {}
+    whole.see("shop", recording[:50])
+    assert {key.start for key in whole.store.history_sizes("shop")} == {unix(recording[0].observed_at)}
