@@ -21,7 +21,7 @@ from lab.simulator.simulator import Simulator
 from tests.page.browsing import Tab, chromium, describe_missing, tab
 from tests.page.serving import push_all, serve
 
-FAULT_FROM, LASTS, LEAKS = 100, 8, 60  # snapshots before a fault, of a fault, and of one that grows slowly
+FAULT_FROM, LASTS, LEAKS = 100, 12, 60  # snapshots before a fault, of a fault, and of one that grows slowly
 WIDE = {"width": 1440, "height": 900}
 SETTLED_MS = 1500
 ACTIONS: dict[FaultKind, str] = {
@@ -86,7 +86,7 @@ def run(trial: Trial, mesh: str, seed: int, base: str) -> dict[str, Any]:
     simulator = Simulator(MeshSpec(services=trial.services, seed=seed), snapshots=length)
     names = simulator.node_ids
     faults = [
-        Fault(kind, names[chance.choice(list(candidates(simulator.mesh, kind)))], FAULT_FROM, 2 * length)
+        Fault(kind, names[chance.choice(list(candidates(simulator.mesh, kind)))], FAULT_FROM, length + LASTS)
         for kind in trial.faults
     ]
     for fault in faults:

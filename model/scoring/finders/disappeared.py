@@ -10,6 +10,7 @@ from model.scoring.release_versions import is_absorbed
 from model.scoring.scored_mesh import ScoredMesh
 from model.snapshot import mark_services
 
+MOST_LOAD = 3.0  # times its expected requests, beyond which a caller's other calls tell nothing
 DISAPPEARANCE_SURPRISE = 6.0  # normal traffic never shows that callers miss a service
 
 
@@ -30,8 +31,11 @@ def find_disappeared(mesh: ScoredMesh) -> tuple[Finding, ...]:
     source, destination = state.edge_index
     lost = np.maximum(rate_of(edge.expected[:, RATE]), 0) * is_reported(observation)
     gone &= ~is_absorbed(state, gone, rate_of(edge.value[:, RATE]) * observation.edge_present, lost)
+    # Retries of its own callers raise all calls of a caller alike: they are no calls that were redirected.
+    load = np.clip(rate_of(node.value[:, RATE]) / np.maximum(rate_of(node.expected[:, RATE]), 1e-6), 1, MOST_LOAD)
+    load = np.where(node.observed[:, RATE], load, 1.0)
     answered = np.where(edge.observed[:, ERROR], 1 - 1 / (1 + np.exp(-edge.value[:, ERROR])), 1)
-    shortfall = lost - rate_of(edge.value[:, RATE]) * answered * observation.edge_present
+    shortfall = lost * load[source] - rate_of(edge.value[:, RATE]) * answered * observation.edge_present
     count = len(gone)
     short_of = np.bincount(source, shortfall, count)  # drop in the traffic of each caller, over all its calls
     missed = lost * np.clip(short_of[source] / np.maximum(lost, 1e-6), 0, 1)
