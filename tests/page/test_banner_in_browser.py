@@ -70,7 +70,7 @@ def rename(verdict: dict[str, Any]) -> None:
 
 
 def nothing(_: dict[str, Any]) -> None:
-    """Leave the verdict as it is."""
+    """Change nothing."""
 
 
 def height(one: Tab) -> float:

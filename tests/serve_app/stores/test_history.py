@@ -48,7 +48,7 @@ def snapshot(second: int, rate: float, errors: float = 0.0, services: int = 2) -
     )
 
 
-def scored(one: MeshSnapshot, score: float = 1.0, deviation: int = 16) -> ScoredRow:
+def row_of(one: MeshSnapshot, score: float = 1.0, deviation: int = 16) -> ScoredRow:
     deviations = np.full(one.num_nodes + one.num_edges, deviation, np.uint8).tobytes()
     return ScoredRow(one, score, 3.0, "normal", deviations)
 
@@ -105,8 +105,8 @@ def test_values_are_rounded_to_half_a_percent_and_extremes_stay() -> None:
 
 def test_a_minute_has_means_weighted_by_requests_and_the_highest_score() -> None:
     chunks = Chunks()
-    minute = [scored(snapshot(0, 30, 0.4), 1, 16), scored(snapshot(15, 10, 0.0), 9, 160)]
-    chunks.write([*minute, scored(snapshot(BLOCK, 1))])
+    minute = [row_of(snapshot(0, 30, 0.4), 1, 16), row_of(snapshot(15, 10, 0.0), 9, 160)]
+    chunks.write([*minute, row_of(snapshot(BLOCK, 1))])
     (part,) = (PackedPart(one) for key, one in chunks.kept.items() if key.part)
     services, calls = part.service_table(), part.call_table()
     assert decode_values(services.codes[:, 0, 0])[:2] == pytest.approx([20, 0.3], rel=ROUNDING)
@@ -119,7 +119,7 @@ def test_a_minute_has_means_weighted_by_requests_and_the_highest_score() -> None
 
 def test_pieces_become_a_chunk_when_their_time_is_over() -> None:
     chunks = Chunks()
-    rows = [scored(snapshot(second, 1 + second // 60)) for second in range(0, 14 * 3600 + 15, 60)]
+    rows = [row_of(snapshot(second, 1 + second // 60)) for second in range(0, 14 * 3600 + 15, 60)]
     chunks.write(rows[: 50 + 1])
     assert chunks.starts(MINUTE) == [0, 600, 1200, 1800, 2400]
     chunks = Chunks()
@@ -135,7 +135,7 @@ def test_pieces_become_a_chunk_when_their_time_is_over() -> None:
 def test_a_gap_over_hours_leaves_no_pieces_behind() -> None:
     chunks = Chunks()
     seconds = [*range(0, 1500, 60), *range(20_000, 24_000, 60)]
-    chunks.write(scored(snapshot(second, 5)) for second in seconds)
+    chunks.write(row_of(snapshot(second, 5)) for second in seconds)
     assert chunks.starts(MINUTE) == [0, 18_000, 21_600, 22_200, 22_800, 23_400][: len(chunks.starts(MINUTE))]
     assert list(chunks.rates(MINUTE)) == [
         second // 60 * 60 for second in seconds if second // BLOCK < seconds[-1] // BLOCK
@@ -144,7 +144,7 @@ def test_a_gap_over_hours_leaves_no_pieces_behind() -> None:
 
 def test_services_are_divided_among_parts_and_come_and_go() -> None:
     chunks = Chunks()
-    rows = [scored(snapshot(second, 7, services=100 if second < 2000 else 40)) for second in range(0, 3700, 60)]
+    rows = [row_of(snapshot(second, 7, services=100 if second < 2000 else 40)) for second in range(0, 3700, 60)]
     chunks.write(rows)
     parts = {key.part for key in chunks.kept if key.step == MINUTE}
     assert len(parts) > 3
@@ -155,7 +155,7 @@ def test_services_are_divided_among_parts_and_come_and_go() -> None:
 def test_the_oldest_is_deleted_beyond_the_limit_of_bytes(most: int) -> None:
     chunks = Chunks(HistoryLimit(ENDLESS, ENDLESS, most))
     largest, random = 0, np.random.default_rng(0)
-    rows = [scored(snapshot(60 * minute, float(random.exponential(100)))) for minute in range(3 * 24 * 60)]
+    rows = [row_of(snapshot(60 * minute, float(random.exponential(100)))) for minute in range(3 * 24 * 60)]
     for begin in range(0, len(rows) - 10, 10):
         chunks.write(rows[begin : begin + 11])
         largest = max(largest, sum(map(len, chunks.kept.values())))
@@ -168,7 +168,7 @@ def test_the_oldest_is_deleted_beyond_the_limit_of_bytes(most: int) -> None:
 
 def test_minutes_are_deleted_sooner_than_ten_minutes() -> None:
     chunks = Chunks(HistoryLimit(timedelta(hours=5), timedelta(hours=40), 2**30))
-    chunks.write(scored(snapshot(60 * minute, 3)) for minute in range(60 * 60))
+    chunks.write(row_of(snapshot(60 * minute, 3)) for minute in range(60 * 60))
     now = 60 * 60 * 60 - 60
     assert now - 6 * 3600 < min(chunks.rates(MINUTE)) <= now - 5 * 3600
     half_a_day = ROWS[TEN_MINUTES] * TEN_MINUTES
