@@ -150,7 +150,7 @@ def test_a_date_leads_to_its_moment(one: Tab) -> None:
     one.until(lambda: one.text("#headline").startswith(f"At {at(WEEK_AGO, 60)[:10]}"), "of this time")
 
 
-def test_a_moment_without_data_is_told(browser: Any, base: str) -> None:
+def test_a_moment_without_data_says_so(browser: Any, base: str) -> None:
     with tab(browser, base) as one:
         open_mesh(one, f"&at={at(WEEK_AGO, 0)[:4]}-01-01T00:00:00Z".replace("2026", "2020"))
         one.until(lambda: "is no longer kept; showing live data" in one.text("#notes"), "why it shows live data")

@@ -33,7 +33,7 @@ export function calendar({ first, last }, incidents, chosen) {
   const of = (day) => incidents.filter((one) => date(one.since) === day),
     monday = nextDay(first, -((weekday(first) + 6) % 7)),
     weeks = [],
-    monthOf = (week) => (nextDay(week, 6) > last ? last : nextDay(week, 6)).slice(0, 7); // that of its Sunday
+    monthOf = (week) => (nextDay(week, 6) > last ? last : nextDay(week, 6)).slice(0, 7); // the month of its Sunday
   for (let day = monday; day <= last; day = nextDay(day, 7)) weeks.push(day);
   const months = weeks.map((week, i) => {
     const month = monthOf(week),

@@ -4,7 +4,7 @@ const SETTLED_MS = 150; // without another question
 
 /**
  * @param {() => void} redraw called when an answer has arrived, or has failed.
- * @returns `ask(key, load)` gives the state of a question: `{key, answer, failed, isLoading}`. answer: while it is loading, that of
+ * @returns `ask(key, load)` gives the state of a question: `{key, answer, failed, isLoading}`. answer: while it is loading, the answer to
  * the question before. `retry()` asks again.
  */
 export function latest(redraw) {

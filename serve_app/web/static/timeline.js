@@ -98,7 +98,7 @@ export function timelineView(on) {
     );
   }
 
-  /** The limits of the time axis: those of the range, else of the data. */
+  /** The limits of the time axis: of the range, else of the data. */
   function extent(low, high) {
     if (view.range) return [ends(view.range.start), ends(view.range.end)];
     if (low === null) return [0, DAY_SECONDS];
