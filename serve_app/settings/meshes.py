@@ -49,6 +49,9 @@ class OwnerSettings(SettingsGroup):
     contact: str = Field("", max_length=LONGEST_CONTACT, description="where to reach it, for example a channel")
 
 
+USUAL_LATENCY_SHARE = 0.99
+
+
 class ObjectiveSettings(SettingsGroup):
     """Service level objectives of a front door."""
 
@@ -58,14 +61,15 @@ class ObjectiveSettings(SettingsGroup):
     latency_ms: float | None = Field(
         None, gt=0, description="longest time of a fast request, a bound of its histogram; none: no objective"
     )
-    latency_share: Share = Field(0.99, description="share of its requests that are fast")
+    latency_share: Share = Field(USUAL_LATENCY_SHARE, description="share of its requests that are fast")
     days: float = Field(30.0, ge=1, le=365, description="period of the error budget")
 
     @model_validator(mode="after")
     def _promises_something(self) -> Self:
         if self.availability is None and self.latency_ms is None:
             raise ValueError("expected availability, latency_ms or both, got neither")
-        if self.latency_ms is None and "latency_share" in self.model_fields_set:
+        # Not by the fields that are set: processes hand the settings on with all of them.
+        if self.latency_ms is None and self.latency_share != USUAL_LATENCY_SHARE:
             raise ValueError("latency_share: expected latency_ms too, got none")
         return self
 

@@ -90,6 +90,12 @@ def test_wrong_objectives_are_refused(objective: dict[str, Any], problem: str) -
     assert problem.split(": ")[-1] in str(caught.value)
 
 
+def test_settings_with_an_objective_can_be_handed_on() -> None:
+    """A process hands its settings to others as a plain dict with all fields."""
+    settings = settings_of({"shop/front": {"availability": 0.999}, "shop/api": {"latency_ms": 250}})
+    assert Settings.model_validate(settings.model_dump()).meshes == settings.meshes
+
+
 def run(folder: Path, config: str, *arguments: str) -> Any:
     file = folder / "tagae.toml"
     file.write_text(config)
