@@ -93,7 +93,7 @@ def follow_requests(
     )
 
 
-class Use:
+class LastUse:
     """Notes when a replica that was started on demand was last used.
 
     Args:
@@ -123,7 +123,7 @@ def keep_while_used(context: AutoscalingContext) -> tuple[float, dict[str, Any]]
 
 
 def start_on_demand(replicas: int) -> AutoscalingConfig:
-    """No replica until the first request, then all of them while their class reports :class:`Use` with
+    """No replica until the first request, then all of them while their class reports :class:`LastUse` with
     ``record_autoscaling_stats``."""
     return AutoscalingConfig(
         min_replicas=0,

@@ -9,7 +9,7 @@ from model.incidents.policy import AlertPolicy
 from model.mesh_weights import load_weights
 from model.verdict import Verdict
 from serve_app.api.schemas.models import ModelPin
-from serve_app.deployments.scaling import Use
+from serve_app.deployments.scaling import LastUse
 from serve_app.models.loader import checkpoint_of
 from serve_app.models.opening import open_loader
 from serve_app.observability.spans import span
@@ -30,7 +30,7 @@ class MetaModel:
         start_reporting(settings, "meta-model")
         torch.set_num_threads(settings.model.threads)
         self._weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
-        self._use = Use(settings.scorer.idle_seconds)
+        self._use = LastUse(settings.scorer.idle_seconds)
         self._loader = open_loader(settings, torch.device("cpu"), RayInstruments())
 
     async def record_autoscaling_stats(self) -> dict[str, float]:

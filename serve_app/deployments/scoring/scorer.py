@@ -24,7 +24,7 @@ from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionScore, PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.api.schemas.models import ModelPin
-from serve_app.deployments.scaling import Use
+from serve_app.deployments.scaling import LastUse
 from serve_app.deployments.scoring.batching import Load, batch_limits
 from serve_app.deployments.scoring.gpu import measure_memory, watch_gpu
 from serve_app.deployments.scoring.messages import ScorerInfo
@@ -125,7 +125,7 @@ class Scorer:
         self._gpu = watch_gpu(self._device, self._instruments)
         self._load, self._batch_size = Load(), settings.scorer.max_batch_size
         self._loader = open_loader(settings, self._device, self._instruments)
-        self._use = Use(settings.scorer.idle_seconds)
+        self._use = LastUse(settings.scorer.idle_seconds)
         self._waiting: set[WaitingGroup] = set()
         self._turns: set[asyncio.Future[None]] = set()  # the event loop holds tasks only weakly
         self._batched = serve.batch(

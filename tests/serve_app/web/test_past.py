@@ -221,5 +221,5 @@ def test_the_usual_range_follows_the_time_of_day_and_needs_three_days() -> None:
     assert inside.mean() > 0.85
     assert np.median(band.high[:, 0] - band.low[:, 0]) < 40, "less than half of the daily swing"
     assert np.isnan(band.low[:, 1:]).all()
-    short = PastSeries(NODE_METRICS, times[:288], values[:288], unknown[:288])
+    short = PastSeries(NODE_METRICS, times[6:282], values[6:282], unknown[6:282])
     assert np.isnan(usual_range(short, RangeSteps(600, times[~cut])).low).all()
