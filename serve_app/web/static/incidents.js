@@ -183,7 +183,7 @@ export function incidentsView(on) {
    * reason. */
   function reasons({ service, reasons: all, context }, opened, hasCharts = true) {
     if (!opened && drawn.service !== service) return all.slice(0, 1).map(reasonText);
-    const charted = all.flatMap((reason, i) => [reasonText(reason), hasCharts && i < CHARTS ? chart(service, reason) : null]);
+    const charted = all.flatMap((reason, i) => [reasonText(reason), hasCharts && i < CHARTS && !drawn.verdict.archived ? chart(service, reason) : null]);
     return [...charted, ...(context ?? []).map(reasonText)];
   }
 

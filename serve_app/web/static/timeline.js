@@ -1,7 +1,7 @@
 // Score and threshold over time, with incidents, notices, planned changes, gaps and the selected moment.
 /* global uPlot */
 import { by, colour, el, show } from "./dom.js";
-import { gaps } from "./series.js";
+import { gaps, nearest as nearestIndex } from "./series.js";
 import { drawRangeState, rangeText } from "./range.js";
 import { alerts, notices } from "./severity.js";
 import { between, clock, clockOrDay, date, ends, isLocalZone, kind, moment, plural, readable, span, timeOrDateTime } from "./words.js";
@@ -243,13 +243,13 @@ export function timelineView(on) {
       filled(data.threshold),
     ]);
     const last = data.observed_at.length - 1,
-      i = view.at ? data.observed_at.indexOf(view.at) : last,
-      at = data.observed_at[i < 0 ? last : i];
+      i = view.at ? nearestIndex(data.observed_at, ends(view.at)) : last,
+      at = data.observed_at[i];
     scrub.max = String(Math.max(0, last));
-    scrub.value = String(i < 0 ? last : i);
+    scrub.value = String(Math.max(0, i));
     scrub.setAttribute(
       "aria-valuetext",
-      at ? `${timeOrDateTime(at, newest())}, ${(data.status[i < 0 ? last : i] ?? "no data").replace("_", " ")}` : "no snapshot",
+      at ? `${timeOrDateTime(at, newest())}, ${(data.status[i] ?? "no data").replace("_", " ")}` : "no snapshot",
     );
     by("moment").textContent = readable(momentText());
     list("past", alerts(data.incidents), incidentText, (one) => one.id, on.visit);
@@ -261,7 +261,7 @@ export function timelineView(on) {
   function momentText() {
     const { range, at } = view,
       missing = silences.length ? `; ${plural(silences.length, "gap")} without data` : "";
-    const showing = at ? `showing ${moment(at, newest())}` : "";
+    const showing = at ? `showing ${moment(at, view.newest)}` : "";
     if (!range) {
       if (showing) return showing;
       return newest() ? `${between(data.observed_at[0], newest())}${missing}; click, or move the slider, to look back` : "";
