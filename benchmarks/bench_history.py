@@ -13,10 +13,11 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,10 @@ class Pushes:
         self.seconds.append(time.process_time() - began)
 
 
+def read_chunks(stored: dict[ChunkKey, bytes], keys: Iterable[ChunkKey]) -> dict[ChunkKey, bytes]:
+    return {key: stored[key] for key in keys}
+
+
 def write_hours(snapshots: list[MeshSnapshot]) -> dict[ChunkKey, bytes]:
     """Return the chunks of the history of these snapshots, which end with the first of a new hour."""
     random = np.random.default_rng(0)
@@ -76,8 +81,7 @@ def write_hours(snapshots: list[MeshSnapshot]) -> dict[ChunkKey, bytes]:
     for snapshot in snapshots:
         if scored and unix(snapshot.observed_at) // BLOCK > unix(scored[-1].snapshot.observed_at) // BLOCK:
             sizes = {key: len(content) for key, content in chunks.items()}
-            stored = dict(chunks)
-            writer = HistoryWriter(limit, sizes, lambda keys, stored=stored: {key: stored[key] for key in keys})
+            writer = HistoryWriter(limit, sizes, partial(read_chunks, dict(chunks)))
             written, dropped = writer.update(scored, snapshot.observed_at, BLOCK)
             chunks = {key: content for key, content in chunks.items() if key not in dropped}
             chunks |= {chunk.key: chunk.content for chunk in written}

@@ -1,4 +1,4 @@
-// Saved views: named links to views of the page, for everyone who may see their mesh.
+// Saved views of a mesh: named links for everyone who may see it.
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { address, read } from "./link.js";

@@ -14,7 +14,7 @@ DIGEST, FILES = files()
 SCRIPTS = sorted(name for name in FILES if name.endswith(".js") and not name.startswith("vendor/"))
 OURS = sorted(name for name in FILES if not name.startswith("vendor/"))
 # Commands to copy name this machine.
-ELSEWHERE = re.compile(r"""https?:(?!//(?:www\.w3\.org/|127\.0\.0\.1:))|wss?:|["'(`]//""")
+ELSEWHERE = re.compile(r"""https?:(?!//(?:www\.w3\.org/|127\.0\.0\.1:))|\bwss?:|["'(`]//""")
 IMPORT = re.compile(r"""(?:^\s*(?:import|export)\b[^;]*?\bfrom\s*|\bimport\s*\(?\s*)["']([^"']+)["']""", re.MULTILINE)
 MOST_BYTES = 170_000  # size of the page and all files that it loads, compressed with Brotli
 
@@ -58,9 +58,8 @@ def test_the_page_names_only_existing_files() -> None:
 
 def test_every_import_is_a_module_of_a_page_and_the_page_preloads_all() -> None:
     loaded = find_modules("main.js")
-    assert loaded | find_modules("docs.js") | find_modules("waiting.js") == set(SCRIPTS), (
-        "a module is missing or is never loaded"
-    )
+    others = set().union(*(find_modules(name) for name in ("docs.js", "waiting.js", "refused.js")))
+    assert loaded | others == set(SCRIPTS), "a module is missing or is never loaded"
     assert loaded == {name for name in find_referred_files() if name.endswith(".js") and not name.startswith("vendor/")}
 
 

@@ -209,7 +209,7 @@ def test_two_periods_of_the_past_are_compared(watched_mesh: Watched, snapshots: 
 
 def test_the_usual_range_follows_the_time_of_day_and_needs_three_days() -> None:
     random = np.random.default_rng(0)
-    times = np.arange(0, 5 * DAY, 600, np.float64)
+    times = np.arange(0.0, 5 * DAY, 600)
     rate = 100 + 50 * np.sin(2 * np.pi * times / DAY) + random.normal(0, 2, len(times))
     values = np.full((len(times), len(NODE_METRICS)), np.nan, np.float32)
     values[:, 0] = rate
