@@ -21,7 +21,7 @@ from lab.simulator.simulator import Simulator
 from tests.page.browsing import Tab, chromium, describe_missing, tab
 from tests.page.serving import push_all, serve
 
-FAULT_FROM, LASTS, LEAKS = 100, 12, 60  # snapshots before a fault, of a fault, and of one that grows slowly
+FAULT_FROM, LASTS, LEAKS = 200, 12, 60  # snapshots before a fault, of a fault, and of one that grows slowly
 WIDE = {"width": 1440, "height": 900}
 SETTLED_MS = 1500
 ACTIONS: dict[FaultKind, str] = {
