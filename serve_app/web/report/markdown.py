@@ -77,7 +77,7 @@ def _chapter(
         _list(case.incident.affected),
         "## Changes and events nearby",
         _list([f"▲ {one.text}" for one in case.incident.changes] + [one.text for one in case.incident.events])
-        or "No deploys, changes or Kubernetes events around then.",
+        or "No deploys, changes or Kubernetes events of these services.",
         "## Feedback",
         _feedback(case, feedback),
         *(_links(named_links(case, links)) if links else []),

@@ -142,7 +142,7 @@ def _changes_and_events(case: ReportedIncident) -> str:
     changes = [change.text for change in incident.changes]
     parts = [f'<p class="planned">Planned changes: {readable_html("; ".join(changes))}.</p>'] if changes else []
     if not changes:
-        parts.append('<p class="planned none">No deploys or changes around then.</p>')
+        parts.append('<p class="planned none">No deploys or changes of these services.</p>')
     if incident.events:
         parts.append(f"<p>Kubernetes: {readable_html('; '.join(event.text for event in incident.events))}.</p>")
     return "".join(parts)

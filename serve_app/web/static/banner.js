@@ -133,7 +133,7 @@ function incidentChips({ state, verdict, incident }) {
     recovering && !state.stopped ? { kind: "recovering wide", text: isUnseen(incident) ? "telemetry missing" : "recovering" } : null,
     { text: reach, short: shortReach(incident) },
     state.stopped ? { text: from } : { text: `${from}, ${lasted}`, short: lasted },
-    planned ? { kind: "planned", text: `▲ ${planned.text}`, short: `▲ ${readableKind(planned.kind)}` } : { kind: "wide", text: "no deploys or changes around then" },
+    planned ? { kind: "planned", text: `▲ ${planned.text}`, short: `▲ ${readableKind(planned.kind)}` } : { kind: "wide", text: "no deploys or changes of these services" },
     noticed ? { kind: "notice", text: plural(noticed, "notice"), short: String(noticed) } : null,
   ].filter(Boolean);
 }
