@@ -95,7 +95,7 @@ def settings_page() -> str:
             sections.append(_section(name + place, plain(group.__doc__), rows))
     for kind in RECEIVERS.own:
         options = RECEIVERS.load_own(kind).options
-        rows = [row for key in options.model_fields for row in _settings(options, key, key)]
+        rows = [row for key in options.model_fields for row in _settings(options, key, f"{kind}: {key}")]
         sections.append(_section(f"notify.receivers[].options of the kind {kind}", plain(options.__doc__), rows))
     short = " and ".join(f"`{name}` (`{'.'.join(path)}`)" for name, path in PLAIN_NAMES.items())
     return document(

@@ -17,7 +17,7 @@ from serve_app.access.audit import MAX_NAMES, AuditCounts, AuditRecord, short
 from serve_app.access.routes import SAFE
 from serve_app.deployments.http.access_control import ACCESS, PRINCIPAL
 from serve_app.deployments.http.backend import Backend
-from serve_app.errors import AuditGone, ServeError, StoreFull
+from serve_app.errors import AuditGone, ServeError, StoreFull, StoreGone
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
 
 NOTE, AUDIT = "audit_note", "audit"  # in the state of a request
@@ -67,10 +67,12 @@ class Audit:
         """Record a change before it is made.
 
         Raises:
-            AuditGone: it could not be recorded, so it must not be made.
+            AuditGone, StoreGone: it could not be recorded, so it must not be made.
         """
         try:
             note.segment = await self._append(note.record)
+        except StoreGone:
+            raise  # the change needs the same store
         except ServeError as error:
             if isinstance(error, StoreFull) and note.makes_room:
                 return  # its record follows when there is room

@@ -48,8 +48,8 @@ def test_an_incident_is_one_alert_with_all_details() -> None:
         "before: p99 latency 0.08 s to 1.2 s. 2 services affected.",
         "kind": "slow",
         "description": "Minor incident in mesh shop since 2026-03-01 03:12 UTC.\n"
-        "1. shop/cart (60%): p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC\n"
-        "2. shop/web (30%): p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC\n"
+        "1. shop/cart (0.60): p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC\n"
+        "2. shop/web (0.30): p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC\n"
         "Affected: shop/cart, shop/web.\n"
         "Planned: began 40 s after deploy of shop/cart (v1.4.2).",
         "page_url": "https://tagae.example/#mesh=shop&incident=a",
@@ -67,7 +67,7 @@ def test_a_notice_is_an_alert_with_a_severity_of_its_own() -> None:
     assert open_notice.alert.annotations["summary"] == "Memory of shop/cart reaches its limit in 40 minutes (25 to 70)."
     assert open_notice.alert.annotations["description"].splitlines() == [
         "Notice in mesh shop since 2026-03-01 03:12 UTC. A resource is running out; users are not affected yet.",
-        "1. shop/cart (100%): memory of shop/cart reaches its limit in 40 minutes (25 to 70); 62% now, expected 40%, "
+        "1. shop/cart (1.00): memory of shop/cart reaches its limit in 40 minutes (25 to 70); 62% now, expected 40%, "
         "since 02:54 UTC",
         "Affected: shop/cart.",
     ]

@@ -162,7 +162,11 @@ def mesh(access: dict[str, Any]) -> dict[str, Any]:
         ),
         (
             mesh({"volume": 1}),
-            ["meshes.shop.volume", "no such setting", "weights, priority, entry_points, services, owners, links"],
+            [
+                "meshes.shop.volume",
+                "no such setting",
+                "weights, priority, entry_points, services, owners, objectives, links",
+            ],
         ),
         (mesh({"harmless_warnings": [""]}), ["shop.harmless_warnings", "at least 1 character"]),
     ],

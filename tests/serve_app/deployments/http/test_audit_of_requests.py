@@ -14,7 +14,7 @@ from serve_app.access.audit import AuditRecord
 from serve_app.deployments.http import audit as audits
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.audit import Audit, Audited, note_names, record_change
-from serve_app.errors import StoreFull, StoreGone, UnknownMesh
+from serve_app.errors import NoCapacity, ServeError, StoreFull, StoreGone, UnknownMesh
 
 MESH = "/v1/meshes/shop"
 
@@ -25,6 +25,7 @@ class Records:
     def __init__(self) -> None:
         self.events: list[tuple[str, Any]] = []
         self.is_away = self.is_full = False
+        self.error: ServeError = NoCapacity("MeshSession: no replica could answer")
 
     async def append_audit(self, record: AuditRecord) -> int:
         self._note("begin", record)
@@ -38,7 +39,7 @@ class Records:
 
     def _note(self, event: str, content: Any) -> None:
         if self.is_away:
-            raise StoreGone("store: away")
+            raise self.error
         if self.is_full:
             raise StoreFull("store: full")
         self.events.append((event, content))
@@ -138,6 +139,9 @@ async def test_no_change_without_a_record(http: FastAPI, records: Records) -> No
     answer = await send(http, "POST", f"{MESH}/mutes")
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:tagae:problem:audit-gone")
     assert "nothing was changed" in answer.json()["detail"]
+    records.error = StoreGone("store: away")  # which the change needs, too
+    answer = await send(http, "POST", f"{MESH}/mutes")
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:tagae:problem:store-gone")
     assert records.events == []
 
 

@@ -15,7 +15,13 @@ CHECKOUT = {"name": "Checkout", "address": "mesh=shop&space=checkout"}
 
 @pytest.fixture(autouse=True)
 def delete_views(service: Service) -> Iterator[None]:
+    """Other tests of this service may have saved some."""
+    delete_all(service)
     yield
+    delete_all(service)
+
+
+def delete_all(service: Service) -> None:
     for view in service.http.get(PATH).json()["views"]:
         service.http.delete(f"{PATH}/{view['id']}").raise_for_status()
 
