@@ -92,7 +92,7 @@ export function banner(now) {
   by("progress").value = learned.done;
   const notes = [
     ...(state.stopped ? [...lastKnownNotes(now), ...lastIncidentNotes(now)] : []),
-    ...(incident ? incidentNotes(verdict, incident) : quietNotes(verdict)),
+    ...(incident ? incidentNotes(incident) : quietNotes(verdict)),
     ...linkNotes(now),
     ...liveNotes(now),
     ...(state.why === "silent" && !incident ? [] : silenceNotes(verdict)),
@@ -162,10 +162,7 @@ function otherLines(verdict, incident) {
   ].filter(Boolean);
 }
 
-const incidentNotes = (verdict, incident) => [
-  ...wholeNotes(verdict),
-  ...(incident.recovering ? [["", recovery(incident)]] : []),
-];
+const incidentNotes = (incident) => (incident.recovering ? [["", recovery(incident)]] : []);
 
 const quietNotes = (verdict) => [
   ...(notices(verdict.incidents).length ? [["notice", noticeText(verdict)]] : []),
