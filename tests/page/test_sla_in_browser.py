@@ -17,7 +17,7 @@ from tests.timing import PATIENCE_SECONDS
 pytestmark = IN_BROWSER
 
 # Every push misses the first target, and most of the window is longer than this test.
-TARGETS = {"sla.p95_seconds": 1e-6, "sla.p99_seconds": 50.0, "sla.window_seconds": 600}
+TARGETS = {"sla.p95_seconds": 1e-4, "sla.p99_seconds": 50.0, "sla.window_seconds": 600}
 KEPT = ServiceLevel(
     window_seconds=3600.0,
     known=1.0,
@@ -50,7 +50,7 @@ def row(one: Tab, name: str) -> tuple[str, str]:
 def test_targets_that_are_missed_and_not_known_are_shown(one: Tab) -> None:
     one.open("/#mesh=shop")
     text, looks = one.until(
-        lambda: (found := row(one, "95% of the verdicts within 0.001 ms"))[0].startswith("violated") and found,
+        lambda: (found := row(one, "95% of the verdicts within 0.1 ms"))[0].startswith("violated") and found,
         "the target that is missed, once the budget of the whole window is spent",
         4 * PATIENCE_SECONDS,
     )
@@ -68,10 +68,10 @@ def test_each_state_has_its_words_and_its_colour_in_both_modes(one: Tab) -> None
     document = sla_document(KEPT).model_dump_json()
     one.page.route("**/v1/sla", lambda route: route.fulfill(body=document, content_type="application/json"))
     one.open("/#mesh=shop")
-    kept = "95% of the verdicts within 1.0 s"
+    kept = "95% of the verdicts within 1 s"
     one.until(lambda: row(one, kept)[0], "the service level")
     assert row(one, kept) == ("fulfilled, 120 ms, 87% of the error budget left", "")
-    assert row(one, "errors at most 1.0%") == ("unknown: too few requests in the last 60 min", "unclear")
+    assert row(one, "errors at most 1%") == ("unknown: too few requests in the last 60 min", "unclear")
     text, looks = row(one, "available at least 99.99%")
     assert text.startswith("violated since 2027-01-15 08:00 UTC, 99.98%, error budget overspent")
     assert looks == "wrong"

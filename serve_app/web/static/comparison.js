@@ -2,7 +2,7 @@
 import { beforeAndAfterTable, difference } from "./deploys.js";
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
-import { latest } from "./latest.js";
+import { latest } from "./answers.js";
 import { between, ends, kind, metricName, metricValue, plural, time } from "./words.js";
 
 const ROWS = 20; // at most

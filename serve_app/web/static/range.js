@@ -1,7 +1,7 @@
 // The range of the timeline: the live window, the last hours or days, or a period of the past.
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
-import { latest } from "./latest.js";
+import { latest } from "./answers.js";
 import { ends, fromZone, inZone } from "./words.js";
 
 const LASTS = { "1h": 3600, "6h": 21600, "24h": 86400, "7d": 604800, "30d": 2592000, "90d": 7776000 }; // s

@@ -1,7 +1,7 @@
 // The same time yesterday and last week, drawn as faint lines into the charts of a service.
 import { chartsOf } from "./archive.js";
 import { el } from "./dom.js";
-import { latest } from "./latest.js";
+import { latest } from "./answers.js";
 import { go, read } from "./link.js";
 import { ends } from "./words.js";
 
