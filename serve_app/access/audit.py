@@ -122,7 +122,7 @@ class AuditLog:
 
     Args:
         documents: of the store.
-        limit: of what is kept; the oldest records go first.
+        limit: how much is kept; the oldest records are deleted first.
         now: UTC.
 
     Every method raises:

@@ -83,7 +83,7 @@ def test_a_range_shows_older_incidents_and_how_coarse_it_is(one: Tab) -> None:
     assert one.page.get_attribute("#ranges [aria-pressed='true']", "data-key") == "range 24h"
     one.until(lambda: len(incidents_of(one)) == 2, "yesterday's incident is listed")
     press_range(one, "30 d")
-    one.until(lambda: len(incidents_of(one)) == 3, "that of last week, too")
+    one.until(lambda: len(incidents_of(one)) == 3, "the incident of last week is shown, too")
     assert "complete from" in one.text("#moment")
     assert all(FAILING in text for text in incidents_of(one))
     one.page.keyboard.press("Escape")

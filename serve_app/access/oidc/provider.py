@@ -80,7 +80,7 @@ class Provider:
         """
         return await self._fresh(METADATA_SECONDS)
 
-    async def refreshed(self) -> ProviderMetadata:
+    async def refresh(self) -> ProviderMetadata:
         """The metadata, after a token with an unknown key. Errors as in :meth:`metadata`."""
         return await self._fresh(REFRESH_SECONDS)
 

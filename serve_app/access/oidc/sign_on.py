@@ -149,10 +149,8 @@ class SignOn:
     def _check_answer(self, found: ProviderMetadata, answer: Mapping[str, str]) -> None:
         issuer = answer.get("iss")
         if (issuer is None and found.names_itself) or issuer not in (None, self._rules.issuer):
-            raise SignInRefused(
-                f"sign-in: expected an answer of {self._rules.issuer!r}, got one of {(issuer or 'nobody')[:200]!r}; "
-                "sign in again"
-            )
+            sender = f"one of {issuer[:200]!r}" if issuer else "one without an issuer"
+            raise SignInRefused(f"sign-in: expected an answer of {self._rules.issuer!r}, got {sender}; sign in again")
         if error := answer.get("error"):
             said = " ".join(filter(None, (error, answer.get("error_description"))))
             raise SignInRefused(f"sign-in: expected a code from {self._rules.name}, got {said[:200]!r}; sign in again")
@@ -164,7 +162,7 @@ class SignOn:
             try:
                 claims = self._check_token(found, token, nonce)
             except UnknownKey:  # the provider may have changed its keys
-                claims = self._check_token(await self._provider.refreshed(), token, nonce)
+                claims = self._check_token(await self._provider.refresh(), token, nonce)
         except BadToken as error:
             raise SignInRefused(
                 f"sign-in: expected a valid ID token from the provider, got a wrong one: {error}; check serve.oidc, "

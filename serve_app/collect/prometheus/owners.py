@@ -27,23 +27,23 @@ class OwnerLabels:
 
     def query(self) -> Query:
         """Query the workloads and namespaces. Its keys are a namespace, a workload (empty for the namespace itself),
-        and the values of :meth:`exported`."""
+        and the values of :meth:`exported_labels`."""
         kinds = [
             by_name(f"kube_{kind}_{of}{{$match}}", label)
             for kind, label in _WORKLOADS.items()
             for of in ("labels", "annotations")
         ]
         series = " or ".join((*kinds, "kube_namespace_labels{$match}", "kube_namespace_annotations{$match}"))
-        labels = (*WORKLOAD, *self.exported())
+        labels = (*WORKLOAD, *self.exported_labels())
         optional = (labels[0], *(f"{OPTIONAL}{label}" for label in labels[1:]))
         return Query(f"group by ({', '.join(labels)}) ({series})", optional, joined_by="max")
 
-    def exported(self) -> tuple[str, ...]:
+    def exported_labels(self) -> tuple[str, ...]:
         """The names that kube-state-metrics gives to all of them."""
         return tuple(dict.fromkeys((*_exported(self.team), *_exported(self.contact))))
 
     def read(self, values: Mapping[str, str]) -> Owner | None:
-        """The owner that these values of :meth:`exported` name; None if they name none."""
+        """The owner that these values of :meth:`exported_labels` name; None if they name none."""
         team, contact = (
             next((values[label] for label in _exported(names) if values.get(label)), "")
             for names in (self.team, self.contact)
@@ -61,7 +61,9 @@ def read_owners(column: Column, labels: OwnerLabels, serving: ServiceMapping) ->
     """
     found: dict[Key, dict[str, str]] = {}  # labels and annotations of a workload are two series
     for namespace, workload, *values in sorted(column.keys):
-        given = {name: text for name, value in zip(labels.exported(), values, strict=True) if (text := _clean(value))}
+        given = {
+            name: text for name, value in zip(labels.exported_labels(), values, strict=True) if (text := _clean(value))
+        }
         found.setdefault((namespace, workload), {}).update(given)
     owners: dict[str, Owner] = {}
     for (namespace, workload), given in found.items():

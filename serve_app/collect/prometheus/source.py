@@ -584,7 +584,7 @@ def _queries(dialect: Dialect, owner_labels: OwnerLabels) -> Queries:
         **AUTOSCALERS,
         **ANNOTATIONS,
     }
-    if owner_labels.exported():
+    if owner_labels.exported_labels():
         kubernetes[OWNERS_OF_SERVICES] = owner_labels.query()
     if dialect.serves is not None:
         kubernetes["serves"] = dialect.serves

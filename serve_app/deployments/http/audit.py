@@ -46,7 +46,7 @@ class Note:
     makes_room: bool = False
 
     def add_names(self, *names: str) -> None:
-        """Add names of what is changed."""
+        """Add the names of the things that the request changes."""
         added = (short(name) for name in names if name)
         self.record = replace(self.record, names=(*self.record.names, *added)[:MAX_NAMES])
 

@@ -87,7 +87,7 @@ async def sign_in(sign_on: SignOn, provider: ProviderStandIn, place: str = "", *
     return await sign_on.finish(attempt.value, provider.authorize(url) | changes)
 
 
-def refused(
+def assert_refused(
     sign_on: SignOn, provider: ProviderStandIn, expected: type[ServeError] = SignInRefused, **changes: str
 ) -> str:
     with pytest.raises(expected) as caught:
@@ -165,13 +165,13 @@ def test_claims_for_others_or_out_of_time_are_refused(
     sign_on: SignOn, provider: ProviderStandIn, change: Callable[[Claims], None]
 ) -> None:
     provider.change = change
-    refused(sign_on, provider)
+    assert_refused(sign_on, provider)
 
 
 def test_a_list_with_the_right_issuer_or_nonce_is_refused(sign_on: SignOn, provider: ProviderStandIn) -> None:
     for name in ("iss", "nonce"):
         provider.change = lambda claims, name=name: claims.update({name: [claims[name], "more"]})  # type: ignore[misc]
-        refused(sign_on, provider)
+        assert_refused(sign_on, provider)
 
 
 def test_clocks_may_differ_a_little(sign_on: SignOn, provider: ProviderStandIn) -> None:
@@ -179,14 +179,14 @@ def test_clocks_may_differ_a_little(sign_on: SignOn, provider: ProviderStandIn) 
     provider.change = _with(exp=now - SKEW_SECONDS // 2, iat=now + SKEW_SECONDS // 2)
     assert asyncio.run(sign_in(sign_on, provider)).user.name == "ada"
     provider.change = _with(exp=now - LATE)
-    refused(sign_on, provider)
+    assert_refused(sign_on, provider)
 
 
 def _segment(value: Any) -> str:
     return urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
 
 
-def _unsigned(claims: Claims) -> str:
+def _unsigned_token(claims: Claims) -> str:
     return f"{_segment({'alg': 'none'})}.{_segment(claims)}."
 
 
@@ -211,7 +211,7 @@ def _with_its_own_key(claims: Claims) -> str:
 
 
 def _of_an_unknown_key(claims: Claims) -> str:
-    return jwt.encode({"alg": "RS256", "kid": "nobody"}, claims, KEY, algorithms=["RS256"])
+    return jwt.encode({"alg": "RS256", "kid": "unknown"}, claims, KEY, algorithms=["RS256"])
 
 
 def _with_another_algorithm(claims: Claims) -> str:
@@ -233,7 +233,7 @@ def _changed_claims(claims: Claims) -> str:
 @pytest.mark.parametrize(
     "sign",
     [
-        _unsigned,
+        _unsigned_token,
         _hmac_with_the_public_key,
         _hmac_with_the_client_secret,
         _with_a_foreign_key,
@@ -253,14 +253,14 @@ def test_tokens_that_the_provider_did_not_sign_are_refused(
     sign_on: SignOn, provider: ProviderStandIn, sign: Callable[[Claims], str]
 ) -> None:
     provider.sign = sign
-    refused(sign_on, provider)
+    assert_refused(sign_on, provider)
 
 
 def test_symmetric_and_foreign_keys_of_a_provider_are_not_used(sign_on: SignOn, provider: ProviderStandIn) -> None:
     oct_key = OctKey.import_key(SECRET, {"kid": "shared", "use": "sig"})
     provider.keys = [oct_key]
     provider.sign = lambda claims: jwt.encode({"alg": "HS256", "kid": "shared"}, claims, oct_key, algorithms=["HS256"])
-    assert "got none that can verify signatures" in refused(sign_on, provider, ProviderFailed)
+    assert "got none that can verify signatures" in assert_refused(sign_on, provider, ProviderFailed)
 
 
 def test_a_new_key_is_read_but_not_for_everyone_who_sends_one(sign_on: SignOn, provider: ProviderStandIn) -> None:
@@ -281,7 +281,7 @@ def test_a_new_key_is_read_but_not_for_everyone_who_sends_one(sign_on: SignOn, p
 
 @pytest.mark.parametrize("state", ["", "x", "é", "a" * 5000])
 def test_an_answer_with_another_state_is_refused(sign_on: SignOn, provider: ProviderStandIn, state: str) -> None:
-    refused(sign_on, provider, state=state)
+    assert_refused(sign_on, provider, state=state)
 
 
 def test_an_answer_is_for_the_browser_that_asked(sign_on: SignOn, provider: ProviderStandIn) -> None:
@@ -359,7 +359,7 @@ def test_answers_of_two_providers_are_not_mixed_up(provider: ProviderStandIn, se
             attempt, url = await fresh.begin("")
             answer = provider.authorize(url)
             del answer["iss"]
-            with pytest.raises(SignInRefused, match="nobody"):
+            with pytest.raises(SignInRefused, match="without an issuer"):
                 await fresh.finish(attempt.value, answer)
 
         asyncio.run(attack())
@@ -404,7 +404,7 @@ def test_places_of_our_page_are_returned_to(sign_on: SignOn, provider: ProviderS
 @pytest.mark.parametrize("groups", [[], None, ["guests"], "guests", {"sre": True}, [["sre"]], 17])
 def test_a_user_without_a_group_has_no_access(sign_on: SignOn, provider: ProviderStandIn, groups: Any) -> None:
     provider.user = {**provider.user, "groups": groups}
-    assert "give a group access" in refused(sign_on, provider, Forbidden)
+    assert "give a group access" in assert_refused(sign_on, provider, Forbidden)
 
 
 def test_groups_may_be_text_and_at_userinfo(sign_on: SignOn, provider: ProviderStandIn) -> None:
@@ -413,7 +413,7 @@ def test_groups_may_be_text_and_at_userinfo(sign_on: SignOn, provider: ProviderS
     provider.change = _without("groups")
     assert asyncio.run(sign_in(sign_on, provider)).user.groups == ("shop",)
     provider.answers["/userinfo"] = (200, json.dumps({"sub": "u-2", "groups": ["sre"]}).encode())
-    assert "another user" in refused(sign_on, provider, ProviderFailed)
+    assert "another user" in assert_refused(sign_on, provider, ProviderFailed)
 
 
 def test_a_name_that_cannot_be_shown_is_replaced(sign_on: SignOn, provider: ProviderStandIn) -> None:
@@ -438,7 +438,7 @@ def test_wrong_metadata_is_refused(
     sign_on: SignOn, provider: ProviderStandIn, metadata: dict[str, Any], text: str
 ) -> None:
     provider.metadata = metadata
-    assert text in refused(sign_on, provider, ProviderFailed)
+    assert text in assert_refused(sign_on, provider, ProviderFailed)
 
 
 @pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/keys", "/token"])
@@ -462,7 +462,7 @@ def test_a_provider_that_errs_is_named(
     sign_on: SignOn, provider: ProviderStandIn, path: str, answer: tuple[int, bytes]
 ) -> None:
     provider.answers[path] = answer
-    assert refused(sign_on, provider, ProviderFailed).startswith(("provider:", "sign-in:"))
+    assert assert_refused(sign_on, provider, ProviderFailed).startswith(("provider:", "sign-in:"))
 
 
 @pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/token"])
@@ -471,7 +471,7 @@ def test_a_provider_that_hangs_is_given_up(rules: OidcRules, provider: ProviderS
         provider.closing.wait(PATIENCE_SECONDS)
 
     provider.answers[path] = hang
-    assert "within 1 s" in refused(SignOn(rules, 1.0, Marks().add), provider, ProviderFailed)
+    assert "within 1 s" in assert_refused(SignOn(rules, 1.0, Marks().add), provider, ProviderFailed)
 
 
 def test_a_provider_may_be_away_at_the_start(secret: Path) -> None:
@@ -496,11 +496,11 @@ def test_no_sign_in_without_the_store(rules: OidcRules, provider: ProviderStandI
     async def fail(id: str, until: float) -> bool:
         raise StoreGone("the store is away")
 
-    refused(SignOn(rules, PATIENCE_SECONDS, fail), provider, StoreGone)
+    assert_refused(SignOn(rules, PATIENCE_SECONDS, fail), provider, StoreGone)
 
 
 def test_an_error_of_the_provider_is_shown(sign_on: SignOn, provider: ProviderStandIn) -> None:
-    text = refused(sign_on, provider, error="access_denied", error_description="<b>" + "no " * 500)
+    text = assert_refused(sign_on, provider, error="access_denied", error_description="<b>" + "no " * 500)
     assert "access_denied" in text
     assert len(text) < 500
 
@@ -528,6 +528,6 @@ def test_a_secret_in_the_body_where_the_provider_wants_it(sign_on: SignOn, provi
 def test_errors_have_no_secrets(rules: OidcRules, provider: ProviderStandIn, secret: Path) -> None:
     secret.write_text("another-secret-of-the-client-0123")
     sign_on = SignOn(replace(rules), PATIENCE_SECONDS, Marks().add)
-    text = refused(sign_on, provider, ProviderFailed)
+    text = assert_refused(sign_on, provider, ProviderFailed)
     assert "invalid_client" in text
     assert "another-secret" not in text

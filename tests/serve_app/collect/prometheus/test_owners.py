@@ -15,8 +15,8 @@ NO_PAIRS = ServiceMapping(KeyIndex(), KeyIndex())
 
 
 def key(namespace: str, workload: str, **values: str) -> tuple[str, ...]:
-    assert values.keys() <= set(LABELS.exported())
-    return (namespace, workload, *(values.get(label, "") for label in LABELS.exported()))
+    assert values.keys() <= set(LABELS.exported_labels())
+    return (namespace, workload, *(values.get(label, "") for label in LABELS.exported_labels()))
 
 
 def column(*keys: tuple[str, ...]) -> Column:
@@ -24,7 +24,7 @@ def column(*keys: tuple[str, ...]) -> Column:
 
 
 def test_the_names_are_those_of_kube_state_metrics() -> None:
-    assert LABELS.exported() == (
+    assert LABELS.exported_labels() == (
         "label_tagae_io_team",
         "annotation_tagae_io_team",
         "label_team",
@@ -41,7 +41,7 @@ def test_the_query_reads_workloads_and_namespaces() -> None:
     for series in ("kube_deployment_labels{", "kube_statefulset_annotations{", "kube_namespace_labels{", "kube_job_"):
         assert series in query.promql
     assert query.labels[:2] == ("namespace", "?workload")
-    assert len(query.labels) == 2 + len(LABELS.exported())
+    assert len(query.labels) == 2 + len(LABELS.exported_labels())
 
 
 def test_the_first_label_of_the_settings_counts_wherever_it_is() -> None:
