@@ -39,6 +39,7 @@ from serve_app.api.subject import (
     caller,
     change_before,
     facts,
+    facts_of_kind,
     first_service,
     is_alone,
     is_only_in_a_call,
@@ -185,7 +186,7 @@ def _cause_and_symptom(incident: Incident, *, is_clear: bool) -> str:
     suspect, kind = incident.suspects[0], incident.kind
     who = suspect.service
     others = [fact for fact in facts(suspect) if reason_kind(fact) is not kind]
-    causes = [fact for fact in facts(suspect) if reason_kind(fact) is kind]
+    causes = facts_of_kind(suspect, kind)
     call, change = None, _change_words(incident)
     if kind is IncidentKind.OVERLOADED:
         cause = f"{who} gets {times_text(suspect.reasons[0].load)} times its usual requests"

@@ -4,10 +4,9 @@ It follows only from what the incident knows. A change is named as the cause onl
 shortly before. The page, messages, reports and the command line all show this text.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from model.incidents.kind import EXHAUSTED, reason_kind
 from model.names import list_first
 from model.snapshot import SignalKind
 from model.verdict import (
@@ -40,6 +39,7 @@ from serve_app.api.subject import (
     TRAFFIC,
     change_before,
     facts,
+    facts_of_kind,
     failing_callers,
     first_service,
     is_alone,
@@ -71,7 +71,7 @@ _SIGNAL_STEPS: dict[str, str] = {
 }
 _RESOURCE_STEPS = {
     "memory_utilization": "Find what fills the memory of {who}",
-    "active_connections": "Find what keeps connections of {who} open, or raise their limit",
+    "active_connections": "Scale {who} out, or find what keeps its connections open",
 }
 _CPU_STEP = "Find what else uses the CPU of the host of {who}, or scale it out"
 
@@ -154,13 +154,15 @@ class _FirstSuspect:
 
     def of_kind(self, kind: IncidentKind) -> list[Reason]:
         """The facts that this kind follows from, strongest first."""
-        return [fact for fact in self.facts if reason_kind(fact) is kind]
+        return facts_of_kind(self.suspect, kind)
 
 
 def _with_alternative(incident: Incident, step: _Advice) -> _Advice:
     """The step, and where to look next if the cause is uncertain."""
     _, *others = unclear_suspects(incident) or [""]
     if not others:
+        return step
+    if others[0] in f"{step.action} {step.evidence}":
         return step
     known = facts(incident.suspects[1])
     why = f" ({_symptom(known[0])})" if known else ""
@@ -189,8 +191,12 @@ def _step_of_own_fault(case: _FirstSuspect) -> _Advice:
     """The step for a service that is slow or fails."""
     callers, cause = failing_callers(case.incident), case.of_kind(case.incident.kind)
     if callers:
+        first, *others = callers
+        ends = (
+            f"{case.who} and its callers {list_first(callers, _MOST_CALLERS)}" if others else f"{first} and {case.who}"
+        )
         return _Advice(
-            f"Check the network and the policies between {list_first(callers, _MOST_CALLERS)} and {case.who}",
+            f"Check the network and the policies between {ends}",
             f"{_symptom(cause[0], case.who)}, while {case.who} itself shows nothing unusual",
         )
     own = case.strongest("own_time")
@@ -238,10 +244,7 @@ def _step_of_resources(case: _FirstSuspect) -> _Advice:
     short = case.of_kind(IncidentKind.RESOURCES)
     if not short:
         return _Advice(f"Look at the resources of {case.who}", "one of them is running out")
-    fact = next((one for one in short if one.forecast), None) or next(
-        (one for one in short if one.metric in EXHAUSTED), short[0]
-    )
-    who = case.who
+    fact, who = short[0], case.who
     if fact.forecast is not None and fact.metric == "memory_utilization":
         return _Advice(
             f"Restart {who} {_until_full(fact.forecast)}, then look for the leak",
@@ -294,14 +297,26 @@ class _Route:
 def _step_of_rerouted(case: _FirstSuspect) -> _Advice:
     routes = _routes(case.incident.suspects)
     named = list(_routes([case.suspect]))
-    # A swap has two callers: the other one lost the callee that this one has now, or the reverse.
-    ends = {end for name in named for end in (*routes[name].new, *routes[name].lost)}
-    others = [name for name, route in routes.items() if name not in named and ends & {*route.new, *route.lost}]
-    callers = [*named, *others][:2]
-    if not callers:
+    if not named:
         return _Advice(f"Check the routing to {case.who}", "calls go elsewhere than usual")
-    parts = [f"the calls from {name} {routes[name].words()}" for name in callers]
+    callers = next((swap for name in named for swap in _swaps(name, routes)), None) or {
+        name: routes[name] for name in named[:2]
+    }
+    parts = [f"the calls from {name} {route.words()}" for name, route in callers.items()]
     return _Advice(f"Correct the routing of the calls from {' and '.join(callers)}", ", and ".join(parts))
+
+
+def _swaps(caller: str, routes: Mapping[str, _Route]) -> Iterator[dict[str, _Route]]:
+    """Yield this caller and another one, if one now has callees that the other one lost, each with these alone."""
+    mine = routes[caller]
+    for other, theirs in routes.items():
+        given = [callee for callee in mine.lost if callee in theirs.new]
+        taken = [callee for callee in mine.new if callee in theirs.lost]
+        if other != caller and (given or taken):
+            yield {
+                caller: _Route(taken or mine.new, given or mine.lost),
+                other: _Route(given or theirs.new, taken or theirs.lost),
+            }
 
 
 def _routes(suspects: Iterable[Suspect]) -> dict[str, _Route]:

@@ -6,7 +6,7 @@ The title is made here only. The page, messages, reports and the command line al
 from collections.abc import Sequence
 from datetime import timedelta
 
-from model.incidents.kind import reason_kind
+from model.incidents.kind import EXHAUSTED, SCARCE, reason_kind
 from model.verdict import Incident, IncidentKind, NearbyChange, Reason, Severity, Suspect
 from serve_app.api.reason_text import reads_as_expected
 
@@ -41,15 +41,27 @@ def failing_callers(incident: Incident) -> list[str]:
     if incident.kind not in _WITH_A_CALL or incident.severity is Severity.NOTICE or not incident.suspects:
         return []
     known = facts(incident.suspects[0])
-    causes = [fact for fact in known if reason_kind(fact) is incident.kind]
+    causes = facts_of_kind(incident.suspects[0], incident.kind)
     if not causes or not is_only_in_a_call(causes) or any(_is_harm_of_its_own(fact, known) for fact in known):
         return []
-    return list(dict.fromkeys(cause.source for cause in causes if cause.source))
+    harmed = (fact for fact in (*causes, *known) if reason_kind(fact) in _WITH_A_CALL)
+    return list(dict.fromkeys(fact.source for fact in harmed if fact.source))
 
 
 def facts(suspect: Suspect) -> list[Reason]:
     """The reasons and the context of a suspect that say something at the shown precision, strongest first."""
     return [fact for fact in (*suspect.reasons, *suspect.context) if not reads_as_expected(fact)]
+
+
+def facts_of_kind(suspect: Suspect, kind: IncidentKind) -> list[Reason]:
+    """The facts that a kind of incident follows from, strongest first. Of resources, those that run out, are at their
+    limit or are used up come first: connections pile up at a service that is slow for any reason."""
+    found = [fact for fact in facts(suspect) if reason_kind(fact) is kind]
+    if kind is not IncidentKind.RESOURCES:
+        return found
+    return sorted(
+        found, key=lambda fact: (fact.forecast is None, fact.metric not in EXHAUSTED, fact.metric not in SCARCE)
+    )
 
 
 def is_only_in_a_call(causes: Sequence[Reason]) -> bool:

@@ -146,6 +146,7 @@ def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[
         headline=headline(incident, alerts),
         next_step=next_step(incident, alerts),
         caller=caller(incident) or None,
+        trend=incident.trend and incident.trend.value,
         impact=incident.impact and ImpactDocument.from_object(incident.impact, text=impact_text(incident.impact)),
         error_budgets=[_error_budget(budget) for budget in incident.error_budgets],
     )
