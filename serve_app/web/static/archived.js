@@ -3,11 +3,11 @@ import { el } from "./dom.js";
 import * as feed from "./feed.js";
 import { feedbackView } from "./feedback.js";
 import { runs } from "./series.js";
-import { address } from "./link.js";
 import { BAD, QUIET } from "./severity.js";
+import { changeLine, nextStep, seenBefore } from "./incident_lines.js";
 import { measuredMetric, reasonText, subjectOf } from "./reasons.js";
-import { isOfOrigin, likelySuspects, originOf } from "./suspects.js";
-import { between, clock, clockOrDay, date, day, ends, figures, incidentTitle, isOfScope, kind, lasted, metricName, metricValue, nearbyText, plural, scoreText, shareText, short, span, time } from "./words.js";
+import { likelySuspects, originOf } from "./suspects.js";
+import { between, clock, clockOrDay, date, ends, figures, incidentTitle, isOfScope, kind, lasted, metricName, metricValue, plural, scoreText, shareText, short, span, time } from "./words.js";
 
 const CHARTED = 2; // suspects with charts
 const CHARTS = 2; // of each of them
@@ -126,27 +126,6 @@ function facts(incident) {
   ];
   return el("dl", { class: "facts" }, ...rows.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text))));
 }
-
-/** What to do about an incident; null: documents of earlier versions do not say. */
-export const nextStep = ({ next_step: text }) => (text ? el("p", { class: "next" }, el("b", {}, "What to do: "), text) : null);
-
-/** A planned change: of the likely origin, or only near in time. @param {any[]} more what follows. */
-export function changeLine(incident, change, ...more) {
-  const isCause = isOfOrigin(incident, change);
-  return el("p", { class: isCause ? "why planned" : "why affected" }, `▲ ${isCause ? change.text : nearbyText(change, incident.since)} `, ...more);
-}
-
-/** How often similar incidents were seen, with a link to each of the newest. */
-export function seenBefore(seen) {
-  const links = seen.incidents.flatMap((id, i) => [
-    i ? ", " : "",
-    el("a", { href: address({ history: id }), "data-key": `seen ${id}` }, idTime(id)),
-  ]);
-  return el("p", { class: "why seen" }, `${seen.text}. Open: `, ...links);
-}
-
-/** 2026-11-17 14:05, from the id of an incident. */
-const idTime = (id) => day(id.replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d).*$/, "$1-$2-$3T$4:$5Z"));
 
 function suspect(one, incident, series, feedback) {
   const place = incident.suspects.indexOf(one);

@@ -1,7 +1,7 @@
 // Open incidents and notices: suspects, reasons with small charts, feedback. Below them: unusual services that raise no alert yet.
 import { beforeAndAfter } from "./deploys.js";
 import { by, el, show } from "./dom.js";
-import { changeLine, nextStep, seenBefore } from "./archived.js";
+import { changeLine, nextStep, seenBefore } from "./incident_lines.js";
 import * as feed from "./feed.js";
 import { icon } from "./icons.js";
 import { feedbackView } from "./feedback.js";
