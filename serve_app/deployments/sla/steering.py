@@ -1,0 +1,148 @@
+"""What the service does about a missed target: it steers the admission of pushes, one step at a time.
+
+Each step halves or doubles a factor of the limit of admission, within the bounds of the settings:
+
+* It is halved while ``p95`` or ``p99`` is missed. If work waits in a queue, the wait gets shorter.
+* It is doubled while pushes are refused although they are fast. Bursts then wait a moment and are not refused.
+
+A step is on trial. It stays only if more verdicts are on time, and hardly fewer are made. Otherwise it is taken back,
+and its kind rests: a store that is slow without a queue gets no faster by refusing pushes.
+
+A step is undone when the service could do without it: the times would keep the target even if they doubled, or nothing
+is refused. With half the requests under way, a queue is half as long, so a step back cannot miss a target which the
+service keeps by a factor of two. Every change must be wished for a while, so noise around a target changes nothing.
+"""
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Literal
+
+from serve_app.deployments.sla.recent import RECENT_SECONDS, RecentLevel
+from serve_app.settings.sla import SlaSettings
+
+STEP = 2.0
+SETTLE_SECONDS = RECENT_SECONDS + 10.0  # after a step, until all that is recent has happened since gates heard of it
+REST_SECONDS = 300.0  # of a kind of step that did not help
+LEAST_PUSHES = 20  # recent ones, to judge times by
+SHED_SHARE = 0.01  # of the recent pushes; more are too many
+MORE = 1.1  # verdicts on time, as a factor, if a step has helped
+HARDLY_FEWER = 0.8  # verdicts in all, likewise
+Kind = Literal["tighten_admission", "widen_admission"]
+TIGHTEN: Kind = "tighten_admission"
+WIDEN: Kind = "widen_admission"
+
+
+class Wish(StrEnum):
+    """A change of the factor."""
+
+    TIGHTEN = "tighten"
+    WIDEN = "widen"
+    UNDO = "undo"  # the last step, of either kind
+
+
+PATIENCE_SECONDS = {Wish.TIGHTEN: 10.0, Wish.WIDEN: 10.0, Wish.UNDO: 60.0}  # for which a change must be wished
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A target that is missed now.
+
+    Attributes:
+        objective: name.
+        value: in its unit.
+    """
+
+    objective: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """The steps in force.
+
+    Attributes:
+        factor: of the limit of admission: below 1, it is tightened; above, widened.
+        reason: of the first step; None: the factor is 1.
+        changed_at: when the factor last changed, s of a monotonic clock.
+        before: the level before the last step while this is on trial, else None.
+        wish: the change that is wished for.
+        wished_at: since when, s of a monotonic clock.
+        resting: kinds of steps that did not help, and until when they are not tried again.
+    """
+
+    factor: float = 1.0
+    reason: Miss | None = None
+    changed_at: float = float("-inf")
+    before: RecentLevel | None = None
+    wish: Wish | None = None
+    wished_at: float = float("-inf")
+    resting: dict[Kind, float] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> Kind | None:
+        """The kind of the steps in force; None: there are none."""
+        if self.factor == 1:
+            return None
+        return TIGHTEN if self.factor < 1 else WIDEN
+
+
+def steer(now: Steering, level: RecentLevel, sla: SlaSettings, clock: float) -> Steering:
+    """The steps in force from now on: the same, one more, or one less.
+
+    Args:
+        now: the steps in force.
+        level: of the last seconds.
+        sla: targets and bounds.
+        clock: s of a monotonic clock.
+    """
+    if clock - now.changed_at < SETTLE_SECONDS:
+        return now
+    if now.before is not None and now.kind is not None:
+        if not _has_helped(now.before, level):
+            return _undo(replace(now, resting={**now.resting, now.kind: clock + REST_SECONDS}), clock)
+        now = replace(now, before=None)
+    wish, reason = _wish(now, level, sla)
+    if wish is not now.wish:
+        return replace(now, wish=wish, wished_at=clock)
+    if wish is None or clock - now.wished_at < PATIENCE_SECONDS[wish]:
+        return now
+    if wish is Wish.UNDO or (wish is Wish.TIGHTEN and now.factor > 1):
+        return _undo(now, clock)
+    kind, step = (TIGHTEN, 1 / STEP) if wish is Wish.TIGHTEN else (WIDEN, STEP)
+    if not sla.least_admission <= now.factor * step <= sla.most_admission or clock < now.resting.get(kind, clock):
+        return now
+    return replace(_change(now, now.factor * step, clock), before=level, reason=now.reason or reason)
+
+
+def _wish(now: Steering, level: RecentLevel, sla: SlaSettings) -> tuple[Wish | None, Miss | None]:
+    """The change that the level calls for, and the reason for one more step."""
+    miss = _missed_time(level, sla, 1.0)
+    if miss is not None:
+        return Wish.TIGHTEN, miss
+    is_shedding = level.shed > SHED_SHARE * level.pushes
+    has_slack = _missed_time(level, sla, 1 / STEP) is None
+    if is_shedding and has_slack:
+        return (Wish.WIDEN, Miss("requests_per_second", level.served)) if now.factor >= 1 else (Wish.UNDO, None)
+    return (None if is_shedding or now.factor == 1 else Wish.UNDO), None
+
+
+def _missed_time(level: RecentLevel, sla: SlaSettings, share: float) -> Miss | None:
+    """The first target of times of which this share is missed; None as well if too little is known."""
+    if level.pushes < LEAST_PUSHES:
+        return None
+    times = (("p95", level.p95, sla.p95_seconds), ("p99", level.p99, sla.p99_seconds))
+    return next((Miss(name, at) for name, at, target in times if at is not None and at > share * target), None)
+
+
+def _has_helped(before: RecentLevel, level: RecentLevel) -> bool:
+    return level.on_time >= MORE * before.on_time and level.on_time > 0 and level.served >= HARDLY_FEWER * before.served
+
+
+def _undo(now: Steering, clock: float) -> Steering:
+    """The last step taken back."""
+    return _change(now, now.factor * (STEP if now.factor < 1 else 1 / STEP), clock)
+
+
+def _change(now: Steering, factor: float, clock: float) -> Steering:
+    reason = None if factor == 1 else now.reason
+    return replace(now, factor=factor, reason=reason, changed_at=clock, before=None, wish=None)
