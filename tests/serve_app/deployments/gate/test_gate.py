@@ -51,6 +51,7 @@ class Behind:
     refusals: list[AuditRecord] = field(default_factory=list)  # likewise
     ready: int = 200  # the answer to these
     headroom: float = 1.0  # of the GPU, in this answer
+    admission: float | None = None  # factor from the service level, likewise
 
     def has_requests(self, number: int) -> bool:
         """Whether so many requests arrived."""
@@ -70,7 +71,9 @@ class Behind:
             assert (scope["method"], scope["path"]) == ("GET", "/readyz")
             self.reports.append(report)
             self.refusals += scope["extensions"][REFUSALS_EXTENSION] if self.ready == 200 else ()
-            await answer(send, self.ready, json.dumps({"headroom": self.headroom}).encode())
+            await answer(
+                send, self.ready, json.dumps({"headroom": self.headroom, "admission": self.admission}).encode()
+            )
             return
         body = b""
         while True:
@@ -664,13 +667,19 @@ def test_counts_that_were_not_accepted_are_sent_again() -> None:
 
 
 @pytest.mark.usefixtures("frequent_reports")
-@pytest.mark.parametrize(("headroom", "admitted"), [(1.0, 8), (0.25, 4)])  # the first limit; the least number
-def test_a_hot_gpu_lets_the_gate_admit_fewer_pushes(headroom: float, admitted: int) -> None:
+@pytest.mark.parametrize(
+    ("headroom", "admission", "admitted"),
+    # The first limit; the least number; and both as the service level steers them.
+    [(1.0, None, 8), (0.25, None, 4), (1.0, 0.25, 2), (0.25, 0.25, 1), (1.0, 2.0, 16)],
+)
+def test_a_hot_gpu_and_the_service_level_change_how_many_pushes_the_gate_admits(
+    headroom: float, admission: float | None, admitted: int
+) -> None:
     async def holds_pushes(behind: Behind, scope: Scope, receive: Receive, send: Send) -> None:
         await (wait if scope["method"] == "POST" else ok)(behind, scope, receive, send)
 
     with gate(holds_pushes, deadline_seconds=600) as (port, behind):
-        behind.headroom = headroom
+        behind.headroom, behind.admission = headroom, admission
         assert Peer(port).get("/healthz")[0] == 200
         assert eventually(lambda: len(behind.reports) > 1)  # the first answer has arrived
         behind.requests.clear()
