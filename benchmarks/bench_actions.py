@@ -1,6 +1,6 @@
 """The effect of `sla.act`, with which the service steers admission while targets are missed.
 
-    python -m benchmarks.bench_actions [--only NAME ...] [--calm 20] [--trouble 90] [--after 60] [--rounds 1]
+    python -m benchmarks.bench_actions [--only NAME ...] [--calm 20] [--trouble 120] [--after 45] [--rounds 1]
         [--services 60] [--json FILE]
 
 Each case has a calm time, a time of trouble, and a calm time again, without and with `sla.act` in turn, each with a new
@@ -271,8 +271,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--services", type=int, default=60)
     parser.add_argument("--calm", type=float, default=20)
-    parser.add_argument("--trouble", type=float, default=90)
-    parser.add_argument("--after", type=float, default=60)
+    parser.add_argument("--trouble", type=float, default=120)
+    parser.add_argument("--after", type=float, default=45)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()

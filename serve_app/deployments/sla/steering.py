@@ -1,20 +1,23 @@
 """What the service does about a missed target: it steers the admission of pushes, one step at a time.
 
-Each step halves or doubles a factor of the limit of admission, within the bounds of the settings:
+Each step changes a factor of the limit of admission, within the bounds of the settings:
 
-* It is halved while ``p95`` or ``p99`` is missed. If work waits in a queue, the wait gets shorter.
-* It is doubled while pushes are refused although they are fast. Bursts then wait a moment and are not refused.
+* While ``p95`` or ``p99`` is missed, it is halved, as often as times are twice too long. If work waits in a queue, the
+  wait gets shorter by as much.
+* While pushes are refused although they are fast, it is doubled. Bursts then wait a moment and are not refused.
 
 A step is on trial. It stays only if more verdicts are on time, and hardly fewer are made. Otherwise it is taken back,
 and its kind rests: a store that is slow without a queue gets no faster by refusing pushes.
 
-A step is undone when the service could do without it: the times would keep the target even if they doubled, or nothing
-is refused. With half the requests under way, a queue is half as long, so a step back cannot miss a target which the
-service keeps by a factor of two. Every change must be wished for a while, so noise around a target changes nothing.
+Steps are undone one factor of two at a time, when the service could do without: the times would keep the target even
+if they doubled, or nothing is refused. With twice the requests under way, a queue is twice as long, so a step back
+cannot miss a target which the service keeps by a factor of two. Every change must be wished for a while, so noise
+around a target changes nothing.
 """
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import ceil, log
 from typing import Literal
 
 from serve_app.deployments.sla.recent import RECENT_SECONDS, RecentLevel
@@ -37,10 +40,10 @@ class Wish(StrEnum):
 
     TIGHTEN = "tighten"
     WIDEN = "widen"
-    UNDO = "undo"  # the last step, of either kind
+    UNDO = "undo"  # a factor of two of either
 
 
-PATIENCE_SECONDS = {Wish.TIGHTEN: 10.0, Wish.WIDEN: 10.0, Wish.UNDO: 60.0}  # for which a change must be wished
+PATIENCE_SECONDS = {Wish.TIGHTEN: 10.0, Wish.WIDEN: 10.0, Wish.UNDO: 30.0}  # for which a change must be wished
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +53,25 @@ class Miss:
     Attributes:
         objective: name.
         value: in its unit.
+        excess: value by target; 1: it does not miss a target of its own.
     """
 
     objective: str
     value: float
+    excess: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What was before the last step, while this is on trial.
+
+    Attributes:
+        factor: of the limit of admission.
+        level: of the last seconds.
+    """
+
+    factor: float
+    level: RecentLevel
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +82,7 @@ class Steering:
         factor: of the limit of admission: below 1, it is tightened; above, widened.
         reason: of the first step; None: the factor is 1.
         changed_at: when the factor last changed, s of a monotonic clock.
-        before: the level before the last step while this is on trial, else None.
+        trial: of the last step; None: it is over.
         wish: the change that is wished for.
         wished_at: since when, s of a monotonic clock.
         resting: kinds of steps that did not help, and until when they are not tried again.
@@ -73,7 +91,7 @@ class Steering:
     factor: float = 1.0
     reason: Miss | None = None
     changed_at: float = float("-inf")
-    before: RecentLevel | None = None
+    trial: Trial | None = None
     wish: Wish | None = None
     wished_at: float = float("-inf")
     resting: dict[Kind, float] = field(default_factory=dict)
@@ -97,21 +115,24 @@ def steer(now: Steering, level: RecentLevel, sla: SlaSettings, clock: float) -> 
     """
     if clock - now.changed_at < SETTLE_SECONDS:
         return now
-    if now.before is not None and now.kind is not None:
-        if not _has_helped(now.before, level):
-            return _undo(replace(now, resting={**now.resting, now.kind: clock + REST_SECONDS}), clock)
-        now = replace(now, before=None)
+    if now.trial is not None and now.kind is not None:
+        if not _has_helped(now.trial.level, level):
+            rested = replace(now, resting={**now.resting, now.kind: clock + REST_SECONDS})
+            return _change(rested, now.trial.factor, clock)
+        now = replace(now, trial=None)
     wish, reason = _wish(now, level, sla)
     if wish is not now.wish:
         return replace(now, wish=wish, wished_at=clock)
     if wish is None or clock - now.wished_at < PATIENCE_SECONDS[wish]:
         return now
     if wish is Wish.UNDO or (wish is Wish.TIGHTEN and now.factor > 1):
-        return _undo(now, clock)
-    kind, step = (TIGHTEN, 1 / STEP) if wish is Wish.TIGHTEN else (WIDEN, STEP)
-    if not sla.least_admission <= now.factor * step <= sla.most_admission or clock < now.resting.get(kind, clock):
+        return _change(now, min(1.0, now.factor * STEP) if now.factor < 1 else max(1.0, now.factor / STEP), clock)
+    assert reason is not None
+    kind, step = (TIGHTEN, STEP ** -ceil(log(reason.excess, STEP))) if wish is Wish.TIGHTEN else (WIDEN, STEP)
+    factor = min(max(now.factor * step, sla.least_admission), sla.most_admission)
+    if factor == now.factor or clock < now.resting.get(kind, clock):
         return now
-    return replace(_change(now, now.factor * step, clock), before=level, reason=now.reason or reason)
+    return replace(_change(now, factor, clock), trial=Trial(now.factor, level), reason=now.reason or reason)
 
 
 def _wish(now: Steering, level: RecentLevel, sla: SlaSettings) -> tuple[Wish | None, Miss | None]:
@@ -131,18 +152,15 @@ def _missed_time(level: RecentLevel, sla: SlaSettings, share: float) -> Miss | N
     if level.pushes < LEAST_PUSHES:
         return None
     times = (("p95", level.p95, sla.p95_seconds), ("p99", level.p99, sla.p99_seconds))
-    return next((Miss(name, at) for name, at, target in times if at is not None and at > share * target), None)
+    return next(
+        (Miss(name, at, at / target) for name, at, target in times if at is not None and at > share * target), None
+    )
 
 
 def _has_helped(before: RecentLevel, level: RecentLevel) -> bool:
     return level.on_time >= MORE * before.on_time and level.on_time > 0 and level.served >= HARDLY_FEWER * before.served
 
 
-def _undo(now: Steering, clock: float) -> Steering:
-    """The last step taken back."""
-    return _change(now, now.factor * (STEP if now.factor < 1 else 1 / STEP), clock)
-
-
 def _change(now: Steering, factor: float, clock: float) -> Steering:
     reason = None if factor == 1 else now.reason
-    return replace(now, factor=factor, reason=reason, changed_at=clock, before=None, wish=None)
+    return replace(now, factor=factor, reason=reason, changed_at=clock, trial=None, wish=None)

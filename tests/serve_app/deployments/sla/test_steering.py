@@ -85,6 +85,20 @@ def test_a_queue_is_shortened_until_the_target_holds_and_stays_short_while_there
     assert (steps[-1].reason.objective, steps[-1].reason.value) == ("p95", 1.6)
 
 
+def test_times_that_are_four_times_too_long_take_one_step() -> None:
+    steps = run(queue(capacity=1.0, demand=4.0, usual=3.5), 300)
+    assert next(one.factor for one in steps if one.factor < 1) == 0.25
+    assert changes(steps) == 1
+
+
+def test_steps_to_other_bounds_are_undone_without_passing_one() -> None:
+    sla = SlaSettings(least_admission=0.3, most_admission=3.0)
+    tight = run(queue(capacity=1.0, demand=4.0, usual=3.3), 60, sla=sla)[-1]
+    assert tight.factor == 0.3
+    calm = run(lambda _, __: FINE, 600, tight, sla=sla, clock=2000.0)
+    assert sorted({one.factor for one in calm}) == [0.3, 0.6, 1.0]
+
+
 def test_a_deep_queue_is_shortened_step_by_step_to_the_bound() -> None:
     def service(factor: float, _: float) -> RecentLevel:  # each step has more verdicts on time; never enough
         return RecentLevel(3.0, 4.0, served=2.0, on_time=0.5 / factor, shed=30, pushes=60)
