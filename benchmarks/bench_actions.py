@@ -229,7 +229,7 @@ def figures_of(seen: Seen, at: float, trouble: float, levels: list[dict[str, Any
         "recovery_seconds": recovery(p95),
         "shed": seen.statuses.get(429, 0),
         "failed": sum(number for status, number in seen.statuses.items() if status >= 500),
-        "p95_by_slot": [None if one is None else round(one, 2) for one in slots_of(seen, at - 20, at + trouble + 60)],
+        "p95_by_slot": [None if one is None else round(one, 2) for one in slots_of(seen, at - 20, at + trouble + 45)],
         "admission_by_slot": [level["actions"][0]["factor"] if level["actions"] else 1.0 for level in levels[::2]],
         "violations": [
             {key: one[key] for key in ("objective", "seconds", "worst", "cause")} for one in last["violations"]
@@ -251,18 +251,10 @@ def measure(name: str, body: Body, calm: float, trouble: float, after: float, *,
         )
         url = start(settings)
         try:
-            return figures_of(
-                *_arranged(asyncio.run(load(url, CASES[name], body, switch, calm, trouble, after)), trouble)
-            )
+            seen, at, levels = asyncio.run(load(url, CASES[name], body, switch, calm, trouble, after))
+            return figures_of(seen, at, trouble, levels)
         finally:
             stop()
-
-
-def _arranged(
-    found: tuple[Seen, float, list[dict[str, Any]]], trouble: float
-) -> tuple[Seen, float, float, list[dict[str, Any]]]:
-    seen, at, levels = found
-    return seen, at, trouble, levels
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ Each step changes a factor of the limit of admission, within the bounds of the s
   wait gets shorter by as much.
 * While pushes are refused although they are fast, it is doubled. Bursts then wait a moment and are not refused.
 
-A step is on trial. It stays only if more verdicts are on time, and hardly fewer are made. Otherwise it is taken back,
+A step is on trial. It stays only if it brings more verdicts on time than it costs verdicts. Otherwise it is taken back,
 and its kind rests: a store that is slow without a queue gets no faster by refusing pushes.
 
 Steps are undone one factor of two at a time, when the service could do without: the times would keep the target even
@@ -28,8 +28,7 @@ SETTLE_SECONDS = RECENT_SECONDS + 10.0  # after a step, until all that is recent
 REST_SECONDS = 300.0  # of a kind of step that did not help
 LEAST_PUSHES = 20  # recent ones, to judge times by
 SHED_SHARE = 0.01  # of the recent pushes; more are too many
-MORE = 1.1  # verdicts on time, as a factor, if a step has helped
-HARDLY_FEWER = 0.8  # verdicts in all, likewise
+MORE = 1.1  # verdicts on time, as a factor, if a step has helped; less may be chance
 Kind = Literal["tighten_admission", "widen_admission"]
 TIGHTEN: Kind = "tighten_admission"
 WIDEN: Kind = "widen_admission"
@@ -43,7 +42,8 @@ class Wish(StrEnum):
     UNDO = "undo"  # a factor of two of either
 
 
-PATIENCE_SECONDS = {Wish.TIGHTEN: 10.0, Wish.WIDEN: 10.0, Wish.UNDO: 30.0}  # for which a change must be wished
+# For which a change must be wished. What a trial is compared with is then all of the time of trouble.
+PATIENCE_SECONDS = {Wish.TIGHTEN: RECENT_SECONDS, Wish.WIDEN: RECENT_SECONDS, Wish.UNDO: 2 * RECENT_SECONDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,9 @@ def _missed_time(level: RecentLevel, sla: SlaSettings, share: float) -> Miss | N
 
 
 def _has_helped(before: RecentLevel, level: RecentLevel) -> bool:
-    return level.on_time >= MORE * before.on_time and level.on_time > 0 and level.served >= HARDLY_FEWER * before.served
+    """Whether more verdicts are on time, by more than there are fewer in all."""
+    gain, loss = level.on_time - before.on_time, before.served - level.served
+    return level.on_time >= MORE * before.on_time and gain > 0 and gain >= loss
 
 
 def _change(now: Steering, factor: float, clock: float) -> Steering:

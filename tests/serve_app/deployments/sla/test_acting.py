@@ -15,7 +15,7 @@ REPORTS = round(RECENT_SECONDS / counts.REPORT_SECONDS)
 
 def late(process: RequestCounts) -> None:
     """Twenty pushes in five seconds, all beyond the target."""
-    push(seconds=3.0, times=20)(process)
+    push(seconds=1.5, times=20)(process)
 
 
 def text_of(service: Service) -> str:
@@ -33,7 +33,7 @@ def test_recent_pushes_alone_decide_and_the_action_is_shown_logged_and_measured(
         service.run(20, late)  # shorter than the trial of the step
     [action] = service.levels.level().actions
     assert (action.name, action.objective, action.bound) == ("tighten_admission", "p95", 0.25)
-    assert action.value == pytest.approx(3.0, rel=0.05)
+    assert action.value == pytest.approx(1.5, rel=0.05)
     assert "tagae_sla_admission_ratio 0.5" in text_of(service)
     messages = [one.getMessage() for one in caplog.records if "limit of admission" in one.getMessage()]
     assert messages == [
@@ -44,7 +44,7 @@ def test_recent_pushes_alone_decide_and_the_action_is_shown_logged_and_measured(
 
 def test_the_factor_is_the_answer_to_a_report() -> None:
     service = Service()
-    service.run(20, late)
+    service.run(30, late)
     assert service.levels.take(service.processes[0].report()) == service.levels.level().admission == 0.5
 
 
