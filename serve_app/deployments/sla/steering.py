@@ -15,6 +15,7 @@ cannot miss a target which the service keeps by a factor of two. Every change mu
 around a target changes nothing.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import ceil, log
@@ -25,7 +26,8 @@ from serve_app.settings.sla import SlaSettings
 
 STEP = 2.0
 SETTLE_SECONDS = RECENT_SECONDS + 10.0  # after a step, until all that is recent has happened since gates heard of it
-REST_SECONDS = 300.0  # of a kind of step that did not help
+REST_SECONDS = 300.0  # of a kind of step that did not help; twice as long after each further time
+LONGEST_REST_SECONDS = 3600.0
 LEAST_PUSHES = 20  # recent ones, to judge times by
 SHED_SHARE = 0.01  # of the recent pushes; more are too many
 MORE = 1.1  # verdicts on time, as a factor, if a step has helped; less may be chance
@@ -75,6 +77,24 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class Rest:
+    """A kind of step that did not help.
+
+    Attributes:
+        seconds: length of the rest.
+        until: when it may be tried again, s of a monotonic clock.
+    """
+
+    seconds: float = REST_SECONDS / 2
+    until: float = float("-inf")
+
+    def again(self, clock: float) -> "Rest":
+        """The next rest, which begins now."""
+        seconds = min(2 * self.seconds, LONGEST_REST_SECONDS)
+        return Rest(seconds, clock + seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class Steering:
     """The steps in force.
 
@@ -85,7 +105,7 @@ class Steering:
         trial: of the last step; None: it is over.
         wish: the change that is wished for.
         wished_at: since when, s of a monotonic clock.
-        resting: kinds of steps that did not help, and until when they are not tried again.
+        rests: of kinds of steps that did not help when they were last tried.
     """
 
     factor: float = 1.0
@@ -94,7 +114,7 @@ class Steering:
     trial: Trial | None = None
     wish: Wish | None = None
     wished_at: float = float("-inf")
-    resting: dict[Kind, float] = field(default_factory=dict)
+    rests: Mapping[Kind, Rest] = field(default_factory=dict)
 
     @property
     def kind(self) -> Kind | None:
@@ -116,10 +136,11 @@ def steer(now: Steering, level: RecentLevel, sla: SlaSettings, clock: float) -> 
     if clock - now.changed_at < SETTLE_SECONDS:
         return now
     if now.trial is not None and now.kind is not None:
+        others = {kind: rest for kind, rest in now.rests.items() if kind != now.kind}
         if not _has_helped(now.trial.level, level):
-            rested = replace(now, resting={**now.resting, now.kind: clock + REST_SECONDS})
-            return _change(rested, now.trial.factor, clock)
-        now = replace(now, trial=None)
+            rest = now.rests.get(now.kind, Rest()).again(clock)
+            return _change(replace(now, rests={**others, now.kind: rest}), now.trial.factor, clock)
+        now = replace(now, trial=None, rests=others)
     wish, reason = _wish(now, level, sla)
     if wish is not now.wish:
         return replace(now, wish=wish, wished_at=clock)
@@ -130,7 +151,7 @@ def steer(now: Steering, level: RecentLevel, sla: SlaSettings, clock: float) -> 
     assert reason is not None
     kind, step = (TIGHTEN, STEP ** -ceil(log(reason.excess, STEP))) if wish is Wish.TIGHTEN else (WIDEN, STEP)
     factor = min(max(now.factor * step, sla.least_admission), sla.most_admission)
-    if factor == now.factor or clock < now.resting.get(kind, clock):
+    if factor == now.factor or clock < now.rests.get(kind, Rest()).until:
         return now
     return replace(_change(now, factor, clock), trial=Trial(now.factor, level), reason=now.reason or reason)
 

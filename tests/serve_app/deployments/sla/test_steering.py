@@ -124,6 +124,14 @@ def test_a_step_that_does_not_help_is_taken_back_and_rests() -> None:
     assert any(one.factor < 1 for one in again), "after the rest it is tried again"
 
 
+def test_steps_that_never_help_are_tried_ever_more_rarely() -> None:
+    steps = run(parallel(seconds=1.2), 6 * 3600)
+    tight = sum(one.factor < 1 for one in steps)
+    trials = changes(steps) // 2
+    assert 6 <= trials <= 10
+    assert tight < 0.02 * len(steps)
+
+
 def test_it_is_undone_step_by_step_when_the_service_could_do_with_more() -> None:
     begin = replace(Steering(0.25, run(queue(2.5, 4.0), 5)[0].reason), changed_at=900.0)
     steps = run(lambda _, __: FINE, 4 * (HOLD_SECONDS + SETTLE_SECONDS), begin)
