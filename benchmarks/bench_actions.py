@@ -1,6 +1,6 @@
 """The effect of `sla.act`, with which the service steers admission while targets are missed.
 
-    python -m benchmarks.bench_actions [--only NAME ...] [--calm 20] [--trouble 120] [--after 45] [--rounds 1]
+    python -m benchmarks.bench_actions [--only NAME ...] [--calm 20] [--trouble 120] [--after 10] [--rounds 1]
         [--services 60] [--json FILE]
 
 Each case has a calm time, a time of trouble, and a calm time again, without and with `sla.act` in turn, each with a new
@@ -229,7 +229,7 @@ def figures_of(seen: Seen, at: float, trouble: float, levels: list[dict[str, Any
         "recovery_seconds": recovery(p95),
         "shed": seen.statuses.get(429, 0),
         "failed": sum(number for status, number in seen.statuses.items() if status >= 500),
-        "p95_by_slot": [None if one is None else round(one, 2) for one in slots_of(seen, at - 20, at + trouble + 45)],
+        "p95_by_slot": [None if one is None else round(one, 2) for one in slots_of(seen, at - 20, at + trouble + 10)],
         "admission_by_slot": [level["actions"][0]["factor"] if level["actions"] else 1.0 for level in levels[::2]],
         "violations": [
             {key: one[key] for key in ("objective", "seconds", "worst", "cause")} for one in last["violations"]
@@ -264,7 +264,7 @@ def main() -> None:
     parser.add_argument("--services", type=int, default=60)
     parser.add_argument("--calm", type=float, default=20)
     parser.add_argument("--trouble", type=float, default=120)
-    parser.add_argument("--after", type=float, default=45)
+    parser.add_argument("--after", type=float, default=10)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()

@@ -86,7 +86,7 @@ class SlaDocument(Document):
         description="pushes that were slower than the target of `p95`, failed or were shed, by mesh, for the 20 meshes "
         "with the most; the empty name stands for all others"
     )
-    causes: dict[str, int] = Field(description="the same pushes by cause, as far as it is known; most first")
+    causes: dict[str, int] = Field(description="the same pushes by cause, where it is known; most first")
     violations: list[ViolationDocument] = Field(
         description="those that last, then up to 50 that ended, the newest first; a restart empties it"
     )

@@ -25,7 +25,7 @@ from serve_app.deployments.sla.recent import RECENT_SECONDS, RecentLevel
 from serve_app.settings.sla import SlaSettings
 
 STEP = 2.0
-SETTLE_SECONDS = RECENT_SECONDS + 10.0  # after a step, until all that is recent has happened since gates heard of it
+SETTLE_SECONDS = RECENT_SECONDS + 10.0  # after a step, until all that is recent has happened since gates know of it
 REST_SECONDS = 300.0  # of a kind of step that did not help; twice as long after each further time
 LONGEST_REST_SECONDS = 3600.0
 LEAST_PUSHES = 20  # recent ones, to judge times by
