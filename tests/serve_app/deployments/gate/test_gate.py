@@ -103,10 +103,10 @@ async def wait(behind: Behind, _: Scope, __: Receive, send: Send) -> None:
 
 
 @contextmanager
-def gate(behave: Behave, **front: Any) -> Iterator[tuple[int, Behind]]:
+def gate(behave: Behave, p95_seconds: float = 1.0, **front: Any) -> Iterator[tuple[int, Behind]]:
     """A server on a free loopback port, and the application behind its gate."""
     meshes = {"vital": {"priority": "high"}, "spare": {"priority": "low"}}
-    settings = Settings(serve=front, limits={"max_body_bytes": 4096}, meshes=meshes)
+    settings = Settings(serve=front, limits={"max_body_bytes": 4096}, meshes=meshes, sla={"p95_seconds": p95_seconds})
     behind = Behind(behave)
     table = dict(uvicorn.config.HTTP_PROTOCOLS)
     connections.install(settings.serve)
@@ -535,6 +535,19 @@ def test_a_push_that_misses_its_deadline_failed_and_took_as_long() -> None:
         [(found, number)] = of_kind(behind.counts(), Count.DURATION)
         assert number == 1
         assert upper_end(int(found)) >= 0.5
+        assert outcomes(behind.counts(), Count.CAUSE) == {"deadline": 1}
+
+
+@pytest.mark.usefixtures("frequent_reports")
+def test_what_took_longest_in_a_slow_push_is_counted_as_its_cause() -> None:
+    async def names_stages(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
+        headers = [(b"content-type", b"application/json"), (b"server-timing", b"score;dur=1.5, store;dur=90000.0")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    with gate(names_stages, p95_seconds=1e-6) as (port, behind):
+        assert Peer(port).post()[0] == 200
+        assert eventually(lambda: outcomes(behind.counts(), Count.CAUSE) == {"slow_store": 1})
 
 
 @pytest.mark.usefixtures("frequent_reports")
@@ -587,6 +600,7 @@ def test_shed_pushes_are_counted_for_their_mesh() -> None:
         refused_early(port, body_bytes=3)
         assert eventually(lambda: outcomes(behind.counts(), Count.PUSH).get("shed", 0) >= 1)
         assert dict(of_kind(behind.counts(), Count.MESH))["shop"] >= 1
+        assert set(outcomes(behind.counts(), Count.CAUSE)) == {"shed"}
 
 
 @pytest.mark.usefixtures("frequent_reports")
