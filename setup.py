@@ -148,6 +148,12 @@ def build_passes(folder: Path, target: Path) -> None:
     build(parts, link_host(), target)
 
 
+def build_json(folder: Path, target: Path) -> None:
+    """Build the library that reads JSON."""
+    parts = {folder / "json_rows.o": compile_host(*schemas(), CSRC / "json_rows.cpp")}
+    build(parts, link_host(), target)
+
+
 def build_cuda(folder: Path, target: Path) -> None:
     """Build the library of the ops for GPUs."""
     host = f"-ccbin={find_compiler()}"
@@ -160,7 +166,12 @@ def build_cuda(folder: Path, target: Path) -> None:
     build(parts, link, target)
 
 
-LIBRARIES = {"kernels.libtagae": build_ops, "kernels.libpasses": build_passes, "kernels.libtagae_cuda": build_cuda}
+LIBRARIES = {
+    "kernels.libtagae": build_ops,
+    "kernels.libpasses": build_passes,
+    "kernels.libjson": build_json,
+    "kernels.libtagae_cuda": build_cuda,
+}
 
 
 def schemas() -> list[str]:

@@ -20,6 +20,7 @@ from kernels.errors import UnavailableBackend
 
 FILE = Path(__file__).with_name("libtagae.so")
 PASSES_FILE = Path(__file__).with_name("libpasses.so")
+JSON_FILE = Path(__file__).with_name("libjson.so")
 CUDA_FILE = Path(__file__).with_name("libtagae_cuda.so")
 REFERENCE = "reference"
 COMPILED = ("cpu-avx512", "cpu-avx2", "cpu-neon")
@@ -94,6 +95,12 @@ def choose_passes(setting: str | None, file: Path = PASSES_FILE) -> Backend:
     return _choose(_Library(file, "tagae_choose", COMPILED, "g++ or clang++", _NO_INSTRUCTIONS), setting)
 
 
+def choose_json(setting: str | None, file: Path = JSON_FILE) -> Backend:
+    """Choose the compiled reader of JSON. It has one body for all processors, which settings that choose an instruction
+    set permit; otherwise as :func:`choose_backend`."""
+    return _choose(_Library(file, "tagae_choose", (), "g++ or clang++", _NO_INSTRUCTIONS), setting)
+
+
 def choose_cuda(setting: str | None, file: Path = CUDA_FILE, device: str = "cuda") -> Backend:
     """Register the compiled bodies for a GPU, if a process that tries them finds no error; otherwise as
     :func:`choose_backend`.
@@ -141,10 +148,10 @@ def _choose(library: _Library, setting: str | None) -> Backend:
         if setting == "require" or is_named:
             raise UnavailableBackend(
                 f"TAGAE_KERNELS={setting}: expected a compiled library, got none: {reason}; or unset TAGAE_KERNELS, "
-                "so that the PyTorch or numpy form runs"
+                "so that a slower form runs"
             ) from reason
         if library.file.exists():
-            LOG.warning("the PyTorch or numpy form runs instead of compiled code, and is slower: %s", reason)
+            LOG.warning("a slower form runs instead of compiled code: %s", reason)
         return Backend(REFERENCE, str(reason))
 
 
