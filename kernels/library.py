@@ -1,7 +1,7 @@
 """The compiled libraries: found and checked, or the reason why not.
 
 ``setup.py`` builds them where a C++ compiler is present. The ops use torch's stable ABI and no Python, so one file
-serves every supported version of both. The passes need neither.
+serves every supported version of both. The passes and the reader of JSON need neither.
 """
 
 import ctypes
@@ -21,6 +21,7 @@ from kernels.errors import UnavailableBackend
 FILE = Path(__file__).with_name("libtagae.so")
 PASSES_FILE = Path(__file__).with_name("libpasses.so")
 JSON_FILE = Path(__file__).with_name("libjson.so")
+SCHEMAS = Path(__file__).with_name("schemas.py")
 CUDA_FILE = Path(__file__).with_name("libtagae_cuda.so")
 REFERENCE = "reference"
 COMPILED = ("cpu-avx512", "cpu-avx2", "cpu-neon")
@@ -60,6 +61,7 @@ class _Library:
         compiler: builds it.
         missing: why the function chooses nothing, with the name that it was asked for.
         check: raises :class:`_Unusable` before the file is loaded.
+        schemas: the file that defines how the library is called.
     """
 
     file: Path
@@ -68,6 +70,7 @@ class _Library:
     compiler: str
     missing: str
     check: Callable[[Path], None] | None = None
+    schemas: Path = SCHEMAS
 
 
 _NO_INSTRUCTIONS = "this processor does not have the instructions of {}"
@@ -98,7 +101,8 @@ def choose_passes(setting: str | None, file: Path = PASSES_FILE) -> Backend:
 def choose_json(setting: str | None, file: Path = JSON_FILE) -> Backend:
     """Choose the compiled reader of JSON. It has one body for all processors, which settings that choose an instruction
     set permit; otherwise as :func:`choose_backend`."""
-    return _choose(_Library(file, "tagae_choose", (), "g++ or clang++", _NO_INSTRUCTIONS), setting)
+    schemas = Path(__file__).with_name("json_rows.py")
+    return _choose(_Library(file, "tagae_choose", (), "g++ or clang++", _NO_INSTRUCTIONS, schemas=schemas), setting)
 
 
 def choose_cuda(setting: str | None, file: Path = CUDA_FILE, device: str = "cuda") -> Backend:
@@ -155,9 +159,9 @@ def _choose(library: _Library, setting: str | None) -> Backend:
         return Backend(REFERENCE, str(reason))
 
 
-def schemas_digest() -> str:
+def schemas_digest(file: Path = SCHEMAS) -> str:
     """Identify the schemas; ``setup.py`` compiles the same digest into the libraries."""
-    return hashlib.sha256(Path(__file__).with_name("schemas.py").read_bytes()).hexdigest()
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _load(library: _Library, wanted: str) -> tuple[str, ctypes.CDLL]:
@@ -175,7 +179,7 @@ def _load(library: _Library, wanted: str) -> tuple[str, ctypes.CDLL]:
     except (OSError, AttributeError) as error:
         raise _Unusable(f"{file} cannot be loaded ({error}); install tagae again") from error
     schemas.restype = choose.restype = ctypes.c_char_p
-    if schemas().decode() != schemas_digest():
+    if schemas().decode() != schemas_digest(library.schemas):
         raise _Unusable(f"{file} was built for other schemas of the ops; install tagae again")
     name: bytes | None = choose(wanted.encode())
     if name is None:
