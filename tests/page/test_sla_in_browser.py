@@ -60,7 +60,12 @@ def test_targets_that_are_missed_and_not_known_are_shown(one: Tab) -> None:
     text, looks = row(one, "99% of the verdicts within 50 s")
     assert re.match(r"not judged yet: \d+% of the last 10 min is measured, ", text)
     assert looks == "", "there is nothing to do about it"
+    assert one.text("#detector-title").endswith((" problem", " problems"))
+    assert one.text("#faults li >> nth=0").startswith("95% of the verdicts within 0.1 ms: violated since ")
+    one.open_detector()
     assert "fulfilled" not in one.text("#facts")
+    one.until(lambda: not one.page.is_visible("#faults"), "the facts have the same")
+    assert one.page.is_visible("#facts .wrong")
     one.assert_accessible()
 
 
@@ -70,6 +75,7 @@ def test_each_state_has_its_words_and_its_colour_in_both_modes(one: Tab) -> None
     one.open("/#mesh=shop")
     kept = "95% of the verdicts within 1 s"
     one.until(lambda: row(one, kept)[0], "the service level")
+    one.open_detector()
     assert row(one, kept) == ("fulfilled, 120 ms, 87% of the error budget left", "")
     assert row(one, "errors at most 1%") == ("unknown: too few requests in the last 60 min", "unclear")
     text, looks = row(one, "available at least 99.99%")
