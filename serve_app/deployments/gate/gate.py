@@ -335,30 +335,33 @@ class Gate:
             retry_after_seconds=wait,
         )
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytearray:
-        """Read the whole body. Its bytes count as buffered until the request ends.
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        """Read the whole body. Its bytes count as buffered until the request ends. Its pieces are copied once.
 
         Raises:
             SlowRequest: it did not arrive in time.
             DocumentTooLarge: it is longer than any route accepts.
             Overloaded: other bodies use all the memory for bodies.
         """
-        started, body, trickles = time.monotonic(), bytearray(), 0
+        started, trickles, size = time.monotonic(), 0, 0
+        pieces: list[bytes] = []
         least = self._front.least_body_bytes_per_second
         grace = GRACE_SECONDS * random.uniform(1.0, GRACE_SPREAD)
         try:
             while True:
-                rate_limit = grace + len(body) / least if least else self._front.body_seconds
+                rate_limit = grace + size / least if least else self._front.body_seconds
                 until = started + min(self._front.body_seconds, rate_limit)
                 async with asyncio.timeout(until - time.monotonic()):
                     message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise SlowRequest(f"body: the connection ended after {len(body)} bytes; send the whole body")
-                chunk = message.get("body", b"")
-                trickles += len(chunk) < TRICKLE_BYTES
-                body += chunk
-                self._buffered += len(chunk)
-                if len(body) > self._most_body:
+                    raise SlowRequest(f"body: the connection ended after {size} bytes; send the whole body")
+                piece = message.get("body", b"")
+                trickles += len(piece) < TRICKLE_BYTES
+                if piece:
+                    pieces.append(piece)
+                size += len(piece)
+                self._buffered += len(piece)
+                if size > self._most_body:
                     raise DocumentTooLarge(
                         f"body: expected at most {self._most_body} bytes, got more; raise limits.max_body_bytes or "
                         "split the mesh"
@@ -369,21 +372,21 @@ class Gate:
                         retry_after_seconds=RETRY_AFTER_SECONDS,
                     )
                 if not message.get("more_body", False):
-                    return body
+                    return b"".join(pieces)  # a single piece is returned itself
                 if trickles > TRICKLES:
                     await asyncio.sleep(TRICKLE_SECONDS)
         except TimeoutError:
-            self._buffered -= len(body)
+            self._buffered -= size
             raise SlowRequest(
                 f"body: expected the whole body within {self._front.body_seconds:g} s and at least {least:g} bytes/s "
-                f"after {grace:.1f} s, got {len(body)} bytes in {time.monotonic() - started:.1f} s; send it faster"
+                f"after {grace:.1f} s, got {size} bytes in {time.monotonic() - started:.1f} s; send it faster"
             ) from None
         except ServeError:
-            self._buffered -= len(body)
+            self._buffered -= size
             raise
 
     async def _send_until(
-        self, until: float, received: str, scope: Scope, body: bytearray, receive: Receive, send: "TrackedSend"
+        self, until: float, received: str, scope: Scope, body: bytes, receive: Receive, send: "TrackedSend"
     ) -> None:
         """Send the request to the replicas, again if one dropped it, until it is answered or the deadline passes.
 
@@ -398,7 +401,7 @@ class Gate:
             async with asyncio.timeout(until - time.monotonic()):
                 while True:
                     attempt = Attempt(send)
-                    await self._app(dict(scope), _replay(bytes(body), send.watch(receive)), attempt)
+                    await self._app(dict(scope), _replay(body, send.watch(receive)), attempt)
                     if attempt.was_answered or send.is_abandoned:
                         return
                     if time.monotonic() + PAUSE_SECONDS >= until:

@@ -35,6 +35,7 @@ from tests.serve_app.running import eventually
 from tests.timing import TIME_FACTOR
 
 PUSH = "/v1/meshes/shop/snapshots"
+HOST = (b"host", b"localhost")
 PEERS: list["Peer"] = []  # of the current test
 Behave = Callable[["Behind", Scope, Receive, Send], Awaitable[None]]
 
@@ -216,6 +217,32 @@ def test_a_body_in_small_pieces_passes_if_it_is_complete_in_time() -> None:
             peer.send(b"%d" % (i % 10))
         assert peer.answer()[0] == 200
         assert behind.requests[0][1] == b"0123456789" * 4
+
+
+def test_a_body_of_one_piece_is_passed_on_itself() -> None:
+    sent, passed = bytes(range(256)) * 8, list[bytes]()
+
+    async def behind(scope: Scope, receive: Receive, send: Send) -> None:
+        if not scope.get("extensions"):
+            passed.append((await receive())["body"])
+        await answer(send, 200, b"{}")
+
+    async def push() -> None:
+        pieces = [{"body": sent, "more_body": True}, {"body": b"", "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", **pieces.pop(0)}
+
+        async def ignore(_: Any) -> None:
+            pass
+
+        settings = Settings()
+        app = Gate(behind, settings, Access(serve_rules(settings)), PrometheusInstruments(replica="test"))
+        scope = {"type": "http", "method": "POST", "path": PUSH, "query_string": b"", "headers": [HOST]}
+        await app({**scope, "scheme": "http", "http_version": "1.1", "client": ("127.0.0.1", 1)}, receive, ignore)
+
+    asyncio.run(push())
+    assert passed[0] is sent
 
 
 def test_slow_headers_are_cut_off_on_new_and_on_used_connections() -> None:
