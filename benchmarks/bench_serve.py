@@ -1,6 +1,7 @@
 """Time from POST to verdict over HTTP and Ray Serve, for both places of scoring, compared with an empty application.
 
-    python benchmarks/bench_serve.py [--snapshots 200] [--threads 1] [--modes default throughput] [--json FILE]
+    python benchmarks/bench_serve.py [--snapshots 200] [--threads 1] [--modes default throughput] [--minutes 20]
+        [--json FILE]
 
 One client on loopback sends each size as JSON and as Arrow, in both modes of Serve: ``default`` through its proxy, and
 ``throughput`` (``RAY_SERVE_THROUGHPUT_OPTIMIZED=1``: gRPC between replicas, HTTP directly to the ingress). Serve reads
@@ -11,13 +12,15 @@ sessions, and one that scores on replicas (``scorer.place``). Each snapshot is p
 push is followed by a no-op with the same hops and body, so that other load affects all of them. The time of the
 pipeline in one process is measured before, on the same snapshots. ``above_noop`` is the cost of everything of ours.
 ``above_noop_and_pipeline`` is the cost of serving without Ray's hops and the pipeline: decoding, packing, copies to
-other processes, the store. Prints JSON lines.
+other processes, the store. Prints JSON lines. A mode that has not ended after ``--minutes`` is stopped with all its
+processes; the rows of the other mode are printed all the same, and the exit status is 1.
 """
 
 import argparse
 import json
 import os
 import platform
+import random
 import re
 import socket
 import subprocess
@@ -25,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +36,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import psutil
 import ray
 import torch
 from fastapi import FastAPI, Request
@@ -53,7 +57,8 @@ LARGE, FEWER = 10_000, 5  # from this many services on, a fifth of the snapshots
 FORMATS = {"json": "application/json", "arrow": "application/vnd.apache.arrow.stream"}
 MODES = ("default", "throughput")
 PLACES = ("session", "replicas")
-PORTS = 20  # one for each ingress replica in throughput mode
+PORTS = 40  # for the ingress replicas in throughput mode, also for those that replace one
+PAUSE_SECONDS = 0.2
 WARM_UP = 20
 
 noop = FastAPI()
@@ -210,11 +215,20 @@ def connections(mode: str, url: str) -> Iterator[Fronts]:
     if mode == "throughput":
         first = int(os.environ["RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT"])
         direct = [f"http://127.0.0.1:{port}" for port in range(first, first + PORTS)]
-        ours = {p: next(u for u in direct if status(u, "GET", f"{prefix(p)}/healthz") == 200) for p in PLACES}
-        noop = next(u for u in direct if status(u, "POST", "/noop/session") == 200)
+        ours = {p: wait_for(direct, "GET", f"{prefix(p)}/healthz") for p in PLACES}
+        noop = wait_for(direct, "POST", "/noop/session")
     with ExitStack() as stack:
         clients = {p: stack.enter_context(httpx.Client(base_url=ours[p], timeout=60)) for p in PLACES}
         yield Fronts(clients, stack.enter_context(httpx.Client(base_url=noop, timeout=60)))
+
+
+def wait_for(urls: Sequence[str], method: str, path: str) -> str:
+    """Return the first URL that answers a request with 200. Replicas listen a little after Serve calls them ready."""
+    while True:
+        for url in urls:
+            if status(url, method, path) == 200:
+                return url
+        time.sleep(PAUSE_SECONDS)
 
 
 def status(url: str, method: str, path: str) -> int:
@@ -271,7 +285,7 @@ def environment(mode: str) -> dict[str, str]:
     """Return the environment that sets the mode of Serve."""
     if mode == "default":
         return dict(os.environ)
-    first = free_port()
+    first = free_ports()
     return os.environ | {
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
         "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(first),
@@ -281,13 +295,55 @@ def environment(mode: str) -> dict[str, str]:
     }
 
 
-def free_port() -> int:
-    """Return a free port below the ephemeral range, so that the next ports are likely to be free too."""
-    for port in range(20_000, 30_000, 2 * PORTS):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)):
-                return port
-    raise OSError("expected a free port from 20000 to 30000, found none")
+def free_ports() -> int:
+    """Return the first of :data:`PORTS` free ports below the ephemeral range.
+
+    A replica that finds its port taken tries the next one, and runs out of them if others take them, too. So where the
+    search begins is random: two runs on one machine rarely meet.
+    """
+    starts = list(range(20_000, 30_000, PORTS))
+    random.shuffle(starts)
+    for first in starts:
+        if all(is_free(port) for port in range(first, first + PORTS)):
+            return first
+    raise OSError(f"expected {PORTS} free ports in a row from 20000 to 30000, found none")
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def run_in_child(command: Sequence[str], mode: str, minutes: float) -> list[str]:
+    """Return the lines that a mode prints, measured in a process of its own.
+
+    Raises:
+        TimeoutError: it did not end in time. All its processes have been stopped.
+        RuntimeError: it failed.
+    """
+    child = subprocess.Popen(command, env=environment(mode), stdout=subprocess.PIPE, text=True)
+    try:
+        printed, _ = child.communicate(timeout=60 * minutes)
+    except subprocess.TimeoutExpired:
+        kill_tree(child)
+        raise TimeoutError(
+            f"mode {mode}: expected its rows within {minutes:g} minutes, got none; all its processes were stopped. "
+            "Run it on a quieter machine, with fewer --sizes or --snapshots, or with more --minutes"
+        ) from None
+    if child.returncode:
+        raise RuntimeError(f"mode {mode}: expected exit status 0, got {child.returncode}; its error is above")
+    return [line for line in printed.splitlines() if line.startswith("{")]
+
+
+def kill_tree(child: subprocess.Popen[str]) -> None:
+    """End a process with all that it started: Ray's processes, too."""
+    every = psutil.Process(child.pid).children(recursive=True)
+    child.kill()
+    child.wait()
+    for one in every:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+    psutil.wait_procs(every, timeout=10)
 
 
 def main() -> None:
@@ -298,6 +354,7 @@ def main() -> None:
     parser.add_argument("--formats", nargs="*", choices=list(FORMATS), default=list(FORMATS))
     parser.add_argument("--modes", nargs="*", choices=MODES, default=MODES)
     parser.add_argument("--here", action="store_true", help="run one mode in this process")
+    parser.add_argument("--minutes", type=float, default=20.0, help="time limit of a mode")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     if arguments.here:
@@ -305,16 +362,18 @@ def main() -> None:
         return
     chosen = ["--snapshots", arguments.snapshots, "--threads", arguments.threads, "--sizes", *arguments.sizes]
     chosen += ["--formats", *arguments.formats]
-    lines = []
+    lines, failed = [], []
     for mode in arguments.modes:
         command = [sys.executable, __file__, *map(str, chosen), "--here", "--modes", mode]
-        lines += subprocess.run(
-            command, env=environment(mode), stdout=subprocess.PIPE, text=True, check=True
-        ).stdout.splitlines()
-    lines = [line for line in lines if line.startswith("{")]
+        try:
+            lines += run_in_child(command, mode, arguments.minutes)
+        except (TimeoutError, RuntimeError) as error:
+            failed.append(str(error))
     print("\n".join(lines))
     if arguments.json:
         arguments.json.write_text("\n".join(lines) + "\n")
+    if failed:
+        sys.exit("\n".join(failed))
 
 
 if __name__ == "__main__":

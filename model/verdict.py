@@ -59,6 +59,14 @@ class IncidentKind(StrEnum):
     UNCLEAR = "unclear"
 
 
+class IncidentTrend(StrEnum):
+    """The course of an open incident over the last minutes; :mod:`model.incidents.trend` has the rule."""
+
+    WORSENING = "worsening"
+    STEADY = "steady"
+    EASING = "easing"
+
+
 @dataclass(frozen=True, slots=True)
 class LimitForecast:
     """When a resource that grows steadily reaches its limit, from the time of the verdict on.
@@ -231,6 +239,7 @@ class Incident:
         error_budgets: what it has used of them, the most used first; added outside the detector.
         owner: of its first suspect, else of its first affected service; None: not known; added outside the detector.
         teams: of its affected services, by number of services; added outside the detector.
+        trend: whether it gets worse; None: it cannot be said yet, or it is recovering; added outside the detector.
     """
 
     id: str
@@ -249,6 +258,7 @@ class Incident:
     owner: Owner | None = None
     teams: tuple[str, ...] = ()
     error_budgets: tuple[ErrorBudget, ...] = ()
+    trend: IncidentTrend | None = None
 
 
 @dataclass(frozen=True, slots=True)

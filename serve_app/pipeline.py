@@ -31,6 +31,7 @@ from model.incidents.objectives import add_error_budgets
 from model.incidents.owners import Owners, add_owners
 from model.incidents.policy import AlertPolicy
 from model.incidents.restlessness import restlessness
+from model.incidents.trend import add_trends
 from model.network.contract import MeshNetwork
 from model.scoring.calls import young_calls
 from model.scoring.crossing import CrossingCalls, decode_crossing, with_crossing
@@ -272,7 +273,7 @@ async def run_stages(
     prepared = await runner.run(PREPARE, prepare, checkpoint, mesh, snapshot, options, counted=counted)
     calibrated, verdict, memory = await judge(runner, prepared, snapshot, options)
     window = prepared.mesh.state.window
-    verdict = add_impact(add_context(verdict, window, events), window)
+    verdict = add_trends(add_impact(add_context(verdict, window, events), window), window)
     verdict = add_owners(verdict, Owners(options.owners, snapshot.policies))
     if counted:
         verdict, memory = add_error_budgets(verdict, memory, window, options.objectives)

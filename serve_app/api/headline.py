@@ -5,7 +5,6 @@ It is made here only. The page, alerts, webhooks, reports and the command line a
 
 import math
 from collections.abc import Sequence
-from datetime import timedelta
 
 from model.incidents.kind import reason_kind
 from model.verdict import (
@@ -33,17 +32,27 @@ from serve_app.api.reason_text import (
     signal_text,
     usual_text,
 )
+from serve_app.api.subject import (
+    LATENCIES,
+    LONGEST_VERSION,
+    TRAFFIC,
+    caller,
+    change_before,
+    facts,
+    facts_of_kind,
+    first_service,
+    is_alone,
+    is_only_in_a_call,
+    scope_text,
+    times_text,
+    title,
+    unclear_suspects,
+)
 
-SURE = 0.7  # score of the first suspect, below which the headline says that the cause is uncertain
-SHORTLY = timedelta(minutes=10)  # before an incident, in which a change of its first suspect may be the cause
-OWN_SHARE = 0.1  # of the rise in the calls from one caller, below which the rise of the service's own metric is theirs
-LONGEST_VERSION = 40  # characters of the reason of a change that a headline has room for
-TRAFFIC = frozenset({IncidentKind.TRAFFIC_LOST, IncidentKind.TRAFFIC_SURGE})
 _NUMBERS = "{observed}, usually {usual}"
-_LATENCIES = ("p50_latency", "p99_latency", "own_time")
 _OWN = {  # by metric
     "error_rate": "{who} is failing: {observed} of its requests, usually {usual}",
-    **dict.fromkeys(_LATENCIES, f"{{who}} is slow: {{metric}} {_NUMBERS}"),
+    **dict.fromkeys(LATENCIES, f"{{who}} is slow: {{metric}} {_NUMBERS}"),
     "cpu_utilization": f"{{who}} uses more CPU: {_NUMBERS}",
     "cpu_per_request": f"{{who}} uses more CPU per request: {_NUMBERS}",
     "memory_utilization": f"{{who}} uses more memory: {_NUMBERS}",
@@ -53,7 +62,7 @@ _OWN = {  # by metric
 }
 _OF_A_CALL = {
     "error_rate": "{who} is failing: {observed} of the calls from {source}, usually {usual}",
-    **dict.fromkeys(_LATENCIES, f"{{who}} is slow for {{source}}: {{metric}} {_NUMBERS}"),
+    **dict.fromkeys(LATENCIES, f"{{who}} is slow for {{source}}: {{metric}} {_NUMBERS}"),
     NEW: "{who} gets new calls from {source}: {observed}",
     MOVED: "{who} makes new calls to {destination}: {observed}",
     LOST: f"{{who}} lost calls from {{source}}, which moved elsewhere: {_NUMBERS}",
@@ -62,11 +71,11 @@ _OF_A_CALL = {
 # For a fault that shows only in the calls from one caller: the metrics of the service itself show nothing.
 _ONLY_A_CALL = {
     "error_rate": "{observed} of the calls from {source} to {who} fail, usually {usual}",
-    **dict.fromkeys(_LATENCIES, f"calls from {{source}} to {{who}} are slow: {{metric}} {_NUMBERS}"),
+    **dict.fromkeys(LATENCIES, f"calls from {{source}} to {{who}} are slow: {{metric}} {_NUMBERS}"),
 }
 _SAME_CALL = {  # of another symptom of these calls
     "error_rate": "{observed} of them fail, usually {usual}",
-    **dict.fromkeys(_LATENCIES, f"they are slow: {{metric}} {_NUMBERS}"),
+    **dict.fromkeys(LATENCIES, f"they are slow: {{metric}} {_NUMBERS}"),
 }
 _AFTER_A_CHANGE = {  # instead of the texts above
     _OWN["error_rate"]: "{who} has been failing since {change}: {usual} to {observed} of its requests",
@@ -91,6 +100,7 @@ _PAST = {  # of a recovering incident
     IncidentKind.REROUTED: "its calls were rerouted",
     IncidentKind.CALLS_DROPPED: "it got hardly any calls from a busy caller",
 }
+_PAST_CALLS = {IncidentKind.SLOW: "they were slow", IncidentKind.FAILING: "they were failing"}
 
 
 def headline(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
@@ -104,15 +114,17 @@ def headline(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
         alerts: the incidents of the same verdict that raise an alert. Lost traffic is called a fault outside the mesh
             only if there is no other one.
     """
-    first = _first(incident)
+    first = first_service(incident)
     if incident.kind is IncidentKind.TELEMETRY_MISSING:
         return f"{first} sends no telemetry, so its state is unknown."
     if incident.kind in TRAFFIC:
-        return f"{_traffic(incident, is_alone=all(one.id == incident.id for one in alerts))}."
+        return f"{_traffic(incident, alone=is_alone(incident, alerts))}."
     if incident.severity is Severity.NOTICE and incident.suspects and not incident.recovering:
         return f"{_shortage(incident.suspects[0])}."
-    unclear = _unclear_suspects(incident)
+    unclear = unclear_suspects(incident)
     if incident.recovering:
+        if not unclear and caller(incident):
+            return f"{_capitalized(title(incident))} are recovering; {_PAST_CALLS[incident.kind]}."
         who = " or ".join(unclear) or first
         return f"{'; '.join([f'{who} is recovering', *filter(None, [_PAST.get(incident.kind)])])}."
     impact = impact_text(incident.impact or Impact(len(incident.affected)))
@@ -141,29 +153,9 @@ def budget_text(budget: ErrorBudget) -> str:
     return f"has used {share_text(budget.used)} of the {period} so far ({promise})"
 
 
-def scope_text(scope: str) -> str:
-    """``the mesh``, ``namespace shop``, ``shop/gateway``: what an incident of traffic is about."""
-    if scope == "*":
-        return "the mesh"
-    return f"namespace {scope.removesuffix('/*')}" if scope.endswith("/*") else scope
-
-
-def _first(incident: Incident) -> str:
-    """The first suspect; without suspects, the first affected service."""
-    services = [*(suspect.service for suspect in incident.suspects[:1]), *incident.affected[:1], incident.id]
-    return services[0]
-
-
-def _unclear_suspects(incident: Incident) -> list[str]:
-    """The first suspect and the second, if the first one is not clear; none if it is clear."""
-    if incident.severity is Severity.NOTICE or not incident.suspects or not 0 <= incident.suspects[0].score < SURE:
-        return []
-    return [suspect.service for suspect in incident.suspects[:2]]
-
-
-def _traffic(incident: Incident, *, is_alone: bool) -> str:
+def _traffic(incident: Incident, *, alone: bool) -> str:
     """The text of an incident of traffic: the requests from outside to the mesh, a namespace or an entry point."""
-    subject = f"Requests to {scope_text(incident.scope or _first(incident))}"
+    subject = f"Requests to {scope_text(incident.scope or first_service(incident))}"
     is_lost = incident.kind is IncidentKind.TRAFFIC_LOST
     if incident.recovering:
         return f"{subject} are recovering; they had {'fallen' if is_lost else 'risen'}"
@@ -174,9 +166,9 @@ def _traffic(incident: Incident, *, is_alone: bool) -> str:
     if rate is not None:
         numbers, since = f" from {usual_text(rate)} to {observed_text(rate)}", rate.since
     text = f"{subject} {'fell' if is_lost else 'rose'}{numbers} since {since:%H:%M} UTC"
-    if not is_lost or not is_alone:
+    if not is_lost or not alone:
         return text
-    return f"{text}; nothing inside the mesh fails: check the load balancer, DNS, or the source of the metrics"
+    return f"{text}; nothing inside the mesh fails"
 
 
 def _shortage(suspect: Suspect) -> str:
@@ -190,17 +182,16 @@ def _shortage(suspect: Suspect) -> str:
 def _cause_and_symptom(incident: Incident, *, is_clear: bool) -> str:
     """The cause, and the strongest symptom of another kind."""
     if not incident.suspects:
-        return f"{_first(incident)} deviates, cause unclear"
+        return f"{first_service(incident)} deviates, cause unclear"
     suspect, kind = incident.suspects[0], incident.kind
     who = suspect.service
-    facts = [fact for fact in (*suspect.reasons, *suspect.context) if not reads_as_expected(fact)]
-    others = [fact for fact in facts if reason_kind(fact) is not kind]
-    causes = [fact for fact in facts if reason_kind(fact) is kind]
+    others = [fact for fact in facts(suspect) if reason_kind(fact) is not kind]
+    causes = facts_of_kind(suspect, kind)
     call, change = None, _change_words(incident)
     if kind is IncidentKind.OVERLOADED:
-        cause = f"{who} gets {_times(suspect.reasons[0].load)} times its usual requests"
+        cause = f"{who} gets {times_text(suspect.reasons[0].load)} times its usual requests"
     elif causes:
-        call = causes[0] if _is_only_in_a_call(causes) else None
+        call = causes[0] if is_only_in_a_call(causes) else None
         cause = _cause_text(causes[0], who, is_only_in_a_call=call is not None, change=change)
         if not is_clear and not change:
             cause = cause.replace(": ", ", ", 1)  # the names of the suspects end with a colon
@@ -211,35 +202,12 @@ def _cause_and_symptom(incident: Incident, *, is_clear: bool) -> str:
     return f"{cause}{f'; {_symptom_text(others[0], who, call)}' if others else ''}"
 
 
-def _is_only_in_a_call(causes: Sequence[Reason]) -> bool:
-    """Whether the calls from a caller fail or are slow, and the service itself shows nothing of it, or hardly
-    anything: its own metrics include these calls."""
-    call = causes[0]
-    least = OWN_SHARE * (call.observed - call.expected)
-    return (
-        bool(call.source)
-        and call.metric in _ONLY_A_CALL
-        and call.observed > call.expected
-        and all(
-            cause.source
-            or cause.destination
-            or (cause.metric == call.metric and cause.observed - cause.expected < least)
-            for cause in causes
-        )
-    )
-
-
 def _change_words(incident: Incident) -> str:
     """``the deploy of v1.4.2, 40 s before``: the last change of the first suspect shortly before the incident began;
     empty if there is none."""
-    near = [
-        one
-        for one in incident.changes
-        if one.change.service == incident.suspects[0].service and timedelta() <= incident.since - one.at <= SHORTLY
-    ]
-    if not near:
+    last = change_before(incident)
+    if last is None:
         return ""
-    last = max(near, key=lambda one: one.at)
     change, ahead = last.change, (incident.since - last.at).total_seconds()
     what = f"the {change.kind.replace('_', ' ')}"
     if change.reason and len(change.reason) <= LONGEST_VERSION:
@@ -291,15 +259,11 @@ def _fill(template: str, reason: Reason, who: str, change: str = "") -> str:
         metric="self time" if reason.metric == "own_time" else metric_words(reason.metric),
         observed=observed_text(reason),
         usual=usual_text(reason),
-        times=_times(reason.observed / reason.expected) if reason.metric == SENT else "",
+        times=times_text(reason.observed / reason.expected) if reason.metric == SENT else "",
         source=reason.source,
         destination=reason.destination,
         change=change,
     )
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.1f}" if ratio < 10 else f"{ratio:,.0f}"
 
 
 def _capitalized(text: str) -> str:

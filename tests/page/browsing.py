@@ -83,6 +83,11 @@ class Tab:
         text: str = self.page.inner_text(selector)
         return text
 
+    def open_detector(self) -> None:
+        """Unfold the status of the detector."""
+        if not self.page.is_visible("#facts"):
+            self.page.click("#detector summary")
+
     def until(self, true: Callable[[], Any], what: str, within: float = PATIENCE_SECONDS) -> Any:
         """Wait for a true value and return it. The browser keeps running."""
         ends = time.monotonic() + within

@@ -147,3 +147,75 @@ def test_the_timeline_is_directly_below_it(look: Callable[..., Tab]) -> None:
 def colour(one: Tab, selector: str, name: str) -> str:
     found: str = one.page.evaluate(f"() => getComputedStyle(document.querySelector('{selector}')).{name}")
     return found
+
+
+STEP = "Look at shop/cart itself: its callees answer as usual, and no deploy of it is near, so roll nothing back yet."
+CHANGE = {"at": "2026-01-01T01:11:00Z", "kind": "deploy", "reason": "v1.4.2", "text": "began 4 min after deploy"}
+
+
+def advise(verdict: dict[str, Any]) -> None:
+    verdict["incidents"][0].update(next_step=STEP, trend="worsening")
+
+
+def advise_for_two(verdict: dict[str, Any]) -> None:
+    others(1)(verdict)
+    advise(verdict)
+
+
+def test_it_says_what_to_do_below_the_cause(look: Callable[..., Tab]) -> None:
+    one = look(ALERTED, advise)
+    assert one.text("#next-step") == f"What to do: {STEP}"
+    tops = one.page.evaluate(
+        "() => ['headline', 'next-step', 'chips'].map((id) => document.getElementById(id).offsetTop)"
+    )
+    assert tops == sorted(set(tops))
+    assert "getting worse" in one.text("#chips")
+    assert one.text("#cards .card > p >> nth=0") == f"What to do: {STEP}"
+    assert "getting worse" in one.text("#cards .card .when >> nth=0")
+    one.assert_accessible()
+
+
+@pytest.mark.parametrize("change", [advise, advise_for_two], ids=["one", "two"])
+def test_on_a_phone_what_to_do_is_one_of_three_lines(
+    look: Callable[..., Tab], change: Callable[[dict[str, Any]], None]
+) -> None:
+    one = look(ALERTED, change, PHONE)
+    assert one.page.is_visible("#next-step")
+    assert height(one) <= THREE_LINES
+    one.page.click("#more")
+    one.until(lambda: STEP in one.text("#next-step") and one.page.is_visible("#chips"), "it shows the rest")
+    one.assert_accessible()
+
+
+@pytest.mark.parametrize("is_suspect", [True, False])
+def test_only_a_deploy_of_a_suspect_may_be_the_cause(look: Callable[..., Tab], is_suspect: bool) -> None:
+    service = FAILING if is_suspect else "shop/elsewhere"
+    one = look(ALERTED, lambda verdict: verdict["incidents"][0].update(changes=[{**CHANGE, "service": service}]))
+    chips = one.page.locator("#chips .planned")
+    assert chips.count() == int(is_suspect)
+    assert one.page.locator("#cards .why.planned").count() == int(is_suspect)
+    if not is_suspect:
+        text = "deploy of shop/elsewhere (v1.4.2) 4 min before, only near in time"
+        assert text in one.text("#chips")
+        assert text in one.text("#cards")
+        assert "began" not in one.text("#cards")
+
+
+def test_numbers_of_the_peak_are_told_from_those_of_now(look: Callable[..., Tab]) -> None:
+    peak = instant(SNAPSHOTS[ALERTED - 1].observed_at)
+
+    def move_peak(verdict: dict[str, Any]) -> None:
+        incident = verdict["incidents"][0]
+        incident["suspects_at"] = peak
+        reason = incident["suspects"][0]["reasons"][0]
+        reason.update(metric="error_rate", observed=0.99, source=None, destination=None)
+        reason["text"] = "error rate 99%, expected below 0.1%, since 01:15 UTC"
+        reason["since"] = incident["since"]
+
+    one = look(ALERTED, move_peak)
+    assert f"numbers from its peak, {peak[11:19]} UTC" in one.text("#chips")
+    why = one.page.locator("#cards .suspect .why").first
+    one.until(lambda: why.inner_text().endswith("% at this moment"), "the value of the moment")
+    assert why.inner_text().startswith("error rate 99%, expected below 0.1%; "), (
+        "the card has the time of the beginning"
+    )

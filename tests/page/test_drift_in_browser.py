@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
-from serve_app.api.schemas.drift import DataQualityDocument, DriftAdviceDocument, DriftDocument
+from serve_app.api.schemas.drift import ConstantDocument, DataQualityDocument, DriftAdviceDocument, DriftDocument
 from tests.page.browsing import IN_BROWSER, Tab
 from tests.page.serving import push_all, serve
 from tests.page.test_sla_in_browser import row
@@ -16,6 +16,7 @@ pytestmark = IN_BROWSER
 
 TEXT = "the latencies of at least 61% of the services are unlike training's since Tue 3 Mar, 12:00 UTC"
 COMMAND = "tagae train weights.safetensors --recording FOLDER"
+CONSTANT = [ConstantDocument(service=name, metric="active_connections") for name in ("shop/pay", "shop/web")]
 DRIFTED = DriftDocument(
     judged_until=datetime(2026, 3, 4, tzinfo=UTC),
     days=6,
@@ -30,7 +31,7 @@ DRIFTED = DriftDocument(
         )
     ],
     measures=[],
-    quality=DataQualityDocument(missing=[], stale=["shop/cart"], constant=[]),
+    quality=DataQualityDocument(missing=[], stale=["shop/cart"], constant=CONSTANT),
 )
 
 
@@ -45,6 +46,8 @@ def test_the_drift_of_a_young_mesh_is_not_known(one: Tab) -> None:
     one.open("/#mesh=shop")
     text, _ = one.until(lambda: (found := row(one, "drift"))[0] and found, "the drift")
     assert text.startswith("not known yet")
+    assert one.text("#detector-title") == "Detector: fine"
+    assert not one.page.is_visible("#facts"), "it is one line"
 
 
 def test_advice_names_what_drifts_and_the_command(one: Tab) -> None:
@@ -55,4 +58,7 @@ def test_advice_names_what_drifts_and_the_command(one: Tab) -> None:
     assert text == f"{TEXT}. If this is to stay, train weights: {COMMAND}"
     assert looks == "unclear"
     assert row(one, "stale telemetry") == ("nothing changes at shop/cart", "wrong")
+    assert row(one, "constant telemetry") == ("2 metrics never change, such as connections of shop/pay", "")
+    problems = one.page.locator("#faults li").all_inner_texts()
+    assert [text.split(":")[0] for text in problems] == ["Stale telemetry", "Drift"], "the most urgent first"
     one.assert_accessible()

@@ -22,6 +22,14 @@ ANOMALOUS = FAULT_FROM + 6  # snapshots, of which the last ones have an incident
 HIDE = "Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})"
 SEE = "delete document.visibilityState"
 CHANGED = "document.dispatchEvent(new Event('visibilitychange'))"
+CLICK_AFTER_REDRAWS = """async ([module, count]) => {
+  const { el, show } = await import(new URL(module, location)), place = document.createElement("div");
+  let clicked = null;
+  const draw = (i) => show(place, el("p", {}, el("button", { click: () => (clicked = i) }, "00:15 to now")));
+  for (let i = 1; i <= count; i++) draw(i);
+  place.querySelector("button").click();
+  return clicked;
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +82,14 @@ def test_a_tab_left_open_offers_only_stored_snapshots(one: Tab) -> None:
     one.page.click("#compare")
     one.until(lambda: one.page.locator("#comparison table, #comparison p").count(), "two periods are compared")
     assert one.page.locator("#comparison .failed").count() == 0
+
+
+def test_a_button_with_an_unchanged_text_acts_on_the_newest_data(one: Tab) -> None:
+    """An open incident reads "to now" in every snapshot, but lasts until a later one each time."""
+    push(one.base, "redrawn", 0, 11)
+    one.open("/#mesh=redrawn")
+    module = one.page.get_attribute("link[href$='/dom.js']", "href")
+    assert one.page.evaluate(CLICK_AFTER_REDRAWS, [module, 3]) == 3
 
 
 def test_a_mesh_shows_nothing_of_another(one: Tab) -> None:
@@ -168,6 +184,7 @@ def test_a_hidden_incident_is_not_shown_as_normal(one: Tab) -> None:
     one.page.wait_for_selector("#verdict.unknown")
     assert one.text("#headline") == "No alerts, but muted services have an incident"
     assert verdict["muted"][0]["hides"][0] in one.text("#story")
+    one.open_detector()
     one.until(lambda: "until 2026-01-01 08:00 UTC" in one.text("#facts"), "for how long")
 
 

@@ -1,11 +1,12 @@
 """The graph around the suspects: nothing overlaps or is clipped, no call crosses a service, the keyboard walks it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 
-from tests.page.browsing import IN_BROWSER, tab
+from tests.page.browsing import IN_BROWSER, Tab, tab
 from tests.page.scenes import SCENES
 from tests.page.serving import push_all, serve
 
@@ -243,6 +244,85 @@ def test_the_table_has_the_same_content(browser: Any, base: str) -> None:
         one.assert_accessible()
         one.page.click("#graph-rows tbody tr >> nth=1 >> button")
         one.until(lambda: one.page.is_visible("#panel") and one.text("#panel-title") == rows[1], "its panel")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_calls_that_are_the_origin_have_its_mark(browser: Any, base: str, size: str) -> None:
+    """Not the service that they go to: it is normal by itself."""
+    with tab(browser, base, viewport=SIZES[size]) as one:
+        caller, service = look_at(one, base, lambda incident, caller: incident.update(caller=caller))
+        one.page.wait_for_selector(".near .call.origin")
+        assert one.page.locator(".near .first").count() == 0
+        title = one.page.locator(".near .call.origin title").text_content()
+        assert title.startswith(f"{caller} → {service}: ")
+        assert title.endswith(", likely origin")
+        assert one.page.locator(".near .rate.origin, .near .origin-mark").count() == 1
+        state = one.page.locator(".near .root title").text_content()
+        assert state == f"{service}: normal, the calls from {caller} are the likely origin"
+        assert f"likely origin the calls {caller} → {service}" in one.page.get_attribute("#canvas", "aria-label")
+        widths = [
+            float(
+                one.page.locator(f".near .call.{kind} .line").first.evaluate(
+                    "(at) => parseFloat(getComputedStyle(at).strokeWidth)"
+                )
+            )
+            for kind in ("origin", "normal")
+        ]
+        assert widths[0] >= 2 * widths[1]
+        assert_readable(one.page.evaluate(DRAWN))
+        one.assert_accessible()
+
+
+def test_new_calls_have_a_look_of_their_own(browser: Any, base: str) -> None:
+    def add_new_calls(incident: dict[str, Any], caller: str) -> None:
+        reason = incident["suspects"][0]["reasons"][0]
+        incident["suspects"][0]["reasons"].append({**reason, "metric": "new_calls", "source": caller})
+
+    with tab(browser, base) as one:
+        caller, service = look_at(one, base, add_new_calls)
+        one.page.wait_for_selector(".near .call.new")
+        assert one.page.locator(".near .call.new title").text_content().startswith(f"{caller} → {service}: ")
+        style = "(at) => [getComputedStyle(at).strokeDasharray, getComputedStyle(at).stroke]"
+        looks = {
+            tuple(one.page.locator(f".near .call.{kind} .line").first.evaluate(style)) for kind in ("new", "normal")
+        }
+        assert len(looks) == 2
+        legend = one.text("#legend")
+        assert all(words in legend for words in ("likely origin", "spread", "in steps", "new calls", "unusual calls"))
+        one.assert_clean()
+
+
+def test_only_calls_that_matter_have_labels(browser: Any, base: str) -> None:
+    with tab(browser, base) as one:
+        one.open("/#mesh=overloaded")
+        root = one.page.locator(".near .first").get_attribute("data-node")
+        rates = one.page.locator(".near .rate")
+        assert rates.count()
+        assert all(root in one.split() for one in rates.evaluate_all("(all) => all.map((one) => one.dataset.ends)"))
+        rate = lambda text: float(text.split("/s")[0].replace(",", ""))  # noqa: E731
+        most = max(rate(text) for text in rates.all_text_contents() if "/s" in text)
+        normal = one.page.locator(".near .rate.normal").all_text_contents()
+        assert all(rate(text) >= 0.09 * most for text in normal)
+        shown, total = one.text("#graph-title").removesuffix(" services shown").split(" of ")
+        assert 0 < int(shown) < int(total)
+
+
+def look_at(one: Tab, base: str, change: Callable[[dict[str, Any], str], None]) -> tuple[str, str]:
+    """Open a failing mesh with a changed incident. Returns a caller of the first suspect, and the suspect."""
+    verdict = httpx.get(f"{base}/v1/meshes/failing/verdict").raise_for_status().json()
+    service, at = verdict["incidents"][0]["suspects"][0]["service"], verdict["observed_at"]
+    query = {"service": service, "at": at}
+    details = httpx.get(f"{base}/v1/meshes/failing/details", params=query).raise_for_status().json()
+    caller: str = details["callers"][0]["service"]
+
+    def answer(route: Any) -> None:
+        document = route.fetch().json()
+        change(document["incidents"][0], caller)
+        route.fulfill(json=document)
+
+    one.page.route("**/v1/meshes/failing/verdict?at=*", answer)
+    one.open(f"/#mesh=failing&at={at}")
+    return caller, service
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

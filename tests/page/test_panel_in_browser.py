@@ -173,7 +173,7 @@ def test_a_chart_reads_out_a_snapshot_and_selects_it(one: Tab, base: str) -> Non
     one.page.keyboard.press("ArrowLeft")
     one.page.keyboard.press("ArrowLeft")
     assert time(ALERTED - 2)[11:19] in slider.get_attribute("aria-valuetext")
-    others = one.page.locator(".chart .reading").all_inner_texts()
+    others = one.page.locator(".chart .reading").all_text_contents()  # folded ones, too
     assert all(time(ALERTED - 2)[11:19] in text for text in others), "all charts read out the same snapshot"
     assert f"At {time(ALERTED)[11:19]}" in one.text("#headline"), "the arrow keys of a chart do not change the moment"
     one.page.keyboard.press("Enter")
@@ -199,6 +199,84 @@ def test_missing_telemetry_and_unknown_services_are_explained(one: Tab, base: st
     wait_for_panel(one, silent, "TAGAE is still learning this mesh")
     open_at(one, SILENT, "&service=shop/no-such-service")
     wait_for_panel(one, "shop/no-such-service", "got none; take a name from the graph")
+
+
+def test_unusual_metrics_are_open_and_the_usual_ones_fold(one: Tab, base: str) -> None:
+    open_at(one, ALERTED, f"&service={FAILING}")
+    wait_for_panel(one, FAILING, "as usual")
+    found = {m["metric"]: m for m in details(base, ALERTED, FAILING)["metrics"]}
+    is_open = lambda metric: one.page.is_visible(f"[data-key='chart {metric}']")  # noqa: E731
+    assert is_open("error_rate")
+    assert one.page.locator("#panel .chart >> nth=0").inner_text().startswith("error rate"), "the strongest reason"
+    assert one.page.locator(".usual-metrics summary").inner_text().endswith(" as usual")
+    inside = [
+        name
+        for name, one in found.items()
+        if one["observed"][ALERTED] is not None
+        and one["low"][ALERTED] <= one["observed"][ALERTED] <= one["high"][ALERTED]
+    ]
+    folded = [name for name in inside if not is_open(name)]
+    assert folded
+    tops = one.page.evaluate(
+        "() => ['.listed table', '.usual-metrics'].map((at) => document.querySelector(`#panel ${at}`).offsetTop)"
+    )
+    assert tops == sorted(tops), "callers are above the metrics as usual"
+    one.page.click(".usual-metrics summary")
+    one.until(lambda: is_open(folded[0]), "they unfold")
+    one.page.keyboard.press("ArrowLeft")
+    wait_for_panel(one, FAILING, f"At {time(ALERTED - 1)[11:19]}")
+    assert one.page.locator(".usual-metrics details").get_attribute("open") is not None, "they stay unfolded"
+    one.assert_accessible()
+
+
+def test_a_calm_service_shows_all_its_metrics(one: Tab, base: str) -> None:
+    name = calm_service(base, BEFORE)
+    open_at(one, BEFORE, f"&service={name}")
+    wait_for_panel(one, name, "p99 latency")
+    charts = one.page.locator("#panel .chart")
+    assert charts.count() >= 4
+    assert all(chart.is_visible() for chart in charts.all())
+
+
+@pytest.mark.parametrize("size", [(1440, 900), (1280, 720)])
+def test_the_suspects_stay_in_view_above_an_open_panel(browser: Any, base: str, size: tuple[int, int]) -> None:
+    with tab(browser, base, viewport={"width": size[0], "height": size[1]}) as one:
+        open_at(one, ALERTED, f"&service={FAILING}")
+        wait_for_panel(one, FAILING, "error rate")
+        in_view = """() => ["incidents-title", "panel-title"].map((id) => {
+            const { top, bottom } = document.getElementById(id).getBoundingClientRect();
+            return top >= 0 && bottom <= innerHeight;
+        })"""
+        assert one.page.evaluate(in_view) == [True, True]
+        one.page.evaluate("() => document.querySelector('#panel .listed:last-of-type').scrollIntoView()")
+        assert one.page.evaluate(in_view)[0], "the suspects stay when the panel scrolls"
+        reasons = one.page.locator("#panel-content > .why").all_inner_texts()
+        assert reasons
+        listed = one.text("#cards")
+        assert not any(reason in listed for reason in reasons[1:]), "no reason is shown twice"
+        assert one.complaints == []
+
+
+def test_the_callee_of_calls_that_fail_is_normal_by_itself(one: Tab, base: str) -> None:
+    caller = details(base, ALERTED, FAILING)["callers"][0]["service"]
+
+    def answer(route: Any) -> None:
+        verdict = route.fetch().json()
+        incident = verdict["incidents"][0]
+        incident["caller"] = caller
+        reason = incident["suspects"][0]["reasons"][0]
+        incident["suspects"][0]["reasons"] = [{**reason, "metric": "error_rate", "source": caller, "expected": 0.0004}]
+        route.fulfill(json=verdict)
+
+    one.page.route("**/v1/meshes/shop/verdict?at=*", answer)
+    open_at(one, ALERTED, f"&service={FAILING}")
+    text = wait_for_panel(one, FAILING, "Normal by itself;")
+    assert f"Normal by itself; the calls from {caller} fail" in text
+    assert "Anomaly score" not in text
+    assert "expected below 0.1%" in one.page.locator("#panel tbody tr", has_text=caller).inner_text()
+    one.assert_accessible()
+    one.page.click(f"#panel [data-key='calls from {caller}']")
+    wait_for_panel(one, f"Calls {caller} → {FAILING}")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -20,6 +20,7 @@ from model.verdict import (
     Watched,
 )
 from serve_app.api.headline import budget_text, headline, impact_text
+from serve_app.api.next_step import next_step
 from serve_app.api.reason_text import (
     change_text,
     event_text,
@@ -43,6 +44,7 @@ from serve_app.api.schemas.verdict import (
     VerdictDocument,
     WatchedDocument,
 )
+from serve_app.api.subject import caller, title
 
 
 def encode_verdict(verdict: Verdict) -> VerdictDocument:
@@ -140,7 +142,11 @@ def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[
         ],
         events=[ClusterEventDocument.from_object(event, text=event_text(event, since)) for event in incident.events],
         kind=incident.kind.value,
+        title=title(incident),
         headline=headline(incident, alerts),
+        next_step=next_step(incident, alerts),
+        caller=caller(incident) or None,
+        trend=incident.trend and incident.trend.value,
         impact=incident.impact and ImpactDocument.from_object(incident.impact, text=impact_text(incident.impact)),
         error_budgets=[_error_budget(budget) for budget in incident.error_budgets],
     )

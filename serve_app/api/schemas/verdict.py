@@ -150,6 +150,12 @@ class IncidentDocument(Document):
         "traffic: `traffic_lost` or `traffic_surge`; may change",
         examples=["sends_too_many_calls"],
     )
+    title: str = Field(
+        "",
+        description="short name: its first suspect, the calls that fail, or the requests of its scope; empty in "
+        "verdicts of earlier versions",
+        examples=["shop/cart", "calls from shop/web to shop/cart", "requests to the mesh"],
+    )
     headline: str = Field(
         "",
         description="cause, symptom and impact in words; empty in verdicts of earlier versions",
@@ -157,6 +163,25 @@ class IncidentDocument(Document):
             "shop/bff-2 sends 1.8 times its usual calls; 47% of those to shop/tax-1 fail. 4 services affected, 12% of "
             "front-door requests."
         ],
+    )
+    next_step: str = Field(
+        "",
+        description="what to do, and the evidence that decides; empty in verdicts of earlier versions",
+        examples=[
+            "Limit the retries of shop/bff-2: it sends 1.8 times its usual calls, more than its requests explain, and "
+            "47% of those to shop/tax-1 fail."
+        ],
+    )
+    caller: ServiceKey | None = Field(
+        None,
+        description="service whose calls to the first suspect fail or are slow while the suspect itself shows nothing "
+        "unusual; null: there is none",
+    )
+    trend: str | None = Field(
+        None,
+        description="course of the strongest reason over the last minutes: `worsening`, `steady` or `easing`; null: it "
+        "cannot be said yet, or the incident is recovering",
+        examples=["worsening"],
     )
     impact: ImpactDocument | None = Field(None, description="how far it reaches; null: unknown")
     scope: str = Field(

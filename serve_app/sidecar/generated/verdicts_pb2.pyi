@@ -254,7 +254,7 @@ class Forecast(_message.Message):
     def __init__(self, seconds: _Optional[float] = ..., soonest_seconds: _Optional[float] = ..., latest_seconds: _Optional[float] = ...) -> None: ...
 
 class Incident(_message.Message):
-    __slots__ = ("id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering", "suspects_at", "kind", "headline", "impact", "scope", "team", "contact", "teams", "error_budgets")
+    __slots__ = ("id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering", "suspects_at", "kind", "headline", "impact", "scope", "team", "contact", "teams", "error_budgets", "title", "next_step", "caller", "trend")
     ID_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     SEVERITY_FIELD_NUMBER: _ClassVar[int]
@@ -273,6 +273,10 @@ class Incident(_message.Message):
     CONTACT_FIELD_NUMBER: _ClassVar[int]
     TEAMS_FIELD_NUMBER: _ClassVar[int]
     ERROR_BUDGETS_FIELD_NUMBER: _ClassVar[int]
+    TITLE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_STEP_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    TREND_FIELD_NUMBER: _ClassVar[int]
     id: str
     since: _timestamp_pb2.Timestamp
     severity: str
@@ -291,7 +295,11 @@ class Incident(_message.Message):
     contact: str
     teams: _containers.RepeatedScalarFieldContainer[str]
     error_budgets: _containers.RepeatedCompositeFieldContainer[ErrorBudget]
-    def __init__(self, id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., severity: _Optional[str] = ..., score: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., affected: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[NearbyChange, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[ClusterEvent, _Mapping]]] = ..., recovering: _Optional[bool] = ..., suspects_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kind: _Optional[str] = ..., headline: _Optional[str] = ..., impact: _Optional[_Union[Impact, _Mapping]] = ..., scope: _Optional[str] = ..., team: _Optional[str] = ..., contact: _Optional[str] = ..., teams: _Optional[_Iterable[str]] = ..., error_budgets: _Optional[_Iterable[_Union[ErrorBudget, _Mapping]]] = ...) -> None: ...
+    title: str
+    next_step: str
+    caller: str
+    trend: str
+    def __init__(self, id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., severity: _Optional[str] = ..., score: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., affected: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[NearbyChange, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[ClusterEvent, _Mapping]]] = ..., recovering: _Optional[bool] = ..., suspects_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kind: _Optional[str] = ..., headline: _Optional[str] = ..., impact: _Optional[_Union[Impact, _Mapping]] = ..., scope: _Optional[str] = ..., team: _Optional[str] = ..., contact: _Optional[str] = ..., teams: _Optional[_Iterable[str]] = ..., error_budgets: _Optional[_Iterable[_Union[ErrorBudget, _Mapping]]] = ..., title: _Optional[str] = ..., next_step: _Optional[str] = ..., caller: _Optional[str] = ..., trend: _Optional[str] = ...) -> None: ...
 
 class ErrorBudget(_message.Message):
     __slots__ = ("service", "objective", "target", "latency_ms", "days", "used", "bad_requests", "text")

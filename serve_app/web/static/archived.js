@@ -3,10 +3,11 @@ import { el } from "./dom.js";
 import * as feed from "./feed.js";
 import { feedbackView } from "./feedback.js";
 import { runs } from "./series.js";
-import { address } from "./link.js";
 import { BAD, QUIET } from "./severity.js";
-import { likelySuspects } from "./suspects.js";
-import { between, clock, clockOrDay, date, day, ends, figures, incidentTitle, isOfScope, kind, lasted, metricName, metricValue, plural, scoreText, shareText, short, span, time } from "./words.js";
+import { changeLine, nextStep, seenBefore } from "./incident_lines.js";
+import { measuredMetric, reasonText, subjectOf } from "./reasons.js";
+import { likelySuspects, originOf } from "./suspects.js";
+import { between, clock, clockOrDay, date, ends, figures, incidentTitle, isOfScope, kind, lasted, metricName, metricValue, plural, scoreText, shareText, short, span, time } from "./words.js";
 
 const CHARTED = 2; // suspects with charts
 const CHARTS = 2; // of each of them
@@ -62,7 +63,7 @@ export function archivedIncident(on) {
       const [incident, graph] = await Promise.all([feed.incidentDetail(mesh, id), feed.incidentGraph(mesh, id)]);
       const wanted = incident.suspects
         .slice(0, CHARTED)
-        .flatMap((one) => one.reasons.slice(0, CHARTS).map((reason) => seriesOf(one.service, reason)));
+        .flatMap((one) => one.reasons.slice(0, CHARTS).map((reason) => subjectOf(one.service, reason)));
       const answers = await Promise.all(
         wanted.map(([service, source]) => feed.incidentSeries(mesh, id, service, source).catch(() => null)),
       );
@@ -77,12 +78,6 @@ export function archivedIncident(on) {
   return { draw };
 }
 
-/** The service and the caller whose series a reason is about. */
-function seriesOf(service, reason) {
-  if (reason.source) return [service, reason.source];
-  return reason.destination ? [reason.destination, service] : [service, null];
-}
-
 /** @param {{row: any[], culpritButton: (service: string) => any}} feedback what people say about it, and buttons to say it. */
 function whole(mesh, { incident, graph, series }, feedback) {
   const { scores } = incident;
@@ -90,9 +85,10 @@ function whole(mesh, { incident, graph, series }, feedback) {
     "article",
     { class: `card ${incident.severity} whole` },
     el("h3", {}, incidentTitle(incident)),
+    nextStep(incident),
     facts(incident),
     incident.seen_before ? seenBefore(incident.seen_before) : null,
-    ...incident.changes.map((one) => el("p", { class: "why planned" }, `▲ ${one.text}`)),
+    ...incident.changes.map((one) => changeLine(incident, one)),
     ...incident.events.map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
     el("h4", {}, "Scores"),
     chart(scores.observed_at, scores.mesh_score, {
@@ -131,18 +127,6 @@ function facts(incident) {
   return el("dl", { class: "facts" }, ...rows.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text))));
 }
 
-/** How often similar incidents were seen, with a link to each of the newest. */
-export function seenBefore(seen) {
-  const links = seen.incidents.flatMap((id, i) => [
-    i ? ", " : "",
-    el("a", { href: address({ history: id }), "data-key": `seen ${id}` }, idTime(id)),
-  ]);
-  return el("p", { class: "why seen" }, `${seen.text}. Open: `, ...links);
-}
-
-/** 2026-11-17 14:05, from the id of an incident. */
-const idTime = (id) => day(id.replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d).*$/, "$1-$2-$3T$4:$5Z"));
-
 function suspect(one, incident, series, feedback) {
   const place = incident.suspects.indexOf(one);
   return el(
@@ -150,11 +134,11 @@ function suspect(one, incident, series, feedback) {
     { class: "suspect" },
     el("h5", {}, `${place + 1}. ${one.service}, score ${scoreText(one.score)}`),
     ...one.reasons.flatMap((reason, i) => {
-      const text = el("p", { class: "why" }, reason.text);
+      const text = el("p", { class: "why" }, reasonText(reason, incident));
       if (place >= CHARTED || i >= CHARTS || isOfScope(incident, one.service)) return [text];
-      const [service, source] = seriesOf(one.service, reason),
+      const [service, source] = subjectOf(one.service, reason),
         answer = series.get([service, source].join(" ")),
-        metric = source && reason.metric === "request_rate" ? "requests_per_second" : reason.metric,
+        metric = measuredMetric(reason),
         values = answer?.metrics[metric];
       if (!values) return [text];
       const options = {
@@ -221,29 +205,29 @@ function picture(incident, graph) {
     return [COLUMN * (columns.indexOf(at) + 0.5), ROW * (row + 0.5) + (ROW * (tallest - rows.get(at))) / 2];
   };
   const deviation = new Map(graph.services.map((one) => [`${one.namespace}/${one.name}`, one.deviation])),
-    first = incident.suspects[0]?.service,
+    { service: first, caller } = originOf(incident),
     affected = new Set(incident.affected);
   const calls = graph.calls.filter((one) => place.has(one.source) && place.has(one.destination)).map((one) => {
     const [x1, y1] = spot(one.source),
       [x2, y2] = spot(one.destination),
       bend = x1 === x2 ? COLUMN / 3 : 0;
     return el("path", {
-      class: affected.has(one.source) && (affected.has(one.destination) || one.destination === first) ? "call spread" : "call",
+      class: caller && one.source === caller && one.destination === first ? "call origin" : affected.has(one.source) && (affected.has(one.destination) || one.destination === first) ? "call spread" : "call",
       d: `M${x1} ${y1}Q${(x1 + x2) / 2 + bend} ${(y1 + y2) / 2} ${x2} ${y2}`,
     });
   });
   const services = [...place.keys()].flatMap((name) => {
     const [x, y] = spot(name),
       score = deviation.get(name),
-      role = name === first ? "first" : affected.has(name) ? "touched" : "near",
+      role = name === first && !caller ? "first" : affected.has(name) ? "touched" : "near",
       unusual = graph.vanished.includes(name) ? "gone" : score === null || score === undefined ? "hollow" : score >= BAD ? "bad" : score > QUIET ? "unusual" : "quiet";
-    const r = name === first ? 8 : 5;
+    const r = role === "first" ? 8 : 5;
     return [
       el("path", { class: `node ${role} ${unusual}`, d: `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0` }),
       el("text", { x, y: y + 17, "text-anchor": "middle", class: role }, cut(short(name))),
     ];
   });
-  const text = `${first ?? "No suspect"} with ${plural(place.size - 1, "service")} around it; the list of suspects and affected services has the same as text.`;
+  const text = `${caller ? `The calls ${caller} → ${first}` : (first ?? "No suspect")} with ${plural(place.size - 1, "service")} around it; the list of suspects and affected services has the same as text.`;
   return el(
     "div",
     { class: "around", tabindex: "0", role: "region", "aria-label": "Graph around the incident" },

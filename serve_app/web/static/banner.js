@@ -6,7 +6,8 @@ import { icon, iconName, severityOf } from "./icons.js";
 import { learning } from "./learning.js";
 import { alerts, isNotice, isUnseen, notices, worst } from "./severity.js";
 import { silentFor } from "./state.js";
-import { anomalyText, between, capitalized, dateTime, ends, incidentTitle, kind as readableKind, moment, namedIncident, plural, readable, recovery, shareText, span, suspectsFirst, time, timeOrDateTime } from "./words.js";
+import { isOfOrigin } from "./suspects.js";
+import { anomalyText, between, capitalized, dateTime, ends, incidentTitle, kind as readableKind, moment, namedIncident, nearbyText, peakOf, plural, readable, recovery, shareText, span, suspectsFirst, time, timeOrDateTime, trendText } from "./words.js";
 
 const MOST_NAMES = 3; // muted services in the text
 const MOST_LINES = 8; // other incidents, each with a line
@@ -42,9 +43,15 @@ export function headline(state, head, story, incident = null) {
   const spoken = title.replace(/ \([^)]*\)/g, ""); // without ages, which change all the time
   if (by("spoken").textContent !== spoken) by("spoken").textContent = spoken;
   by("story").textContent = readable(story);
+  showNextStep("");
   by("progress").hidden = true; // of a mesh that is learned
   showAbout([], []);
   fold(null);
+}
+
+/** Show what to do, as one line. */
+function showNextStep(text) {
+  show(by("next-step"), ...(text ? [el("b", {}, el("span", { class: "wide" }, "What to do: "), el("span", { class: "narrow", "aria-hidden": "true" }, "→ ")), text] : []));
 }
 
 /** Show the chips of an incident, and the lines of the others. */
@@ -75,7 +82,7 @@ export function showNotes(list) {
       el("li", { class: kind || null }, to ? el("a", { href: to, "data-key": `note ${to}` }, text) : text),
     ),
   );
-  by("more").hidden = !list.length && !by("story").textContent && !by("others").childElementCount;
+  by("more").hidden = ["notes", "story", "others", "next-step"].every((id) => !by(id).textContent);
 }
 
 /** @param {any} now `{state, stateNow, verdict, newest, incident, view, map, timeline, received, pace, needed, source, lost,
@@ -87,7 +94,10 @@ export function banner(now) {
   const learned = learning(now),
     [head, story] = state.name === "learning" ? [learned.head, learned.story] : state.stopped ? stoppedHead(now) : incident ? [causeAndDetail(incident), ""] : quietHead(now);
   headline(state, { when, ...(typeof head === "string" ? { cause: head } : head) }, story, incident);
-  if (incident) showAbout(incidentChips(now), otherLines(verdict, incident));
+  if (incident) {
+    showAbout(incidentChips(now), otherLines(verdict, incident));
+    if (!state.stopped) showNextStep(incident.next_step ?? "");
+  }
   by("progress").hidden = state.name !== "learning" || Boolean(verdict.archived);
   by("progress").value = learned.done;
   const notes = [
@@ -127,13 +137,20 @@ function incidentChips({ state, verdict, incident }) {
     reach = impact?.text ?? `${plural(affected.length, "service")} affected`,
     from = `since ${timeOrDateTime(since, verdict.observed_at)}`,
     lasted = age(verdict, incident),
-    [planned] = changes;
+    planned = changes.find((one) => isOfOrigin(incident, one)),
+    nearby = planned ? null : changes[0], // only near in time
+    peak = peakOf(incident, verdict),
+    trend = state.stopped || recovering ? "" : trendText(incident);
   return [
     { kind: severity, image: severity, text: capitalized(severity) },
     recovering && !state.stopped ? { kind: "recovering wide", text: isUnseen(incident) ? "telemetry missing" : "recovering" } : null,
+    trend ? { kind: `trend ${incident.trend}`, text: trend } : null,
     { text: reach, short: shortReach(incident) },
     state.stopped ? { text: from } : { text: `${from}, ${lasted}`, short: lasted },
-    planned ? { kind: "planned", text: `▲ ${planned.text}`, short: `▲ ${readableKind(planned.kind)}` } : { kind: "wide", text: "no deploys or changes of these services" },
+    peak ? { kind: "wide", text: `numbers from its peak, ${time(peak, true)}` } : null,
+    planned
+      ? { kind: "planned", text: `▲ ${planned.text}`, short: `▲ ${readableKind(planned.kind)}` }
+      : { kind: "wide", text: nearby ? nearbyText(nearby, since) : "no deploys or changes of these services" },
     noticed ? { kind: "notice", text: plural(noticed, "notice"), short: String(noticed) } : null,
   ].filter(Boolean);
 }

@@ -1,5 +1,6 @@
 // The condition of a service, or the worst in a namespace: a class of the style sheet, a shape and words. No colour stands alone.
 import { BAD, QUIET, isUnseen } from "./severity.js";
+import { originOf } from "./suspects.js";
 
 /** What a condition is called, by its class. */
 export const WORDS = { normal: "normal", unusual: "unusual", bad: "very unusual", unknown: "unknown", gone: "disappeared" };
@@ -16,11 +17,13 @@ export const INKS = { normal: "node", unusual: "node-unusual", bad: "node-bad" }
  */
 export function condition(nodes, i, status, incident) {
   if (nodes.gone[i]) return "gone";
-  const isFirst = incident?.suspects[0]?.service === nodes.name[i],
+  const { service, caller } = originOf(incident),
+    isFirst = service === nodes.name[i],
     isOfIncident = isFirst || nodes.incident[i],
     score = nodes.deviation[i];
   if (isOfIncident) {
     if (nodes.silent[i] && incident && isUnseen(incident)) return "unknown";
+    if (isFirst && caller) return "normal"; // only the calls from there are not
     return isFirst || score >= BAD ? "bad" : "unusual";
   }
   if (nodes.silent[i] || score === null || status === "warming_up") return "unknown";

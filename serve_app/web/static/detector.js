@@ -1,11 +1,13 @@
-// The status of the detector: age and coverage of its verdicts, weights, latency, and whether the page is up to date.
+// The status of the detector: age and coverage of its verdicts, weights, latency, and whether the page is up to date. It is one line
+// that opens, and a line for each problem.
 import { by, el, show } from "./dom.js";
 import { driftFacts } from "./drift.js";
 import { levelFacts } from "./sla.js";
 import { interval, isLate, silentFor } from "./state.js";
-import { dateTime, figures, plural, shareText, span } from "./words.js";
+import { capitalized, dateTime, figures, plural, shareText, span } from "./words.js";
 
 const BUDGET_MS = 50;
+const URGENCY = ["wrong", "unclear"]; // classes of facts that are problems, the most urgent first
 
 /** Show the connection in the header. The age changes every second and is not read aloud. */
 export function pulse(kind, state, age) {
@@ -35,7 +37,7 @@ export function detectorView() {
         ...(source?.remarks ?? []).map((text) => ["telemetry", text, "wrong"]),
         ["snapshot interval", span(interval(timeline))],
         ["probability of an incident", shareText(verdict.probability)],
-        verdict.reconstruction ? ["mesh as a whole", verdict.reconstruction.text, verdict.reconstruction.exceeded ? "unclear" : null] : null,
+        verdict.reconstruction ? ["mesh as a whole", verdict.reconstruction.text] : null,
         ["coverage", shareText(verdict.coverage), verdict.coverage < 1 ? "wrong" : null],
         verdict.missing_parts.length ? ["missing parts", verdict.missing_parts.join(", "), "wrong"] : null,
         took.length
@@ -57,17 +59,19 @@ export function detectorView() {
           "muted",
           `${one.services.join(", ") || "the whole mesh"}${one.until ? ` until ${dateTime(one.until)}` : ""}: ${one.reason}${one.hides.length ? `; hides ${plural(one.hides.length, "service")}` : ""}`,
         ]),
-      ];
-      show(
-        by("facts"),
-        ...facts
-          .filter(Boolean)
-          .map(([name, text, looks]) =>
-            el("div", { class: looks ?? null }, el("dt", {}, name), el("dd", {}, text)),
-          ),
-      );
+      ].filter(Boolean);
+      show(by("facts"), ...facts.map(([name, text, looks]) => el("div", { class: looks ?? null }, el("dt", {}, name), el("dd", {}, text))));
+      drawProblems(facts);
     },
   };
+}
+
+/** The heading, and a line for each fact that is a problem. */
+function drawProblems(facts) {
+  const problems = URGENCY.flatMap((looks) => facts.filter((one) => one[2] === looks)),
+    wrong = problems.filter((one) => one[2] === "wrong").length;
+  by("detector-title").textContent = `Detector: ${wrong ? plural(wrong, "problem") : problems.length ? plural(problems.length, "remark") : "fine"}`;
+  show(by("faults"), ...problems.map(([name, text, looks]) => el("li", { class: looks }, `${capitalized(name)}: ${text}`)));
 }
 
 /** "the session", or "replicas: 3 parts on 2 scorers, joined by the meta-model". */

@@ -11,7 +11,7 @@ export function el(tag, properties = {}, ...children) {
       : document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
     if (value === null || value === undefined || value === false) continue;
-    if (typeof value === "function") element.addEventListener(name, value);
+    if (typeof value === "function") listen(element, name, value);
     else element.setAttribute(name, value === true ? "" : READ.has(name) ? readable(String(value)) : value);
   }
   const shown = children.filter((child) => child !== null && child !== undefined);
@@ -19,19 +19,38 @@ export function el(tag, properties = {}, ...children) {
   return element;
 }
 
+const actions = new WeakMap(); // of elements with listeners: what each kind of event does
+
+/** Listen once: what an event does can be replaced later, see `adopt`. */
+function listen(element, name, action) {
+  if (!actions.has(element)) actions.set(element, {});
+  actions.get(element)[name] = action;
+  element.addEventListener(name, (event) => actions.get(element)[name](event));
+}
+
 const SVG = new Set(["circle", "g", "path", "rect", "text", "title"]);
 
 /** The element with an id, untyped. */
 export const by = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 
-/** Show `children` in `place`. Nothing changes if they are equal, so that a focused button stays focused. */
+/** Show `children` in `place`. Equal elements stay, so that a focused button stays focused; they do what the new ones do. */
 export function show(place, ...children) {
   const next = el("div", {}, ...children);
-  if (place.innerHTML === next.innerHTML) return;
+  if (place.innerHTML === next.innerHTML) {
+    adopt([...place.querySelectorAll("*")], [...next.querySelectorAll("*")]);
+    return;
+  }
   const active = /** @type {HTMLElement} */ (document.activeElement);
   const focused = place.contains(active) ? active.dataset.key : null;
   place.replaceChildren(...next.childNodes);
   if (focused) place.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
+}
+
+/** Let elements do what equal new ones do: the data behind a button may be newer than its text. */
+function adopt(shown, next) {
+  next.forEach((one, i) => {
+    if (actions.has(one) && actions.has(shown[i])) Object.assign(actions.get(shown[i]), actions.get(one));
+  });
 }
 
 /** A colour of the style sheet, for canvases. */

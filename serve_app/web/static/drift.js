@@ -1,5 +1,5 @@
 // How far the mesh is from the detector's training and from its own last week, and series that are measured badly.
-import { dateTime, plural } from "./words.js";
+import { dateTime, metricName, plural } from "./words.js";
 
 const MOST_NAMED = 3;
 
@@ -22,11 +22,16 @@ function without(drift) {
 }
 
 function quality({ stale, constant }) {
-  const held = constant.map((one) => `${one.metric} of ${one.service}`);
   return [
     stale.length ? ["stale telemetry", `nothing changes at ${some(stale)}`, "wrong"] : null,
-    held.length ? ["constant telemetry", `${plural(held.length, "metric")} without any change: ${some(held)}`, "unclear"] : null,
+    constant.length ? ["constant telemetry", constantText(constant)] : null,
   ].filter(Boolean);
+}
+
+/** "30 metrics never change, such as connections of shop/cart". It is a fact about the telemetry, and often as it should be. */
+function constantText([first, ...others]) {
+  const name = `${metricName(first.metric)} of ${first.service}`;
+  return others.length ? `${plural(others.length + 1, "metric")} never change, such as ${name}` : `${name} never changes`;
 }
 
 const capital = (text) => text[0].toUpperCase() + text.slice(1);

@@ -4,6 +4,7 @@ import { by, el, show } from "./dom.js";
 import { address } from "./link.js";
 import { nearView } from "./near.js";
 import { sceneOf } from "./scene.js";
+import { originOf } from "./suspects.js";
 import { servicesTable } from "./table.js";
 import { treemapView } from "./treemap.js";
 import { EVERYTHING, namespace, plural, readable } from "./words.js";
@@ -51,20 +52,22 @@ export function graphView(on) {
       isLayered = next.near && scene.centre.size > 0;
     if (!size.width) return; // hidden
     const isTreemap = !isLayered && isLarge();
-    let count;
+    let count, shown; // nodes, and the services that they stand for
     if (isTreemap) {
       count = areas.draw(scene, size).count;
+      shown = scene.map.services;
       walker.follow(scene, { at: new Map() }, null);
     } else {
       const { at, height } = isLayered ? near.draw(scene, size) : whole.draw(scene, size, isNew);
       if (isLayered) stage.style.height = `${Math.ceil(height) + 2}px`; // with the border
       walker.follow(scene, { at }, isLayered ? near : whole);
       count = at.size;
+      shown = [...at.keys()].reduce((sum, i) => sum + scene.map.nodes.services[i], 0);
     }
     place.tabIndex = isTreemap ? -1 : 0; // areas have the focus themselves
     place.style.cursor = "";
     drawCrumbs();
-    describe(count, isLayered, isTreemap);
+    describe(count, shown, isTreemap);
     drawTable();
   }
 
@@ -89,14 +92,14 @@ export function graphView(on) {
     if (scene && table.open) show(by("graph-rows"), servicesTable(scene, { select: on.select, expand: on.expand }));
   }
 
-  function describe(count, isLayered, isTreemap) {
+  function describe(count, shown, isTreemap) {
     const { map, incident, service } = scene,
       total = map.nodes.name.length;
     const parts = [`${plural(map.services, "service")} and ${plural(map.calls, "call")}`];
-    if (incident)
-      parts.push(
-        `likely origin ${incident.suspects[0]?.service ?? "unknown"}, spread over ${plural(scene.path.length, "call")}`,
-      );
+    if (incident) {
+      const { service: first = "unknown", caller } = originOf(incident);
+      parts.push(`likely origin ${caller ? `the calls ${caller} → ${first}` : first}, spread over ${plural(scene.path.length, "call")}`);
+    }
     if (service) parts.push(`${scene.source ? `the calls ${scene.source} → ${service} are` : `${service} is`} selected`);
     const silent = map.nodes.silent.filter(Boolean).length;
     if (silent) parts.push(`no telemetry from ${silent}`);
@@ -108,8 +111,8 @@ export function graphView(on) {
     const services = plural(map.services, "service");
     by("graph-title").textContent = isOverview
       ? `${services} in ${plural(spaces.name.length, "namespace")}`
-      : isLayered || count < total
-        ? `${count.toLocaleString("en")} of ${services}`
+      : shown < map.services
+        ? `${shown.toLocaleString("en")} of ${services} shown`
         : services;
   }
 

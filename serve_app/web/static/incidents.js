@@ -1,14 +1,15 @@
 // Open incidents and notices: suspects, reasons with small charts, feedback. Below them: unusual services that raise no alert yet.
 import { beforeAndAfter } from "./deploys.js";
 import { by, el, show } from "./dom.js";
-import { seenBefore } from "./archived.js";
+import { changeLine, nextStep, seenBefore } from "./incident_lines.js";
 import * as feed from "./feed.js";
 import { icon } from "./icons.js";
 import { feedbackView } from "./feedback.js";
 import { address } from "./link.js";
 import { alerts, isUnseen, notices } from "./severity.js";
+import { reasonChart, reasonSeries, reasonText, valueNow } from "./reasons.js";
 import { likelySuspects } from "./suspects.js";
-import { capitalized, clock, clockOrDay, ends, incidentTitle, isOfScope, metricName, metricValue, owner, plural, recovery, scoreText, span, subject, timeOrDateTime } from "./words.js";
+import { capitalized, ends, incidentTitle, isOfScope, owner, peakOf, plural, recovery, scoreText, span, subject, time, timeOrDateTime, trendText } from "./words.js";
 
 const UNKNOWN = {
   muted: "No alerts.",
@@ -17,7 +18,6 @@ const UNKNOWN = {
 };
 const NAMES = 20; // affected services that are named
 const CHARTS = 2; // of the first suspect and of the selected one
-const KEPT = 60; // cached series
 
 /**
  * @param {{
@@ -28,7 +28,7 @@ const KEPT = 60; // cached series
  */
 export function incidentsView(on) {
   const feedback = feedbackView(on.ask),
-    series = new Map(); // by mesh, service and caller: {until, answer}
+    seriesOf = reasonSeries(redraw);
   let feedbackOf = new Map(), // by incident
     feedbackMesh = null,
     earlier = { key: "", found: new Map() }, // what is known about the open incidents besides the verdict, by incident
@@ -43,7 +43,8 @@ export function incidentsView(on) {
     redraw();
   }
 
-  /** @param {any} next `{mesh, verdict, state, service, incident, live, canWrite, newest}`; incident: the id in the link. */
+  /** @param {any} next `{mesh, verdict, state, service, panel, incident, live, canWrite, newest}`; panel: the suspect whose reasons the open
+   * panel shows, `{service, incident}`; null: none. incident: the id in the link. */
   function draw(next) {
     drawn = next;
     loadSeen(next.mesh, next.verdict.incidents);
@@ -81,7 +82,7 @@ export function incidentsView(on) {
 
   /** An unusual service that raises no alert yet: what is unusual, and what an alert would take. */
   function watchedService(one) {
-    return el("li", {}, nameButton(one.service, null), ...one.reasons.map(reasonText), el("p", { class: "affected" }, one.text));
+    return el("li", {}, nameButton(one.service, null), ...one.reasons.map((reason) => why(reason, null)), el("p", { class: "affected" }, one.text));
   }
 
   function quiet(verdict) {
@@ -101,21 +102,24 @@ export function incidentsView(on) {
 
   function card(incident, number) {
     const age = ends(verdictTime()) - ends(incident.since),
-      others = (incident.teams ?? []).filter((team) => team !== incident.team);
+      others = (incident.teams ?? []).filter((team) => team !== incident.team),
+      peak = peakOf(incident, drawn.verdict);
     return el(
       "article",
       { class: `card ${incident.severity}` },
       el("h3", {}, el("img", { src: icon(incident.severity), alt: "", width: 16, height: 16 }), `${capitalized(incident.severity)}: ${subject(incident)}`),
+      nextStep(incident),
       el(
         "p",
         { class: "when" },
-        `since ${timeOrDateTime(incident.since, verdictTime())} (${span(age)}), ${plural(incident.affected.length, "service")} affected`,
+        [`since ${timeOrDateTime(incident.since, verdictTime())} (${span(age)}), ${plural(incident.affected.length, "service")} affected`, trendText(incident)].filter(Boolean).join(", "),
       ),
+      peak ? el("p", { class: "when" }, `Numbers from its peak, ${time(peak, true)}`) : null,
       owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(incident)}`) : null,
       incident.recovering ? el("p", { class: isUnseen(incident) ? "unseen" : "recovering" }, recovery(incident)) : null,
       ...(incident.error_budgets ?? []).map((one) => el("p", { class: "why budget" }, `It ${one.text}`)),
       earlier.found.get(incident.id)?.seen_before ? seenBefore(earlier.found.get(incident.id).seen_before) : null,
-      ...incident.changes.slice(0, 3).map((one) => el("p", { class: "why planned" }, `▲ ${one.text} `, el("a", { href: address(beforeAndAfter(one)) }, "Before and after"))),
+      ...incident.changes.slice(0, 3).map((one) => changeLine(incident, one, el("a", { href: address(beforeAndAfter(one)) }, "Before and after"))),
       ...incident.events.slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
       ...likelySuspects(incident).map((one, i) => suspect(one, i, incident, number)),
       actions(incident),
@@ -138,9 +142,10 @@ export function incidentsView(on) {
       "article",
       { class: `card notice${drawn.incident === notice.id ? " linked" : ""}` },
       el("h3", {}, incidentTitle(notice)),
+      nextStep(notice),
       el("p", { class: "when" }, `since ${timeOrDateTime(notice.since, verdictTime())} (${span(age)}); ${state}`),
       ...notice.suspects.map((one) =>
-        el("div", { class: "suspect" }, nameButton(one.service, notice), ...reasons(one, one === first)),
+        el("div", { class: "suspect" }, nameButton(one.service, notice), ...reasons(one, one === first, notice)),
       ),
       actions(notice),
     );
@@ -156,7 +161,7 @@ export function incidentsView(on) {
       { class: "suspect" },
       nameButton(one.service, incident, el("b", {}, `${i + 1}`), ...score),
       owner(one) && owner(one) !== owner(incident ?? {}) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
-      ...reasons(one, opened, incident ? !isOfScope(incident, one.service) : true),
+      ...reasons(one, opened, incident, incident ? !isOfScope(incident, one.service) : true),
       incident && (opened || drawn.service === one.service) ? feedback.culpritButton(incident, one.service, feedbackAt(incident)) : null,
     );
   }
@@ -179,88 +184,27 @@ export function incidentsView(on) {
     );
   }
 
-  /** The reasons of a suspect, with charts if it has any, and its context; unless it is opened or selected, only the first
-   * reason. */
-  function reasons({ service, reasons: all, context }, opened, hasCharts = true) {
-    if (!opened && drawn.service !== service) return all.slice(0, 1).map(reasonText);
-    const charted = all.flatMap((reason, i) => [reasonText(reason), hasCharts && i < CHARTS && !drawn.verdict.archived ? chart(service, reason) : null]);
-    return [...charted, ...(context ?? []).map(reasonText)];
+  /** The reasons of a suspect, with charts if it has any, and its context; unless it is opened or selected, only the first reason. None
+   * of a suspect whose reasons are in the panel. */
+  function reasons({ service, reasons: all, context }, opened, incident, hasCharts = true) {
+    const { panel, verdict } = drawn,
+      isCharted = hasCharts && !verdict.archived;
+    if (panel?.service === service && panel.incident === (incident?.id ?? null)) return [];
+    if (!opened && drawn.service !== service) return all.slice(0, 1).map((reason) => why(reason, incident));
+    const charted = all.flatMap((reason, i) => {
+      const series = isCharted && i < CHARTS ? seriesOf(drawn, service, reason) : null,
+        now = valueNow(reason, series, verdictTime(), drawn.live);
+      return [why(reason, incident, now), series && !panel ? reasonChart(series, reason, drawn.live ? null : verdictTime()) : null];
+    });
+    return [...charted, ...(context ?? []).map((reason) => why(reason, incident))];
   }
 
-  const reasonText = (reason) => el("p", { class: "why" }, reason.text);
+  const why = (reason, incident, now = "") => el("p", { class: "why" }, reasonText(reason, incident, now));
 
   function bar(score) {
     const fill = el("i");
     fill.style.width = `${100 * score}%`;
     return fill;
-  }
-
-  /** The metric of a reason over time; null until it is loaded. */
-  function chart(service, reason) {
-    const [to, source] = reason.source
-      ? [service, reason.source]
-      : reason.destination
-        ? [reason.destination, service]
-        : [service, null];
-    const key = [drawn.mesh, to, source].join(" ");
-    const known = series.get(key);
-    if (known?.until !== drawn.newest) {
-      series.set(key, { until: drawn.newest, answer: known?.answer });
-      while (series.size > KEPT) series.delete(series.keys().next().value);
-      feed.series(drawn.mesh, to, source).then(
-        (answer) => {
-          series.set(key, { until: series.get(key)?.until, answer });
-          redraw();
-        },
-        () => {},
-      );
-    }
-    const values =
-      known?.answer?.metrics[source && reason.metric === "request_rate" ? "requests_per_second" : reason.metric];
-    return values ? spark(known.answer.observed_at, values, reason) : null;
-  }
-
-  function spark(times, values, reason) {
-    const width = 360,
-      height = 64,
-      low = 12,
-      seen = values.filter((value) => value !== null);
-    if (seen.length < 2) return null;
-    const first = ends(times[0]),
-      last = ends(times.at(-1)),
-      top = 1.1 * Math.max(...seen, reason.expected ?? 0) || 1;
-    const x = (at) => (width * (ends(at) - first)) / Math.max(1, last - first),
-      y = (value) => height - low - (height - low - 4) * (value / top);
-    let line = "",
-      pen = "M";
-    values.forEach((value, i) => {
-      if (value === null) {
-        pen = "M";
-        return;
-      }
-      line += `${pen}${x(times[i]).toFixed(1)} ${y(value).toFixed(1)}`;
-      pen = "L";
-    });
-    const since = Math.min(width, Math.max(0, x(reason.since))); // the series may be one snapshot behind
-    return el(
-      "svg",
-      {
-        class: "spark",
-        viewBox: `0 0 ${width} ${height}`,
-        preserveAspectRatio: "none",
-        role: "img",
-        "aria-label": `${metricName(reason.metric)} over time: ${reason.text}`,
-      },
-      el("rect", { class: "after", x: since, y: 0, width: width - since, height: height - low }),
-      reason.expected === null
-        ? null
-        : el("path", { class: "expected", d: `M0 ${y(reason.expected).toFixed(1)}H${width}` }),
-      el("path", { d: line }),
-      drawn.live ? null : el("path", { class: "at", d: `M${x(verdictTime()).toFixed(1)} 0V${height - low}` }),
-      el("text", { x: 0, y: height - 1 }, clockOrDay(times[0], times.at(-1))),
-      el("text", { x: width, y: height - 1, "text-anchor": "end" }, clock(times.at(-1))),
-      el("text", { x: 2, y: 9 }, metricValue(reason.metric, top / 1.1)),
-    );
   }
 
   function actions(incident) {

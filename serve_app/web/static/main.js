@@ -23,7 +23,7 @@ import { stateOf } from "./state.js";
 import { drawTab } from "./tab.js";
 import { append, timelineView } from "./timeline.js";
 import { detectorView, pulse } from "./detector.js";
-import { ends, namespace, readable, setMoment } from "./words.js";
+import { ends, namespace, readable, setMoment, subject } from "./words.js";
 import { applyZone } from "./zone.js";
 
 const MAP_PAUSE_MS = 400; // least time between two maps
@@ -119,7 +119,8 @@ const comparison = comparisonView({ select });
 const panel = panelView({
   select,
   look,
-  visit: ({ id, last }) => go({ at: last === known.timeline?.observed_at.at(-1) ? null : last, incident: id }),
+  // The details may be older than the newest snapshot, up to which an open incident goes on.
+  visit: ({ id, last, open }) => go({ at: (open && !read().at) || last === known.timeline?.observed_at.at(-1) ? null : last, incident: id }),
 });
 const detector = detectorView();
 const overview = overviewView();
@@ -533,13 +534,16 @@ function draw() {
       labels: Boolean(view.labels),
     });
   }
+  const { suspects } = open ?? known.verdict,
+    isExplained = view.service && !view.source && suspects.some((one) => one.service === view.service);
   panel.draw({
     mesh: known.mesh,
     at: view.at ?? null,
     newest: known.newest.observed_at,
     service: view.service,
     source: view.source ?? null,
-    suspects: (open ?? known.verdict).suspects,
+    suspects,
+    incident: open,
     range,
     map: known.map,
     isArchived: Boolean(view.at && known.verdict.archived),
@@ -550,6 +554,7 @@ function draw() {
     verdict: known.verdict,
     state: stateShown(),
     service: view.service,
+    panel: isExplained ? { service: view.service, incident: open?.id ?? null } : null,
     incident: view.incident,
     live: !view.at,
     canWrite: session.canWrite(),
@@ -558,7 +563,8 @@ function draw() {
   mutes.draw({ mesh: known.mesh, verdict: known.newest, service: view.service, canWrite: session.canWrite() });
   if (known.timeline && hasLibraries) {
     const [first, second] = [view.first?.split("~"), view.second?.split("~")];
-    timeline.draw(known.timeline, { at: view.at, first, second, stopped: stateNow().stopped, range, newest: known.newest.observed_at });
+    const titles = new Map(known.newest.incidents.map((one) => [one.id, subject(one)]));
+    timeline.draw(known.timeline, { at: view.at, first, second, titles, stopped: stateNow().stopped, range, newest: known.newest.observed_at });
     const over = range?.answer ?? known.timeline;
     comparison.draw({ mesh: known.mesh, first, second: second ?? periods(known.timeline, open).second, focus: view.focus, changes: over.changes, newest: known.newest.observed_at });
   }

@@ -5,7 +5,8 @@ import { el, show } from "./dom.js";
 import { textWidth } from "./labels.js";
 import { PLATE, layers } from "./layers.js";
 import { routes } from "./routes.js";
-import { isUnusualCall, nodeLabel } from "./scene.js";
+import { isEvidence, isNewCall, isUnusualCall, nodeLabel } from "./scene.js";
+import { originOf, originText } from "./suspects.js";
 import { EVERYTHING, callLabel, readable } from "./words.js";
 
 const SHAPE = 11, // from the left of a plate to the middle of its shape
@@ -13,7 +14,10 @@ const SHAPE = 11, // from the left of a plate to the middle of its shape
   END = 9, // from the name to the right
   BADGE = 7, // radius of the number of a step, at a corner of the plate
   LINE = 13, // height of a line of a label
-  PAD = 4; // around it
+  PAD = 4, // around it
+  MARK = 6, // radius of the mark of an origin that has no label
+  ENOUGH = 0.1; // of the requests of the busiest call of the origin, from which a call has a label
+const LOOKS = ["normal", "unusual", "new", "spread", "origin", "selected"]; // of calls, the most prominent last
 
 /** The view. @param {HTMLElement} place @param {{select: (service: string, source?: string | null) => void, open: (i: number) => void}} on */
 export function nearView(place, on) {
@@ -51,25 +55,29 @@ export function nearView(place, on) {
   const isSelected = (e) => scene.source === nameOf(ends(e)[0]) && scene.service === nameOf(ends(e)[1]);
   const hop = (e) => scene.path.find(({ edge }) => edge === e);
 
+  function lookOf(e) {
+    if (isSelected(e)) return "selected";
+    if (e === scene.originCall) return "origin";
+    if (isNewCall(scene, e)) return "new";
+    if (hop(e)) return "spread";
+    return isUnusualCall(scene, e) ? "unusual" : "normal";
+  }
+
   /** Calls that matter are drawn last, above the others. */
-  const prominence = (e) => (isSelected(e) ? 3 : hop(e) ? 2 : isUnusualCall(scene, e) ? 1 : 0);
+  const prominence = (e) => LOOKS.indexOf(lookOf(e));
 
   function call(e, { line, heads }) {
     const [source, destination] = ends(e),
-      spreads = hop(e),
+      look = lookOf(e),
       { requests_per_second: rate, error_rate: errors } = scene.map.edges,
-      looks = [
-        "call",
-        isSelected(e) ? "selected" : spreads ? "spread" : isUnusualCall(scene, e) ? "unusual" : "normal",
-        isGroup(source) || isGroup(destination) ? "" : "one",
-      ];
+      about = { origin: ", likely origin", new: ", new" }[look] ?? "";
     return el(
       "g",
-      { class: looks.join(" ").trim(), "data-ends": `${source} ${destination}`, "data-call": e },
-      el("title", {}, readable(`${nameOf(source)} → ${nameOf(destination)}: ${callLabel(rate[e], errors?.[e]) || "not observed"}`)),
+      { class: `call ${look}${isGroup(source) || isGroup(destination) ? "" : " one"}`, "data-ends": `${source} ${destination}`, "data-call": e },
+      el("title", {}, readable(`${nameOf(source)} → ${nameOf(destination)}: ${callLabel(rate[e], errors?.[e]) || "not observed"}${about}`)),
       el("path", { class: "reach", d: line }),
       el("path", { class: "line", d: line }),
-      el("path", { class: "head", d: spreads && !spreads.isDown ? heads.source : heads.destination }),
+      el("path", { class: "head", d: look === "spread" && !hop(e).isDown ? heads.source : heads.destination }),
     );
   }
 
@@ -77,7 +85,9 @@ export function nearView(place, on) {
     const { nodes, status } = scene.map,
       of = condition(nodes, i, status, scene.incident),
       left = x - width / 2,
-      first = scene.incident && isRoot,
+      { service: origin, caller } = originOf(scene.incident),
+      first = nameOf(i) === origin && !caller,
+      about = originText(scene.incident, nameOf(i)),
       text = fit(nodeLabel(nodes, i), width - TEXT - END, isRoot);
     return el(
       "g",
@@ -87,7 +97,7 @@ export function nearView(place, on) {
           .join(" "),
         "data-node": i,
       },
-      el("title", {}, readable(`${nameOf(i)}: ${WORDS[of]}${first ? ", likely origin" : ""}`)),
+      el("title", {}, readable(`${nameOf(i)}: ${[WORDS[of], about].filter(Boolean).join(", ")}`)),
       el("rect", { x: left, y: y - PLATE / 2, width, height: PLATE, rx: 6 }),
       el("path", { class: "shape", d: shape(of, left + SHAPE, y, 5) }),
       el("text", { x: left + TEXT, y: y + 4 }, text),
@@ -100,12 +110,14 @@ export function nearView(place, on) {
     return el("text", { class: "rest", x, y: y + 4 }, text);
   }
 
-  /** The labels of calls, the most important first, where there is room in a gutter. */
+  /** The labels of calls, the most important first, where there is room in a gutter. The mark of an origin is always drawn. */
   function* rates(ways, { columns, height }) {
     const { requests_per_second: rate, error_rate: errors } = scene.map.edges,
       taken = [],
       first = scene.index.get(scene.incident?.suspects[0]?.service) ?? scene.index.get(scene.service),
-      wanted = [...ways.keys()].filter((e) => scene.labels || ends(e).includes(first)),
+      atOrigin = [...ways.keys()].filter((e) => ends(e).includes(first)),
+      least = ENOUGH * Math.max(0, ...atOrigin.map((e) => rate[e] ?? 0)),
+      wanted = scene.labels ? [...ways.keys()] : atOrigin.filter((e) => rate[e] >= least || e === scene.originCall || isEvidence(scene, e)),
       weigh = (e) => 1e9 * prominence(e) + Math.min(1e8, rate[e] ?? 0);
     for (const e of wanted.sort((a, b) => weigh(b) - weigh(a))) {
       const text = callLabel(rate[e], errors?.[e]);
@@ -115,12 +127,15 @@ export function nearView(place, on) {
         sizes = [size(lines), size([lines.at(-1).replace(" failed", " ✗")])], // the second one for narrow gutters
         spots = sizes.flatMap((one) => ways.get(e).spots.filter(({ room }) => one.width <= room - 8).map(({ x, y }) => boxOf(one, x, y))),
         spot = spots.find((one) => taken.every((other) => apart(one, other)) && inGutter(one, columns) && one.top > 2 && one.bottom < height - 2);
+      if (!spot && e === scene.originCall) {
+        const [{ x, y }] = ways.get(e).spots;
+        yield el("circle", { class: "origin-mark", cx: x, cy: y, r: MARK });
+      }
       if (!spot) continue;
       taken.push(spot);
-      const kind = ["normal", "unusual", "spread", "selected"][prominence(e)];
       yield el(
         "g",
-        { class: `rate ${kind}`, "data-ends": ends(e).join(" ") },
+        { class: `rate ${lookOf(e)}`, "data-ends": ends(e).join(" ") },
         el("rect", { x: spot.left, y: spot.top, width: spot.right - spot.left, height: spot.bottom - spot.top, rx: 4 }),
         ...spot.lines.map((line, k) => el("text", { x: (spot.left + spot.right) / 2, y: spot.top + LINE * (k + 1) - 2 }, line)),
       );

@@ -1,4 +1,5 @@
-// The panel of a service or of the calls between two: metrics, callers and callees, and what happened to it.
+// The panel of a service or of the calls between two: why it is suspected, unusual metrics, callers and callees, metrics as usual, and
+// what happened to it.
 import { archivedDetails, chartsOf } from "./archive.js";
 import { chart, point } from "./chart.js";
 import { beforeAndAfter } from "./deploys.js";
@@ -7,13 +8,16 @@ import * as feed from "./feed.js";
 import { address } from "./link.js";
 import { neighbours } from "./neighbours.js";
 import { repeatsView } from "./repeats.js";
+import { measuredMetric, reasonChart, reasonSeries, reasonText, valueNow } from "./reasons.js";
 import { nearest } from "./series.js";
 import { similarView } from "./similar.js";
 import { unusualness } from "./severity.js";
+import { originOf } from "./suspects.js";
 import { anomalyText, capitalized, clock, count, dateTime, day, ends, figures, incidentTitle, kind, metricValue, moment, owner, plural, readable, scoreText, time } from "./words.js";
 
 const PAUSE_MS = 1000; // least time between two requests
 const LISTED = 6; // changes, events and incidents
+const CHARTS = 2; // of calls that the reasons of a suspect are about
 const ROLES = { first_suspect: "first suspect", suspect: "suspect", affected: "affected" };
 
 /** @param {any} on `{select(service, source), look(at), visit(incident)}`: called by clicks. */
@@ -25,14 +29,16 @@ export function panelView(on) {
     due = 0,
     timer = null,
     cursor = null,
+    isUsualOpen = null, // whether metrics as usual are unfolded; null: if there are no others
     opener = null, // key of the button that opened it, which gets the focus back
     wanted = ""; // subject that shall get the focus when it is drawn
   const repeats = repeatsView(() => drawn?.service && redraw());
+  const seriesOf = reasonSeries(() => drawn?.service && redraw());
   const similar = similarView({ redraw: () => drawn?.service && redraw(), select: (service) => on.select(service, null) });
 
   /**
-   * @param {any} next `{mesh, at, newest, service, source, suspects, range, map, isArchived, stale}`; at: null: the newest snapshot.
-   * range: `{start, end}` of the charts; null: the live window. map: of the moment. isArchived: whether the moment is from
+   * @param {any} next `{mesh, at, newest, service, source, suspects, incident, range, map, isArchived, stale}`; at: null: the newest
+   * snapshot. incident: that the suspects are of; null: of none. range: `{start, end}` of the charts; null: the live window. map: of the moment. isArchived: whether the moment is from
    * before the live window. stale: since when the newest data are, in words; empty: they are not.
    */
   function draw(next) {
@@ -41,11 +47,13 @@ export function panelView(on) {
     if (!next.service) {
       loaded = null;
       cursor = null;
+      isUsualOpen = null;
       return;
     }
     if (loaded && loaded.subject !== subjectOf(next)) {
       loaded = null;
       cursor = null;
+      isUsualOpen = null;
     }
     redraw();
     load();
@@ -113,15 +121,18 @@ export function panelView(on) {
           ...[details.source, details.service].map((name) => button(name, `end ${name}`, () => on.select(name, null))),
         )
       : null;
+    const { bar, unusual, usual } = charts(details, over);
     return [
       links,
       ...standing(details),
       linksTo(details.links),
       ...muted(details),
       ...suspicion(details),
-      charts(details, over),
-      details.source ? null : neighbours("Callers", details.callers, details.callers_total, details, (one) => on.select(details.service, one)),
-      details.source ? null : neighbours("Callees", details.callees, details.callees_total, details, (one) => on.select(one, details.service)),
+      bar,
+      unusual,
+      details.source ? null : neighbours("Callers", details.callers, details.callers_total, details, (one) => on.select(details.service, one), (one) => expectedCalls(one, details.service)),
+      details.source ? null : neighbours("Callees", details.callees, details.callees_total, details, (one) => on.select(one, details.service), (one) => expectedCalls(details.service, one)),
+      usual,
       details.source ? null : similar.section(drawn.mesh, details.service),
       list("Incidents", details.incidents, incidentRow, "No incident in the kept snapshots."),
       earlier(details.earlier_incidents),
@@ -134,10 +145,14 @@ export function panelView(on) {
   function standing(details) {
     const { state, deviation, observed_at: at } = details,
       when = drawn.at ? `At ${moment(at, drawn.newest)}` : drawn.stale ? `Stale since ${drawn.stale}` : `Now, ${time(at, true)}`,
-      score = deviation === null ? "" : ` Anomaly score ${anomalyText(deviation)}, ${unusualness(deviation)}.`;
+      caller = failingCaller(details),
+      score = deviation === null || caller ? "" : ` Anomaly score ${anomalyText(deviation)}, ${unusualness(deviation)}.`;
     const missing = missingText(details);
     return [
       el("p", { class: "affected" }, `${when}: ${volume(details)}.${score}`),
+      caller
+        ? el("p", { class: "why" }, el("b", {}, "Normal by itself; "), button(`the calls from ${caller}`, `calls from ${caller}`, () => on.select(details.service, caller)), el("b", {}, ` ${whatIsWrong(caller)}`))
+        : null,
       missing ? el("p", { class: `missing ${state}` }, missing) : null,
       owner(details) ? el("p", { class: "owner" }, `Team: ${owner(details)}`) : null,
     ];
@@ -149,20 +164,57 @@ export function panelView(on) {
     );
   }
 
-  /** Why it is a suspect, if it is one. */
-  function suspicion({ service, source }) {
-    const suspect = source ? null : drawn.suspects.find((one) => one.service === service);
-    if (!suspect) return [];
-    const score = el("p", { class: "why" }, el("b", {}, `Suspect, score ${scoreText(suspect.score)}`));
-    return [score, ...suspect.reasons.map((reason) => el("p", { class: "why" }, reason.text))];
+  /** The caller whose calls to this service are wrong, while the service is not; null: there is none. */
+  function failingCaller({ service, source }) {
+    const origin = originOf(drawn.incident);
+    return !source && origin.service === service ? origin.caller : null;
   }
 
+  /** "fail", or what else is wrong with the calls from a caller. */
+  function whatIsWrong(caller) {
+    const reason = drawn.incident.suspects[0].reasons.find((one) => one.source === caller);
+    return !reason || reason.metric === "error_rate" ? "fail" : "are slow";
+  }
+
+  const suspectOf = ({ service, source }) => (source ? undefined : drawn.suspects.find((one) => one.service === service));
+
+  /** Why it is a suspect, if it is one, with charts of what the panel has no chart of: calls, and signals. */
+  function suspicion(details) {
+    const suspect = suspectOf(details),
+      { service, metrics, observed_at: at } = details;
+    if (!suspect) return [];
+    const score = el("p", { class: "why" }, el("b", {}, `Suspect, score ${scoreText(suspect.score)}`)),
+      isElsewhere = (reason) => reason.source || reason.destination || !metrics.some(({ metric }) => metric === reason.metric),
+      charted = suspect.reasons.filter(isElsewhere).slice(0, CHARTS);
+    const rows = suspect.reasons.flatMap((reason) => {
+      const series = drawn.isArchived ? null : seriesOf(drawn, service, reason),
+        text = reasonText(reason, drawn.incident, valueNow(reason, series, at, !drawn.at));
+      return [el("p", { class: "why" }, text), series && charted.includes(reason) ? reasonChart(series, reason, drawn.at ? at : null) : null];
+    });
+    return [score, ...rows, ...(suspect.context ?? []).map((fact) => el("p", { class: "why" }, reasonText(fact, drawn.incident)))];
+  }
+
+  /** The expected values of calls that a suspect has reasons about, by metric. */
+  function expectedCalls(caller, callee) {
+    const reasons = drawn.suspects.flatMap(({ service, reasons: all }) =>
+      all.filter((one) => (one.source === caller && service === callee) || (service === caller && one.destination === callee)),
+    );
+    return Object.fromEntries(reasons.filter((one) => one.expected !== null).map((one) => [measuredMetric(one), one.expected]));
+  }
+
+  /** The charts: of unusual metrics, and folded those of metrics as usual, with a bar to compare them. */
   function charts(details, { times, metrics, incidents, changes }) {
-    if (!times.length) return el("p", { class: "affected" }, "No data in this range.");
+    if (!times.length) return { bar: null, unusual: el("p", { class: "affected" }, "No data in this range."), usual: null };
     const repeated = repeats.load(drawn.mesh, details.service, details.source, times),
       before = (repeated?.answer ?? []).filter((one) => one.mesh === drawn.mesh && one.service === details.service && one.source === details.source),
       at = nearest(times, ends(details.observed_at)),
-      measured = metrics.filter(({ observed }) => observed.some((value) => value !== null)),
+      named = (suspectOf(details)?.reasons ?? []).filter((one) => !one.source && !one.destination).map((one) => one.metric),
+      rank = (one) => (named.includes(one.metric) ? named.indexOf(one.metric) : named.length),
+      isUsual = (one) => !named.includes(one.metric) && isWithin(one, at),
+      found = metrics.filter(({ observed }) => observed.some((value) => value !== null)),
+      unusual = found.filter((one) => !isUsual(one)).sort((a, b) => rank(a) - rank(b)), // the strongest reason first
+      usual = found.filter(isUsual),
+      measured = [...unusual, ...usual],
       missing = metrics.length - measured.length;
     const actions = {
       point: (index) => {
@@ -180,13 +232,22 @@ export function panelView(on) {
       });
     const shared = { times, incidents: clip(incidents, times), changes: changes.map((one) => one.at).filter((one) => one >= times[0]) };
     const view = { at, cursor: cursor !== null && cursor < times.length ? cursor : null };
-    return el(
-      "div",
-      { class: "charts" },
-      repeats.bar(repeated),
-      ...measured.map((one) => chart({ ...one, ...shared, others: others(one) }, view, actions)),
-      missing && measured.length ? el("p", { class: "affected" }, `Not measured: ${plural(missing, "metric")}.`) : null,
-    );
+    const drawAll = (some) => el("div", { class: "charts" }, ...some.map((one) => chart({ ...one, ...shared, others: others(one) }, view, actions))),
+      isOpen = isUsualOpen ?? !unusual.length,
+      title = `${unusual.length ? "" : "All "}${plural(usual.length, "metric")} as usual`;
+    const fold = () => {
+      isUsualOpen = !isOpen;
+    };
+    return {
+      bar: repeats.bar(repeated),
+      unusual: unusual.length ? drawAll(unusual) : null,
+      usual: el(
+        "section",
+        { class: "usual-metrics" },
+        usual.length ? el("details", { open: isOpen }, el("summary", { "data-key": "usual metrics", click: fold }, title), drawAll(usual)) : null,
+        missing && measured.length ? el("p", { class: "affected" }, `Not measured: ${plural(missing, "metric")}.`) : null,
+      ),
+    };
   }
 
   const clip = (incidents, times) =>
@@ -242,6 +303,12 @@ export function panelView(on) {
       if (drawn?.service && wanted === subjectOf(drawn)) redraw();
     },
   };
+}
+
+/** Whether a metric is measured, and within its usual range. */
+function isWithin({ observed, low, high }, at) {
+  const isKnown = [observed[at], low[at], high[at]].every((value) => value !== null && value !== undefined);
+  return isKnown && observed[at] >= low[at] && observed[at] <= high[at];
 }
 
 /** Links to other tools, which open beside the page. */

@@ -1,19 +1,31 @@
 // What the views of the graph have in common: the map with the incident and the selection.
 import { groupNeighbours } from "./hubs.js";
 import { QUIET } from "./severity.js";
+import { originOf } from "./suspects.js";
 import { spread } from "./spread.js";
 import { EVERYTHING, namespace, plural, readable, short } from "./words.js";
+
+const NEW = ["new_calls", "moved_calls"]; // metrics of reasons about calls that were not made before
 
 /**
  * @param {any} next `{mesh, map, incident, service, source, near, space, unusual, labels}`: what to show.
  * @returns {any} the same with `index`, positions of nodes by name; `centre`, the services of the incident and the selection;
- * `path`, the spread; `evidence`, the calls that the reasons of the first suspect are about ("caller callee"). Near an incident, the
- * neighbours of hubs are grouped.
+ * `path`, the spread; `evidence`, the calls that the reasons of the first suspect are about ("caller callee"); `newCalls`, the same of
+ * calls that were not made before; `originCall`, the position of the calls that are the likely origin; undefined: it is a service. Near an
+ * incident, the neighbours of hubs are grouped.
  */
 export function sceneOf(next) {
   const whole = withIndex(next),
     scene = next.near && whole.centre.size ? withIndex({ ...next, map: groupNeighbours(next.map, whole.centre) }) : whole;
-  return { ...scene, path: spread(next.incident, scene.map.edges, scene.index), evidence: evidence(next.incident) };
+  const { incident } = next,
+    [first] = incident?.suspects ?? [];
+  return {
+    ...scene,
+    path: spread(incident, scene.map.edges, scene.index),
+    evidence: callsOf(first ? [first] : []),
+    newCalls: callsOf(incident?.suspects ?? [], NEW),
+    originCall: originCall(scene),
+  };
 }
 
 function withIndex(next) {
@@ -23,16 +35,33 @@ function withIndex(next) {
   return { ...next, index, centre: new Set(names.filter((name) => index.has(name)).map((name) => index.get(name))) };
 }
 
-function evidence(incident) {
-  const [first] = incident?.suspects ?? [];
-  const calls = (first?.reasons ?? []).filter((one) => one.source || one.destination);
-  return new Set(calls.map((one) => (one.source ? `${one.source} ${first.service}` : `${first.service} ${one.destination}`)));
+/** The calls that reasons of suspects are about, of all metrics or of these: "caller callee". */
+function callsOf(suspects, metrics = null) {
+  const calls = suspects.flatMap(({ service, reasons }) =>
+    reasons
+      .filter((one) => (one.source || one.destination) && (!metrics || metrics.includes(one.metric)))
+      .map((one) => (one.source ? `${one.source} ${service}` : `${service} ${one.destination}`)),
+  );
+  return new Set(calls);
 }
 
-/** Whether a call is unusual, or a reason of the first suspect is about it: new calls have no score yet. */
-export function isUnusualCall({ map: { nodes, edges }, evidence: known }, e) {
-  return edges.deviation[e] > QUIET || (known.size > 0 && known.has(`${nodes.name[edges.source[e]]} ${nodes.name[edges.destination[e]]}`));
+function originCall({ map: { edges }, index, incident }) {
+  const { service, caller } = originOf(incident),
+    [from, to] = [index.get(caller), index.get(service)],
+    found = caller && from !== undefined ? edges.source.findIndex((source, e) => source === from && edges.destination[e] === to) : -1;
+  return found < 0 ? undefined : found;
 }
+
+const isOneOf = (calls, { nodes, edges }, e) => calls.size > 0 && calls.has(`${nodes.name[edges.source[e]]} ${nodes.name[edges.destination[e]]}`);
+
+/** Whether a reason of the first suspect is about a call. */
+export const isEvidence = ({ map, evidence }, e) => isOneOf(evidence, map, e);
+
+/** Whether a call is unusual, or a reason of the first suspect is about it: new calls have no score yet. */
+export const isUnusualCall = (scene, e) => scene.map.edges.deviation[e] > QUIET || isEvidence(scene, e);
+
+/** Whether a suspect makes or gets a call that was not made before. */
+export const isNewCall = ({ map, newCalls }, e) => isOneOf(newCalls, map, e);
 
 /** "cart", "34 normal callers", or "shop: 120 services, 3 unusual". */
 export function nodeLabel({ name, services, unusual, hub }, i) {

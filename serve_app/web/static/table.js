@@ -2,6 +2,7 @@
 import { WORDS, condition } from "./conditions.js";
 import { el } from "./dom.js";
 import { nodeLabel } from "./scene.js";
+import { originText } from "./suspects.js";
 import { EVERYTHING, figures, metricValue, namespace, plural, readable } from "./words.js";
 
 const MOST_ROWS = 200,
@@ -44,7 +45,7 @@ export function servicesTable(scene, on) {
       "tr",
       {},
       el("th", { scope: "row" }, open),
-      el("td", {}, `${WORDS[of]}${isFirst(i) ? ", likely origin" : ""}`),
+      el("td", {}, [WORDS[of], originText(scene.incident, name)].filter(Boolean).join(", ")),
       el("td", { class: "n" }, nodes.deviation[i] === null ? "not scored" : figures(nodes.deviation[i])),
       el("td", { class: "n" }, metricValue("requests_per_second", rate)),
       el("td", { class: "n" }, metricValue("error_rate", errors)),

@@ -204,7 +204,7 @@ export function timelineView(on) {
   function incidentText(one) {
     const isOpen = one.last === view.newest && !view.stopped && (!view.range || view.range.isLast);
     const times = isOpen ? `${clockOrDay(one.since, newest())} to now` : between(one.since, one.last, newest());
-    return `${times}: ${one.severity}, ${one.service ?? one.id}`;
+    return `${times}: ${one.severity}, ${view.titles.get(one.id) ?? one.service ?? one.id}`;
   }
 
   const changeText = (one) => `${clockOrDay(one.at, newest())} ${kind(one.kind)} of ${one.service}${one.reason ? ` (${one.reason})` : ""}`;

@@ -1,6 +1,7 @@
 // The keyboard in the graph: arrows go along calls and within a column, Enter opens, Esc leaves. The page says where it is.
 import { WORDS, condition } from "./conditions.js";
 import { by } from "./dom.js";
+import { originText } from "./suspects.js";
 import { plural, readable } from "./words.js";
 
 const ASIDE = 3; // how much less a service beside is wanted than one straight above or below
@@ -52,11 +53,10 @@ export function walk(place, open) {
     here = i;
     view.mark(i);
     const { nodes, status } = scene.map,
-      isFirst = scene.incident?.suspects[0]?.service === nodes.name[i],
-      of = WORDS[condition(nodes, i, status, scene.incident)],
+      state = [WORDS[condition(nodes, i, status, scene.incident)], originText(scene.incident, nodes.name[i])].filter(Boolean).join(", "),
       [callers, callees] = [others(i, "destination", "source"), others(i, "source", "destination")];
     by("walked").textContent = readable(
-      `${nodes.name[i]}: ${of}${isFirst ? ", likely origin" : ""}; ${plural(callers.length, "caller")}, ${plural(callees.length, "callee")} in view`,
+      `${nodes.name[i]}: ${state}; ${plural(callers.length, "caller")}, ${plural(callees.length, "callee")} in view`,
     );
   }
 

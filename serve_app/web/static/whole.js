@@ -5,8 +5,9 @@ import { INKS, condition, shape } from "./conditions.js";
 import { colour } from "./dom.js";
 import { box, drawLabels } from "./labels.js";
 import { nearestCall } from "./picking.js";
-import { isUnusualCall, nodeLabel } from "./scene.js";
+import { isNewCall, isUnusualCall, nodeLabel } from "./scene.js";
 import { BAD, QUIET } from "./severity.js";
+import { originOf } from "./suspects.js";
 import { EVERYTHING, callLabel, namespace } from "./words.js";
 
 const MARGIN = 14, // pixels around the graph
@@ -18,7 +19,7 @@ const CLOSEST = 90, // most pixels between nearest neighbours
 const STRETCH = 3; // most that the positions are stretched in one direction, to use the whole stage
 const REACH = 7, // pixels from a call, within which a click selects it
   HEAD = 6; // pixels of the head of an arrow
-const INK_NAMES = ["node", "node-unusual", "node-bad", "edge", "label", "path", "paper", "rule", "soft", "accent", "hollow"];
+const INK_NAMES = ["node", "node-unusual", "node-bad", "edge", "label", "path", "paper", "rule", "soft", "accent", "hollow", "new-call"];
 
 /** The view. @param {HTMLElement} place @param {{select: (service: string | null, source?: string | null) => void, open: (i: number) => void}} on */
 export function wholeView(place, on) {
@@ -54,7 +55,9 @@ export function wholeView(place, on) {
 
   const nameOf = (i) => scene.map.nodes.name[i];
   const isFirst = (i) => scene.incident?.suspects[0]?.service === nameOf(i);
-  const pathCalls = () => new Set(scene.path.map(({ edge }) => edge));
+  /** Calls with an arrow of the spread. New calls have a look of their own. */
+  const spreadCalls = () => scene.path.filter(({ edge }) => !isNewCall(scene, edge));
+  const pathCalls = () => new Set(spreadCalls().map(({ edge }) => edge));
   const isDrawnCall = (e) => Boolean(places[scene.map.edges.source[e]] && places[scene.map.edges.destination[e]]);
   const isSelectedCall = (e) =>
     scene.source === nameOf(scene.map.edges.source[e]) && scene.service === nameOf(scene.map.edges.destination[e]);
@@ -114,15 +117,17 @@ export function wholeView(place, on) {
       named = namespaces(pen, stage, moved, colours);
     drawCalls(pen);
     const { source, destination } = scene.map.edges;
-    const hops = scene.path
+    const hops = spreadCalls()
       .filter(({ edge }) => isDrawnCall(edge))
-      .map(({ edge, step, isDown }) => ({
-        from: at(isDown ? source[edge] : destination[edge]),
-        to: at(isDown ? destination[edge] : source[edge]),
+      .map(({ edge, step, isDown }) => ({ edge, step, isAlong: isDown || edge === scene.originCall }))
+      .map(({ edge, step, isAlong }) => ({
+        from: at(isAlong ? source[edge] : destination[edge]),
+        to: at(isAlong ? destination[edge] : source[edge]),
         step,
         ink: isSelectedCall(edge) ? colours.accent : colours.path,
       }));
     arrows(pen, hops);
+    drawOriginCall(pen);
     for (const i of order.toReversed()) drawService(pen, i);
     const selected = scene.index.get(scene.service),
       boxed = [selected, pointed].filter((i) => places[i]).map((i) => ({ ...at(i), name: nameOf(i) })),
@@ -135,26 +140,37 @@ export function wholeView(place, on) {
     for (const one of boxed) hover(pen, one, colours);
   }
 
+  /** The mark of an origin, on the calls that are it. */
+  function drawOriginCall(pen) {
+    const e = scene.originCall;
+    if (e === undefined || !isDrawnCall(e)) return;
+    const [a, b] = [at(scene.map.edges.source[e]), at(scene.map.edges.destination[e])];
+    ring(pen, { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2, radius: 1 }, colours);
+  }
+
   function drawCalls(pen) {
     const { source, destination, deviation } = scene.map.edges,
       path = pathCalls();
     for (const e of source.keys()) {
       if (!isDrawnCall(e) || source[e] === destination[e] || path.has(e)) continue; // arrows are drawn for the spread
       const isLit = pointed === source[e] || pointed === destination[e],
-        isUnusual = isUnusualCall(scene, e),
+        isNew = isNewCall(scene, e),
+        isUnusual = isNew || isUnusualCall(scene, e),
         a = at(source[e]),
         b = at(destination[e]),
         length = Math.hypot(b.x - a.x, b.y - a.y) || 1,
         [ux, uy] = [(b.x - a.x) / length, (b.y - a.y) / length],
         end = { x: b.x - ux * (b.radius + 2), y: b.y - uy * (b.radius + 2) };
-      const ink = isSelectedCall(e) ? "accent" : isUnusual ? (deviation[e] < BAD ? "node-unusual" : "node-bad") : isLit ? "soft" : "edge";
+      const ink = isSelectedCall(e) ? "accent" : isNew ? "new-call" : isUnusual ? (deviation[e] < BAD ? "node-unusual" : "node-bad") : isLit ? "soft" : "edge";
       pen.globalAlpha = isLit || isUnusual || pointed < 0 ? 1 : 0.3;
       pen.strokeStyle = pen.fillStyle = colours[ink];
       pen.lineWidth = isSelectedCall(e) ? 4 : isUnusual ? 2.2 : isLit ? 1.6 : 0.8;
+      pen.setLineDash(isNew ? [6, 4] : []);
       pen.beginPath();
       pen.moveTo(a.x, a.y);
       pen.lineTo(end.x, end.y);
       pen.stroke();
+      pen.setLineDash([]);
       pen.beginPath();
       pen.moveTo(end.x, end.y);
       pen.lineTo(end.x - HEAD * ux - 0.5 * HEAD * uy, end.y - HEAD * uy + 0.5 * HEAD * ux);
@@ -178,7 +194,7 @@ export function wholeView(place, on) {
       pen.stroke(outline);
       pen.setLineDash([]);
     }
-    if (isFirst(i)) ring(pen, { x, y, radius }, colours);
+    if (isFirst(i) && !originOf(scene.incident).caller) ring(pen, { x, y, radius }, colours);
   }
 
   /** The names of services in view, the most important first. The selected one and the one under the pointer have a box. */

@@ -235,12 +235,23 @@ export function recovery(incident) {
 /** The headline that the server made; verdicts of earlier versions have none. */
 export const incidentTitle = ({ headline, suspects, affected }) => headline || `${suspects[0]?.service ?? affected[0]} deviates.`;
 
+/** When the numbers of an incident were measured: at its peak, if that is another snapshot than the one in view; else null. */
+export const peakOf = ({ suspects_at: at, recovering }, { observed_at: now }) => (at && at !== now && !recovering ? at : null);
+
+/** "deploy of shop/cart (v1.4.2) 4 min before, only near in time": a planned change that explains nothing by itself. */
+export function nearbyText({ kind: what, service, reason, at }, since) {
+  const ahead = ends(since) - ends(at),
+    when = ahead ? `${span(Math.abs(ahead))} ${ahead > 0 ? "before" : "later"}` : "as it began";
+  return `${kind(what)} of ${service}${reason ? ` (${reason})` : ""} ${when}, only near in time`;
+}
+
 /** "checkout (#checkout)": who owns a service or an incident; empty if no one is known. */
 export const owner = ({ team, contact }) => (team && contact ? `${team} (${contact})` : team || contact || "");
 
-/** What an incident is about: its first suspect, or "the requests to the mesh". */
-export function subject({ scope, suspects, affected, id }) {
-  if (!scope) return suspects[0]?.service ?? affected[0] ?? id;
+/** What an incident is about: its first suspect, "calls from shop/web to shop/cart", or "the requests to the mesh". Documents of earlier
+ * versions have no title. */
+export function subject({ title, scope, suspects, affected, id }) {
+  if (!scope) return title || (suspects[0]?.service ?? affected[0] ?? id);
   if (scope === "*") return "the requests to the mesh";
   return `the requests to ${scope.endsWith(EVERYTHING) ? `namespace ${namespace(scope)}` : scope}`;
 }
@@ -249,7 +260,12 @@ export function subject({ scope, suspects, affected, id }) {
 export const isOfScope = ({ scope, suspects }, service) => Boolean(scope) && scope !== service && suspects[0]?.service === service;
 
 /** "The incident at shop/cart", "The incident of the requests to the mesh". */
-export const namedIncident = (incident) => `The incident ${incident.scope ? "of" : "at"} ${subject(incident)}`;
+export const namedIncident = (incident) => `The incident ${incident.caller ? "of the" : incident.scope ? "of" : "at"} ${subject(incident)}`;
+
+const TRENDS = { worsening: "getting worse", steady: "steady", easing: "easing" };
+
+/** "getting worse": how an open incident develops; empty: not known yet, or it ended. */
+export const trendText = ({ trend }) => TRENDS[trend] ?? "";
 
 /** "5 min", or "at least 5 min; ended, unknown how" if nothing was seen of its end. */
 export function lasted({ since, until, ended_unseen: isUnseenEnd }) {

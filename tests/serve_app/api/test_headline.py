@@ -258,7 +258,7 @@ def test_a_failing_service_or_call_names_its_change_shortly_before() -> None:
     assert f": {text}. " in headline(replace(slow, suspects=suspects))
 
 
-OUTSIDE = "nothing inside the mesh fails: check the load balancer, DNS, or the source of the metrics."
+OUTSIDE = "nothing inside the mesh fails."
 
 
 def traffic(scope: str, observed: float, usual: float, **more: Any) -> Incident:
@@ -318,6 +318,13 @@ def test_lost_traffic_is_outside_the_mesh_only_if_no_other_alert_is_open() -> No
 )
 def test_a_recovering_incident_is_called_recovering(made: Incident, text: str) -> None:
     assert headline(made) == text
+
+
+def test_a_recovering_call_is_named_as_the_call() -> None:
+    call = reason("error_rate", 0.6, 0.0, source="shop/web")
+    assert headline(incident(call, recovering=True)) == (
+        "Calls from shop/web to shop/cart are recovering; they were failing."
+    )
 
 
 def test_missing_telemetry_is_not_called_a_recovery() -> None:

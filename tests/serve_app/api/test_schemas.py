@@ -52,7 +52,8 @@ def test_the_verdict_has_the_fields_of_a_verdict_line() -> None:
     assert set(VerdictDocument.model_fields) == line | more
     incident = {"id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering"}
     assert set(IncidentDocument.model_fields) == incident | {"suspects_at", "kind", "headline", "impact", "scope"} | {
-        *("team", "contact", "teams", "error_budgets")
+        *("title", "next_step", "caller", "trend"),
+        *("team", "contact", "teams", "error_budgets"),
     }
     assert set(MeshDocument.model_fields) == {
         *(

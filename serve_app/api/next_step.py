@@ -1,0 +1,389 @@
+"""The next step in an incident: what to do, and the evidence that decides, as one sentence.
+
+It follows only from what the incident knows. A change is named as the cause only if it is one of the first suspect,
+shortly before. The page, messages, reports and the command line all show this text.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from model.names import list_first
+from model.snapshot import SignalKind
+from model.verdict import (
+    DROPPED,
+    LOST,
+    MOVED,
+    NEW,
+    OVERDUE,
+    SENT,
+    VANISHED,
+    Incident,
+    IncidentKind,
+    LimitForecast,
+    Reason,
+    Severity,
+    Suspect,
+)
+from serve_app.api.number_text import span_text
+from serve_app.api.reason_text import (
+    is_signal,
+    metric_words,
+    observed_text,
+    overdue_text,
+    signal_text,
+    usual_text,
+)
+from serve_app.api.subject import (
+    LATENCIES,
+    LONGEST_VERSION,
+    TRAFFIC,
+    change_before,
+    facts,
+    facts_of_kind,
+    failing_callers,
+    first_service,
+    is_alone,
+    times_text,
+    title,
+    unclear_suspects,
+)
+
+# Faults that a new version of the service can cause: not the requests that it gets, nor calls that its callers stopped.
+_OF_A_VERSION = frozenset(
+    {
+        IncidentKind.SLOW,
+        IncidentKind.FAILING,
+        IncidentKind.GONE,
+        IncidentKind.SENDS_TOO_MANY_CALLS,
+        IncidentKind.RESOURCES,
+        IncidentKind.REROUTED,
+    }
+)
+_MOST_CALLERS = 3  # named in a sentence
+_SIGNAL_STEPS: dict[str, str] = {
+    SignalKind.CPU_THROTTLING: "Raise the CPU limit of {who}, or scale it out",
+    SignalKind.OOM_KILLS: "Raise the memory limit of {who}, or look for a leak",
+    SignalKind.RESTARTS: "Find out why containers of {who} stop, by their last logs and exit codes",
+    SignalKind.DISK_PRESSURE: "Free disk space of {who}, or give it a larger volume",
+    SignalKind.PENDING_PODS: "Find out why pods of {who} do not start, by their events",
+    SignalKind.QUEUE_DEPTH: "Scale {who} out, or find what holds it up",
+    SignalKind.CANCELLED: "Look at {who} itself",
+}
+_RESOURCE_STEPS = {
+    "memory_utilization": "Find what fills the memory of {who}",
+    "active_connections": "Scale {who} out, or find what keeps its connections open",
+}
+_CPU_STEP = "Find what else uses the CPU of the host of {who}, or scale it out"
+
+
+@dataclass(frozen=True, slots=True)
+class _Advice:
+    """What to do, and the evidence that decides."""
+
+    action: str
+    evidence: str
+
+
+def next_step(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
+    """``Limit the retries of shop/bff: it sends 1.8 times its usual calls, more than its requests explain.``
+
+    Args:
+        incident: open, or in the archive.
+        alerts: the incidents of the same verdict that raise an alert; see :func:`serve_app.api.headline.headline`.
+    """
+    step = _next_step(incident, alerts)
+    return f"{step.action}: {step.evidence}."
+
+
+def _next_step(incident: Incident, alerts: Sequence[Incident]) -> _Advice:
+    first = first_service(incident)
+    if incident.kind is IncidentKind.TELEMETRY_MISSING:
+        return _Advice(f"Find out why {first} sends no telemetry", "until it does, its state is unknown")
+    if incident.recovering:
+        return _Advice("Nothing to do now but watch", f"{_recovered(incident)} back to normal")
+    if incident.kind in TRAFFIC:
+        return _step_of_traffic(incident, is_alone(incident, alerts))
+    if not incident.suspects:
+        return _Advice(f"Look at {first} first", "it deviates, and no service stands out as the cause")
+    case = _FirstSuspect(incident, incident.suspects[0], facts(incident.suspects[0]))
+    return _with_alternative(incident, _rollback(case) or _STEPS[incident.kind](case))
+
+
+def _recovered(incident: Incident) -> str:
+    """What is back to normal, with its verb."""
+    name = title(incident)
+    return f"the {name} are" if name != first_service(incident) else f"{name} and the services around it are"
+
+
+def _step_of_traffic(incident: Incident, alone: bool) -> _Advice:
+    requests = title(incident)
+    if incident.kind is IncidentKind.TRAFFIC_SURGE:
+        return _Advice(
+            f"Find where the {requests} come from, and scale out or limit them at the entry",
+            "nothing planned or regular explains the rise",
+        )
+    if alone:
+        return _Advice(
+            "Check the load balancer, DNS and the source of the metrics",
+            f"the {requests} fell, and nothing inside the mesh fails",
+        )
+    return _Advice("Look at the other open incidents first", f"they may be why the {requests} fell")
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstSuspect:
+    """An incident with a first suspect.
+
+    Attributes:
+        incident: open.
+        suspect: its first one.
+        facts: about the suspect, see :func:`serve_app.api.subject.facts`.
+    """
+
+    incident: Incident
+    suspect: Suspect
+    facts: Sequence[Reason]
+
+    @property
+    def who(self) -> str:
+        return self.suspect.service
+
+    def strongest(self, *metrics: str) -> Reason | None:
+        """The strongest fact with one of these metrics; of all if none is given."""
+        return next((fact for fact in self.facts if not metrics or fact.metric in metrics), None)
+
+    def of_kind(self, kind: IncidentKind) -> list[Reason]:
+        """The facts that this kind follows from, strongest first."""
+        return facts_of_kind(self.suspect, kind)
+
+
+def _with_alternative(incident: Incident, step: _Advice) -> _Advice:
+    """The step, and where to look next if the cause is uncertain."""
+    _, *others = unclear_suspects(incident) or [""]
+    if not others:
+        return step
+    if others[0] in f"{step.action} {step.evidence}":
+        return step
+    known = facts(incident.suspects[1])
+    why = f" ({_symptom(known[0])})" if known else ""
+    return _Advice(step.action, f"{step.evidence}; if that finds nothing, look at {others[0]}{why}")
+
+
+def _rollback(case: _FirstSuspect) -> _Advice | None:
+    """Undo the last change of the suspect, if it was shortly before; None if there was none, or it cannot be the
+    cause."""
+    near = change_before(case.incident)
+    if near is None or case.incident.kind not in _OF_A_VERSION or case.incident.severity is Severity.NOTICE:
+        return None
+    change, ahead = near.change, (case.incident.since - near.at).total_seconds()
+    is_short = bool(change.reason) and len(change.reason) <= LONGEST_VERSION
+    if change.kind == "deploy":
+        action, came = f"Roll back {change.reason if is_short else 'the last deploy'} of {case.who}", "it was deployed"
+    else:
+        kind = change.kind.replace("_", " ")
+        action, came = f"Undo the {kind} of {case.who}{f' ({change.reason})' if is_short else ''}", "it happened"
+    when = f"{span_text(ahead)} before this began" if ahead else "as this began"
+    causes = case.of_kind(case.incident.kind) or case.facts
+    return _Advice(action, f"{came} {when}{f', and {_symptom(causes[0], case.who)}' if causes else ''}")
+
+
+def _step_of_own_fault(case: _FirstSuspect) -> _Advice:
+    """The step for a service that is slow or fails."""
+    callers, cause = failing_callers(case.incident), case.of_kind(case.incident.kind)
+    if callers:
+        first, *others = callers
+        ends = (
+            f"{case.who} and its callers {list_first(callers, _MOST_CALLERS)}" if others else f"{first} and {case.who}"
+        )
+        return _Advice(
+            f"Check the network and the policies between {ends}",
+            f"{_symptom(cause[0], case.who)}, while {case.who} itself shows nothing unusual",
+        )
+    own = case.strongest("own_time")
+    evidence = _symptom((cause or case.facts)[0], case.who) if case.facts else "it deviates most"
+    if own is not None and own.observed > own.expected:
+        evidence += ", and the time is spent in it, not in its callees"
+    if not case.of_kind(IncidentKind.RESOURCES):
+        evidence += ", while its CPU and memory show nothing unusual"
+    what = "its logs first" if case.incident.kind is IncidentKind.FAILING else "for a lock or a slow disk"
+    return _Advice(f"Look at {case.who} itself, {what}", evidence)
+
+
+def _step_of_gone(case: _FirstSuspect) -> _Advice:
+    lost, memory = case.strongest(VANISHED), case.strongest("memory_utilization")
+    evidence = f"it gets no requests, usually {usual_text(lost)}" if lost else "its callers miss it"
+    if memory is not None and memory.observed > memory.expected:
+        evidence += f"; its memory was at {observed_text(memory)}"
+    if not any(near.change.service == case.who for near in case.incident.changes):
+        evidence += ", and no planned change explains it"
+    return _Advice(f"Bring {case.who} back", evidence)
+
+
+def _step_of_many_calls(case: _FirstSuspect) -> _Advice:
+    sent = case.strongest(SENT)
+    failing = next((fact for fact in case.facts if fact.metric == "error_rate" and fact.destination), None)
+    if sent is None:
+        return _Advice(f"Limit the retries of {case.who}", "it sends more calls than its requests explain")
+    times = times_text(sent.observed / sent.expected)
+    evidence = f"it sends {times} times its usual calls, more than its requests explain"
+    if failing is not None:
+        evidence += f", and {observed_text(failing)} of those to {failing.destination} fail"
+    return _Advice(f"Limit the retries of {case.who}", evidence)
+
+
+def _step_of_overload(case: _FirstSuspect) -> _Advice:
+    load = case.suspect.reasons[0].load
+    symptom = _symptom(case.facts[0], case.who) if case.facts else ""
+    return _Advice(
+        f"Scale {case.who} out, or limit its callers",
+        f"it gets {times_text(load)} times its usual requests{f', and {symptom}' if symptom else ''}",
+    )
+
+
+def _step_of_resources(case: _FirstSuspect) -> _Advice:
+    short = case.of_kind(IncidentKind.RESOURCES)
+    if not short:
+        return _Advice(f"Look at the resources of {case.who}", "one of them is running out")
+    fact, who = short[0], case.who
+    if fact.forecast is not None and fact.metric == "memory_utilization":
+        return _Advice(
+            f"Restart {who} {_until_full(fact.forecast)}, then look for the leak",
+            f"its memory is at {observed_text(fact)}, usually {usual_text(fact)}, and rises steadily",
+        )
+    if fact.metric == OVERDUE:
+        return _Advice(f"Start the regular work of {who}, and find out why it did not run", overdue_text(fact))
+    if is_signal(fact):
+        return _Advice(_SIGNAL_STEPS[fact.metric].format(who=who), signal_text(fact, who))
+    step = _RESOURCE_STEPS.get(fact.metric, _CPU_STEP).format(who=who)
+    explained = "" if fact.metric in _RESOURCE_STEPS else ", more than its requests explain"
+    return _Advice(step, f"{_symptom(fact, who)}{explained}")
+
+
+def _until_full(forecast: LimitForecast) -> str:
+    if forecast.seconds < 90:
+        return "now, because its memory is nearly full" if forecast.seconds else "now, because its memory is full"
+    return f"before its memory is full, in about {span_text(forecast.seconds)}"
+
+
+def _step_of_dropped_calls(case: _FirstSuspect) -> _Advice:
+    calls = case.strongest(DROPPED)
+    if calls is None:
+        return _Advice(
+            f"Check the network, the policies and the routing to {case.who}", "a busy caller hardly calls it"
+        )
+    return _Advice(
+        f"Check the network, the policies and the routing between {calls.source} and {case.who}",
+        f"these calls fell to {observed_text(calls)}, usually {usual_text(calls)}, and {calls.source} is as busy as "
+        "usual",
+    )
+
+
+@dataclass(slots=True)
+class _Route:
+    """Where the calls of a service go now, and where they went before."""
+
+    new: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+
+    def words(self) -> str:
+        """``its calls now go to shop/new instead of shop/old``, without its subject."""
+        if self.new and self.lost:
+            return f"now go to {list_first(self.new, 2)} instead of {list_first(self.lost, 2)}"
+        if self.new:
+            return f"also go to {list_first(self.new, 2)} now"
+        return f"no longer go to {list_first(self.lost, 2)} as usual"
+
+
+def _step_of_rerouted(case: _FirstSuspect) -> _Advice:
+    routes = _routes(case.incident.suspects)
+    named = list(_routes([case.suspect]))
+    if not named:
+        return _Advice(f"Check the routing to {case.who}", "calls go elsewhere than usual")
+    callers = next((swap for name in named for swap in _swaps(name, routes)), None) or {
+        name: routes[name] for name in named[:2]
+    }
+    parts = [f"the calls from {name} {route.words()}" for name, route in callers.items()]
+    return _Advice(f"Correct the routing of the calls from {' and '.join(callers)}", ", and ".join(parts))
+
+
+def _swaps(caller: str, routes: Mapping[str, _Route]) -> Iterator[dict[str, _Route]]:
+    """Yield this caller and another one, if one now has callees that the other one lost, each with these alone."""
+    mine = routes[caller]
+    for other, theirs in routes.items():
+        given = [callee for callee in mine.lost if callee in theirs.new]
+        taken = [callee for callee in mine.new if callee in theirs.lost]
+        if other != caller and (given or taken):
+            yield {
+                caller: _Route(taken or mine.new, given or mine.lost),
+                other: _Route(given or theirs.new, taken or theirs.lost),
+            }
+
+
+def _routes(suspects: Iterable[Suspect]) -> dict[str, _Route]:
+    """By caller, what the reasons of the suspects say about its calls, strongest first."""
+    found: dict[str, _Route] = {}
+    for suspect in suspects:
+        for fact in facts(suspect):
+            if fact.metric in (NEW, MOVED):
+                caller, callee = fact.source or suspect.service, fact.destination or suspect.service
+                listed = found.setdefault(caller, _Route()).new
+            elif fact.metric == LOST:
+                caller, callee = fact.source, suspect.service
+                listed = found.setdefault(caller, _Route()).lost
+            else:
+                continue
+            if callee not in listed:
+                listed.append(callee)
+    return found
+
+
+def _step_of_unclear(case: _FirstSuspect) -> _Advice:
+    if not case.facts:
+        return _Advice(f"Look at {case.who} first", "it deviates most, and no single fact says why")
+    return _Advice(f"Look at {case.who} first", _symptom(case.facts[0], case.who))
+
+
+_STEPS: dict[IncidentKind, Callable[[_FirstSuspect], _Advice]] = {
+    IncidentKind.SLOW: _step_of_own_fault,
+    IncidentKind.FAILING: _step_of_own_fault,
+    IncidentKind.GONE: _step_of_gone,
+    IncidentKind.SENDS_TOO_MANY_CALLS: _step_of_many_calls,
+    IncidentKind.OVERLOADED: _step_of_overload,
+    IncidentKind.RESOURCES: _step_of_resources,
+    IncidentKind.REROUTED: _step_of_rerouted,
+    IncidentKind.CALLS_DROPPED: _step_of_dropped_calls,
+    IncidentKind.UNCLEAR: _step_of_unclear,
+}
+
+
+def _symptom(fact: Reason, who: str = "") -> str:
+    """``47% of its requests fail, usually 0.1%``: a fact about a service as a clause.
+
+    Args:
+        fact: a reason or a context.
+        who: the service, if a call has to name it.
+    """
+    observed, usual = observed_text(fact), usual_text(fact)
+    if is_signal(fact):
+        return signal_text(fact)
+    if fact.metric == VANISHED:
+        return f"it gets no requests, usually {usual}"
+    if fact.metric == OVERDUE:
+        return overdue_text(fact)
+    if fact.metric == "error_rate":
+        whose = f"the calls from {fact.source}" if fact.source else "its requests"
+        whose = f"its calls to {fact.destination}" if fact.destination else whose
+        return f"{observed} of {whose} fail, usually {usual}"
+    if fact.metric in (NEW, MOVED):
+        return f"new calls from {fact.source or who or 'it'} to {fact.destination or who or 'it'}, {observed}"
+    if fact.metric in (LOST, DROPPED):
+        return f"the calls from {fact.source} fell to {observed}, usually {usual}"
+    name = "self time" if fact.metric == "own_time" else metric_words(fact.metric)
+    if fact.metric == SENT:
+        return f"the calls that it makes rose to {observed}, usually {usual}"
+    where = f" of the calls from {fact.source}" if fact.source and fact.metric in LATENCIES else ""
+    return f"{'the' if where else 'its'} {name}{where} {_verb(fact)} {observed}, usually {usual}"
+
+
+def _verb(fact: Reason) -> str:
+    return "rose to" if fact.observed > fact.expected else "fell to"

@@ -1,0 +1,134 @@
+"""What an incident is about, in short: its title, and the caller whose calls alone show the fault.
+
+The title is made here only. The page, messages, reports and the command line all show this name.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from model.incidents.kind import EXHAUSTED, SCARCE, reason_kind
+from model.verdict import Incident, IncidentKind, NearbyChange, Reason, Severity, Suspect
+from serve_app.api.reason_text import reads_as_expected
+
+SURE = 0.7  # score of the first suspect, below which the cause is uncertain
+OWN_SHARE = 0.1  # of the rise in the calls from one caller, below which the rise of the service's own metric is theirs
+SHORTLY = timedelta(minutes=10)  # before an incident, in which a change of its first suspect may be the cause
+LONGEST_VERSION = 40  # characters of the reason of a change that a sentence has room for
+TRAFFIC = frozenset({IncidentKind.TRAFFIC_LOST, IncidentKind.TRAFFIC_SURGE})
+LATENCIES = ("p50_latency", "p99_latency", "own_time")
+_OF_CALLS = frozenset({"error_rate", *LATENCIES})
+_WITH_A_CALL = frozenset({IncidentKind.SLOW, IncidentKind.FAILING})
+
+
+def title(incident: Incident) -> str:
+    """``shop/cart``, ``calls from shop/web to shop/cart``, ``requests to the mesh``: what to call an incident where
+    there is room for a name."""
+    if incident.kind in TRAFFIC:
+        return f"requests to {scope_text(incident.scope or first_service(incident))}"
+    source = caller(incident)
+    return f"calls from {source} to {first_service(incident)}" if source else first_service(incident)
+
+
+def caller(incident: Incident) -> str:
+    """The service whose calls to the first suspect fail or are slow, while the suspect itself shows nothing of it; if
+    there are several, the one with the strongest evidence. Empty if there is none."""
+    callers = failing_callers(incident)
+    return callers[0] if callers else ""
+
+
+def failing_callers(incident: Incident) -> list[str]:
+    """All services of which :func:`caller` names the first, strongest first."""
+    if incident.kind not in _WITH_A_CALL or incident.severity is Severity.NOTICE or not incident.suspects:
+        return []
+    known = facts(incident.suspects[0])
+    causes = facts_of_kind(incident.suspects[0], incident.kind)
+    if not causes or not is_only_in_a_call(causes) or any(_is_harm_of_its_own(fact, known) for fact in known):
+        return []
+    harmed = (fact for fact in (*causes, *known) if reason_kind(fact) in _WITH_A_CALL)
+    return list(dict.fromkeys(fact.source for fact in harmed if fact.source))
+
+
+def facts(suspect: Suspect) -> list[Reason]:
+    """The reasons and the context of a suspect that say something at the shown precision, strongest first."""
+    return [fact for fact in (*suspect.reasons, *suspect.context) if not reads_as_expected(fact)]
+
+
+def facts_of_kind(suspect: Suspect, kind: IncidentKind) -> list[Reason]:
+    """The facts that a kind of incident follows from, strongest first. Of resources, those that run out, are at their
+    limit or are used up come first: connections pile up at a service that is slow for any reason."""
+    found = [fact for fact in facts(suspect) if reason_kind(fact) is kind]
+    if kind is not IncidentKind.RESOURCES:
+        return found
+    return sorted(
+        found, key=lambda fact: (fact.forecast is None, fact.metric not in EXHAUSTED, fact.metric not in SCARCE)
+    )
+
+
+def is_only_in_a_call(causes: Sequence[Reason]) -> bool:
+    """Whether the calls from a caller fail or are slow, and the service itself shows nothing of it, or hardly
+    anything: its own metrics include these calls.
+
+    Args:
+        causes: facts about the service of one kind, strongest first, at least one.
+    """
+    call = causes[0]
+    return (
+        bool(call.source)
+        and call.metric in _OF_CALLS
+        and call.observed > call.expected
+        and all(cause.source or cause.destination or _is_part_of(cause, call) for cause in causes)
+    )
+
+
+def _is_part_of(own: Reason, call: Reason) -> bool:
+    """Whether the rise of a service's own metric is small enough to be the rise in the calls from one caller."""
+    return own.metric == call.metric and own.observed - own.expected < OWN_SHARE * (call.observed - call.expected)
+
+
+def _is_harm_of_its_own(fact: Reason, known: Sequence[Reason]) -> bool:
+    """Whether a fact about a service is one of its own, and shows harm that the calls from its callers do not
+    explain."""
+    if fact.source or fact.destination or reason_kind(fact) is IncidentKind.UNCLEAR or fact.observed < fact.expected:
+        return False
+    return not any(call.source and _is_part_of(fact, call) for call in known)
+
+
+def change_before(incident: Incident) -> NearbyChange | None:
+    """The last change of the first suspect shortly before the incident began; None if there is none. A change of
+    another service is no cause."""
+    first = first_service(incident)
+    near = [
+        one
+        for one in incident.changes
+        if one.change.service == first and timedelta() <= incident.since - one.at <= SHORTLY
+    ]
+    return max(near, key=lambda one: one.at, default=None)
+
+
+def first_service(incident: Incident) -> str:
+    """The first suspect; without suspects, the first affected service; without both, the incident's id."""
+    return [*(suspect.service for suspect in incident.suspects[:1]), *incident.affected[:1], incident.id][0]
+
+
+def unclear_suspects(incident: Incident) -> list[str]:
+    """The first suspect and the second, if the first one is not clear; none if it is clear."""
+    if incident.severity is Severity.NOTICE or not incident.suspects or not 0 <= incident.suspects[0].score < SURE:
+        return []
+    return [suspect.service for suspect in incident.suspects[:2]]
+
+
+def scope_text(scope: str) -> str:
+    """``the mesh``, ``namespace shop``, ``shop/gateway``: what an incident of traffic is about."""
+    if scope == "*":
+        return "the mesh"
+    return f"namespace {scope.removesuffix('/*')}" if scope.endswith("/*") else scope
+
+
+def is_alone(incident: Incident, alerts: Sequence[Incident]) -> bool:
+    """Whether none of the alerts of a verdict is another incident."""
+    return all(one.id == incident.id for one in alerts)
+
+
+def times_text(ratio: float) -> str:
+    """``1.8``, ``12``: how many times the usual."""
+    return f"{ratio:.1f}" if ratio < 10 else f"{ratio:,.0f}"

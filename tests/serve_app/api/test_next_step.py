@@ -1,0 +1,256 @@
+"""The next step of an incident: what to do, and the evidence that decides."""
+
+from dataclasses import replace
+
+import pytest
+
+from model.snapshot import SignalKind
+from model.verdict import (
+    DROPPED,
+    LOST,
+    MOVED,
+    NEW,
+    OVERDUE,
+    VANISHED,
+    Incident,
+    IncidentKind,
+    LimitForecast,
+    NearbyChange,
+    Reason,
+    Severity,
+    Status,
+    Suspect,
+    Verdict,
+)
+from serve_app.api.codec.verdicts import encode_incident, encode_verdict
+from serve_app.api.next_step import next_step
+from tests.serve_app.api.test_headline import (
+    CPU,
+    FAILING,
+    NOW,
+    RETRIES,
+    SLOW,
+    THROTTLED,
+    change,
+    incident,
+    reason,
+    traffic,
+)
+
+CALL = reason("error_rate", 0.6, 0.0, source="shop/web")
+LEAK = reason("memory_utilization", 0.62, 0.4, forecast=LimitForecast(1200.0, 900.0, 2400.0))
+CONNECTIONS = reason("active_connections", 201, 33)
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (
+            incident(SLOW),
+            "Look at shop/cart itself, for a lock or a slow disk: its p99 latency rose to 4.1 s, usually 0.08 s, while "
+            "its CPU and memory show nothing unusual.",
+        ),
+        (
+            incident(SLOW, reason("own_time", 4.0, 0.05)),
+            "Look at shop/cart itself, for a lock or a slow disk: its p99 latency rose to 4.1 s, usually 0.08 s, and "
+            "the time is spent in it, not in its callees, while its CPU and memory show nothing unusual.",
+        ),
+        (
+            incident(FAILING),
+            "Look at shop/cart itself, its logs first: 47% of its requests fail, usually 0.1%, while its CPU and "
+            "memory show nothing unusual.",
+        ),
+        (
+            incident(CALL),
+            "Check the network and the policies between shop/web and shop/cart: 60% of the calls from shop/web fail, "
+            "usually 0%, while shop/cart itself shows nothing unusual.",
+        ),
+        (
+            incident(CALL, reason("p99_latency", 4.1, 0.08, source="shop/bff")),
+            "Check the network and the policies between shop/cart and its callers shop/web, shop/bff: 60% of the calls "
+            "from shop/web fail, usually 0%, while shop/cart itself shows nothing unusual.",
+        ),
+        (
+            incident(FAILING, context=RETRIES),
+            "Limit the retries of shop/cart: it sends 1.8 times its usual calls, more than its requests explain, and "
+            "47% of those to shop/tax fail.",
+        ),
+        (
+            incident(replace(SLOW, load=12.3)),
+            "Scale shop/cart out, or limit its callers: it gets 12 times its usual requests, and its p99 latency rose "
+            "to 4.1 s, usually 0.08 s.",
+        ),
+        (
+            incident(reason(VANISHED, 0, 40)),
+            "Bring shop/cart back: it gets no requests, usually 40/s, and no planned change explains it.",
+        ),
+        (
+            incident(reason(VANISHED, 0, 40), reason("memory_utilization", 0.97, 0.4), changes=(change(-60),)),
+            "Bring shop/cart back: it gets no requests, usually 40/s; its memory was at 97%.",
+        ),
+        (
+            incident(LEAK, CPU, SLOW),
+            "Restart shop/cart before its memory is full, in about 20 min, then look for the leak: its memory is at "
+            "62%, usually 40%, and rises steadily.",
+        ),
+        (
+            incident(SLOW, CONNECTIONS, context=(CPU,)),
+            "Find what else uses the CPU of the host of shop/cart, or scale it out: its CPU utilization rose to 92%, "
+            "usually 35%, more than its requests explain.",
+        ),
+        (
+            incident(CONNECTIONS),
+            "Scale shop/cart out, or find what keeps its connections open: its active connections rose to 201, usually "
+            "33.",
+        ),
+        (
+            incident(reason("memory_utilization", 0.62, 0.4)),
+            "Find what fills the memory of shop/cart: its memory utilization rose to 62%, usually 40%.",
+        ),
+        (
+            incident(SLOW, context=(THROTTLED,)),
+            "Raise the CPU limit of shop/cart, or scale it out: CPU of shop/cart is throttled in 60% of its periods, "
+            "usually 5%.",
+        ),
+        (
+            incident(reason(DROPPED, 2, 50, source="shop/web")),
+            "Check the network, the policies and the routing between shop/web and shop/cart: these calls fell to 2/s, "
+            "usually 50/s, and shop/web is as busy as usual.",
+        ),
+        (
+            incident(reason(NEW, 35, 0, source="shop/web")),
+            "Correct the routing of the calls from shop/web: the calls from shop/web also go to shop/cart now.",
+        ),
+        (
+            incident(reason(LOST, 15, 50, source="shop/web")),
+            "Correct the routing of the calls from shop/web: the calls from shop/web no longer go to shop/cart as "
+            "usual.",
+        ),
+        (
+            incident(reason("request_rate", 94, 5)),
+            "Look at shop/cart first: its requests rose to 94/s, usually 5/s.",
+        ),
+        (incident(), "Look at shop/cart first: it deviates most, and no single fact says why."),
+        (incident(suspects=()), "Look at shop/cart first: it deviates, and no service stands out as the cause."),
+    ],
+)
+def test_a_step_has_an_action_and_the_evidence_that_decides(made: Incident, text: str) -> None:
+    assert next_step(made) == text
+    assert encode_incident(made, NOW).next_step == text
+
+
+SWAP = (
+    Suspect("shop/a", 0.8, (reason(MOVED, 30, 0, destination="shop/y"),)),
+    Suspect("shop/x", 0.1, (reason(LOST, 2, 30, source="shop/a"), reason(NEW, 20, 0, source="shop/b"))),
+    Suspect("shop/y", 0.05, (reason(LOST, 2, 20, source="shop/b"),)),
+    Suspect("shop/z", 0.05, (reason(LOST, 5, 6, source="shop/a"),)),
+)
+
+
+def test_calls_that_were_swapped_are_named_with_both_callers() -> None:
+    swapped = "now go to shop/y instead of shop/x, and the calls from shop/b now go to shop/x instead of shop/y."
+    text = f"Correct the routing of the calls from shop/a and shop/b: the calls from shop/a {swapped}"
+    assert next_step(incident(suspects=SWAP)) == text
+    unclear = (replace(SWAP[0], score=0.4), *SWAP[1:])
+    assert next_step(incident(suspects=unclear)) == text, "the second suspect is part of the swap"
+    one_caller = next_step(
+        incident(suspects=(SWAP[0], Suspect("shop/x", 0.1, (reason(LOST, 2, 30, source="shop/a"),))))
+    )
+    assert one_caller == (
+        "Correct the routing of the calls from shop/a: the calls from shop/a now go to shop/y instead of shop/x."
+    )
+
+
+@pytest.mark.parametrize(
+    ("near", "action"),
+    [
+        (change(40), "Roll back v1.4.2 of shop/cart: it was deployed 40 s before this began, and 47% of its requests"),
+        (change(0), "Roll back v1.4.2 of shop/cart: it was deployed as this began, and 47%"),
+        (change(40, why="x" * 41), "Roll back the last deploy of shop/cart: it was deployed 40 s before"),
+        (
+            change(40, kind="scale_in", why="fewer users"),
+            "Undo the scale in of shop/cart (fewer users): it happened 40 s before",
+        ),
+        (change(601), "Look at shop/cart itself"),
+        (change(-15), "Look at shop/cart itself"),
+        (change(40, "shop/web"), "Look at shop/cart itself"),  # of another service
+    ],
+)
+def test_a_change_of_the_first_suspect_shortly_before_is_undone(near: NearbyChange, action: str) -> None:
+    assert next_step(incident(FAILING, changes=(near,))).startswith(action)
+
+
+def test_a_change_of_the_service_does_not_explain_more_requests() -> None:
+    overloaded = incident(replace(SLOW, load=12.3), changes=(change(40),))
+    assert next_step(overloaded).startswith("Scale shop/cart out")
+    assert next_step(incident(LEAK, severity=Severity.NOTICE, changes=(change(40),))).startswith("Restart shop/cart")
+
+
+def test_an_uncertain_cause_has_a_second_place_to_look() -> None:
+    rivals = (Suspect("shop/cart", 0.65, (SLOW,)), Suspect("shop/tax", 0.05, (FAILING,)), Suspect("shop/web", 0.01))
+    text = next_step(incident(suspects=rivals))
+    assert text.startswith("Look at shop/cart itself")
+    assert text.endswith("; if that finds nothing, look at shop/tax (47% of its requests fail, usually 0.1%).")
+    assert next_step(incident(SLOW, score=0.4)) == next_step(incident(SLOW)), "there is no other suspect"
+    without = (rivals[0], Suspect("shop/web", 0.1))
+    assert next_step(incident(suspects=without)).endswith("; if that finds nothing, look at shop/web.")
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (
+            incident(SLOW, recovering=True),
+            "Nothing to do now but watch: shop/cart and the services around it are back to normal.",
+        ),
+        (
+            incident(CALL, recovering=True),
+            "Nothing to do now but watch: the calls from shop/web to shop/cart are back to normal.",
+        ),
+        (
+            traffic("*", 12, 3400, recovering=True),
+            "Nothing to do now but watch: the requests to the mesh are back to normal.",
+        ),
+        (
+            replace(incident(SLOW, recovering=True), kind=IncidentKind.TELEMETRY_MISSING),
+            "Find out why shop/cart sends no telemetry: until it does, its state is unknown.",
+        ),
+        (
+            traffic("*", 2100, 340),
+            "Find where the requests to the mesh come from, and scale out or limit them at the entry: nothing planned "
+            "or regular explains the rise.",
+        ),
+    ],
+)
+def test_recoveries_missing_telemetry_and_traffic_have_a_step(made: Incident, text: str) -> None:
+    assert next_step(made) == text
+
+
+def test_lost_traffic_is_outside_the_mesh_only_if_no_other_alert_is_open() -> None:
+    made = traffic("*", 12, 3400)
+    other, outside = replace(incident(SLOW), id="b"), "Check the load balancer, DNS and the source of the metrics: "
+    assert next_step(made, (made,)) == f"{outside}the requests to the mesh fell, and nothing inside the mesh fails."
+    assert next_step(made, (made, other)) == (
+        "Look at the other open incidents first: they may be why the requests to the mesh fell."
+    )
+    verdict = Verdict(NOW, 20, Status.ANOMALOUS, 7.0, 4.0, 0.9, (), (made, replace(other, severity=Severity.NOTICE)))
+    assert encode_verdict(verdict).incidents[0].next_step.startswith(outside)
+
+
+@pytest.mark.parametrize("metric", [*SignalKind, OVERDUE, "cpu_utilization", "memory_utilization"])
+def test_every_notice_has_a_step(metric: str) -> None:
+    text = next_step(incident(reason(metric, 0.9, 0.1), severity=Severity.NOTICE))
+    assert "shop/cart" in text
+    assert ": " in text
+    assert "{" not in text
+    assert text.endswith(".")
+
+
+@pytest.mark.parametrize("kind", IncidentKind)
+@pytest.mark.parametrize("fact", [SLOW, CALL, reason(VANISHED, float("nan"), 40), THROTTLED, reason(OVERDUE, 90, 60)])
+def test_every_kind_has_a_step_whatever_the_reasons(kind: IncidentKind, fact: Reason) -> None:
+    first, second = Suspect("shop/cart", 0.5, (fact,)), Suspect("shop/tax", 0.4)
+    for suspects in ((), (first, second), (replace(first, score=0.9),)):
+        text = next_step(replace(incident(fact), kind=kind, suspects=suspects, changes=(change(40),)))
+        assert "shop/cart" in text or kind in (IncidentKind.TRAFFIC_LOST, IncidentKind.TRAFFIC_SURGE)
+        assert text.endswith(".")
