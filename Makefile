@@ -157,7 +157,7 @@ images:  ## build both images, from the current digest of the base image; TORCH_
 	@$(BIN)/pip install --disable-pip-version-check --require-hashes --no-deps -r requirements-test.lock
 	@echo "2 of 3: torch, the largest package" && $(BIN)/pip install --disable-pip-version-check -c constraints.txt torch && touch $@
 
-.venv/.stamp: .venv/.packages pyproject.toml setup.py kernels/schemas.py $(wildcard kernels/csrc/* kernels/csrc/cuda/*)
+.venv/.stamp: .venv/.packages pyproject.toml setup.py kernels/schemas.py kernels/json_rows.py $(wildcard kernels/csrc/* kernels/csrc/cuda/*)
 	@echo "3 of 3: tagae itself; ops are compiled if their sources changed, which takes half a minute"
 	@$(BIN)/pip install $(QUIET) --no-deps --no-build-isolation -e . && $(BIN)/pip check && touch $@
 

@@ -3,8 +3,8 @@
     pip install --no-build-isolation .
 
 compiles ``kernels/csrc`` if a C++ compiler is on PATH, or named by CXX, and torch can be imported. The library of the
-ops fits all supported versions of torch, and the library of the passes needs none. Otherwise tagae installs without
-them, and ops and passes run in their PyTorch and numpy form.
+ops fits all supported versions of torch; the libraries of the passes and of the reader of JSON need none. Otherwise
+tagae installs without them, and slower forms run in PyTorch, numpy and Python.
 
 An editable installation compiles only what changed: it takes a library of the checkout, or of a wheel in ``dist``, that
 is newer than its sources.
@@ -30,6 +30,7 @@ from setuptools.command.build_ext import build_ext
 
 CSRC = Path("kernels/csrc")
 SCHEMAS = Path("kernels/schemas.py")
+JSON_SCHEMAS = Path("kernels/json_rows.py")  # the struct that its library takes
 OLDEST_TORCH = "0x020b000000000000ULL"  # 2.11, as in pyproject.toml
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-ffp-contract=fast", "-g0"]
 # For passes over series: products and sums round as in numpy, so both compute the same filters.
@@ -100,7 +101,7 @@ class BuildLibrary(build_ext):
         except (OSError, subprocess.CalledProcessError) as error:
             target.unlink(missing_ok=True)
             detail = getattr(error, "stderr", "") or error
-            say(f"not built, so the ops will run in their PyTorch form, several times slower: {detail}")
+            say(f"{ext.name} is not built, so a form that is several times slower will run: {detail}")
 
 
 class Wheel(bdist_wheel):
@@ -116,7 +117,7 @@ def find_built(name: str, ext: Extension) -> bytes | None:
 
     Only for a checkout that runs here: a wheel for other machines is compiled where it is built.
     """
-    inputs = ["setup.py", str(SCHEMAS), *ext.sources, *ext.depends]
+    inputs = ["setup.py", str(SCHEMAS), str(JSON_SCHEMAS), *ext.sources, *ext.depends]
     changed = max(Path(path).stat().st_mtime for path in inputs)
     library = Path(name)
     if library.is_file() and library.stat().st_mtime > changed:
@@ -148,6 +149,12 @@ def build_passes(folder: Path, target: Path) -> None:
     build(parts, link_host(), target)
 
 
+def build_json(folder: Path, target: Path) -> None:
+    """Build the library that reads JSON."""
+    parts = {folder / "json_rows.o": compile_host(*schemas(JSON_SCHEMAS), CSRC / "json_rows.cpp")}
+    build(parts, link_host(), target)
+
+
 def build_cuda(folder: Path, target: Path) -> None:
     """Build the library of the ops for GPUs."""
     host = f"-ccbin={find_compiler()}"
@@ -160,12 +167,17 @@ def build_cuda(folder: Path, target: Path) -> None:
     build(parts, link, target)
 
 
-LIBRARIES = {"kernels.libtagae": build_ops, "kernels.libpasses": build_passes, "kernels.libtagae_cuda": build_cuda}
+LIBRARIES = {
+    "kernels.libtagae": build_ops,
+    "kernels.libpasses": build_passes,
+    "kernels.libjson": build_json,
+    "kernels.libtagae_cuda": build_cuda,
+}
 
 
-def schemas() -> list[str]:
+def schemas(file: Path = SCHEMAS) -> list[str]:
     """The macro by which a library identifies what it was built for."""
-    return [f'-DTAGAE_SCHEMAS="{hashlib.sha256(SCHEMAS.read_bytes()).hexdigest()}"']
+    return [f'-DTAGAE_SCHEMAS="{hashlib.sha256(file.read_bytes()).hexdigest()}"']
 
 
 def headers_of_torch() -> list[str]:

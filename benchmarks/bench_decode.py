@@ -1,12 +1,13 @@
-"""Time from the bytes of a body to a validated snapshot, by format, compared with parsing alone.
+"""Time from the bytes of a body to a validated snapshot, by format, compared with parsing alone and with the pipeline.
 
-    python benchmarks/bench_decode.py [--sizes 500x3000 2000x20000] [--repeat 41] [--json FILE]
+    python benchmarks/bench_decode.py [--sizes 60x180 500x3000 2000x20000] [--repeat 41] [--json FILE]
 
 One JSON line per size. Each format of ``serve_app.api.codec`` gives a validated ``MeshSnapshot``. ``json_columns`` is
-JSON in columns, ``packed`` the format of stores and of calls between processes. ``json_loads`` and ``msgspec_plain``
-only parse the JSON body. ``pydantic`` is the full check of JSON, which names every mistake. All formats must give the
-same snapshot before the measurement starts. Calls alternate, so other load on the machine affects all of them. Times
-are medians in milliseconds on one thread, with the garbage collector on.
+JSON in columns, ``json_typed`` is ``json`` without compiled code, ``packed`` the format of stores and of calls between
+processes. ``json_loads`` and ``msgspec_plain`` only parse the JSON body. ``pydantic`` is the full check of JSON, which
+names every mistake. ``pipeline`` scores the snapshot, after enough others of the same mesh. All formats must give the
+same snapshot before the measurement starts. Calls alternate in random order, so other load on the machine affects all
+of them. Times are medians in milliseconds on one thread, with the garbage collector on.
 """
 
 import argparse
@@ -14,16 +15,19 @@ import gc
 import json
 import os
 import platform
+import random
 import statistics
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import torch
 
+from model.checkpoint import load
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.api.codec import (
     ARROW,
@@ -33,12 +37,16 @@ from serve_app.api.codec import (
     encode_snapshot,
     pack_snapshot,
     snapshot_document,
+    structs,
     unpack_snapshot,
 )
 from serve_app.api.codec.limits import Limits
 from serve_app.api.codec.validation import check_document
+from serve_app.pipeline import Mesh, Options, advance
 
-SIZES = ((500, 3000), (2000, 20_000))
+SIZES = ((60, 180), (500, 3000), (2000, 20_000))
+IN_RATIO = ("json", "json_typed", "arrow")  # compared with the pipeline
+WARM_UP = 20  # snapshots of the pipeline, before it scores at full cost
 
 
 def mesh(services: int, calls: int) -> MeshSnapshot:
@@ -92,6 +100,7 @@ def contenders(snapshot: MeshSnapshot, body: dict[str, bytes]) -> dict[str, Call
     """Return what is measured, after a check that all decoders give this snapshot."""
     decoders: dict[str, Callable[[], MeshSnapshot]] = {
         "json": lambda: decode_snapshot(body["json"], JSON),
+        "json_typed": lambda: structs.decode_by_type(structs.JSON, body["json"], Limits()),
         "json_columns": lambda: decode_snapshot(body["json_columns"], JSON),
         "msgpack": lambda: decode_snapshot(body["msgpack"], MESSAGEPACK),
         "arrow": lambda: decode_snapshot(body["arrow"], ARROW),
@@ -106,7 +115,31 @@ def contenders(snapshot: MeshSnapshot, body: dict[str, bytes]) -> dict[str, Call
         "json_loads": lambda: json.loads(body["json"]),
         "msgspec_plain": lambda: msgspec.json.decode(body["json"]),
     }
-    return decoders | parsers
+    return decoders | parsers | {"pipeline": pipeline(snapshot)}
+
+
+def pipeline(snapshot: MeshSnapshot) -> Callable[[], object]:
+    """Return a function that scores the next snapshot of this mesh, whose numbers vary from one to the next."""
+    checkpoint, mesh, rng = load(), Mesh(), np.random.default_rng(0)
+    nodes, edges = (
+        np.where(observed, values, np.float32(np.nan))
+        for values, observed in (
+            (snapshot.node_features, snapshot.node_observed),
+            (snapshot.edge_features, snapshot.edge_observed),
+        )
+    )
+    at = snapshot.observed_at
+
+    def score() -> object:
+        nonlocal mesh, at
+        at += timedelta(seconds=15)
+        factor = np.float32(rng.uniform(0.9, 1.0))
+        verdict, mesh = advance(checkpoint, mesh, snapshot.with_values(at, factor * nodes, factor * edges), Options())
+        return verdict
+
+    for _ in range(WARM_UP):
+        score()
+    return score
 
 
 def times(services: int, calls: int, repeat: int) -> dict[str, object]:
@@ -115,15 +148,19 @@ def times(services: int, calls: int, repeat: int) -> dict[str, object]:
     body = bodies(snapshot)
     timed = contenders(snapshot, body)
     taken: dict[str, list[float]] = {name: [] for name in timed}
+    order, rng = list(timed), random.Random(0)
     for _ in range(repeat):
-        for name, call in timed.items():
+        rng.shuffle(order)  # the first one after the collection finds the caches cold
+        for name in order:
             start = time.perf_counter()
-            result = call()
+            result = timed[name]()
             taken[name].append(time.perf_counter() - start)
             del result
         gc.collect()
     row: dict[str, object] = {"benchmark": "decode", "services": services, "calls": calls, "repeat": repeat}
     row |= {f"{name}_ms": round(1e3 * statistics.median(values), 3) for name, values in taken.items()}
+    pipeline_seconds = statistics.median(taken["pipeline"])
+    row |= {f"{name}_of_pipeline": round(statistics.median(taken[name]) / pipeline_seconds, 3) for name in IN_RATIO}
     return row | {f"{name}_bytes": len(content) for name, content in body.items()}
 
 
@@ -134,6 +171,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     pa.set_cpu_count(1)
+    torch.set_num_threads(1)
     about = {
         "cores": os.cpu_count(),
         "msgspec": msgspec.__version__,

@@ -1,7 +1,7 @@
 """The compiled libraries: found and checked, or the reason why not.
 
 ``setup.py`` builds them where a C++ compiler is present. The ops use torch's stable ABI and no Python, so one file
-serves every supported version of both. The passes need neither.
+serves every supported version of both. The passes and the reader of JSON need neither.
 """
 
 import ctypes
@@ -20,6 +20,8 @@ from kernels.errors import UnavailableBackend
 
 FILE = Path(__file__).with_name("libtagae.so")
 PASSES_FILE = Path(__file__).with_name("libpasses.so")
+JSON_FILE = Path(__file__).with_name("libjson.so")
+SCHEMAS = Path(__file__).with_name("schemas.py")
 CUDA_FILE = Path(__file__).with_name("libtagae_cuda.so")
 REFERENCE = "reference"
 COMPILED = ("cpu-avx512", "cpu-avx2", "cpu-neon")
@@ -59,6 +61,7 @@ class _Library:
         compiler: builds it.
         missing: why the function chooses nothing, with the name that it was asked for.
         check: raises :class:`_Unusable` before the file is loaded.
+        schemas: the file that defines how the library is called.
     """
 
     file: Path
@@ -67,6 +70,7 @@ class _Library:
     compiler: str
     missing: str
     check: Callable[[Path], None] | None = None
+    schemas: Path = SCHEMAS
 
 
 _NO_INSTRUCTIONS = "this processor does not have the instructions of {}"
@@ -92,6 +96,13 @@ def choose_backend(setting: str | None, file: Path = FILE) -> Backend:
 def choose_passes(setting: str | None, file: Path = PASSES_FILE) -> Backend:
     """Choose the compiled passes; otherwise as :func:`choose_backend`."""
     return _choose(_Library(file, "tagae_choose", COMPILED, "g++ or clang++", _NO_INSTRUCTIONS), setting)
+
+
+def choose_json(setting: str | None, file: Path = JSON_FILE) -> Backend:
+    """Choose the compiled reader of JSON. It has one body for all processors, which settings that choose an instruction
+    set permit; otherwise as :func:`choose_backend`."""
+    schemas = Path(__file__).with_name("json_rows.py")
+    return _choose(_Library(file, "tagae_choose", (), "g++ or clang++", _NO_INSTRUCTIONS, schemas=schemas), setting)
 
 
 def choose_cuda(setting: str | None, file: Path = CUDA_FILE, device: str = "cuda") -> Backend:
@@ -141,16 +152,16 @@ def _choose(library: _Library, setting: str | None) -> Backend:
         if setting == "require" or is_named:
             raise UnavailableBackend(
                 f"TAGAE_KERNELS={setting}: expected a compiled library, got none: {reason}; or unset TAGAE_KERNELS, "
-                "so that the PyTorch or numpy form runs"
+                "so that a slower form runs"
             ) from reason
         if library.file.exists():
-            LOG.warning("the PyTorch or numpy form runs instead of compiled code, and is slower: %s", reason)
+            LOG.warning("a slower form runs instead of compiled code: %s", reason)
         return Backend(REFERENCE, str(reason))
 
 
-def schemas_digest() -> str:
+def schemas_digest(file: Path = SCHEMAS) -> str:
     """Identify the schemas; ``setup.py`` compiles the same digest into the libraries."""
-    return hashlib.sha256(Path(__file__).with_name("schemas.py").read_bytes()).hexdigest()
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _load(library: _Library, wanted: str) -> tuple[str, ctypes.CDLL]:
@@ -168,7 +179,7 @@ def _load(library: _Library, wanted: str) -> tuple[str, ctypes.CDLL]:
     except (OSError, AttributeError) as error:
         raise _Unusable(f"{file} cannot be loaded ({error}); install tagae again") from error
     schemas.restype = choose.restype = ctypes.c_char_p
-    if schemas().decode() != schemas_digest():
+    if schemas().decode() != schemas_digest(library.schemas):
         raise _Unusable(f"{file} was built for other schemas of the ops; install tagae again")
     name: bytes | None = choose(wanted.encode())
     if name is None:

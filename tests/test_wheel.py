@@ -137,7 +137,7 @@ def test_the_content_of_the_wheel(wheel: Path) -> None:
 
 @pytest.mark.skipif(not LIBRARY.exists(), reason="the ops are not compiled here")
 def test_the_wheel_has_the_compiled_ops_for_every_python(wheel: Path) -> None:
-    assert {"kernels/libtagae.so", "kernels/libpasses.so"} <= set(names(wheel))
+    assert {"kernels/libtagae.so", "kernels/libpasses.so", "kernels/libjson.so"} <= set(names(wheel))
     assert wheel.name.split("-")[2:4] == ["py3", "none"]
 
 

@@ -12,7 +12,7 @@ import torch
 
 import kernels
 from kernels import _registry, library, reference, selfcheck
-from kernels.library import COMPILED, CUDA_FILE, Backend, check_apart, choose_backend, choose_cuda
+from kernels.library import COMPILED, CUDA_FILE, Backend, check_apart, choose_backend, choose_cuda, choose_json
 from kernels.schemas import SCHEMAS
 
 
@@ -94,7 +94,7 @@ def test_another_library_is_not_used(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("usable")
 def test_a_library_of_other_schemas_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "schemas_digest", lambda: "another")
+    monkeypatch.setattr(library, "schemas_digest", lambda *_: "another")
     backend = choose_backend(None)
     assert backend.name == "reference"
     assert backend.reason is not None
@@ -118,6 +118,15 @@ def test_an_unknown_setting_stops_the_import(setting: str) -> None:
     done = run(setting, "import kernels.ops")
     assert done.returncode == 1
     assert f"expected reference, require, cpu-avx512, cpu-avx2, cpu-neon, or not set, got '{setting}'" in done.stderr
+
+
+def test_the_reader_of_json_follows_the_setting(tmp_path: Path) -> None:
+    assert choose_json("reference").name == "reference"
+    for setting in (None, "cpu-avx2"):
+        assert choose_json(setting).name in ("cpu", "reference")
+        assert "g++ or clang++ is on PATH" in str(choose_json(setting, tmp_path / "libjson.so").reason)
+    with pytest.raises(kernels.UnavailableBackend):
+        choose_json("require", tmp_path / "libjson.so")
 
 
 def test_without_a_library_for_gpus_the_reference_runs(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Snapshots in JSON and MessagePack.
 
-A correct body goes from typed decoders straight into arrays. Any other body is parsed again without types, and
+Compiled code reads JSON that is plainly right (:mod:`serve_app.api.codec.compiled`). Typed decoders read all other
+bodies straight into arrays. A body that they refuse is parsed again without types, and
 :mod:`serve_app.api.codec.validation` finds all its mistakes.
 """
 
@@ -13,7 +14,7 @@ from typing import Any
 import msgspec
 
 from model.snapshot import MeshSnapshot
-from serve_app.api.codec import json_text, memory, messagepack
+from serve_app.api.codec import compiled, json_text, memory, messagepack
 from serve_app.api.codec.limits import Limits
 from serve_app.api.codec.mistakes import (
     NeedsFullCheck,
@@ -70,6 +71,13 @@ def decode(form: BodyFormat, body: bytes, limits: Limits) -> MeshSnapshot:
     """Decode one snapshot. Errors as in :func:`serve_app.api.codec.decode_snapshot`."""
     if form is JSON and len(body) > memory.TYPED_BYTES:
         _require_light(body, memory.typed_weight(body))
+    if form is JSON and (found := compiled.decode(body, limits)) is not None:
+        return found
+    return decode_by_type(form, body, limits)
+
+
+def decode_by_type(form: BodyFormat, body: bytes, limits: Limits) -> MeshSnapshot:
+    """As :func:`decode`, without compiled code."""
     try:
         document = _decoder(form, snapshot_type(limits)).decode(body)
         snapshot, keys = build(document, limits, _decoder(form, Any).decode)

@@ -4,7 +4,7 @@ Limits on counts are part of the types: the decoder of MessagePack checks them b
 JSON at its end.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Annotated, Any
@@ -46,8 +46,8 @@ _CALL = _struct(
     *((name, Number, ABSENT) for name in EDGE_METRICS[1:]),
     gc=False,
 )
-_CHANGE = _struct("Change", ("kind", str), ("service", str), ("reason", str | UnsetType, UNSET))
-_POLICY = _struct(
+CHANGE = _struct("Change", ("kind", str), ("service", str), ("reason", str | UnsetType, UNSET))
+POLICY = _struct(
     "Policy",
     ("service", str),
     ("sensitivity", str | UnsetType | None, UNSET),
@@ -56,12 +56,17 @@ _POLICY = _struct(
 _NO_METRICS, _NO_SIGNALS = _METRICS(), _SIGNALS()
 
 
+def list_type(kind: Any, what: str, limits: Limits) -> Any:
+    """The type of a list with as many of ``what`` as the limits allow."""
+    return Annotated[list[kind], Meta(max_length=getattr(limits, f"max_{what}"))]
+
+
 @lru_cache(8)
 def snapshot_type(limits: Limits) -> Any:
     """The type of one snapshot within these limits."""
 
     def many(kind: Any, what: str) -> Any:
-        return Annotated[list[kind], Meta(max_length=getattr(limits, f"max_{what}"))]
+        return list_type(kind, what, limits)
 
     def columns(name: str, names: Sequence[str], what: str, *required: Any) -> Any:
         column = many(Number, what) | bytes | None | UnsetType
@@ -82,8 +87,8 @@ def snapshot_type(limits: Limits) -> Any:
         ("observed_at", Raw),  # a text, in MessagePack also a timestamp
         ("services", many(_SERVICE, "services") | services),
         ("calls", many(_CALL, "calls") | calls | UnsetType, UNSET),
-        ("changes", many(_CHANGE, "changes") | UnsetType, UNSET),
-        ("policies", many(_POLICY, "policies") | UnsetType, UNSET),
+        ("changes", many(CHANGE, "changes") | UnsetType, UNSET),
+        ("policies", many(POLICY, "policies") | UnsetType, UNSET),
         ("version", Annotated[int, Meta(ge=1, le=1)] | UnsetType, UNSET),
     )
 
@@ -106,7 +111,7 @@ def build(document: Any, limits: Limits, decode: Callable[[Raw], Any]) -> tuple[
         NeedsFullCheck, InvalidDocument, DocumentTooLarge: there is a mistake.
     """
     changes, policies = document.changes or [], document.policies or []
-    keys = _count_keys(document) + sum(map(_count_keys, (*changes, *policies)))
+    keys = count_keys(document) + sum(map(count_keys, (*changes, *policies)))
     ids, nodes, signals, service_keys = _read_services(document.services)
     index, edges, call_keys = _read_calls(document.calls, ids)
     limits.check(services=len(ids), calls=len(edges))
@@ -141,9 +146,10 @@ def _read_calls(calls: Any, ids: Sequence[str]) -> tuple[NDArray[np.int64], NDAr
     """Ends ``[2, E]``, metrics ``[E, 4]``, and the number of keys of rows."""
     place = {name: i for i, name in enumerate(ids)}
     if isinstance(calls, list):
-        sources, destinations, edges, given = _call_rows(calls, place)
-        index = positions(sources + destinations, place, len(ids)).reshape(len(ENDS), len(calls))
-        return index, edges, len(ENDS) * len(calls) + given
+        ends = [positions([getattr(call, end) for call in calls], place, len(ids)) for end in ENDS]
+        numbers, given = row_numbers(list(chain.from_iterable(astuple(call)[len(ENDS) :] for call in calls)))
+        edges = numbers.reshape(len(calls), len(EDGE_METRICS))
+        return np.stack(ends), edges, len(ENDS) * len(calls) + given
     if not calls:
         return np.empty((2, 0), np.int64), np.empty((0, len(EDGE_METRICS)), np.float32), 0
     ends = [positions(end, place, len(ids)) for end in (calls.source, calls.destination)]
@@ -166,25 +172,6 @@ def _row_matrix(given: Sequence[Any], empty: Struct) -> tuple[NDArray[np.float32
     return values.reshape(len(given), len(empty.__struct_fields__)), keys + _count_given(given)
 
 
-def _call_rows(calls: Sequence[Any], place: Mapping[str, int]) -> tuple[list[int], list[int], NDArray[np.float32], int]:
-    """Positions of both ends of each call, numbers ``[E, 4]``, and how many of them are given."""
-    sources: list[int] = []
-    destinations: list[int] = []
-    numbers: list[Number] = []
-    try:
-        for call in calls:  # Python reads attributes written out in code several times as fast as attrgetter
-            sources.append(place[call.source])
-            destinations.append(place[call.destination])
-            numbers.append(call.requests_per_second)
-            numbers.append(call.error_rate)
-            numbers.append(call.p50_latency)
-            numbers.append(call.p99_latency)
-    except KeyError:
-        raise NeedsFullCheck from None
-    values, given = row_numbers(numbers)
-    return sources, destinations, values.reshape(len(calls), len(EDGE_METRICS)), given
-
-
 def _column_matrix(columns: Any, names: Iterable[str], rows: int) -> NDArray[np.float32]:
     """The columns of these names; ``columns`` may be null or UNSET."""
     given = (getattr(columns, name, UNSET) for name in names)
@@ -195,7 +182,7 @@ def _count_given(fields: Sequence[Any]) -> int:
     return len(fields) - fields.count(UNSET)
 
 
-def _count_keys(struct: Struct) -> int:
+def count_keys(struct: Struct) -> int:
     """Number of keys of an object and of the objects that it has as fields."""
     given = [value for value in astuple(struct) if value is not UNSET]
-    return len(given) + sum(_count_keys(value) for value in given if isinstance(value, Struct))
+    return len(given) + sum(count_keys(value) for value in given if isinstance(value, Struct))

@@ -27,6 +27,7 @@ import random
 import re
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from starlette.middleware import Middleware
@@ -50,6 +51,7 @@ from serve_app.deployments.sla.counts import (
     RequestCounts,
     has_time,
     outcome_of,
+    stages_of,
 )
 from serve_app.errors import (
     DeadlineExceeded,
@@ -207,7 +209,7 @@ class Gate:
             return
         received, is_measured = answered.received_at, has_time(status) and not answered.is_abandoned
         seconds = time.monotonic() - received if is_measured and received is not None else None
-        self._counts.count_push(outcome, request.mesh, seconds)
+        self._counts.count_push(outcome, request.mesh, seconds, stages_of(answered.headers))
 
     def _is_starting(self) -> bool:
         """Whether the service has not answered yet, and may still be starting."""
@@ -244,7 +246,9 @@ class Gate:
                 await self._app(scope, _replay(b"", _never), answered)
             if answered.status != 200:
                 return False
-            self._headrooms.append(json.loads(body).get("headroom") or 1.0)
+            health = json.loads(body)
+            self._headrooms.append(health.get("headroom") or 1.0)
+            self._admission.steer(health.get("admission") or 1.0, time.monotonic())
         except Exception as error:  # of the service, or of Serve
             log.warning("the readiness of the service could not be checked: %r", error)
             return False
@@ -331,30 +335,33 @@ class Gate:
             retry_after_seconds=wait,
         )
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytearray:
-        """Read the whole body. Its bytes count as buffered until the request ends.
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        """Read the whole body. Its bytes count as buffered until the request ends. Its pieces are copied once.
 
         Raises:
             SlowRequest: it did not arrive in time.
             DocumentTooLarge: it is longer than any route accepts.
             Overloaded: other bodies use all the memory for bodies.
         """
-        started, body, trickles = time.monotonic(), bytearray(), 0
+        started, trickles, size = time.monotonic(), 0, 0
+        pieces: list[bytes] = []
         least = self._front.least_body_bytes_per_second
         grace = GRACE_SECONDS * random.uniform(1.0, GRACE_SPREAD)
         try:
             while True:
-                rate_limit = grace + len(body) / least if least else self._front.body_seconds
+                rate_limit = grace + size / least if least else self._front.body_seconds
                 until = started + min(self._front.body_seconds, rate_limit)
                 async with asyncio.timeout(until - time.monotonic()):
                     message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise SlowRequest(f"body: the connection ended after {len(body)} bytes; send the whole body")
-                chunk = message.get("body", b"")
-                trickles += len(chunk) < TRICKLE_BYTES
-                body += chunk
-                self._buffered += len(chunk)
-                if len(body) > self._most_body:
+                    raise SlowRequest(f"body: the connection ended after {size} bytes; send the whole body")
+                piece = message.get("body", b"")
+                trickles += len(piece) < TRICKLE_BYTES
+                if piece:
+                    pieces.append(piece)
+                size += len(piece)
+                self._buffered += len(piece)
+                if size > self._most_body:
                     raise DocumentTooLarge(
                         f"body: expected at most {self._most_body} bytes, got more; raise limits.max_body_bytes or "
                         "split the mesh"
@@ -365,21 +372,21 @@ class Gate:
                         retry_after_seconds=RETRY_AFTER_SECONDS,
                     )
                 if not message.get("more_body", False):
-                    return body
+                    return b"".join(pieces)  # a single piece is returned itself
                 if trickles > TRICKLES:
                     await asyncio.sleep(TRICKLE_SECONDS)
         except TimeoutError:
-            self._buffered -= len(body)
+            self._buffered -= size
             raise SlowRequest(
                 f"body: expected the whole body within {self._front.body_seconds:g} s and at least {least:g} bytes/s "
-                f"after {grace:.1f} s, got {len(body)} bytes in {time.monotonic() - started:.1f} s; send it faster"
+                f"after {grace:.1f} s, got {size} bytes in {time.monotonic() - started:.1f} s; send it faster"
             ) from None
         except ServeError:
-            self._buffered -= len(body)
+            self._buffered -= size
             raise
 
     async def _send_until(
-        self, until: float, received: str, scope: Scope, body: bytearray, receive: Receive, send: "TrackedSend"
+        self, until: float, received: str, scope: Scope, body: bytes, receive: Receive, send: "TrackedSend"
     ) -> None:
         """Send the request to the replicas, again if one dropped it, until it is answered or the deadline passes.
 
@@ -394,7 +401,7 @@ class Gate:
             async with asyncio.timeout(until - time.monotonic()):
                 while True:
                     attempt = Attempt(send)
-                    await self._app(dict(scope), _replay(bytes(body), send.watch(receive)), attempt)
+                    await self._app(dict(scope), _replay(body, send.watch(receive)), attempt)
                     if attempt.was_answered or send.is_abandoned:
                         return
                     if time.monotonic() + PAUSE_SECONDS >= until:
@@ -419,6 +426,7 @@ class TrackedSend:
 
     Attributes:
         status: of the answer; 0 before it has begun.
+        headers: of the answer; empty before it has begun.
         has_ended: whether the answer is whole.
         received_at: when the whole request had arrived, s of the monotonic clock; None: it has not.
         is_abandoned: whether the client left before the end of the answer.
@@ -427,6 +435,7 @@ class TrackedSend:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.status = 0
+        self.headers: Sequence[tuple[bytes, bytes]] = ()
         self.has_ended = False
         self.received_at: float | None = None
         self.is_abandoned = False
@@ -439,7 +448,7 @@ class TrackedSend:
     async def __call__(self, message: Message) -> None:
         """Send it on."""
         if message["type"] == "http.response.start":
-            self.status = message["status"]
+            self.status, self.headers = message["status"], message["headers"]
         else:
             self.has_ended = not message.get("more_body", False)
         await self._send(message)
