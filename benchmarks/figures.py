@@ -4,7 +4,7 @@ python -m benchmarks.figures
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -216,10 +216,40 @@ def sla() -> str:
     )
 
 
+def steering() -> str:
+    """What `sla.act` does about each kind of trouble: without it and with it."""
+    body = [
+        f"| {row['case']} | {_change(row, 'on_time', '{:.0%}'.format)} | {_change(row, 'verdicts', '{:.0%}'.format)} "
+        f"| {_change(row, 'missed_seconds', '{:.0f} s'.format)} "
+        f"| {_change(row, 'recovery_seconds', '{:.0f} s'.format)} "
+        f"| {_violations(row['without'])} → {_violations(row['with'])} |"
+        for row in rows("actions")
+    ]
+    one = rows("actions")[0]
+    header = (
+        "| trouble | verdict on time | any verdict | p95 above target | first within it for 10 s after | violations |"
+    )
+    return (
+        f"Trouble of {one['trouble_seconds']:.0f} s, without `sla.act` → with it, each with a new service on 2 cores "
+        f"(`python -m benchmarks.bench_actions`, which says what each kind of trouble is; rounds: {one['rounds']}). "
+        f"Meshes of {one['services']} services push on their own schedule. Shares are of the snapshots that were due:"
+        f"\n\n{table(header, body)}"
+    )
+
+
+def _violations(figures: Mapping[str, Any]) -> str:
+    """The objectives that were violated, for how long, and why."""
+    found = (
+        f"{one['objective']} {one['seconds']:.0f} s" + (f" ({one['cause']})" if one["cause"] else "")
+        for one in figures["violations"]
+    )
+    return ", ".join(found) or "none"
+
+
 def _change(row: Row, what: str, text: Callable[[float], str]) -> str:
     """Return a figure without and with a mitigation, and their ratio if it was measured."""
     change = f"{text(row['without'][what])} → {text(row['with'][what])}"
-    if what not in row["ratios"]:
+    if what not in row.get("ratios", {}):
         return change
     least, most = row["ratio_ranges"][what]
     return f"{change} (× {row['ratios'][what]:.2f}; {least:.2f} to {most:.2f})"
@@ -1002,6 +1032,8 @@ def tables() -> list[tuple[Path, str, str]]:
         found.append((docs / "results.md", "history", history()))
     if (results / "sla.jsonl").exists():  # made by `python -m benchmarks.bench_sla`, in half an hour
         found.append((docs / "results.md", "service level", sla()))
+    if (results / "actions.jsonl").exists():  # made by `python -m benchmarks.bench_actions`, in half an hour
+        found.append((docs / "results.md", "steering", steering()))
     if (results / "kills_cluster.jsonl").exists():  # made by `python -m benchmarks.bench_kills_cluster`, in 40 minutes
         found.append((docs / "results.md", "kills on a cluster", kills_cluster()))
     if (results / "page.jsonl").exists():  # made by `python -m benchmarks.bench_page`

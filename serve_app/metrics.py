@@ -9,7 +9,7 @@ that all replicas give the same values, and a deleted mesh disappears.
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Literal, Protocol
 
 # From one stage of a small mesh up to the default deadline.
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -372,6 +372,46 @@ class Objective:
 
 
 @dataclass(frozen=True, slots=True)
+class Violation:
+    """A time in which an objective was violated.
+
+    Attributes:
+        objective: name.
+        since: Unix time.
+        until: Unix time; None: it is still violated.
+        worst: value of the objective, in its unit; None: unknown.
+        cause: of most of its bad pushes when it was worst; None: unknown.
+    """
+
+    objective: str
+    since: float
+    until: float | None
+    worst: float | None
+    cause: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What the service does about a missed target.
+
+    Attributes:
+        name: ``tighten_admission`` or ``widen_admission``.
+        objective: that is the reason.
+        value: of the objective when the action began, in its unit.
+        since: Unix time.
+        factor: of the limit of admission, now.
+        bound: of the factor, from the settings.
+    """
+
+    name: Literal["tighten_admission", "widen_admission"]
+    objective: str
+    value: float
+    since: float
+    factor: float
+    bound: float
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceLevel:
     """The service level over the window.
 
@@ -382,6 +422,9 @@ class ServiceLevel:
         objectives: each target.
         pushes, requests: number by outcome; pushes are requests, too.
         meshes: pushes that were slow, failed or were refused, by mesh, most first; the empty name has all others.
+        causes: the same pushes by cause, most first.
+        violations: the newest first.
+        actions: in force.
     """
 
     window_seconds: float
@@ -391,6 +434,14 @@ class ServiceLevel:
     pushes: dict[str, int] = field(default_factory=dict)
     requests: dict[str, int] = field(default_factory=dict)
     meshes: dict[str, int] = field(default_factory=dict)
+    causes: dict[str, int] = field(default_factory=dict)
+    violations: tuple[Violation, ...] = ()
+    actions: tuple[Action, ...] = ()
+
+    @property
+    def admission(self) -> float:
+        """The factor of the limit of admission."""
+        return next((one.factor for one in self.actions), 1.0)
 
     @property
     def status(self) -> ObjectiveStatus:

@@ -3,12 +3,13 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
 from serve_app.api.schemas.sla import sla_document
-from serve_app.metrics import Objective, ObjectiveStatus, ServiceLevel
+from serve_app.metrics import Action, Objective, ObjectiveStatus, ServiceLevel, Violation
 from tests.page.browsing import IN_BROWSER, Tab
 from tests.page.serving import push_all, serve
 from tests.serve_app.running import record_simulation
@@ -28,6 +29,15 @@ KEPT = ServiceLevel(
         Objective("error_rate", ObjectiveStatus.UNKNOWN, 0.01, None, None),
         Objective("availability", ObjectiveStatus.VIOLATED, 0.9999, 0.99989, -0.1, 1_800_000_000.0),
     ),
+)
+ACTING = replace(
+    KEPT,
+    objectives=(Objective("p95", ObjectiveStatus.VIOLATED, 1.0, 2.5, -0.5, 1_800_000_000.0),),
+    violations=(
+        Violation("p95", 1_800_000_000.0, None, 2.5, "slow_store"),
+        *(Violation("p99", 1_700_000_000.0 - 1e6 * i, 1_700_000_120.0 - 1e6 * i, 4.0, "queue") for i in range(5)),
+    ),
+    actions=(Action("tighten_admission", "p95", 3.0, 1_800_000_060.0, 0.5, 0.25),),
 )
 
 
@@ -98,3 +108,22 @@ def test_an_answer_that_does_not_come_is_unknown(one: Tab) -> None:
     one.open("/#mesh=shop")
     one.until(lambda: row(one, "service level") == ("unknown: the service does not answer", "unclear"), "no answer")
     one.complaints.clear()  # the browser's own words about the 503
+
+
+def test_actions_and_former_violations_are_shown_with_reason_duration_and_cause(one: Tab) -> None:
+    document = sla_document(ACTING).model_dump_json()
+    one.page.route("**/v1/sla", lambda route: route.fulfill(body=document, content_type="application/json"))
+    one.open("/#mesh=shop")
+    one.until(lambda: row(one, "admission")[0], "the action")
+    assert row(one, "admission") == (
+        "fewer pushes at a time (× 0.5, limit × 0.25) since 2027-01-15 08:01 UTC: 95% of the verdicts took 3 s",
+        "unclear",
+    )
+    text, looks = row(one, "95% of the verdicts within 1 s")
+    assert text.startswith("violated since 2027-01-15 08:00 UTC, the store was slow, 2.5 s")
+    assert looks == "wrong"
+    ended = "target missed: 99% of the verdicts"
+    assert row(one, ended)[0] == "from 2023-11-14 22:13 UTC for 2 min, at worst 4 s, pushes waited for their turn"
+    names = list(one.page.evaluate("() => [...document.querySelectorAll('#facts dt')].map((e) => e.textContent)"))
+    assert names.count(ended) == 3, "the newest ones"
+    one.assert_accessible()

@@ -1,16 +1,23 @@
 """The document of the service level."""
 
 import math
+import time
 from datetime import UTC, datetime
 from typing import Literal
 
 from pydantic import Field
 
 from serve_app.api.schemas.base import Document, Instant
-from serve_app.metrics import Objective, ObjectiveStatus, ServiceLevel
+from serve_app.metrics import Action, Objective, ObjectiveStatus, ServiceLevel, Violation
 
-SECONDS, RATIO, RATE = "s", "ratio", "1/s"
-UNITS = {"p95": SECONDS, "p99": SECONDS, "requests_per_second": RATE, "error_rate": RATIO, "availability": RATIO}
+Unit = Literal["s", "ratio", "1/s"]
+UNITS: dict[str, Unit] = {
+    "p95": "s",
+    "p99": "s",
+    "requests_per_second": "1/s",
+    "error_rate": "ratio",
+    "availability": "ratio",
+}
 
 
 class ObjectiveDocument(Document):
@@ -22,13 +29,43 @@ class ObjectiveDocument(Document):
     status: Literal["fulfilled", "violated", "unknown", "no_target"] = Field(
         description="`unknown`: less than 90% of the window is known, or there were too few requests"
     )
-    unit: Literal["s", "ratio", "1/s"] = Field(description="of `target` and `current`")
+    unit: Unit = Field(description="of `target` and `current`")
     target: float | None = Field(description="from the settings `sla`; null: no target")
     current: float | None = Field(description="over the known part of the window; null: unknown")
     budget_left: float | None = Field(
         description="share of the error budget that is left, 1 if all is, negative if it is overspent; null: unknown"
     )
     violated_since: Instant | None = Field(description="null: it is not violated")
+
+
+class ViolationDocument(Document):
+    """A time in which an objective was violated."""
+
+    objective: str = Field(description="its name", examples=["p95"])
+    unit: Unit = Field(description="of `worst`")
+    since: Instant
+    until: Instant | None = Field(description="null: it is still violated")
+    seconds: float = Field(ge=0, description="duration, until now if it is still violated")
+    worst: float | None = Field(description="the worst value over the window; null: unknown")
+    cause: str | None = Field(
+        description="of most of its bad pushes when it was worst: `shed`, `deadline`, `failed`, `slow_store`, "
+        "`slow_scorer`, `slow_decode`, `slow_pipeline` or `queue`; null: unknown",
+        examples=["slow_store"],
+    )
+
+
+class ActionDocument(Document):
+    """What the service does about a missed target. It ends by itself."""
+
+    name: Literal["tighten_admission", "widen_admission"] = Field(
+        description="fewer or more requests than usual may be under way"
+    )
+    since: Instant
+    objective: str = Field(description="the reason: the objective that was missed in the last 15 s", examples=["p95"])
+    unit: Unit = Field(description="of `value`")
+    value: float = Field(description="of the objective in the 15 s before the action")
+    factor: float = Field(gt=0, description="of the limit of admission, now")
+    bound: float = Field(gt=0, description="of the factor, from the settings")
 
 
 class SlaDocument(Document):
@@ -49,16 +86,48 @@ class SlaDocument(Document):
         description="pushes that were slower than the target of `p95`, failed or were shed, by mesh, for the 20 meshes "
         "with the most; the empty name stands for all others"
     )
+    causes: dict[str, int] = Field(description="the same pushes by cause, where it is known; most first")
+    violations: list[ViolationDocument] = Field(
+        description="those that last, then up to 50 that ended, the newest first; a restart empties it"
+    )
+    actions: list[ActionDocument] = Field(description="in force")
 
 
-def sla_document(level: ServiceLevel) -> SlaDocument:
-    """The document of a service level."""
+def sla_document(level: ServiceLevel, now: float | None = None) -> SlaDocument:
+    """The document of a service level at a Unix time, by default now."""
+    now = time.time() if now is None else now
     return SlaDocument.from_object(
         level,
         status=level.status.value,
         known=round(level.known, 4),
         reported_at=_instant(level.reported_at),
         objectives=[_objective_document(one) for one in level.objectives],
+        violations=[_violation_document(one, now) for one in level.violations],
+        actions=[_action_document(one) for one in level.actions],
+    )
+
+
+def _violation_document(one: Violation, now: float) -> ViolationDocument:
+    return ViolationDocument(
+        objective=one.objective,
+        unit=UNITS[one.objective],
+        since=_utc(one.since),
+        until=_instant(one.until),
+        seconds=round(max(0.0, (now if one.until is None else one.until) - one.since), 1),
+        worst=_round(one.worst),
+        cause=one.cause,
+    )
+
+
+def _action_document(one: Action) -> ActionDocument:
+    return ActionDocument(
+        name=one.name,
+        since=_utc(one.since),
+        objective=one.objective,
+        unit=UNITS[one.objective],
+        value=round(one.value, 6),
+        factor=one.factor,
+        bound=one.bound,
     )
 
 
@@ -80,4 +149,8 @@ def _round(value: float | None) -> float | None:
 
 
 def _instant(at: float | None) -> datetime | None:
-    return None if at is None else datetime.fromtimestamp(round(at, 3), UTC)
+    return None if at is None else _utc(at)
+
+
+def _utc(at: float) -> datetime:
+    return datetime.fromtimestamp(round(at, 3), UTC)

@@ -4,7 +4,8 @@ The limit adapts to measured durations (additive increase, multiplicative decrea
 concurrency-limits does the same for services). While requests take less than a target the limit grows. As soon as they
 take longer it shrinks. A refusal costs next to nothing, so accepted requests keep their deadlines under any load.
 
-While a GPU is hot, the limit is lowered to its headroom, before the GPU slows itself down.
+While a GPU is hot, the limit is lowered to its headroom, before the GPU slows itself down. Likewise, the service level
+steers a factor of the limit while targets are missed (:mod:`serve_app.deployments.sla.steering`).
 """
 
 import math
@@ -19,6 +20,7 @@ MOST = 256
 SHRINK = 0.9
 FIRST = 8.0
 LONGEST_WAIT_SECONDS = 15.0  # that a client is asked to wait: its next snapshot is due by then
+STEERED_SECONDS = 30.0  # for which a factor holds: six reports of the gate. Without news, admission is as usual
 
 
 class RequestKind(StrEnum):
@@ -67,11 +69,14 @@ class Admission:
         deadline_seconds: of a request.
         limit: requests that may be under way, adapted to their durations.
         headroom: share of the limit to use, above 0, at most 1.
+        factor: of the limit, from the service level; above 0.
     """
 
     deadline_seconds: float
     limit: float = FIRST
     headroom: float = 1.0
+    factor: float = 1.0
+    _steered: float = -math.inf
     _kinds: Counter[RequestKind] = field(default_factory=Counter)
     _meshes: Counter[str] = field(default_factory=Counter)
     _asked: dict[str, float] = field(default_factory=dict)  # by mesh: when it last asked, the longest ago first
@@ -92,9 +97,21 @@ class Admission:
             mesh: name; empty if it is about no mesh.
             now: s of a monotonic clock.
         """
-        is_free = self._kinds.total() < self.headroom * self.limit * SHARES[kind] or self._kinds[kind] < RESERVED[kind]
+        if now - self._steered > STEERED_SECONDS:
+            self.factor = 1.0
+        reserved = RESERVED[kind] * (min(1.0, self.factor) if kind is RequestKind.PUSH else 1.0)
+        is_free = self._kinds.total() < self.usable * SHARES[kind] or self._kinds[kind] < max(1.0, reserved)
         is_fair = kind is RequestKind.READ or self._meshes[mesh] < self._fair_share(mesh, now)
         return is_free and is_fair
+
+    @property
+    def usable(self) -> float:
+        """Requests that may be under way now: the limit with its headroom and its factor."""
+        return self.headroom * self.factor * self.limit
+
+    def steer(self, factor: float, now: float) -> None:
+        """Multiply the limit by a factor for ``STEERED_SECONDS``; ``now`` as in :meth:`has_room`."""
+        self.factor, self._steered = factor, now
 
     def refuse(self, mesh: str, now: float) -> None:
         """Count a request that is not admitted: its client comes back after :meth:`retry_after_seconds`."""
@@ -150,7 +167,7 @@ class Admission:
         self._asked.pop(mesh, None)
         self._asked[mesh] = now
         _forget(self._asked, now)
-        return max(2.0, self.headroom * self.limit / len(self._asked))
+        return max(2.0, self.usable / len(self._asked))
 
     def _decay(self, now: float) -> None:
         """Forget the past: a count halves each second."""

@@ -27,6 +27,7 @@ import random
 import re
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from starlette.middleware import Middleware
@@ -50,6 +51,7 @@ from serve_app.deployments.sla.counts import (
     RequestCounts,
     has_time,
     outcome_of,
+    stages_of,
 )
 from serve_app.errors import (
     DeadlineExceeded,
@@ -207,7 +209,7 @@ class Gate:
             return
         received, is_measured = answered.received_at, has_time(status) and not answered.is_abandoned
         seconds = time.monotonic() - received if is_measured and received is not None else None
-        self._counts.count_push(outcome, request.mesh, seconds)
+        self._counts.count_push(outcome, request.mesh, seconds, stages_of(answered.headers))
 
     def _is_starting(self) -> bool:
         """Whether the service has not answered yet, and may still be starting."""
@@ -244,7 +246,9 @@ class Gate:
                 await self._app(scope, _replay(b"", _never), answered)
             if answered.status != 200:
                 return False
-            self._headrooms.append(json.loads(body).get("headroom") or 1.0)
+            health = json.loads(body)
+            self._headrooms.append(health.get("headroom") or 1.0)
+            self._admission.steer(health.get("admission") or 1.0, time.monotonic())
         except Exception as error:  # of the service, or of Serve
             log.warning("the readiness of the service could not be checked: %r", error)
             return False
@@ -422,6 +426,7 @@ class TrackedSend:
 
     Attributes:
         status: of the answer; 0 before it has begun.
+        headers: of the answer; empty before it has begun.
         has_ended: whether the answer is whole.
         received_at: when the whole request had arrived, s of the monotonic clock; None: it has not.
         is_abandoned: whether the client left before the end of the answer.
@@ -430,6 +435,7 @@ class TrackedSend:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.status = 0
+        self.headers: Sequence[tuple[bytes, bytes]] = ()
         self.has_ended = False
         self.received_at: float | None = None
         self.is_abandoned = False
@@ -442,7 +448,7 @@ class TrackedSend:
     async def __call__(self, message: Message) -> None:
         """Send it on."""
         if message["type"] == "http.response.start":
-            self.status = message["status"]
+            self.status, self.headers = message["status"], message["headers"]
         else:
             self.has_ended = not message.get("more_body", False)
         await self._send(message)

@@ -8,9 +8,10 @@ import re
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 
 from serve_app.deployments.sla.durations import bin_of
 from serve_app.settings.base import MESH_NAME
@@ -46,9 +47,56 @@ class Count(StrEnum):
     DURATION = "duration"  # bin; of pushes, from the end of the request to the end of the answer
     MILLISECONDS = "milliseconds"  # up or down: time for which it is known whether the service could answer
     MESH = "mesh"  # name; pushes of it that failed, were shed, or were slower than the target of the 95th percentile
+    CAUSE = "cause"  # the same pushes, as far as the cause is known
 
 
 UP, DOWN = "up", "down"
+
+
+class Cause(StrEnum):
+    """Why a push was bad. Of a slow one, it is what took longest."""
+
+    SHED = "shed"  # refused because of overload
+    DEADLINE = "deadline"  # it was not ready in time
+    FAILED = "failed"
+    STORE = "slow_store"
+    SCORER = "slow_scorer"
+    DECODE = "slow_decode"
+    PIPELINE = "slow_pipeline"  # the stages before and after scoring
+    QUEUE = "queue"  # it waited for room, for a thread, or between processes
+
+
+STAGES = {"store": Cause.STORE, "score": Cause.SCORER, "decode": Cause.DECODE}  # of Server-Timing; others: PIPELINE
+PARTS_OF_STAGES = {"total", "inference"}  # in Server-Timing: no stages of their own
+
+
+def stages_of(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, float]:
+    """The stages in the ``Server-Timing`` of an answer, s."""
+    timing = next((value for name, value in headers if name == b"server-timing"), b"").decode("latin-1")
+    found = re.findall(r"([a-z]+);dur=(\d+(?:\.\d+)?)", timing)
+    return {stage: float(milliseconds) / 1000 for stage, milliseconds in found}
+
+
+def cause_of(outcome: Outcome, seconds: float | None, stages: Mapping[str, float]) -> Cause | None:
+    """Why a push was bad; None: unknown.
+
+    Args:
+        outcome: what became of it.
+        seconds: its time, if that counts: a failed push that has one missed its deadline.
+        stages: durations, s; empty: unknown.
+    """
+    if outcome is Outcome.SHED:
+        return Cause.SHED
+    if outcome is Outcome.FAILED:
+        return Cause.FAILED if seconds is None else Cause.DEADLINE
+    if seconds is None or not stages:
+        return None
+    parts = dict.fromkeys(Cause, 0.0)
+    for stage, duration in stages.items():
+        if stage not in PARTS_OF_STAGES:
+            parts[STAGES.get(stage, Cause.PIPELINE)] += duration
+    parts[Cause.QUEUE] = seconds - sum(parts.values())
+    return max(parts, key=parts.__getitem__)
 
 
 def outcome_of(status: int) -> Outcome:
@@ -108,13 +156,16 @@ class RequestCounts:
         """Count a request that does not push a snapshot."""
         self._slot()[Count.REQUEST, outcome] += 1
 
-    def count_push(self, outcome: Outcome, mesh: str, seconds: float | None) -> None:
+    def count_push(
+        self, outcome: Outcome, mesh: str, seconds: float | None, stages: Mapping[str, float] = MappingProxyType({})
+    ) -> None:
         """Count a push of a snapshot.
 
         Args:
             outcome: what became of it.
             mesh: name in the request.
             seconds: time to its verdict, or to the deadline if that passed; None: not measured.
+            stages: their durations, s, as in ``Server-Timing``; empty: unknown.
         """
         slot = self._slot()
         slot[Count.REQUEST, outcome] += 1
@@ -124,6 +175,8 @@ class RequestCounts:
         is_slow = seconds is not None and seconds > self.settings.p95_seconds
         if is_slow or outcome in (Outcome.FAILED, Outcome.SHED):
             slot[Count.MESH, self._known_mesh(slot, mesh)] += 1
+            if cause := cause_of(outcome, seconds, stages):
+                slot[Count.CAUSE, cause] += 1
 
     def count_time(self, seconds: float, *, is_up: bool) -> None:
         """Count a time that ends now, in which the service could, or could not, answer."""

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 
 from serve_app.deployments.sla.counts import DOWN, SLOTS, UP, Count, Counts, Outcome, Report, of_kind
 from serve_app.deployments.sla.durations import count_longer, quantile
-from serve_app.metrics import Objective, ObjectiveStatus, ServiceLevel
+from serve_app.deployments.sla.recent import RecentCounts
+from serve_app.deployments.sla.steering import Steering, steer
+from serve_app.deployments.sla.violations import Violations
+from serve_app.metrics import Action, Objective, ObjectiveStatus, ServiceLevel
 from serve_app.settings.sla import SlaSettings
 
 log = logging.getLogger(__name__)
@@ -50,7 +53,10 @@ class ServiceLevels:
     _slots: dict[int, Counts] = field(default_factory=dict)  # of all processes together
     _total: Counts = field(default_factory=Counter)  # of the slots in the window
     _newest: float | None = None  # when the last report arrived, Unix time
-    _violated_since: dict[str, float] = field(default_factory=dict)  # by objective
+    _violations: Violations = field(default_factory=Violations)
+    _recent: RecentCounts = field(default_factory=RecentCounts)
+    _steering: Steering = field(default_factory=Steering)
+    _acting_since: float = 0.0  # Unix time; of the steps in force
     _oldest: int | None = None  # slot of the window
     _is_warned: bool = False
 
@@ -59,8 +65,9 @@ class ServiceLevels:
         """Length of a slot."""
         return self.settings.window_seconds / SLOTS
 
-    def take(self, report: Report) -> None:
-        """Accept the slots of a process. Repeated reports change nothing."""
+    def take(self, report: Report) -> float:
+        """Accept the slots of a process, and return the factor of its limit of admission. Repeated reports change
+        nothing."""
         if report.slot_seconds != self.slot_seconds:
             if not self._is_warned:
                 log.error(
@@ -70,24 +77,34 @@ class ServiceLevels:
                     self.settings.window_seconds,
                 )
             self._is_warned = True
-            return
+            return self._steering.factor
         now = self._now()
+        is_new = report.process not in self._processes
         known = self._processes.pop(report.process, None) or Process(now - report.now)
         self._processes[report.process] = known
         for its_number, slot in report.slots.items():
             number = its_number + known.shift
             if number > now - SLOTS and known.slots.get(number) != slot:
-                self._replace(number, known.slots.get(number, Counter()), slot)
+                before = known.slots.get(number, Counter())
+                if not is_new:  # the first report of a process has its past, too
+                    self._recent.add(slot - before, self.clock())
+                self._replace(number, before, slot)
                 known.slots[number] = slot
         self._newest = time.time()
         self._fold()
         self.level()  # records since when a target has been missed, even if no one reads it
+        if self.settings.act:
+            self._steer()
+        return self._steering.factor
 
     def level(self) -> ServiceLevel:
         """The service level now."""
         self._slide(self._now())
         known = sum(self._known_seconds(slot) for slot in self._slots.values()) / self.settings.window_seconds
-        objectives = tuple(self._note_since(one) for one in self._objectives(known))
+        causes = dict(
+            Counter({str(cause): number for cause, number in of_kind(self._total, Count.CAUSE)}).most_common()
+        )
+        objectives = tuple(self._violations.follow(one, causes, time.time()) for one in self._objectives(known))
         pushes, requests = (_outcomes(self._total, kind) for kind in (Count.PUSH, Count.REQUEST))
         worst = Counter({str(mesh): number for mesh, number in of_kind(self._total, Count.MESH)})
         return ServiceLevel(
@@ -98,7 +115,34 @@ class ServiceLevels:
             pushes=pushes,
             requests=requests,
             meshes=dict(worst.most_common(MOST_MESHES)),
+            causes=causes,
+            violations=self._violations.newest_first(),
+            actions=self._actions(),
         )
+
+    def _steer(self) -> None:
+        """Take the next step, if one is due, and log it."""
+        before, now = self._steering, self.clock()
+        self._steering = after = steer(before, self._recent.level(self.settings.p95_seconds, now), self.settings, now)
+        if after.factor == before.factor:
+            return
+        if after.kind is not None and after.kind != before.kind:
+            self._acting_since = time.time()
+        reason = after.reason or before.reason
+        log.warning(
+            "service level: the limit of admission is multiplied by %g, no longer by %g%s",
+            after.factor,
+            before.factor,
+            f"; it began because {reason.objective} was {reason.value:.3g}" if reason else "",
+        )
+
+    def _actions(self) -> tuple[Action, ...]:
+        """The steps in force, as an action."""
+        now, sla = self._steering, self.settings
+        if now.kind is None or now.reason is None:
+            return ()
+        bound = sla.least_admission if now.factor < 1 else sla.most_admission
+        return (Action(now.kind, now.reason.objective, now.reason.value, self._acting_since, now.factor, bound),)
 
     def _objectives(self, known: float) -> list[Objective]:
         """Each target with what the window says about it."""
@@ -159,12 +203,6 @@ class ServiceLevels:
 
     def _now(self) -> int:
         return int(self.clock() // self.slot_seconds)
-
-    def _note_since(self, objective: Objective) -> Objective:
-        if objective.status is not ObjectiveStatus.VIOLATED:
-            self._violated_since.pop(objective.name, None)
-            return objective
-        return objective.mark_violated(self._violated_since.setdefault(objective.name, time.time()))
 
     def _slide(self, now: int) -> None:
         """Forget the slots that left the window."""

@@ -10,6 +10,7 @@ from serve_app.deployments.gate.admission import (
     LONGEST_WAIT_SECONDS,
     MOST,
     RESERVED,
+    STEERED_SECONDS,
     TARGET_SHARE,
     Admission,
     RequestKind,
@@ -169,3 +170,34 @@ def test_the_least_number_of_pushes_is_admitted_at_any_temperature() -> None:
     admission = Admission(DEADLINE, limit=float(LEAST), headroom=0.25)
     tickets = [admission.admit(RequestKind.PUSH, f"m{i}", 0.0) for i in range(20)]
     assert sum(ticket is not None for ticket in tickets) == LEAST
+
+
+@pytest.mark.parametrize(("factor", "admitted"), [(1.0, 8), (0.5, 4), (0.25, 2), (0.01, 1), (4.0, 32)])
+def test_the_service_level_multiplies_the_limit_and_at_least_one_push_is_admitted(factor: float, admitted: int) -> None:
+    admission = Admission(DEADLINE)
+    admission.steer(factor, 0.0)
+    tickets = [admission.admit(RequestKind.PUSH, f"m{i}", 1.0) for i in range(2 * MOST)]
+    assert sum(ticket is not None for ticket in tickets) == admitted
+
+
+def test_without_news_of_the_service_level_admission_is_as_usual() -> None:
+    admission = Admission(DEADLINE)
+    admission.steer(0.25, 0.0)
+    for at, most in ((STEERED_SECONDS, 2), (STEERED_SECONDS + 1, 8)):
+        tickets = [ticket for i in range(20) if (ticket := admission.admit(RequestKind.PUSH, f"m{i}", at))]
+        assert len(tickets) == most
+        for ticket in tickets:
+            admission.finish(ticket, at)
+
+
+def test_a_tightened_limit_does_not_grow_and_comes_back_as_it_was() -> None:
+    admission = Admission(DEADLINE)
+    admission.steer(0.25, 0.0)
+    for i in range(100):
+        ticket = admission.admit(RequestKind.PUSH, "m", i / 10)
+        assert ticket is not None
+        admission.finish(ticket, i / 10)
+    before = Admission(DEADLINE).limit
+    assert admission.limit == before
+    admission.steer(1.0, 11.0)
+    assert admission.usable == before

@@ -52,6 +52,7 @@ class Behind:
     refusals: list[AuditRecord] = field(default_factory=list)  # likewise
     ready: int = 200  # the answer to these
     headroom: float = 1.0  # of the GPU, in this answer
+    admission: float | None = None  # factor from the service level, likewise
 
     def has_requests(self, number: int) -> bool:
         """Whether so many requests arrived."""
@@ -71,7 +72,9 @@ class Behind:
             assert (scope["method"], scope["path"]) == ("GET", "/readyz")
             self.reports.append(report)
             self.refusals += scope["extensions"][REFUSALS_EXTENSION] if self.ready == 200 else ()
-            await answer(send, self.ready, json.dumps({"headroom": self.headroom}).encode())
+            await answer(
+                send, self.ready, json.dumps({"headroom": self.headroom, "admission": self.admission}).encode()
+            )
             return
         body = b""
         while True:
@@ -101,10 +104,10 @@ async def wait(behind: Behind, _: Scope, __: Receive, send: Send) -> None:
 
 
 @contextmanager
-def gate(behave: Behave, **front: Any) -> Iterator[tuple[int, Behind]]:
+def gate(behave: Behave, p95_seconds: float = 1.0, **front: Any) -> Iterator[tuple[int, Behind]]:
     """A server on a free loopback port, and the application behind its gate."""
     meshes = {"vital": {"priority": "high"}, "spare": {"priority": "low"}}
-    settings = Settings(serve=front, limits={"max_body_bytes": 4096}, meshes=meshes)
+    settings = Settings(serve=front, limits={"max_body_bytes": 4096}, meshes=meshes, sla={"p95_seconds": p95_seconds})
     behind = Behind(behave)
     table = dict(uvicorn.config.HTTP_PROTOCOLS)
     connections.install(settings.serve)
@@ -559,6 +562,19 @@ def test_a_push_that_misses_its_deadline_failed_and_took_as_long() -> None:
         [(found, number)] = of_kind(behind.counts(), Count.DURATION)
         assert number == 1
         assert upper_end(int(found)) >= 0.5
+        assert outcomes(behind.counts(), Count.CAUSE) == {"deadline": 1}
+
+
+@pytest.mark.usefixtures("frequent_reports")
+def test_what_took_longest_in_a_slow_push_is_counted_as_its_cause() -> None:
+    async def names_stages(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
+        headers = [(b"content-type", b"application/json"), (b"server-timing", b"score;dur=1.5, store;dur=90000.0")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    with gate(names_stages, p95_seconds=1e-6) as (port, behind):
+        assert Peer(port).post()[0] == 200
+        assert eventually(lambda: outcomes(behind.counts(), Count.CAUSE) == {"slow_store": 1})
 
 
 @pytest.mark.usefixtures("frequent_reports")
@@ -611,6 +627,7 @@ def test_shed_pushes_are_counted_for_their_mesh() -> None:
         refused_early(port, body_bytes=3)
         assert eventually(lambda: outcomes(behind.counts(), Count.PUSH).get("shed", 0) >= 1)
         assert dict(of_kind(behind.counts(), Count.MESH))["shop"] >= 1
+        assert set(outcomes(behind.counts(), Count.CAUSE)) == {"shed"}
 
 
 @pytest.mark.usefixtures("frequent_reports")
@@ -691,13 +708,19 @@ def test_counts_that_were_not_accepted_are_sent_again() -> None:
 
 
 @pytest.mark.usefixtures("frequent_reports")
-@pytest.mark.parametrize(("headroom", "admitted"), [(1.0, 8), (0.25, 4)])  # the first limit; the least number
-def test_a_hot_gpu_lets_the_gate_admit_fewer_pushes(headroom: float, admitted: int) -> None:
+@pytest.mark.parametrize(
+    ("headroom", "admission", "admitted"),
+    # The first limit; the least number; and both as the service level steers them.
+    [(1.0, None, 8), (0.25, None, 4), (1.0, 0.25, 2), (0.25, 0.25, 1), (1.0, 2.0, 16)],
+)
+def test_a_hot_gpu_and_the_service_level_change_how_many_pushes_the_gate_admits(
+    headroom: float, admission: float | None, admitted: int
+) -> None:
     async def holds_pushes(behind: Behind, scope: Scope, receive: Receive, send: Send) -> None:
         await (wait if scope["method"] == "POST" else ok)(behind, scope, receive, send)
 
     with gate(holds_pushes, deadline_seconds=600) as (port, behind):
-        behind.headroom = headroom
+        behind.headroom, behind.admission = headroom, admission
         assert Peer(port).get("/healthz")[0] == 200
         assert eventually(lambda: len(behind.reports) > 1)  # the first answer has arrived
         behind.requests.clear()

@@ -192,8 +192,8 @@ def level_of(service: Service) -> ServiceLevel:
 
 
 def timeless(level: ServiceLevel) -> ServiceLevel:
-    """The level without the time of the newest report."""
-    return replace(level, reported_at=None)
+    """The level of the window alone: without the time of the newest report, and without what was before."""
+    return replace(level, reported_at=None, violations=())
 
 
 def test_the_sum_of_several_processes_is_the_one_of_a_single_process_with_all_requests() -> None:
