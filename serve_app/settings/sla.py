@@ -25,7 +25,7 @@ class SlaSettings(SettingsGroup):
         0.99, ge=0, le=1, description="least share of the time in which the service can answer; 0: no target"
     )
     act: bool = Field(
-        True,
+        False,
         description="steer the admission of pushes while p95 or p99 is missed, or pushes are refused although fast",
     )
     least_admission: float = Field(

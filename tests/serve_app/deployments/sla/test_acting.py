@@ -25,7 +25,7 @@ def text_of(service: Service) -> str:
 def test_recent_pushes_alone_decide_and_the_action_is_shown_logged_and_measured(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    service = Service()
+    service = Service(act=True)
     service.run(300, push(times=20))
     assert service.levels.level().actions == ()
     assert "tagae_sla_admission_ratio 1.0" in text_of(service)
@@ -43,13 +43,13 @@ def test_recent_pushes_alone_decide_and_the_action_is_shown_logged_and_measured(
 
 
 def test_the_factor_is_the_answer_to_a_report() -> None:
-    service = Service()
+    service = Service(act=True)
     service.run(30, late)
     assert service.levels.take(service.processes[0].report()) == service.levels.level().admission == 0.5
 
 
-def test_without_act_nothing_is_done() -> None:
-    service = Service(act=False)
+def test_by_default_nothing_is_done() -> None:
+    service = Service()
     service.run(300, late)
     assert service.levels.level().actions == ()
     assert service.levels.take(service.processes[0].report()) == 1.0
