@@ -56,12 +56,15 @@ def test_without_act_nothing_is_done() -> None:
 
 
 def test_by_default_admission_is_widened_and_never_tightened() -> None:
+    def flood(process: RequestCounts) -> None:
+        push(times=20)(process)
+        push(Outcome.SHED, times=5)(process)
+
     service = Service()
     service.run(300, late)
     assert service.levels.level().actions == ()
     service.run(30, push(times=20))
-    for _ in range(4):
-        service.run(5, lambda process: (push(times=20)(process), push(Outcome.SHED, times=5)(process)))
+    service.run(20, flood)
     [action] = service.levels.level().actions
     assert (action.name, action.objective, action.factor) == ("widen_admission", "requests_per_second", 2.0)
 
