@@ -1,4 +1,4 @@
-"""The effect of `sla.act`, with which the service steers admission while targets are missed.
+"""The effect of `sla.act`, with which the service steers admission, here with `sla.least_admission = 0.25`.
 
     python -m benchmarks.bench_actions [--only NAME ...] [--calm 20] [--trouble 120] [--after 10] [--rounds 1]
         [--services 60] [--json FILE]
@@ -247,7 +247,7 @@ def measure(name: str, body: Body, calm: float, trouble: float, after: float, *,
             store={"path": folder},
             adapt={"enabled": False},
             scorer={"device": "cpu", "place": "session"},
-            sla={"act": act, "window_seconds": 300},
+            sla={"act": act, "least_admission": 0.25, "window_seconds": 300},
         )
         url = start(settings)
         try:

@@ -230,7 +230,8 @@ def steering() -> str:
         "| trouble | verdict on time | any verdict | p95 above target | first within it for 10 s after | violations |"
     )
     return (
-        f"Trouble of {one['trouble_seconds']:.0f} s, without `sla.act` → with it, each with a new service on 2 cores "
+        f"Trouble of {one['trouble_seconds']:.0f} s, without `sla.act` → with it and `sla.least_admission` 0.25, which "
+        "is not the default, each with a new service on 2 cores "
         f"(`python -m benchmarks.bench_actions`, which says what each kind of trouble is; rounds: {one['rounds']}). "
         f"Meshes of {one['services']} services push on their own schedule. Shares are of the snapshots that were due:"
         f"\n\n{table(header, body)}"

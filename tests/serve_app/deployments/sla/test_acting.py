@@ -25,7 +25,7 @@ def text_of(service: Service) -> str:
 def test_recent_pushes_alone_decide_and_the_action_is_shown_logged_and_measured(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    service = Service()
+    service = Service(least_admission=0.25)
     service.run(300, push(times=20))
     assert service.levels.level().actions == ()
     assert "tagae_sla_admission_ratio 1.0" in text_of(service)
@@ -43,16 +43,30 @@ def test_recent_pushes_alone_decide_and_the_action_is_shown_logged_and_measured(
 
 
 def test_the_factor_is_the_answer_to_a_report() -> None:
-    service = Service()
+    service = Service(least_admission=0.25)
     service.run(30, late)
     assert service.levels.take(service.processes[0].report()) == service.levels.level().admission == 0.5
 
 
 def test_without_act_nothing_is_done() -> None:
-    service = Service(act=False)
-    service.run(300, late)
+    service = Service(least_admission=0.25, act=False)
+    service.run(20, late)
     assert service.levels.level().actions == ()
     assert service.levels.take(service.processes[0].report()) == 1.0
+
+
+def test_by_default_admission_is_widened_and_never_tightened() -> None:
+    def flood(process: RequestCounts) -> None:
+        push(times=20)(process)
+        push(Outcome.SHED, times=5)(process)
+
+    service = Service()
+    service.run(300, late)
+    assert service.levels.level().actions == ()
+    service.run(30, push(times=20))
+    service.run(20, flood)
+    [action] = service.levels.level().actions
+    assert (action.name, action.objective, action.factor) == ("widen_admission", "requests_per_second", 2.0)
 
 
 def test_a_session_that_takes_over_does_not_take_the_past_for_recent() -> None:

@@ -22,7 +22,7 @@ from serve_app.deployments.sla.steering import (
 )
 from serve_app.settings.sla import SlaSettings
 
-SLA = SlaSettings()  # 1 and 2 s; a quarter to four times
+SLA = SlaSettings(least_admission=0.25)  # 1 and 2 s; a quarter to four times
 REPORT_SECONDS = 5.0
 FINE = RecentLevel(p95=0.1, p99=0.2, served=4.0, on_time=4.0, shed=0, pushes=60)
 HOLD_SECONDS = PATIENCE_SECONDS[Wish.UNDO]
@@ -169,7 +169,7 @@ def test_room_that_brings_no_more_verdicts_is_taken_back() -> None:
 
 
 def test_bounds_of_one_leave_admission_alone() -> None:
-    sla = SlaSettings(least_admission=1.0, most_admission=1.0)
+    sla = SlaSettings(most_admission=1.0)
     assert {one.factor for one in run(queue(2.5, 4.0), 300, sla=sla)} == {1.0}
     assert {one.factor for one in run(lambda _, __: replace(FINE, shed=30), 300, sla=sla)} == {1.0}
 
