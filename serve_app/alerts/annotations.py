@@ -6,8 +6,10 @@ from model.names import list_first, readable
 from model.verdict import Incident, IncidentKind, Reason, Severity, Suspect, Verdict
 from serve_app.alerts.links import Links, incident_subject
 from serve_app.api.headline import headline
+from serve_app.api.next_step import next_step
 from serve_app.api.number_text import score_text, share_text
 from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text
+from serve_app.api.subject import likely_suspects, title
 
 ALERT_NAME = "TagaeIncident"
 LABEL_LENGTH = 512  # characters; names in Kubernetes have at most 253
@@ -50,6 +52,8 @@ def annotations(links: Links, mesh: str, incident: Incident, severity: Severity,
     urls.pop("verdict_url", None)  # it is the alert's own URL
     found = {
         "summary": readable(headline(incident, verdict.alerts)),
+        "title": readable(title(incident)),
+        "next_step": readable(next_step(incident, verdict.alerts)),
         "description": description(mesh, incident, severity, verdict),
         "kind": incident.kind.value,  # no label: it may change while the alert fires
     }
@@ -59,8 +63,8 @@ def annotations(links: Links, mesh: str, incident: Incident, severity: Severity,
 
 
 def description(mesh: str, incident: Incident, severity: Severity, verdict: Verdict) -> str:
-    """One line each: ranked suspects with score and reasons, affected services, planned changes and Kubernetes
-    events."""
+    """One line each: what to do, ranked suspects with score and reasons, affected services, planned changes and
+    Kubernetes events."""
     since = f"in mesh {mesh} since {format_time(incident.since)}."
     if severity is Severity.NOTICE:
         lines = [f"Notice {since} A resource is running out; users are not affected yet."]
@@ -68,13 +72,18 @@ def description(mesh: str, incident: Incident, severity: Severity, verdict: Verd
         lines = [f"{severity.value.capitalize()} incident {since}"]
     if incident.recovering:
         lines.append(UNSEEN if incident.kind is IncidentKind.TELEMETRY_MISSING else RECOVERING)
+    lines.append(f"What to do: {next_step(incident, verdict.alerts)}")
     for rank, suspect in enumerate(incident.suspects[:MAX_SUSPECTS], 1):
         reasons = _telling_reasons(suspect)[:MAX_REASONS]
         why = "; ".join(reason_text(reason, suspect.service, verdict.observed_at) for reason in reasons)
         lines.append(f"{rank}. {suspect.service} ({score_text(suspect.score)}){': ' + why if why else ''}")
     if incident.affected:
         lines.append(f"Affected: {list_first(incident.affected, MAX_AFFECTED)}.")
-    lines += [f"Planned: {change_text(near, incident.since)}." for near in incident.changes[:MAX_CHANGES]]
+    suspected = likely_suspects(incident)
+    lines += [
+        f"Planned: {change_text(near, incident.since, of_suspect=near.change.service in suspected)}."
+        for near in incident.changes[:MAX_CHANGES]
+    ]
     lines += [f"Kubernetes: {event_text(event, incident.since)}." for event in incident.events[:MAX_EVENTS]]
     return readable("\n".join(lines))
 

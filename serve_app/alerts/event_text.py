@@ -36,7 +36,13 @@ def incident_key(event: Mapping[str, Any], longest: int) -> str:
 
 
 def event_title(event: Mapping[str, Any]) -> str:
-    """Return what happened, in one line."""
+    """Return what happened, in one line, and at which service, calls or requests."""
+    subject = event["incident"].get("title")  # events that an earlier version stored have none
+    return f"{what_happened(event)}: {readable(subject)}" if subject else what_happened(event)
+
+
+def what_happened(event: Mapping[str, Any]) -> str:
+    """Return what happened, in one line, for a text that names the service itself."""
     severity, where = event["incident"]["severity"], f"in {event['mesh']}"
     name = "Notice" if severity == "notice" else f"{severity.capitalize()} incident"
     if event["event"] == "severity_raised":
@@ -80,6 +86,11 @@ def first_suspect(event: Mapping[str, Any]) -> str:
     incident = event["incident"]
     services = [*(suspect["service"] for suspect in incident["suspects"]), *incident["affected"]]
     return services[0] if services else ""
+
+
+def next_step(event: Mapping[str, Any]) -> str:
+    """Return what to do; empty if the incident is over, or an earlier version stored the event."""
+    return "" if event["event"] in ENDS else readable(event["incident"].get("next_step", ""))
 
 
 def named_links(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

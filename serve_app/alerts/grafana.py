@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.event_queue import ReceiverPlugin
-from serve_app.alerts.event_text import ENDS, ended_unknown
+from serve_app.alerts.event_text import ENDS, ended_unknown, next_step
 from serve_app.net.http import HttpSender, Reply
 from serve_app.settings.alerting import ReceiverSettings
 
@@ -76,7 +76,13 @@ def annotation(event: Mapping[str, Any]) -> dict[str, Any]:
     ]
     end = "ended, unknown how" if ended_unknown(event) else "resolved" if event["event"] == "resolved" else ""
     continues = f", which continues {escape(event['continues'])}" if event.get("continues") else ""
-    texts = [escape(event["summary"]), end, " · ".join(links), f"incident {escape(incident['id'])}{continues}"]
+    texts = [
+        escape(event["summary"]),
+        escape(next_step(event)),
+        end,
+        " · ".join(links),
+        f"incident {escape(incident['id'])}{continues}",
+    ]
     places = [incident["suspects"][0]["service"]] if incident["suspects"] else incident["affected"][:1]
     return {
         "time": _milliseconds(since),

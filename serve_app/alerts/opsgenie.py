@@ -17,7 +17,15 @@ from model.names import list_first, readable
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.annotations import truncate
 from serve_app.alerts.event_queue import SKIPPED, ReceiverPlugin
-from serve_app.alerts.event_text import ENDS, event_title, first_suspect, incident_key, named_links, news
+from serve_app.alerts.event_text import (
+    ENDS,
+    event_title,
+    first_suspect,
+    incident_key,
+    named_links,
+    news,
+    next_step,
+)
 from serve_app.net.endpoint import SecretUnreadable, read_secret
 from serve_app.net.http import HttpSender, Reply
 from serve_app.settings.receivers import OpsgenieSettings
@@ -135,6 +143,7 @@ def details(event: Mapping[str, Any]) -> dict[str, str]:
         "cluster": event["cluster"],
         "mesh": event["mesh"],
         "kind": incident.get("kind", ""),
+        "what to do": next_step(event),
         "since": incident["since"],
         "impact": impact["text"] if impact else "",
         "affected": readable(list_first(incident["affected"], MAX_AFFECTED)),

@@ -16,7 +16,16 @@ from model.names import list_first, readable
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.annotations import truncate
 from serve_app.alerts.event_queue import SKIPPED, ReceiverPlugin
-from serve_app.alerts.event_text import ENDS, event_title, first_suspect, incident_key, named_links, news
+from serve_app.alerts.event_text import (
+    ENDS,
+    event_title,
+    first_suspect,
+    incident_key,
+    named_links,
+    news,
+    next_step,
+    what_happened,
+)
 from serve_app.net.endpoint import SecretUnreadable, read_secret
 from serve_app.net.http import HttpSender, Reply
 from serve_app.settings.receivers import PagerDutySettings
@@ -82,7 +91,7 @@ def pagerduty_event(event: Mapping[str, Any]) -> dict[str, Any]:
     incident, is_over = event["incident"], event["event"] in ENDS
     page = event["links"].get("page_url")
     service = readable(first_suspect(event))
-    summary = f"{event_title(event)}: {event['summary']}" if event["event"] != "opened" else event["summary"]
+    summary = f"{what_happened(event)}: {event['summary']}" if event["event"] != "opened" else event["summary"]
     payload = {
         "summary": truncate(summary or event_title(event), MAX_SUMMARY),
         "source": truncate(f"{event['cluster']}/{event['mesh']}", MAX_FIELD),
@@ -111,6 +120,7 @@ def details(event: Mapping[str, Any]) -> dict[str, str]:
         "incident": incident["id"],
         "continues": event.get("continues", ""),
         "news": news(event),
+        "what to do": next_step(event),
         "since": incident["since"],
         "what": event["description"],
         "affected": readable(list_first(incident["affected"], MAX_AFFECTED)),

@@ -6,7 +6,7 @@ from typing import Any
 
 from model.names import list_first, readable
 from serve_app.alerts.annotations import format_time, truncate
-from serve_app.alerts.event_text import ended_unknown, event_title, named_links, news
+from serve_app.alerts.event_text import ended_unknown, event_title, named_links, news, next_step, what_happened
 from serve_app.api.number_text import score_text
 
 MAX_TITLE, MAX_TEXT = 150, 3000  # characters that Slack takes; it refuses a message with more
@@ -23,6 +23,7 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
     parts = [
         escape(news(event)) if _needs_news(event) else "",
         _bold("Summary", escape(event["summary"])),
+        _bold("What to do", escape(next_step(event))),
         _bold("Entry points" if incident.get("scope") else "Cause", _causes(incident)),
         _bold("Impact", _impact(incident)),
         _bold("Error budget", "\n".join(escape(one["text"]) for one in incident.get("error_budgets", ()))),
@@ -34,7 +35,9 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
         *({"type": "section", "text": {"type": "mrkdwn", "text": truncate(part, MAX_TEXT)}} for part in parts if part),
         {"type": "context", "elements": [{"type": "mrkdwn", "text": truncate(_context(event), MAX_TEXT)}]},
     ]
-    fallback = escape(truncate(f"{title}: {event['summary']}", MAX_TEXT))  # in notifications of the system
+    fallback = escape(
+        truncate(f"{what_happened(event)}: {event['summary']}", MAX_TEXT)
+    )  # in notifications of the system
     return {"text": fallback, "blocks": blocks, "unfurl_links": False}
 
 

@@ -166,7 +166,7 @@ def _with_alternative(incident: Incident, step: _Advice) -> _Advice:
         return step
     known = facts(incident.suspects[1])
     why = f" ({_symptom(known[0])})" if known else ""
-    return _Advice(step.action, f"{step.evidence}; if that finds nothing, look at {others[0]}{why}")
+    return _Advice(step.action, f"{step.evidence}; if that does not help, look at {others[0]}{why}")
 
 
 def _rollback(case: _FirstSuspect) -> _Advice | None:

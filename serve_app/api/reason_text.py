@@ -169,18 +169,21 @@ def usual_text(reason: Reason) -> str:
     return _words(reason, reason.expected)
 
 
-def change_text(near: NearbyChange, since: datetime) -> str:
+def change_text(near: NearbyChange, since: datetime, *, of_suspect: bool) -> str:
     """``began 40 s after deploy of shop/cart (v1.4.2)``; the subject is the incident.
 
     Args:
         near: a planned change.
         since: when the incident began.
+        of_suspect: whether its service is a likely suspect. Readers take a change before an incident as its cause, so
+            the text says if it is not.
     """
     change, ahead = near.change, (since - near.at).total_seconds()
     what = f"{change.kind.replace('_', ' ')} of {change.service}" + (f" ({change.reason})" if change.reason else "")
     if ahead < 0:
         return f"{what} followed {span_text(-ahead)} later"
-    return f"began {span_text(ahead)} after {what}" if ahead > 0 else f"began with {what}"
+    text = f"began {span_text(ahead)} after {what}" if ahead > 0 else f"began with {what}"
+    return text if of_suspect else f"{text}, which is not a suspect"
 
 
 def watched_text(watched: Watched) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from model.incidents.kind import EXHAUSTED, SCARCE, reason_kind
+from model.incidents.open_incident import LIKELY_SHARE
 from model.verdict import Incident, IncidentKind, NearbyChange, Reason, Severity, Suspect
 from serve_app.api.reason_text import reads_as_expected
 
@@ -122,6 +123,11 @@ def scope_text(scope: str) -> str:
     if scope == "*":
         return "the mesh"
     return f"namespace {scope.removesuffix('/*')}" if scope.endswith("/*") else scope
+
+
+def likely_suspects(incident: Incident) -> set[str]:
+    """The first suspect, and the others with a considerable share of the score."""
+    return {one.service for i, one in enumerate(incident.suspects) if i == 0 or one.score >= LIKELY_SHARE}
 
 
 def is_alone(incident: Incident, alerts: Sequence[Incident]) -> bool:

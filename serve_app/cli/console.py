@@ -236,6 +236,11 @@ def print_incident(console: Console, incident: IncidentDocument, facts: Sequence
         console.print(f"  {escape(line)}", soft_wrap=True)
 
 
+def what_to_do(incident: IncidentDocument) -> str:
+    """Return the next step as a line; empty in verdicts of earlier versions."""
+    return f"What to do: {incident.next_step}" if incident.next_step else ""
+
+
 def _message(error: Exception) -> str:
     if isinstance(error, (ServeError, ModelError)):
         return error.message
@@ -252,4 +257,5 @@ def _print_scored(console: Console, incident: IncidentDocument, newest: Incident
         f"{incident.severity}, recovering" if recovers else incident.severity,
         f"score {incident.score:.1f}",
     )
-    print_incident(console, incident, facts, f"suspects: {', '.join(one.service for one in incident.suspects[:3])}")
+    suspects = f"suspects: {', '.join(one.service for one in incident.suspects[:3])}"
+    print_incident(console, incident, facts, what_to_do(incident), suspects)

@@ -20,7 +20,7 @@ from serve_app.cli.client_options import (
     connect,
     select_mesh,
 )
-from serve_app.cli.console import print_incident, stderr_console
+from serve_app.cli.console import print_incident, stderr_console, what_to_do
 from serve_app.cli.mesh_options import parse_time
 
 if TYPE_CHECKING:
@@ -188,7 +188,8 @@ def _show(
     for incident in found:
         facts = [f"{incident.since:%Y-%m-%d %H:%M} UTC", incident.severity, incident.kind.replace("_", " ")]
         facts += [f"team {incident.team}"] if incident.team else []
-        print_incident(console, incident, facts, _course(incident))
+        step = what_to_do(incident) if incident.until is None else ""
+        print_incident(console, incident, facts, step, _course(incident))
     stderr_console().print(f"{len(found)} of {escape(of)}", soft_wrap=True)
 
 
@@ -208,6 +209,8 @@ def _show_one(incident: "IncidentDetailDocument", mesh: str, url: str) -> None:
     ]
     page = f"{url.rstrip('/')}/#mesh={quote(mesh, safe='')}&incident={quote(incident.id, safe='')}"
     notes = (
+        what_to_do(incident),
+        incident.trend and f"trend: {incident.trend}",
         _course(incident),
         *suspects,
         incident.affected and f"affected: {readable(list_first(incident.affected, 20))}",

@@ -36,6 +36,9 @@ def report(
     at: Annotated[
         str | None, typer.Option(metavar="TIME", help="Choose the worst incident that was open at this time; UTC.")
     ] = None,
+    timezone: Annotated[
+        str, typer.Option(metavar="ZONE", help="Time zone of the times in the report, such as Europe/Berlin.")
+    ] = "UTC",
     warmup: WarmUps = None,
     weights: Annotated[Path | None, typer.Option(help="Checkpoint instead of the shipped one.")] = None,
     config: ConfigFile = None,
@@ -57,8 +60,9 @@ def report(
     from serve_app.web.report import markdown_report
     from serve_app.web.report import report as page
     from serve_app.web.report.windows import IncidentWindow, worst_window
+    from serve_app.web.report.zones import read_zone
 
-    when = parse_time(at) if at else None
+    when, zone = parse_time(at) if at else None, read_zone(timezone)
     chosen = load(config, overrides(settings, weights=("model.weights", weights)))
     warmups, source, tally = [RecordingReader(path) for path in warmup or ()], open_recording(recording), Tally()
 
@@ -76,7 +80,7 @@ def report(
             f"got {'others: ' + ', '.join(tally.incidents) if tally.incidents else 'none'}"
         )
     write, default = (page, Path("report.html")) if form is ReportFormat.HTML else (markdown_report, STDOUT)
-    target, text = output or default, write(recording.name, window.moments, window.incident.id)
+    target, text = output or default, write(recording.name, window.moments, window.incident.id, zone=zone)
     if target == STDOUT:
         typer.echo(text, nl=False)
     else:

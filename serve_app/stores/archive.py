@@ -227,7 +227,8 @@ class _SnapshotAndVerdict:
         """The verdict with this incident alone; if not ``whole``, only with its course."""
         incident = self.incident
         if incident is not None and not whole:
-            incident = {**incident, "suspects": [], "affected": [], "changes": [], "events": [], "headline": ""}
+            texts = {"headline": "", "next_step": ""}
+            incident = {**incident, "suspects": [], "affected": [], "changes": [], "events": [], **texts}
         mine = [] if incident is None else [incident]
         suspects = incident["suspects"] if incident is not None else []
         more = {"muted": [], "silence": None, "watching": [], "lost": [self.name] if self.is_lost else []}
@@ -344,8 +345,10 @@ def _document(
     assert last.incident is not None
     collected = {name: last.incident.get(name, []) for name in ("severity", "changes", "events", "error_budgets")}
     times = {"opened_at": opened_at, "strongest_at": worst.at, "until": until}
-    recovering = until is None and last.incident.get("recovering", False)
-    return ArchivedIncidentDocument.model_validate({**worst.incident, **collected, **times, "recovering": recovering})
+    is_open = until is None
+    course = {"recovering": is_open and last.incident.get("recovering", False)}
+    course["trend"] = last.incident.get("trend") if is_open else None
+    return ArchivedIncidentDocument.model_validate({**worst.incident, **collected, **times, **course})
 
 
 def _end_time(seen: Sequence[_SnapshotAndVerdict], last: int) -> datetime | None:
@@ -359,7 +362,7 @@ def _end_time(seen: Sequence[_SnapshotAndVerdict], last: int) -> datetime | None
 
 def _end(before: ArchivedIncident, sequence: int, at: datetime, *, ended_unseen: bool) -> ArchivedIncident:
     """An incident of which the window has nothing left: it ends now."""
-    update = {"until": at, "recovering": False, "ended_unseen": ended_unseen}
+    update = {"until": at, "recovering": False, "trend": None, "ended_unseen": ended_unseen}
     ended = unpack_document(before.document).model_copy(update=update)
     return replace(before, until=at, sequence=sequence, document=pack_document(ended))
 

@@ -44,7 +44,7 @@ from serve_app.api.schemas.verdict import (
     VerdictDocument,
     WatchedDocument,
 )
-from serve_app.api.subject import caller, title
+from serve_app.api.subject import caller, likely_suspects, title
 
 
 def encode_verdict(verdict: Verdict) -> VerdictDocument:
@@ -130,14 +130,16 @@ def _forecast(forecast: LimitForecast | None) -> ForecastDocument | None:
 
 def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[Incident] = ()) -> IncidentDocument:
     """The document of an incident in a verdict of this time with these alerts; otherwise as :func:`encode_verdict`."""
-    since = incident.since
+    since, suspected = incident.since, likely_suspects(incident)
     return IncidentDocument.from_object(
         incident,
         severity=incident.severity.value,
         **_owner(incident.owner),
         suspects=_suspects(incident.suspects, observed_at),
         changes=[
-            NearbyChangeDocument.from_object(near.change, at=near.at, text=change_text(near, since))
+            NearbyChangeDocument.from_object(
+                near.change, at=near.at, text=change_text(near, since, of_suspect=near.change.service in suspected)
+            )
             for near in incident.changes
         ],
         events=[ClusterEventDocument.from_object(event, text=event_text(event, since)) for event in incident.events],

@@ -62,8 +62,9 @@ class ReadTools:
         until: Instant | None = None,
         service: AskedService | None = None,
     ) -> list[str]:
-        """List the incidents of a mesh that are open now: since when, severity, suspects with reasons, affected
-        services, planned changes and Kubernetes events nearby, and whether similar ones were seen before.
+        """List the incidents of a mesh that are open now: since when, severity, what to do next and why, suspects with
+        reasons, whether it gets worse, affected services, planned changes and Kubernetes events nearby, and whether
+        similar ones were seen before.
 
         With `since` or `until`, list all incidents of that period, the newest first; incidents are kept for 90 days by
         default. `service` leaves out incidents that do not involve it. The severity `notice` raises no alert: a

@@ -441,15 +441,17 @@ class ReportQuery:
 
     Raises:
         UnknownIncident: there is none.
+        InvalidParameter: there is no such time zone.
     """
 
     mesh: str
     incident: str | None
     form: ReportFormat = ReportFormat.HTML
     links: Links | None = None
+    timezone: str = "UTC"
 
     async def answer(self, reader: Reader) -> str:
-        return await reader.view(reader.report, self.mesh, self.incident, self.form, self.links)
+        return await reader.view(reader.report, self.mesh, self.incident, self.form, self.links, self.timezone)
 
 
 @dataclass(frozen=True, slots=True)

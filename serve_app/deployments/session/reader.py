@@ -36,6 +36,7 @@ from serve_app.web.queries import OwnerPatterns, PageQueries
 from serve_app.web.report import markdown_report, report
 from serve_app.web.report.case import find_all
 from serve_app.web.report.picture import incident_picture
+from serve_app.web.report.zones import read_zone
 
 MOST_IN_GRAPH = 20_000  # services of a whole graph: about 40 MB of JSON
 P = ParamSpec("P")
@@ -180,15 +181,15 @@ class Reader:
             )
         return embeddings.similar(service, limit).model_dump_json().encode()
 
-    def report(self, mesh: str, incident: str | None, form: ReportFormat, links: Links | None) -> str:
-        kept = self.pages.moments(mesh)
+    def report(self, mesh: str, incident: str | None, form: ReportFormat, links: Links | None, timezone: str) -> str:
+        kept, zone = self.pages.moments(mesh), read_zone(timezone)
         moments = kept if incident is None else self.incidents.moments(mesh, incident, kept)
         cases = [case.incident for case in find_all(mesh, moments, incident)]
         similar = {one.id: before.text for one in cases if (before := self.incidents.seen_before(mesh, one))}
         if form is ReportFormat.HTML:
-            return report(mesh, moments, incident, seen_before=similar, links=links)
+            return report(mesh, moments, incident, seen_before=similar, links=links, zone=zone)
         given = [said for one in cases if (said := self.incidents.feedback(mesh, one.id))]
-        return markdown_report(mesh, moments, incident, seen_before=similar, feedback=given, links=links)
+        return markdown_report(mesh, moments, incident, seen_before=similar, feedback=given, links=links, zone=zone)
 
     def picture(self, mesh: str, incident: str) -> str:
         """The picture of an open incident, as SVG."""

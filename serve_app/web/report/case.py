@@ -1,8 +1,8 @@
 """The incident of a report, found among the kept snapshots."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, tzinfo
 
 from model.snapshot import MeshSnapshot
 from model.verdict import Severity
@@ -30,6 +30,7 @@ class ReportedIncident:
         newest: the incident as of then.
         hops: how it spread.
         calling: the newest snapshot up to ``worst`` with the first suspect, which may have disappeared.
+        zone: in which the report writes times.
     """
 
     mesh: str
@@ -42,6 +43,11 @@ class ReportedIncident:
     newest: IncidentDocument
     hops: tuple[Hop, ...]
     calling: MeshSnapshot
+    zone: tzinfo = UTC
+
+    def local(self, at: datetime) -> datetime:
+        """Return a time in the zone of the report; its ``%Z`` is the name of the zone."""
+        return at.astimezone(self.zone)
 
     @property
     def first(self) -> str | None:
@@ -86,19 +92,21 @@ def find(mesh: str, moments: Sequence[ScoredSnapshot], incident: str | None = No
     )
 
 
-def find_all(mesh: str, moments: Sequence[ScoredSnapshot], incident: str | None = None) -> list[ReportedIncident]:
+def find_all(
+    mesh: str, moments: Sequence[ScoredSnapshot], incident: str | None = None, zone: tzinfo = UTC
+) -> list[ReportedIncident]:
     """Find an incident by its id; without an id, all that were open last and raise an alert, or the worst notice, the
     worst first.
 
     Raises:
         UnknownIncident: no snapshot has it.
     """
-    first = find(mesh, moments, incident)
+    first = replace(find(mesh, moments, incident), zone=zone)
     if incident is not None or first.incident.is_notice:
         return [first]
     last = next(moment.verdict for moment in reversed(moments) if moment.verdict.incidents)
     ids = [one.id for one in sorted(last.alerts, key=rank, reverse=True)]
-    return [find(mesh, moments, one) for one in ids[:MOST_INCIDENTS]]
+    return [replace(find(mesh, moments, one), zone=zone) for one in ids[:MOST_INCIDENTS]]
 
 
 def _last_open(mesh: str, moments: Sequence[ScoredSnapshot]) -> str:

@@ -1,8 +1,8 @@
 """What TAGAE knew when: state, score and first suspect of an incident over time, as rows and as a picture."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, tzinfo
 from itertools import pairwise
 
 import numpy as np
@@ -32,6 +32,7 @@ class Knowledge:
         suspicion: its score, 0 to 1.
         score: of the incident, in decades.
         affected: number of services.
+        zone: in which the time is written.
     """
 
     at: datetime
@@ -40,21 +41,29 @@ class Knowledge:
     suspicion: float
     score: float
     affected: int
+    zone: tzinfo = UTC
+
+    @property
+    def time(self) -> str:
+        """The time of the snapshot in the zone of the report."""
+        return f"{self.at.astimezone(self.zone):%H:%M:%S}"
 
     @property
     def row(self) -> tuple[str, ...]:
-        """The cells of a table, see :data:`HEAD`."""
+        """The cells of a table, see :func:`head`."""
         suspect = f"{self.suspect} ({score_text(self.suspicion)})" if self.suspect else "none"
-        return f"{self.at:%H:%M:%S}", self.state, suspect, anomaly_text(self.score), f"{self.affected:,}"
+        return self.time, self.state, suspect, anomaly_text(self.score), f"{self.affected:,}"
 
 
-HEAD = ("time (UTC)", "state", "first suspect", "score", "affected")
+def head(case: ReportedIncident) -> tuple[str, ...]:
+    """Return the names of the columns of :attr:`Knowledge.row`."""
+    return f"time ({case.local(case.last):%Z})", "state", "first suspect", "score", "affected"
 
 
 def all_knowledge(case: ReportedIncident) -> list[Knowledge]:
     """Return what was known in each kept snapshot with the incident, oldest first."""
     return [
-        _known(moment.verdict.observed_at, one)
+        replace(_known(moment.verdict.observed_at, one), zone=case.zone)
         for moment in case.moments
         for one in moment.verdict.incidents
         if one.id == case.incident.id
@@ -82,7 +91,7 @@ def knowledge_picture(case: ReportedIncident, width: float = WIDE) -> str:
     bottom = scores + SCORES
     marks = [*_lane(case, right, TOP, "state", "state"), *_lane(case, right, suspects, "first-suspect", "suspect")]
     marks += _scores(case, known, right, scores, bottom)
-    about = "; ".join(f"{one.at:%H:%M:%S} {one.state}, first suspect {one.suspect or 'none'}" for one in news(case))
+    about = "; ".join(f"{one.time} {one.state}, first suspect {one.suspect or 'none'}" for one in news(case))
     name = f"knowledge-{width:.0f}-{case.incident.id}"
     return picture(width, bottom + BELOW, "What was known when", f"{about}.", name, *marks)
 
@@ -96,7 +105,9 @@ def _lane(case: ReportedIncident, right: float, y: float, name: str, of: str) ->
         value = getattr(run[0], of) or "none"
         class_ = f"{name} {value}" if of == "state" else name
         left, end = scale.one(seconds(case, run[0].at)), ends.get(run[-1].at, right)
-        yield rectangle(left, y, max(end - left, 2.0), LANE, class_, f"{value}, from {run[0].at:%H:%M:%S} UTC")
+        yield rectangle(
+            left, y, max(end - left, 2.0), LANE, class_, f"{value}, from {case.local(run[0].at):%H:%M:%S %Z}"
+        )
         if text := _truncate(readable(value.split("/", 1)[-1]), int((end - left - 8) / LETTER)):
             yield words(text, left + 5, y + 15, f"on-{class_}")
 

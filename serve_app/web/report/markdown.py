@@ -3,7 +3,7 @@
 import importlib.metadata
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 
 from model.names import readable
 from serve_app.alerts.links import Links
@@ -13,7 +13,7 @@ from serve_app.api.schemas.verdict import SuspectDocument
 from serve_app.web.report import sentences
 from serve_app.web.report.case import ReportedIncident, find_all
 from serve_app.web.report.event_log import event_log, reporting_delay
-from serve_app.web.report.knowledge import HEAD, news
+from serve_app.web.report.knowledge import head, news
 from serve_app.web.report.links import named_links
 from serve_app.web.report.suspects import arrows, listed_suspects
 from serve_app.web.scored_snapshot import ScoredSnapshot
@@ -30,6 +30,7 @@ def markdown_report(
     feedback: Sequence[KeptFeedbackDocument] = (),
     links: Links | None = None,
     made_at: datetime | None = None,
+    zone: tzinfo = UTC,
 ) -> str:
     """Return the report on an incident as Markdown (CommonMark with tables).
 
@@ -41,12 +42,13 @@ def markdown_report(
         feedback: on the mesh; other incidents are ignored.
         links: to the page and to other tools; None: no links.
         made_at: time of the report; None: now.
+        zone: in which times are written. Reasons in words stay in UTC, and say so.
 
     Raises:
         UnknownIncident: no snapshot has it.
     """
     made, seen = made_at or datetime.now(UTC), seen_before or {}
-    cases = find_all(mesh, moments, incident)
+    cases = find_all(mesh, moments, incident, zone)
     chapters = [_chapter(case, cases, seen.get(case.incident.id, ""), feedback, links, made) for case in cases]
     return "\n\n---\n\n".join(chapters) + "\n"
 
@@ -65,12 +67,15 @@ def _chapter(
         _table(("", ""), _summary(case)),
         *([f"{_plain(seen_before)}."] if seen_before else []),
         *(["Also open then:", _list(others)] if others else []),
-        "## Timeline (UTC)",
-        _table(("time", "what happened"), ((f"{step.at:%Y-%m-%d %H:%M:%S}", step.text) for step in event_log(case))),
+        f"## Timeline ({case.local(case.last):%Z})",
+        _table(
+            ("time", "what happened"),
+            ((f"{case.local(step.at):%Y-%m-%d %H:%M:%S}", step.text) for step in event_log(case)),
+        ),
         "## What was known when",
-        _table(HEAD, (one.row for one in news(case))),
+        _table(head(case), (one.row for one in news(case))),
         f"## {sentences.suspects_heading(case)}",
-        f"At {case.worst.verdict.observed_at:%H:%M:%S} UTC, when the score was highest.",
+        f"At {case.local(case.worst.verdict.observed_at):%H:%M:%S %Z}, when the score was highest.",
         *(_suspect(place, one) for place, one in listed_suspects(case)),
         "## Affected services",
         _plain(sentences.spread(case)),
@@ -82,20 +87,22 @@ def _chapter(
         _feedback(case, feedback),
         *(_links(named_links(case, links)) if links else []),
         "## About this report",
-        _table(("", ""), [*sentences.facts(case), ("made", _maker(made_at))]),
+        _table(("", ""), [*sentences.facts(case), ("made", _maker(case.local(made_at)))]),
     ]
     return "\n\n".join(parts)
 
 
 def _summary(case: ReportedIncident) -> list[tuple[str, str]]:
     incident, seconds = case.incident, reporting_delay(case)
+    label, step = sentences.what_to_do(case)
     impact = incident.impact.text if incident.impact else f"{len(incident.affected)} services affected"
     return [
         ("severity", incident.severity),
         ("kind", incident.kind.replace("_", " ")),
         ("first suspect", case.first or "none"),
+        *([(label.lower(), step)] if step else []),
         *([("team", ", ".join(filter(None, (incident.team, incident.contact))))] if incident.team else []),
-        ("since", f"{incident.since:%Y-%m-%d %H:%M:%S} UTC"),
+        ("since", f"{case.local(incident.since):%Y-%m-%d %H:%M:%S %Z}"),
         ("duration", f"{sentences.duration(case)}, {sentences.end_text(case)}"),
         *([] if seconds is None else [("reported after", sentences.span(seconds))]),
         ("impact", impact),
@@ -126,7 +133,7 @@ def _links(named: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _maker(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC by tagae {importlib.metadata.version('tagae')}"
+    return f"{at:%Y-%m-%d %H:%M:%S %Z} by tagae {importlib.metadata.version('tagae')}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -2,7 +2,7 @@
 
 import importlib.metadata
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from html import escape
 
 from serve_app.alerts.links import Links
@@ -12,7 +12,7 @@ from serve_app.drawing.severity import severity_icon
 from serve_app.web.report import sentences
 from serve_app.web.report.case import ReportedIncident, find_all
 from serve_app.web.report.graph import SHADES, graph, narrow_graph
-from serve_app.web.report.knowledge import HEAD, knowledge_picture, news
+from serve_app.web.report.knowledge import head, knowledge_picture, news
 from serve_app.web.report.links import named_links
 from serve_app.web.report.style import STYLE
 from serve_app.web.report.suspects import suspects
@@ -28,6 +28,7 @@ def report(
     seen_before: Mapping[str, str] | None = None,
     links: Links | None = None,
     made_at: datetime | None = None,
+    zone: tzinfo = UTC,
 ) -> str:
     """Return the report on an incident as HTML, with the suspects at its highest score.
 
@@ -38,11 +39,12 @@ def report(
         seen_before: earlier incidents that resemble one, in words, by its id.
         links: to the page and to other tools; None: no links.
         made_at: time of the report; None: now.
+        zone: in which times are written. Reasons in words stay in UTC, and say so.
 
     Raises:
         UnknownIncident: no snapshot has it.
     """
-    cases = find_all(mesh, moments, incident)
+    cases = find_all(mesh, moments, incident, zone)
     made, seen = made_at or datetime.now(UTC), seen_before or {}
     chapters = []
     for case in cases:
@@ -50,7 +52,7 @@ def report(
         chapters.append(f'<article id="{escape(case.incident.id)}">{text}</article>')
     first = cases[0]
     what = first.first or "Incident" if len(cases) == 1 else f"{len(cases)} incidents"
-    title = f"{what} · {mesh} · {first.incident.since:%Y-%m-%d %H:%M} UTC"
+    title = f"{what} · {mesh} · {first.local(first.incident.since):%Y-%m-%d %H:%M %Z}"
     return document(title, _together(cases) + "".join(chapters), STYLE)
 
 
@@ -83,9 +85,9 @@ def _chapter(
 
 def _head(case: ReportedIncident, seen_before: str) -> str:
     """The summary at the top."""
-    incident = case.incident
+    incident, since = case.incident, case.local(case.incident.since)
     tiles = [
-        ("since", f"{incident.since:%H:%M:%S}", f"{incident.since:%Y-%m-%d}, UTC"),
+        ("since", f"{since:%H:%M:%S}", f"{since:%Y-%m-%d, %Z}"),
         ("duration", sentences.duration(case), sentences.end_text(case)),
         ("affected", f"{len(incident.affected)}", sentences.affected_caption(incident)),
         ("probability", share_text(case.worst.verdict.probability), "of an incident, at the highest score"),
@@ -101,10 +103,16 @@ def _head(case: ReportedIncident, seen_before: str) -> str:
         f'<p class="kicker"><strong>{escape(incident.severity)}</strong> '
         f"{'in' if incident.is_notice else 'incident of'} mesh {escape(case.mesh)}</p>"
         f"<h1>{readable_html(sentences.title(case))}</h1>"
-        f"<p>{readable_html(sentences.spread(case))}</p><dl>{cells}</dl>{_error_budgets(case)}"
+        f"{_what_to_do(case)}<p>{readable_html(sentences.spread(case))}</p><dl>{cells}</dl>{_error_budgets(case)}"
         f"{_changes_and_events(case)}"
         f"{f'<p>{readable_html(seen_before)}.</p>' if seen_before else ''}</header>"
     )
+
+
+def _what_to_do(case: ReportedIncident) -> str:
+    """The next step."""
+    label, step = sentences.what_to_do(case)
+    return f"<p><strong>{label}:</strong> {readable_html(step)}</p>" if step else ""
 
 
 def _others(case: ReportedIncident, cases: Sequence[ReportedIncident]) -> str:
@@ -117,11 +125,11 @@ def _others(case: ReportedIncident, cases: Sequence[ReportedIncident]) -> str:
 
 def _knowledge(case: ReportedIncident) -> str:
     """What was known when, as a table."""
-    head = "".join(f'<th scope="col">{name}</th>' for name in HEAD)
+    names = "".join(f'<th scope="col">{name}</th>' for name in head(case))
     rows = "".join(
         "<tr>" + "".join(f"<td>{readable_html(cell)}</td>" for cell in one.row) + "</tr>" for one in news(case)
     )
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    return f'<div class="wide"><table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
 def _links(case: ReportedIncident, links: Links | None) -> str:
@@ -163,15 +171,15 @@ def _affected_services(case: ReportedIncident) -> str:
 
 
 def _as_of(case: ReportedIncident) -> str:
-    at = case.worst.verdict.observed_at
+    at = case.local(case.worst.verdict.observed_at)
     return (
-        f'<p class="about">At {at:%H:%M:%S} UTC, when the score was highest ({anomaly_text(case.incident.score)}).</p>'
+        f'<p class="about">At {at:%H:%M:%S %Z}, when the score was highest ({anomaly_text(case.incident.score)}).</p>'
     )
 
 
 def _about(case: ReportedIncident, made_at: datetime) -> str:
     """The data and the model behind the report."""
-    made = f"{made_at:%Y-%m-%d %H:%M:%S} UTC by tagae {importlib.metadata.version('tagae')}"
+    made = f"{case.local(made_at):%Y-%m-%d %H:%M:%S %Z} by tagae {importlib.metadata.version('tagae')}"
     rows = [*sentences.facts(case), ("made", made)]
     return f'<dl class="judge">{"".join(f"<dt>{a}</dt><dd>{readable_html(b)}</dd>" for a, b in rows)}</dl>'
 

@@ -14,20 +14,29 @@ def title(case: ReportedIncident) -> str:
     return case.incident.headline or case.first or "No single suspect"
 
 
+def what_to_do(case: ReportedIncident) -> tuple[str, str]:
+    """A label and the next step; both empty in verdicts of earlier versions. Once the incident has ended, the step is
+    what was right at its highest score."""
+    step = case.incident.next_step
+    return ("What to do" if case.ended is None else "Next step at its highest score", step) if step else ("", "")
+
+
 def others(case: ReportedIncident, cases: Sequence[ReportedIncident]) -> list[tuple[IncidentDocument, str]]:
     """The other incidents that were open at the highest score of this one, each with a sentence; without the ``cases``
     of the report."""
     known = {one.incident.id for one in cases}
     found = [one for one in case.worst.verdict.alerts if one.id not in known]
-    return [(one, f"{one.severity}, since {one.since:%H:%M:%S} UTC: {one.headline or one.id}") for one in found]
+    return [
+        (one, f"{one.severity}, since {case.local(one.since):%H:%M:%S %Z}: {one.headline or one.id}") for one in found
+    ]
 
 
 def end_text(case: ReportedIncident) -> str:
     """When the incident ended, or whether it is open."""
     if case.ended_unseen:
-        return f"ended, unknown how; last seen at {case.last:%H:%M:%S}"
+        return f"ended, unknown how; last seen at {case.local(case.last):%H:%M:%S}"
     if case.ended:
-        return f"ended by {case.ended:%H:%M:%S}"
+        return f"ended by {case.local(case.ended):%H:%M:%S}"
     if case.newest.is_unseen:
         return "state unknown: no telemetry in the last snapshot"
     return "recovering in the last snapshot" if case.newest.recovering else "still open in the last snapshot"
@@ -72,8 +81,8 @@ def facts(case: ReportedIncident) -> list[tuple[str, str]]:
         ("incident", case.incident.id),
         (
             "data",
-            f"{len(case.moments)} snapshots, {first.observed_at:%Y-%m-%d %H:%M:%S} to "
-            f"{last.observed_at:%Y-%m-%d %H:%M:%S} UTC; this report shows snapshot {verdict.sequence}",
+            f"{len(case.moments)} snapshots, {case.local(first.observed_at):%Y-%m-%d %H:%M:%S} to "
+            f"{case.local(last.observed_at):%Y-%m-%d %H:%M:%S %Z}; this report shows snapshot {verdict.sequence}",
         ),
         ("coverage", f"{share_text(verdict.coverage)} of the services were scored; missing parts: {missing}"),
         ("model", verdict.model),

@@ -68,7 +68,7 @@ def _chart(case: ReportedIncident, place: int, number: int, service: str, reason
     marks = [shade_incident(case, x, TOP, BOTTOM), line(LEFT, BOTTOM, RIGHT, BOTTOM, "axis")]
     marks += [
         line(since, TOP - 4, since, BOTTOM, "since"),
-        words(f"since {reason.since:%H:%M:%S}", *_label_place(since)),
+        words(f"since {case.local(reason.since):%H:%M:%S}", *_label_place(since)),
     ]
     if expected is not None:
         level = y.one(expected)

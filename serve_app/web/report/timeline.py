@@ -1,6 +1,6 @@
 """The timeline of an incident: the score of the mesh, the incident and planned changes."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
@@ -74,13 +74,13 @@ def timeline(case: ReportedIncident, width: float = WIDE) -> str:
     if len(known):
         marks.append(curve(x[known], y.at(threshold[known]), [], "threshold", steps=True))
     marks += [curve(x, y.at(score), breaks, "score"), *flags, line(LEFT, bottom, right, bottom, "axis")]
-    times = [moment.verdict.observed_at for moment in case.moments]
-    for at, label in instants(times, x):
+    times = [case.local(moment.verdict.observed_at) for moment in case.moments]
+    for at, label in instants([time.replace(tzinfo=UTC) for time in times], x):  # round times of the zone
         middle = min(at, width - LETTER * len(label) / 2)
         marks += [line(at, bottom, at, bottom + 5, "axis"), words(label, middle, bottom + 18, anchor="middle")]
     about = (
-        f"{len(case.moments)} snapshots from {times[0]:%Y-%m-%d %H:%M} to {times[-1]:%H:%M} UTC; scores up to "
-        f"{anomaly_text(float(score.max()))}; the incident began at {case.incident.since:%H:%M:%S}."
+        f"{len(case.moments)} snapshots from {times[0]:%Y-%m-%d %H:%M} to {times[-1]:%H:%M %Z}; scores up to "
+        f"{anomaly_text(float(score.max()))}; the incident began at {case.local(case.incident.since):%H:%M:%S}."
     )
     return picture(width, bottom + BELOW, "Score over time", about, f"timeline-{width:.0f}-{case.incident.id}", *marks)
 
@@ -107,7 +107,7 @@ def _changes(case: ReportedIncident, scale: Scale, width: float) -> tuple[list[s
             ends[free[0]] = left + len(text) * LETTER + 8
             names.append((x, free[0], text))
         else:
-            ticks.append((x, f"{text}, {at:%H:%M:%S} UTC"))
+            ticks.append((x, f"{text}, {case.local(at):%H:%M:%S %Z}"))
     top = 14 + LANE * (1 + max((lane for _, lane, _ in names), default=-1))
     marks = []
     for x, lane, text in names:

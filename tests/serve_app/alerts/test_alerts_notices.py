@@ -29,6 +29,12 @@ def _kinds(transition: Transition) -> list[str]:
     return [event.document["event"] for event in transition.events]
 
 
+STEP = (
+    "Roll back v1.4.2 of shop/cart: it was deployed 40 s before this began, and its p99 latency rose to 1.2 s, usually "
+    "0.08 s; if that does not help, look at shop/web (its p99 latency rose to 1.2 s, usually 0.08 s)."
+)
+
+
 def test_an_incident_is_one_alert_with_all_details() -> None:
     (transition,) = _play(verdict(incident("a", changes=(change(),))))
     (page,) = transition.alerts.open
@@ -47,7 +53,10 @@ def test_an_incident_is_one_alert_with_all_details() -> None:
         "summary": "Cause uncertain, shop/cart or shop/web: shop/cart has been slower since the deploy of v1.4.2, 40 s "
         "before: p99 latency 0.08 s to 1.2 s. 2 services affected.",
         "kind": "slow",
+        "title": "shop/cart",
+        "next_step": STEP,
         "description": "Minor incident in mesh shop since 2026-03-01 03:12 UTC.\n"
+        f"What to do: {STEP}\n"
         "1. shop/cart (0.60): p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC\n"
         "2. shop/web (0.30): p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC\n"
         "Affected: shop/cart, shop/web.\n"
@@ -67,6 +76,8 @@ def test_a_notice_is_an_alert_with_a_severity_of_its_own() -> None:
     assert open_notice.alert.annotations["summary"] == "Memory of shop/cart reaches its limit in 40 minutes (25 to 70)."
     assert open_notice.alert.annotations["description"].splitlines() == [
         "Notice in mesh shop since 2026-03-01 03:12 UTC. A resource is running out; users are not affected yet.",
+        "What to do: Restart shop/cart before its memory is full, in about 40 min, then look for the leak: its memory "
+        "is at 62%, usually 40%, and rises steadily.",
         "1. shop/cart (1.00): memory of shop/cart reaches its limit in 40 minutes (25 to 70); 62% now, expected 40%, "
         "since 02:54 UTC",
         "Affected: shop/cart.",
@@ -264,7 +275,7 @@ def test_without_suspects_and_links_there_is_still_an_alert() -> None:
     alert = transition.alerts.open[0].alert
     assert alert.labels.keys() == {"alertname", "cluster", "mesh", "incident", "severity"}
     assert alert.annotations["summary"] == "a deviates, cause unclear. 0 services affected."
-    assert alert.annotations.keys() == {"summary", "description", "kind"}
+    assert alert.annotations.keys() == {"summary", "title", "next_step", "description", "kind"}
     assert alert.url == ""
     (transition,) = _play(verdict(replace(unaffected, affected=("shop/web",))), links=Links())
     assert transition.alerts.open[0].alert.labels["service"] == "web"

@@ -68,6 +68,8 @@ async def test_an_incident_is_one_alert_from_its_start_to_its_end(
     assert (opened["payload"]["source"], opened["payload"]["component"]) == ("eu-1/shop", "shop/cart")
     assert (opened["payload"]["group"], opened["payload"]["class"]) == ("shop", "slow")
     assert opened["payload"]["custom_details"]["incident"] == "a"
+    assert opened["payload"]["custom_details"]["what to do"].startswith("Look at shop/cart itself")
+    assert "what to do" not in resolved["payload"]["custom_details"]
     assert {"href": "https://tagae.example/#mesh=shop&incident=a", "text": "Open the incident"} in opened["links"]
     assert opened["client_url"] == "https://tagae.example/#mesh=shop&incident=a"
     assert raised["payload"]["custom_details"]["news"] == "Now critical, was minor."

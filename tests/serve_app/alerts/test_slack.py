@@ -69,10 +69,12 @@ async def test_a_channel_follows_an_incident(tmp_path: Path) -> None:
             notifier.accept_verdict("shop", verdict(), NOW)
             requests = await server.until(lambda requests: len(requests) == 3)
     opened, raised, resolved = (texts(request.json) for request in requests)
-    assert opened[0] == "Minor incident in shop"
-    assert raised[0] == "Now a major incident in shop, was minor"
-    assert resolved[0] == "Resolved: major incident in shop"
-    summary, cause, impact, changes, context = opened[1:]
+    assert opened[0] == "Minor incident in shop: shop/cart"
+    assert raised[0] == "Now a major incident in shop, was minor: shop/cart"
+    assert resolved[0] == "Resolved: major incident in shop: shop/cart"
+    summary, step, cause, impact, changes, context = opened[1:]
+    assert step.startswith("*What to do*\nRoll back v1.4.2 of shop/cart: it was deployed 40 s before this began")
+    assert not any(text.startswith("*What to do*") for text in resolved)
     assert summary.startswith("*Summary*\nCause uncertain, shop/cart or shop/web: shop/cart has been slower")
     assert cause.startswith("*Cause*\nshop/cart (0.60): p99 latency 1.2 s")
     assert "\nshop/web (0.30)" in cause
@@ -93,7 +95,7 @@ async def test_a_notice_is_no_incident(tmp_path: Path) -> None:
             notifier.accept_verdict("shop", verdict(notice()), NOW)
             (request,) = await server.until(lambda requests: len(requests) == 1)
     title, *others = texts(request.json)
-    assert title == "Notice in shop"
+    assert title == "Notice in shop: shop/cart"
     assert "reaches its limit in 40 minutes" in " ".join(others)
 
 

@@ -190,10 +190,10 @@ def test_an_uncertain_cause_has_a_second_place_to_look() -> None:
     rivals = (Suspect("shop/cart", 0.65, (SLOW,)), Suspect("shop/tax", 0.05, (FAILING,)), Suspect("shop/web", 0.01))
     text = next_step(incident(suspects=rivals))
     assert text.startswith("Look at shop/cart itself")
-    assert text.endswith("; if that finds nothing, look at shop/tax (47% of its requests fail, usually 0.1%).")
+    assert text.endswith("; if that does not help, look at shop/tax (47% of its requests fail, usually 0.1%).")
     assert next_step(incident(SLOW, score=0.4)) == next_step(incident(SLOW)), "there is no other suspect"
     without = (rivals[0], Suspect("shop/web", 0.1))
-    assert next_step(incident(suspects=without)).endswith("; if that finds nothing, look at shop/web.")
+    assert next_step(incident(suspects=without)).endswith("; if that does not help, look at shop/web.")
 
 
 @pytest.mark.parametrize(

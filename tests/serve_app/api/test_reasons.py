@@ -174,10 +174,11 @@ def test_shortages_in_words(reason: Reason, sentence: str) -> None:
 )
 def test_planned_changes_are_described_relative_to_the_incident(ahead: float, sentence: str) -> None:
     near = NearbyChange(PlannedChange("canary", SUSPECT, "v2"), NOW - timedelta(seconds=ahead))
-    assert change_text(near, NOW) == sentence
-    assert change_text(replace(near, change=PlannedChange("scale_out", SUSPECT)), near.at) == (
-        "began with scale out of shop/cart"
-    )
+    assert change_text(near, NOW, of_suspect=True) == sentence
+    scaled = replace(near, change=PlannedChange("scale_out", SUSPECT))
+    assert change_text(scaled, near.at, of_suspect=True) == "began with scale out of shop/cart"
+    other = change_text(near, NOW, of_suspect=False)
+    assert other == (sentence if ahead < 0 else f"{sentence}, which is not a suspect")
 
 
 @pytest.mark.parametrize("kind", SignalKind)

@@ -23,7 +23,7 @@ from serve_app.cli.reading import score_snapshots
 from serve_app.drawing.html import DARK, LIGHT
 from serve_app.drawing.raster import render_png
 from serve_app.drawing.severity import SHAPES
-from serve_app.errors import UnknownIncident
+from serve_app.errors import InvalidParameter, UnknownIncident
 from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import Settings
 from serve_app.web.report import markdown_report, report, windows
@@ -36,6 +36,7 @@ from serve_app.web.report.sentences import duration, end_text, span, suspects_he
 from serve_app.web.report.series import metric_series
 from serve_app.web.report.suspects import suspects
 from serve_app.web.report.windows import worst_window
+from serve_app.web.report.zones import read_zone
 from serve_app.web.scored_snapshot import ScoredSnapshot
 
 VOID = {"meta"}
@@ -475,6 +476,36 @@ def test_a_report_says_what_was_known_when(moments: list[ScoredSnapshot]) -> Non
     drawn = knowledge_picture(case)
     for row in rows:
         assert f"{row.at:%H:%M:%S} {row.state}, first suspect {row.suspect}" in read(drawn)
+
+
+def words_of(text: str) -> str:
+    """Return the text of a report, a page or Markdown."""
+    return read_markup(text if text.startswith("<") else MarkdownIt("commonmark").enable("table").render(text))
+
+
+def test_times_are_written_in_the_zone_of_the_report(moments: list[ScoredSnapshot]) -> None:
+    zone, case = read_zone("Asia/Kolkata"), find("shop", moments)  # five and a half hours ahead
+    since, ended = (at.astimezone(zone) for at in (case.incident.since, case.last))
+    for write in (report, markdown_report):
+        text = words_of(write("shop", moments, made_at=MADE, zone=zone))
+        assert f"{since:%H:%M:%S}" in text
+        assert f"time ({ended:%Z})" in text
+        assert f"{MADE.astimezone(zone):%Y-%m-%d %H:%M:%S} IST by tagae" in text
+        assert f"{case.incident.since:%H:%M:%S}" not in text
+        assert write("shop", moments, made_at=MADE) == write("shop", moments, made_at=MADE, zone=read_zone("UTC"))
+
+
+@pytest.mark.parametrize("name", ["Europe/Berln", "Europe", "../etc/passwd", "/etc/localtime", "", "a\0b"])
+def test_an_unknown_zone_is_refused(name: str) -> None:
+    with pytest.raises(InvalidParameter, match="expected a name of the IANA time zone database, got"):
+        read_zone(name)
+
+
+def test_a_report_says_what_to_do(moments: list[ScoredSnapshot]) -> None:
+    step = find("shop", moments).incident.next_step
+    assert step
+    assert step in words_of(report("shop", moments, made_at=MADE))
+    assert step in words_of(markdown_report("shop", moments, made_at=MADE))
 
 
 def test_the_team_of_an_incident_is_at_the_top(moments: list[ScoredSnapshot]) -> None:

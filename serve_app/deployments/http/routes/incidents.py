@@ -27,6 +27,7 @@ from serve_app.web.documents import SeriesDocument
 from serve_app.web.formats import ReportFormat
 
 HTML, MARKDOWN = "text/html", "text/markdown"
+LONGEST_ZONE = 64  # characters of the name of a time zone
 MOST_INCIDENTS = 500  # of one answer
 CURSOR = "^-?[0-9]{1,16}~[0-9A-Za-z-]{1,100}$"  # µs since 1970, and an id
 REPORT_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
@@ -115,10 +116,19 @@ async def report(
     backend: UseBackend,
     incident: Annotated[Id | None, Query(description="id; by default the most severe")] = None,
     format: Annotated[ReportFormat, Query(description="a page, or text for a post-mortem")] = ReportFormat.HTML,
+    timezone: Annotated[
+        Text,
+        Query(
+            min_length=1,
+            max_length=LONGEST_ZONE,
+            description="name in the IANA time zone database, for the times in the report",
+            examples=["Europe/Berlin"],
+        ),
+    ] = "UTC",
 ) -> Response:
     """A report on an incident, open or archived, as one file. In Markdown it also has the feedback."""
     links = Links.from_settings(backend.settings)
-    text = await backend.read(ReportQuery(mesh, incident, format, links))
+    text = await backend.read(ReportQuery(mesh, incident, format, links, timezone))
     if format is ReportFormat.HTML:
         return Response(text, media_type=HTML, headers=HEADERS | REPORT_POLICY)
     return Response(text, media_type=MARKDOWN, headers=HEADERS)

@@ -1,0 +1,72 @@
+"""The next steps of simulated faults: is it what a person on call should do?
+
+A row for each kind of fault, on small meshes. Faults that show little may be misread, so one of the seeds may be wrong.
+"""
+
+import random
+import re
+
+import pytest
+
+from lab.simulator.events.faults import CATALOGUE, SPECS, TRAFFIC, Fault, FaultKind, candidates
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from model.checkpoint import Checkpoint, load
+from model.verdict import Incident, Verdict
+from serve_app.api.next_step import next_step
+from serve_app.pipeline import Mesh, Options, advance
+
+SEEDS = (1, 2, 3)
+BEGINS, LASTS = 100, 16  # snapshots
+LEAK_BEGINS, LEAK_LASTS = 200, 56  # memory rises slowly, and takes longer to be known
+STEPS: dict[FaultKind, str] = {  # how the right step begins
+    "latency_injection": r"Look at \S+ itself",
+    "error_burst": r"Look at \S+ itself",
+    "retry_storm": r"Limit the retries of \S+:",
+    "partial_partition": r"Check the network and the policies between",
+    "slow_leak": r"Restart \S+ ",
+    "cpu_saturation": r"Find what else uses the CPU of the host of \S+, or scale it out",
+    "disappearance": r"Bring \S+ back",
+    "misroute": r"Correct the routing of the calls from",
+    "hub_degradation": r"(Find what else uses the CPU of the host of \S+, or scale it out|Scale \S+ out)",
+    "grey_edge": r"Check the network and the policies between",
+    "traffic_loss": r"Check the load balancer, DNS",
+    "traffic_surge": r"(Find where the requests|Scale \S+ out, or limit its callers)",
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoint() -> Checkpoint:
+    return load()
+
+
+def worst_incident(checkpoint: Checkpoint, kind: FaultKind, seed: int) -> tuple[Incident, Verdict]:
+    """Return the worst incident of the last verdict with one that is not recovering, while a fault lasts."""
+    begins, lasts = (LEAK_BEGINS, LEAK_LASTS) if kind == "slow_leak" else (BEGINS, LASTS)
+    simulator = Simulator(MeshSpec(services=40 + seed % 3 * 20, seed=seed), snapshots=begins + lasts)
+    places = list(candidates(simulator.mesh, kind))
+    culprit = simulator.node_ids[random.Random(seed * 100 + 7).choice(places)]
+    simulator.schedule(Fault(kind, culprit, begins, begins + lasts + 4))
+    mesh, found = Mesh(), None
+    for snapshot in simulator.snapshots():
+        verdict, mesh = advance(checkpoint, mesh, snapshot, Options())
+        active = [one for one in verdict.alerts or verdict.notices if not one.recovering]
+        if active:
+            found = max(active, key=lambda one: one.score), verdict
+    assert found, f"{kind} at {culprit}, seed {seed}: no incident"
+    return found
+
+
+def test_every_kind_of_fault_has_a_right_step() -> None:
+    assert STEPS.keys() == SPECS.keys() == (CATALOGUE | TRAFFIC).keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", STEPS)
+def test_the_next_step_is_right(checkpoint: Checkpoint, kind: FaultKind) -> None:
+    steps = []
+    for seed in SEEDS:
+        incident, verdict = worst_incident(checkpoint, kind, seed)
+        steps.append(next_step(incident, verdict.alerts))
+    right = [step for step in steps if re.match(STEPS[kind], step)]
+    assert len(right) >= len(SEEDS) - 1, steps
