@@ -201,7 +201,7 @@ def test_only_a_deploy_of_a_suspect_may_be_the_cause(look: Callable[..., Tab], i
         assert "began" not in one.text("#cards")
 
 
-def test_numbers_of_the_peak_are_told_from_those_of_now(look: Callable[..., Tab]) -> None:
+def test_numbers_of_the_peak_differ_from_the_present_ones(look: Callable[..., Tab]) -> None:
     peak = instant(SNAPSHOTS[ALERTED - 1].observed_at)
 
     def move_peak(verdict: dict[str, Any]) -> None:

@@ -119,7 +119,7 @@ const comparison = comparisonView({ select });
 const panel = panelView({
   select,
   look,
-  // The details may be older than the newest snapshot, up to which an open incident goes on.
+  // The details may be older than the newest snapshot, up to which an open incident lasts.
   visit: ({ id, last, open }) => go({ at: (open && !read().at) || last === known.timeline?.observed_at.at(-1) ? null : last, incident: id }),
 });
 const detector = detectorView();

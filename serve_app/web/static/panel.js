@@ -205,7 +205,7 @@ export function panelView(on) {
     return Object.fromEntries(reasons.filter((one) => one.expected !== null).map((one) => [measuredMetric(one), one.expected]));
   }
 
-  /** The charts: of unusual metrics, and folded those of metrics as usual, with a bar to compare them. */
+  /** The charts: open for unusual metrics, folded for usual ones, with a bar to compare them. */
   function charts(details, { times, metrics, incidents, changes }) {
     if (!times.length) return { bar: null, unusual: el("p", { class: "affected" }, "No data in this range."), usual: null };
     const repeated = repeats.load(drawn.mesh, details.service, details.source, times),

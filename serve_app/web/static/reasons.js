@@ -13,8 +13,8 @@ const WIDTH = 360,
   LOW = 12; // of a chart, pixels
 
 /**
- * The text of a reason. Its numbers are those of the peak of the incident, so the value at the moment follows where it differs. Its
- * beginning is left out where that of the incident is shown.
+ * The text of a reason. Its numbers are from the peak of the incident, so the value at the moment follows where it differs. The time when
+ * it began is left out where the incident's own is shown.
  * @param {any} reason
  * @param {{since: string} | null} [incident] null: there is none.
  * @param {string} [now] of `valueNow`.
