@@ -24,7 +24,7 @@ SOON = 1.0  # s, least that a forecast ages to
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """A suspect that led the list of an incident.
+    """A suspect that led the list of an incident, or had a fault of its own beside the one that led.
 
     Attributes:
         suspect: when it led last.
@@ -45,15 +45,24 @@ class PastNotice:
     at: datetime
 
 
-def follow_leads(leads: tuple[Lead, ...], suspects: Sequence[Suspect]) -> tuple[Lead, ...]:
-    """Return the leads after a snapshot with evidence that shows these suspects."""
-    first = suspects[0] if suspects and suspects[0].score >= LEADS else None
-    service = first.service if first else ""
-    others = [replace(lead, age=lead.age + 1) for lead in leads if lead.suspect.service != service]
-    if first is None:
-        return tuple(others)
-    before = sum(lead.snapshots for lead in leads if lead.suspect.service == service)
-    return Lead(first, before + 1), *_longest(others)[: MOST_LEADS - 1]
+def follow_leads(
+    leads: tuple[Lead, ...], suspects: Sequence[Suspect], independent: Collection[str] = ()
+) -> tuple[Lead, ...]:
+    """Return the leads after a snapshot with evidence that shows these suspects.
+
+    Args:
+        leads: before it.
+        suspects: best first.
+        independent: services with a fault of their own. They lead beside the first suspect.
+    """
+    first = suspects[0].service if suspects and suspects[0].score >= LEADS else ""
+    leading = [one for one in suspects if one.service == first]
+    leading += [one for one in suspects if one.service in independent and one.service != first][: MOST_LEADS - 1]
+    now = {one.service for one in leading}
+    before = {lead.suspect.service: lead.snapshots for lead in leads}
+    others = [replace(lead, age=lead.age + 1) for lead in leads if lead.suspect.service not in now]
+    present = [Lead(one, before.get(one.service, 0) + 1) for one in leading]
+    return *present, *_longest(others)[: MOST_LEADS - len(present)]
 
 
 def join_leads(leads: tuple[Lead, ...], others: tuple[Lead, ...]) -> tuple[Lead, ...]:

@@ -1,7 +1,7 @@
 """An incident between two snapshots: its suspects, when it recovers, and when it ends."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -60,20 +60,26 @@ class OpenIncident:
         return self.severity is not Severity.NOTICE
 
     def with_strongest(
-        self, score: float, suspects: tuple[Suspect, ...], now: datetime, interval_seconds: float
+        self,
+        score: float,
+        suspects: tuple[Suspect, ...],
+        now: datetime,
+        interval_seconds: float,
+        independent: Collection[str] = (),
     ) -> "OpenIncident":
         """Keep the suspects of the strongest snapshot. A notice keeps the newest suspects, because a forecast ages.
 
         The cause shows best while the incident begins. Later the backlog, retries and other faults beside it are often
         stronger, and a recovering incident shows no cause at all. So after the onset only a far stronger snapshot
-        replaces the suspects. Those that led for several snapshots are remembered whatever happens.
+        replaces the suspects. Those that led for several snapshots are remembered whatever happens, and so are
+        ``independent`` services, which have a fault of their own.
         """
         if self.severity is Severity.NOTICE:
             known = self
             if not self.quiet:
                 return replace(self, peak=score, suspects=suspects, suspects_at=now)
         else:
-            known = self if self.quiet else replace(self, leads=follow_leads(self.leads, suspects))
+            known = self if self.quiet else replace(self, leads=follow_leads(self.leads, suspects, independent))
         needed = self.peak * (1 if now - self.since <= onset_of(interval_seconds) else STRONGER)
         if self.suspects and (score < needed or not suspects):
             return known

@@ -16,6 +16,7 @@ from model.ordering import largest_of_rows
 from model.scoring.attribution import attribute
 from model.scoring.evidence import Evidence
 from model.scoring.explanations import SYMPTOMS, Strength, explain
+from model.scoring.filling import find_filling
 from model.scoring.finders.bad_change import find_bad_changes
 from model.scoring.finders.canaries import find_worse_canaries
 from model.scoring.finders.disappeared import find_disappeared
@@ -28,7 +29,7 @@ from model.scoring.kinds import AFFECTED, WORTH_A_LOOK, EvidenceKind
 from model.scoring.level_shifts import apply_level_shifts, apply_notice_shifts
 from model.scoring.materiality import material, matters
 from model.scoring.page_score import led_by_resources, page_score, without_resources
-from model.scoring.resources import SHORTAGE_SURPRISE, cpu_use, shortage, trends
+from model.scoring.resources import SHORTAGE_SURPRISE, Trend, cpu_use, shortage, trends
 from model.scoring.saturation import weigh_resources
 from model.scoring.scored_mesh import ScoredMesh
 from model.scoring.series_evidence import series_evidence
@@ -72,7 +73,7 @@ def gather(
     mesh = ScoredMesh(state, observation, decoded, surprise)
     kinds = series_evidence(mesh)
     dropped = _add_findings(kinds, mesh, np.float32(raised))
-    rising, unusual = trends(state), unusual_signals(state, observation)
+    rising, unusual = _rising(state, observation), unusual_signals(state, observation)
     short = shortage(state, observation, surprise.node)
     short[[trend.row for trend in rising]] = SHORTAGE_SURPRISE
     short = np.maximum(short * observation.presence.measured, pressure(state, observation, unusual))
@@ -125,6 +126,13 @@ def gather(
         schedule=work.schedule,
         attribution=attribute(observation, state.edge_index, among),
     )
+
+
+def _rising(state: MeshState, observation: Observation) -> tuple[Trend, ...]:
+    """Return the resources that rise steadily, and the memory that is about to be full, one for each series."""
+    steady = trends(state)
+    known = {(trend.row, trend.metric) for trend in steady}
+    return *steady, *(one for one in find_filling(state, observation) if (one.row, one.metric) not in known)
 
 
 def _add_findings(kinds: Array, mesh: ScoredMesh, raised: np.float32) -> BoolArray:

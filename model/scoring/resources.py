@@ -29,6 +29,7 @@ NEW_HIGH = {history.MEMORY: 0.02, history.CONNECTIONS: 0.2}  # above the highest
 LEAST_RISE = {history.MEMORY: 0.08, history.CONNECTIONS: 0.8}  # above the median older block
 FULL_CPU, USUAL_CPU = 0.95, 0.7  # CPU utilization from which no CPU is left, and up to which this is unusual
 FAR_ABOVE = 0.05, 0.1  # of memory above the highest block: from, and in full
+NEAR_LIMIT, LEAST_OLDER_NEAR = 0.85, 5  # memory utilization near the limit, and the measured blocks before that
 LIMIT = 1.0  # of the memory utilization
 REACHED = 0.995  # of it, from which people read 100%
 FARTHEST = 4 * 3600.0  # s; a limit that is farther away is not worth a notice
@@ -65,7 +66,7 @@ def shortage(state: MeshState, observation: Observation, surprise: Array) -> Arr
     cpu = surprise[:, CPU]
     per_request = node.observed[:, CPU_PER_REQUEST]
     cpu = np.where(per_request, np.minimum(cpu, surprise[:, CPU_PER_REQUEST]), cpu)  # more requests need more CPU
-    above = (_utilization(node.value, c) - _utilization(node.expected, c) for c in (CPU, MEMORY))
+    above = (utilization(node.value, c) - utilization(node.expected, c) for c in (CPU, MEMORY))
     share_cpu, share_memory = (np.clip((more - 0.05) / 0.05, 0, 1) for more in above)
     connections = np.clip((node.value[:, CONNECTIONS] - node.expected[:, CONNECTIONS] - 0.4) / 0.3, 0, 1)
     tests = (cpu * share_cpu, surprise[:, MEMORY] * share_memory, surprise[:, CONNECTIONS] * connections)
@@ -80,10 +81,10 @@ def shortage(state: MeshState, observation: Observation, surprise: Array) -> Arr
 def cpu_use(observation: Observation) -> tuple[Array, Array, BoolArray]:
     """Return the CPU utilization of services now and expected, 0 to 1, and whether it was measured, ``[N]`` each."""
     node = observation.node
-    return _utilization(node.value, CPU), _utilization(node.expected, CPU), node.observed[:, CPU]
+    return utilization(node.value, CPU), utilization(node.expected, CPU), node.observed[:, CPU]
 
 
-def _utilization(values: Array, channel: int) -> Array:
+def utilization(values: Array, channel: int) -> Array:
     """Return CPU or memory ``[N]`` in 0..1 from transformed channels ``[N, 9]``."""
     utilization: Array = np.exp(values[:, channel]) - np.float32(NODE_CHANNELS[channel].offset)
     return utilization
@@ -113,7 +114,7 @@ def trends(state: MeshState) -> tuple[Trend, ...]:
                 slopes = _rise(tested[row][:-recent], tested[row][-recent:], metric, block)
                 if slopes is not None:
                     usual = float(np.nanmedian(past[:-recent, metric]))
-                    forecast = _forecast(float(past[-1, metric]), slopes) if metric == history.MEMORY else None
+                    forecast = forecast_limit(float(past[-1, metric]), slopes) if metric == history.MEMORY else None
                     name = NODE_CHANNELS[CHANNEL[metric]].name
                     found[row, metric] = Trend(row, name, float(past[-1, metric]), usual, recent * block, forecast)
     return tuple(found.values())
@@ -149,26 +150,26 @@ def _is_saturated(observation: Observation) -> BoolArray:
     """Return which services ``[N]`` use all of their CPU, unlike usual and not because of a planned change."""
     node = observation.node
     unusual = node.observed[:, CPU] & (observation.node_exposure != OWN)
-    unusual &= _utilization(node.expected, CPU) < USUAL_CPU
-    saturated: BoolArray = unusual & (_utilization(node.value, CPU) >= FULL_CPU)
+    unusual &= utilization(node.expected, CPU) < USUAL_CPU
+    saturated: BoolArray = unusual & (utilization(node.value, CPU) >= FULL_CPU)
     return saturated
 
 
 def _far_above_history(state: MeshState, observation: Observation) -> Array:
     """Return how far the memory of each service is above everything in its history, ``[N]`` from 0 to 1.
 
-    Memory that varies much never deviates by many sigmas, yet this is a new high.
+    Memory that varies much never deviates by many sigmas, yet this is a new high. It counts sooner near the limit.
     """
     node = observation.node
     start, full = FAR_ABOVE
-    value, expected = _utilization(node.value, MEMORY), _utilization(node.expected, MEMORY)
+    value, expected = utilization(node.value, MEMORY), utilization(node.expected, MEMORY)
     risen = node.observed[:, MEMORY] & (value - expected > start) & (observation.node_exposure != OWN)
     rows = np.flatnonzero(risen)
     past = state.node_history[:, rows, history.MEMORY].astype(np.float32)
     highest = np.fmax.reduce(past, axis=0, initial=0)
     far = np.zeros(len(value), np.float32)
     far[rows] = np.clip((value[rows] - highest - start) / (full - start), 0, 1)
-    far[rows] *= np.isfinite(past).sum(axis=0) >= LEAST_OLDER
+    far[rows] *= np.isfinite(past).sum(axis=0) >= np.where(value[rows] > NEAR_LIMIT, LEAST_OLDER_NEAR, LEAST_OLDER)
     return far
 
 
@@ -203,7 +204,7 @@ def _rise(older: Array, newer: Array, metric: int, block: float) -> Array | None
     return slopes[second - first >= half] / np.float32(block) if is_near else None
 
 
-def _forecast(now: float, slopes: Array) -> LimitForecast:
+def forecast_limit(now: float, slopes: Array) -> LimitForecast:
     """Return when the memory reaches its limit, from slopes per second."""
     middle, fast, slow = map(float, np.quantile(slopes, [0.5, 0.9, 0.1]))
     room = LIMIT - now if now < REACHED else 0.0

@@ -22,6 +22,7 @@ def suspects(
     memory: IncidentMemory,
     when: VerdictContext,
     preferred: Array,
+    independent: IntArray | None = None,
 ) -> tuple[Suspect, ...]:
     """Rank these candidates by root-cause score and explain the best ones.
 
@@ -29,13 +30,16 @@ def suspects(
         meta, evidence, memory, when: as in :func:`build_verdict`.
         rows: candidates to rank.
         preferred: ``[M]`` nats for services that feedback named before.
+        independent: candidates with a fault of their own, which are explained although others are more suspect.
     """
     if not len(rows):
         return ()
     share = root_cause_shares(meta, evidence, rows, preferred)
-    best = np.argsort(-share, kind="stable")[:MOST_SUSPECTS]
+    order = np.argsort(-share, kind="stable")
+    kept = np.isin(rows[order], [] if independent is None else independent)
+    kept[: MOST_SUSPECTS - min(int(kept[MOST_SUSPECTS:].sum()), MOST_SUSPECTS - 1)] = True
     found = []
-    for i in best:
+    for i in order[kept][:MOST_SUSPECTS]:
         row = int(rows[i])
         reasons, context = reasons_of(evidence, row, memory, when), _context_of(evidence, row, memory, when)
         found.append(Suspect(evidence.names[row], float(share[i]), reasons, context))

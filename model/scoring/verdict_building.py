@@ -17,6 +17,7 @@ from model.incidents.policy import LASTING_DECADES, AlertPolicy
 from model.incidents.reconstruction_history import ReconstructionHistory, follow_reconstruction
 from model.scoring.alerts import find_lost, follow_alerts
 from model.scoring.evidence import Evidence
+from model.scoring.independent import find_independent, independent_of
 from model.scoring.lasting import add_lasting, is_clear, with_lasting_since
 from model.scoring.level_shifts import excess, lower_evidence, notice_excess
 from model.scoring.meta_model import MetaModel
@@ -27,6 +28,7 @@ from model.scoring.traffic import traffic_score
 from model.scoring.traffic_incidents import follow_traffic
 from model.scoring.verdict_context import VerdictContext
 from model.scoring.watching import watch
+from model.snapshot import IntArray
 from model.verdict import Incident, Severity, Status, Verdict, Watched
 
 MOST_SILENT = 0.05  # share of the services; above it, a verdict without an incident is partial
@@ -125,11 +127,20 @@ def _describe_open(
     if not memory.open:
         return memory, ()
     memory = memory.attach_changes(when.observed_at, when.interval_seconds)
-    incidents = [_describe(meta, evidence, memory, i, groups_now.get(i.id), policy, when) for i in memory.open]
+    own = _find_own_faults(evidence, memory, groups_now, policy, when)
+    incidents = [
+        _describe(meta, evidence, memory, i, groups_now.get(i.id), own[i.id], policy, when) for i in memory.open
+    ]
     with_strongest = [
         open_incident
         if open_incident.scope
-        else open_incident.with_strongest(i.score, i.suspects, when.observed_at, when.interval_seconds)
+        else open_incident.with_strongest(
+            i.score,
+            i.suspects,
+            when.observed_at,
+            when.interval_seconds,
+            {evidence.names[row] for row in own[i.id].tolist()},
+        )
         for open_incident, i in zip(memory.open, incidents, strict=True)
     ]
     memory = replace(memory, open=remember_notices(evidence, with_strongest, earlier, when))
@@ -138,6 +149,23 @@ def _describe_open(
         for i, o in zip(incidents, memory.open, strict=True)
     ]
     return memory, tuple(replace(i, kind=incident_kind(i, evidence.unseen)) for i in incidents)
+
+
+def _find_own_faults(
+    evidence: Evidence,
+    memory: IncidentMemory,
+    groups_now: Mapping[str, Group],
+    policy: AlertPolicy,
+    when: VerdictContext,
+) -> dict[str, IntArray]:
+    """Return the candidates of each open incident that have a fault of their own, by its id."""
+    none = np.zeros(0, np.int64)
+    own = {i.id: none for i in memory.open}
+    alerts = [i.id for i in memory.open if i.is_alert and i.id in groups_now]
+    if alerts:
+        independent = find_independent(evidence, memory.above_level, when.level, policy)
+        own |= {i: independent_of(evidence, groups_now[i].rows, independent) for i in alerts}
+    return own
 
 
 def add_reconstruction(
@@ -207,10 +235,12 @@ def _describe(
     memory: IncidentMemory,
     incident: OpenIncident,
     group: Group | None,
+    own: IntArray,
     policy: AlertPolicy,
     when: VerdictContext,
 ) -> Incident:
-    """Build an incident of the verdict. A quiet incident keeps its services."""
+    """Build an incident of the verdict. A quiet incident keeps its services. ``own`` are the candidates of it that have
+    a fault of their own."""
     if incident.scope:
         return _describe_traffic(incident, evidence, policy)
     row = {name: i for i, name in enumerate(evidence.names)}
@@ -220,7 +250,7 @@ def _describe(
     else:
         preferred = preference(memory.feedback, evidence.names, [incident.members])
         near = np.union1d(with_neighbours(rows, evidence.calls), np.flatnonzero(preferred))
-        score, ranked = evidence.page, suspects(meta, evidence, near, memory, when, preferred)
+        score, ranked = evidence.page, suspects(meta, evidence, near, memory, when, preferred, own)
     return Incident(
         incident.id,
         incident.since,

@@ -39,6 +39,7 @@ RESTED = np.array([1.0, TAIL_START / SHORT_SCALE, TAIL_START / LONG_SCALE], np.f
 TAIL_MEMORY = 1000  # snapshots after which old tail counts fade
 EXCESS_LIMIT = 5.0  # largest exceedance counted, sigmas
 FADE = np.float32(1 - 1 / TAIL_MEMORY)
+YOUNG = 60.0  # measurements, up to which the error of a centre matters
 ENOUGH = 20.0  # requests in a snapshot, from which it alone can deny what the snapshots before it showed
 _CONSTANTS = np.array(  # of the compiled pass, in the order of FilterConstants in kernels/csrc/passes.h
     [
@@ -204,6 +205,27 @@ def _deviation(
     return Deviation(
         now, *past, level, known, value, expected, spread, before[SEEN], before[EXCEED_COUNT], before[EXCEED_SUM]
     )
+
+
+def temper_young(deviation: Deviation, channels: tuple[Channel, ...]) -> Deviation:
+    """Return the deviation with lower levels over 4 and 16 snapshots where the past is short.
+
+    An average is less uncertain than a single deviation, but all of its deviations are from the same centre. If that is
+    the mean of few values, its error is in all of them, and does not average out. Errors are not part of this, because
+    no service has to fail when it is young.
+
+    Args:
+        deviation: of N rows.
+        channels: C channels.
+    """
+    tempered = np.array([channel.name != "error_rate" for channel in channels])
+    young = deviation.observed & (deviation.seen < YOUNG) & tempered
+    if not young.any():
+        return deviation
+    level, seen = deviation.level.copy(), deviation.seen[young]
+    for scale, of_noise in ((1, SHORT_SCALE), (2, LONG_SCALE)):
+        level[scale, young] *= np.sqrt((seen + 1) / (seen + of_noise**2))
+    return replace(deviation, level=level)
 
 
 def accept_level(filters: Array, deviation: Deviation, accepted: BoolArray, moderate: float) -> Array:

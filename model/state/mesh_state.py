@@ -57,6 +57,7 @@ from model.state.filters import (
     Deviation,
     accept_level,
     new_filters,
+    temper_young,
     update_filters,
 )
 from model.state.history import History, append_block, block_length, new_history, skip_blocks
@@ -223,6 +224,7 @@ def observe(
     node, node_filters = update_filters(
         state.node_filters, values.node, values.node_observed, values.node_noise, muted, paused, NODE_CHANNELS, requests
     )
+    node = temper_young(node, NODE_CHANNELS)
     node, node_counts, node_failures = count_failures(
         state.node_counts, node, state.node_filters, values.node_observed, requests, paused
     )
@@ -239,6 +241,7 @@ def observe(
         EDGE_CHANNELS,
         edge_requests,
     )
+    edge = temper_young(edge, EDGE_CHANNELS)
     edge, edge_counts, edge_failures = count_failures(
         state.edge_counts, edge, state.edge_filters, values.edge_observed, edge_requests, edge_paused
     )

@@ -76,6 +76,7 @@ def test_the_calendar_and_the_lists_lead_to_an_incident(one: Tab, ids: list[str]
     one.page.locator("#history .archived a", has_text=FAILING).first.click()
     one.page.wait_for_selector(".card.whole")
     assert FAILING in one.text(".card.whole h3")
+    assert one.text(".card.whole .next").startswith("What to do: ")
     assert "reported after" in one.text(".card.whole .facts")
     assert one.page.locator(".card.whole .spark").count() >= 2
     assert one.page.locator(".card.whole .around path.node").count() > 2

@@ -303,7 +303,7 @@ def test_only_calls_that_matter_have_labels(browser: Any, base: str) -> None:
         most = max(rate(text) for text in rates.all_text_contents() if "/s" in text)
         normal = one.page.locator(".near .rate.normal").all_text_contents()
         assert all(rate(text) >= 0.09 * most for text in normal)
-        shown, total = one.text("#graph-title").removesuffix(" services shown").split(" of ")
+        shown, total = one.text("#graph-title").removeprefix("Services: ").split(" of ")
         assert 0 < int(shown) < int(total)
 
 

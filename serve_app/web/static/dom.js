@@ -21,11 +21,12 @@ export function el(tag, properties = {}, ...children) {
 
 const actions = new WeakMap(); // of elements with listeners: what each kind of event does
 
-/** Listen once: what an event does can be replaced later, see `adopt`. */
+/** Do something at a kind of event, instead of what was done before. */
 function listen(element, name, action) {
-  if (!actions.has(element)) actions.set(element, {});
-  actions.get(element)[name] = action;
-  element.addEventListener(name, (event) => actions.get(element)[name](event));
+  const known = actions.get(element) ?? {};
+  actions.set(element, known);
+  if (!(name in known)) element.addEventListener(name, (event) => known[name](event));
+  known[name] = action;
 }
 
 const SVG = new Set(["circle", "g", "path", "rect", "text", "title"]);
@@ -49,7 +50,7 @@ export function show(place, ...children) {
 /** Let elements do what equal new ones do: the data behind a button may be newer than its text. */
 function adopt(shown, next) {
   next.forEach((one, i) => {
-    if (actions.has(one) && actions.has(shown[i])) Object.assign(actions.get(shown[i]), actions.get(one));
+    for (const [name, action] of Object.entries(actions.get(one) ?? {})) listen(shown[i], name, action);
   });
 }
 

@@ -112,7 +112,7 @@ export function graphView(on) {
     by("graph-title").textContent = isOverview
       ? `${services} in ${plural(spaces.name.length, "namespace")}`
       : shown < map.services
-        ? `${shown.toLocaleString("en")} of ${services} shown`
+        ? `Services: ${shown.toLocaleString("en")} of ${map.services.toLocaleString("en")}`
         : services;
   }
 

@@ -123,7 +123,8 @@ export function nearView(place, on) {
       const text = callLabel(rate[e], errors?.[e]);
       if (!text) continue;
       const lines = text.split(", "),
-        size = (all) => ({ lines: all, width: Math.max(...all.map((line) => textWidth(line, false, 11))) + 2 * PAD, height: LINE * all.length + 2 }),
+        isBold = lookOf(e) === "origin",
+        size = (all) => ({ lines: all, width: Math.max(...all.map((line) => textWidth(line, isBold, 11))) + 2 * PAD, height: LINE * all.length + 2 }),
         sizes = [size(lines), size([lines.at(-1).replace(" failed", " ✗")])], // the second one for narrow gutters
         spots = sizes.flatMap((one) => ways.get(e).spots.filter(({ room }) => one.width <= room - 8).map(({ x, y }) => boxOf(one, x, y))),
         spot = spots.find((one) => taken.every((other) => apart(one, other)) && inGutter(one, columns) && one.top > 2 && one.bottom < height - 2);

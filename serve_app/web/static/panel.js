@@ -29,7 +29,7 @@ export function panelView(on) {
     due = 0,
     timer = null,
     cursor = null,
-    isUsualOpen = null, // whether metrics as usual are unfolded; null: if there are no others
+    isUsualOpen = null, // whether metrics as usual are unfolded; null: if there is nothing else to see
     opener = null, // key of the button that opened it, which gets the focus back
     wanted = ""; // subject that shall get the focus when it is drawn
   const repeats = repeatsView(() => drawn?.service && redraw());
@@ -42,9 +42,12 @@ export function panelView(on) {
    * before the live window. stale: since when the newest data are, in words; empty: they are not.
    */
   function draw(next) {
+    const before = drawn?.service,
+      hadFocus = place.contains(document.activeElement);
     drawn = next;
     place.hidden = !next.service;
     if (!next.service) {
+      if (hadFocus) leaveFor(before);
       loaded = null;
       cursor = null;
       isUsualOpen = null;
@@ -151,7 +154,13 @@ export function panelView(on) {
     return [
       el("p", { class: "affected" }, `${when}: ${volume(details)}.${score}`),
       caller
-        ? el("p", { class: "why" }, el("b", {}, "Normal by itself; "), button(`the calls from ${caller}`, `calls from ${caller}`, () => on.select(details.service, caller)), el("b", {}, ` ${whatIsWrong(caller)}`))
+        ? el(
+            "p",
+            { class: "why" },
+            el("b", {}, "Normal by itself; "),
+            button(`the calls from ${caller}`, `calls from ${caller}`, () => on.select(details.service, caller)),
+            el("b", {}, drawn.incident.kind === "slow" ? " are slow" : " fail"),
+          )
         : null,
       missing ? el("p", { class: `missing ${state}` }, missing) : null,
       owner(details) ? el("p", { class: "owner" }, `Team: ${owner(details)}`) : null,
@@ -168,12 +177,6 @@ export function panelView(on) {
   function failingCaller({ service, source }) {
     const origin = originOf(drawn.incident);
     return !source && origin.service === service ? origin.caller : null;
-  }
-
-  /** "fail", or what else is wrong with the calls from a caller. */
-  function whatIsWrong(caller) {
-    const reason = drawn.incident.suspects[0].reasons.find((one) => one.source === caller);
-    return !reason || reason.metric === "error_rate" ? "fail" : "are slow";
   }
 
   const suspectOf = ({ service, source }) => (source ? undefined : drawn.suspects.find((one) => one.service === service));
@@ -233,7 +236,7 @@ export function panelView(on) {
     const shared = { times, incidents: clip(incidents, times), changes: changes.map((one) => one.at).filter((one) => one >= times[0]) };
     const view = { at, cursor: cursor !== null && cursor < times.length ? cursor : null };
     const drawAll = (some) => el("div", { class: "charts" }, ...some.map((one) => chart({ ...one, ...shared, others: others(one) }, view, actions))),
-      isOpen = isUsualOpen ?? !unusual.length,
+      isOpen = isUsualOpen ?? (!unusual.length && !suspectOf(details)),
       title = `${unusual.length ? "" : "All "}${plural(usual.length, "metric")} as usual`;
     const fold = () => {
       isUsualOpen = !isOpen;
@@ -286,10 +289,18 @@ export function panelView(on) {
     title.scrollIntoView({ block: "nearest" });
   }
 
+  /** Move the focus from the panel of a service to what opened it, or to the service among the suspects. Returns whether it could. */
+  function leaveFor(service) {
+    const find = (selector) => /** @type {HTMLElement | null} */ (document.querySelector(selector)),
+      to = (opener && find(`[data-key="${CSS.escape(opener)}"]`)) ?? find(`#cards [data-key$=" ${CSS.escape(service)}"]`);
+    to?.focus({ preventScroll: true });
+    return Boolean(to);
+  }
+
   function close() {
+    const { service } = drawn;
     on.select(null, null);
-    const before = opener && document.querySelector(`[data-key="${CSS.escape(opener)}"]`);
-    /** @type {any} */ (before ?? by("find")).focus({ preventScroll: true });
+    if (!leaveFor(service)) by("find").focus({ preventScroll: true });
   }
 
   by("panel-close").addEventListener("click", close);

@@ -1,5 +1,7 @@
 """The filters of one channel, with inputs made by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -29,10 +31,12 @@ from model.state.filters import (
     TAIL_MEMORY,
     TAIL_START,
     VARIANCE,
+    YOUNG,
     Deviation,
     _confirmed,
     accept_level,
     new_filters,
+    temper_young,
     update_filters,
 )
 
@@ -394,3 +398,26 @@ def test_a_series_that_was_not_measured_is_not_accepted() -> None:
     series = Series().settle()
     deviation = series.see(1.0, measured=False)
     assert accept_level(series.filters, deviation, np.array([[True]]), moderate=np.inf) is series.filters
+
+
+def test_averages_of_a_young_series_are_no_more_certain_than_its_centre() -> None:
+    rng = np.random.default_rng(0)
+    series, tempered, plain = Series(4000), [], []
+    for index in range(13):
+        found = series.see(*(SIGMA * rng.standard_normal(4000)))
+        if index >= 5:
+            plain.append(found.level)
+            tempered.append(temper_young(found, series.channels).level)
+    too_far = [np.mean(np.array(levels)[:, 1:] > TAIL_START) for levels in (plain, tempered)]
+    assert too_far[1] < too_far[0] / 2
+    np.testing.assert_array_equal(np.array(plain)[:, 0], np.array(tempered)[:, 0])
+
+
+def test_an_old_series_and_errors_keep_their_levels() -> None:
+    for name, snapshots, is_kept in (("x", int(YOUNG) + 1, True), ("error_rate", 5, True), ("x", 5, False)):
+        series = Series(channel=replace(CHANNEL, name=name))
+        for _ in range(snapshots):
+            series.see(0.0)
+        for _ in range(3):
+            found = series.see(1.0)
+        assert np.array_equal(temper_young(found, series.channels).level, found.level) == is_kept, name
