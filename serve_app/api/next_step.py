@@ -60,6 +60,7 @@ _OF_A_VERSION = frozenset(
     }
 )
 _MOST_CALLERS = 3  # named in a sentence
+_OF_ITS_OWN = 0.2  # score of a second suspect, from which it probably has a fault of its own
 _SIGNAL_STEPS: dict[str, str] = {
     SignalKind.CPU_THROTTLING: "Raise the CPU limit of {who}, or scale it out",
     SignalKind.OOM_KILLS: "Raise the memory limit of {who}, or look for a leak",
@@ -158,15 +159,18 @@ class _FirstSuspect:
 
 
 def _with_alternative(incident: Incident, step: _Advice) -> _Advice:
-    """The step, and where to look next if the cause is uncertain."""
-    _, *others = unclear_suspects(incident) or [""]
-    if not others:
+    """The step, and where to look next if the cause is uncertain, or if a second service has a fault of its own."""
+    suspects = incident.suspects
+    is_uncertain = bool(unclear_suspects(incident))
+    if len(suspects) < 2 or not (is_uncertain or suspects[1].score >= _OF_ITS_OWN):
         return step
-    if others[0] in f"{step.action} {step.evidence}":
+    second, known = suspects[1].service, facts(suspects[1])
+    if second in f"{step.action} {step.evidence}":
         return step
-    known = facts(incident.suspects[1])
     why = f" ({_symptom(known[0])})" if known else ""
-    return _Advice(step.action, f"{step.evidence}; if that does not help, look at {others[0]}{why}")
+    if is_uncertain:
+        return _Advice(step.action, f"{step.evidence}; if that does not help, look at {second}{why}")
+    return _Advice(step.action, f"{step.evidence}; look at {second} too{why}")
 
 
 def _rollback(case: _FirstSuspect) -> _Advice | None:

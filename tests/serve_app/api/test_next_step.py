@@ -196,6 +196,14 @@ def test_an_uncertain_cause_has_a_second_place_to_look() -> None:
     assert next_step(incident(suspects=without)).endswith("; if that does not help, look at shop/web.")
 
 
+def test_a_second_service_with_a_fault_of_its_own_is_named() -> None:
+    first = Suspect("shop/cart", 0.75, (SLOW,))
+    second = Suspect("shop/tax", 0.25, (FAILING,))
+    text = next_step(incident(suspects=(first, second)))
+    assert text.endswith("; look at shop/tax too (47% of its requests fail, usually 0.1%).")
+    assert "shop/tax" not in next_step(incident(suspects=(first, Suspect("shop/tax", 0.05, (FAILING,)))))
+
+
 @pytest.mark.parametrize(
     ("made", "text"),
     [
