@@ -24,6 +24,7 @@ from model.verdict import (
 )
 from serve_app.api.number_text import share_text, span_text
 from serve_app.api.reason_text import (
+    facts,
     is_signal,
     metric_words,
     observed_text,
@@ -32,17 +33,18 @@ from serve_app.api.reason_text import (
     signal_text,
     usual_text,
 )
+from serve_app.api.rerouting import swapped_callers
 from serve_app.api.subject import (
     LATENCIES,
     LONGEST_VERSION,
     TRAFFIC,
     caller,
     change_before,
-    facts,
     facts_of_kind,
     first_service,
     is_alone,
     is_only_in_a_call,
+    is_uncertain_swap,
     scope_text,
     times_text,
     title,
@@ -129,6 +131,9 @@ def headline(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
         return f"{'; '.join([f'{who} is recovering', *filter(None, [_PAST.get(incident.kind)])])}."
     impact = impact_text(incident.impact or Impact(len(incident.affected)))
     text = _cause_and_symptom(incident, is_clear=not unclear)
+    if is_uncertain_swap(incident):
+        parts = (f"calls from {name} {route.words()}" for name, route in swapped_callers(incident).items())
+        return f"{_capitalized(title(incident))} are rerouted: {', and '.join(parts)}. {impact}."
     if unclear:
         names = " or ".join(unclear) if unclear[1:] else f"perhaps {first}"
         return f"Cause uncertain, {names}: {text}. {impact}."

@@ -4,8 +4,8 @@ It follows only from what the incident knows. A change is named as the cause onl
 shortly before. The page, messages, reports and the command line all show this text.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from model.names import list_first
 from model.snapshot import SignalKind
@@ -26,6 +26,7 @@ from model.verdict import (
 )
 from serve_app.api.number_text import span_text
 from serve_app.api.reason_text import (
+    facts,
     is_signal,
     metric_words,
     observed_text,
@@ -33,12 +34,12 @@ from serve_app.api.reason_text import (
     signal_text,
     usual_text,
 )
+from serve_app.api.rerouting import routes_of, swapped_callers
 from serve_app.api.subject import (
     LATENCIES,
     LONGEST_VERSION,
     TRAFFIC,
     change_before,
-    facts,
     facts_of_kind,
     failing_callers,
     first_service,
@@ -74,7 +75,8 @@ _RESOURCE_STEPS = {
     "memory_utilization": "Find what fills the memory of {who}",
     "active_connections": "Scale {who} out, or find what keeps its connections open",
 }
-_CPU_STEP = "Find what else uses the CPU of the host of {who}, or scale it out"
+_CPU_STEP = "Find what else uses the CPU of the host of {who}"
+_BUSY_CPU = 0.5  # utilization, from which more replicas may help
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +209,7 @@ def _step_of_own_fault(case: _FirstSuspect) -> _Advice:
     evidence = _symptom((cause or case.facts)[0], case.who) if case.facts else "it deviates most"
     if own is not None and own.observed > own.expected:
         evidence += ", and the time is spent in it, not in its callees"
-    if not case.of_kind(IncidentKind.RESOURCES):
-        evidence += ", while its CPU and memory show nothing unusual"
-    what = "its logs first" if case.incident.kind is IncidentKind.FAILING else "for a lock or a slow disk"
+    what = "its logs first" if case.incident.kind is IncidentKind.FAILING else "for a lock, a slow disk or a leak"
     return _Advice(f"Look at {case.who} itself, {what}", evidence)
 
 
@@ -259,6 +259,8 @@ def _step_of_resources(case: _FirstSuspect) -> _Advice:
     if is_signal(fact):
         return _Advice(_SIGNAL_STEPS[fact.metric].format(who=who), signal_text(fact, who))
     step = _RESOURCE_STEPS.get(fact.metric, _CPU_STEP).format(who=who)
+    if fact.metric not in _RESOURCE_STEPS and fact.observed >= _BUSY_CPU:
+        step += ", or scale it out"
     explained = "" if fact.metric in _RESOURCE_STEPS else ", more than its requests explain"
     return _Advice(step, f"{_symptom(fact, who)}{explained}")
 
@@ -282,63 +284,14 @@ def _step_of_dropped_calls(case: _FirstSuspect) -> _Advice:
     )
 
 
-@dataclass(slots=True)
-class _Route:
-    """Where the calls of a service go now, and where they went before."""
-
-    new: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
-
-    def words(self) -> str:
-        """``its calls now go to shop/new instead of shop/old``, without its subject."""
-        if self.new and self.lost:
-            return f"now go to {list_first(self.new, 2)} instead of {list_first(self.lost, 2)}"
-        if self.new:
-            return f"also go to {list_first(self.new, 2)} now"
-        return f"no longer go to {list_first(self.lost, 2)} as usual"
-
-
 def _step_of_rerouted(case: _FirstSuspect) -> _Advice:
-    routes = _routes(case.incident.suspects)
-    named = list(_routes([case.suspect]))
-    if not named:
+    routes = routes_of([case.suspect])
+    if not routes:
         return _Advice(f"Check the routing to {case.who}", "calls go elsewhere than usual")
-    callers = next((swap for name in named for swap in _swaps(name, routes)), None) or {
-        name: routes[name] for name in named[:2]
-    }
+    every = routes_of(case.incident.suspects)
+    callers = swapped_callers(case.incident) or {name: every[name] for name in list(routes)[:2]}
     parts = [f"the calls from {name} {route.words()}" for name, route in callers.items()]
     return _Advice(f"Correct the routing of the calls from {' and '.join(callers)}", ", and ".join(parts))
-
-
-def _swaps(caller: str, routes: Mapping[str, _Route]) -> Iterator[dict[str, _Route]]:
-    """Yield this caller and another one, if one now has callees that the other one lost, each with these alone."""
-    mine = routes[caller]
-    for other, theirs in routes.items():
-        given = [callee for callee in mine.lost if callee in theirs.new]
-        taken = [callee for callee in mine.new if callee in theirs.lost]
-        if other != caller and (given or taken):
-            yield {
-                caller: _Route(taken or mine.new, given or mine.lost),
-                other: _Route(given or theirs.new, taken or theirs.lost),
-            }
-
-
-def _routes(suspects: Iterable[Suspect]) -> dict[str, _Route]:
-    """By caller, what the reasons of the suspects say about its calls, strongest first."""
-    found: dict[str, _Route] = {}
-    for suspect in suspects:
-        for fact in facts(suspect):
-            if fact.metric in (NEW, MOVED):
-                caller, callee = fact.source or suspect.service, fact.destination or suspect.service
-                listed = found.setdefault(caller, _Route()).new
-            elif fact.metric == LOST:
-                caller, callee = fact.source, suspect.service
-                listed = found.setdefault(caller, _Route()).lost
-            else:
-                continue
-            if callee not in listed:
-                listed.append(callee)
-    return found
 
 
 def _step_of_unclear(case: _FirstSuspect) -> _Advice:

@@ -17,6 +17,7 @@ from model.verdict import (
     NearbyChange,
     Reason,
     Reconstruction,
+    Suspect,
     Watched,
 )
 from serve_app.api.number_text import HOURS, MINUTES, Unit, anomaly_text, is_traffic, span_text, unit
@@ -225,6 +226,11 @@ def event_text(event: ClusterEvent, since: datetime) -> str:
 def metric_words(metric: str) -> str:
     """``p99 latency``, ``self time (excluding downstream calls)``."""
     return _NAMES.get(metric, metric.replace("_", " "))
+
+
+def facts(suspect: Suspect) -> list[Reason]:
+    """The reasons and the context of a suspect that say something at the shown precision, strongest first."""
+    return [fact for fact in (*suspect.reasons, *suspect.context) if not reads_as_expected(fact)]
 
 
 def reads_as_expected(reason: Reason) -> bool:

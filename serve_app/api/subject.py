@@ -9,7 +9,8 @@ from datetime import timedelta
 from model.incidents.kind import EXHAUSTED, SCARCE, reason_kind
 from model.incidents.open_incident import LIKELY_SHARE
 from model.verdict import Incident, IncidentKind, NearbyChange, Reason, Severity, Suspect
-from serve_app.api.reason_text import reads_as_expected
+from serve_app.api.reason_text import facts
+from serve_app.api.rerouting import swapped_callers
 
 SURE = 0.7  # score of the first suspect, below which the cause is uncertain
 OWN_SHARE = 0.1  # of the rise in the calls from one caller, below which the rise of the service's own metric is theirs
@@ -26,6 +27,8 @@ def title(incident: Incident) -> str:
     there is room for a name."""
     if incident.kind in TRAFFIC:
         return f"requests to {scope_text(incident.scope or first_service(incident))}"
+    if is_uncertain_swap(incident):
+        return f"calls from {' and '.join(swapped_callers(incident))}"
     source = caller(incident)
     return f"calls from {source} to {first_service(incident)}" if source else first_service(incident)
 
@@ -47,11 +50,6 @@ def failing_callers(incident: Incident) -> list[str]:
         return []
     harmed = (fact for fact in (*causes, *known) if reason_kind(fact) in _WITH_A_CALL)
     return list(dict.fromkeys(fact.source for fact in harmed if fact.source))
-
-
-def facts(suspect: Suspect) -> list[Reason]:
-    """The reasons and the context of a suspect that say something at the shown precision, strongest first."""
-    return [fact for fact in (*suspect.reasons, *suspect.context) if not reads_as_expected(fact)]
 
 
 def facts_of_kind(suspect: Suspect, kind: IncidentKind) -> list[Reason]:
@@ -116,6 +114,12 @@ def unclear_suspects(incident: Incident) -> list[str]:
     if incident.severity is Severity.NOTICE or not incident.suspects or not 0 <= incident.suspects[0].score < SURE:
         return []
     return [suspect.service for suspect in incident.suspects[:2]]
+
+
+def is_uncertain_swap(incident: Incident) -> bool:
+    """Whether no suspect is clear, but two callers have each other's callees: then these calls are the cause."""
+    is_rerouted = incident.kind is IncidentKind.REROUTED
+    return is_rerouted and bool(unclear_suspects(incident)) and bool(swapped_callers(incident))
 
 
 def scope_text(scope: str) -> str:

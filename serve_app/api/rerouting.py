@@ -1,0 +1,59 @@
+"""Calls that go elsewhere than usual: by caller, and two callers that changed places."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from model.names import list_first
+from model.verdict import LOST, MOVED, NEW, Incident, Suspect
+from serve_app.api.reason_text import facts
+
+
+@dataclass(slots=True)
+class Route:
+    """Where the calls of a service go now, and where they went before."""
+
+    new: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+
+    def words(self) -> str:
+        """``its calls now go to shop/new instead of shop/old``, without its subject."""
+        if self.new and self.lost:
+            return f"now go to {list_first(self.new, 2)} instead of {list_first(self.lost, 2)}"
+        if self.new:
+            return f"also go to {list_first(self.new, 2)} now"
+        return f"no longer go to {list_first(self.lost, 2)} as usual"
+
+
+def swapped_callers(incident: Incident) -> dict[str, Route]:
+    """Two callers, of which one now has callees that the other one lost, each with these alone. It begins with a caller
+    that the first suspect shows; empty if there are no two."""
+    routes = routes_of(incident.suspects)
+    for caller in routes_of(incident.suspects[:1]):
+        mine = routes[caller]
+        for other, theirs in routes.items():
+            given = [callee for callee in mine.lost if callee in theirs.new]
+            taken = [callee for callee in mine.new if callee in theirs.lost]
+            if other != caller and (given or taken):
+                return {
+                    caller: Route(taken or mine.new, given or mine.lost),
+                    other: Route(given or theirs.new, taken or theirs.lost),
+                }
+    return {}
+
+
+def routes_of(suspects: Iterable[Suspect]) -> dict[str, Route]:
+    """By caller, what the reasons of the suspects say about its calls, strongest first."""
+    found: dict[str, Route] = {}
+    for suspect in suspects:
+        for fact in facts(suspect):
+            if fact.metric in (NEW, MOVED):
+                caller, callee = fact.source or suspect.service, fact.destination or suspect.service
+                listed = found.setdefault(caller, Route()).new
+            elif fact.metric == LOST:
+                caller, callee = fact.source, suspect.service
+                listed = found.setdefault(caller, Route()).lost
+            else:
+                continue
+            if callee not in listed:
+                listed.append(callee)
+    return found
