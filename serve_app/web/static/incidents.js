@@ -114,7 +114,7 @@ export function incidentsView(on) {
         { class: "when" },
         [`since ${timeOrDateTime(incident.since, verdictTime())} (${span(age)}), ${plural(incident.affected.length, "service")} affected`, trendText(incident)].filter(Boolean).join(", "),
       ),
-      peak ? el("p", { class: "when" }, `Numbers from its peak, ${time(peak, true)}`) : null,
+      peak ? el("p", { class: "when" }, `Numbers of ${time(peak, true)}, when it deviated most`) : null,
       owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(incident)}`) : null,
       incident.recovering ? el("p", { class: isUnseen(incident) ? "unseen" : "recovering" }, recovery(incident)) : null,
       ...(incident.error_budgets ?? []).map((one) => el("p", { class: "why budget" }, `It ${one.text}`)),

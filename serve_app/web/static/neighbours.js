@@ -37,7 +37,7 @@ function row(title, { service, requests_per_second: rate, requests, error_rate: 
       "td",
       {},
       el("button", { type: "button", class: "plain", "data-key": `${title} ${service}`, click: () => open(service) }, service),
-      deviation > QUIET ? el("span", { class: "tag" }, ` ${unusualness(deviation)}`) : null,
+      deviation > QUIET ? el("span", { class: "tag" }, ` ${unusualness(deviation)} calls`) : null,
     ),
     el("td", { class: "n" }, metricValue("requests_per_second", rate), due("requests_per_second")),
     el("td", { class: "n", title: `${count(requests)} requests in ${figures(interval)} s` }, share, due("error_rate")),

@@ -13,7 +13,7 @@ import { nearest } from "./series.js";
 import { similarView } from "./similar.js";
 import { unusualness } from "./severity.js";
 import { originOf } from "./suspects.js";
-import { anomalyText, capitalized, clock, count, dateTime, day, ends, figures, incidentTitle, kind, metricValue, moment, owner, plural, readable, scoreText, time } from "./words.js";
+import { anomalyText, capitalized, clock, count, dateTime, day, ends, figures, incidentTitle, kind, metricName, metricValue, moment, owner, plural, readable, scoreText, time } from "./words.js";
 
 const PAUSE_MS = 1000; // least time between two requests
 const LISTED = 6; // changes, events and incidents
@@ -218,7 +218,7 @@ export function panelView(on) {
       unusual = found.filter((one) => !isUsual(one)).sort((a, b) => rank(a) - rank(b)), // the strongest reason first
       usual = found.filter(isUsual),
       measured = [...unusual, ...usual],
-      missing = metrics.length - measured.length;
+      missing = metrics.filter((one) => !found.includes(one)).map((one) => metricName(one.metric));
     const actions = {
       point: (index) => {
         if (index === cursor) return;
@@ -248,7 +248,7 @@ export function panelView(on) {
         "section",
         { class: "usual-metrics" },
         usual.length ? el("details", { open: isOpen }, el("summary", { "data-key": "usual metrics", click: fold }, title), drawAll(usual)) : null,
-        missing && measured.length ? el("p", { class: "affected" }, `Not measured: ${plural(missing, "metric")}.`) : null,
+        missing.length && measured.length ? el("p", { class: "affected" }, `Not measured: ${missing.join(", ")}.`) : null,
       ),
     };
   }
