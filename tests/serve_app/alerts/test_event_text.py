@@ -39,7 +39,7 @@ def test_another_cause_is_an_event_once_it_has_led_for_a_minute() -> None:
     assert changed["at"] == (NOW + 5 * STEP).isoformat()
     assert (changed["previous_cause"], changed["sequence"]) == ("shop/cart", 2)
     assert news(changed) == "The first suspect is now shop/db, was shop/cart."
-    assert event_title(changed) == "Minor incident in shop has another cause"
+    assert event_title(changed) == "Minor incident in shop has another cause: shop/db"
 
 
 def test_suspects_that_take_turns_are_no_news() -> None:

@@ -56,12 +56,12 @@ async def test_an_incident_is_one_message_with_a_thread(slack: StandInSlack, tok
     async with start_notifier(to(slack, token), tmp_path) as (notifier, instruments):
         notifier.accept_verdict("shop", verdict(incident("a")), NOW)
         await eventually(lambda: len(slack.messages) == 1)
-        assert title(slack.messages[0]) == "Minor incident in shop"
+        assert title(slack.messages[0]) == "Minor incident in shop: shop/cart"
         notifier.accept_verdict("shop", verdict(incident("a", severity="major")), NOW)
         notifier.accept_verdict("shop", verdict(), NOW + timedelta(minutes=3))
         await eventually(lambda: metric_value(instruments, "tagae_notices_sent_total", receiver=KIND) == 3)
     (message,) = slack.roots()
-    assert title(message) == "Resolved: major incident in shop"
+    assert title(message) == "Resolved: major incident in shop: shop/cart"
     assert "incident a" in message["blocks"][-1]["elements"][0]["text"]
     assert "https://tagae.example/#mesh=shop&amp;incident=a" in message["blocks"][-1]["elements"][0]["text"]
     assert [one["text"] for one in slack.replies(message["ts"])] == [
@@ -78,7 +78,7 @@ async def test_nothing_is_lost_or_doubled(slack: StandInSlack, token: Path, tmp_
         notifier.accept_verdict("shop", verdict(incident("a", severity="major")), NOW)
         notifier.accept_verdict("shop", verdict(), NOW + timedelta(minutes=3))
     (message,) = slack.roots()
-    assert title(message) == "Resolved: major incident in shop"
+    assert title(message) == "Resolved: major incident in shop: shop/cart"
     assert len(slack.replies(message["ts"])) == 2
 
 
@@ -92,7 +92,7 @@ async def test_a_new_process_finds_the_message_again(slack: StandInSlack, token:
     async with start_notifier(to(slack, token), tmp_path) as (notifier, _):
         notifier.accept_verdict("shop", verdict(), NOW + timedelta(minutes=3))
     (message,) = (one for one in slack.roots() if one["text"] != "hello")
-    assert title(message) == "Resolved: minor incident in shop"
+    assert title(message) == "Resolved: minor incident in shop: shop/cart"
 
 
 async def test_a_message_that_a_person_deleted_is_posted_again(
@@ -104,7 +104,7 @@ async def test_a_message_that_a_person_deleted_is_posted_again(
         slack.messages.clear()
         notifier.accept_verdict("shop", verdict(incident("a", severity="critical")), NOW)
         await eventually(lambda: len(slack.messages) == 1)
-    assert title(slack.messages[0]) == "Now a critical incident in shop, was minor"
+    assert title(slack.messages[0]) == "Now a critical incident in shop, was minor: shop/cart"
 
 
 async def test_without_permission_to_read_messages_come_anyway(
@@ -115,7 +115,7 @@ async def test_without_permission_to_read_messages_come_anyway(
         notifier.accept_verdict("shop", verdict(incident("a")), NOW)
         notifier.accept_verdict("shop", verdict(), NOW + timedelta(minutes=3))
     (message,) = slack.roots()
-    assert title(message) == "Resolved: minor incident in shop"
+    assert title(message) == "Resolved: minor incident in shop: shop/cart"
     assert "may not read the channel" in caplog.text
 
 
@@ -136,7 +136,7 @@ async def test_a_wrong_token_is_retried_and_not_logged(
 async def test_notices_are_a_setting(slack: StandInSlack, token: Path, tmp_path: Path) -> None:
     async with start_notifier(to(slack, token, {"notices": False}), tmp_path) as (notifier, _):
         notifier.accept_verdict("shop", verdict(notice(), incident("a", "bank/ledger")), NOW)
-    assert [title(one) for one in slack.roots()] == ["Minor incident in shop"]
+    assert [title(one) for one in slack.roots()] == ["Minor incident in shop: bank/ledger"]
 
 
 async def test_the_picture_is_in_the_thread(slack: StandInSlack, token: Path, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ async def test_a_picture_that_cannot_be_drawn_stops_no_message(
         notifier.accept_verdict("shop", verdict(incident("a"), at=now), now)
         await notifier.accept_picture("shop", "a", svg)
         notifier.accept_verdict("shop", verdict(at=now), now)
-    assert [title(one) for one in slack.roots()] == ["Resolved: minor incident in shop"]
+    assert [title(one) for one in slack.roots()] == ["Resolved: minor incident in shop: shop/cart"]
     assert slack.files == {}
 
 
