@@ -211,15 +211,16 @@ def temper_young(deviation: Deviation, channels: tuple[Channel, ...]) -> Deviati
     """Return the deviation with lower levels over 4 and 16 snapshots where the past is short.
 
     An average is less uncertain than a single deviation, but all of its deviations are from the same centre. If that is
-    the mean of few values, its error is in all of them, and does not average out. Errors are not part of this, because
-    no service has to fail when it is young.
+    the mean of few values, its error is in all of them, and does not average out. A snapshot that deviates by
+    :data:`BOUND` or more counts in full: no error of a centre is that large. Errors are not part of this, because no
+    service has to fail when it is young.
 
     Args:
         deviation: of N rows.
         channels: C channels.
     """
     tempered = np.array([channel.name != "error_rate" for channel in channels])
-    young = deviation.observed & (deviation.seen < YOUNG) & tempered
+    young = deviation.observed & (deviation.seen < YOUNG) & tempered & (np.abs(deviation.now) < BOUND)
     if not young.any():
         return deviation
     level, seen = deviation.level.copy(), deviation.seen[young]

@@ -413,11 +413,16 @@ def test_averages_of_a_young_series_are_no_more_certain_than_its_centre() -> Non
     np.testing.assert_array_equal(np.array(plain)[:, 0], np.array(tempered)[:, 0])
 
 
-def test_an_old_series_and_errors_keep_their_levels() -> None:
-    for name, snapshots, is_kept in (("x", int(YOUNG) + 1, True), ("error_rate", 5, True), ("x", 5, False)):
+def test_an_old_series_errors_and_large_deviations_keep_their_levels() -> None:
+    for name, snapshots, value, is_kept in (
+        ("x", int(YOUNG) + 1, SIGMA, True),
+        ("error_rate", 5, SIGMA, True),
+        ("x", 5, 20 * SIGMA, True),
+        ("x", 5, SIGMA, False),
+    ):
         series = Series(channel=replace(CHANNEL, name=name))
         for _ in range(snapshots):
             series.see(0.0)
         for _ in range(3):
-            found = series.see(1.0)
+            found = series.see(value)
         assert np.array_equal(temper_young(found, series.channels).level, found.level) == is_kept, name
