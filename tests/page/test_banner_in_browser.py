@@ -213,7 +213,7 @@ def test_numbers_of_the_peak_differ_from_the_present_ones(look: Callable[..., Ta
         reason["since"] = incident["since"]
 
     one = look(ALERTED, move_peak)
-    assert f"numbers of {peak[11:19]} UTC, when it deviated most" in one.text("#chips")
+    assert f"numbers of {peak[11:19]} UTC, the strongest" in one.text("#chips")
     why = one.page.locator("#cards .suspect .why").first
     one.until(lambda: why.inner_text().endswith("% at this moment"), "the value of the moment")
     assert why.inner_text().startswith("error rate 99%, expected below 0.1%; "), (

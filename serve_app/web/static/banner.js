@@ -147,7 +147,7 @@ function incidentChips({ state, verdict, incident }) {
     trend ? { kind: `trend ${incident.trend}`, text: trend } : null,
     { text: reach, short: shortReach(incident) },
     state.stopped ? { text: from } : { text: `${from}, ${lasted}`, short: lasted },
-    peak ? { kind: "wide", text: `numbers of ${time(peak, true)}, when it deviated most` } : null,
+    peak ? { kind: "wide", text: `numbers of ${time(peak, true)}, the strongest` } : null,
     planned
       ? { kind: "planned", text: `▲ ${planned.text}`, short: `▲ ${readableKind(planned.kind)}` }
       : { kind: "wide", text: nearby ? nearbyText(nearby, since) : "no deploys or changes of these services" },
