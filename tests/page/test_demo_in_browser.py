@@ -205,7 +205,7 @@ def test_everything_can_be_reached_by_keys(one: Tab, shown_incident: dict[str, A
         "it is found",
     )
     seen = set()
-    for _ in range(60):
+    for _ in range(120):  # more than there are controls
         one.page.keyboard.press("Tab")
         seen.add(one.page.evaluate("() => document.activeElement.id || document.activeElement.tagName"))
     assert {"mesh", "theme", "help", "near", "all", "find", "compare", "scrub"} <= seen
@@ -225,5 +225,5 @@ def test_accessible(browser: Any, base: str, shown_incident: dict[str, Any], sch
 def test_the_graph_is_drawn_without_webgl(browser: Any, base: str, shown_incident: dict[str, Any]) -> None:
     with launch_browser(browser.browser_type, "--disable-3d-apis") as blind, tab(blind, base) as opened:
         opened.open("/#mesh=demo")
-        opened.page.wait_for_selector(".near .service.first")
+        opened.page.wait_for_selector(".near .service.first, .near .call.origin")
         assert opened.text("#incidents")
