@@ -127,6 +127,7 @@ def test_feedback_is_stored_and_removed(one: Tab, shown_incident: dict[str, Any]
 
 def test_two_periods_are_compared(one: Tab, shown_incident: dict[str, Any]) -> None:
     one.open("/#mesh=demo")
+    one.page.wait_for_selector(OPEN_INCIDENT)  # keys do nothing before
     one.page.keyboard.press("c")
     one.until(lambda: "error rate" in one.text("#comparison"), "what differs")
     first = one.page.inner_text("#comparison tbody tr:first-child")
