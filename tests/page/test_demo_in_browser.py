@@ -226,5 +226,8 @@ def test_accessible(browser: Any, base: str, shown_incident: dict[str, Any], sch
 def test_the_graph_is_drawn_without_webgl(browser: Any, base: str, shown_incident: dict[str, Any]) -> None:
     with launch_browser(browser.browser_type, "--disable-3d-apis") as blind, tab(blind, base) as opened:
         opened.open("/#mesh=demo")
-        opened.page.wait_for_selector(".near .service")
+        opened.page.wait_for_selector(
+            "#canvas[aria-label*=' and ']"
+        )  # around the suspects, or the whole mesh if it is calm
+        assert opened.page.locator("#canvas :is(.service, canvas)").first.is_visible()
         assert opened.text("#incidents")
