@@ -103,7 +103,7 @@ def _next_step(incident: Incident, alerts: Sequence[Incident]) -> _Advice:
     if incident.kind is IncidentKind.TELEMETRY_MISSING:
         return _Advice(f"Find out why {first} sends no telemetry", "until it does, its state is unknown")
     if incident.recovering:
-        return _Advice("Nothing to do now but watch", f"{_recovered(incident)} back to normal")
+        return _Advice("Nothing to do now but watch", f"{_subject_with_verb(incident)} back to normal")
     if incident.kind in TRAFFIC:
         return _step_of_traffic(incident, is_alone(incident, alerts))
     if not incident.suspects:
@@ -112,7 +112,7 @@ def _next_step(incident: Incident, alerts: Sequence[Incident]) -> _Advice:
     return _with_alternative(incident, _rollback(case) or _STEPS[incident.kind](case))
 
 
-def _recovered(incident: Incident) -> str:
+def _subject_with_verb(incident: Incident) -> str:
     """What is back to normal, with its verb."""
     name = title(incident)
     return f"the {name} are" if name != first_service(incident) else f"{name} and the services around it are"

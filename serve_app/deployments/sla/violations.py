@@ -40,7 +40,7 @@ class Violations:
             return objective
         if known is None:
             known = Violation(objective.name, now, None, None, None)
-        self._open[objective.name] = _worsen(known, objective, causes)
+        self._open[objective.name] = _update_violation(known, objective, causes)
         return objective.mark_violated(known.since)
 
     def newest_first(self) -> tuple[Violation, ...]:
@@ -49,7 +49,7 @@ class Violations:
         return (*lasting, *reversed(self._ended))
 
 
-def _worsen(known: Violation, objective: Objective, causes: Mapping[str, int]) -> Violation:
+def _update_violation(known: Violation, objective: Objective, causes: Mapping[str, int]) -> Violation:
     """The violation with the value of now and its cause, if it is the worst so far."""
     value = objective.current
     if value is None:

@@ -28,7 +28,7 @@ function quality({ stale, constant }) {
   ].filter(Boolean);
 }
 
-/** "30 metrics never change, such as connections of shop/cart". It is a fact about the telemetry, and often as it should be. */
+/** "30 metrics never change, such as connections of shop/cart". This is no fault: some metrics are constant. */
 function constantText([first, ...others]) {
   const name = `${metricName(first.metric)} of ${first.service}`;
   return others.length ? `${plural(others.length + 1, "metric")} never change, such as ${name}` : `${name} never changes`;
