@@ -1,4 +1,4 @@
-"""Names of services: which are allowed in ids, and how all others are written.
+"""Names of services and meshes: which are allowed in ids, and how all others are written.
 
 An id is ``namespace/name``. A telemetry source may have any text as a name, so :func:`escape_name` writes characters
 that ids may not contain as ``~HEX~``, the code point in hexadecimal: ``bank gateway`` becomes ``bank~20~gateway``. Two
@@ -36,6 +36,7 @@ _SEGMENT = f"{_EDGE}(?:{_INSIDE}*{_EDGE})?"
 NAMESPACE_PATTERN = f"^{_SEGMENT}$"
 NAME_PATTERN = f"^{_SEGMENT}(?:/{_SEGMENT})*$"
 SERVICE_PATTERN = f"^{_SEGMENT}/{_SEGMENT}(?:/{_SEGMENT})*$"
+MESH_NAME = r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?"  # safe in paths, labels of metrics and keys
 
 _PLAIN = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.:-]*[A-Za-z0-9_])?", re.ASCII)
 _NAMESPACE, _NAME = re.compile(NAMESPACE_PATTERN), re.compile(NAME_PATTERN)

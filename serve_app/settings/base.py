@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from model.names import as_service_id, is_service_name, is_services_name
+from model.names import MESH_NAME, as_service_id, is_service_name, is_services_name
 from serve_app.access.hosts import parse_host_port
 from serve_app.errors import BadMeshName
 from serve_app.net.endpoint import Endpoint, check_headers, check_url
@@ -98,9 +98,6 @@ class AccessSettings(SettingsGroup):
         if self.key_file and not self.certificate_file:
             raise ValueError("key_file: expected certificate_file too, got none")
         return self
-
-
-MESH_NAME = r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?"
 
 
 def check_mesh_name(name: str) -> str:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
+from model.names import MESH_NAME
 from serve_app.api.schemas.base import MOST_REASON, Document, Instant, Text
 from serve_app.api.schemas.views import FeatureSchemaDocument
 
@@ -14,6 +15,14 @@ ModelVersion = Annotated[
         pattern=r"^[0-9a-f]{16}$",
         description="version of a model: the digest of its weights, which verdicts name as `model`",
         examples=["20197a285a383037"],
+    ),
+]
+MeshOfModel = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=63,
+        json_schema_extra={"pattern": f"^{MESH_NAME}$"},  # documented here, checked by check_mesh_name
     ),
 ]
 
@@ -132,7 +141,7 @@ class PromotionDocument(Document):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{}, {"mesh": "shop"}]})
 
-    mesh: Text | None = Field(None, min_length=1, max_length=63, description="the only mesh; absent or null: all")
+    mesh: MeshOfModel | None = Field(None, description="the only mesh; absent or null: all")
 
 
 class RollbackDocument(Document):
@@ -140,9 +149,7 @@ class RollbackDocument(Document):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{}, {"mesh": "shop", "reason": "too many alerts"}]})
 
-    mesh: Text | None = Field(
-        None, min_length=1, max_length=63, description="a mesh with a model of its own, which it gives up; absent: all"
-    )
+    mesh: MeshOfModel | None = Field(None, description="a mesh with a model of its own, which it gives up; absent: all")
     reason: Text = Field("", max_length=MOST_REASON, description="for people; the history has it")
 
 

@@ -12,6 +12,7 @@ from ray import serve
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from model.names import MESH_NAME
 from serve_app.access import Access
 from serve_app.api.schemas.actions import AcceptanceDocument, FeedbackDocument, MissedDocument, MuteDocument
 from serve_app.api.schemas.models import CanaryDocument, PromotionDocument, RollbackDocument
@@ -39,7 +40,6 @@ from serve_app.errors import (
     WrongHost,
 )
 from serve_app.exporter import PrometheusInstruments
-from serve_app.settings.base import MESH_NAME
 
 VERSION = version("tagae")
 # Content types that a page of another site can make a browser post without asking the service first; https://fetch.spec.whatwg.org,

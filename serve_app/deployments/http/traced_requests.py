@@ -8,9 +8,9 @@ import re
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from model.names import MESH_NAME
 from serve_app.observability import spans
 from serve_app.observability.log_context import set_log_context
-from serve_app.settings.base import MESH_NAME
 
 MESH_ROUTE = re.compile(rf"/v1/meshes/(?P<mesh>{MESH_NAME})/(?P<what>snapshots|baseline|otlp/v1/metrics)")
 SCORE_ROUTE = "/v1/score"

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
+from model.names import MESH_NAME
 from serve_app.deployments.sla.durations import bin_of
-from serve_app.settings.base import MESH_NAME
 from serve_app.settings.sla import SlaSettings
 
 SLOTS = 120  # of a window
