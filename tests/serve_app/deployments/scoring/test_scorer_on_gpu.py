@@ -13,7 +13,8 @@ from model.mesh_weights import load_weights
 from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionScore, PartitionTask, score
 from serve_app.deployments.scoring import scorer
-from serve_app.deployments.scoring.scorer import ScoredGroup, Scorer, probe
+from serve_app.deployments.scoring.groups import ScoredGroup, WaitingGroup
+from serve_app.deployments.scoring.scorer import Scorer, probe
 from serve_app.errors import NoCapacity
 from serve_app.exporter import PrometheusInstruments
 from serve_app.runtime.deadline import Deadline
@@ -85,7 +86,7 @@ async def test_a_batch_that_finds_no_memory_is_halved_and_what_is_left_goes_to_t
     assert (await replica.info()).device == "cuda"
     memory.passes.clear()
     memory.most_parts = 0
-    requests = [scorer.WaitingGroup(GROUP, Deadline.after(PATIENCE_SECONDS), 0.0, replica._checkpoint) for _ in "abcd"]
+    requests = [WaitingGroup(GROUP, Deadline.after(PATIENCE_SECONDS), 0.0, replica._checkpoint) for _ in "abcd"]
     for found in await replica._score_batch(requests):
         assert isinstance(found, ScoredGroup)
         assert_scores(found)
