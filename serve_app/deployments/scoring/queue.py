@@ -33,7 +33,7 @@ class GroupQueue:
         instruments: count waiting and refused groups.
 
     Attributes:
-        load: of this scorer; whoever scores adds the passes.
+        load: of this scorer. The scorer adds its passes.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class GroupQueue:
         """Take the most urgent groups from the queue: at most ``size``, and as many as meet all their deadlines."""
         now = time.monotonic()
         self._waiting.sort(key=lambda one: _urgency(one, now))
-        for waiting in self._waiting[::-1]:  # so that of several hopeless ones the most urgent is tried
+        for waiting in self._waiting[::-1]:  # so that the most urgent of hopeless ones is tried
             if self._is_hopeless(waiting):
                 self._waiting.remove(waiting)
                 self._refuse(waiting)
