@@ -20,6 +20,7 @@ from kernels import backend
 from model.checkpoint import Checkpoint
 from model.mesh_weights import Weights, load_weights
 from model.network.contract import MeshNetwork
+from model.scoring.joining import score_joined
 from model.scoring.score import PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.api.schemas.models import ModelPin
@@ -215,7 +216,7 @@ def score_groups(network: MeshNetwork, groups: Sequence[Group]) -> list[Scores |
 
 def _score_together(network: MeshNetwork, groups: Sequence[Group]) -> list[Scores | Exception] | Exception:
     try:
-        scores = iter(score(network, [task for group in groups for task in group]))
+        scores = iter(score_joined(network, [task for group in groups for task in group]))
         return [tuple(next(scores) for _ in group) for group in groups]
     except Exception as error:
         traceback.clear_frames(error.__traceback__)  # they hold the tensors of this pass, while the next needs memory
@@ -223,7 +224,7 @@ def _score_together(network: MeshNetwork, groups: Sequence[Group]) -> list[Score
 
 
 def _score_group(network: MeshNetwork, group: Group) -> Scores:
-    return tuple(score(network, group))
+    return tuple(score_joined(network, group))
 
 
 def probe(checkpoint: Checkpoint) -> Group:

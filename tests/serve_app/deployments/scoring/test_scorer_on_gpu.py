@@ -36,7 +36,8 @@ class Memory:
         self.most_parts = 100
         self.passes: list[tuple[str, int]] = []  # device, parts
         self._on_gpu: MeshNetwork | None = None
-        monkeypatch.setattr(scorer, "score", self._score)
+        for name in ("score", "score_joined"):
+            monkeypatch.setattr(scorer, name, self._score)
 
     def _score(self, network: MeshNetwork, tasks: Sequence[PartitionTask]) -> list[PartitionScore]:
         self._on_gpu = self._on_gpu or network
