@@ -1,7 +1,7 @@
 """Scores parts of one snapshot as one graph: services and calls that stand in several of them are computed once.
 
 A part has the exact halo of its core, so it shares services with its neighbours. The joined graph adds nothing that a
-result of its core depends on, only neighbours of the outermost services. So the scores are those of separate parts.
+result of its core depends on, only neighbours of the outermost services. So each part has the scores that it has alone.
 """
 
 from collections.abc import Sequence
@@ -81,7 +81,7 @@ def join(parts: Sequence[PartitionTask]) -> Joined:
 
 
 def split(found: PartitionScore, joined: Joined, parts: Sequence[PartitionTask]) -> list[PartitionScore]:
-    """The scores of the parts, from those of their joined graph."""
+    """The scores of the parts, from the scores of their joined graph."""
     scores = []
     for part, core, owned in zip(parts, joined.core, joined.owned, strict=True):
         embeddings = found.embeddings[core]
