@@ -320,7 +320,7 @@ function linkNotes({ verdict, view, timeline, missed, problem }) {
   const texts = [problem];
   if (missed) texts.push(`the snapshot of this link, ${missed}, is no longer kept; showing live data`);
   const isOpen = verdict.incidents.some((one) => one.id === view.incident);
-  if (view.incident && !isOpen && timeline) texts.push(incidentOfLink(view.incident, timeline));
+  if (view.incident && !isOpen && timeline && !verdict.archived) texts.push(incidentOfLink(view.incident, timeline));
   return texts.filter(Boolean).map((text) => ["", text]);
 }
 
