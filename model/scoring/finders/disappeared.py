@@ -60,7 +60,8 @@ def _failing_instead(mesh: ScoredMesh, lost: Array) -> Array:
 
     Args:
         mesh: at this snapshot.
-        lost: float ``[E]``, calls to services that are gone, 1/s. All lost calls of a caller share its failing requests.
+        lost: float ``[E]``, calls to services that are gone, 1/s. The failing requests of a caller are divided among
+            them.
     """
     node, source = mesh.observation.node, mesh.state.edge_index[0]
     now, usual = (1 / (1 + np.exp(-rates[:, ERROR])) for rates in (node.value, node.expected))
