@@ -5,7 +5,7 @@ arrive as inputs. Tails need the memory of a series and stay with the state. So 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -17,7 +17,9 @@ from model.network.transfer import to_arrays, to_device
 from model.snapshot import BoolArray, IntArray
 from model.state.mesh_state import MeshState, Observation
 
+RowIds = np.ndarray[tuple[int], np.dtype[np.int32]]
 NONE: IntArray = np.zeros(0, np.int64)
+NO_ROWS: RowIds = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,9 @@ class PartitionTask:
             the sample for the reconstruction loss.
         part: index in the plan.
         sampled: int64 rows of core services whose embeddings are returned for the drift of the mesh; None: of none.
+        snapshot: equal for parts that were cut from the same snapshot, and unique to it; empty: it is not known.
+        services: int32 ``[n]``, the service of each row of ``nodes`` in that snapshot.
+        calls: int32 ``[e]``, the call of each row of ``edges`` in that snapshot.
     """
 
     nodes: Array
@@ -47,6 +52,9 @@ class PartitionTask:
     boundary: IntArray
     part: int = 0
     sampled: IntArray | None = None
+    snapshot: str = ""
+    services: RowIds = field(default_factory=lambda: NO_ROWS)
+    calls: RowIds = field(default_factory=lambda: NO_ROWS)
 
     @property
     def neighbours(self) -> int:
