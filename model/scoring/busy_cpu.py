@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.features import CPU, NODE_CHANNELS, RATE, Array
-from model.snapshot import NODE_METRICS, MeshSnapshot, find_rows
+from model.snapshot import NODE_METRICS, BoolArray, MeshSnapshot, find_rows
 from model.state.mesh_state import MeshState, Observation
 
 LATELY, MOSTLY = 8, 6  # snapshots that are compared with the older ones, and how many of them have to be above
@@ -21,6 +21,7 @@ TIMES_PER_REQUEST = 1.1  # the same of CPU for each request
 NEARLY = 0.03  # above the expected utilization, from which a service is examined
 MOST = 32  # services examined, those that rose most first
 WINDOW = 120  # snapshots
+AT_ONCE = LATELY + 16  # snapshots that are looked at first
 RELIEVING = frozenset({"scale_out"})  # planned changes after which a service does not need more CPU
 
 
@@ -38,14 +39,24 @@ def busy_cpu(state: MeshState, observation: Observation) -> Array:
     if not len(rows) or len(state.window) < LATELY + BEFORE:
         return busy
     rows = rows[np.argsort(expected[rows] - value[rows], kind="stable")][:MOST]
-    used = _used_cpu(state.window[-WINDOW:], [state.node_ids[row] for row in rows.tolist()])
-    lately, before = used[:LATELY], used[LATELY:]
+    # A service that is not above the last few minutes is not above the whole window, which takes longer to read.
+    for snapshots in (AT_ONCE, WINDOW):
+        used = _used_cpu(state.window[-snapshots:], [state.node_ids[row] for row in rows.tolist()])
+        is_above = _is_above(used[:LATELY], used[LATELY:])
+        if not is_above.any():
+            return busy
+        rows, used = rows[is_above], used[:, is_above]
+    busy[rows] = np.isfinite(used[LATELY:, :, 0]).sum(axis=0) >= BEFORE
+    return busy
+
+
+def _is_above(lately: Array, before: Array) -> BoolArray:
+    """Return which of k services, now and mostly, need more CPU than before; arguments as of :func:`_used_cpu`."""
     total, per_request = np.moveaxis(_highest(before), -1, 0)
     is_above = lately[..., 0] > np.maximum(total + ABOVE, total * TIMES)
     is_above &= lately[..., 1] > per_request * TIMES_PER_REQUEST
-    is_known = np.isfinite(before[..., 0]).sum(axis=0) >= BEFORE
-    busy[rows] = is_known & is_above[0] & (is_above.sum(axis=0) >= MOSTLY)
-    return busy
+    mostly: BoolArray = is_above[0] & (is_above.sum(axis=0) >= MOSTLY)
+    return mostly
 
 
 def _used_cpu(window: Sequence[MeshSnapshot], names: Sequence[str]) -> Array:
