@@ -5,7 +5,7 @@ load, so its tail is heavy, and even twice the usual CPU is hardly improbable. T
 needed as much, in total or for each request, and now it does for minutes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -41,7 +41,7 @@ def busy_cpu(state: MeshState, observation: Observation) -> Array:
     rows = rows[np.argsort(expected[rows] - value[rows], kind="stable")][:MOST]
     # A service that is not above the last few minutes is not above the whole window, which takes longer to read.
     for snapshots in (AT_ONCE, WINDOW):
-        used = _used_cpu(state.window[-snapshots:], [state.node_ids[row] for row in rows.tolist()])
+        used = _used_cpu(state.window[-snapshots:], {state.node_ids[row]: row for row in rows.tolist()})
         is_above = _is_above(used[:LATELY], used[LATELY:])
         if not is_above.any():
             return busy
@@ -59,14 +59,19 @@ def _is_above(lately: Array, before: Array) -> BoolArray:
     return mostly
 
 
-def _used_cpu(window: Sequence[MeshSnapshot], names: Sequence[str]) -> Array:
+def _used_cpu(window: Sequence[MeshSnapshot], row: Mapping[str, int]) -> Array:
     """Return CPU utilization, and CPU for each request, of k services, ``[len(window), k, 2]``, newest first; not a
-    number where they are not known. Nothing is known about the time before a planned change."""
+    number where they are not known. Nothing is known about the time before a planned change.
+
+    Args:
+        window: oldest first.
+        row: of each service in the table of the mesh, where most snapshots have it, too.
+    """
+    names = tuple(row)
     metrics = np.zeros((len(window), len(names), len(NODE_METRICS)), np.float32)
     measured = np.zeros(metrics.shape, bool)
     changed = np.zeros((len(window), len(names)), bool)
     there = at = np.zeros(0, np.int64)
-    row: dict[str, int] = {}
     of: tuple[str, ...] | None = None  # whose rows `at` has; most snapshots share their names
     for age, snapshot in enumerate(reversed(window)):
         if snapshot.node_ids is not of:
