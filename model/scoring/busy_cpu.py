@@ -21,7 +21,7 @@ TIMES_PER_REQUEST = 1.1  # the same of CPU for each request
 NEARLY = 0.03  # above the expected utilization, from which a service is examined
 MOST = 32  # services examined, those that rose most first
 WINDOW = 120  # snapshots
-AT_ONCE = LATELY + 16  # snapshots that are looked at first
+AT_ONCE = LATELY + 8  # snapshots that are looked at first
 RELIEVING = frozenset({"scale_out"})  # planned changes after which a service does not need more CPU
 
 
