@@ -391,7 +391,7 @@ def cut_tasks(prepared: PreparedSnapshot) -> tuple[PartitionTask, ...]:
     """One task for each part of the plan, with the services that its core depends on."""
     cut = _plan_of(prepared)
     if len(cut.parts) == 1:
-        return (prepared.whole,)
+        return (replace(prepared.whole, topology=None),)  # a replica would have to receive it with every snapshot
     returned = _returned(prepared)
     return tuple(_task(prepared, part, returned, index) for index, part in enumerate(cut.parts))
 

@@ -161,7 +161,9 @@ def test_an_incident_within_ten_minutes_of_the_archive_is_shown(one: Tab) -> Non
     one.open("/#mesh=old&range=30d")
     one.until(lambda: any(FAILING in text for text in incidents_of(one)), "the incident of a fortnight ago")
     one.page.locator(f"#past button:has-text('{FAILING}')").click()
-    one.until(lambda: "archive, 10-minute means" in one.text("#mesh-graph .stale-label"), "the graph says what it shows")
+    one.until(
+        lambda: "archive, 10-minute means" in one.text("#mesh-graph .stale-label"), "the graph says what it shows"
+    )
     one.until(lambda: FAILING in one.text("#headline"), "what was wrong")
     assert "expired" not in one.text("#notes")
 
