@@ -121,8 +121,8 @@ def floors() -> str:
     return (
         "One thread, medians of alternating processes "
         f"(`python benchmarks/bench_pipeline.py --against FOLDER`, {rows('floors')[0]['rounds']} rounds, with a "
-        "checkout of the version before in the folder). A floor is the time of the network's multiply-adds at the speed of the "
-        f"fastest product of matrices in the same run:\n\n{table(header, body)}"
+        "checkout of the version before in the folder). A floor is the time of the network's multiply-adds at the "
+        f"speed of the fastest product of matrices in the same run:\n\n{table(header, body)}"
     )
 
 

@@ -5,7 +5,7 @@ arrive as inputs. Tails need the memory of a series and stay with the state. So 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -19,7 +19,9 @@ from model.snapshot import BoolArray, IntArray
 from model.state.mesh_state import MeshState, Observation, topology_of
 from model.state.topology import Topology, sort_neighbours
 
+RowIds = np.ndarray[tuple[int], np.dtype[np.int32]]
 NONE: IntArray = np.zeros(0, np.int64)
+NO_ROWS: RowIds = np.zeros(0, np.int32)
 _CHANNELS = np.dtype((np.void, C_EDGE * 4))  # of a call, as one piece of memory
 _CALL = np.dtype(  # the columns of a call's inputs, see model/network/contract.py
     [*((name, _CHANNELS) for name in ("now", "observed", "past_short", "past_long")), ("present", np.float32)]
@@ -41,6 +43,9 @@ class PartitionTask:
             the sample for the reconstruction loss.
         part: index in the plan.
         sampled: int64 rows of core services whose embeddings are returned for the drift of the mesh; None: of none.
+        snapshot: equal for parts that were cut from the same snapshot, and unique to it; empty: it is not known.
+        services: int32 ``[n]``, the service of each row of ``nodes`` in that snapshot.
+        calls: int32 ``[e]``, the call of each row of ``edges`` in that snapshot.
         topology: of an uncut mesh, whose neighbours are sorted already; None: they are sorted for the pass.
     """
 
@@ -54,6 +59,9 @@ class PartitionTask:
     boundary: IntArray
     part: int = 0
     sampled: IntArray | None = None
+    snapshot: str = ""
+    services: RowIds = field(default_factory=lambda: NO_ROWS)
+    calls: RowIds = field(default_factory=lambda: NO_ROWS)
     topology: Topology | None = None
 
     @property

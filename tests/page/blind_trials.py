@@ -14,16 +14,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from lab.simulator.events.faults import CATALOGUE, Fault, FaultKind, candidates, possible_culprits
 from lab.simulator.events.operations import BenignChange
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
+from model.snapshot import BoolArray, NodeMetric
 from tests.page.browsing import Tab, chromium, describe_missing, tab
 from tests.page.serving import push_all, serve
 
 FAULT_FROM, LASTS, LEAKS = 200, 12, 60  # snapshots before a fault, of a fault, and of one that grows slowly
 WIDE = {"width": 1440, "height": 900}
 SETTLED_MS = 1500
+# What these faults do first, or what they need, shows only there. So they happen to services that report it.
+OF_RESOURCES: tuple[FaultKind, ...] = ("slow_leak", "cpu_saturation")
 ACTIONS: dict[FaultKind, str] = {
     "latency_injection": "look at the service itself: it became slow by itself; roll its deploy back if it has one",
     "error_burst": "look at the service itself: its requests fail; roll its deploy back if it has one",
@@ -85,10 +90,12 @@ def run(trial: Trial, mesh: str, seed: int, base: str) -> dict[str, Any]:
     length = FAULT_FROM + (LEAKS if "slow_leak" in trial.faults else LASTS)
     simulator = Simulator(MeshSpec(services=trial.services, seed=seed), snapshots=length)
     names = simulator.node_ids
-    faults = [
-        Fault(kind, names[chance.choice(list(candidates(simulator.mesh, kind)))], FAULT_FROM, length + LASTS)
+    measured = measured_resources(simulator.spec)
+    able = {
+        kind: [at for at in candidates(simulator.mesh, kind) if kind not in OF_RESOURCES or measured[at]]
         for kind in trial.faults
-    ]
+    }
+    faults = [Fault(kind, names[chance.choice(able[kind])], FAULT_FROM, length + LASTS) for kind in trial.faults]
     for fault in faults:
         simulator.schedule(fault)
     deployed = [(faults[0].service, FAULT_FROM - 4)] if trial.is_deployed else []
@@ -106,6 +113,14 @@ def run(trial: Trial, mesh: str, seed: int, base: str) -> dict[str, Any]:
         "faults": [describe(fault, simulator, position, names) for fault in faults],
         "deployed": deployed,
     }
+
+
+def measured_resources(spec: MeshSpec) -> BoolArray:
+    """Return which services of a mesh report CPU and memory."""
+    first = next(iter(Simulator(spec, snapshots=1).snapshots()))
+    resources = [NodeMetric.CPU_UTILIZATION, NodeMetric.MEMORY_UTILIZATION]
+    measured: BoolArray = np.logical_and.reduce(first.node_observed[:, resources], axis=1)
+    return measured
 
 
 def describe(fault: Fault, simulator: Simulator, position: dict[str, int], names: Sequence[str]) -> dict[str, Any]:

@@ -146,7 +146,7 @@ function incidentChips({ state, verdict, incident }) {
     recovering && !state.stopped ? { kind: "recovering wide", text: isUnseen(incident) ? "telemetry missing" : "recovering" } : null,
     trend ? { kind: `trend ${incident.trend}`, text: trend } : null,
     { text: reach, short: shortReach(incident) },
-    state.stopped ? { text: from } : { text: `${from}, ${lasted}`, short: lasted },
+    state.stopped || verdict.archived ? { text: from } : { text: `${from}, ${lasted}`, short: lasted },
     peak ? { kind: "wide", text: `numbers of ${time(peak, true)}, the strongest` } : null,
     planned
       ? { kind: "planned", text: `▲ ${planned.text}`, short: `▲ ${readableKind(planned.kind)}` }
