@@ -63,9 +63,11 @@ from model.state.filters import (
 from model.state.history import History, append_block, block_length, new_history, skip_blocks
 from model.state.load_adapter import Adaptation, load_effect
 from model.state.presence import Presence, Rows, find_presence
+from model.state.topology import Topology
 from model.state.traffic import EntryTraffic, find_entry_points, measure_entries, observe_traffic
 
 TableRows = IntArray | slice  # of a table, one for each row of a snapshot
+DERIVED = {"derived": True}  # of a field that follows from others
 ALL = slice(None)  # both have the same rows; far faster than their numbers
 GAP_INTERVALS = 3.0  # a longer silence is a gap
 NEW_SERVICE, MOST_OF_TIME = 120.0, 0.8  # snapshots for which a service is new, and of the snapshots of its mesh
@@ -102,6 +104,7 @@ class MeshState:
         adaptation: how latencies depend on load.
         traffic: requests from outside.
         drift: what drift is measured from.
+        topology: what follows from the calls, as far as it was computed; not stored. See :func:`topology_of`.
     """
 
     node_ids: tuple[str, ...] = ()
@@ -128,6 +131,7 @@ class MeshState:
     adaptation: Adaptation = field(default_factory=Adaptation)
     traffic: EntryTraffic = field(default_factory=EntryTraffic)
     drift: DriftSketch = field(default_factory=DriftSketch)
+    topology: Topology | None = field(default=None, compare=False, repr=False, metadata=DERIVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +295,7 @@ def observe(
         edge_counts=edge_counts,
         learned=state.learned + 1,
         learned_at=snapshot.observed_at,
+        topology=topology_of(state),
     )
     if not counted:
         return observation, state
@@ -300,6 +305,13 @@ def observe(
     if sequence % length == 0:
         state = replace(state, node_history=append_block(state.node_history, state.node_ids, window[-length:]))
     return observation, replace(state, sequence=sequence, observed_at=snapshot.observed_at, window=window)
+
+
+def topology_of(state: MeshState) -> Topology:
+    """Return what follows from the calls of a mesh: the state's own if its calls are still the same."""
+    parts = len(state.node_ids), state.edge_index, state.attended_callers, state.attended_callees
+    known = state.topology
+    return known if known is not None and known.is_of(*parts) else Topology(*parts)
 
 
 def _observe_traffic(

@@ -74,7 +74,7 @@ def _find_falls(state: MeshState, observation: Observation, young_callers: BoolA
     low = (now < LOW * usual) & (usual * state.interval_seconds >= LEAST_REQUESTS) & ~young_callers[source[rows]]
     rows, lost = rows[low], (now - usual)[low]
     if not len(rows):
-        return rows
+        return np.zeros(0, np.int64)
     kept = _works(state, observation)[source[rows]]
     deleted = state.memory.planned_deletions()
     if deleted:
