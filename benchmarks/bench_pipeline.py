@@ -1,20 +1,29 @@
 """Time from snapshot to verdict in one process, by stage, for the sizes in the README.
 
     python benchmarks/bench_pipeline.py [--snapshots 200] [--threads 2] [--device cpu] [--json FILE]
+    python benchmarks/bench_pipeline.py --against FOLDER [--rounds 5] [--json FILE]
 
 Correctness first: every verdict is finite, and a partitioned mesh gets the same scores as the whole one. Results are
 medians and 99th percentiles over consecutive snapshots of one simulated mesh, after 20 of warm-up. Prints JSON lines.
+
+With ``--against``, this code and the code of another checkout run in turn, in processes of their own with one thread.
+CPU times are medians over 40 snapshots of a mesh that is known for 70, and over the rounds. They are also given in
+*floors*: a floor is the time of the network's multiply-adds at the speed of the fastest product of matrices, oneDNN's
+of 512 x 512 x 512, in the same run.
 """
 
 import argparse
 import json
 import os
 import platform
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -34,6 +43,9 @@ SIZES = ((60, 3.0), (500, 6.0), (2000, 4.0), (2000, 10.0), (10_000, 10.0))
 LARGE, FEWER = 10_000, 5  # from this many services on, a fifth of the snapshots is measured
 STAGES = ("lay", "score", "weigh", "combine", "total")
 WARM_UP = 20
+COMPARED, KNOWN, MEASURED = ((60, 3.0), (500, 6.0), (2000, 10.0)), 70, 40  # sizes, and snapshots
+SIDE = 512
+PER_SERVICE, PER_CALL, PER_ATTENDED_CALL = 105_600, 2_700, 3_800  # multiply-adds, as in bench_kernels.py
 
 
 class TimedRunner(LocalRunner):
@@ -98,13 +110,87 @@ def check_cut(device: torch.device) -> None:
         assert replace(a, mesh_score=0).status == replace(b, mesh_score=0).status
 
 
+def cpu_times() -> list[dict[str, float]]:
+    """Return the CPU time of a snapshot and the floor, ms, for each of the sizes ``COMPARED``."""
+    checkpoint, rows = load(), []
+    for services, calls in COMPARED:
+        simulator = Simulator(MeshSpec(services=services, calls_per_service=calls, seed=1), snapshots=KNOWN + MEASURED)
+        mesh, taken = Mesh(), []
+        for snapshot in list(simulator.snapshots()):
+            runner, started = LocalRunner(checkpoint), time.process_time()
+            mesh = run_now(run_stages(runner, mesh, snapshot, Options(), fit_adapter=False)).mesh
+            taken.append(1e3 * (time.process_time() - started))
+        attended = (mesh.state.attended_callers.sum() + mesh.state.attended_callees.sum()) / 2
+        multiply_adds = services * PER_SERVICE + snapshot.num_edges * PER_CALL + attended * PER_ATTENDED_CALL
+        rows.append(
+            {
+                "services": services,
+                "calls": snapshot.num_edges,
+                "cpu_ms": median(taken[KNOWN:]),
+                "floor_ms": float(multiply_adds) / SIDE**3 * product_time(),
+            }
+        )
+    return rows
+
+
+def product_time() -> float:
+    """Return the median time of the fastest product of two matrices, ms."""
+    x, weight, taken = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE), []
+    for _ in range(50):
+        started = time.process_time()
+        torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+        taken.append(1e3 * (time.process_time() - started))
+    return median(taken)
+
+
+def compare(other: Path, rounds: int) -> list[dict[str, object]]:
+    """Return one row per size: the CPU time of a snapshot with another checkout and with this one, and their ratio."""
+    here, found = Path(__file__).resolve().parents[1], []
+    for _ in range(rounds):
+        for folder in (other.resolve(), here):
+            environment = os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+            command = [sys.executable, __file__, "--cpu-times"]
+            found.append(json.loads(subprocess.check_output(command, env=environment, cwd=folder, text=True)))
+    rows: list[dict[str, object]] = []
+    for i, size in enumerate(found[0]):
+        before, after = ([one[i]["cpu_ms"] for one in found[which::2]] for which in (0, 1))
+        floor = median(one[i]["floor_ms"] for one in found)
+        rows.append(
+            {
+                "benchmark": "floors",
+                "services": size["services"],
+                "calls": size["calls"],
+                "rounds": rounds,
+                "before_ms": round(median(before), 2),
+                "after_ms": round(median(after), 2),
+                "ratio": round(median(b / a for a, b in zip(before, after, strict=True)), 3),
+                "floor_ms": round(floor, 3),
+                "before_floors": round(median(before) / floor, 1),
+                "after_floors": round(median(after) / floor, 1),
+            }
+        )
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--snapshots", type=int, default=200)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument(
+        "--against", type=Path, metavar="FOLDER", help="a checkout of another version, with its libraries"
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--cpu-times", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    if arguments.cpu_times:
+        torch.set_num_threads(1)
+        print(json.dumps(cpu_times()))
+        return
+    if arguments.against:
+        write([json.dumps(row) for row in compare(arguments.against, arguments.rounds)], arguments.json)
+        return
     torch.set_num_threads(arguments.threads)
     device = torch.device(arguments.device)
     if device.type == "cuda":
@@ -124,9 +210,14 @@ def main() -> None:
     for services, calls in SIZES:
         count = arguments.snapshots // FEWER if services >= LARGE else arguments.snapshots
         lines.append(json.dumps(times(services, calls, count, device) | about))
+    write(lines, arguments.json)
+
+
+def write(lines: list[str], path: Path | None) -> None:
+    """Print the lines, and write them to a file if one is named."""
     print("\n".join(lines))
-    if arguments.json:
-        arguments.json.write_text("\n".join(lines) + "\n")
+    if path:
+        path.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -85,6 +85,48 @@ def _speed_row(row: Row, pushed: Row | None) -> str:
     return f"| {row['services']:,} / {row['calls']:,} | {in_process} | {over_http} |"
 
 
+def stages() -> str:
+    """CPU time and instructions of a snapshot by stage, for each size."""
+    found = rows("stages")
+    sizes = list(dict.fromkeys((r["services"], r["calls"]) for r in found))
+    cell = {(r["services"], r["stage"]): f"{r['cpu_ms']:.2f}, {_millions(r['instructions'])}" for r in found}
+    total = {
+        n: f"{sum(r['cpu_ms'] for r in found if r['services'] == n):.1f}, "
+        + _millions(sum(r["instructions"] or 0 for r in found if r["services"] == n))
+        for n, _ in sizes
+    }
+    body = [
+        f"| {stage} | " + " | ".join(cell[n, stage] for n, _ in sizes) + " |"
+        for stage in dict.fromkeys(r["stage"] for r in found)
+    ]
+    body.append("| all | " + " | ".join(total[n] for n, _ in sizes) + " |")
+    return (
+        "CPU time of each stage of a snapshot in process, ms, and its instructions, millions, counted by callgrind "
+        "with AVX2 (`python -m benchmarks.bench_stages`):\n\n"
+        + table("| stage | " + " | ".join(f"{n:,} / {calls:,}" for n, calls in sizes) + " |", body)
+    )
+
+
+def _millions(count: int | None) -> str:
+    return f"{count / 1e6:.1f}" if count else "–"
+
+
+def floors() -> str:
+    """CPU time of a snapshot before and after the newest work on it, in ms and in floors."""
+    body = [
+        f"| {r['services']:,} / {r['calls']:,} | {r['before_ms']:.2f} → {r['after_ms']:.2f} ms | {r['ratio']:.2f} "
+        f"| {r['floor_ms']:.2f} ms | {r['before_floors']:.1f} → {r['after_floors']:.1f} |"
+        for r in rows("floors")
+    ]
+    header = "| services / calls | CPU time, before → after | ratio | floor | floors, before → after |"
+    return (
+        "One thread, medians of alternating processes "
+        f"(`python benchmarks/bench_pipeline.py --against FOLDER`, {rows('floors')[0]['rounds']} rounds, with a "
+        "checkout of the version before in the folder). A floor is the time of the network's multiply-adds at the "
+        f"speed of the fastest product of matrices in the same run:\n\n{table(header, body)}"
+    )
+
+
 def memory() -> str:
     """Resident memory and CPU of one process by size of the mesh, and over ten thousand snapshots."""
     kept = rows("memory")
@@ -1087,6 +1129,10 @@ def tables() -> list[tuple[Path, str, str]]:
         (log, "evaluation set", evaluation_set()),
     ]
     results = ROOT / "benchmarks" / "results"
+    if (results / "stages.jsonl").exists():  # made by `python -m benchmarks.bench_stages`
+        found.append((docs / "results.md", "stages", stages()))
+    if (results / "floors.jsonl").exists():  # made by `python benchmarks/bench_pipeline.py --against FOLDER`
+        found.append((docs / "results.md", "floors", floors()))
     if (results / "store.jsonl").exists():  # made by `python -m benchmarks.bench_store`
         found.append((docs / "results.md", "store", store()))
     if (results / "history.jsonl").exists():  # made by `python -m benchmarks.bench_history`

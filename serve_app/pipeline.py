@@ -392,7 +392,7 @@ def cut_tasks(prepared: PreparedSnapshot) -> tuple[PartitionTask, ...]:
     """One task for each part of the plan, with the services that its core depends on."""
     cut = _plan_of(prepared)
     if len(cut.parts) == 1:
-        return (prepared.whole,)
+        return (replace(prepared.whole, topology=None),)  # a replica would have to receive it with every snapshot
     returned, snapshot = _returned(prepared), uuid4().hex
     return tuple(_task(prepared, part, returned, index, snapshot) for index, part in enumerate(cut.parts))
 

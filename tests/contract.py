@@ -168,7 +168,8 @@ def check_same(verdicts: Sequence[Verdict], others: Sequence[Verdict], tolerance
 
 
 def different(one: Any, other: Any, tolerance: float = 0.0, place: str = "") -> str:
-    """Return where two values differ first, including inside dataclasses and containers; empty if they are equal."""
+    """Return where two values differ first, including inside dataclasses and containers; empty if they are equal.
+    Fields that are derived from others are left out."""
     if isinstance(one, np.ndarray):
         same = np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
         return "" if same else f"{place}: arrays differ"
@@ -176,7 +177,7 @@ def different(one: Any, other: Any, tolerance: float = 0.0, place: str = "") -> 
         close = abs(one - other) <= tolerance * max(1.0, abs(other))
         return "" if close else f"{place}: {one} and {other}"
     if is_dataclass(one) and type(one) is type(other):
-        keys = [field.name for field in fields(one)]
+        keys = [field.name for field in fields(one) if not field.metadata.get("derived")]
         pairs = [(k, getattr(one, k), getattr(other, k)) for k in keys]
     elif isinstance(one, dict) and isinstance(other, dict):
         if one.keys() != other.keys():

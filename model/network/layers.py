@@ -3,13 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import Self, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from kernels import ops
 from model.network.transfer import to_device
-from model.ordering import stable_order
+from model.state.topology import SortedNeighbours, sort_neighbours
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +28,12 @@ class Neighbourhoods:
     @classmethod
     def of(cls, listener: Tensor, speaker: Tensor, attended: Tensor, num_nodes: int) -> Self:
         """Build from the ends of E calls ``[E]`` and the mask of the attended ones, all on a CPU."""
-        edges = np.flatnonzero(attended.numpy())
-        of = listener.numpy()[edges]
-        # numpy sorts numbers of 16 bits in one pass, several times faster than torch sorts.
-        in_one_pass = num_nodes < 2**16
-        edges = edges[np.argsort(of.astype(np.uint16), kind="stable") if in_one_pass else stable_order(of, num_nodes)]
-        indptr = np.zeros(num_nodes + 1, np.int64)
-        np.cumsum(np.bincount(of, minlength=num_nodes), out=indptr[1:])
-        return cls(torch.from_numpy(indptr), speaker[torch.from_numpy(edges)], torch.from_numpy(edges))
+        return cls.of_sorted(sort_neighbours(listener.numpy(), speaker.numpy(), attended.numpy(), num_nodes))
+
+    @classmethod
+    def of_sorted(cls, found: SortedNeighbours) -> Self:
+        """Build from sorted neighbours, without copies."""
+        return cls(*map(torch.from_numpy, (found.indptr, found.indices, found.edges)))
 
     def to(self, device: torch.device) -> Self:
         """Return the same neighbours on ``device``."""

@@ -3,15 +3,13 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from model.features import CONNECTIONS, CPU, MEMORY
 from model.ordering import largest_of_rows
 from model.scoring.calls import rerouting_age, young_calls
 from model.scoring.surprises import MeshScores, Surprises
 from model.snapshot import BoolArray
 from model.state.filters import SEEN
-from model.state.mesh_state import MeshState, Observation
+from model.state.mesh_state import MeshState, Observation, topology_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class ScoredMesh:
         a load balancer, or an unresolved name. A fault of the caller also shows in its metrics.
         """
         state = self.state
-        makes_no_calls = np.bincount(state.edge_index[0], minlength=len(state.node_ids)) == 0
+        makes_no_calls = topology_of(state).made == 0
         resources = largest_of_rows(state.node_filters[SEEN][:, [CPU, MEMORY, CONNECTIONS]]) > 0
         remote: BoolArray = makes_no_calls & ~resources
         return remote

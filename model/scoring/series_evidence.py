@@ -8,6 +8,7 @@ from model.scoring.kinds import CALLED_SYMPTOMS, EvidenceKind, K
 from model.scoring.materiality import material
 from model.scoring.scored_mesh import ScoredMesh
 from model.scoring.strongest import either, worst_of_group
+from model.state.mesh_state import topology_of
 
 
 def series_evidence(mesh: ScoredMesh) -> Array:
@@ -15,11 +16,12 @@ def series_evidence(mesh: ScoredMesh) -> Array:
     state, s = mesh.state, mesh.surprise
     node, edge = mesh.observation.node, mesh.observation.edge
     source, destination = state.edge_index
-    count = len(state.node_ids)
+    topology = topology_of(state)
+    by, to = topology.chances_as_caller, topology.chances_as_callee
     counts, raw_counts = material(node.value, s.node_expected), material(node.value, node.expected)
     call_counts = material(edge.value, s.edge_expected)
     rising = node.now[:, RATE] > 0
-    kinds = np.zeros((count, K), np.float32)
+    kinds = np.zeros((len(state.node_ids), K), np.float32)
     own = s.node[:, OWN_TIME]
     kinds[:, EvidenceKind.LATENCY] = either(s.node[:, P50] * counts[0], s.node[:, P99] * counts[1], own * counts[0])
     kinds[:, EvidenceKind.LATENCY_RAW] = either(s.node_raw[:, P50] * raw_counts[0], s.node_raw[:, P99] * raw_counts[1])
@@ -32,12 +34,12 @@ def series_evidence(mesh: ScoredMesh) -> Array:
     kinds[:, EvidenceKind.RESOURCES] = np.maximum(s.node[:, CPU], s.node[:, CPU_PER_REQUEST])
     kinds[:, EvidenceKind.CONNECTIONS] = s.node[:, CONNECTIONS]
     call_latency = either(s.edge[:, P50] * call_counts[0], s.edge[:, P99] * call_counts[1])
-    kinds[:, EvidenceKind.CALLS_IN_LATENCY] = worst_of_group(call_latency, destination, count)
-    kinds[:, EvidenceKind.CALLS_IN_ERROR] = worst_of_group(s.edge[:, ERROR] * call_counts[2], destination, count)
-    kinds[:, EvidenceKind.CALLS_OUT] = worst_of_group(s.edge[:, RATE] * (edge.now[:, RATE] > 0), source, count)
+    kinds[:, EvidenceKind.CALLS_IN_LATENCY] = worst_of_group(call_latency, destination, to)
+    kinds[:, EvidenceKind.CALLS_IN_ERROR] = worst_of_group(s.edge[:, ERROR] * call_counts[2], destination, to)
+    kinds[:, EvidenceKind.CALLS_OUT] = worst_of_group(s.edge[:, RATE] * (edge.now[:, RATE] > 0), source, by)
     symptom = largest_of_rows(kinds[:, CALLED_SYMPTOMS])
     from_afar = mesh.remote[destination]
-    kinds[:, EvidenceKind.CALLEES] = worst_of_group(symptom[destination] * ~from_afar, source, count)
-    kinds[:, EvidenceKind.REMOTES] = worst_of_group(symptom[destination] * from_afar, source, count)
-    kinds[:, EvidenceKind.CALLERS] = worst_of_group(symptom[source], destination, count)
+    kinds[:, EvidenceKind.CALLEES] = worst_of_group(symptom[destination] * ~from_afar, source, by)
+    kinds[:, EvidenceKind.REMOTES] = worst_of_group(symptom[destination] * from_afar, source, by)
+    kinds[:, EvidenceKind.CALLERS] = worst_of_group(symptom[source], destination, to)
     return kinds

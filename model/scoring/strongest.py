@@ -19,9 +19,8 @@ def largest_of_group(values: Array, group: IntArray, count: int) -> Array:
     return most
 
 
-def worst_of_group(values: Array, group: IntArray, count: int) -> Array:
-    """Return the largest value of each group, less ``log10`` of the group's size (Bonferroni): a hub has many chances
-    to deviate."""
-    worst = largest_of_group(values, group, count)
-    sizes = np.bincount(group, minlength=count)
-    return np.maximum(worst - np.log10(np.maximum(sizes, 1)).astype(np.float32), 0)
+def worst_of_group(values: Array, group: IntArray, chances: Array) -> Array:
+    """Return the largest value of each group, less ``chances``, the ``log10`` of its size (Bonferroni): a hub has many
+    chances to deviate."""
+    worst: Array = np.maximum(largest_of_group(values, group, len(chances)) - chances, 0)
+    return worst

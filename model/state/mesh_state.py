@@ -63,9 +63,11 @@ from model.state.filters import (
 from model.state.history import History, append_block, block_length, new_history, skip_blocks
 from model.state.load_adapter import Adaptation, load_effect
 from model.state.presence import Presence, Rows, find_presence
+from model.state.topology import Topology
 from model.state.traffic import EntryTraffic, find_entry_points, measure_entries, observe_traffic
 
 TableRows = IntArray | slice  # of a table, one for each row of a snapshot
+DERIVED = {"derived": True}  # of a field that follows from others
 ALL = slice(None)  # both have the same rows; far faster than their numbers
 GAP_INTERVALS = 3.0  # a longer silence is a gap
 NEW_SERVICE, MOST_OF_TIME = 120.0, 0.8  # snapshots for which a service is new, and of the snapshots of its mesh
@@ -102,6 +104,7 @@ class MeshState:
         adaptation: how latencies depend on load.
         traffic: requests from outside.
         drift: what drift is measured from.
+        topology: what follows from the calls, as far as it was computed; not stored. See :func:`topology_of`.
     """
 
     node_ids: tuple[str, ...] = ()
@@ -128,6 +131,7 @@ class MeshState:
     adaptation: Adaptation = field(default_factory=Adaptation)
     traffic: EntryTraffic = field(default_factory=EntryTraffic)
     drift: DriftSketch = field(default_factory=DriftSketch)
+    topology: Topology | None = field(default=None, compare=False, repr=False, metadata=DERIVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +295,7 @@ def observe(
         edge_counts=edge_counts,
         learned=state.learned + 1,
         learned_at=snapshot.observed_at,
+        topology=topology_of(state),
     )
     if not counted:
         return observation, state
@@ -300,6 +305,13 @@ def observe(
     if sequence % length == 0:
         state = replace(state, node_history=append_block(state.node_history, state.node_ids, window[-length:]))
     return observation, replace(state, sequence=sequence, observed_at=snapshot.observed_at, window=window)
+
+
+def topology_of(state: MeshState) -> Topology:
+    """Return what follows from the calls of a mesh: the state's own if its calls are still the same."""
+    parts = len(state.node_ids), state.edge_index, state.attended_callers, state.attended_callees
+    known = state.topology
+    return known if known is not None and known.is_of(*parts) else Topology(*parts)
 
 
 def _observe_traffic(
@@ -376,18 +388,20 @@ def _accept_another_load(state: MeshState, values: ChannelValues, rows: BoolArra
 
 
 def _share_topology(snapshot: MeshSnapshot, state: MeshState, rows: TableRows) -> MeshSnapshot:
-    """Share names and topology with the previous snapshot, so that the ring stores them once. If the services are not
-    the same, share the text of each name with the table: a mesh of 100,000 services has 8 MB of it.
+    """Share names and topology with the table or with the previous snapshot, so that they are stored once, and that a
+    row of the table is found in the ring without its name. If the services are not the same, share the text of each
+    name with the table: a mesh of 100,000 services has 8 MB of it.
 
     Args:
         snapshot: new.
         state: the table with its services, and the ring before it.
         rows: of the table, of its services.
     """
+    if isinstance(rows, slice):
+        return replace(snapshot, node_ids=state.node_ids, edge_index=state.edge_index)
     last = state.window[-1] if state.window else None
     if last is None or snapshot.node_ids != last.node_ids:
-        ids = state.node_ids if isinstance(rows, slice) else tuple(map(state.node_ids.__getitem__, rows.tolist()))
-        return replace(snapshot, node_ids=ids)
+        return replace(snapshot, node_ids=tuple(map(state.node_ids.__getitem__, rows.tolist())))
     same = np.array_equal(snapshot.edge_index, last.edge_index)
     return replace(snapshot, node_ids=last.node_ids, edge_index=last.edge_index if same else snapshot.edge_index)
 

@@ -10,6 +10,7 @@ from model.scoring.release_versions import ESTABLISHED, MOST_OF_TIME, moves_betw
 from model.scoring.scored_mesh import ScoredMesh
 from model.scoring.strongest import worst_of_group
 from model.state.filters import SEEN
+from model.state.mesh_state import topology_of
 
 REROUTE_SURPRISE = 8.0  # normal traffic never shows that calls go elsewhere
 LEAST_REQUESTS = 50  # requests on new calls that count in full
@@ -47,7 +48,7 @@ def find_rerouted(mesh: ScoredMesh) -> tuple[Finding, ...]:
     share = np.minimum(gained, lost) / np.maximum(made, 1e-6)
     of_call = np.zeros(count)
     np.maximum.at(of_call, source, moved * fallen * (s.edge_rate_raw >= 1))
-    fall = np.minimum(worst_of_group(s.edge_rate_raw * fallen, source, count), 1)
+    fall = np.minimum(worst_of_group(s.edge_rate_raw * fallen, source, topology_of(state).chances_as_caller), 1)
     snapshots = np.minimum(state.edge_filters[SEEN, :, RATE], REROUTE_COUNTED)
     requests = np.bincount(source, now * young * snapshots, count) * state.interval_seconds
     counted = np.clip(requests / LEAST_REQUESTS, 0, 1)
