@@ -16,6 +16,7 @@ from benchmarks.generalize import LEFT_OUT, SHIPPED_NAME
 from benchmarks.pictures import draw_speed, draw_throughput
 from lab.comparison.cases import EVEN, ODD
 from lab.comparison.plan import LOUD, OURS
+from serve_app.settings.scorer import ScorerSettings
 
 Row = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]
@@ -255,6 +256,65 @@ def sla() -> str:
         "with the measure, and the median and range of the ratios of with to without. In the last three rows, replicas "
         "score "
         f"(`python -m benchmarks.bench_sla`; {one['rounds']} rounds):\n\n{table(header, body)}"
+    )
+
+
+def batches() -> str:
+    """What a scorer saves with joined parts, and the effect of its batch size under load."""
+    joined = [row for row in rows("batches") if row["kind"] == "joined"]
+    load = [row for row in rows("batches") if row["kind"] == "load"]
+    about, chosen = load[0], ScorerSettings().largest_batch("cpu")
+    shared = table(
+        "| services / calls | parts | services saved | calls saved | CPU time of separate passes | one pass | joined "
+        "| joined to one pass |",
+        [
+            f"| {row['services']:,} / {row['calls']:,} | {row['parts']} | {row['services_saved']:.0%} "
+            f"| {row['calls_saved']:.0%} | {row['separate_cpu_ms']:.1f} ms | {row['one_pass_cpu_ms']:.1f} ms "
+            f"| {row['joined_cpu_ms']:.1f} ms | × {row['ratio_to_one_pass']:.2f} |"
+            for row in joined
+        ],
+    )
+    sized = table(
+        "| `scorer.max_batch_size` | p50 | p99 | on time | CPU time per snapshot |",
+        [
+            f"| {row['size']}{' (default on a CPU)' if row['size'] == chosen else ''} | {row['p50_ms']} ms "
+            f"| {row['p99_ms']} ms | {row['on_time']:.1%} | {row['cpu_ms']} ms |"
+            for row in load
+        ],
+    )
+    return (
+        "All parts of one snapshot in one batch, on one thread: scored one after another, in one pass, and joined to "
+        f"one graph (`python -m benchmarks.bench_batches`):\n\n{shared}\n\n"
+        f"{about['meshes']} meshes of {about['services']:,} services push together, every {about['seconds']} s. "
+        f"Two replicas score. Clients and service share {about['cores']} cores. On time is an answer within "
+        f"{about['target_seconds']:g} s. CPU time is of all processes of the service; {about['rounds']} rounds, in "
+        f"turn:\n\n{sized}"
+    )
+
+
+def places() -> str:
+    """A push that is scored on replicas against one that is scored in the session."""
+    found = {(row["services"], row["place"]): row for row in rows("places")}
+    body = []
+    for services in sorted({services for services, _ in found}):
+        session, replicas = (found[services, place] for place in ("session", "replicas"))
+        body.append(
+            f"| {services:,} / {session['calls']:,} "
+            f"| {session['push_p50_ms']:.0f} ms | {replicas['push_p50_ms']:.0f} ms "
+            f"| × {replicas['push_p50_ms'] / session['push_p50_ms']:.2f} "
+            f"| {session['noop_p50_ms']:.0f} → {replicas['noop_p50_ms']:.0f} ms "
+            f"| {session['stage_score_p50_ms']:.0f} → {replicas['stage_score_p50_ms']:.0f} ms "
+            f"| {session['stage_combine_p50_ms']:.0f} → {replicas['stage_combine_p50_ms']:.0f} ms |"
+        )
+    one = next(iter(found.values()))
+    header = (
+        "| services / calls | session, p50 | replicas, p50 | ratio | empty request | scores of the parts "
+        "| verdict from the evidence |"
+    )
+    return (
+        f"JSON, one client on {one['cores']} shared cores; each snapshot goes to both in turn. The last three columns "
+        "are session → replicas (`python -m benchmarks.bench_serve --snapshots 60 --sizes 3000 10000 --formats json "
+        f"--modes default`):\n\n{table(header, body)}"
     )
 
 
@@ -1081,6 +1141,10 @@ def tables() -> list[tuple[Path, str, str]]:
         found.append((docs / "results.md", "service level", sla()))
     if (results / "actions.jsonl").exists():  # made by `python -m benchmarks.bench_actions`, in half an hour
         found.append((docs / "results.md", "steering", steering()))
+    if (results / "batches.jsonl").exists():  # made by `python -m benchmarks.bench_batches`, in a quarter of an hour
+        found.append((docs / "results.md", "batches", batches()))
+    if (results / "places.jsonl").exists():  # made by `python -m benchmarks.bench_serve`
+        found.append((docs / "results.md", "places", places()))
     if (results / "kills_cluster.jsonl").exists():  # made by `python -m benchmarks.bench_kills_cluster`, in 40 minutes
         found.append((docs / "results.md", "kills on a cluster", kills_cluster()))
     if (results / "page.jsonl").exists():  # made by `python -m benchmarks.bench_page`

@@ -223,7 +223,7 @@ def _choose_log(settings: Settings) -> None:
 
 def _scorer(settings: Settings, device: str, place: ScoringPlace) -> Deployment:
     chosen = settings.scorer
-    busy = max(16, 2 * chosen.max_batch_size)  # a batch gathers while another is scored
+    busy = max(16, 2 * chosen.largest_batch("cuda"))  # a batch gathers while another is scored
     replicas: dict[str, Any] = {"num_replicas": chosen.num_replicas}
     if place == "auto":
         replicas = {"autoscaling_config": start_on_demand(chosen.max_replicas or chosen.num_replicas)}

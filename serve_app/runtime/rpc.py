@@ -33,6 +33,14 @@ def with_session(handle: T, session_id: str) -> T:
     return routed
 
 
+def with_pickle(handle: T) -> T:
+    """The handle with its calls pickled by the standard library. Serve's default, cloudpickle, takes longer, and can
+    also pickle functions and classes of a script, which no such call has."""
+    handle_options: Any = handle
+    plain: T = handle_options.options(request_serialization="pickle", response_serialization="pickle")
+    return plain
+
+
 def connect(*handles: Any) -> None:
     """Prepare handles for calls. None is left out.
 

@@ -14,13 +14,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-
 from lab.simulator.events.faults import CATALOGUE, Fault, FaultKind, candidates, possible_culprits
 from lab.simulator.events.operations import BenignChange
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from model.snapshot import BoolArray, NodeMetric
+from model.snapshot import NodeMetric
 from tests.page.browsing import Tab, chromium, describe_missing, tab
 from tests.page.serving import push_all, serve
 
@@ -90,9 +88,9 @@ def run(trial: Trial, mesh: str, seed: int, base: str) -> dict[str, Any]:
     length = FAULT_FROM + (LEAKS if "slow_leak" in trial.faults else LASTS)
     simulator = Simulator(MeshSpec(services=trial.services, seed=seed), snapshots=length)
     names = simulator.node_ids
-    measured = measured_resources(simulator.spec)
+    reporting = reporting_resources(simulator.spec)
     able = {
-        kind: [at for at in candidates(simulator.mesh, kind) if kind not in OF_RESOURCES or measured[at]]
+        kind: [at for at in candidates(simulator.mesh, kind) if kind not in OF_RESOURCES or names[at] in reporting]
         for kind in trial.faults
     }
     faults = [Fault(kind, names[chance.choice(able[kind])], FAULT_FROM, length + LASTS) for kind in trial.faults]
@@ -115,12 +113,13 @@ def run(trial: Trial, mesh: str, seed: int, base: str) -> dict[str, Any]:
     }
 
 
-def measured_resources(spec: MeshSpec) -> BoolArray:
-    """Return which services of a mesh report CPU and memory."""
+def reporting_resources(spec: MeshSpec) -> set[str]:
+    """Return the services of a mesh that report CPU and memory."""
     first = next(iter(Simulator(spec, snapshots=1).snapshots()))
     resources = [NodeMetric.CPU_UTILIZATION, NodeMetric.MEMORY_UTILIZATION]
-    measured: BoolArray = np.logical_and.reduce(first.node_observed[:, resources], axis=1)
-    return measured
+    return {
+        name for name, observed in zip(first.node_ids, first.node_observed[:, resources], strict=True) if all(observed)
+    }
 
 
 def describe(fault: Fault, simulator: Simulator, position: dict[str, int], names: Sequence[str]) -> dict[str, Any]:

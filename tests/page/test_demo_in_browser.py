@@ -184,7 +184,8 @@ def test_the_panel_leaves_the_graph_above_the_fold(browser: Any, base: str, widt
             "() => { const {top, bottom} = document.getElementById('stage').getBoundingClientRect();"
             " return [top, bottom]; }"
         )
-        assert min(bottom, height) - top >= 300, (top, bottom)
+        whole = bottom - top  # a graph of few services is low
+        assert min(bottom, height) - top >= min(300, whole), (top, bottom)
 
 
 def test_everything_can_be_reached_by_keys(one: Tab, shown_incident: dict[str, Any]) -> None:
@@ -217,6 +218,7 @@ def test_everything_can_be_reached_by_keys(one: Tab, shown_incident: dict[str, A
 def test_accessible(browser: Any, base: str, shown_incident: dict[str, Any], scheme: str, width: int) -> None:
     with tab(browser, base, color_scheme=scheme, viewport={"width": width, "height": 844}) as opened:
         opened.open("/demo/#mesh=demo")
+        opened.until(lambda: opened.text("#moment"), "the timeline")
         opened.page.keyboard.press("c")
         opened.page.wait_for_selector("#comparison h3")
         opened.assert_accessible()

@@ -69,7 +69,7 @@ def _find_falls(state: MeshState, observation: Observation, young_callers: BoolA
     """Return the calls whose traffic fell below ``LOW`` while their caller works as usual, the largest loss first."""
     edge, (source, destination) = observation.edge, state.edge_index
     fell = observation.edge_present & edge.observed[:, RATE] & (edge.value[:, RATE] < edge.expected[:, RATE])
-    rows = np.flatnonzero(fell)
+    rows: IntArray = np.flatnonzero(fell)
     now, usual = (_rate(v[rows, RATE], EDGE_CHANNELS[RATE].offset) for v in (edge.value, edge.expected))
     low = (now < LOW * usual) & (usual * state.interval_seconds >= LEAST_REQUESTS) & ~young_callers[source[rows]]
     rows, lost = rows[low], (now - usual)[low]

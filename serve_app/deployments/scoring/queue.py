@@ -29,6 +29,7 @@ class GroupQueue:
 
     Args:
         settings: limits of a batch.
+        device: of the scorer, ``cpu`` or ``cuda``.
         score_batch: scores some groups. Returns one outcome for each.
         instruments: count waiting and refused groups.
 
@@ -39,11 +40,13 @@ class GroupQueue:
     def __init__(
         self,
         settings: ScorerSettings,
+        device: str,
         score_batch: Callable[[Sequence[WaitingGroup]], Awaitable[Sequence[Outcome]]],
         instruments: Instruments,
     ) -> None:
         self.load = Load()
         self._settings, self._score_batch, self._instruments = settings, score_batch, instruments
+        self._largest = settings.largest_batch(device)
         self._waiting: list[WaitingGroup] = []
         self._has_arrived = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
@@ -152,9 +155,7 @@ class GroupQueue:
 
     def _limits(self) -> tuple[float, int]:
         chosen = self._settings
-        return batch_limits(
-            self.load, chosen.latency_target_ms / 1000, chosen.batch_wait_seconds, chosen.max_batch_size
-        )
+        return batch_limits(self.load, chosen.latency_target_ms / 1000, chosen.batch_wait_seconds, self._largest)
 
     def _report(self) -> None:
         self._instruments.set(GROUPS_WAITING, len(self._waiting))

@@ -91,7 +91,7 @@ from serve_app.pipeline import (
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.reporting import start_reporting
-from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, connect
+from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, connect, with_pickle
 from serve_app.runtime.storage import history_limit, open_audit_log, open_store
 from serve_app.settings import ScoringPlace, Settings
 from serve_app.stores.cache import MeshCache
@@ -187,7 +187,7 @@ class MeshSession:
         if scorer is None or meta is None:
             return self._in_session(weights)
         groups = self._settings.partition.groups or chosen.max_replicas or chosen.num_replicas
-        replicas = Replicas(scorer, meta, groups)
+        replicas = Replicas(with_pickle(scorer), with_pickle(meta), groups)
         return replicas if place == "replicas" else OnDemand(self._in_session(weights), replicas, chosen.idle_seconds)
 
     def _in_session(self, weights: Weights) -> InSession:

@@ -130,7 +130,8 @@ async def test_a_batch_of_a_scorer_does_not_mix_weights(
     monkeypatch.setattr(scorer, "score_groups", count_passes)
     chosen = settings_of(own=other_weights, same=other_weights)
     weights = load_weights(None, chosen.weights_by_mesh, torch.device(device))
-    replica = scorer.Scorer(chosen, device)
+    roomy = chosen.model_copy(update={"scorer": chosen.scorer.model_copy(update={"max_batch_size": 8})})
+    replica = scorer.Scorer(roomy, device)
     meshes = ["own", "plain", "same", "plain", "late"]
     requests = [
         WaitingGroup(

@@ -50,7 +50,7 @@ class Queue:
     def __init__(self, size: int = 1, wait: float = 0.0) -> None:
         self.passes, self.instruments = Passes(), PrometheusInstruments()
         settings = ScorerSettings(max_batch_size=size, batch_wait_seconds=wait, latency_target_ms=1e6)
-        self.queue = GroupQueue(settings, self.passes, self.instruments)
+        self.queue = GroupQueue(settings, "cpu", self.passes, self.instruments)
         self.names: dict[WaitingGroup, str] = {}
 
     async def add(
@@ -233,6 +233,12 @@ async def test_a_pass_waits_for_a_fuller_batch_while_groups_arrive_fast() -> Non
     queue.queue.load = queue.queue.load.arrive(time.monotonic(), work).arrive(time.monotonic(), work)
     await queue.end(*[await queue.add(name, seconds=10 * LATER) for name in "abc"])
     assert queue.order == ["a+b+c"]
+
+
+def test_a_batch_is_larger_on_a_gpu_unless_a_setting_says_how_large_it_is() -> None:
+    assert ScorerSettings().largest_batch("cuda") > ScorerSettings().largest_batch("cpu") > 1
+    assert ScorerSettings(max_batch_size=5).largest_batch("cuda") == 5
+    assert ScorerSettings(max_batch_size=5).largest_batch("cpu") == 5
 
 
 def work_of_group() -> int:
