@@ -146,7 +146,7 @@ def cpu_times(services: int, calls: float, snapshots: int) -> dict[str, float]:
     return {stage: median(of[stage] for of in taken[WARM_UP:]) for stage in (*STAGES, OTHER)}
 
 
-# What callgrind has to be told from within: the three requests that callgrind.h defines as inline assembly.
+# Requests to callgrind, which callgrind.h defines as inline assembly.
 MARKS = """
 #include <valgrind/callgrind.h>
 void begin(void) { CALLGRIND_START_INSTRUMENTATION; CALLGRIND_ZERO_STATS; }

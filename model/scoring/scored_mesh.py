@@ -36,7 +36,7 @@ class ScoredMesh:
         a load balancer, or an unresolved name. A fault of the caller also shows in its metrics.
         """
         state = self.state
-        makes_no_calls = topology_of(state).made == 0
+        makes_no_calls = topology_of(state).outgoing_counts == 0
         resources = largest_of_rows(state.node_filters[SEEN][:, [CPU, MEMORY, CONNECTIONS]]) > 0
         remote: BoolArray = makes_no_calls & ~resources
         return remote

@@ -97,14 +97,14 @@ class Topology:
         return sort_neighbours(source, destination, self.attended_callees, self.services)
 
     @cached_property
-    def made(self) -> IntArray:
+    def outgoing_counts(self) -> IntArray:
         """Number of calls that each service makes, ``[N]``."""
         return np.bincount(self.edge_index[0], minlength=self.services)
 
     @cached_property
     def chances_as_caller(self) -> Array:
         """``log10`` of the number of calls that each service makes, ``[N]``; 0 if it makes none."""
-        return _decades(self.made)
+        return _decades(self.outgoing_counts)
 
     @cached_property
     def chances_as_callee(self) -> Array:
