@@ -57,12 +57,15 @@ WORKER_ENVIRONMENT = {
 TOKEN_FOLDER = "tagae-ray-"  # and random letters
 
 
-def set_environment(settings: Settings, quiet: bool) -> None:
+def set_environment(settings: Settings, quiet: bool) -> Path:
     """Set what processes of Ray inherit, with a new token. They read it as they start.
 
     Args:
         settings: handed to them; see :func:`handed_settings`.
         quiet: leave the log of Serve out of stderr.
+
+    Returns:
+        A folder that belongs to its owner alone, with the token.
     """
     for name, value in WORKER_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -80,10 +83,11 @@ def set_environment(settings: Settings, quiet: bool) -> None:
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
     Config.initialize("")  # likewise
     AuthenticationTokenLoader.instance().reset_cache()  # this process may have had another Ray before
+    return token.parent
 
 
 def remove_token() -> None:
-    """Remove the token file of :func:`set_environment`."""
+    """Remove the folder of :func:`set_environment`."""
     path = Path(os.environ.pop("RAY_AUTH_TOKEN_PATH", "none"))
     if path.parent.name.startswith(TOKEN_FOLDER):
         shutil.rmtree(path.parent, ignore_errors=True)

@@ -32,6 +32,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.schema import LoggingConfig
 
 from serve_app.errors import BadSettings, NoCapacity
+from serve_app.runtime import fork_server
 from serve_app.runtime.environment import WORKER_ENVIRONMENT, remove_token, set_environment
 from serve_app.runtime.other_clusters import cluster_address, leave_other_clusters
 from serve_app.settings import Settings
@@ -100,7 +101,7 @@ def start(
             f"serve.metrics_port: expected a free port, {front.metrics_port} is in use; choose another, or 0 for any"
         )
     leave_other_clusters()
-    set_environment(settings, quiet)
+    fork_server.start(set_environment(settings, quiet))
     report("starting Ray")
     _start_ray(
         namespace=namespace,
@@ -141,6 +142,7 @@ def stop() -> bool:
         Whether they ended in order. If not, end this process: Ray's library soon does so, with the exit code 1.
     """
     if not ray.is_initialized():
+        fork_server.stop()
         remove_token()
         return True
     children = psutil.Process().children(recursive=True)
@@ -149,6 +151,7 @@ def stop() -> bool:
     ending.join(DOWN_SECONDS)
     is_orderly = not ending.is_alive()
     remove_token()
+    fork_server.stop()
     _kill(children)  # and wait: they must not write to folders that the caller removes
     return is_orderly
 
@@ -198,9 +201,14 @@ def _start_ray(**options: Any) -> None:
 def _few_processes(*, prints_logs: bool) -> Iterator[None]:
     """Start no processes of Ray that a service on one machine does not use: the monitor of its autoscaler, the server
     of its dashboard, and the reader of its logs if this process does not print them. They take 160 MiB and two seconds
-    of CPU. ``ray.init`` has no argument for them."""
+    of CPU. Have its workers forked. ``ray.init`` has no argument for any of it."""
     default_parameters, start_api_server = parameter.RayParams, Node.start_api_server
-    parameter.RayParams = partial(default_parameters, no_monitor=True, include_log_monitor=prints_logs)
+    parameter.RayParams = partial(
+        default_parameters,
+        no_monitor=True,
+        include_log_monitor=prints_logs,
+        worker_path=fork_server.worker_program(),
+    )
     Node.start_api_server = _start_no_api_server
     try:
         yield
