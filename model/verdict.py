@@ -368,7 +368,7 @@ class Verdict:
         threshold: percentile of ``mesh_score`` over the history without alerts; for display, raises no alert by itself.
         probability: calibrated probability that an incident is in progress, 0..1.
         suspects: of the whole mesh, best first; always filled.
-        incidents: open ones, notices last.
+        incidents: open ones, the most urgent first, notices last; see ``model/incidents/urgency.py``.
         coverage: share of services that were scored, 0..1.
         missing_parts: indices of parts that did not answer in time.
         model_digest: of the weights.

@@ -32,6 +32,7 @@ from model.incidents.owners import Owners, add_owners
 from model.incidents.policy import AlertPolicy
 from model.incidents.restlessness import restlessness
 from model.incidents.trend import add_trends
+from model.incidents.urgency import sort_by_urgency
 from model.network.contract import MeshNetwork
 from model.scoring.calls import young_calls
 from model.scoring.crossing import CrossingCalls, decode_crossing, with_crossing
@@ -273,7 +274,8 @@ async def run_stages(
     prepared = await runner.run(PREPARE, prepare, checkpoint, mesh, snapshot, options, counted=counted)
     calibrated, verdict, memory = await judge(runner, prepared, snapshot, options)
     window = prepared.mesh.state.window
-    verdict = add_trends(add_impact(add_context(verdict, window, events), window), window)
+    verdict = sort_by_urgency(add_impact(add_context(verdict, window, events), window))
+    verdict = add_trends(verdict, window)
     verdict = add_owners(verdict, Owners(options.owners, snapshot.policies))
     if counted:
         verdict, memory = add_error_budgets(verdict, memory, window, options.objectives)

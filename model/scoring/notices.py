@@ -41,11 +41,10 @@ def follow_notices(
     """Match resources that are running out with the open notices.
 
     No notice begins at a service of an alert, because a shortage there may be the harm of that fault. An open one
-    continues unless the alert suspects its service: then the alert tells the same story.
+    continues; see :func:`drop_told` for its end.
     """
     alerted = {name for incident in alerting for name in incident.members}
-    suspected = {name for incident in alerting for name in likely_services(incident)}
-    before = [i for i in memory.open if not i.is_alert and not i.scope and suspected.isdisjoint(i.members)]
+    before = [i for i in memory.open if not i.is_alert and not i.scope]
     noticed = {name for incident in before for name in incident.members}
     free = ~muted & ~mark_services(evidence.names, alerted - noticed)
     policy = replace(policy, confirm=NOTICE_CONFIRM, confirm_of=NOTICE_CONFIRM_OF)
@@ -65,6 +64,13 @@ def follow_notices(
         max(2, round(NOTICE_CLEAR_SECONDS / when.interval_seconds)),
     )
     return replace(memory, above_notice=above), MatchedIncidents(*followed)
+
+
+def drop_told(incidents: Sequence[OpenIncident]) -> tuple[OpenIncident, ...]:
+    """Return the incidents without notices about services that an alert suspects: the alert tells the same story, and
+    users are affected."""
+    suspected = {name for one in incidents if one.is_alert for name in likely_services(one)}
+    return tuple(one for one in incidents if one.is_alert or one.scope or suspected.isdisjoint(one.members))
 
 
 def short_services(

@@ -18,6 +18,7 @@ from model.verdict import (
     Impact,
     Incident,
     IncidentKind,
+    IncidentTrend,
     Reason,
     Severity,
     Suspect,
@@ -146,6 +147,11 @@ def impact_text(impact: Impact) -> str:
     if impact.front_door_share is None:
         return services
     return f"{services}, {share_text(impact.front_door_share)} of front-door requests"
+
+
+def trend_words(trend: str) -> str:
+    """``getting worse``; see :class:`model.verdict.IncidentTrend`."""
+    return "getting worse" if trend == IncidentTrend.WORSENING else trend
 
 
 def budget_text(budget: ErrorBudget) -> str:

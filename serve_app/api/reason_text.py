@@ -109,7 +109,7 @@ def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
     where = f", in {calls}" if reason.source or reason.destination else ""
     expected = _words(reason, reason.expected)
     if reason.forecast:
-        return f"{shortage_text(reason, service)}; {observed} now, expected {expected}{since}"
+        return f"{shortage_text(reason, service)}; {observed}, expected {expected}{since}"
     return f"{name} {observed}, expected {expected}{since}{where}{_load(reason)}"
 
 

@@ -196,6 +196,7 @@ def _show(
 def _show_one(incident: "IncidentDetailDocument", mesh: str, url: str) -> None:
     """Print what is known about an incident on stdout."""
     from model.names import list_first, readable
+    from serve_app.api.headline import trend_words
 
     facts = (
         f"{incident.since:%Y-%m-%d %H:%M} UTC",
@@ -210,7 +211,7 @@ def _show_one(incident: "IncidentDetailDocument", mesh: str, url: str) -> None:
     page = f"{url.rstrip('/')}/#mesh={quote(mesh, safe='')}&incident={quote(incident.id, safe='')}"
     notes = (
         what_to_do(incident),
-        incident.trend and f"trend: {incident.trend}",
+        incident.trend and trend_words(incident.trend),
         _course(incident),
         *suspects,
         incident.affected and f"affected: {readable(list_first(incident.affected, 20))}",

@@ -35,6 +35,7 @@ HEIGHTS = {"1440": 900, "1280": 720, "390": 844}  # by width, both in pixels
 LOOKS = [f"{width}-{scheme}" for width in HEIGHTS for scheme in ("light", "dark")]
 FRESH_SECONDS = 100  # after which a mesh is pushed again, because its state is only live for a while
 READY = """() => document.querySelector("#canvas[aria-label*=' and '], #overview-rows tr")
+    || document.querySelector("#history:not([hidden]) .archived")
     || /^(Learning|No mesh)/.test(document.getElementById("headline").textContent)"""
 SETTLED_MS = 1500  # time until nothing moves
 LATE_MS = 12_000  # time until the data of a mesh with a snapshot every 3 s is late

@@ -21,7 +21,7 @@ pytestmark = IN_BROWSER
 OVER = 90  # snapshots, after which the incident of the errors is over
 DEPLOYED = ERRORS_FROM - 1
 GAP = range(55, 62)  # missing snapshots of the newest day
-WEEK_AGO, YESTERDAY, NOW = (timedelta(days=days) for days in (0, 6, 7))
+FORTNIGHT_AGO, WEEK_AGO, YESTERDAY, NOW = (timedelta(days=days) for days in (-7, 0, 6, 7))
 PLOT = "#plot .u-over"
 
 
@@ -46,6 +46,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         push_all(url, "shop", on(YESTERDAY, SNAPSHOTS[:OVER]))
         newest = on(NOW, SNAPSHOTS[: ALERTED + 1])
         push_all(url, "shop", [one for i, one in enumerate(newest) if i not in GAP])
+        push_all(url, "old", on(FORTNIGHT_AGO, SNAPSHOTS[:OVER]))
+        push_all(url, "old", newest[:60])
+        push_all(url, "over", on(NOW, SNAPSHOTS[:OVER]))
         yield url
 
 
@@ -142,6 +145,27 @@ def test_a_moment_of_the_archive_has_its_graph_and_its_panel(one: Tab) -> None:
     one.page.goto("about:blank")
     one.page.goto(link)
     one.until(lambda: "archive, 1-minute means" in one.text("#mesh-graph .stale-label"), "a link leads there")
+
+
+def test_an_incident_of_the_window_that_is_over_is_shown_open_from_a_longer_range_too(one: Tab) -> None:
+    one.open("/#mesh=over&range=24h")
+    one.until(lambda: any(FAILING in text for text in incidents_of(one)), "the incident")
+    one.page.locator(f"#past button:has-text('{FAILING}')").click()
+    one.until(lambda: FAILING in one.text("#headline"), "what was wrong")
+    assert "was open until" not in one.text("#notes")
+
+
+def test_an_incident_within_ten_minutes_of_the_archive_is_shown(one: Tab) -> None:
+    """Rows older than a week cover ten minutes, and an incident begins after its row does."""
+    assert ERRORS_FROM % 10, "it begins within a row"
+    one.open("/#mesh=old&range=30d")
+    one.until(lambda: any(FAILING in text for text in incidents_of(one)), "the incident of a fortnight ago")
+    one.page.locator(f"#past button:has-text('{FAILING}')").click()
+    one.until(
+        lambda: "archive, 10-minute means" in one.text("#mesh-graph .stale-label"), "the graph says what it shows"
+    )
+    one.until(lambda: FAILING in one.text("#headline"), "what was wrong")
+    assert "expired" not in one.text("#notes")
 
 
 def test_a_date_leads_to_its_moment(one: Tab) -> None:

@@ -299,7 +299,7 @@ class VerdictDocument(Document):
     )
     probability: float = Field(ge=0, le=1, description="calibrated probability that an incident is in progress")
     suspects: list[SuspectDocument] = Field(description="of the whole mesh, best first")
-    incidents: list[IncidentDocument] = Field(description="open incidents, notices last")
+    incidents: list[IncidentDocument] = Field(description="open incidents, the most urgent first, notices last")
     coverage: float = Field(ge=0, le=1, description="share of services that were scored")
     missing_parts: list[int] = Field(description="partitions that did not answer in time")
     model: str = Field(description="digest of the weights")

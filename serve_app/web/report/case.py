@@ -61,7 +61,7 @@ def rank(incident: IncidentDocument) -> tuple[int, float]:
 
 
 def find(mesh: str, moments: Sequence[ScoredSnapshot], incident: str | None = None) -> ReportedIncident:
-    """Find an incident by its id; without an id, the worst of those that were open last.
+    """Find an incident by its id; without an id, the most urgent of those that were open last.
 
     Raises:
         UnknownIncident: no snapshot has it.
@@ -95,8 +95,8 @@ def find(mesh: str, moments: Sequence[ScoredSnapshot], incident: str | None = No
 def find_all(
     mesh: str, moments: Sequence[ScoredSnapshot], incident: str | None = None, zone: tzinfo = UTC
 ) -> list[ReportedIncident]:
-    """Find an incident by its id; without an id, all that were open last and raise an alert, or the worst notice, the
-    worst first.
+    """Find an incident by its id; without an id, all that were open last and raise an alert, the most urgent first, or
+    the first notice.
 
     Raises:
         UnknownIncident: no snapshot has it.
@@ -105,14 +105,13 @@ def find_all(
     if incident is not None or first.incident.is_notice:
         return [first]
     last = next(moment.verdict for moment in reversed(moments) if moment.verdict.incidents)
-    ids = [one.id for one in sorted(last.alerts, key=rank, reverse=True)]
-    return [replace(find(mesh, moments, one), zone=zone) for one in ids[:MOST_INCIDENTS]]
+    return [replace(find(mesh, moments, one.id), zone=zone) for one in last.alerts[:MOST_INCIDENTS]]
 
 
 def _last_open(mesh: str, moments: Sequence[ScoredSnapshot]) -> str:
     for moment in reversed(moments):
         if moment.verdict.incidents:
-            return max(moment.verdict.incidents, key=rank).id
+            return moment.verdict.incidents[0].id
     raise UnknownIncident(
         f"expected an incident in the {len(moments)} snapshots kept of mesh {mesh!r}, got none; choose another "
         "recording or time"

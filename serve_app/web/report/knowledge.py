@@ -85,7 +85,8 @@ def news(case: ReportedIncident) -> list[Knowledge]:
 
 
 def knowledge_picture(case: ReportedIncident, width: float = WIDE) -> str:
-    """Draw states, first suspects and the score of the incident over the kept snapshots."""
+    """Draw states, first suspects and the score of the incident, from the snapshot before it to the one after it."""
+    case = _during(case)
     known, right = all_knowledge(case), width - MARGIN
     suspects, scores = TOP + LANE + GAP, TOP + 2 * (LANE + GAP) + GAP
     bottom = scores + SCORES
@@ -94,6 +95,14 @@ def knowledge_picture(case: ReportedIncident, width: float = WIDE) -> str:
     about = "; ".join(f"{one.time} {one.state}, first suspect {one.suspect or 'none'}" for one in news(case))
     name = f"knowledge-{width:.0f}-{case.incident.id}"
     return picture(width, bottom + BELOW, "What was known when", f"{about}.", name, *marks)
+
+
+def _during(case: ReportedIncident) -> ReportedIncident:
+    """Keep the snapshots with the incident, and one on each side."""
+    has = [
+        i for i, moment in enumerate(case.moments) if case.incident.id in {one.id for one in moment.verdict.incidents}
+    ]
+    return replace(case, moments=case.moments[max(has[0] - 1, 0) : has[-1] + 2])
 
 
 def _lane(case: ReportedIncident, right: float, y: float, name: str, of: str) -> Iterator[str]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from model.names import list_first
+from serve_app.api.headline import trend_words
 from serve_app.api.number_text import share_text, span_text
 from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.web.report.case import ReportedIncident
@@ -39,7 +40,10 @@ def end_text(case: ReportedIncident) -> str:
         return f"ended by {case.local(case.ended):%H:%M:%S}"
     if case.newest.is_unseen:
         return "state unknown: no telemetry in the last snapshot"
-    return "recovering in the last snapshot" if case.newest.recovering else "still open in the last snapshot"
+    if case.newest.recovering:
+        return "recovering in the last snapshot"
+    course = f", {trend_words(case.newest.trend)}" if case.newest.trend else ""
+    return f"still open in the last snapshot{course}"
 
 
 def suspects_heading(case: ReportedIncident) -> str:

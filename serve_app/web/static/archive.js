@@ -13,14 +13,16 @@ const iso = (s) => new Date(1000 * s).toISOString();
 /** "1-minute means": how coarse the archive is at a moment. */
 export const coarseness = (/** @type {number} */ step) => (step < 60 ? `${step}-second means` : `${Math.round(step / 60)}-minute means`);
 
-/** The map of a past moment, and a verdict with what the archive holds; `archived`: the seconds that its means cover. */
+/** The map of a past moment, and a verdict with what the archive holds; `archived`: the seconds that its means cover. An
+ * incident that was open in some of these seconds is in it. */
 export async function archivedMoment(mesh, at, expand) {
   const map = await feed.rangeGraph(mesh, at, expand),
     s = ends(map.observed_at),
-    around = await feed.range(mesh, { start: iso(s - WITHIN_SECONDS), end: iso(s + WITHIN_SECONDS), points: 2 }),
-    open = around.incidents.filter((one) => ends(one.first) <= s && s <= ends(one.last)),
-    incidents = await Promise.all(open.slice(0, MOST_INCIDENTS).map((one) => feed.incidentDetail(mesh, one.id).catch(() => null)));
-  const suspects = incidents.find(Boolean)?.suspects ?? [];
+    until = s + map.step_seconds,
+    around = await feed.range(mesh, { start: iso(s - WITHIN_SECONDS), end: iso(until + WITHIN_SECONDS), points: 2 }),
+    open = around.incidents.filter((one) => ends(one.first) < until && s <= ends(one.last)),
+    incidents = await Promise.all(open.slice(0, MOST_INCIDENTS).map((one) => feed.incidentDetail(mesh, one.id).catch(() => withoutDetail(one))));
+  const suspects = incidents[0]?.suspects ?? [];
   const verdict = {
     observed_at: map.observed_at,
     status: map.status,
@@ -32,10 +34,16 @@ export async function archivedMoment(mesh, at, expand) {
     reconstruction: null,
     muted: [],
     suspects,
-    incidents: incidents.filter(Boolean).map((one) => ({ ...one, recovering: false })),
+    incidents: incidents.map((one) => ({ ...one, recovering: false })),
     archived: map.step_seconds,
   };
   return [map, verdict];
+}
+
+/** An incident of which the archive keeps only that it was open. */
+function withoutDetail({ id, kind, severity, service, first }) {
+  const affected = service ? [service] : [];
+  return { id, kind, severity, since: first, headline: "", suspects: [], affected, changes: [], impact: null };
 }
 
 /** The metrics of a service, or of the calls to it, over a range, in the form of the charts of a panel. */

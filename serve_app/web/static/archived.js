@@ -16,7 +16,10 @@ const WIDTH = 360,
   HEIGHT = 64,
   LOW = 12; // of a chart, pixels
 const COLUMN = 190,
+  NARROWEST = 110, // a column on a phone
+  BESIDE = 60, // the graph, on both sides together
   ROW = 34; // of the graph, pixels
+const LETTER = 6.5; // pixels
 
 /**
  * A part of the page that loads an incident once and draws it.
@@ -198,11 +201,12 @@ function picture(incident, graph) {
   }
   const columns = [...rows.keys()].sort((a, b) => a - b),
     tallest = Math.max(...rows.values()),
-    width = COLUMN * columns.length,
+    wide = Math.max(NARROWEST, Math.min(COLUMN, (innerWidth - BESIDE) / columns.length)),
+    width = wide * columns.length,
     height = ROW * tallest + 10;
   const spot = (name) => {
     const [at, row] = place.get(name);
-    return [COLUMN * (columns.indexOf(at) + 0.5), ROW * (row + 0.5) + (ROW * (tallest - rows.get(at))) / 2];
+    return [wide * (columns.indexOf(at) + 0.5), ROW * (row + 0.5) + (ROW * (tallest - rows.get(at))) / 2];
   };
   const deviation = new Map(graph.services.map((one) => [`${one.namespace}/${one.name}`, one.deviation])),
     { service: first, caller } = originOf(incident),
@@ -210,7 +214,7 @@ function picture(incident, graph) {
   const calls = graph.calls.filter((one) => place.has(one.source) && place.has(one.destination)).map((one) => {
     const [x1, y1] = spot(one.source),
       [x2, y2] = spot(one.destination),
-      bend = x1 === x2 ? COLUMN / 3 : 0;
+      bend = x1 === x2 ? wide / 3 : 0;
     return el("path", {
       class: caller && one.source === caller && one.destination === first ? "call origin" : affected.has(one.source) && (affected.has(one.destination) || one.destination === first) ? "call spread" : "call",
       d: `M${x1} ${y1}Q${(x1 + x2) / 2 + bend} ${(y1 + y2) / 2} ${x2} ${y2}`,
@@ -224,7 +228,7 @@ function picture(incident, graph) {
     const r = role === "first" ? 8 : 5;
     return [
       el("path", { class: `node ${role} ${unusual}`, d: `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0` }),
-      el("text", { x, y: y + 17, "text-anchor": "middle", class: role }, cut(short(name))),
+      el("text", { x, y: y + 17, "text-anchor": "middle", class: role }, cut(short(name), Math.floor(wide / LETTER))),
     ];
   });
   const text = `${caller ? `The calls ${caller} → ${first}` : (first ?? "No suspect")} with ${plural(place.size - 1, "service")} around it; the list of suspects and affected services has the same as text.`;
@@ -235,7 +239,11 @@ function picture(incident, graph) {
   );
 }
 
-const cut = (name) => (name.length > 24 ? `${name.slice(0, 11)}…${name.slice(-11)}` : name);
+/** A name of at most so many letters, without its middle. */
+function cut(name, most) {
+  const half = Math.floor(Math.min(most, 24) / 2) - 1;
+  return name.length > 2 * half + 2 ? `${name.slice(0, half)}…${name.slice(-half)}` : name;
+}
 
 /**
  * The first suspect, its callers and callees, and the affected services, each with its column: calls away from the first

@@ -146,7 +146,7 @@ function incidentChips({ state, verdict, incident }) {
     recovering && !state.stopped ? { kind: "recovering wide", text: isUnseen(incident) ? "telemetry missing" : "recovering" } : null,
     trend ? { kind: `trend ${incident.trend}`, text: trend } : null,
     { text: reach, short: shortReach(incident) },
-    state.stopped ? { text: from } : { text: `${from}, ${lasted}`, short: lasted },
+    state.stopped || verdict.archived ? { text: from } : { text: `${from}, ${lasted}`, short: lasted },
     peak ? { kind: "wide", text: `numbers of ${time(peak, true)}, the strongest` } : null,
     planned
       ? { kind: "planned", text: `▲ ${planned.text}`, short: `▲ ${readableKind(planned.kind)}` }
@@ -320,7 +320,7 @@ function linkNotes({ verdict, view, timeline, missed, problem }) {
   const texts = [problem];
   if (missed) texts.push(`the snapshot of this link, ${missed}, is no longer kept; showing live data`);
   const isOpen = verdict.incidents.some((one) => one.id === view.incident);
-  if (view.incident && !isOpen && timeline) texts.push(incidentOfLink(view.incident, timeline));
+  if (view.incident && !isOpen && timeline && !verdict.archived) texts.push(incidentOfLink(view.incident, timeline));
   return texts.filter(Boolean).map((text) => ["", text]);
 }
 

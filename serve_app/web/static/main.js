@@ -91,8 +91,9 @@ const timeline = timelineView({
   look,
   visit: ({ id, first, last }) => {
     const isOpen = last === known.timeline.observed_at.at(-1),
-      middle = isPast(first) ? new Date(500 * (ends(first) + ends(last))).toISOString() : last; // its end may be calm again
-    go({ at: isOpen ? null : middle, incident: id });
+      kept = known.timeline.incidents.find((one) => one.id === id)?.last, // the last snapshot that has it
+      middle = new Date(500 * (ends(first) + ends(last))).toISOString(); // its end in the archive may be calm again
+    go({ at: isOpen ? null : (kept ?? middle), incident: id });
   },
   zoom: (range) => go({ range }),
   deploy: (change) => go(beforeAndAfter(change)),

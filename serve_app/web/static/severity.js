@@ -9,7 +9,7 @@ export const unusualness = (score) => (score <= QUIET ? "normal" : score < BAD ?
 
 export const isNotice = ({ severity }) => severity === "notice";
 
-/** The incidents that raise an alert, worst first. */
+/** The incidents that raise an alert, the most urgent first. */
 export const alerts = (incidents) => incidents.filter((one) => !isNotice(one));
 
 export const notices = (incidents) => incidents.filter(isNotice);
@@ -17,5 +17,5 @@ export const notices = (incidents) => incidents.filter(isNotice);
 /** Whether the first suspect of an incident sends no telemetry, so that the state of the incident is unknown. */
 export const isUnseen = ({ recovering, kind }) => recovering && kind === "telemetry_missing";
 
-/** The worst incident that is not recovering; if all are, the worst of them. */
-export const worst = (open) => open.find((one) => !one.recovering) ?? open[0] ?? null;
+/** The most urgent of open incidents; verdicts list it first. */
+export const worst = (open) => open[0] ?? null;

@@ -86,7 +86,7 @@ export function timelineView(on) {
         width: plotWidth(),
         height: plotHeight(),
         tzDate: (s) => (isLocalZone() ? new Date(s * 1000) : uPlot.tzDate(new Date(s * 1000), "Etc/UTC")),
-        padding: [8, 18, 0, 0],
+        padding: [8, 28, 0, 0],
         series: [{}, highest, score, threshold],
         scales: { x: { range: (_, low, high) => extent(low, high) }, y: { range: (_, low, high) => [0, Math.max(4, 1.08 * high)] } },
         axes: [

@@ -193,6 +193,17 @@ def test_the_notice_of_a_leak_stays_with_its_incident() -> None:
     assert incident.kind is IncidentKind.RESOURCES
 
 
+def test_no_verdict_has_an_alert_and_a_notice_about_the_same_service() -> None:
+    """Not even the first verdict of the alert: its notice says that users are not affected yet."""
+    memory, seen = IncidentMemory(), []
+    for i, page in enumerate([1.0] * 4 + [9.0] * 4):
+        verdict, memory = build_verdict(meta(), leaking(page), memory, POLICY, when(i))
+        seen.append((len(verdict.notices), len(verdict.alerts)))
+    assert (1, 0) in seen
+    assert seen[-1] == (0, 1)
+    assert (1, 1) not in seen
+
+
 def test_an_incident_without_an_earlier_notice_has_no_reason_of_one() -> None:
     memory = IncidentMemory()
     for i in range(6):

@@ -78,7 +78,7 @@ def test_a_notice_is_an_alert_with_a_severity_of_its_own() -> None:
         "Notice in mesh shop since 2026-03-01 03:12 UTC. A resource is running out; users are not affected yet.",
         "What to do: Restart shop/cart before its memory is full, in about 40 min, then look for the leak: its memory "
         "is at 62%, usually 40%, and rises steadily.",
-        "1. shop/cart (1.00): memory of shop/cart reaches its limit in 40 minutes (25 to 70); 62% now, expected 40%, "
+        "1. shop/cart (1.00): memory of shop/cart reaches its limit in 40 minutes (25 to 70); 62%, expected 40%, "
         "since 02:54 UTC",
         "Affected: shop/cart.",
     ]

@@ -66,7 +66,7 @@ def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reaso
         ),
         (
             _reason("memory_utilization", 0.62, 0.4, forecast=LimitForecast(2400.0, 1500.0, 4200.0)),
-            "memory of shop/cart reaches its limit in 40 minutes (25 to 70); 62% now, expected 40%, since 03:12 UTC",
+            "memory of shop/cart reaches its limit in 40 minutes (25 to 70); 62%, expected 40%, since 03:12 UTC",
         ),
         (_reason("cpu_throttling", 0.6, 0.05), "throttled in 60% of CPU periods, usually 5%, since 03:12 UTC"),
         (_reason("oom_kills", 2.0, 0.0), "2 containers killed for memory, since 03:12 UTC"),

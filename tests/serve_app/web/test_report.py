@@ -17,7 +17,7 @@ from model.snapshot import PlannedChange, Signal, SignalKind
 from serve_app import web
 from serve_app.alerts.links import LEAD, Links
 from serve_app.api.schemas.actions import KeptFeedbackDocument
-from serve_app.api.schemas.verdict import ReasonDocument
+from serve_app.api.schemas.verdict import IncidentDocument, ReasonDocument
 from serve_app.cli import app
 from serve_app.cli.reading import score_snapshots
 from serve_app.drawing.html import DARK, LIGHT
@@ -476,6 +476,16 @@ def test_a_report_says_what_was_known_when(moments: list[ScoredSnapshot]) -> Non
     drawn = knowledge_picture(case)
     for row in rows:
         assert f"{row.at:%H:%M:%S} {row.state}, first suspect {row.suspect}" in read(drawn)
+
+
+def test_a_report_on_an_open_incident_says_how_it_develops(moments: list[ScoredSnapshot]) -> None:
+    case = replace(find("shop", moments), ended=None)
+
+    def newest(trend: str | None) -> IncidentDocument:
+        return case.newest.model_copy(update={"trend": trend, "recovering": False})
+
+    assert end_text(replace(case, newest=newest("worsening"))) == "still open in the last snapshot, getting worse"
+    assert end_text(replace(case, newest=newest(None))) == "still open in the last snapshot"
 
 
 def words_of(text: str) -> str:
