@@ -38,6 +38,9 @@ def serve(
         log.warning(former)
     steps = Steps()
     steps("loading the program")
+    from serve_app.runtime.worker_setup import import_serve
+
+    import_serve()  # without pandas
     from serve_app.app import roles_on_demand, start, stop
     from serve_app.runtime.lifetime import Lifetime
     from serve_app.runtime.supervisor import watch

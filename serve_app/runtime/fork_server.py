@@ -175,8 +175,8 @@ def become_worker(request: Request) -> NoReturn:
 
 
 def _accept(listener: socket.socket) -> socket.socket:
-    ready, _, _ = select.select([listener, STDIN], [], [])
-    if listener not in ready:  # nothing is ever written there, so it was closed
+    ready, _, _ = select.select([listener.fileno(), STDIN], [], [])
+    if listener.fileno() not in ready:  # nothing is ever written there, so it was closed
         sys.exit()
     return listener.accept()[0]
 

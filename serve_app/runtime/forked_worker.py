@@ -1,7 +1,7 @@
 """The program that Ray starts for a worker in place of its own. It has the fork server fork the worker, and ends.
 
-If the fork server does not answer, this process becomes the worker, as with Ray's own program. Ray knows a worker by the
-id on its command line, so the worker may be another process than the one that Ray started.
+If the fork server does not answer, this process becomes the worker, as with Ray's own program. Ray knows a worker by
+the id on its command line, so the worker may be another process than the one that Ray started.
 
 It imports little, because Ray waits for it.
 """

@@ -24,6 +24,20 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 SERVER = "serve_app.runtime.fork_server"
+AT_REST = [  # the process that deployed the application has ended
+    "DashboardAgent",
+    "Ingress",
+    "Ingress",
+    "MeshSession",
+    "MeshSession",
+    "ProxyActor",
+    "RuntimeEnvAgent",
+    "ServeController",
+    "Trainer",
+    "fork_server",
+    "gcs_server",
+    "raylet",
+]
 
 
 def test_a_worker_is_requested_with_all_that_it_inherits(tmp_path: Path) -> None:
@@ -75,27 +89,22 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[psutil.P
 @pytest.mark.ray
 def test_each_process_of_the_service_runs_once_and_is_forked(service: tuple[psutil.Process, str]) -> None:
     process, _ = service
+    assert eventually(lambda: sorted(map(role, titles_below(process).values())) == AT_REST), titles_below(process)
     titles = titles_below(process)
-    assert sorted(role(title) for title in titles.values()) == [
-        "DashboardAgent",
-        "Ingress",
-        "Ingress",
-        "MeshSession",
-        "MeshSession",
-        "ProxyActor",
-        "RuntimeEnvAgent",
-        "ServeController",
-        "Trainer",
-        "fork_server",
-        "gcs_server",
-        "raylet",
-    ]
     [server] = [pid for pid, title in titles.items() if role(title) == "fork_server"]
     forked = {pid for pid, title in titles.items() if title.startswith(("ray::Serve", "ray::ProxyActor"))}
     assert {psutil.Process(pid).ppid() for pid in forked} == {server}
     for pid in forked:
         memory = psutil.Process(pid).memory_full_info()
         assert memory.uss < memory.rss / 2, f"{titles[pid]} shares most of its memory"
+
+
+@pytest.mark.ray
+def test_the_process_that_started_the_service_needs_no_torch(service: tuple[psutil.Process, str]) -> None:
+    process, _ = service
+    files = {Path(one.path).name for one in process.memory_maps()}
+    assert "_raylet.so" in files
+    assert not [name for name in files if "torch" in name or "pandas" in name]
 
 
 @pytest.mark.ray
@@ -116,7 +125,7 @@ def test_a_killed_session_is_forked_again_and_starts_alone_once_the_server_is_ki
         assert {psutil.Process(pid).ppid() for pid in sessions(process)} <= parents | {process.pid}
         with suppress(ProcessLookupError):
             os.kill(server, signal.SIGKILL)
-    assert sequence == 3, "no snapshot is lost or counted twice"
+    assert sequence == 4, "no snapshot is lost or counted twice"
 
 
 @pytest.mark.ray
@@ -150,7 +159,7 @@ def role(title: str) -> str:
 
 def sessions(process: psutil.Process) -> set[int]:
     """Return the process ids of the sessions."""
-    return {pid for pid, title in titles_below(process).items() if role(title) == "MeshSession"}
+    return {pid for pid, title in titles_below(process).items() if "MeshSession" in title}
 
 
 def raylets(process: psutil.Process) -> list[int]:
