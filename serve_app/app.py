@@ -209,7 +209,7 @@ def _deploy(settings: Settings, beside: Mapping[str, Application]) -> list[str]:
     weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
     whole = {NAME: application(settings), **beside}
     try:
-        serve.run_many(  # all at once: their processes start in parallel
+        local.run_applications(  # all at once: their processes start in parallel
             [
                 serve.RunTarget(one, name, "/" if name == NAME else f"/{name}", local.QUIET)
                 for name, one in whole.items()

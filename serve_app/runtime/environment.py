@@ -15,6 +15,7 @@ from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-d
 from ray.serve._private import api as serve_api
 from ray.serve._private import client as serve_client
 
+from serve_app.runtime.allocator import WORKER_ENVIRONMENT
 from serve_app.settings import Settings
 
 GRPC_BYTES = 2**30  # above every limit of a body; Ray's 4 MiB are less than a mesh of 10,000 services has
@@ -44,28 +45,15 @@ RAY_ENVIRONMENT = {
     ray_constants.WORKER_PROCESS_SETUP_HOOK_ENV_VAR: "serve_app.runtime.worker_setup.import_serve",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the behaviour to come, without the warning about it
 }
-# glibc gives large blocks back to the kernel after each op, and pays for them again at the next one
-# (docs/troubleshooting.md).
-WORKER_ENVIRONMENT = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(4 * 2**30),
-    "MALLOC_TOP_PAD_": str(256 * 2**20),
-    # By default each thread has a heap of its own, and what one frees, no other can use: a session with a mesh of
-    # 10,000 services held 1,409 instead of 1,000 MiB.
-    "MALLOC_ARENA_MAX": "1",
-}
 TOKEN_FOLDER = "tagae-ray-"  # and random letters
 
 
-def set_environment(settings: Settings, quiet: bool) -> Path:
+def set_environment(settings: Settings, quiet: bool) -> None:
     """Set what processes of Ray inherit, with a new token. They read it as they start.
 
     Args:
         settings: handed to them; see :func:`handed_settings`.
         quiet: leave the log of Serve out of stderr.
-
-    Returns:
-        A folder that belongs to its owner alone, with the token.
     """
     for name, value in WORKER_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -83,11 +71,10 @@ def set_environment(settings: Settings, quiet: bool) -> Path:
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
     Config.initialize("")  # likewise
     AuthenticationTokenLoader.instance().reset_cache()  # this process may have had another Ray before
-    return token.parent
 
 
 def remove_token() -> None:
-    """Remove the folder of :func:`set_environment`."""
+    """Remove the token file of :func:`set_environment`."""
     path = Path(os.environ.pop("RAY_AUTH_TOKEN_PATH", "none"))
     if path.parent.name.startswith(TOKEN_FOLDER):
         shutil.rmtree(path.parent, ignore_errors=True)

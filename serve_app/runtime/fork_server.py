@@ -19,9 +19,11 @@ import importlib
 import json
 import os
 import runpy
+import secrets
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,6 +33,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from serve_app.runtime import forked_worker
+from serve_app.runtime.allocator import WORKER_ENVIRONMENT
 from serve_app.runtime.forked_worker import ADDRESS, default_worker
 from serve_app.runtime.worker_setup import import_serve, without_pandas
 
@@ -63,6 +66,8 @@ WAITING = 64  # requests; while the imports last, too
 RAYLET, JOB = "RAY_RAYLET_PID", "RAY_JOB_ID"
 NO_JOB = "ffffffff"  # a worker that Ray gives to any job
 MOST_BYTES = 2**20  # of a request, which is an environment and a command line
+CREDENTIALS = struct.Struct("3i")  # ids of the process, the user and the group
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # as in Ray's workers; and no threads of numpy may run before a fork
 STDIN = 0
 OUTPUTS = 2  # stdout and stderr
 
@@ -92,20 +97,19 @@ class Request:
 _running: list[subprocess.Popen[bytes]] = []
 
 
-def start(folder: Path) -> None:
-    """Start a fork server with a socket in a folder, which only its owner may enter: whoever connects can run code.
+def start() -> None:
+    """Start a fork server unless one runs. It ends with this process.
 
-    It ends with this process. Ray's processes inherit its address from the environment of this one.
+    Ray's processes inherit its address from the environment of this one.
     """
-    if sys.platform != "linux":  # libraries of other systems may not be used after a fork
+    if _running or sys.platform != "linux":  # libraries of other systems may not be used after a fork
         return
-    address = str(folder / "workers")
-    os.environ[ADDRESS] = address
+    os.environ[ADDRESS] = f"tagae-{secrets.token_hex(16)}"
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     _running.append(
         subprocess.Popen(
-            [sys.executable, "-m", __name__, address],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            [sys.executable, "-m", __name__],
+            env={**ONE_THREAD, **WORKER_ENVIRONMENT, **os.environ, "PYTHONPATH": os.pathsep.join(paths)},
             stdin=subprocess.PIPE,  # closed when this process ends, however it does
             start_new_session=True,  # Ctrl-C is for the service, which ends its processes in order
         )
@@ -136,15 +140,16 @@ def serve(address: str) -> Request:
         RuntimeError: forked processes would draw the same ids.
     """
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(address)
+        listener.bind(f"\0{address}")
         listener.listen(WAITING)
         with without_pandas():
             for module in LIBRARIES:
                 importlib.import_module(module)
         raylet = ""
         while True:
-            client = _accept(listener)
-            with client:
+            with _accept(listener) as client:
+                if not _is_ours(client):
+                    continue
                 request = _receive(client)
                 if not raylet:
                     raylet = request.environment[RAYLET]
@@ -179,6 +184,12 @@ def _accept(listener: socket.socket) -> socket.socket:
     if listener.fileno() not in ready:  # nothing is ever written there, so it was closed
         sys.exit()
     return listener.accept()[0]
+
+
+def _is_ours(client: socket.socket) -> bool:
+    """Whether the client is a process of the same user: whoever is answered runs code as this one."""
+    _, user, _ = CREDENTIALS.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+    return bool(user == os.getuid())
 
 
 def _receive(client: socket.socket) -> Request:
@@ -247,7 +258,7 @@ def _draw_different_ids() -> bool:
 
 def _main() -> None:
     try:
-        request = serve(sys.argv[1])
+        request = serve(os.environ[ADDRESS])
     except Exception as error:
         sys.exit(f"workers share no memory, and take longer to start: {error!r}")
     become_worker(request)

@@ -12,7 +12,7 @@ import socket
 import sys
 from importlib.util import find_spec
 
-ADDRESS = "TAGAE_FORK_SERVER"  # environment variable: path of its socket
+ADDRESS = "TAGAE_FORK_SERVER"  # environment variable: name of its socket, which is in no folder (unix(7), abstract)
 FEW_BYTES = 64  # a message that carries the files; the rest follows
 
 
@@ -30,7 +30,7 @@ def is_forked() -> bool:
     message = json.dumps(request).encode()
     try:
         with socket.socket(socket.AF_UNIX) as server:
-            server.connect(os.environ[ADDRESS])
+            server.connect(f"\0{os.environ[ADDRESS]}")
             outputs = [sys.stdout.fileno(), sys.stderr.fileno()]
             socket.send_fds(server, [message[:FEW_BYTES]], outputs)
             server.sendall(message[FEW_BYTES:])

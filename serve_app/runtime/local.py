@@ -15,7 +15,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from ray import serve
 from ray._private import parameter
 from ray._private.node import Node
 from ray.exceptions import RayError
+from ray.serve._private import client
 from ray.serve.config import HTTPOptions
 from ray.serve.context import _get_global_client
 from ray.serve.exceptions import RayServeException
@@ -33,7 +34,8 @@ from ray.serve.schema import LoggingConfig
 
 from serve_app.errors import BadSettings, NoCapacity
 from serve_app.runtime import fork_server
-from serve_app.runtime.environment import WORKER_ENVIRONMENT, remove_token, set_environment
+from serve_app.runtime.allocator import WORKER_ENVIRONMENT
+from serve_app.runtime.environment import remove_token, set_environment
 from serve_app.runtime.other_clusters import cluster_address, leave_other_clusters
 from serve_app.settings import Settings
 
@@ -101,7 +103,8 @@ def start(
             f"serve.metrics_port: expected a free port, {front.metrics_port} is in use; choose another, or 0 for any"
         )
     leave_other_clusters()
-    fork_server.start(set_environment(settings, quiet))
+    set_environment(settings, quiet)
+    fork_server.start()
     report("starting Ray")
     _start_ray(
         namespace=namespace,
@@ -127,10 +130,20 @@ def start(
     return f"{'https' if front.certificate_file else 'http'}://{front.host}:{port}"
 
 
+def run_applications(targets: Sequence[serve.RunTarget]) -> None:
+    """Run applications until their replicas are ready. Serve looks once a second whether they are, this ten times.
+
+    Raises:
+        RuntimeError: a replica could not start.
+    """
+    client.CLIENT_POLLING_INTERVAL_S = POLL_SECONDS
+    serve.run_many(list(targets))
+
+
 def serve_host() -> str | None:
     """The address that Serve listens on in the cluster that this process is connected to; None if it does not run."""
-    client = _get_global_client(raise_if_no_controller_running=False)
-    return client.http_config.host if client else None
+    running = _get_global_client(raise_if_no_controller_running=False)
+    return running.http_config.host if running else None
 
 
 def stop() -> bool:
